@@ -16,11 +16,13 @@ from sublayer.errors import (
 if TYPE_CHECKING:
     from sublayer.api.answering import embed, predict
     from sublayer.api.comparing import compare, judge
+    from sublayer.api.converting import export, import_model
     from sublayer.api.inspecting import inspect_layers, inspect_paths, inspect_splitting
     from sublayer.api.planning import plan
     from sublayer.api.recipes import draw, list_recipes, recipe
     from sublayer.api.run import Run, list_runs, load, open_run, report
     from sublayer.api.scoring import evaluate, harness_model
+    from sublayer.api.tokenizing import tokenize
     from sublayer.api.training import finetune, train
     from sublayer.api.writing import fill, generate, translate
     from sublayer.runs.run import from_recipe
@@ -39,11 +41,13 @@ __all__ = [
     "draw",
     "embed",
     "evaluate",
+    "export",
     "fill",
     "finetune",
     "from_recipe",
     "generate",
     "harness_model",
+    "import_model",
     "inspect_layers",
     "inspect_paths",
     "inspect_splitting",
@@ -56,6 +60,7 @@ __all__ = [
     "predict",
     "recipe",
     "report",
+    "tokenize",
     "train",
     "translate",
 ]
@@ -73,11 +78,13 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 _NAMES = {
     "sublayer.api.answering": ("embed", "predict"),
     "sublayer.api.comparing": ("compare", "judge"),
+    "sublayer.api.converting": ("export", "import_model"),
     "sublayer.api.inspecting": ("inspect_layers", "inspect_paths", "inspect_splitting"),
     "sublayer.api.planning": ("plan",),
     "sublayer.api.recipes": ("draw", "list_recipes", "recipe"),
     "sublayer.api.run": ("Run", "list_runs", "load", "open_run", "report"),
     "sublayer.api.scoring": ("evaluate", "harness_model"),
+    "sublayer.api.tokenizing": ("tokenize",),
     "sublayer.api.training": ("finetune", "train"),
     "sublayer.api.writing": ("fill", "generate", "translate"),
     "sublayer.runs.run": ("from_recipe",),

@@ -1,4 +1,4 @@
-"""Options of the public functions, declared once: for the signature, the command line and docs."""
+"""Options of functions and commands, declared once: for signatures, the command line and docs."""
 
 import inspect
 import math
@@ -28,7 +28,7 @@ class Option:
 
     help: str
     flag: str = ""
-    """Its name on the command line; ``--PARAMETER`` unless given."""
+    """Its name on the command line; ``--PARAMETER`` unless given. ``--yes/--no`` of a choice."""
     alias: str = ""
     """An earlier name, which command lines may still have."""
     metavar: str = ""
@@ -37,10 +37,41 @@ class Option:
     complete: str = ""
     """The function of ``sublayer.cli.candidates`` that completes it."""
 
+    def named(self, parameter: str) -> str:
+        """Return the name on the command line of the parameter that this option is of."""
+        return self.flag or f"--{parameter.replace('_', '-')}"
+
+    def problem(self, value: Any) -> str:
+        """Say why a number or a text is refused; empty where it is not."""
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"{value} must be finite"
+        if isinstance(value, int | float):
+            shown = f"{value:g}" if isinstance(value, float) else str(value)
+            if self.least is not None and value < self.least:
+                return f"{shown} is too small: give at least {shown_limit(self.least)}"
+            if self.most is not None and value > self.most:
+                return f"{shown} is too large: give at most {shown_limit(self.most)}"
+        if isinstance(value, str | PathLike):
+            text = fspath(value)
+            if problem := text_problem(text):
+                from sublayer.config.messages import show  # slow to import
+
+                return f"{show(text)} {problem}"
+        return ""
+
 
 @dataclass(frozen=True)
 class Argument(Option):
     """A positional argument of the command line, named by its ``metavar``."""
+
+    def named(self, parameter: str) -> str:
+        """Return the metavar, which help shows, or else the parameter's name."""
+        return self.metavar or parameter.upper()
+
+
+def shown_limit(limit: float) -> str:
+    """Format the least or the greatest value of an option."""
+    return f"{limit:,.0f}" if float(limit).is_integer() else f"{limit:g}"
 
 
 class OptionError(ConfigError):
@@ -104,7 +135,7 @@ def _accepted(name: str, hint: Any, option: Option, value: Any) -> Any:
             message = message[:1].lower() + message[1:]
             raise OptionError(name, f"= {value!r:.80} is refused: {message}") from None
     for part in value if isinstance(value, list | tuple) else [value]:
-        if problem := _problem(option, part):
+        if problem := option.problem(part):
             raise OptionError(name, problem)
     return value
 
@@ -114,24 +145,6 @@ def _plain(value: Any) -> Any:
         return [_plain(part) for part in value]
     value = value if isinstance(value, PathLike | Mapping) else plain(value)
     return float(value) if isinstance(value, Decimal | Fraction) else value
-
-
-def _problem(option: Option, value: Any) -> str:
-    """Say why a number or a text is refused; empty where it is not."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{value} must be finite"
-    if isinstance(value, int | float):
-        if option.least is not None and value < option.least:
-            return f"{value} is too small: give at least {option.least:,g}"
-        if option.most is not None and value > option.most:
-            return f"{value} is too large: give at most {option.most:,g}"
-    if isinstance(value, str | PathLike):
-        text = fspath(value)
-        if problem := text_problem(text):
-            from sublayer.config.messages import show  # slow to import
-
-            return f"{show(text)} {problem}"
-    return ""
 
 
 def members(hint: Any) -> tuple[Any, ...]:

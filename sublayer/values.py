@@ -58,6 +58,17 @@ def plain(value: Any) -> Any:
     return plain(convert()) if callable(convert) else value
 
 
+def as_json_values(value: Any) -> Any:
+    """Return a value as JSON holds it: paths as texts, None for numbers that are not finite."""
+    if isinstance(value, Mapping):
+        return {str(name): as_json_values(content) for name, content in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json_values(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, PathLike) else value
+
+
 def table_rows(table: Any) -> list[Mapping[str, Any]] | None:
     """Return the rows of a DataFrame, an Arrow table, a dict of columns or a list of mappings.
 

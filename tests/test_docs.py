@@ -9,14 +9,12 @@ import subprocess
 import sys
 import tomllib
 from collections import namedtuple
-from importlib import import_module
 from itertools import takewhile
 from pathlib import Path
 from runpy import run_path
 
 import pytest
 from tokenizers import ByteLevelBPETokenizer
-from typer.main import get_command
 
 import sublayer
 from sublayer.cli import main as cli
@@ -79,8 +77,7 @@ NOT_FIELDS = {"train.c", "train.csv", "train.data", "train.gold", "train.jsonl",
 NOT_FIELDS |= {"train.json", "model.embed", "model.embed_tokens", "model.fill", "model.safetensors"}
 SUBLAYER = [command for command in commands(*PAGES) if command.line.startswith("sublayer ")]
 TRANSCRIPTS = [command for command in SUBLAYER if command.shown is not None]
-MODULES = {name: f"sublayer.{module}" for name, (module, _) in cli.COMMANDS.items()}
-EXAMPLES = [Command(name, import_module(MODULES[name]).EXAMPLE, ()) for name in MODULES]
+EXAMPLES = [Command(name, cli.module_of(name).EXAMPLE, ()) for name in cli.COMMANDS]
 FEW = '"train.steps": 2, "train.threads": 1, "train.precision": "float32"'
 FEW_ROWS = f'"train.batch_sequences": 2, {FEW}'
 ONE_LAYER = '"model.n_layers": 1, "model.d_model": 16, "model.n_heads": 2'
@@ -143,7 +140,7 @@ def mistakes(command):
 
 
 def check(words, *, is_transcript):
-    parser = get_command(cli._app(words[0])).commands[words[0]]
+    parser = cli.group_with(words[0]).commands[words[0]]
     words = list(takewhile(lambda word: word not in ("<", ">", "|"), words))
     values = parser.make_context(words[0], words[1:]).params if "--help" not in words else {}
     source, settings = values.get("source") or values.get("recipe"), values.get("settings")

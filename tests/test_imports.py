@@ -19,6 +19,8 @@ CALLED_BY_OTHERS = {
     "__getattr__": "Python, for the public names of `sublayer`",
     "__dir__": "Python, for the public names of `sublayer`",
     "_repr_html_": "notebooks, which show what a cell ends with",
+    "collect_usage_pieces": "typer, for the help of a command", "format_options": "the same",
+    **dict.fromkeys(("source_vars", "get_completion_args", "format_completion"), "typer"),
     "encode_target": "who scores translations of their own; the twin of `encode_source`",
     "read_huggingface": "who reads a foreign folder without keeping a copy of it",
     "sacre_bleu": "who scores translations of their own; the twin of `tokenized_bleu`",

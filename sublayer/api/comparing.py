@@ -25,10 +25,11 @@ from sublayer.api.arguments import (
     as_text,
 )
 from sublayer.api.results import figure, html_table, page, prose
-from sublayer.commands.shared.base import as_json_values, searchable
 from sublayer.errors import ConfigError, SublayerError
 from sublayer.options import Option, PathText, checked
 from sublayer.system.stages import note, stage
+from sublayer.system.terminal import searchable
+from sublayer.values import as_json_values
 
 if TYPE_CHECKING:
     from sublayer.reporting.judged import JudgedRuns

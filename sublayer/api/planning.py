@@ -24,7 +24,6 @@ from sublayer.api.arguments import (
     as_text,
 )
 from sublayer.api.results import html_table, page, prose
-from sublayer.commands.shared.base import as_json_values, searchable
 from sublayer.config.limits import MOST_SEEDS
 from sublayer.counts import count
 from sublayer.errors import ConfigError
@@ -33,6 +32,8 @@ from sublayer.options import Option, PathText, checked
 from sublayer.reporting.plans import plan_cells, plan_lines, render_plan
 from sublayer.reporting.terminal import planned_cells
 from sublayer.system.stages import note, stage
+from sublayer.system.terminal import searchable
+from sublayer.values import as_json_values
 
 if TYPE_CHECKING:
     from sublayer.statistics.looks import Looks

@@ -7,9 +7,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sublayer.commands.shared.base import as_json_values, searchable
 from sublayer.errors import ConfigError
 from sublayer.plot import file_svg, look
+from sublayer.system.terminal import searchable
+from sublayer.values import as_json_values
 
 if TYPE_CHECKING:
     pass

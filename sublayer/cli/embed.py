@@ -3,32 +3,26 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from sublayer.api.answering import embed
-from sublayer.cli.build import client_of
-from sublayer.commands.shared.base import JsonObject, JsonOption, emit, say
+from sublayer.cli.build import Json, client_of, emit
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.lines import text_lines
 from sublayer.files.paths import as_typed, expanded
 from sublayer.files.storage import new_file
-from sublayer.system.stages import display, stage
+from sublayer.options import Argument, Option
+from sublayer.system.stages import display, note, stage
 from sublayer.tasks.own_table import SUFFIXES
 from sublayer.tasks.records import suffix_of
 
 EXAMPLE = "sublayer embed runs/albert-small book.txt --out vectors.npy"
 
-FileArgument = Annotated[
+File = Annotated[Path, Argument("A file of texts, one on a line, packed or not.", metavar="FILE")]
+Out = Annotated[
     Path,
-    typer.Argument(metavar="FILE", help="A file of texts, one on a line, packed or not."),
-]
-OutOption = Annotated[
-    Path,
-    typer.Option(
-        "--out",
+    Option(
+        "The new file of the vectors, which numpy.load reads: float32, a row for each line.",
         metavar="FILE.npy",
-        help="The new file of the vectors, which numpy.load reads: float32, a row for each line.",
     ),
 ]
 
@@ -36,9 +30,9 @@ OutOption = Annotated[
 @client_of(embed)
 def command(
     options: dict[str, Any],
-    file: FileArgument,
-    out: OutOption,
-    as_json: JsonOption = False,
+    file: File,
+    out: Out,
+    as_json: Json = False,
 ) -> None:
     """Write a vector of each line of a file: the final hidden states of its tokens, pooled.
 
@@ -57,7 +51,7 @@ def command(
         raise DataError(f"{file} is a folder: name a file of lines")
     lines = text_lines(path)
     if suffix_of(path) in SUFFIXES:
-        say(f"{file} is a table, which is read line by line, names of columns and all")
+        note(f"{file} is a table, which is read line by line, names of columns and all")
     if not lines:
         raise DataError(f"{file} has no lines: there is nothing to embed")
 
@@ -87,7 +81,7 @@ def command(
             stream.write(block.values.astype("<f4", copy=False).tobytes())
             found.append(block)
     for line in describe_unread(found, "line"):
-        say(line)
+        note(line)
     result = {
         "run": str(run),
         "path": str(file),
@@ -99,11 +93,5 @@ def command(
         "cut": sum(int(each.is_cut.sum()) for each in found),
         "empty": sum(int(each.is_empty.sum()) for each in found),
     }
-    emit(result, as_json, _render)
-
-
-def _render(result: JsonObject) -> str:
-    return (
-        f"{count(result['lines'], 'vector')} of {result['width']:,} numbers written to "
-        f"{as_typed(result['out'])}"
-    )
+    vectors = f"{count(len(lines), 'vector')} of {width:,} numbers"
+    emit(result, as_json, lambda _: f"{vectors} written to {as_typed(str(out))}")

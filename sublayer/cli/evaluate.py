@@ -4,73 +4,74 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from sublayer.api.scoring import ask_probes, evaluate
-from sublayer.cli.build import client_of, print_result
-from sublayer.commands.shared.base import JsonOption, RunsArgument, emit, has_work, say
+from sublayer.cli.build import Json, client_of, emit, has_work, print_result
 from sublayer.errors import ConfigError
 from sublayer.files.paths import expanded
+from sublayer.options import Argument, Option
 from sublayer.system.launch import is_first_launched
-from sublayer.system.stages import stage
+from sublayer.system.stages import note, stage
 
 EXAMPLE = "sublayer evaluate runs/book --split test --stride 32"
 
-ProbesOption = Annotated[
+Runs = Annotated[
+    Sequence[Path],
+    Argument(
+        "A run, a checkpoint, or the folder of an imported model; several fine-tuned runs are "
+        "an ensemble, whose answers are averaged; with --suite any models.",
+        metavar="RUN",
+        complete="runs",
+    ),
+]
+Probes = Annotated[
     str | None,
-    typer.Option(
-        "--probes",
-        metavar="NAMES",
-        help="Ask a model that predicts text what it answers without training: cola, sst2, race, "
+    Option(
+        "Ask a model that predicts text what it answers without training: cola, sst2, race, "
         "winograd, dpr, with commas between, or all; --path names the folder of their files.",
+        metavar="NAMES",
     ),
 ]
-WordsOption = Annotated[
+ProbeWords = Annotated[
     str | None,
-    typer.Option(
-        "--words",
-        metavar="A,B",
-        help="Of the probe sst2: the words that are compared, that of the first label first. "
+    Option(
+        "Of the probe sst2: the words that are compared, that of the first label first. "
         "Default: negative,positive.",
+        metavar="A,B",
     ),
 ]
-ReferenceOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--reference",
+References = Annotated[
+    Sequence[str],
+    Option(
+        "Of --probes: the score that is 1 on the axis that begins at chance. Repeatable.",
         metavar="PROBE=SHARE",
-        help="Of --probes: the score that is 1 on the axis that begins at chance. Repeatable.",
     ),
 ]
-SuiteOption = Annotated[
+Suite = Annotated[
     Path | None,
-    typer.Option(
-        "--suite",
+    Option(
+        "A TOML file that lists tasks, probes, texts and pairs: one scorecard of all runs.",
         metavar="FILE",
-        help="A TOML file that lists tasks, probes, texts and pairs: one scorecard of all runs.",
     ),
 ]
-CsvOption = Annotated[
-    Path | None,
-    typer.Option("--csv", metavar="FILE", help="Of a suite: write the scorecard as CSV, too."),
+CsvFile = Annotated[
+    Path | None, Option("Of a suite: write the scorecard as CSV, too.", metavar="FILE")
 ]
-HtmlOption = Annotated[
-    Path | None,
-    typer.Option("--html", metavar="FILE", help="Of a suite: write the scorecard as HTML, too."),
+HtmlFile = Annotated[
+    Path | None, Option("Of a suite: write the scorecard as HTML, too.", metavar="FILE")
 ]
 
 
 @client_of(evaluate)
 def command(
     options: dict[str, Any],
-    runs: RunsArgument,
-    probes: ProbesOption = None,
-    words: WordsOption = None,
-    reference: ReferenceOption = None,
-    suite: SuiteOption = None,
-    csv: CsvOption = None,
-    html: HtmlOption = None,
-    as_json: JsonOption = False,
+    runs: Runs,
+    probes: Probes = None,
+    words: ProbeWords = None,
+    reference: References = (),
+    suite: Suite = None,
+    csv: CsvFile = None,
+    html: HtmlFile = None,
+    as_json: Json = False,
 ) -> None:
     """Score how well a model predicts a text, or answers tasks, that it was not trained on.
 
@@ -98,7 +99,7 @@ def command(
     if probes is not None:
         given.pop("average", None)
         _check_alone(given, runs)
-        asked = (runs[0], probes, given.get("path"), words, reference or ())
+        asked = (runs[0], probes, given.get("path"), words, reference)
         print_result(ask_probes(*asked, device=device, average=average), as_json)
         return
     for name, value in (("--words", words), ("--reference", reference)):
@@ -166,7 +167,7 @@ def _evaluate_models(
         write_file(
             path, card_csv(card) if kind == "csv" else scorecard_page(card, title or "Scorecard")
         )
-        say(f"wrote {path}")
+        note(f"wrote {path}")
 
     def render(result: Mapping[str, Any]) -> str:
         from sublayer.reporting.terminal import render_scorecard

@@ -1,97 +1,78 @@
 """``sublayer finetune``: teach a model a task, and say what that is worth."""
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from sublayer.api.training import finetune, is_table
-from sublayer.cli.build import client_of, print_result
-from sublayer.commands.shared.base import JsonOption
-from sublayer.commands.shared.column_options import ChoicesOption, TextPairOption, names_among
+from sublayer.cli.build import Choices, Json, TextPair, client_of, names_among, print_result
 from sublayer.config.sources import RUN_RECIPE
 from sublayer.errors import ConfigError
 from sublayer.files.paths import as_typed
+from sublayer.options import Argument, Option
 from sublayer.system.launch import is_first_launched
 from sublayer.tasks.registry import TASKS
 
 EXAMPLE = "sublayer finetune runs/albert-small sst2 --data glue"
 
-WordsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="{TASK|TABLE} ...",
-        help="Tasks by name (`sublayer tasks` lists them), or the file of a table of your own; "
+Words = Annotated[
+    Sequence[str],
+    Argument(
+        "Tasks by name (`sublayer tasks` lists them), or the file of a table of your own; "
         "then settings such as optimizer.lr=1e-4 (see `sublayer fields`).",
+        metavar="{TASK|TABLE} ...",
     ),
 ]
-TextOption = Annotated[
-    str | None,
-    typer.Option("--text", metavar="COLUMN", help="Of a table of your own: the column of texts."),
+Text = Annotated[
+    str | None, Option("Of a table of your own: the column of texts.", metavar="COLUMN")
 ]
-LabelOption = Annotated[
+Label = Annotated[
     str | None,
-    typer.Option(
-        "--label", metavar="COLUMN", help="The column of labels; with --choices of the right one."
-    ),
+    Option("The column of labels; with --choices of the right one.", metavar="COLUMN"),
 ]
-NumberOption = Annotated[
-    bool,
-    typer.Option("--number", help="The label is a number to predict, and no class."),
+Answer = Annotated[
+    str | None, Option("The column of answers that are a part of the text.", metavar="COLUMN")
 ]
-AnswerOption = Annotated[
+AnswerStart = Annotated[
     str | None,
-    typer.Option(
-        "--answer", metavar="COLUMN", help="The column of answers that are a part of the text."
-    ),
-]
-AnswerStartOption = Annotated[
-    str | None,
-    typer.Option(
-        "--answer-start",
+    Option(
+        "Where the answer begins in the text, in characters. Default: where it first stands.",
         metavar="COLUMN",
-        help="Where the answer begins in the text, in characters. Default: where it first stands.",
     ),
 ]
-TargetOption = Annotated[
+Target = Annotated[
     str | None,
-    typer.Option(
-        "--target",
+    Option(
+        "The column of texts that a T5 or a decoder learns to write: any words, such as a summary.",
         metavar="COLUMN",
-        help="The column of texts that a T5 or a decoder learns to write: any words, such as a "
-        "summary.",
     ),
 ]
-GroupOption = Annotated[
+Group = Annotated[
     str | None,
-    typer.Option(
-        "--group",
-        metavar="COLUMN",
-        help="The column of the document or author: rows of one are never divided between what is "
+    Option(
+        "The column of the document or author: rows of one are never divided between what is "
         "trained on and what is scored.",
+        metavar="COLUMN",
     ),
-]
-IdOption = Annotated[
-    str | None, typer.Option("--id", metavar="COLUMN", help="The column of the rows' ids.")
 ]
 
 
 @client_of(finetune)
 def command(
     options: dict[str, Any],
-    words: WordsArgument = None,
-    text: TextOption = None,
-    text_pair: TextPairOption = None,
-    label: LabelOption = None,
-    number: NumberOption = False,
-    choices: ChoicesOption = None,
-    answer: AnswerOption = None,
-    answer_start: AnswerStartOption = None,
-    target: TargetOption = None,
-    group: GroupOption = None,
-    id: IdOption = None,
-    as_json: JsonOption = False,
+    words: Words = (),
+    text: Text = None,
+    text_pair: TextPair = None,
+    label: Label = None,
+    number: Annotated[bool, Option("The label is a number to predict, and no class.")] = False,
+    choices: Choices = None,
+    answer: Answer = None,
+    answer_start: AnswerStart = None,
+    target: Target = None,
+    group: Group = None,
+    id: Annotated[str | None, Option("The column of the rows' ids.", metavar="COLUMN")] = None,
+    as_json: Json = False,
 ) -> None:
     """Fine-tune a model on a task, and score it beside what needs no model.
 
@@ -101,8 +82,8 @@ def command(
     and its columns by options: `sublayer finetune albert-small my.csv --text review --label stars`.
     All settings are those of a recipe: `sublayer train RUN` takes the folder's recipe, too.
     """
-    names = [word for word in words or () if "=" not in word]
-    settings = [word for word in words or () if "=" in word]
+    names = [word for word in words if "=" not in word]
+    settings = [word for word in words if "=" in word]
     source = str(options["source"])
     if options.get("resume") and not names and (Path(source) / RUN_RECIPE).is_file():
         raise ConfigError(
@@ -120,7 +101,7 @@ def command(
         "number" if number else "label": label,
         "choices": names_among(choices),
     }
-    columns = {role: names for role, names in columns.items() if names}
+    columns = {role: column for role, column in columns.items() if column}
     if (columns or number) and not any(map(is_table, names)):
         first = next(iter(columns), "number").replace("_", "-")
         missing = "".join(f"; {word} is not there" for word in names if word not in TASKS)

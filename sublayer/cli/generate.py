@@ -4,9 +4,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from sublayer.api.writing import Completions, Texts, generate
-from sublayer.cli.build import client_of, print_result
-from sublayer.commands.shared.base import JsonOption, say, write_result
+from sublayer.cli.build import Json, client_of, print_result, write_result
 from sublayer.counts import count
+from sublayer.system.stages import note
 
 if TYPE_CHECKING:
     from sublayer.decode.gaps import Completion
@@ -17,7 +17,7 @@ _UNDERLINED, _PLAIN = "\x1b[4m", "\x1b[24m"
 
 
 @client_of(generate)
-def command(options: dict[str, Any], as_json: JsonOption = False) -> None:
+def command(options: dict[str, Any], as_json: Json = False) -> None:
     """Continue a prompt. One continuation appears as it is made; several, each after a line,
     when all are done.
 
@@ -32,7 +32,7 @@ def command(options: dict[str, Any], as_json: JsonOption = False) -> None:
         _print_completions(found, is_single=is_single)
     elif is_single:
         write_result("\n")
-        say(_speed(found.n_tokens, found.seconds))
+        note(_speed(found.n_tokens, found.seconds))
     else:
         write_result(_listed(found))  # as it is, to the last no-break space
 
@@ -48,7 +48,7 @@ def _print_completions(found: Completions, *, is_single: bool) -> None:
         best = found.completions[0]
         write_result(f"{_underlined(best)}\n")
         _say_unplaced(best)
-        say(_speed(best.n_tokens, found.seconds))
+        note(_speed(best.n_tokens, found.seconds))
         return
     for number, completion in enumerate(found.completions, start=1):
         write_result(f"--- {number}\n{_underlined(completion)}\n")
@@ -61,7 +61,7 @@ def _speed(n_tokens: int, seconds: float) -> str:
 
 def _say_unplaced(completion: "Completion") -> None:
     if completion.unplaced:
-        say(f"written for no gap, and left out: {completion.unplaced!r}")
+        note(f"written for no gap, and left out: {completion.unplaced!r}")
 
 
 def _underlined(completion: "Completion") -> str:

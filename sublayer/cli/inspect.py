@@ -1,34 +1,28 @@
 """``sublayer inspect``: what happens inside a model."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
-
 from sublayer.api.inspecting import inspect_layers, inspect_paths, inspect_splitting
-from sublayer.cli.build import client_of, print_result
-from sublayer.commands.shared import candidates
-from sublayer.commands.shared.base import JsonOption
+from sublayer.cli.build import Json, client_of, print_result
 from sublayer.errors import ConfigError
+from sublayer.options import Argument
 
 EXAMPLE = "sublayer inspect layers runs/book --path book.txt --out layers.svg"
 
-WhatArgument = Annotated[
+What = Annotated[
     Literal["layers", "splitting", "paths"],
-    typer.Argument(
-        metavar="WHAT",
-        help="layers: the distance and the angle between each block's input and output; splitting: "
+    Argument(
+        "layers: the distance and the angle between each block's input and output; splitting: "
         "the error of applying attention and feed-forward network one after the other; paths: "
         "where each sub-layer moves each token.",
+        metavar="WHAT",
     ),
 ]
-RunsArgument = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        metavar="RUN",
-        help="Runs, checkpoints, or folders of imported models.",
-        autocompletion=candidates.runs,
-    ),
+Runs = Annotated[
+    Sequence[Path],
+    Argument("Runs, checkpoints, or folders of imported models.", metavar="RUN", complete="runs"),
 ]
 _FUNCTIONS = {
     "layers": inspect_layers,
@@ -40,9 +34,9 @@ _FUNCTIONS = {
 @client_of(inspect_layers)
 def command(
     options: dict[str, Any],
-    what: WhatArgument,
-    runs: RunsArgument = None,
-    as_json: JsonOption = False,
+    what: What,
+    runs: Runs = (),
+    as_json: Json = False,
 ) -> None:
     """Measure what each block of a model does to the tokens of a text, and compare models by it.
 
@@ -61,4 +55,4 @@ def command(
     """
     if "beyond" in options and what != "layers":
         raise ConfigError("--beyond is of inspect layers: leave it out")
-    print_result(_FUNCTIONS[what](*(runs or ()), **options), as_json)
+    print_result(_FUNCTIONS[what](*runs, **options), as_json)

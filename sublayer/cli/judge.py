@@ -1,39 +1,38 @@
 """``sublayer judge``: which arm is better, of runs of any trainer, and how sure that is."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from sublayer.api.comparing import judge
-from sublayer.cli.build import client_of, print_result
-from sublayer.commands.shared.base import JsonOption
+from sublayer.cli.build import Json, client_of, print_result
+from sublayer.options import Argument, Option
 
 EXAMPLE = "sublayer judge scores/base.csv scores/new.csv"
 
-SourcesArgument = Annotated[
-    list[Path],
-    typer.Argument(metavar="SOURCE", help="Tables or folders of runs; the first is the baseline."),
+Sources = Annotated[
+    Sequence[Path],
+    Argument("Tables or folders of runs; the first is the baseline.", metavar="SOURCE"),
 ]
-PageOption = Annotated[
+Page = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE", help="Also write the verdict as a page of HTML."),
+    Option("Also write the verdict as a page of HTML.", flag="--html", metavar="FILE"),
 ]
-TableOption = Annotated[
+Table = Annotated[
     Path | None,
-    typer.Option(
-        "--table", metavar="FILE", help="Also write runs and differences: .csv, .md or .tex."
-    ),
+    Option("Also write runs and differences: .csv, .md or .tex.", metavar="FILE"),
 ]
 
 
 @client_of(judge)
 def command(
     options: dict[str, Any],
-    sources: SourcesArgument,
-    page: PageOption = None,
-    table: TableOption = None,
-    as_json: JsonOption = False,
+    sources: Sources,
+    page: Page = None,
+    table: Table = None,
+    as_json: Json = False,
 ) -> None:
     """Judge runs of any trainer: which arm is better than the baseline, with intervals.
 

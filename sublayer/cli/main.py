@@ -3,23 +3,19 @@
 import errno
 import functools
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from importlib import import_module
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 from typer.exceptions import TyperException
 from typer.main import get_command
 
 from sublayer import __version__
-from sublayer.commands.completion.scripts import VARIABLE
-from sublayer.commands.shared.arguments import check_arguments
-from sublayer.commands.shared.base import has_work, only_results_on_stdout
-from sublayer.commands.shared.usage import refuse_repeats, show_words, wrong_value
 from sublayer.errors import (
     ConfigError,
     Interrupted,
@@ -37,59 +33,33 @@ from sublayer.system.terminal import OutputLost, lasting_streams
 DONE, LOST, MISTAKE, FAILED = 0, 1, 2, 3
 """Exit codes; 130 is what a shell returns for SIGINT, 128 + 2."""
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("commands.demo", "Compare tiny models on built-in text, in a few minutes."),
-    "recipes": ("cli.recipes", "List the recipes, or show one with the origin of each value."),
-    "fields": ("commands.fields", "List every field of a recipe: unit, default, when it counts."),
-    "plan": (
-        "cli.plan",
-        "Say what a run or a comparison will cost, without starting it.",
-    ),
-    "train": ("cli.train", "Train a recipe, or resume a run."),
-    "finetune": ("cli.finetune", "Teach a model a task, and say what that is worth."),
-    "compare": (
-        "cli.compare",
-        "Say which variants are better at an equal budget, and how surely.",
-    ),
-    "judge": (
-        "cli.judge",
-        "Say which arm is better, of runs of any trainer, with an exit code.",
-    ),
-    "report": ("cli.report", "Write the HTML report of a run or a comparison again."),
-    "runs": (
-        "cli.runs",
-        "List runs and comparisons: what, when, how good, how to resume.",
-    ),
-    "tasks": ("commands.tasks.command", "List the tasks, and what a folder has of them."),
-    "evaluate": ("cli.evaluate", "Score how well a model predicts a text."),
-    "inspect": (
-        "cli.inspect",
-        "Measure what the blocks of models do to the embeddings of a text.",
-    ),
-    "generate": ("cli.generate", "Continue a prompt, or fill the gaps of a text."),
-    "fill": (
-        "cli.fill",
-        "Fill the masks of a text by an encoder or a T5, with probabilities.",
-    ),
-    "embed": ("cli.embed", "Write a vector of each line of a file: pooled hidden states."),
-    "predict": (
-        "cli.predict",
-        "Answer rows by a fine-tuned model, or hand predictions in.",
-    ),
-    "translate": ("cli.translate", "Translate a text line by line."),
-    "tokenize": ("commands.tokenize.command", "Train a tokenizer, or show the tokens of a text."),
-    "import": ("commands.import_", "Import a model of transformers or fairseq, or a release."),
-    "export": ("commands.export", "Write a model in another system's format."),
-    "completion": (
-        "commands.completion.command",
-        "Complete commands, runs and fields in the shell.",
-    ),
+COMMANDS = {
+    "demo": "Compare tiny models on built-in text, in a few minutes.",
+    "recipes": "List the recipes, or show one with the origin of each value.",
+    "fields": "List every field of a recipe: unit, default, when it counts.",
+    "plan": "Say what a run or a comparison will cost, without starting it.",
+    "train": "Train a recipe, or resume a run.",
+    "finetune": "Teach a model a task, and say what that is worth.",
+    "compare": "Say which variants are better at an equal budget, and how surely.",
+    "judge": "Say which arm is better, of runs of any trainer, with an exit code.",
+    "report": "Write the HTML report of a run or a comparison again.",
+    "runs": "List runs and comparisons: what, when, how good, how to resume.",
+    "tasks": "List the tasks, and what a folder has of them.",
+    "evaluate": "Score how well a model predicts a text.",
+    "inspect": "Measure what the blocks of models do to the embeddings of a text.",
+    "generate": "Continue a prompt, or fill the gaps of a text.",
+    "fill": "Fill the masks of a text by an encoder or a T5, with probabilities.",
+    "embed": "Write a vector of each line of a file: pooled hidden states.",
+    "predict": "Answer rows by a fine-tuned model, or hand predictions in.",
+    "translate": "Translate a text line by line.",
+    "tokenize": "Train a tokenizer, or show the tokens of a text.",
+    "import": "Import a model of transformers or fairseq, or a release.",
+    "export": "Write a model in another system's format.",
+    "completion": "Complete commands, runs and fields in the shell.",
 }
-"""Each command's module below ``sublayer`` and its line of help.
-
-The module has ``command`` and ``EXAMPLE``.
-"""
-
+"""Each command's line of help."""
+VARIABLE = "_SUBLAYER_COMPLETE"
+"""The environment variable that holds the shell which asks what a word may become."""
 _DIVIDED = ("train", "finetune", "predict", "evaluate")
 """Commands that processes started together share, as far as they do."""
 _ADVICE = {
@@ -183,55 +153,48 @@ def _outcome(words: list[str]) -> tuple[int, str]:
 
 
 def _run(words: list[str]) -> int:
-    shell = os.environ.get(VARIABLE)
-    if shell:
-        return _complete(shell, words)
-    wanted = next((word for word in words if not word.startswith("-")), "")
-    group = get_command(_app(wanted))
-    command = getattr(group, "commands", {}).get(wanted)
-    if isinstance(command, TyperCommand):
-        show_words(command)
-        refuse_repeats(command)
-    code = DONE
+    if shell := os.environ.get(VARIABLE):
+        from sublayer.cli.completion import answer
+
+        if replies := answer(shell, words, group_with):
+            typer.echo(replies)
+        return DONE
+    group = group_with(next((word for word in words if not word.startswith("-")), ""))
     try:
         with group.make_context("sublayer", words) as context:
             group.invoke(context)
     except typer.Exit as stop:
-        code = stop.exit_code
-    return code
-
-
-def _complete(shell: str, words: list[str]) -> int:
-    from sublayer.commands.completion.protocol import answer
-
-    def load(wanted: str) -> TyperGroup:
-        group = get_command(_app(wanted))
-        assert isinstance(group, TyperGroup)
-        return group
-
-    replies = answer(shell, words, load)
-    if replies:
-        typer.echo(replies)
+        return stop.exit_code
     return DONE
 
 
-def _app(wanted: str) -> typer.Typer:
-    # Every command has its line of help, but only the module of the wanted one is imported.
+def group_with(wanted: str) -> TyperGroup:
+    """Return all commands with their lines of help, and of the wanted one its options."""
     app = typer.Typer(
         add_completion=False,
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_group)
-    for name, (module, line) in COMMANDS.items():
+    for name, line in COMMANDS.items():
         if name == wanted:
-            loaded = import_module(f"sublayer.{module}")
+            from sublayer.cli.build import Command
+
+            module = module_of(name)
             # \b keeps the example on a line of its own, to be copied.
-            epilog = f"\b\nExample: {loaded.EXAMPLE}"
-            app.command(name, short_help=line, epilog=epilog)(_framed(name, loaded.command))
+            epilog = f"\b\nExample: {module.EXAMPLE}"
+            declare = app.command(name, cls=Command, short_help=line, epilog=epilog)
+            declare(_framed(name, module.command))
         else:
             app.command(name, short_help=line)(_not_wanted)
-    return app
+    group = get_command(app)
+    assert isinstance(group, TyperGroup), "there are several commands"
+    return group
+
+
+def module_of(name: str) -> ModuleType:
+    """Import the module of a command, which has ``command`` and an ``EXAMPLE`` of it."""
+    return import_module(f"sublayer.cli.{name}_" if name == "import" else f"sublayer.cli.{name}")
 
 
 def _show_version(is_wanted: bool) -> None:
@@ -254,9 +217,10 @@ def _not_wanted() -> None:
 
 
 def _framed(name: str, command: Callable[..., None]) -> Callable[..., None]:
+    from sublayer.cli.build import has_work, only_results_on_stdout
+
     @functools.wraps(command)
     def framed(**values: Any) -> None:
-        check_arguments(command, values)
         if name not in _DIVIDED and not has_work(name):
             return
         with only_results_on_stdout() if values.get("as_json") else nullcontext():
@@ -270,30 +234,21 @@ def _error_line(message: str) -> str:
 
 
 def _usage(error: TyperException) -> str:
-    option = getattr(error, "option_name", None)
-    near = getattr(error, "possibilities", None)
     context = getattr(error, "ctx", None)
-    path = context.command_path if context else "sublayer"
-    if option and "." in option:
-        key = option.lstrip("-").partition("=")[0]
-        return f"there is no option {option}: settings are written {key}=VALUE"
-    if option:
-        key = _key_meant(option, near, context)
-        if key:
+    if hasattr(error, "possibilities"):
+        option = str(getattr(error, "option_name", ""))
+        if key := _key_meant(option, error.possibilities, context):
             return f"there is no option {option}: settings are written {key}=VALUE"
-    if option and near:
-        return f"there is no option {option}: did you mean {near[0]}?"
-    message = error.format_message().rstrip(".")
-    wrong = re.fullmatch(r"Invalid value for '([^']+)'.*?: (.*)", message, re.DOTALL)
-    if wrong:
-        message = wrong_value(wrong[1], wrong[2])
+    message = error.format_message().replace("Value error, ", "").rstrip(".")
     if message.endswith("?"):  # it suggests a word already
         return message
-    return f"{message}; see `{path} --help`"
+    return f"{message}; see `{context.command_path if context else 'sublayer'} --help`"
 
 
 def _key_meant(option: str, options: Sequence[str] | None, context: Any) -> str | None:
     """Return the field that was written as an option, such as --steps, where it is the nearest."""
+    if "." in option:
+        return option.lstrip("-").partition("=")[0]
     from sublayer.config.catalog import nearest_key
     from sublayer.nearest import nearest
 

@@ -1,31 +1,29 @@
 """``sublayer plan``: what a run or a comparison will cost, before anything is spent."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
-import typer
-
 from sublayer.api.planning import plan
-from sublayer.cli.build import client_of, print_result
-from sublayer.commands.shared import candidates
-from sublayer.commands.shared.base import JsonOption
+from sublayer.cli.build import Json, client_of, print_result
+from sublayer.options import Argument
 
 EXAMPLE = "sublayer plan gpt train.minutes=5 --vary model.ffn=gelu,swiglu --measure"
 
-SourceArgument = Annotated[
+Source = Annotated[
     str,
-    typer.Argument(
-        metavar="RECIPE|STUDY",
-        autocompletion=candidates.recipes_and_studies,
-        help="A recipe, a study or a run, by name or path; or the first of several recipes, which "
+    Argument(
+        "A recipe, a study or a run, by name or path; or the first of several recipes, which "
         "is the baseline.",
+        metavar="RECIPE|STUDY",
+        complete="recipes_and_studies",
     ),
 ]
-WordsArgument = Annotated[
-    list[str] | None,
-    typer.Argument(
+Words = Annotated[
+    Sequence[str],
+    Argument(
+        "Further recipes, an arm each, then settings for all arms, such as model.d_ff=512.",
         metavar="[RECIPE ...] [KEY=VALUE ...]",
-        autocompletion=candidates.recipes_and_settings,
-        help="Further recipes, an arm each, then settings for all arms, such as model.d_ff=512.",
+        complete="recipes_and_settings",
     ),
 ]
 
@@ -33,9 +31,9 @@ WordsArgument = Annotated[
 @client_of(plan)
 def command(
     options: dict[str, Any],
-    source: SourceArgument,
-    words: WordsArgument = None,
-    as_json: JsonOption = False,
+    source: Source,
+    words: Words = (),
+    as_json: Json = False,
 ) -> None:
     """Say what a run or each arm of a comparison takes: parameters, FLOPs, memory, disk; with
     --measure, time; and which difference it can find. With --processes, what each of them takes.
@@ -45,5 +43,5 @@ def command(
     """
     from sublayer.study.definition import split_words
 
-    sources, settings = split_words(source, words or [])
+    sources, settings = split_words(source, words)
     print_result(plan(sources, settings, **options), as_json)

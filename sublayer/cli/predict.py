@@ -8,20 +8,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, cast
 
-import typer
-
 from sublayer.api.answering import as_dtype, load_answerer, predict
-from sublayer.cli.build import client_of
-from sublayer.commands.shared.base import RunArgument, emit, say, write_result
-from sublayer.commands.shared.column_options import ChoicesOption, TextPairOption, names_among
+from sublayer.cli.build import (
+    Choices,
+    ModelPath,
+    TextPair,
+    client_of,
+    emit,
+    names_among,
+    write_result,
+)
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.files.lines import decoded
 from sublayer.files.paths import as_typed
 from sublayer.files.storage import new_file
+from sublayer.options import Argument, Option
 from sublayer.system.launch import n_launched
 from sublayer.system.memory import keep_freed_memory
-from sublayer.system.stages import display, stage
+from sublayer.system.stages import display, note, stage
 from sublayer.tables import table
 from sublayer.tasks.predicting import (
     UNANSWERED,
@@ -47,68 +52,60 @@ _READ_BYTES = 1 << 16
 _DECIMALS = 4
 _DECODING = ("beam", "length_penalty", "temperature", "top_k", "top_p", "seed")
 
-PlacesArgument = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        metavar="FILE|RUN",
-        help="A file of rows as CSV, TSV, JSON lines or Parquet, or a task's own test set; "
+Places = Annotated[
+    Sequence[Path],
+    Argument(
+        "A file of rows as CSV, TSV, JSON lines or Parquet, or a task's own test set; "
         "default: lines of standard input, the texts of each divided by tabs. More runs before it "
         "are an ensemble, whose answers are averaged, with --submission those of one task.",
+        metavar="FILE|RUN",
     ),
 ]
-TextOption = Annotated[
-    str | None,
-    typer.Option(
-        "--text", metavar="COLUMN", help="The column of the text. Default: as in training."
-    ),
+Text = Annotated[
+    str | None, Option("The column of the text. Default: as in training.", metavar="COLUMN")
 ]
-OutOption = Annotated[
+Out = Annotated[
     Path | None,
-    typer.Option(
-        "--out",
+    Option(
+        "Write to a new file, of the kind that its name says. Default: standard output.",
         metavar="FILE",
-        help="Write to a new file, of the kind that its name says. Default: standard output.",
     ),
 ]
-SubmissionOption = Annotated[
+Submission = Annotated[
     Path | None,
-    typer.Option(
-        "--submission",
-        metavar="DIR",
-        help="Answer the test sets of the runs' suite, and write what is handed in into a new "
+    Option(
+        "Answer the test sets of the runs' suite, and write what is handed in into a new "
         "folder, complete: sets that no run answers have the majority's answer.",
-    ),
-]
-DataOption = Annotated[
-    str | None,
-    typer.Option(
-        "--data",
         metavar="DIR",
-        help="With --submission, the folder of the tasks' files. Default: that of each run.",
     ),
 ]
-SuiteOption = Annotated[
+Data = Annotated[
     str | None,
-    typer.Option(
-        "--suite",
+    Option(
+        "With --submission, the folder of the tasks' files. Default: that of each run.",
+        metavar="DIR",
+    ),
+]
+Suite = Annotated[
+    str | None,
+    Option(
+        "With --submission: glue, superglue, squad or race. Default: that of the runs.",
         metavar="NAME",
-        help="With --submission: glue, superglue, squad or race. Default: that of the runs.",
     ),
 ]
-PrecisionOption = Annotated[
+Precision = Annotated[
     Literal["float32", "bfloat16"],
-    typer.Option(
-        "--precision",
-        help="What is computed in: bfloat16 is faster where the processor has units for it, and "
-        "rounds probabilities to two or three digits.",
+    Option(
+        "What is computed in: bfloat16 is faster where the processor has units for it, and "
+        "rounds probabilities to two or three digits."
     ),
 ]
-JsonLinesOption = Annotated[
+JsonLines = Annotated[
     bool,
-    typer.Option(
-        "--json",
-        help="Print each row with its answer as an object of JSON, a line each; with --submission "
+    Option(
+        "Print each row with its answer as an object of JSON, a line each; with --submission "
         "what was written, as one.",
+        flag="--json",
     ),
 ]
 
@@ -116,17 +113,17 @@ JsonLinesOption = Annotated[
 @client_of(predict)
 def command(
     options: dict[str, Any],
-    run: RunArgument,
-    places: PlacesArgument = None,
-    text: TextOption = None,
-    text_pair: TextPairOption = None,
-    choices: ChoicesOption = None,
-    out: OutOption = None,
-    submission: SubmissionOption = None,
-    data: DataOption = None,
-    suite: SuiteOption = None,
-    precision: PrecisionOption = "float32",
-    as_json: JsonLinesOption = False,
+    run: ModelPath,
+    places: Places = (),
+    text: Text = None,
+    text_pair: TextPair = None,
+    choices: Choices = None,
+    out: Out = None,
+    submission: Submission = None,
+    data: Data = None,
+    suite: Suite = None,
+    precision: Precision = "float32",
+    as_json: JsonLines = False,
 ) -> None:
     """Answer rows by a fine-tuned model: the same rows, in order, with the answers beside them.
 
@@ -143,7 +140,7 @@ def command(
         _check_alone({**own, **options})
         _check_one_process("what is handed in is written")
         result = _submit(
-            [run, *(places or ())],
+            [run, *places],
             submission,
             suite,
             data,
@@ -154,7 +151,7 @@ def command(
         return
     if data is not None or suite is not None:
         raise ConfigError("--data and --suite are of what is handed in: give --submission, too")
-    runs, file = _divided(run, places or [])
+    runs, file = _divided(run, places)
     told = ToldColumns(text or "", text_pair or "", names_among(choices))
     if file is None and out is not None:
         raise ConfigError("--out is of a file of rows: name it, or redirect standard output")
@@ -240,8 +237,8 @@ def _predict_file(
         if kind in ("parquet", "xlsx"):
             named = "Parquet" if kind == "parquet" else "of Excel"
             raise ConfigError(f"{file} is {named}, which is not printed: give --out, or --json")
-    for note in asked.notes:
-        say(note)
+    for line in asked.notes:
+        note(line)
     columns = answer_columns(
         answerer.task,
         asked.names,
@@ -253,7 +250,7 @@ def _predict_file(
         counted, firsts = _answer(answerer, asked, WRITERS[kind](stream, asked, columns), stream)
     _say_counts(counted, firsts, asked)
     if out is not None:
-        say(f"written to {as_typed(str(out))}")
+        note(f"written to {as_typed(str(out))}")
 
 
 def _predict_together(
@@ -338,14 +335,14 @@ def _answer(
 def _say_counts(counted: Counter[str], firsts: Mapping[str, str], asked: AskedFile) -> None:
     n_rows = count(counted["rows"], "row")
     if counted["unanswered"]:
-        say(
+        note(
             f"not answered, for a text of theirs is empty: {counted['unanswered']:,} of {n_rows}, "
             f"the first at {firsts['unanswered']}"
         )
     if counted["outside"]:
-        say(f"answered with none of the labels: {counted['outside']:,} of {n_rows}")
+        note(f"answered with none of the labels: {counted['outside']:,} of {n_rows}")
     if not counted["unanswered"] and not counted["outside"]:
-        say(f"answered {n_rows} of {as_typed(str(asked.path))}")
+        note(f"answered {n_rows} of {as_typed(str(asked.path))}")
 
 
 def blocks_of_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
@@ -388,7 +385,7 @@ def _predict_lines(answerer: "Answerer", stream: BinaryIO, *, as_json: bool) -> 
         raise Interrupted(f"interrupted after {count(n_lines, 'line')}") from None
     cut.say()
     if n_unanswered:
-        say(f"not answered: {n_unanswered:,} of {count(n_lines, 'line')}")
+        note(f"not answered: {n_unanswered:,} of {count(n_lines, 'line')}")
     if problem is not None:
         raise DataError(f"{problem}; answered before it: {count(n_lines, 'line')}")
 
@@ -415,7 +412,7 @@ def _row(answerer: "Answerer", line: str, number: int) -> "AskedRow | None":
     try:
         return given_row(answerer, texts, f"line {number}")
     except DataError as error:
-        say(f"{error}, divided by tabs")
+        note(f"{error}, divided by tabs")
         return None
 
 

@@ -3,43 +3,36 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from sublayer.api.recipes import draw, list_recipes, recipe
-from sublayer.cli.build import client_of, print_result
-from sublayer.commands.shared import candidates
-from sublayer.commands.shared.base import JsonOption, SettingsArgument, emit
+from sublayer.cli.build import Json, Settings, client_of, emit, print_result
 from sublayer.errors import ConfigError
+from sublayer.options import Argument, Option
 
 EXAMPLE = "sublayer recipes modern --changed"
 
-RecipeArgument = Annotated[
+Recipe = Annotated[
     str | None,
-    typer.Argument(
+    Argument(
+        "A recipe's name, a .toml file, or a run; none lists all.",
         metavar="RECIPE",
-        help="A recipe's name, a .toml file, or a run; none lists all.",
-        autocompletion=candidates.recipes,
+        complete="recipes",
     ),
 ]
-DiagramOption = Annotated[
-    bool, typer.Option("--diagram", help="Draw the recipe's architecture instead.")
-]
-OutOption = Annotated[
+Diagram = Annotated[bool, Option("Draw the recipe's architecture instead.")]
+Out = Annotated[
     Path | None,
-    typer.Option(
-        "--out", metavar="FILE.svg", help="Draw the diagram in a file; else in the terminal."
-    ),
+    Option("Draw the diagram in a file; else in the terminal.", metavar="FILE.svg"),
 ]
 
 
 @client_of(recipe)
 def command(
     options: dict[str, Any],
-    source: RecipeArgument = None,
-    settings: SettingsArgument = None,
-    diagram: DiagramOption = False,
-    out: OutOption = None,
-    as_json: JsonOption = False,
+    source: Recipe = None,
+    settings: Settings = (),
+    diagram: Diagram = False,
+    out: Out = None,
+    as_json: Json = False,
 ) -> None:
     """List the recipes and studies, or show all fields of a recipe, each with the recipe or rule
     that its value comes from.

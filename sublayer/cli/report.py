@@ -6,19 +6,18 @@ from typing import Annotated, Any
 import typer
 
 from sublayer.api.run import report
-from sublayer.cli.build import client_of
-from sublayer.commands.shared.base import JsonOption, emit
+from sublayer.cli.build import Json, client_of, emit
 from sublayer.errors import ConfigError
+from sublayer.options import Option
 
 EXAMPLE = "sublayer report runs/gpt-ffn"
 DEVIATES = 4
 """The exit code where results do not follow from their plan and items."""
 
-VerifyOption = Annotated[
+Verify = Annotated[
     bool,
-    typer.Option(
-        "--verify",
-        help="Write nothing: check that a comparison's results follow from its sealed plan and "
+    Option(
+        "Write nothing: check that a comparison's results follow from its sealed plan and "
         "from what each test item scored, and list what does not. Exit code 0: they follow; "
         f"{DEVIATES}: they do not, or no plan was sealed.",
     ),
@@ -26,9 +25,7 @@ VerifyOption = Annotated[
 
 
 @client_of(report)
-def command(
-    options: dict[str, Any], verify: VerifyOption = False, as_json: JsonOption = False
-) -> None:
+def command(options: dict[str, Any], verify: Verify = False, as_json: Json = False) -> None:
     """Write the HTML report of a comparison, or of a run, from its folder, and print its path.
 
     Nothing is trained. The report of an unfinished comparison shows the runs that have ended, and

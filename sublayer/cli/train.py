@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sublayer.api.training import train
-from sublayer.cli.build import client_of
-from sublayer.commands.shared.base import JsonObject, JsonOption, SettingsArgument, emit
+from sublayer.cli.build import Json, JsonObject, Settings, client_of, emit
 from sublayer.counts import count
 from sublayer.files.paths import as_typed
 from sublayer.system.launch import is_first_launched
@@ -18,9 +17,7 @@ EXAMPLE = "sublayer train gpt data.path=book.txt model.n_layers=4 train.minutes=
 
 
 @client_of(train)
-def command(
-    options: dict[str, Any], settings: SettingsArgument = None, as_json: JsonOption = False
-) -> None:
+def command(options: dict[str, Any], settings: Settings = (), as_json: Json = False) -> None:
     """Train a model as a recipe says, and keep it with its record in a folder of its own.
 
     Ctrl-C saves and stops; the same command with --resume resumes, and ends with the same weights
@@ -28,13 +25,13 @@ def command(
     run continues to that, finished or not. Several processes: torchrun --nproc-per-node 2 -m
     sublayer train RECIPE ... --out FOLDER.
     """
-    run = train(overrides=settings or [], **options)
+    run = train(overrides=settings, **options)
     if is_first_launched():
         emit(run, as_json, lambda record: _render(record, run.recipe))
 
 
 def _render(record: JsonObject, recipe: "ResolvedRecipe") -> str:
-    from sublayer.commands.shared.following import after_training
+    from sublayer.cli.following import after_training
     from sublayer.numbers import format_quantity
     from sublayer.objective.families import family_of
     from sublayer.objective.family import describe_watched

@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from sublayer.api.writing import TranslatedLine, Translations, translate
-from sublayer.cli.build import client_of, print_result
-from sublayer.commands.shared.base import JsonOption, say, write_result
+from sublayer.cli.build import Json, client_of, print_result, write_result
 from sublayer.counts import count
 from sublayer.errors import DataError, Interrupted
+from sublayer.system.stages import note
 
 EXAMPLE = "sublayer translate runs/multi30k-tiny < captions.en > captions.de"
 
 
 @client_of(translate)
-def command(options: dict[str, Any], as_json: JsonOption = False) -> None:
+def command(options: dict[str, Any], as_json: Json = False) -> None:
     """Translate each line of standard input to a line of standard output, in order.
 
     An empty line stays one. A line that is longer than the model reads becomes an empty line, and
@@ -35,7 +35,7 @@ def command(options: dict[str, Any], as_json: JsonOption = False) -> None:
     except KeyboardInterrupt:
         is_interrupted = True
     for text in found.left_out():
-        say(text)
+        note(text)
     if as_json:
         print_result(found, as_json)
     if is_interrupted:

@@ -74,6 +74,12 @@ def hanging(text: str, first: str, others: str) -> str:
     return wrapped.replace(_NO_BREAK, " ") or first.rstrip()
 
 
+def searchable(text: str) -> str:
+    """Return a text with ordinary spaces for no-break ones."""
+    # No-break spaces are for pages that wrap; on a terminal they defeat searching and cutting.
+    return text.replace(_NO_BREAK, " ")
+
+
 class Stream(io.TextIOBase):
     """Writes to a stream until that fails, then nowhere; ``failure`` is the error, or None."""
 

@@ -8,25 +8,23 @@ import signal
 import subprocess
 import sys
 from collections import namedtuple
-from importlib import import_module
-from inspect import signature
 from itertools import product
 from pathlib import Path
 from types import ModuleType
 from typing import get_args, get_origin
 
 import pytest
-from typer.models import OptionInfo
 
 from sublayer import errors
 from sublayer.cli import main as cli
-from sublayer.commands.completion.scripts import SHELLS, VARIABLE
-from sublayer.commands.shared.arguments import check_arguments, option_name
-from sublayer.commands.shared.base import JsonOption, emit
+from sublayer.cli.build import Json, client_of, emit
+from sublayer.cli.completion import SHELLS
+from sublayer.cli.main import VARIABLE
 from sublayer.config.architecture import FFNS
 from sublayer.config.catalog import keys
 from sublayer.config.sources import shipped_recipes
 from sublayer.errors import ConfigError
+from sublayer.options import Argument, options_of
 from sublayer.study.definition import shipped_studies, study_scales
 from tests.breadth import rows
 from tests.stopping import stopped_at
@@ -40,10 +38,10 @@ def run(capsys):
 @pytest.fixture
 def register(monkeypatch):
     def add(command):
-        module = ModuleType("sublayer.commands.probe")
-        module.command, module.EXAMPLE = command, "sublayer probe"
-        monkeypatch.setitem(sys.modules, "sublayer.commands.probe", module)
-        monkeypatch.setitem(cli.COMMANDS, "probe", ("commands.probe", "Try the frame."))
+        module = ModuleType("sublayer.cli.probe")
+        module.command, module.EXAMPLE = client_of()(command), "sublayer probe"
+        monkeypatch.setitem(sys.modules, "sublayer.cli.probe", module)
+        monkeypatch.setitem(cli.COMMANDS, "probe", "Try the frame.")
 
     return add
 
@@ -87,7 +85,7 @@ def test_each_error_has_its_exit_code_and_one_line(error, code, line, register, 
 
 
 def test_with_json_only_the_object_is_on_stdout(register, run):
-    def probe(as_json: JsonOption = False) -> None:
+    def probe(as_json: Json = False) -> None:
         print("a library that talks")
         found = {"loss": float("nan"), "steps": [1, 2.5], "path": Path("a")}
         emit(found, as_json, lambda result: "text")
@@ -129,17 +127,15 @@ def test_a_run_that_is_stopped_while_it_is_set_up_exits_130_and_leaves_nothing(t
     assert done.stderr.splitlines()[-1] == "interrupted" and "Traceback" not in done.stderr
 
 
-PLACES = {name: f"sublayer.{module}" for name, (module, _) in cli.COMMANDS.items()}
-MODULES = {name: import_module(place) for name, place in PLACES.items()}
-Option = namedtuple("Option", "command name types info")
+MODULES = {name: cli.module_of(name) for name in cli.COMMANDS}
+Option = namedtuple("Option", "command name types least most")
 
 
 def options(command):
-    for parameter in signature(MODULES[command].command).parameters.values():
-        annotation, *metadata = get_args(parameter.annotation)
-        for info in metadata:
-            if isinstance(info, OptionInfo) and (name := option_name(info)):
-                yield Option(command, name, get_args(annotation) or (annotation,), info)
+    for parameter, (hint, option) in options_of(MODULES[command].command).items():
+        if not isinstance(option, Argument):
+            name, types = option.named(parameter), get_args(hint) or (hint,)
+            yield Option(command, name, types, option.least, option.most)
 
 
 NAMED = "{0.command} {0.name}".format
@@ -168,7 +164,7 @@ def check_refused(sublayer, *words, may_be_accepted=False):
 
 def test_every_number_of_a_command_line_has_a_least_and_a_greatest_value():
     assert len(NUMBERS) > 20
-    assert not [each for each in NUMBERS if None in (each.info.min, each.info.max)]
+    assert not [each for each in NUMBERS if None in (each.least, each.most)]
 
 
 HOSTILE_NUMBERS = [
@@ -179,8 +175,7 @@ HOSTILE_NUMBERS = [
 
 @pytest.mark.parametrize("option", rows(NUMBERS, 8), ids=NAMED)
 def test_a_number_out_of_its_range_is_refused(sublayer, option):
-    least, greatest = option.info.min, option.info.max
-    for value in (least - 1, greatest + 1, *HOSTILE_NUMBERS):
+    for value in (option.least - 1, option.most + 1, *HOSTILE_NUMBERS):
         words = (option.command, *BEFORE.get(option.command, "").split(), option.name, str(value))
         check_refused(sublayer, *words)
 
@@ -224,7 +219,7 @@ def test_an_argument_that_no_file_takes_is_refused(sublayer, command, value, loo
 ])  # fmt: skip
 def test_an_argument_is_named_as_the_user_wrote_it(arguments, message):
     with pytest.raises(ConfigError, match=message):
-        check_arguments(MODULES["evaluate"].command, arguments)
+        MODULES["evaluate"].command(**arguments)
 
 
 def test_a_comparison_of_too_many_values_is_refused_uncounted(sublayer):
@@ -316,7 +311,7 @@ def test_bash_replaces_the_part_behind_its_word_breaks(sublayer, monkeypatch):
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_a_word_comes_with_its_description(sublayer, monkeypatch, shell):
     monkeypatch.setenv(VARIABLE, shell)
-    assert sublayer("rep").out == f"report\t{cli.COMMANDS['report'][1]}\n"
+    assert sublayer("rep").out == f"report\t{cli.COMMANDS['report']}\n"
     name, _, description = sublayer("train", "gpt", "model.d_ff").out.partition("\t")
     assert name == "model.d_ff=" and description.strip()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sublayer.api.comparing import compare
-from sublayer.commands.demo import _RUN_S, _START_S, announce
+from sublayer.cli.demo import _RUN_S, _START_S, announce
 from sublayer.reporting import listing
 from sublayer.reporting.terminal import summarize
 from sublayer.reporting.words import headline

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sublayer.commands.shared.tokenizers import read_tokenizer
+from sublayer.api.tokenizing import find_tokenizer
 from sublayer.data.gpt1 import text_rules
 from sublayer.data.gpt1.text_rules import NEWLINE, cut, mend, words_of
 from sublayer.data.gpt1.tokenizer import Gpt1Tokenizer, vocabulary_of, with_normalization
@@ -160,7 +160,7 @@ def test_a_file_keeps_its_rules_unless_others_are_named(tmp_path, tokenizer):
     names = ("_start_", "_classify_")
     with_names(tokenizer, names).save(tmp_path / "added.json")
     for name, expected in (("published", TINY), ("transformers", FAST)):
-        for read in (load_tokenizer, read_tokenizer):
+        for read in (load_tokenizer, find_tokenizer):
             loaded = read(tmp_path / "tokenizer.json", normalization=name)
             assert loaded.fingerprint == expected.fingerprint
         added = load_tokenizer(tmp_path / "added.json", normalization=name)

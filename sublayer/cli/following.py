@@ -77,6 +77,30 @@ def after_import(
     return _listed([f"generate {name} --prompt {GAPS if knows_gaps else PROMPT}"])
 
 
+def after_importing(model: str) -> list[str]:
+    """Return commands for the folder of a model that was imported with its tokenizer."""
+    from sublayer.data.tasks.marks import has_traversal
+    from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+    from sublayer.data.tokenizers.named import load_tokenizer
+    from sublayer.loading import load_task
+    from sublayer.model.model_folder import read_config
+
+    config = read_config(Path(model))
+    spec = load_task(Path(model))
+    tokenizer = load_tokenizer(Path(model) / "tokenizer.json")
+    return after_import(
+        model,
+        config.kind,
+        is_translator=isinstance(tokenizer, BilingualTokenizer),
+        knows_gaps=bool(tokenizer.sentinel_ids),
+        has_head=config.head != "none" or bool(config.sentence_classes),
+        answers=None if spec is None else spec.tasks[0].name,
+        lacks_marks=spec is not None
+        and spec.format == "traversal"
+        and not has_traversal(tokenizer),
+    )
+
+
 def _listed(commands: Sequence[str]) -> list[str]:
     lines = []
     for number, command in enumerate(commands):

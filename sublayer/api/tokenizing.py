@@ -1,0 +1,332 @@
+"""Tokenizers from Python: trained on a text, tried on one."""
+
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from sublayer.api.results import Result
+from sublayer.api.scoring import Documents, TextField
+from sublayer.config.data import DataConfig
+from sublayer.config.limits import LARGEST_TRAINED_VOCABULARY, MOST_SENTINELS
+from sublayer.config.texts import LETTERED_TOKENIZERS, Normalization
+from sublayer.counts import count
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.options import Argument, Option, PathText, checked
+from sublayer.system.stages import note
+from sublayer.tables import table
+
+if TYPE_CHECKING:
+    from sublayer.data.tokenizers.base import Tokenizer
+
+_TOKENS_SHOWN = 200
+_CHANGES_SHOWN = 20
+_LONGEST_CHANGE = 40
+
+
+@checked
+def tokenize(
+    source: Annotated[
+        PathText | None,
+        Argument(
+            "Whose tokenizer to use: a run, a model's folder, or a tokenizer's file or folder.",
+            metavar="RUN",
+            complete="runs",
+        ),
+    ] = None,
+    *,
+    path: Annotated[
+        str | None,
+        Option(
+            "Train on the training split of this text: a file, a folder or a glob.", metavar="PATH"
+        ),
+    ] = None,
+    corpus: Annotated[
+        str | None,
+        Option(
+            "Train on the training split of a named corpus (see `sublayer fields data.corpus`).",
+            metavar="NAME",
+            complete="corpora",
+        ),
+    ] = None,
+    documents: Documents = None,
+    text_field: TextField = None,
+    kind: Annotated[
+        Literal["bpe", "characters", "unigram", "wordpiece", "moses-bpe", "word-bpe", "gpt1-bpe"]
+        | None,
+        Option("The kind of tokenizer to train. Default: bpe."),
+    ] = None,
+    vocab_size: Annotated[
+        int | None,
+        Option(
+            "Size of the vocabulary to train. Default: that of its kind (see `sublayer fields "
+            "data.vocab_size`).",
+            least=2,
+            most=LARGEST_TRAINED_VOCABULARY,
+        ),
+    ] = None,
+    sentinels: Annotated[
+        int,
+        Option(
+            "Ids of a unigram vocabulary that stand for gaps of a text, <extra_id_0> and so on; "
+            "T5 has 100.",
+            least=0,
+            most=MOST_SENTINELS,
+        ),
+    ] = 0,
+    keep_accents: Annotated[
+        bool | None,
+        Option(
+            "Whether unigram, wordpiece and moses-bpe keep characters as they are written, or é "
+            'becomes e and “ ". '
+            "Default: kept (see `sublayer fields data.keep_accents`).",
+            flag="--keep-accents/--strip-accents",
+        ),
+    ] = None,
+    lowercase: Annotated[
+        bool | None,
+        Option(
+            "Whether unigram, wordpiece and moses-bpe lower capitals. Default: as published, they "
+            "do, and with --sentinels they do not.",
+            flag="--lowercase/--keep-capitals",
+        ),
+    ] = None,
+    normalization: Annotated[
+        Normalization | None,
+        Option(
+            "The text rules of gpt1-bpe: published, or the faster ones of transformers. With RUN "
+            "they replace those of its tokenizer, and --out keeps that."
+        ),
+    ] = None,
+    out: Annotated[
+        PathText | None,
+        Option("The new file to save the tokenizer to, tokenizer.json.", metavar="FILE"),
+    ] = None,
+    text: Annotated[
+        str | bytes | None,
+        Option("A text to show the tokens of; with RUN, by default standard input."),
+    ] = None,
+    differences: Annotated[
+        bool,
+        Option(
+            "Count what the published text rules of GPT-1's tokenizer RUN and those of "
+            "transformers make different of a text."
+        ),
+    ] = False,
+) -> Result:
+    """Train a tokenizer on ``path`` or ``corpus`` and save it as ``out``, or try another.
+
+    The result has the ``ids`` and ``pieces`` of ``text``, and what was saved as ``tokenizer``; with
+    ``differences`` counts of what both text rules make of it. Raises ConfigError for options
+    without effect, CheckpointError and DataError for a tokenizer that cannot be read.
+    """
+    if (path is None and corpus is None) == (source is None):
+        raise ConfigError(
+            "give either a run or a tokenizer to use, or --path or --corpus to train one"
+        )
+    data = os.fsencode(text) if isinstance(text, str) else text
+    of_training: dict[str, Any] = {
+        "documents": documents,
+        "text_field": text_field,
+        "vocab_size": vocab_size,
+        "sentinels": sentinels,
+        "keep_accents": keep_accents,
+        "lowercase": lowercase,
+    }
+    if source is not None:
+        if out is not None and normalization is None:
+            raise ConfigError(
+                "--out keeps a tokenizer that is trained: give --path or --corpus; or "
+                "--normalization, to keep one of GPT-1's kind with these text rules"
+            )
+        for name, value in {**of_training, "kind": kind, "sentinels": sentinels or None}.items():
+            if value is not None:
+                raise ConfigError(
+                    f"--{name.replace('_', '-')} is an option of training, and a tokenizer that "
+                    "exists is used as it is: give a --path, or leave it out"
+                )
+        if out is not None and not differences:
+            return _keep(Path(source), normalization, _new_file(out))
+        if data is None:
+            raise ConfigError("there is no text: give --text, or a text on standard input")
+        if differences:
+            return _count_differences(Path(source), normalization, data)
+        return Result(_tokens(find_tokenizer(Path(source), normalization), data), _render_tokens)
+    if differences:
+        raise ConfigError("--differences are of a tokenizer of GPT-1's kind: name it, or a run")
+    kind = kind or "bpe"
+    if kind not in LETTERED_TOKENIZERS and (keep_accents is not None or lowercase is not None):
+        raise ConfigError(
+            f"--keep-accents and --lowercase are of {', '.join(LETTERED_TOKENIZERS)}, and "
+            f"--kind is {kind}: leave them out"
+        )
+    target = _new_file(out)
+    of_training |= {"path": path, "corpus": corpus, "text_field": text_field or "text"}
+    config = DataConfig(**of_training, tokenizer=kind, normalization=normalization)
+    from sublayer.data.prepare import prepare_tokenizer
+    from sublayer.runs.texts import say_about_files
+
+    say_about_files(path if corpus is None else None, documents)
+    tokenizer = prepare_tokenizer(config)
+    tokenizer.save(target)
+    if vocab_size is not None and tokenizer.vocab_size < vocab_size:
+        note(f"the text fills {tokenizer.vocab_size:,} of {count(vocab_size, 'id')}")
+    trained = {**_saved(tokenizer, target), "path": path, "corpus": corpus}
+    if data is not None:
+        trained |= _tokens(tokenizer, data)
+    return Result(trained, _render_trained)
+
+
+def find_tokenizer(source: Path, normalization: Normalization | None = None) -> "Tokenizer":
+    """Read the tokenizer of a run, of a model's folder, or of a file or folder of its own.
+
+    ``normalization`` replaces the text rules of one of GPT-1's kind. Raises CheckpointError where
+    there is none, DataError where it cannot be read, ConfigError where it has no such rules.
+    """
+    from sublayer.data.tokenizers.named import has_tokenizer, load_tokenizer
+
+    if source.is_file() or has_tokenizer(source):
+        return load_tokenizer(source, normalization=normalization, special_tokens="file")
+    from sublayer.loading import find_model
+
+    file = find_model(source) / "tokenizer.json"
+    if not file.is_file():
+        raise CheckpointError(f"{source} has no tokenizer.json")
+    return load_tokenizer(file, normalization=normalization)
+
+
+def _new_file(out: PathText | None) -> Path:
+    if out is None:
+        raise ConfigError("--out is missing: name the tokenizer.json to write")
+    file = Path(out)
+    target = file / "tokenizer.json" if file.is_dir() else file
+    if target.exists():
+        raise ConfigError(f"{target} exists, and nothing is overwritten: name another file")
+    return target
+
+
+def _saved(tokenizer: "Tokenizer", target: Path) -> dict[str, Any]:
+    return {
+        "tokenizer": str(target),
+        "kind": tokenizer.kind,
+        "vocab_size": tokenizer.vocab_size,
+    }
+
+
+def _keep(source: Path, normalization: Normalization | None, target: Path) -> Result:
+    """Save a tokenizer with other text rules."""
+    tokenizer = find_tokenizer(source, normalization)
+    tokenizer.save(target)
+    shown = (
+        f"{tokenizer.kind} of {count(tokenizer.vocab_size, 'id')}, {normalization} text rules: "
+        f"{target}"
+    )
+    return Result({**_saved(tokenizer, target), "normalization": normalization}, lambda _: shown)
+
+
+def _tokens(tokenizer: "Tokenizer", text: bytes) -> dict[str, Any]:
+    ids = tokenizer.encode(text).tolist()
+    return {
+        "ids": ids,
+        "pieces": [tokenizer.decode([id_]).decode("utf-8", "backslashreplace") for id_ in ids],
+        "tokens": len(ids),
+        "unknown": 0 if tokenizer.unk_id is None else ids.count(tokenizer.unk_id),
+        "bytes": len(text),
+        "bytes_per_token": len(text) / len(ids) if ids else None,
+    }
+
+
+def _render_tokens(result: Mapping[str, Any]) -> str:
+    tokens = zip(result["ids"], result["pieces"], strict=True)
+    rows = [(str(id_), _quoted(piece)) for id_, piece in tokens]
+    lines = [table(["id", "piece"], rows[:_TOKENS_SHOWN], right=[0])]
+    if len(rows) > _TOKENS_SHOWN:
+        lines.append(f"... and {len(rows) - _TOKENS_SHOWN:,} more (--json has all)")
+    counts = count(result["tokens"], "token")
+    if result["unknown"]:
+        counts += f", {result['unknown']:,} unknown"
+    counts += f", {count(result['bytes'], 'byte')}"
+    if result["bytes_per_token"] is not None:
+        counts += f", {result['bytes_per_token']:.2f} bytes per token"
+    return "\n".join([*lines, counts])
+
+
+def _quoted(piece: str) -> str:
+    # Quotes show where blanks are; what has no shape is escaped.
+    shown = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in piece)
+    return f'"{"".join(shown)}"'
+
+
+def _render_trained(result: Mapping[str, Any]) -> str:
+    kind, size, file = result["kind"], count(result["vocab_size"], "id"), result["tokenizer"]
+    lines = [f"trained {kind} of {size}: {file}"]
+    if "ids" in result:
+        lines.append(_render_tokens(result))
+    text = {"data.path": result["path"], "data.corpus": result["corpus"]}
+    settings = [f"{key}={name}" for key, name in text.items() if name is not None]
+    command = ["sublayer", "train", "gpt", *settings, f"data.tokenizer={file}"]
+    return "\n".join([*lines, f"next: {shlex.join(command)}"])
+
+
+def _count_differences(source: Path, normalization: Normalization | None, text: bytes) -> Result:
+    """Count what both text rules make of a text with the vocabulary of a tokenizer of GPT-1's kind.
+
+    Raises ConfigError where it is of another, or one of the rules is asked for; DataError where
+    ftfy or spaCy is missing, or the text is not UTF-8.
+    """
+    from sublayer.data.gpt1.differences import count_differences
+    from sublayer.data.gpt1.tokenizer import vocabulary_of
+
+    if normalization is not None:
+        raise ConfigError("--differences compares both text rules: leave --normalization out")
+    tokenizer = find_tokenizer(source)
+    vocabulary = vocabulary_of(tokenizer)
+    if vocabulary is None:
+        raise ConfigError(
+            f"--differences are of a tokenizer of GPT-1's kind, and that of {source} is of kind "
+            f"{tokenizer.kind}: name another"
+        )
+    counted = count_differences(vocabulary, text)
+    most_frequent = sorted(counted.changes.items(), key=lambda item: (-item[1], item[0]))
+    found = {
+        "bytes": len(text),
+        "words": counted.words,
+        "different": counted.different,
+        "published": vars(counted.published),
+        "transformers": vars(counted.transformers),
+        "changes": [
+            {"published": list(published), "transformers": list(others), "times": times}
+            for (published, others), times in most_frequent
+        ],
+    }
+    return Result(found, _render_differences)
+
+
+def _render_differences(result: Mapping[str, Any]) -> str:
+    rows = []
+    for name in ("published", "transformers"):
+        counts = (result[name][column] for column in ("tokens", "line_ends", "unknown"))
+        rows.append((name, *(f"{number:,}" for number in counts)))
+    n_words = result["words"]
+    share = result["different"] / n_words if n_words else 0.0
+    lines = [
+        table(["text rules", "tokens", "ends of lines", "unknown"], rows, right=[1, 2, 3]),
+        f"of {count(n_words, 'word')} that whitespace divides {result['different']:,} differ "
+        f"({share:.1%})",
+    ]
+    changes = result["changes"]
+    if changes:
+        cells = [
+            (f"{change['times']:,}", _shown(change["published"]), _shown(change["transformers"]))
+            for change in changes[:_CHANGES_SHOWN]
+        ]
+        lines.append(table(["times", "published", "transformers"], cells, right=[0]))
+    if len(changes) > _CHANGES_SHOWN:
+        lines.append(f"... and {len(changes) - _CHANGES_SHOWN:,} more (--json has all)")
+    return "\n".join(lines)
+
+
+def _shown(words: list[str]) -> str:
+    text = " ".join(words) if words else "nothing"
+    return text if len(text) <= _LONGEST_CHANGE else f"{text[: _LONGEST_CHANGE - 3]}..."

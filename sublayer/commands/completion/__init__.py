@@ -1,1 +1,0 @@
-"""``sublayer completion``: the shell's completion, its scripts and what it is answered."""

@@ -1,1 +1,0 @@
-"""``sublayer tokenize``: its options, what it prints."""
