@@ -20,7 +20,7 @@ from turns import Contestant
 import sublayer
 from sublayer.config.finetune import load_finetune
 from sublayer.config.recipe import Recipe, ResolvedRecipe
-from sublayer.data.tasks.task_split import TaskSplit, of_tasks
+from sublayer.data.tasks.batches import TaskSplit, of_tasks
 from sublayer.estimate.micro_batch import Precision
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data

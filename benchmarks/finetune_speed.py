@@ -57,7 +57,7 @@ from worker import serve
 
 from sublayer.cli import main as cli
 from sublayer.config.finetune import load_finetune
-from sublayer.data.tasks.task_split import of_tasks
+from sublayer.data.tasks.batches import of_tasks
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.system.memory import cores

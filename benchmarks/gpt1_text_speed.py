@@ -16,11 +16,9 @@ from typing import Any
 from report import RESULTS, describe_conditions, heading, keep, result_name
 
 from sublayer.config.data import DataConfig
-from sublayer.data.gpt1.text_rules import divide, mend, standardise
-from sublayer.data.gpt1.tokenizer import vocabulary_of, with_normalization
-from sublayer.data.gpt1.vocabulary import Gpt1Vocabulary
-from sublayer.data.prepare import prepare_tokenizer
-from sublayer.data.texts import find_texts
+from sublayer.data.prepare import find_texts, prepare_tokenizer
+from sublayer.data.tokenizers.gpt1 import Gpt1Vocabulary, vocabulary_of, with_normalization
+from sublayer.data.tokenizers.gpt1_text import divide, mend, standardise
 from sublayer.files.cache_folder import cache_folder
 
 AIM_MB_PER_S = 1.0

@@ -19,7 +19,7 @@ from options import note
 from torch import Tensor
 from turns import Contestant, take_turns
 
-from sublayer.data.starts import sequence_starts
+from sublayer.data.batches import sequence_starts
 from sublayer.model.context import Keys, Layout
 from sublayer.model.kernels.attention import attend, is_supported
 from sublayer.system.machine import wait_for

@@ -22,8 +22,7 @@ from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import resolve_optimizer, resolve_train
 from sublayer.config.translation import TranslationObjective
 from sublayer.data.arrays import Ints
-from sublayer.data.packed_batch import PackedBatch
-from sublayer.data.packing import pairs_in_rows
+from sublayer.data.packing import PackedBatch, pairs_in_rows
 from sublayer.model.build import build
 from sublayer.objective.families import family_of
 from sublayer.training.processes.world import World

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from sublayer.config.objective import MaskedObjective
 from sublayer.config.recipe import ResolvedRecipe
-from sublayer.data.masked.examples import ExampleSource
-from sublayer.data.masked.packing import Example
+from sublayer.data.masked.batches import ExampleSource
+from sublayer.data.masked.masking import Example
 from sublayer.objective.families import family
 from sublayer.objective.masked.loss import pair_settings
 

@@ -22,12 +22,10 @@ from report import RESULTS, describe_conditions, heading, keep, result_name
 
 from sublayer.config.data import DataConfig
 from sublayer.data.masked.batches import PairBatches
-from sublayer.data.prepare import prepare_tokenizer
-from sublayer.data.split import Split
-from sublayer.data.store import read_store, write_store
+from sublayer.data.prepare import find_texts, prepare_tokenizer
+from sublayer.data.store import Split, read_store, write_store
+from sublayer.data.text.ranges import count_bytes
 from sublayer.data.text.sentences import sentences_of
-from sublayer.data.text.whole_documents import count_bytes
-from sublayer.data.texts import find_texts
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.files.cache_folder import cache_folder
 from sublayer.objective.families import family_of

@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from sublayer.config.load import load_recipe
 from sublayer.config.objective import MaskedObjective
-from sublayer.data.masked.segment_pairs import make_pairs
-from sublayer.data.masked.segments import PairRule
+from sublayer.data.masked.pairs import PairRule, make_pairs
 from sublayer.data.prepare import prepare
-from sublayer.data.split import Split
+from sublayer.data.store import Split
 from sublayer.errors import SublayerError
 from sublayer.objective.masked.loss import pair_settings
 from sublayer.objective.masked.scores import PairScore

@@ -20,9 +20,9 @@ from sublayer.config.load import load_recipe
 from sublayer.config.recipe import ResolvedRecipe, resolved_recipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import resolve_optimizer, resolve_train
-from sublayer.data.packed_batch import PackedBatch
-from sublayer.data.span.batches import EpochPieces, RandomPieces
-from sublayer.data.split import Split
+from sublayer.data.packing import PackedBatch
+from sublayer.data.span import EpochPieces, RandomPieces
+from sublayer.data.store import Split
 from sublayer.model.build import EncoderDecoder, build
 from sublayer.objective.families import family_of
 from sublayer.objective.span import SpanFamily

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.data.split import Split
-from sublayer.data.store import TokenStore
+from sublayer.data.store import Split, TokenStore
 from sublayer.data.tokenizers.base import Tokenizer
 
 N_DOCUMENTS = 1000

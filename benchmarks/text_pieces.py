@@ -36,7 +36,7 @@ import json, re, sys
 from pathlib import Path
 from sublayer.data.shards import Piece
 from sublayer.data.shards import ShardEncoder
-from sublayer.data.text.document_range import DocumentRange
+from sublayer.data.text.ranges import DocumentRange
 from sublayer.data.text.files import FileDocument
 from sublayer.data.tokenizers.named import train_tokenizer
 def peak():

@@ -25,7 +25,7 @@ from sublayer.config.load import load_recipe
 from sublayer.config.recipe import Recipe
 from sublayer.config.run_recipe import absolute_paths
 from sublayer.config.translation import TranslationObjective
-from sublayer.data.packed_batch import PackedBatch
+from sublayer.data.packing import PackedBatch
 from sublayer.data.parallel.batches import TranslationBatches
 from sublayer.data.prepare import Data
 from sublayer.runs.resolution import resolve

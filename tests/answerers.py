@@ -8,10 +8,10 @@ from sublayer.config.resolve_model import resolve_model
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.config.task_heads import n_outputs
 from sublayer.data.tasks.assembly import Assembler
+from sublayer.data.tasks.batches import TaskPart
 from sublayer.data.tasks.encoding import encode_examples
 from sublayer.data.tasks.prepare import task_split
-from sublayer.data.tasks.task_split import TaskPart
-from sublayer.data.tasks.word_tokens import WordTokens
+from sublayer.data.tokenizers.shown import WordTokens
 from sublayer.model.build import compose
 from sublayer.objective.families import family
 from sublayer.objective.supervised.batches import row_rule

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sublayer.data.tokenizers.sentinels import split_at_gaps
+from sublayer.data.tokenizers.base import split_at_gaps
 
 
 def encode_with_sentinels(tokenizer, text):

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from sublayer.data.split import Split
-from sublayer.data.store import TokenStore
+from sublayer.data.store import Split, TokenStore
 from sublayer.data.tokenizers.base import Tokenizer
 
 N_DOCUMENTS = 40

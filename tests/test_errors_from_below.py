@@ -15,7 +15,7 @@ import torch
 
 from sublayer.config.recipe import Recipe
 from sublayer.data.corpora.named import CORPORA
-from sublayer.data.sentencepiece.unigram_training import train_pieces
+from sublayer.data.sentencepiece.model import train_pieces
 from sublayer.data.text.files import FileDocument
 from sublayer.data.tokenizers.words import WordCache
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
@@ -68,11 +68,11 @@ def removed(path):
 # A function, the content of a file or None, its arguments, of which AT is the file, and the error.
 ROWS = {
     DataError: [
-        ("data.corpora.albert_intrinsic._lines", None, ("a", b"{"), "not JSON"),
-        ("data.corpora.watched._race_passages", b"\x1f\x8b", (AT,), "damaged archive"),
-        ("data.gpt1.files._read_merges", b"\xff", (AT,), "file, "),
-        ("data.sentencepiece.model_file.parse_model", None, (b"\xff\xff",), "damaged"),
-        ("data.sentencepiece.model_file.unpacked", None, ({"model": "?"},), "not base64"),
+        ("data.corpora.passages._lines", None, ("a", b"{"), "not JSON"),
+        ("data.corpora.passages._race_passages", b"\x1f\x8b", (AT,), "damaged archive"),
+        ("data.tokenizers.gpt1._read_merges", b"\xff", (AT,), "file, "),
+        ("data.sentencepiece.model.parse_model", None, (b"\xff\xff",), "damaged"),
+        ("data.sentencepiece.model.unpacked", None, ({"model": "?"},), "not base64"),
         ("data.text.files.read_path", None, ("a" * 5000, AT), "cannot read"),
         ("data.text.records._object", None, ("[" * 10**5, AT, 3), "line 3"),
         ("files.storage.check_name", None, (Path("\udcff"), DataError), "is not UTF-8"),

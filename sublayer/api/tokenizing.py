@@ -275,8 +275,7 @@ def _count_differences(source: Path, normalization: Normalization | None, text: 
     Raises ConfigError where it is of another, or one of the rules is asked for; DataError where
     ftfy or spaCy is missing, or the text is not UTF-8.
     """
-    from sublayer.data.gpt1.differences import count_differences
-    from sublayer.data.gpt1.tokenizer import vocabulary_of
+    from sublayer.data.tokenizers.gpt1 import count_differences, vocabulary_of
 
     if normalization is not None:
         raise ConfigError("--differences compares both text rules: leave --normalization out")

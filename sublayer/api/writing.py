@@ -451,7 +451,7 @@ def _complete(
 ) -> Completions:
     """Fill the gaps of a prompt, or, by a model that knows none, continue it."""
     from sublayer.config.run_recipe import read_run_recipe
-    from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+    from sublayer.data.tokenizers.languages import BilingualTokenizer
     from sublayer.decode.gaps import FillSettings, fill_gaps, go_on
     from sublayer.decode.prompted import check_no_gap, encode_prompt, tokenizer_of
     from sublayer.loading import find_recipe
@@ -494,7 +494,7 @@ def _complete(
 
 def _check_known(tokenizer: "Tokenizer", prompt: str) -> None:
     """Raise ConfigError where the text around gaps has what the tokenizer does not know."""
-    from sublayer.data.tokenizers.sentinels import split_at_gaps
+    from sublayer.data.tokenizers.base import split_at_gaps
     from sublayer.decode.prompted import encode_prompt
 
     texts, _ = split_at_gaps(prompt.encode("utf-8", "surrogateescape"))

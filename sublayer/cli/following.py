@@ -79,8 +79,8 @@ def after_import(
 
 def after_importing(model: str) -> list[str]:
     """Return commands for the folder of a model that was imported with its tokenizer."""
-    from sublayer.data.tasks.marks import has_traversal
-    from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+    from sublayer.data.tasks.encoded import has_traversal
+    from sublayer.data.tokenizers.languages import BilingualTokenizer
     from sublayer.data.tokenizers.named import load_tokenizer
     from sublayer.loading import load_task
     from sublayer.model.model_folder import read_config

@@ -149,7 +149,7 @@ Count = Callable[[NoiseSettings, int], int]
 
 @dataclass(frozen=True)
 class Noise:
-    """A kind of noise; the masks themselves are drawn by ``sublayer.data.span.masks``."""
+    """A kind of noise; the masks themselves are drawn by ``sublayer.data.span``."""
 
     raw: Count
     """Counts the tokens of a piece whose input fits a context; may raise ConfigError."""

@@ -1,7 +1,15 @@
 """Training windows: the global batch is a pure function of (seed, step)."""
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass, fields, replace
+from typing import (
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    runtime_checkable,
+)
 
 import numpy as np
 import torch
@@ -9,18 +17,54 @@ from jaxtyping import Int
 from torch import Tensor
 
 from sublayer.data.arrays import Floats, Ints
-from sublayer.data.counter_rng import Purpose, seeds, uniform
-from sublayer.data.epochs import LastEpochs
-from sublayer.data.random_order import random_order
-from sublayer.data.split import Split
-from sublayer.data.starts import sequence_starts
+from sublayer.data.counter_rng import Epochs, Purpose, random_order, seeds, uniform
+from sublayer.data.store import Split
 from sublayer.errors import ConfigError
+
+_FEWEST = 2
+"""Places of a row: one sequence, and padding."""
+
+
+def sequence_starts(
+    *sides: Int[Tensor, "R _"],
+) -> tuple[Int[Tensor, " N"], ...]:
+    """Find the first token of each sequence among the rows of a side, laid one behind another.
+
+    A side has numbers of sequences that do not fall along a row, and -1 at the padding behind them,
+    which is a sequence too. Sides have the sequences of a row in common. A row has equally many
+    places for sequences in all rows and on all sides, the last one of padding; those that are left
+    over are empty. It is a power of two, so that few batches differ in it. Behind all starts stands
+    the number of tokens. In int32, as kernels ask for.
+    """
+    numbered = [_numbered(ids.numpy()) for ids in sides]
+    most = max(int(numbers.max()) + 2 for numbers in numbered)
+    n_places = max(_FEWEST, 1 << (most - 1).bit_length())
+    return tuple(_starts(numbers, n_places) for numbers in numbered)
+
+
+def _numbered(ids: Ints) -> Ints:
+    """Number the sequences of each row from 0, [R, T]; padding stays -1."""
+    begins = np.zeros(ids.shape, dtype=np.int64)
+    begins[:, 1:] = ids[:, 1:] != ids[:, :-1]
+    return np.where(ids >= 0, begins.cumsum(1), -1)
+
+
+def _starts(numbers: Ints, n_places: int) -> Tensor:
+    n_rows = len(numbers)
+    places = np.arange(n_rows)[:, None] * n_places + numbers % n_places
+    lengths = np.bincount(places.ravel(), minlength=n_rows * n_places)
+    starts = np.concatenate([[0], lengths.cumsum()])
+    return torch.from_numpy(starts.astype(np.int32))
+
 
 IGNORED = -1
 """The target of a position that does not count."""
 
 Mode = Literal["random", "shuffled"]
 Boundaries = Literal["ignore", "respect"]
+
+
+Copied = TypeVar("Copied")
 
 
 @runtime_checkable
@@ -102,19 +146,7 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """Copy to a device, without waiting for the copy, and with where documents begin."""
-        return self if device.type == "cpu" else self.with_starts()._copied(device)
-
-    def _copied(self, device: torch.device) -> "Batch":
-        def there(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else copy_to(tensor, device)
-
-        return Batch(
-            tokens=copy_to(self.tokens, device),
-            targets=copy_to(self.targets, device),
-            document_ids=there(self.document_ids),
-            further=there(self.further),
-            starts=there(self.starts),
-        )
+        return self if device.type == "cpu" else copy_tensors(self.with_starts(), device)
 
 
 class Windows:
@@ -162,7 +194,7 @@ class Windows:
         self._mode = mode
         self._respects = boundaries == "respect" and len(split.document_starts) > 1
         self._sources = _source_ranges(split, context, n_ahead)
-        self._orders = LastEpochs[Ints]()
+        self._orders = Epochs(self._make_order)
 
     @property
     def n_windows(self) -> int:
@@ -237,7 +269,7 @@ class Windows:
         windows = np.empty_like(indices)
         # A batch may end one epoch and begin the next.
         for epoch in np.unique(epochs):
-            order = self._orders.get(int(epoch), self._make_order)
+            order = self._orders.plan(int(epoch))
             is_in_epoch = epochs == epoch
             indices_in_epoch = indices[is_in_epoch]
             windows[is_in_epoch] = order[indices_in_epoch]
@@ -247,12 +279,19 @@ class Windows:
         return random_order(self._seed, Purpose.WINDOW_ORDER, epoch, self.n_windows)
 
 
-def copy_to(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy to a device, without waiting for the copy."""
-    # Only from pinned memory, and all of it, does a copy to a GPU run beside the computation.
-    if device.type == "cuda":
-        tensor = tensor.contiguous().pin_memory()
-    return tensor.to(device, non_blocking=True)
+def copy_tensors(batch: Copied, device: torch.device) -> Copied:
+    """Copy the tensors of a dataclass to a device, without waiting for the copies."""
+    copies = {}
+    instance: Any = batch
+    for field in fields(instance):
+        tensor = getattr(instance, field.name)
+        if isinstance(tensor, Tensor):
+            # Only from pinned memory, and all of it, does a copy to a GPU run beside computation.
+            if device.type == "cuda":
+                tensor = tensor.contiguous().pin_memory()
+            copies[field.name] = tensor.to(device, non_blocking=True)
+    copied: Copied = replace(instance, **copies)
+    return copied
 
 
 class _SourceRanges(NamedTuple):

@@ -1,12 +1,13 @@
-"""What identifies content in the cache folder, where prepared data lives."""
+"""Keys of content in the cache folder, where prepared data lives, and folders of corpora."""
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 from sublayer.files.cache_folder import replacing
-from sublayer.files.paths import resolved
+from sublayer.files.paths import expanded, resolved
 from sublayer.files.storage import open_file
 
 _LARGE_BYTES = 64 << 20
@@ -47,3 +48,11 @@ def file_digest(path: Path, cache: Path) -> str:
 def _digest(path: Path) -> str:
     with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def corpus_folders(cache: Path) -> list[Path]:
+    """Return where published corpora are looked for: SUBLAYER_DATA, if set, and the cache."""
+    folders = [cache / "corpora"]
+    if named := os.environ.get("SUBLAYER_DATA"):
+        folders.insert(0, expanded(named))
+    return folders

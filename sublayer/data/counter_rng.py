@@ -5,13 +5,17 @@ epoch, item). What is drawn for the item is forked from its seed alone, so that 
 on how many draws other items take.
 """
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from enum import IntEnum
+from tempfile import TemporaryFile
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.data.arrays import Floats, Ints
+from sublayer.files.cache_folder import cache_folder
 
 Bits = NDArray[np.uint64]
 """64 random bits for each item, ``[N]``."""
@@ -136,3 +140,82 @@ def binomial(bits: Bits, n_flips: Ints) -> Ints:
     n_heads = np.bitwise_count(used).astype(np.int64)
     totals = np.bincount(owners, weights=n_heads, minlength=n_items)  # [N]
     return totals.astype(np.int64)
+
+
+_MOST = 1 << 24
+"""Items that are sorted in memory at once."""
+_BLOCK = 1 << 20
+
+
+def random_order(seed: int, purpose: Purpose, epoch: int, count: int) -> Ints:
+    """Return the numbers of ``count`` items in random order, ``[N]``.
+
+    They are sorted by their seeds. An order of more than 16 million is memory-mapped, from a file
+    in the cache folder that has no name and goes with it.
+    """
+    if count <= _MOST:
+        return np.argsort(seeds(seed, purpose, epoch, count), kind="stable")
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryFile(dir=folder) as file:
+        for part in _sorted_parts(seed, purpose, epoch, count):
+            file.write(part.tobytes())
+        file.flush()
+        return np.memmap(file, dtype=np.int64, mode="r", shape=(count,)).view(np.ndarray)
+
+
+def _sorted_parts(seed: int, purpose: Purpose, epoch: int, count: int) -> Iterator[Ints]:
+    """Yield the order of the items whose seeds lie in one range after another."""
+    n_parts = -(-count // _MOST)
+    for part in range(n_parts):
+        numbers: list[Ints] = []
+        sort_keys: list[Bits] = []
+        first = 0
+        for block in seed_blocks(seed, purpose, epoch, count, _BLOCK):
+            # As many ranges of equal length as parts, by the upper half of each seed.
+            upper = (block >> np.uint64(32)).astype(np.int64)
+            is_in = upper * n_parts >> 32 == part
+            numbers.append(first + np.flatnonzero(is_in))
+            sort_keys.append(block[is_in])
+            first += len(block)
+        order = np.argsort(np.concatenate(sort_keys), kind="stable")
+        yield np.concatenate(numbers)[order]
+
+
+Plan = TypeVar("Plan")
+
+
+class Epochs(Generic[Plan]):
+    """Plans of epochs, made when they are asked for; the last two are held for speed alone.
+
+    ``count`` counts the items of a plan; items are numbered through all epochs.
+    """
+
+    def __init__(
+        self, make: Callable[[int], Plan], count: Callable[[Plan], int] | None = None
+    ) -> None:
+        self._make = make
+        self._count = count
+        self._plans: dict[int, Plan] = {}
+        self.ends = [0]
+        """The number of items before each epoch, and after the last that was counted."""
+
+    def plan(self, epoch: int) -> Plan:
+        """Return the plan of an epoch, 0-based."""
+        if epoch not in self._plans:
+            previous = self._plans.get(epoch - 1)
+            # Dropped first, so that no third plan takes memory meanwhile.
+            self._plans.clear()
+            if previous is not None:
+                self._plans[epoch - 1] = previous
+            self._plans[epoch] = self._make(epoch)
+        return self._plans[epoch]
+
+    def locate(self, item: int) -> tuple[int, int]:
+        """Return the epoch of an item, by its number through all epochs, and the number in it."""
+        assert self._count is not None, "items are counted"
+        while item >= self.ends[-1]:
+            n_items = self._count(self.plan(len(self.ends) - 1))
+            self.ends.append(self.ends[-1] + n_items)
+        epoch = bisect_right(self.ends, item) - 1
+        return epoch, item - self.ends[epoch]

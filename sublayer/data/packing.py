@@ -1,17 +1,309 @@
 """Examples packed into rows: each as if it were alone, and little computed on padding."""
 
+from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sublayer.data.arrays import Ints
-from sublayer.data.batches import IGNORED
-from sublayer.data.best_fit import best_fit
-from sublayer.data.packed_batch import PackedBatch, PackedSide
+from sublayer.data.batches import IGNORED, copy_tensors, sequence_starts
+
+
+def n_that_fit(sizes: Ints, n_pieces: Ints, n_rows: int, width: int) -> int:
+    """Count the items, from the first on, that best fit puts into ``n_rows`` rows of ``width``.
+
+    An item is one at least. One that is larger than a row has as many rows as pieces.
+    """
+    is_larger = sizes > width
+    taken = np.cumsum(np.where(is_larger, n_pieces * width, sizes))
+    n_items = max(1, int(np.searchsorted(taken, n_rows * width, side="right")))
+    while n_items > 1:
+        larger = is_larger[:n_items]
+        needed = int(n_pieces[:n_items][larger].sum())
+        needed += n_best_fit(sizes[:n_items][~larger], width)
+        if needed <= n_rows:
+            break
+        n_items = max(1, min(n_items - 1, n_items * n_rows // needed))
+    return n_items
+
+
+def n_best_fit(sizes: Ints, width: int) -> int:
+    """Count the rows of ``best_fit`` for items of one side, none of which is larger than a row.
+
+    Items of one size are put in together: a row that one fits best takes the next ones too.
+    """
+    n_rows = 0
+    rooms: list[int] = []
+    n_with: Counter[int] = Counter()
+    """How many rows have so much room left."""
+
+    def add(room: int, n: int) -> None:
+        if room and n:
+            if not n_with[room]:
+                insort(rooms, room)
+            n_with[room] += n
+
+    values, counts = np.unique(sizes, return_counts=True)
+    for size, n_left in zip(values[::-1].tolist(), counts[::-1].tolist(), strict=True):
+        while n_left:
+            place = bisect_left(rooms, size)
+            if place < len(rooms):
+                room = rooms.pop(place)
+                n_open = n_with.pop(room)
+            else:
+                room = width
+                n_open = -(-n_left // (width // size))
+                n_rows += n_open
+            n_each = room // size
+            n_full = min(n_open, n_left // n_each)
+            n_last = n_left - n_full * n_each if n_full < n_open else 0
+            n_left -= n_full * n_each + n_last
+            add(room - n_each * size, n_full)
+            add(room - n_last * size, 1 if n_last else 0)
+            add(room, n_open - n_full - (1 if n_last else 0))
+    return n_rows
+
+
+def best_fit(sizes: Sequence[tuple[int, int]], room: tuple[int, int]) -> list[list[int]]:
+    """Put each item, the longest first, into the row where it leaves the least room on either side.
+
+    ``sizes`` are tokens of both sides. An item that is larger than a row has one to itself. Rows of
+    one item, which need no mask inside, stand before the others; of either kind the fullest first.
+    """
+    rows: list[list[int]] = []
+    # The room left in a row on the first side, its number, and the room on the second; ascending.
+    rooms: list[tuple[int, int, int]] = []
+    longest_first = sorted(range(len(sizes)), key=lambda index: (-sizes[index][0], index))
+    for index in longest_first:
+        read, written = sizes[index]
+        place = bisect_left(rooms, (read, -1, -1))
+        while place < len(rooms) and rooms[place][2] < written:
+            place += 1
+        if place < len(rooms):
+            left, row, left_written = rooms.pop(place)
+        else:
+            left, left_written = room
+            row = len(rows)
+            rows.append([])
+        rows[row].append(index)
+        if left > read:
+            insort(rooms, (left - read, row, left_written - written))
+
+    def order(row: list[int]) -> tuple[bool, int]:
+        return len(row) > 1, -sum(sizes[index][0] for index in row)
+
+    return sorted(rows, key=order)
+
+
+@dataclass(frozen=True)
+class PackedSide:
+    """Rows of whole sequences, one after another, that one stack of a model reads."""
+
+    tokens: Int[Tensor, "R T"]
+    sequence_ids: Int[Tensor, "R T"]
+    """Numbers that tell the sequences of a row apart, from 0; -1 is padding."""
+    lengths: tuple[int, ...]
+    """Tokens of each row, padding not."""
+    n_sequences: int
+    """Of all rows."""
+    starts: Int[Tensor, " N"] | None = None
+    """Where sequences begin, as ``sequence_starts`` has them; None where no kernel asks."""
+
+    def __len__(self) -> int:
+        return self.tokens.shape[0]
+
+    @property
+    def mask(self) -> Bool[Tensor, "R T"] | None:
+        """True at real tokens; None where all are."""
+        if min(self.lengths) == self.tokens.shape[1]:
+            return None
+        return self.sequence_ids >= 0
+
+    @property
+    def document_ids(self) -> Int[Tensor, "R T"] | None:
+        """Numbers of the sequences that attention must not cross; None where each row is one."""
+        return None if self.n_sequences == len(self) else self.sequence_ids
+
+    def rows(self, start: int, stop: int, n_sequences: int) -> "PackedSide":
+        """Return some rows, which hold so many sequences; they are as wide as the longest."""
+        lengths = self.lengths[start:stop]
+        width = max(lengths)
+        rows = slice(start, stop)
+        return PackedSide(
+            self.tokens[rows, :width], self.sequence_ids[rows, :width], lengths, n_sequences
+        )
+
+    def to(self, device: torch.device) -> "PackedSide":
+        """Copy to a device, without waiting for the copies."""
+        return copy_tensors(self, device)
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """Examples in units: a row that holds several, or the rows of one that fills more.
+
+    A slice of units is a batch. Sequences are numbered in the order of rows, as examples are.
+    """
+
+    read: PackedSide
+    """What the model reads; of an encoder-decoder, its encoder."""
+    segments: Int[Tensor, "R T"]
+    unit_rows: tuple[int, ...]
+    """The first row of each unit, and the number of rows."""
+    unit_sequences: tuple[int, ...]
+    """The first sequence of each unit, and the number of sequences."""
+    unit_examples: tuple[int, ...]
+    """The first example of each unit, and the number of examples."""
+    readouts: Int[Tensor, "S 2"]
+    """Row and column of the token that stands for each sequence."""
+    owners: Int[Tensor, " S"]
+    """The example that each sequence is of."""
+    labels: Float[Tensor, " N"]
+    """Of each example the index of its class or choice, or its number."""
+    weights: Float[Tensor, " N"]
+    """How often each example counts: 1, or 0 where it stands for none."""
+    numbers: tuple[int, ...]
+    """The places of the examples in what they were packed from."""
+    spans: Int[Tensor, "S 2"] | None = None
+    """Columns of the first and the last token of each sequence's answer."""
+    written: PackedSide | None = None
+    """What a decoder beside an encoder reads."""
+    targets: Int[Tensor, "R U"] | None = None
+    """What each position of ``written`` predicts, or of ``read`` where that is None; -1: nothing.
+    """
+    predicted: Int[Tensor, " P"] | None = None
+    """Where ``targets`` predicts a token, in rows one behind another. It is found where it is not
+    given, which a device other than the processor would have to be waited for."""
+    n_most: int | None = None
+    """Sequences of the row that has most, found in the same way."""
+    n_most_owned: int | None = None
+    """Sequences of the example that has most, found in the same way."""
+    longest: int | None = None
+    """Tokens of the longest sequence, where answers are spans, found in the same way."""
+
+    def __post_init__(self) -> None:
+        if self.n_most is None:
+            object.__setattr__(self, "n_most", int(self.order.max()) + 1)
+        if self.n_most_owned is None:
+            object.__setattr__(self, "n_most_owned", int(torch.bincount(self.owners).max()))
+        if self.spans is not None and self.longest is None:
+            object.__setattr__(self, "longest", _longest(self.read.sequence_ids))
+        if self.targets is not None and self.predicted is None:
+            places = (self.targets.flatten() != IGNORED).nonzero()[:, 0]
+            object.__setattr__(self, "predicted", places)
+
+    def __len__(self) -> int:
+        return len(self.unit_rows) - 1
+
+    def __getitem__(self, units: slice) -> "PackedBatch":
+        first, stop, _ = units.indices(len(self))
+        rows = slice(self.unit_rows[first], self.unit_rows[stop])
+        sequences = slice(self.unit_sequences[first], self.unit_sequences[stop])
+        examples = slice(self.unit_examples[first], self.unit_examples[stop])
+        n_sequences = sequences.stop - sequences.start
+        read = self.read.rows(rows.start, rows.stop, n_sequences)
+        written = self.written
+        if written is not None:
+            written = written.rows(rows.start, rows.stop, n_sequences)
+        targets = self.targets
+        if targets is not None:
+            side = written or read
+            targets = targets[rows, : side.tokens.shape[1]]
+
+        def rebased(bounds: tuple[int, ...], base: int) -> tuple[int, ...]:
+            return tuple(bound - base for bound in bounds[first : stop + 1])
+
+        return PackedBatch(
+            read=read,
+            segments=self.segments[rows, : read.tokens.shape[1]],
+            unit_rows=rebased(self.unit_rows, rows.start),
+            unit_sequences=rebased(self.unit_sequences, sequences.start),
+            unit_examples=rebased(self.unit_examples, examples.start),
+            readouts=self.readouts[sequences] - torch.tensor([rows.start, 0]),
+            owners=self.owners[sequences] - examples.start,
+            labels=self.labels[examples],
+            weights=self.weights[examples],
+            numbers=self.numbers[examples],
+            spans=None if self.spans is None else self.spans[sequences],
+            written=written,
+            targets=targets,
+        )
+
+    @property
+    def places(self) -> Int[Tensor, " S"]:
+        """Where the token that stands for each sequence is, in rows one behind another."""
+        return self.readouts[:, 0] * self.read.tokens.shape[1] + self.readouts[:, 1]
+
+    @property
+    def order(self) -> Int[Tensor, " S"]:
+        """The number of each sequence among those of its row, from 0."""
+        return self.read.sequence_ids[self.readouts[:, 0], self.readouts[:, 1]]
+
+    @property
+    def n_predicted(self) -> int:
+        """Count the tokens that are predicted."""
+        return 0 if self.predicted is None else len(self.predicted)
+
+    @property
+    def width(self) -> int:
+        """Tokens of the wider side, padding included."""
+        n_written = 0 if self.written is None else self.written.tokens.shape[1]
+        return max(self.read.tokens.shape[1], n_written)
+
+    @property
+    def predicted_ids(self) -> Int[Tensor, " P"]:
+        """The tokens that are predicted, in the order of ``predicted``."""
+        assert self.targets is not None and self.predicted is not None, "tokens are predicted"
+        return self.targets.flatten().index_select(0, self.predicted)
+
+    @property
+    def n_examples(self) -> int:
+        """Count the examples."""
+        return len(self.numbers)
+
+    @property
+    def n_tokens(self) -> int:
+        """Count the real tokens that are read and written."""
+        n_written = 0 if self.written is None else sum(self.written.lengths)
+        return sum(self.read.lengths) + n_written
+
+    def micro_rows(self, n_sequences: int, context: int) -> int:
+        """Count the units of a micro-batch with the tokens of ``n_sequences`` full rows."""
+        most_rows = max(np.diff(self.unit_rows))
+        return max(1, n_sequences * context // int(most_rows * self.width))
+
+    def with_starts(self) -> "PackedBatch":
+        """Find where sequences begin, for attention without padding."""
+        if self.written is None:
+            (read,) = sequence_starts(self.read.sequence_ids)
+            return replace(self, read=replace(self.read, starts=read))
+        read, written = sequence_starts(self.read.sequence_ids, self.written.sequence_ids)
+        return replace(
+            self,
+            read=replace(self.read, starts=read),
+            written=replace(self.written, starts=written),
+        )
+
+    def to(self, device: torch.device) -> "PackedBatch":
+        """Copy to a device, without waiting for the copies, and with where sequences begin."""
+        if device.type == "cpu":
+            return self
+        batch = copy_tensors(self.with_starts(), device)
+        written = None if batch.written is None else batch.written.to(device)
+        return replace(batch, read=batch.read.to(device), written=written)
+
+
+def _longest(sequence_ids: Int[Tensor, "R T"]) -> int:
+    """Count the tokens of the longest sequence of all rows."""
+    row_numbers = torch.arange(len(sequence_ids))[:, None] * (int(sequence_ids.max()) + 1)
+    of_real = (sequence_ids + row_numbers)[sequence_ids >= 0]
+    return int(torch.bincount(of_real).max())
 
 
 class PackedSequence(NamedTuple):
@@ -111,7 +403,9 @@ def _laid_out(
         unit_rows.append(len(rows))
         unit_sequences.append(len(owners))
         unit_examples.append(len(ordered))
-    read, segments = _read_side(rows, pad_id)
+    read = _side([[each.ids for each in row] for row in rows], pad_id)
+    width = read.tokens.shape[1]
+    segments = _filled([[each.segments for each in row] for row in rows], width, 0)
     readouts, spans = [], []
     for number, row in enumerate(rows):
         start = 0
@@ -119,9 +413,16 @@ def _laid_out(
             readouts.append((number, start + each.readout))
             spans.append((start + each.span[0], start + each.span[1]))
             start += len(each.ids)
-    written, targets = _written_side(rows, pad_id, first_id)
-    if written is None:
-        targets = _own_targets(rows, read.tokens.shape[1])
+    written = targets = None
+    if rows[0][0].written is not None:
+        texts = [[each.written for each in row if each.written is not None] for row in rows]
+        # A decoder reads the first id and then what it wrote, one position later.
+        shifted = [[np.concatenate([[first_id], ids[:-1]]) for ids in row] for row in texts]
+        written = _side(shifted, pad_id)
+        targets = _filled(texts, written.tokens.shape[1], IGNORED)
+    elif rows[0][0].targets is not None:
+        predicted = [[each.targets for each in row if each.targets is not None] for row in rows]
+        targets = _filled(predicted, width, IGNORED)
     return PackedBatch(
         read=read,
         segments=segments,
@@ -139,55 +440,17 @@ def _laid_out(
     )
 
 
-def _read_side(
-    rows: Sequence[Sequence[PackedSequence]], pad_id: int
-) -> tuple[PackedSide, Int[Tensor, "R T"]]:
-    side = _side([[each.ids for each in row] for row in rows], pad_id)
-    segments = np.zeros(side.tokens.shape, dtype=np.int64)
-    for number, row in enumerate(rows):
-        joined = np.concatenate([each.segments for each in row])
-        segments[number, : len(joined)] = joined
-    return side, torch.from_numpy(segments)
-
-
-def _written_side(
-    rows: Sequence[Sequence[PackedSequence]], pad_id: int, first_id: int
-) -> tuple[PackedSide | None, Tensor | None]:
-    if rows[0][0].written is None:
-        return None, None
-    written = [[each.written for each in row if each.written is not None] for row in rows]
-    # A decoder reads the first id and then what it wrote, each one position later.
-    shifted = [[np.concatenate([[first_id], ids[:-1]]) for ids in row] for row in written]
-    side = _side(shifted, pad_id)
-    targets = np.full(side.tokens.shape, IGNORED, dtype=np.int64)
-    for number, row in enumerate(written):
-        joined = np.concatenate(row)
-        targets[number, : len(joined)] = joined
-    return side, torch.from_numpy(targets)
-
-
-def _own_targets(rows: Sequence[Sequence[PackedSequence]], width: int) -> Tensor | None:
-    if rows[0][0].targets is None:
-        return None
-    targets = np.full((len(rows), width), IGNORED, dtype=np.int64)
-    for number, row in enumerate(rows):
-        joined = np.concatenate([each.targets for each in row if each.targets is not None])
-        targets[number, : len(joined)] = joined
-    return torch.from_numpy(targets)
-
-
 def _side(rows: Sequence[Sequence[Ints]], pad_id: int) -> PackedSide:
-    lengths = [sum(map(len, row)) for row in rows]
-    shape = len(rows), max(lengths)
-    tokens = np.full(shape, pad_id, dtype=np.int64)
-    sequence_ids = np.full(shape, -1, dtype=np.int64)
-    n_sequences = 0
+    lengths = tuple(sum(map(len, row)) for row in rows)
+    numbers = [[np.full(len(ids), number) for number, ids in enumerate(row)] for row in rows]
+    tokens, sequence_ids = _filled(rows, max(lengths), pad_id), _filled(numbers, max(lengths), -1)
+    return PackedSide(tokens, sequence_ids, lengths, sum(map(len, rows)))
+
+
+def _filled(rows: Sequence[Sequence[Ints]], width: int, filling: int) -> Int[Tensor, "R T"]:
+    """Lay parts of rows one behind another, and fill the rows up."""
+    filled = np.full((len(rows), width), filling, dtype=np.int64)
     for number, row in enumerate(rows):
-        tokens[number, : lengths[number]] = np.concatenate(row)
-        sequence_ids[number, : lengths[number]] = np.repeat(
-            np.arange(len(row)), [len(ids) for ids in row]
-        )
-        n_sequences += len(row)
-    return PackedSide(
-        torch.from_numpy(tokens), torch.from_numpy(sequence_ids), tuple(lengths), n_sequences
-    )
+        joined = np.concatenate(row)
+        filled[number, : len(joined)] = joined
+    return torch.from_numpy(filled)

@@ -32,12 +32,11 @@ import numpy as np
 
 from sublayer.counts import count
 from sublayer.data.arrays import AnyInts, Ints, TokenIds
-from sublayer.data.text.document_range import Cut, DocumentRange, chunk_stops
+from sublayer.data.text.ranges import Cut, DocumentRange, check_unchanged, chunk_stops, count_bytes
 from sublayer.data.text.sentences import TextUnit, sentence_stops, sentences_of
-from sublayer.data.text.whole_documents import check_unchanged, count_bytes
-from sublayer.data.tokenizers.added_tokens import marks_pattern
 from sublayer.data.tokenizers.base import NotUtf8, Tokenizer, count_characters
 from sublayer.data.tokenizers.named import load_tokenizer
+from sublayer.data.tokenizers.settings import marks_pattern
 from sublayer.errors import ConfigError, DataError, SublayerError
 from sublayer.files.arrays import aligned, read_description, write_description
 from sublayer.files.cache_folder import replacing, writing_to

@@ -7,10 +7,9 @@ from typing import Any
 
 from sublayer.config.texts import LETTERED_TOKENIZERS
 from sublayer.counts import count
-from sublayer.data.subwords.whitespace_cuts import before_whitespace
-from sublayer.data.text.document_range import DocumentRange
+from sublayer.data.subwords.subword import before_whitespace
+from sublayer.data.text.ranges import DocumentRange, check_unchanged, count_bytes
 from sublayer.data.text.sentences import TextUnit, sentence_cut, sentences_of
-from sublayer.data.text.whole_documents import check_unchanged, count_bytes
 from sublayer.data.tokenizers.base import Tokenizer, after_newline
 from sublayer.data.tokenizers.characters import character_start
 from sublayer.system.stages import note

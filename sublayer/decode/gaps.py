@@ -15,9 +15,8 @@ import numpy as np
 import torch
 
 from sublayer.counts import count
-from sublayer.data.tokenizers.base import SPECIAL_NAMES, Tokenizer
-from sublayer.data.tokenizers.bilingual import BilingualTokenizer
-from sublayer.data.tokenizers.sentinels import sentinel_name, split_at_gaps
+from sublayer.data.tokenizers.base import SPECIAL_NAMES, Tokenizer, sentinel_name, split_at_gaps
+from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.data.tokenizers.shown import special_names
 from sublayer.decode.beam import BeamSettings, Hypothesis, search
 from sublayer.decode.continuations import Continue, DrawnContinuations, best_continuations

@@ -11,8 +11,7 @@ import torch
 
 from sublayer.config.run_recipe import read_run_recipe
 from sublayer.counts import count
-from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.data.tokenizers.sentinels import split_at_gaps
+from sublayer.data.tokenizers.base import Tokenizer, split_at_gaps
 from sublayer.decode.sample import Sampling, generate
 from sublayer.errors import ConfigError
 from sublayer.loading import find_recipe

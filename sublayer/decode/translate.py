@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.decode.beam import BeamSettings, Hypothesis, search
 from sublayer.errors import ConfigError
 from sublayer.model.build import EncoderDecoder

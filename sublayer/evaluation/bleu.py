@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from sublayer.config.translation import BleuTokenizer, bleu_tokenizer_of
 from sublayer.data.parallel.sources import PairText
 from sublayer.data.tokenizers.base import Ids
-from sublayer.data.tokenizers.bilingual import BilingualTokenizer
-from sublayer.data.tokenizers.language_rules import LanguageRules
+from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.errors import ConfigError, DataError
 
 MEASURES = ("bleu", "sacrebleu", "chrf")

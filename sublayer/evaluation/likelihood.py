@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from sublayer.data.split import Split
+from sublayer.data.store import Split
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.split_work import ALONE, Processes, add_up, compute_each
 from sublayer.model.context import Layout

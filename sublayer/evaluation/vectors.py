@@ -14,7 +14,7 @@ from torch import Tensor
 from sublayer.counts import count
 from sublayer.data.arrays import TokenIds
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.errors import ConfigError
 from sublayer.model.build import Encoder, EncoderDecoder
 from sublayer.model.context import Layout

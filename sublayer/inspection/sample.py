@@ -10,11 +10,10 @@ from torch import Tensor
 
 from sublayer.config.stacks import StackShape
 from sublayer.data.arrays import AnyInts, Ints
-from sublayer.data.packed_batch import PackedBatch
+from sublayer.data.packing import PackedBatch
 from sublayer.data.parallel.batches import TranslationBatches
-from sublayer.data.span.batches import ScoredPieces
-from sublayer.data.span.examples import corrupted_batch
-from sublayer.data.split import Split
+from sublayer.data.span import ScoredPieces, corrupted_batch
+from sublayer.data.store import Split
 from sublayer.errors import DataError
 from sublayer.model.context import Layout
 

@@ -15,9 +15,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from sublayer.config.recipe import ResolvedModel
-from sublayer.data.tokenizers.added_tokens import read_token_files
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+from sublayer.data.tokenizers.languages import BilingualTokenizer
+from sublayer.data.tokenizers.settings import read_token_files
 from sublayer.errors import CheckpointError, DataError
 from sublayer.interop.family import Oracle
 from sublayer.model.build import Encoder, EncoderDecoder

@@ -13,12 +13,9 @@ from sublayer.config.limits import LONGEST_WINDOW, MOST_LABELS, MOST_LAYERS, WID
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.texts import is_codes_file
 from sublayer.counts import count
-from sublayer.data.subwords.bpe_files import find_dictionary, read_codes
-from sublayer.data.subwords.word_bpe import WordBpeTokenizer
+from sublayer.data.subwords.word_bpe import WordBpeTokenizer, find_dictionary, read_codes
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.data.tokenizers.bilingual import BilingualTokenizer
-from sublayer.data.tokenizers.language_rules import LanguageRules
-from sublayer.data.tokenizers.moses import MosesTokenizer
+from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules, MosesTokenizer
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import MAX_BYTES, read_bytes
 from sublayer.interop.answers import default_words, task_of

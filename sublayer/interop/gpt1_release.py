@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sublayer.config.limits import LARGEST_VOCABULARY, MOST_LAYERS
 from sublayer.counts import count
-from sublayer.data.gpt1.files import find_pair, read_pair
+from sublayer.data.tokenizers.gpt1 import find_pair, read_pair
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import read_json
 from sublayer.interop.certificate import certify

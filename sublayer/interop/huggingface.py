@@ -12,7 +12,7 @@ from sublayer.config.recipe import ResolvedModel
 from sublayer.counts import count
 from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.data.tokenizers.normalization import CONFIG_NAME
+from sublayer.data.tokenizers.settings import CONFIG_NAME
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.storage import new_folder
 from sublayer.interop.answers import describe_labels, folder_task, with_row_of_each

@@ -12,7 +12,7 @@ from sublayer.config.limits import MOST_BUCKETS
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import stacks
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.errors import CheckpointError
 from sublayer.interop import translator_tokenizers
 from sublayer.interop.family import Family, Fields, Oracle, Tensors

@@ -10,14 +10,13 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from tokenizers import Tokenizer as Library
 
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
-from sublayer.data.subwords.library_content import BYTE_NAMES
+from sublayer.data.subwords.library import BYTE_NAMES
 from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.tasks.marks import CLASSIFY, DELIMITER, START, TRAVERSAL_NAMES
-from sublayer.data.tokenizers.base import SPECIAL_NAMES, Tokenizer
+from sublayer.data.tasks.encoded import CLASSIFY, DELIMITER, START, TRAVERSAL_NAMES
+from sublayer.data.tokenizers.base import SPECIAL_NAMES, ExtendedTokenizer, Tokenizer
 from sublayer.data.tokenizers.characters import ByteTokenizer
-from sublayer.data.tokenizers.extended import ExtendedTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer
-from sublayer.data.tokenizers.normalization import (
+from sublayer.data.tokenizers.settings import (
     AS_MODEL,
     AS_WRITTEN,
     CONFIG_NAME,

@@ -15,15 +15,13 @@ from sublayer.data.sentencepiece.marian import (
     has_paired_models,
 )
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
-from sublayer.data.subwords.bpe_encoding import END
-from sublayer.data.subwords.library_files import call_library
+from sublayer.data.subwords.library import call_library
 from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.subwords.word_bpe import WordBpeTokenizer
+from sublayer.data.subwords.word_bpe import END, WordBpeTokenizer
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.data.tokenizers.bilingual import BilingualTokenizer
-from sublayer.data.tokenizers.language_rules import LanguageRules
+from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.data.tokenizers.named import load_tokenizer
-from sublayer.data.tokenizers.normalization import CONFIG_NAME, read_settings
+from sublayer.data.tokenizers.settings import CONFIG_NAME, read_settings
 from sublayer.errors import DataError
 from sublayer.interop.tokenizers import (
     FILE,

@@ -18,8 +18,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import batch_sequences
 from sublayer.counts import count
 from sublayer.data.batches import Batch, Windows
-from sublayer.data.split import Split
-from sublayer.data.store import TokenStore
+from sublayer.data.store import Split, TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, Sums
 from sublayer.evaluation.likelihood import Counter, Likelihood, Window, check_stride, score

@@ -12,7 +12,7 @@ from sublayer.files.paths import as_typed
 
 if TYPE_CHECKING:
     from sublayer.config.recipe import Recipe
-    from sublayer.data.split import Split
+    from sublayer.data.store import Split
     from sublayer.model.transformer import Transformer
 
 Progress = Callable[[int, int], None]

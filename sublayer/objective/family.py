@@ -10,7 +10,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.train import PREFIX
 from sublayer.data.batches import Batches
 from sublayer.data.prepare import Data, prepare
-from sublayer.data.split import Split
+from sublayer.data.store import Split
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError
 from sublayer.evaluation.items import Items

@@ -8,7 +8,7 @@ from sublayer.evaluation.items import FromItems
 
 if TYPE_CHECKING:
     from sublayer.config.recipe import Recipe
-    from sublayer.data.split import Split
+    from sublayer.data.store import Split
 
 
 def _always(_: object) -> bool:

@@ -16,10 +16,8 @@ from sublayer.config.resolve_train import batch_sequences
 from sublayer.config.span import MOST_USED, SpanObjective
 from sublayer.counts import count
 from sublayer.data.batches import Boundaries
-from sublayer.data.span.batches import EpochPieces, RandomPieces, ScoredPieces
-from sublayer.data.span.examples import CorruptionRule
-from sublayer.data.span.masks import MASKS
-from sublayer.data.split import Split
+from sublayer.data.span import MASKS, CorruptionRule, EpochPieces, RandomPieces, ScoredPieces
+from sublayer.data.store import Split
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, Sums
@@ -145,8 +143,7 @@ def _digest(split: Split, pieces: ScoredPieces) -> str:
     rule = pieces.rule
     settings = f"{rule.draw.__name__} {rule.settings.noise_density!r} {rule.settings.mean_span!r}"
     digest = Digest(PIECES, split.store.sha256, settings, str(rule.target_length))
-    begins, lengths = pieces.pieces.cuts
-    for numbers in (begins, lengths, rule.sentinels):
+    for numbers in (pieces.pieces.begins, pieces.pieces.lengths, rule.sentinels):
         digest.add(numbers)
     digest.add(split.ids)
     return digest.hexdigest()

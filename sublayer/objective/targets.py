@@ -10,8 +10,7 @@ from torch import Tensor
 
 from sublayer.config.objective import Lengths
 from sublayer.data.arrays import Ints
-from sublayer.data.packed_batch import PackedBatch
-from sublayer.data.packing import pairs_in_rows
+from sublayer.data.packing import PackedBatch, pairs_in_rows
 from sublayer.model.body import Hidden
 from sublayer.model.build import EncoderDecoder
 from sublayer.model.context import Layout

@@ -15,8 +15,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.run_recipe import read_run_recipe
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.prepare import Data
-from sublayer.data.tasks.split_notes import describe_cuts
-from sublayer.data.tasks.task_split import TaskSplit, of_tasks
+from sublayer.data.tasks.batches import TaskSplit, describe_cuts, of_tasks
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.checkpoints import checkpoint_path
 from sublayer.files.storage import write_file

@@ -20,7 +20,7 @@ from sublayer.config.train import LENGTHS, probe_folders
 from sublayer.counts import count
 from sublayer.data.cache import content_key, file_digest
 from sublayer.data.prepare import Data
-from sublayer.data.tasks.task_split import TaskSplit
+from sublayer.data.tasks.batches import TaskSplit
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.named import is_former, load_tokenizer
 from sublayer.errors import CheckpointError, ConfigError, DataError

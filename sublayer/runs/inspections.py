@@ -10,7 +10,7 @@ import numpy as np
 from sublayer.config.recipe import Recipe
 from sublayer.config.span import SpanObjective
 from sublayer.config.stacks import is_one_block
-from sublayer.data.split import Split
+from sublayer.data.store import Split
 from sublayer.data.tokenizers.shown import show_tokens
 from sublayer.decode.translate import tokenizer_of
 from sublayer.errors import ConfigError, DataError

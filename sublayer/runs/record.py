@@ -16,11 +16,10 @@ from sublayer.config.rules import fills_steps
 from sublayer.config.texts import watched_texts
 from sublayer.counts import count
 from sublayer.data.prepare import Data
-from sublayer.data.split import Split
-from sublayer.data.tasks.batches import ExampleBatches
-from sublayer.data.tasks.task_split import TaskSplit
+from sublayer.data.store import Split
+from sublayer.data.tasks.batches import ExampleBatches, TaskSplit
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.files.paths import as_typed
 from sublayer.objective.families import family_of

@@ -18,10 +18,8 @@ from sublayer.counts import count
 from sublayer.data.batches import Batches
 from sublayer.data.parallel.batches import side_lengths
 from sublayer.data.prepare import Data
-from sublayer.data.split import Split
-from sublayer.data.tasks.batches import ExampleBatches
-from sublayer.data.tasks.split_notes import describe_cuts
-from sublayer.data.tasks.task_split import TaskSplit, of_tasks
+from sublayer.data.store import Split
+from sublayer.data.tasks.batches import ExampleBatches, TaskSplit, describe_cuts, of_tasks
 from sublayer.data.text.files import describe_files, list_files_left_out
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.training_text import describe_marks

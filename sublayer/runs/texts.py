@@ -13,7 +13,7 @@ from sublayer.system.stages import display, note, stage
 
 if TYPE_CHECKING:
     from sublayer.config.recipe import Recipe
-    from sublayer.data.split import Split
+    from sublayer.data.store import Split
     from sublayer.data.tokenizers.base import Tokenizer
     from sublayer.model.transformer import Transformer
 

@@ -13,8 +13,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.run_recipe import read_run_recipe
 from sublayer.config.sources import RUN_RECIPE
 from sublayer.data.cache import content_key
-from sublayer.data.tasks.split_notes import describe_cuts
-from sublayer.data.tasks.task_split import of_tasks
+from sublayer.data.tasks.batches import describe_cuts, of_tasks
 from sublayer.errors import ConfigError
 from sublayer.files.parsing import Number, read_typed
 from sublayer.files.storage import write_file

@@ -31,7 +31,7 @@ from sublayer.inspection.layer_change import (
 )
 
 if TYPE_CHECKING:
-    from sublayer.data.split import Split
+    from sublayer.data.store import Split
     from sublayer.inspection.sample import Sample
 
 

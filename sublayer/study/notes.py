@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sublayer.counts import enumerate_names
 from sublayer.data.prepare import Data
-from sublayer.data.tasks.task_split import TaskSplit
+from sublayer.data.tasks.batches import TaskSplit
 from sublayer.numbers import NO_BREAK, format_duration, format_excess, format_factor
 from sublayer.objective.metric import Metric
 from sublayer.objective.supervised.scores import REMEDY

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import Field
 
 from sublayer.data.prepare import Data
-from sublayer.data.split import Split
+from sublayer.data.store import Split
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import Typed, read_typed

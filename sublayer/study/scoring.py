@@ -13,7 +13,7 @@ from sublayer.errors import ConfigError
 
 if TYPE_CHECKING:
     from sublayer.data.prepare import Data
-    from sublayer.data.split import Split
+    from sublayer.data.store import Split
 
 _NAMES = {"valid": "validation", "test": "test"}
 

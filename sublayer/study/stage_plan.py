@@ -10,7 +10,7 @@ from typing import Any
 from sublayer.config.load import vary
 from sublayer.config.recipe import Recipe
 from sublayer.config.supervised import SupervisedObjective
-from sublayer.data.tasks.marks import TRAVERSAL_NAMES
+from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.errors import DataError
 from sublayer.estimate.micro_batch import FLOAT32_BYTES
 from sublayer.study.arms import Arm

@@ -15,12 +15,9 @@ from sublayer.config.stacks import position_scheme
 from sublayer.config.texts import TOKENIZERS
 from sublayer.config.train import OF_A_RUN
 from sublayer.data.cache import content_key, file_digest
-from sublayer.data.prepare import Data
-from sublayer.data.tasks.division import Division
-from sublayer.data.tasks.table_files import find_task_files
-from sublayer.data.tasks.task_files import TaskFiles
+from sublayer.data.prepare import Data, find_texts
+from sublayer.data.tasks.files import Division, TaskFiles, find_task_files
 from sublayer.data.text.splitting import SPLITS
-from sublayer.data.texts import find_texts
 from sublayer.errors import ConfigError, SublayerError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.checkpoints import Input, checkpoint_path

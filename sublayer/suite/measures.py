@@ -24,7 +24,7 @@ from sublayer.data.corpora.named import find_sources
 from sublayer.data.prepare import prepare_text
 from sublayer.data.text.documents import Reading
 from sublayer.data.text.files import Document
-from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.decode.translate import translate_lines
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.bleu import (

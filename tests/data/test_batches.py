@@ -13,17 +13,19 @@ from hypothesis import strategies as st
 
 from sublayer.config.span import SpanObjective, spans_of
 from sublayer.data.batches import Batch, Windows
-from sublayer.data.best_fit import best_fit, n_best_fit
 from sublayer.data.counter_rng import Purpose, seeds
-from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
-from sublayer.data.parallel.batch_plan import BatchRule
-from sublayer.data.parallel.batches import TranslationBatches
-from sublayer.data.span.batches import EpochPieces, RandomPieces, ScoredPieces
-from sublayer.data.span.corruption import corrupt, limit_runs
-from sublayer.data.span.examples import CorruptionRule
-from sublayer.data.span.masks import MASKS
-from sublayer.data.split import Split
-from sublayer.data.store import TokenStore
+from sublayer.data.packing import PackedSequence, Unpacked, best_fit, n_best_fit, pack_examples
+from sublayer.data.parallel.batches import BatchRule, TranslationBatches
+from sublayer.data.span import (
+    MASKS,
+    CorruptionRule,
+    EpochPieces,
+    RandomPieces,
+    ScoredPieces,
+    corrupt,
+    limit_runs,
+)
+from sublayer.data.store import Split, TokenStore
 from sublayer.data.tasks.batches import ExampleBatches
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from tests.answerers import draw_examples, rule_of, split_of
@@ -104,7 +106,7 @@ def test_inputs_and_targets_are_the_released_vectors():
     # The opposite mask gives the targets.
     for noise, expected in ((mask, sides), (~mask, sides[::-1])):
         rows = corrupt(texts, noise, (999, 998, 997))
-        assert [row.ids.tolist() for row in rows] == list(expected)
+        assert [row.tolist() for [row] in rows] == list(expected)
     # Runs beyond the sentinels are no noise.
     mask = np.array([[0, 1, 0, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 0, 1, 1]], dtype=np.bool_)
     limited = limit_runs(mask, 3)
@@ -120,8 +122,7 @@ def test_inputs_and_targets_give_the_text_back(noise, length, density, mean_span
     pieces = np.arange(3 * length).reshape(3, length) + 10_000
     sentinels = () if noise == "prefix" else tuple(range(n_sentinels, 0, -1))
     sides = corrupt(pieces, draw(3, length, objective), sentinels)
-    divided = [np.split(side.ids, np.cumsum(side.lengths)[:-1]) for side in sides]
-    for piece, source, target in zip(pieces.tolist(), *divided, strict=True):
+    for piece, source, target in zip(pieces.tolist(), *sides, strict=True):
         assert restore(source.tolist(), target.tolist(), sentinels) == piece
         for row in (source, target):
             used = [id_ for id_ in row.tolist() if id_ < 10_000]
@@ -185,7 +186,7 @@ def test_pieces_stay_within_their_documents_where_those_are_respected():
     # A long document gives an epoch one of its chunks.
     settings, begins = {"boundaries": "respect", "chunk_tokens": 40}, Counter()
     batches = epoch_pieces(make_text(100, 40), span_rule(), **settings)
-    for joined in (batches._pieces(epoch).joined for epoch in range(60)):
+    for joined in (batches._epochs.plan(epoch).joined for epoch in range(60)):
         begins.update(zip(joined.firsts.tolist(), np.diff(joined.bounds).tolist(), strict=True))
     assert set(begins) == {(0, 40), (40, 40), (80, 20), (100, 40)}
     assert begins[100, 40] == 60 and min(begins.values()) > 8
@@ -335,7 +336,7 @@ def test_every_item_stands_in_one_row_within_its_room_the_fullest_first(sizes):
     keys = [(len(row) > 1, -sum(sizes[index][0] for index in row)) for row in rows]
     assert keys == sorted(keys)
     reads = np.array([min(read, ROOM[0]) for read, _ in sizes])
-    assert n_best_fit(reads, ROOM[0]) == len(best_fit([(read, 0) for read in reads], ROOM))
+    assert n_best_fit(reads, ROOM[0]) == len(best_fit([(read, 0) for read in reads.tolist()], ROOM))
     # Whatever was begun later did not fit into a row that was there.
     for one, other in pairwise(best_fit([(read, 0) for read, _ in sizes], ROOM)):
         assert sum(sizes[index][0] for index in one + other) > ROOM[0]

@@ -11,12 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sublayer.api.tokenizing import find_tokenizer
-from sublayer.data.gpt1 import text_rules
-from sublayer.data.gpt1.text_rules import NEWLINE, cut, mend, words_of
-from sublayer.data.gpt1.tokenizer import Gpt1Tokenizer, vocabulary_of, with_normalization
-from sublayer.data.gpt1.vocabulary import Gpt1Vocabulary
 from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.tokenizers.extended import with_names
+from sublayer.data.tokenizers import gpt1_text
+from sublayer.data.tokenizers.base import with_names
+from sublayer.data.tokenizers.gpt1 import (
+    Gpt1Tokenizer,
+    Gpt1Vocabulary,
+    vocabulary_of,
+    with_normalization,
+)
+from sublayer.data.tokenizers.gpt1_text import NEWLINE, cut, mend, words_of
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import ConfigError, DataError
 from tests.breadth import examples
@@ -102,7 +106,7 @@ def test_text_is_mended_and_divided_as_by_the_released_code(text):
 def test_a_long_text_is_divided_in_parts_as_it_is_whole(monkeypatch):
     prose = "It was the best of times - it was (so far) the worst.\nDon't \n\n ask, e.g. why " * 9
     whole = words(prose)
-    monkeypatch.setattr(text_rules, "_BLOCK_CHARACTERS", 20)
+    monkeypatch.setattr(gpt1_text, "_BLOCK_CHARACTERS", 20)
     assert words(prose) == whole and len(list(words_of(prose))) > 9
 
 

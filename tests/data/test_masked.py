@@ -16,14 +16,17 @@ from scipy.stats import binom, chi2_contingency, chisquare
 from sublayer.config.data import DataConfig
 from sublayer.config.objective import MaskedObjective
 from sublayer.config.recipe import Recipe
-from sublayer.data.masked import segment_pairs as pairs_module
+from sublayer.data.masked import pairs as pairs_module
 from sublayer.data.masked.batches import PairBatches
-from sublayer.data.masked.masking import MaskRule, MaskVocabulary, mask_tokens
-from sublayer.data.masked.packing import Example, pack
-from sublayer.data.masked.segment_pairs import make_pairs
-from sublayer.data.masked.segments import PairRule, Pairs, trimmed_lengths
-from sublayer.data.masked.sentence_pairs import pairs_of_sentences
-from sublayer.data.parallel.batch_plan import BatchRule
+from sublayer.data.masked.masking import Example, MaskRule, MaskVocabulary, mask_tokens, pack
+from sublayer.data.masked.pairs import (
+    PairRule,
+    Pairs,
+    make_pairs,
+    pairs_of_sentences,
+    trimmed_lengths,
+)
+from sublayer.data.parallel.batches import BatchRule
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.objective.families import family

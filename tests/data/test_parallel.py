@@ -9,15 +9,11 @@ import pytest
 import torch
 
 from sublayer.config.data import DataConfig
-from sublayer.data.parallel.batch_plan import fill
-from sublayer.data.parallel.batches import TranslationBatches, side_lengths
+from sublayer.data.parallel.batches import TranslationBatches, fill, side_lengths
 from sublayer.data.parallel.files import Fields, json_pairs, line_pairs, parquet_pairs, tab_pairs
-from sublayer.data.parallel.filter import PairFilter
-from sublayer.data.parallel.sources import read_pairs
-from sublayer.data.prepare import prepare
-from sublayer.data.split import Split
-from sublayer.data.store import TokenStore
-from sublayer.data.texts import find_texts
+from sublayer.data.parallel.sources import PairFilter, read_pairs
+from sublayer.data.prepare import find_texts, prepare
+from sublayer.data.store import Split, TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.errors import DataError
 from tests.data.releases import write_release

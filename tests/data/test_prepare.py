@@ -12,17 +12,21 @@ import pytest
 from sublayer.config.data import DataConfig
 from sublayer.config.texts import CORPORA as NAMES
 from sublayer.data import training_text
-from sublayer.data.corpora import lm1b, published
-from sublayer.data.corpora.albert_intrinsic import read_passages
-from sublayer.data.corpora.lm1b import HELD_OUT, RELEASE, TRAINING, extract_release
-from sublayer.data.corpora.named import CORPORA, find_sources
-from sublayer.data.corpora.published import PublishedFile, PublishedRelease
-from sublayer.data.corpora.python_docs import python_prose
-from sublayer.data.corpora.watched import fetched
+from sublayer.data.corpora import published
+from sublayer.data.corpora.named import CORPORA, find_sources, python_prose
+from sublayer.data.corpora.passages import fetched, read_passages
+from sublayer.data.corpora.published import (
+    HELD_OUT,
+    RELEASE,
+    TRAINING,
+    PublishedFile,
+    PublishedRelease,
+    extract_release,
+)
 from sublayer.data.prepare import prepare, prepare_text, prepare_tokenizer
-from sublayer.data.text.document_range import DocumentRange
 from sublayer.data.text.documents import AS_FILES
 from sublayer.data.text.files import MemoryDocument
+from sublayer.data.text.ranges import DocumentRange
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.data.training_text import TrainingText, sampled
 from sublayer.errors import ConfigError, DataError
@@ -143,7 +147,7 @@ def test_watched_texts_change_no_split(file, cache, tmp_path, monkeypatch):
     assert data.test.sizes()["documents"] == 2
     (cache / "corpora" / "dev-v1.1.json").unlink()
     refuse = Mock(side_effect=DataError("dev-v1.1.json cannot be downloaded"))
-    monkeypatch.setattr("sublayer.data.corpora.watched.fetch", refuse)
+    monkeypatch.setattr("sublayer.data.corpora.passages.fetch", refuse)
     for field, remedy in (
         ("data.watch", "give its file or folder, data.watch = {squad = PATH}, or train without"),
         ("data.test_path", "give another text, data.test_path = PATH"),
@@ -308,7 +312,7 @@ def test_lm1b_has_its_published_split_as_a_folder_or_an_archive(tmp_path, cache)
 
     write_release(tmp_path / RELEASE)
     places = [tmp_path / place for place in ("", RELEASE, f"{RELEASE}/{TRAINING}")]
-    assert list(map(lm1b.find_release, places)) == [tmp_path / RELEASE] * 2 + [None]
+    assert list(map(published.find_release, places)) == [tmp_path / RELEASE] * 2 + [None]
     packed = write_archive(tmp_path / "release.tar.gz", ARCHIVED)
     for path in (tmp_path, packed, write_archive(tmp_path / "release.tar", ARCHIVED, "w")):
         (source,) = find_sources(str(path), None, cache)
@@ -317,7 +321,7 @@ def test_lm1b_has_its_published_split_as_a_folder_or_an_archive(tmp_path, cache)
     folder = extract_release(packed, cache)
     (folder / TRAINING / "news.en-00001-of-00100").write_bytes(b"Seen .\n")
     assert extract_release(packed, cache) == folder, "it is extracted once"
-    assert b"Seen ." in joined(lm1b.read_release(folder, cache))["train"]
+    assert b"Seen ." in joined(published.read_release(folder, cache))["train"]
     # Nothing is extracted outside of the cache.
     names = [f"../../{TRAINING}/news.en-00001-of-00100", "../evil"]
     names.append(f"/tmp/evil/{HELD_OUT}/news.en.heldout-00000-of-00050")
@@ -350,12 +354,12 @@ def test_other_archives_and_damaged_ones_are_refused_and_leave_nothing(
         refused(cut, "cut.tar.gz is a damaged archive")
 
     full = Mock(side_effect=OSError(28, "No space left on device"))
-    monkeypatch.setattr(lm1b, "_extract", full)
+    monkeypatch.setattr(published, "_extract", full)
     refused(whole, "cannot extract .*whole.tar.gz to .*: No space left on device")
     folder = write_release(tmp_path / RELEASE, held_out)
     (folder / TRAINING).mkdir()
     with pytest.raises(DataError, match="lacks the train files of lm1b"):
-        lm1b.read_release(folder, cache)
+        published.read_release(folder, cache)
 
 
 def test_a_corpus_is_downloaded_once_or_unpacked(cache, site):
@@ -396,7 +400,7 @@ def test_a_corpus_is_found_in_the_data_folder_or_the_cache(cache, tmp_path, monk
 
 
 def test_docstrings_and_topics_are_found_cleaned_and_cached(cache, tmp_path, monkeypatch):
-    monkeypatch.setattr("sublayer.data.corpora.python_docs._LEAST_BYTES", 10)
+    monkeypatch.setattr("sublayer.data.corpora.named._LEAST_BYTES", 10)
     inner = 'def f():\n    """Indented\n\n        more   \n    """\n    def g(): "inner"\n'
     files = {
         "a/__init__.py": b'class A:\n  """Twice."""\n  async def f(self):\n    """Twice."""\n',

@@ -12,20 +12,18 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from sublayer.data import random_order as module
+from sublayer.data import counter_rng as module
 from sublayer.data import shards
 from sublayer.data.cache import file_digest
-from sublayer.data.counter_rng import Purpose, fork, seeds
-from sublayer.data.random_order import random_order
+from sublayer.data.counter_rng import Purpose, fork, random_order, seeds
 from sublayer.data.shards import Progress, ShardEncoder, cut_shards, note_unfinished
 from sublayer.data.store import read_store, write_store
 from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.text import document_range, files
-from sublayer.data.text.document_range import DocumentRange
-from sublayer.data.text.document_store import open_pack
-from sublayer.data.text.files import FileDocument, MemoryDocument
-from sublayer.data.text.gutenberg import body_range
-from sublayer.data.text.whole_documents import WholeDocuments
+from sublayer.data.text import files
+from sublayer.data.text import ranges as text_ranges
+from sublayer.data.text.documents import open_pack
+from sublayer.data.text.files import FileDocument, MemoryDocument, body_range
+from sublayer.data.text.ranges import DocumentRange, WholeDocuments
 from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
@@ -82,7 +80,7 @@ def test_ids_documents_and_sources_are_kept(path):
 @pytest.mark.parametrize("n_bytes", [7, 64])
 def test_a_chunk_border_changes_nothing(path, monkeypatch, n_bytes):
     text = "naïve text\n\nof several wörds, écrit pour être coupé \n".encode() * 9
-    monkeypatch.setattr("sublayer.data.text.document_range._CHUNK_BYTES", n_bytes)
+    monkeypatch.setattr("sublayer.data.text.ranges._CHUNK_BYTES", n_bytes)
     for kind in (CharacterTokenizer.train([text]), SubwordTokenizer.train([text], vocab_size=300)):
         store = stored(path, [[DocumentRange(MemoryDocument("text", text), 2, 400)]], kind)
         assert (store.ids.tolist(), store.n_bytes) == (kind.encode(text[2:400]).tolist(), 398)
@@ -233,8 +231,8 @@ def test_encoded_shards_are_not_encoded_again_nor_kept_of_another_text(tmp_path,
 
 
 def test_a_text_without_a_place_to_cut_is_refused_with_its_line(monkeypatch):
-    monkeypatch.setattr(document_range, "_CHUNK_BYTES", 8)
-    monkeypatch.setattr(document_range, "_LONGEST_BYTES", 32)
+    monkeypatch.setattr(text_ranges, "_CHUNK_BYTES", 8)
+    monkeypatch.setattr(text_ranges, "_LONGEST_BYTES", 32)
     source = ranges(b"one\ntwo\nthree\n" + b"x" * 99)
     # BPE cuts before the end of a line, sentences are cut behind it.
     for unit, line in (("none", 3), ("lines", 4)):
@@ -293,7 +291,7 @@ def test_a_request_holds_no_text_of_a_compressed_file(tmp_path, monkeypatch, sma
 
 @pytest.mark.parametrize(("unit", "shard_bytes"), [("none", 1), ("lines", 200), ("prose", 1)])
 def test_encoded_text_is_summed_as_it_was_cut(monkeypatch, unit, shard_bytes):
-    monkeypatch.setattr(document_range, "_CHUNK_BYTES", 64)
+    monkeypatch.setattr(text_ranges, "_CHUNK_BYTES", 64)
     mark = b"\n*** %s OF THE PROJECT GUTENBERG EBOOK A ***\n\n"
     body = b"".join(b"Chapter %d\n\nOne. Two,\r\nand \xc3\xa9.\n\n" % n for n in range(30))
     book = b"\xef\xbb\xbfHeader." + mark % b"START" + body + mark % b"END" + b"Licence."

@@ -20,14 +20,19 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from sublayer.data.subwords import probe
-from sublayer.data.subwords.bpe_files import find_dictionary, read_codes
-from sublayer.data.subwords.bpe_training import Marks, alphabet_of, count_words, train_merges
-from sublayer.data.subwords.library_files import call_library
+from sublayer.data.subwords.library import call_library
 from sublayer.data.subwords.probe import try_file
-from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.subwords.whitespace_cuts import before_whitespace
+from sublayer.data.subwords.subword import SubwordTokenizer, before_whitespace
+from sublayer.data.subwords.word_bpe import (
+    Marks,
+    alphabet_of,
+    count_words,
+    find_dictionary,
+    read_codes,
+    train_merges,
+)
 from sublayer.data.tokenizers.base import NotUtf8
-from sublayer.data.tokenizers.language_rules import LanguageRules
+from sublayer.data.tokenizers.languages import LanguageRules
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import DataError, SublayerError
 from tests.breadth import examples, rows
@@ -352,9 +357,9 @@ def test_the_most_frequent_pair_of_the_most_frequent_characters_is_merged_first(
     assert "c" not in "".join(found.pieces), "c is outside the alphabet"
     counts = {"abab": 100, "ba": 7}
     whole = train_merges(counts, ["a", "b"], n_merges=3, marks=marks)
-    monkeypatch.setattr("sublayer.data.subwords.bpe_training._BATCH_CHARACTERS", 11)
+    monkeypatch.setattr("sublayer.data.subwords.word_bpe._BATCH_CHARACTERS", 11)
     assert train_merges(counts, ["a", "b"], n_merges=3, marks=marks) == whole
-    monkeypatch.setattr("sublayer.data.subwords.bpe_training.N_CHARACTERS", 2)
+    monkeypatch.setattr("sublayer.data.subwords.word_bpe.N_CHARACTERS", 2)
     assert alphabet_of({"zb": 2, "a": 1, "c": 1}) == ["b", "z"]
 
 

@@ -14,15 +14,18 @@ from tokenizers import decoders, models, pre_tokenizers
 from sublayer.config.data import DataConfig
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.tasks import alignment
 from sublayer.data.tasks import spans as decoding
 from sublayer.data.tasks.assembly import Assembler, RowRule
-from sublayer.data.tasks.marks import Marks
-from sublayer.data.tasks.offsets import encode_with_offsets
+from sublayer.data.tasks.encoded import Marks, SpanExamples
+from sublayer.data.tasks.encoding import WindowRule, encode_passages
 from sublayer.data.tasks.prepare import prepare_tasks
-from sublayer.data.tasks.span_encoding import WindowRule, encode_passages
-from sublayer.data.tasks.span_examples import SpanExamples
-from sublayer.data.tasks.windows import Window, best_windows, cut_windows, gold_places, gold_tokens
+from sublayer.data.tasks.spans import (
+    best_windows,
+    cut_windows,
+    encode_with_offsets,
+    gold_places,
+    gold_tokens,
+)
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import ConfigError
@@ -97,7 +100,7 @@ def test_windows_stand_a_stride_apart_and_the_last_ends_with_the_passage():
         # A stride that is longer than a window would leave tokens out.
         ((10, 4, 128), [(0, 4), (4, 4), (8, 2)]), ((0, 4), [(0, 0)]),
     ):  # fmt: skip
-        assert cut_windows(*settings) == tuple(Window(*each) for each in windows)
+        assert cut_windows(*settings) == tuple(range(s, s + n) for s, n in windows)
     with pytest.raises(ConfigError, match="no room for a passage"):
         cut_windows(10, 0)
 
@@ -105,12 +108,12 @@ def test_windows_stand_a_stride_apart_and_the_last_ends_with_the_passage():
 def test_a_token_is_scored_where_its_poorer_side_has_most_context_and_an_answer_whole():
     # Tokens 3 to 5 stand in both: by their poorer sides 2, 1, 0 in the first, 0, 1, 2 in the
     # second, which is longer: +0.06 against +0.07.
-    assert best_windows((Window(0, 6), Window(3, 7))).tolist() == [0] * 4 + [1] * 6
+    assert best_windows((range(6), range(3, 10))).tolist() == [0] * 4 + [1] * 6
     # Of equals the first: token 2 has 1 on its poorer side in both.
-    assert best_windows((Window(0, 4), Window(1, 4))).tolist() == [0, 0, 0, 1, 1]
+    assert best_windows((range(4), range(1, 5))).tolist() == [0, 0, 0, 1, 1]
     # An answer that a window has in part alone is [CLS].
     answers = ((10, 14), (12, 12), (9, 12), (12, 15), None)
-    places = [gold_places(Window(10, 5), answer, offset=7) for answer in answers]
+    places = [gold_places(range(10, 15), answer, offset=7) for answer in answers]
     assert places == [(7, 11), (9, 9), (0, 0), (0, 0), (0, 0)]
     placed = encode_with_offsets(ByteTokenizer(), "aab ab")
     asked = [[Answer("ab", 4), Answer("aab", 0)], [Answer("ab")], [Answer("cd")], []]
@@ -128,7 +131,7 @@ def _row(length, **scores):
 
 def _ranked(passage, candidates, windows=None, **rest):
     rest |= {"placed": encode_with_offsets(ByteTokenizer(), passage), "passage": passage}
-    windows = windows or (Window(0, len(passage)),)
+    windows = windows or (range(len(passage)),)
     return decoding.rank_spans(windows, candidates, offset=_OFFSET, **rest)
 
 
@@ -176,17 +179,17 @@ def test_decoding_equals_a_loop_over_all_pairs(n_tokens, room, stride, seed):
     generator = np.random.default_rng(seed)
     passage = "".join(generator.choice(list("ab c"), n_tokens))
     windows = cut_windows(n_tokens, room, stride)
-    logits = [generator.normal(size=(2, _OFFSET + window.length + 1)) for window in windows]
+    logits = [generator.normal(size=(2, _OFFSET + len(window) + 1)) for window in windows]
     candidates = [decoding.independent_candidates(*pair, n_best=5) for pair in logits]
     spans = _ranked(passage, candidates, windows, most_tokens=4, n_best=3)
     scored_in = best_windows(windows)
     assert len(scored_in) == n_tokens
     expected = []
     for number, (window, (starts, ends)) in enumerate(zip(windows, logits, strict=True)):
-        assert window.length <= room
+        assert len(window) <= room
         for start, end in product(np.argsort(-starts)[:5], np.argsort(-ends)[:5]):
             first, last = start - _OFFSET, end - _OFFSET
-            if first < 0 or last >= window.length or not 0 <= last - first < 4:
+            if first < 0 or last >= len(window) or not 0 <= last - first < 4:
                 continue
             text = passage[first + window.start : last + window.start + 1].strip()
             if text and scored_in[first + window.start] == number:
@@ -214,7 +217,7 @@ def test_a_passage_is_read_in_windows_each_behind_the_question():
     # 15 tokens, 3 marks and a question of 2 leave room for 10.
     found = [_texts_of(encoded, row) for row in encoded.rows_of(0)]
     assert found == [["?!", passage] for passage in ("abcdefghij", "fghijklmno", "klmnopqrst")]
-    assert encoded.windows(0) == [Window(0, 10), Window(5, 10), Window(10, 10)]
+    assert encoded.windows(0) == [range(10), range(5, 15), range(10, 20)]
     # [CLS] ? ! [SEP] is 4: "k" is the sixth and the first of its windows; the first has none of it.
     assert encoded.spans.tolist() == [[0, 0], [9, 11], [4, 6], *[[0, 0]] * 3]
     assert (encoded.offset(0), encoded.offset(1)) == (4, 3)
@@ -260,7 +263,7 @@ def test_a_long_question_is_cut_and_counted_and_a_passage_may_be_empty():
     # In a short row it has half of the room.
     assert [len(text) for text in _texts_of(_encode(asked, context=43), 0)] == [20, 20]
     encoded = _encode([_example("0", "?", passage="")], context=40)
-    assert encoded.windows(0) == [Window(0, 0)] and _texts_of(encoded, 0) == ["?", ""]
+    assert encoded.windows(0) == [range(0)] and _texts_of(encoded, 0) == ["?", ""]
     with pytest.raises(ConfigError, match="no room for a passage"):
         _encode([_example("0", "?")], context=3)
 
@@ -298,5 +301,5 @@ def test_a_folder_without_train_is_split_by_article_in_windows_of_a_length(tmp_p
     ("ab\uffffefgh", "abefgh", "013456", "012345"),
 ])  # fmt: skip
 def test_equal_characters_are_paired_in_order(pieces, text, in_pieces, in_text):
-    pairs = zip(*alignment._matches(pieces, text), strict=True)
+    pairs = zip(*decoding._matches(pieces, text), strict=True)
     assert ["".join(map(str, places)) for places in pairs] == [in_pieces, in_text]

@@ -13,14 +13,12 @@ from hypothesis import strategies as st
 from sublayer.config.data import DataConfig
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.tasks import prepare
-from sublayer.data.tasks.batches import ExampleBatches
-from sublayer.data.tasks.encoded import EncodedExamples, cut_lengths, joined
+from sublayer.data.tasks.assembly import build_row, row_lengths, whole_lengths
+from sublayer.data.tasks.batches import ExampleBatches, of_tasks
+from sublayer.data.tasks.encoded import EncodedExamples, Marks, cut_lengths, find_marks, joined
 from sublayer.data.tasks.encoding import encode_examples
-from sublayer.data.tasks.marks import Marks, find_marks
 from sublayer.data.tasks.prepare import prepare_tasks
-from sublayer.data.tasks.rows import build_row, row_lengths, whole_lengths
-from sublayer.data.tasks.task_split import of_tasks
-from sublayer.data.tasks.word_tokens import WordTokens
+from sublayer.data.tokenizers.shown import WordTokens
 from sublayer.errors import DataError
 from sublayer.tasks.division import held_out
 from sublayer.tasks.own_table import find_parts
@@ -182,7 +180,7 @@ def words_of(name, examples, format_="pair"):
 
     def words(context, encoded=encoded, **how):
         rows = [build_row(encoded, row, marks, context, **how) for row in range(encoded.n_rows)]
-        return [tokenizer.decode(row.ids).decode().split() for row in rows]
+        return [tokenizer.decode(ids).decode().split() for ids, _ in rows]
 
     return encoded, marks, words
 
@@ -195,7 +193,7 @@ def test_the_longer_text_or_the_article_gives_way_at_its_end():
     example = Example("0", {"sentence1": text("a", 9), "sentence2": text("b", 4)}, label=0)
     encoded, marks, words = words_of("mrpc", [example])
     assert " ".join(*words(10)) == "[CLS] a0 a1 a2 a3 [SEP] b0 b1 b2 [SEP]"
-    assert build_row(encoded, 0, marks, 10).segments.tolist() == [0] * 6 + [1] * 4
+    assert build_row(encoded, 0, marks, 10)[1].tolist() == [0] * 6 + [1] * 4
     # Exchanged, the same tokens are kept of either text, but for what is equal.
     assert " ".join(*words(10, is_swapped=True)) == "[CLS] b0 b1 b2 b3 [SEP] a0 a1 a2 [SEP]"
     assert row_lengths(encoded, marks, 10).tolist() == [10]
@@ -226,7 +224,7 @@ def test_the_length_of_every_row_is_known_before_it_is_built(texts, context):
     rest = {"cuts": places[:-1] % 2, "numbers": places[:-1]}
     encoded = EncodedExamples(np.arange(sum(lengths)), *starts, places, **labels, **rest)
     marks = Marks(900, 901, 902, 903)
-    expected = [len(build_row(encoded, row, marks, context).ids) for row in range(n_rows)]
+    expected = [len(build_row(encoded, row, marks, context)[0]) for row in range(n_rows)]
     assert row_lengths(encoded, marks, context).tolist() == expected
     assert max(expected) <= context
 

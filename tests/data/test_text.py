@@ -16,24 +16,37 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sublayer.config.texts import parse_split
-from sublayer.data.text import content_order, files, records, splitting, whole_documents
-from sublayer.data.text.content_order import shared_document
-from sublayer.data.text.document_range import DocumentRange
-from sublayer.data.text.document_store import digests_of, identity_of, open_pack
-from sublayer.data.text.documents import Reading, read_documents, sniffed_kind
+from sublayer.data.text import files, ranges, records, splitting
+from sublayer.data.text.documents import (
+    Reading,
+    digests_of,
+    identity_of,
+    open_pack,
+    read_documents,
+    sniffed_kind,
+)
 from sublayer.data.text.files import (
+    BOM,
     FileDocument,
     MemoryDocument,
+    body_range,
+    describe_encoding,
     describe_files,
+    describe_records,
     list_files_left_out,
     read_path,
 )
-from sublayer.data.text.gutenberg import BOM, body_range
-from sublayer.data.text.hub import HubSet, parse_hub
-from sublayer.data.text.sentence_ends import split_sentences
-from sublayer.data.text.sentences import RULES, by_prose, by_spacy, sentence_cut, sentences_of
-from sublayer.data.text.sniffing import describe_encoding, describe_records
-from sublayer.data.text.splitting import SPLITS, divide
+from sublayer.data.text.ranges import DocumentRange
+from sublayer.data.text.records import HubSet, parse_hub
+from sublayer.data.text.sentences import (
+    RULES,
+    by_prose,
+    by_spacy,
+    sentence_cut,
+    sentences_of,
+    split_sentences,
+)
+from sublayer.data.text.splitting import SPLITS, divide, shared_document
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.file_text import FileText
 from sublayer.files.lines import read_lines, unpacked, zstd
@@ -337,7 +350,7 @@ def test_text_of_any_form_is_described_in_a_line_or_passed(tmp_path_factory, con
 def test_a_data_set_that_the_hub_does_not_give_is_named_on_one_line(monkeypatch):
     errors, refused = SimpleNamespace(DatasetsError=KeyError), Mock(side_effect=OSError("not\nnow"))
     library = SimpleNamespace(load_dataset=refused, exceptions=errors)
-    monkeypatch.setattr("sublayer.data.text.hub.extra_module", lambda *_: library)
+    monkeypatch.setattr("sublayer.data.text.records.extra_module", lambda *_: library)
     with pytest.raises(DataError, match=r"^hub:a/b@train cannot be fetched .*\(not now\)"):
         HubSet("a/b").load()
 
@@ -455,7 +468,7 @@ def cut(text, rule, start=0, stop=None):
 @example("a\r\r\nb\n\x0b\nc", 3)
 def test_no_character_but_blanks_is_lost_wherever_a_chunk_ends(text, n_bytes):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sublayer.data.text.document_range._CHUNK_BYTES", n_bytes)
+        patch.setattr("sublayer.data.text.ranges._CHUNK_BYTES", n_bytes)
         for rule in ("lines", "prose"):
             found = RULES[rule](text)
             assert "".join("".join(found).split()) == "".join(text.split())
@@ -569,8 +582,8 @@ def drawn_texts(n_documents, seed=0):
 
 @pytest.fixture
 def packed(tmp_path, monkeypatch):
-    monkeypatch.setattr(content_order, "_BLOCK", 7)
-    monkeypatch.setattr(whole_documents, "_BLOCK", 11)
+    monkeypatch.setattr(splitting, "_BLOCK", 7)
+    monkeypatch.setattr(ranges, "_BLOCK", 11)
     path = tmp_path / "pack"
     return lambda contents: open_pack(path, [("a", lambda: iter(enumerate(contents, 1)))])
 

@@ -14,13 +14,11 @@ from sublayer.config.data import DataConfig
 from sublayer.config.texts import LETTERED_TOKENIZERS
 from sublayer.data.prepare import prepare, prepare_text, prepare_tokenizer
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
-from sublayer.data.tasks.marks import TRAVERSAL_NAMES
+from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.data.tokenizers import words as words_module
-from sublayer.data.tokenizers.base import NotUtf8
-from sublayer.data.tokenizers.bilingual import BilingualTokenizer
+from sublayer.data.tokenizers.base import NotUtf8, with_names
 from sublayer.data.tokenizers.characters import character_start
-from sublayer.data.tokenizers.extended import with_names
-from sublayer.data.tokenizers.language_rules import LanguageRules
+from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.data.tokenizers.named import (
     is_former,
     load_tokenizer,

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
-from sublayer.data.span.corruption import corrupt
+from sublayer.data.span import corrupt
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.decode import packed_linear
 from sublayer.decode.beam import BeamSettings, search
@@ -561,11 +561,11 @@ def test_prompts_and_completions_have_the_format_of_corruption(prompt, fills):
         is_noise += [True] * len(cut_out) + [False] * len(after)
         text = text.replace(f"<extra_id_{number}>", fill)
     assert ids == ids_of(text)
-    corrupted = corrupt(np.array([ids]), np.array([is_noise]), TOKENIZER.sentinel_ids)
-    assert read.source == corrupted.inputs.ids.tolist()
+    [source], [target] = corrupt(np.array([ids]), np.array([is_noise]), TOKENIZER.sentinel_ids)
+    assert read.source == source.tolist()
     # The sentinel behind the last ends what is written.
     ends = TOKENIZER.sentinel_ids[len(fills) :]
-    written = [id_ for id_ in corrupted.targets.ids.tolist() if id_ not in ends]
+    written = [id_ for id_ in target.tolist() if id_ not in ends]
     found = [written[place] for place in find_fills(written, read) if place is not None]
     filled = complete(TOKENIZER, read, found)
     assert filled.text == text

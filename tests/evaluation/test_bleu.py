@@ -9,8 +9,7 @@ import pytest
 from scipy.stats import binomtest
 
 from sublayer.data.parallel.sources import PairText
-from sublayer.data.tokenizers.bilingual import BilingualTokenizer
-from sublayer.data.tokenizers.language_rules import LanguageRules
+from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError
 from sublayer.evaluation import bleu

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 import sublayer
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
-from sublayer.data.split import Split
-from sublayer.data.store import TokenStore
+from sublayer.data.store import Split, TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError

@@ -13,8 +13,7 @@ from hypothesis import given
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.stacks import is_one_block
-from sublayer.data.split import Split
-from sublayer.data.store import TokenStore
+from sublayer.data.store import Split, TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.inspection.layer_change import QUANTITIES, LayerChange, Spread, flat, mean_changes

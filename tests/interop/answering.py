@@ -6,9 +6,9 @@ import torch
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.tasks.assembly import Assembler, RowRule
+from sublayer.data.tasks.encoded import TRAVERSAL_NAMES, find_marks
 from sublayer.data.tasks.encoding import encode_examples
-from sublayer.data.tasks.marks import TRAVERSAL_NAMES, find_marks
-from sublayer.data.tokenizers.extended import with_names
+from sublayer.data.tokenizers.base import with_names
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.model.build import build
 from sublayer.objective.supervised.loss import answer_logits, text_states, unscaled

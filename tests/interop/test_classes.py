@@ -13,7 +13,7 @@ from sublayer.config.messages import choices_of
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.table import field
-from sublayer.data.tasks.marks import TRAVERSAL_NAMES
+from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.answers import MOST_LABELS
 from sublayer.interop.certificate import Batch

@@ -11,12 +11,11 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 from torch import nn
 
-from sublayer.data.sentencepiece.model_file import parse_model
+from sublayer.data.sentencepiece.model import parse_model
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
-from sublayer.data.subwords.bpe_files import read_codes
 from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.tokenizers.bilingual import BilingualTokenizer
-from sublayer.data.tokenizers.language_rules import LanguageRules
+from sublayer.data.subwords.word_bpe import read_codes
+from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.decode.beam import BeamSettings, search
 from sublayer.decode.translate import translate_lines

@@ -18,9 +18,8 @@ from sublayer.config.span import SpanObjective
 from sublayer.config.translation import TranslationObjective
 from sublayer.data.batches import Batch
 from sublayer.data.parallel.batches import TranslationBatches, side_lengths
-from sublayer.data.span.batches import ScoredPieces
-from sublayer.data.split import Split
-from sublayer.data.store import TokenStore
+from sublayer.data.span import ScoredPieces
+from sublayer.data.store import Split, TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.decode.beam import BeamSettings
 from sublayer.errors import ConfigError, DataError

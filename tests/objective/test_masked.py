@@ -12,9 +12,8 @@ import torch.nn.functional as F
 from sublayer.config.load import load_recipe
 from sublayer.config.objective import MaskedObjective
 from sublayer.data.masked.batches import PairBatches
-from sublayer.data.masked.masking import MaskRule
-from sublayer.data.masked.packing import Example, pack
-from sublayer.data.masked.segments import PairRule
+from sublayer.data.masked.masking import Example, MaskRule, pack
+from sublayer.data.masked.pairs import PairRule
 from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.objective.masked.loss import Masked, pair_settings, predicts_negative, sentence_nats

@@ -16,7 +16,7 @@ from sublayer.cli import main as cli
 from sublayer.config.load import load_recipe
 from sublayer.config.run_recipe import read_run_recipe
 from sublayer.data import prepare as preparing
-from sublayer.data.tasks.task_split import of_tasks
+from sublayer.data.tasks.batches import of_tasks
 from sublayer.errors import ConfigError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
 from sublayer.objective import family

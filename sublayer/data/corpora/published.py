@@ -1,18 +1,141 @@
-"""How published corpora are found: files of the user's, the cache, or a download."""
+"""Published corpora: files of the user's, the cache, or a download; the 1 Billion Word Benchmark.
+
+The benchmark as released: 99 training and 50 held-out files of tokenised sentences. Source: Chelba
+et al. 2013; the archive 1-billion-word-language-modeling-benchmark-r13output.tar.gz.
+"""
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+import re
+import shutil
+import tarfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
 
-from sublayer.data.corpora.lm1b import RELEASE, extract_release, find_release, read_release
-from sublayer.data.corpora.source import Source
+from sublayer.data.cache import content_key, corpus_folders
 from sublayer.data.text.documents import AS_FILES, Reading, read_files, read_hub, sniffed_kind
 from sublayer.data.text.files import Document, FileDocument, read_path
-from sublayer.data.text.hub import HubSet
+from sublayer.data.text.records import HubSet
+from sublayer.data.text.splitting import SplitName
 from sublayer.errors import DataError
 from sublayer.files.download import Download, fetch, unzip
-from sublayer.files.paths import expanded
+from sublayer.files.paths import resolved
+from sublayer.files.storage import new_folder
+
+
+@dataclass(frozen=True)
+class Source:
+    """A text of its own: documents to be split, or the splits that its publishers made."""
+
+    name: str
+    documents: Sequence[Document] = ()
+    """Those to be split; empty where there are ``published`` splits."""
+    published: Mapping[SplitName, Sequence[Document]] = field(default_factory=dict)
+    """The publishers' splits; empty where they made none."""
+    weight: float | None = None
+    """How often training draws from it, in proportion to other sources; None: by its size."""
+
+
+RELEASE = "1-billion-word-language-modeling-benchmark-r13output"
+TRAINING = "training-monolingual.tokenized.shuffled"
+HELD_OUT = "heldout-monolingual.tokenized.shuffled"
+
+_TEST = "news.en.heldout-00000-"
+_NAMES = {
+    TRAINING: re.compile(r"news\.en-\d{5}-of-\d{5}"),
+    HELD_OUT: re.compile(r"news\.en\.heldout-\d{5}-of-\d{5}"),
+}
+
+
+def find_release(path: Path) -> Path | None:
+    """Return the folder, ``path`` or directly below it, that has the release's two; else None.
+
+    The two are ``TRAINING`` and ``HELD_OUT``.
+    """
+    for folder in (path, path / RELEASE):
+        if (folder / TRAINING).is_dir() and (folder / HELD_OUT).is_dir():
+            return folder
+    return None
+
+
+def read_release(folder: Path, cache: Path) -> dict[SplitName, tuple[FileDocument, ...]]:
+    """Return the published split.
+
+    That is the training files, held-out file 0 for test, the other held-out files for validation.
+    Raises DataError where files of any of the three are missing.
+    """
+    held_out = _files(folder, HELD_OUT)
+    test = [path for path in held_out if path.name.startswith(_TEST)]
+    paths_by_split: dict[SplitName, list[Path]] = {
+        "train": _files(folder, TRAINING),
+        "valid": [path for path in held_out if path not in test],
+        "test": test,
+    }
+    documents: dict[SplitName, tuple[FileDocument, ...]] = {}
+    for split, paths in paths_by_split.items():
+        if not paths:
+            raise DataError(
+                f"{folder} lacks the {split} files of lm1b: "
+                f"extract {RELEASE}.tar.gz again, all of it"
+            )
+        documents[split] = tuple(FileDocument(path, cache) for path in paths)
+    return documents
+
+
+def _files(folder: Path, name: str) -> list[Path]:
+    paths = sorted((folder / name).iterdir())
+    return [path for path in paths if _NAMES[name].fullmatch(path.name)]
+
+
+def extract_release(archive: Path, cache: Path) -> Path:
+    """Extract the release's own files from its archive into the cache folder, once.
+
+    Returned is the folder; what was extracted before, from an archive of the same path, size and
+    time of modification, is not extracted again. Nothing is written outside of it.
+
+    Raises DataError if the archive is damaged or is not the release, or the folder cannot be
+    written.
+    """
+    status = archive.stat()
+    key = content_key(str(resolved(archive)), status.st_size, status.st_mtime_ns)
+    folder = cache / "corpora" / f"lm1b-{key[:16]}"
+    if folder.is_dir():
+        return folder
+    try:
+        with new_folder(folder) as unfinished:
+            _extract(archive, unfinished)
+            if find_release(unfinished) is None:
+                raise DataError(
+                    f"{archive} is an archive and not the lm1b release: "
+                    "unpack it and name its text files"
+                )
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise DataError(f"{archive} is a damaged archive ({error}): fetch it again") from error
+    except OSError as error:
+        if not folder.is_dir():
+            raise DataError(
+                f"cannot extract {archive} to {folder}: {error.strerror or error}"
+            ) from error
+    return folder
+
+
+def _extract(archive: Path, target: Path) -> None:
+    with tarfile.open(archive) as opened:
+        for member in opened:
+            member_path = PurePosixPath(member.name)
+            folder = member_path.parent.name
+            name = member_path.name
+            if folder not in _NAMES or not _NAMES[folder].fullmatch(name):
+                continue
+            source = opened.extractfile(member) if member.isfile() else None
+            if source is None:
+                continue
+            # The path is built from the two matched names, never from the archive's path.
+            path = target / folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                shutil.copyfileobj(source, file, 1 << 20)
 
 
 @dataclass(frozen=True)
@@ -32,7 +155,7 @@ class PublishedFile:
 
     def _find(self, cache: Path) -> Path:
         target = cache / "corpora" / self.name
-        for folder in _folders(cache):
+        for folder in corpus_folders(cache):
             for path in (folder / self.name, folder / self.name / self.name):
                 if path.is_file():
                     return self._checked(path)
@@ -66,7 +189,7 @@ class PublishedRelease:
 
     def _find(self, cache: Path) -> Path:
         name = f"{RELEASE}.tar.gz"
-        for folder in _folders(cache):
+        for folder in corpus_folders(cache):
             release = find_release(folder) or find_release(folder / "lm1b")
             if release is not None:
                 return release
@@ -102,7 +225,7 @@ class PublishedRecords:
         What is held out validates with its first half and tests with its second. Raises DataError
         where there is neither folder nor network, or the folder lacks one of the two.
         """
-        folders = [folder / self.name for folder in _folders(cache)]
+        folders = [folder / self.name for folder in corpus_folders(cache)]
         for folder in folders:
             if folder.is_dir():
                 return self._of_folder(folder, cache, reading)
@@ -163,14 +286,6 @@ class PublishedRecords:
         if self.are_sentences and kind in ("json", "parquet"):
             return f"{kind} runs"
         return "line runs" if path.name.partition(".")[0] in self.sentence_files else kind
-
-
-def _folders(cache: Path) -> list[Path]:
-    folders = [cache / "corpora"]
-    named = os.environ.get("SUBLAYER_DATA")
-    if named:
-        folders.insert(0, expanded(named))
-    return folders
 
 
 def _downloaded(download: Download, target: Path, wanted: str) -> Path:

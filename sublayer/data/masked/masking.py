@@ -1,12 +1,16 @@
-"""Masking: which positions of a sequence are predicted, and what the model sees there."""
+"""Masks of tokens, what replaces them, and masked examples packed into rows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from sublayer.config.objective import MaskedObjective
 from sublayer.data.arrays import Bools, Ints
+from sublayer.data.batches import IGNORED
+from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, best_fit, pack_examples
 from sublayer.errors import ConfigError
 
 Unit = Literal["token", "word", "ngram"]
@@ -208,3 +212,43 @@ def _order(count: int, generator: np.random.Generator) -> Ints:
     # version to version.
     sort_keys = generator.random(count)
     return np.argsort(sort_keys, kind="stable")
+
+
+@dataclass(frozen=True)
+class Example:
+    """A masked pair of texts: token ids, the segment of each token, and what is predicted."""
+
+    ids: Ints
+    """As the model sees them, the special ones included: [T]."""
+    segments: Ints
+    """0 for tokens of the first text, 1 for those of the second: [T]."""
+    positions: Ints
+    """Those that are predicted, ascending: [P]."""
+    targets: Ints
+    """The ids that belong there: [P]."""
+    label: int
+    """1 where the second text does not follow the first, 0 where it does, -1: not predicted."""
+
+
+def pack(examples: Sequence[Example], *, width: int, pad_id: int) -> PackedBatch:
+    """Pack examples into rows of at most ``width`` tokens by best fit, the longest first.
+
+    There is one at least, and none is longer than ``width``. Rows are padded with ``pad_id`` to the
+    longest of them; those of a single example come first. What stands for an example is its first
+    token.
+    """
+    unpacked = [_unpacked(example, number) for number, example in enumerate(examples)]
+    return pack_examples(unpacked, width=width, written_width=0, pad_id=pad_id)
+
+
+def packed_order(examples: Sequence[Example], *, width: int) -> list[int]:
+    """List the indices of examples in the order in which ``pack`` puts them into its rows."""
+    sizes = [(len(example.ids), 0) for example in examples]
+    return list(chain.from_iterable(best_fit(sizes, (width, 0))))
+
+
+def _unpacked(example: Example, number: int) -> Unpacked:
+    targets = np.full(len(example.ids), IGNORED, dtype=np.int64)
+    targets[example.positions] = example.targets
+    sequence = PackedSequence(example.ids, example.segments, readout=0, targets=targets)
+    return Unpacked([sequence], example.label, 1.0, number)

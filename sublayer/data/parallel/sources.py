@@ -1,11 +1,12 @@
-"""The pairs of a recipe before encoding: where each split's are read, and how they are cleaned."""
+"""The pairs of a recipe before encoding: where a split's are read, and how they are cleaned."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sublayer.config.data import DataConfig, pair_fields
 from sublayer.config.texts import HUB
@@ -14,6 +15,8 @@ from sublayer.data.cache import content_key
 from sublayer.data.parallel.files import (
     Fields,
     Pair,
+    PairSource,
+    find_corpus,
     hub_pairs,
     json_pairs,
     line_pairs,
@@ -21,21 +24,51 @@ from sublayer.data.parallel.files import (
     row_pairs,
     tab_pairs,
 )
-from sublayer.data.parallel.filter import PairFilter
-from sublayer.data.parallel.named import find_corpus
-from sublayer.data.text.document_range import DocumentRange
-from sublayer.data.text.document_store import Records, open_pack
-from sublayer.data.text.files import FileDocument, RawDocument, Text, read_unchanged
-from sublayer.data.text.hub import parse_hub
-from sublayer.data.text.sniffing import check_text
+from sublayer.data.text.documents import Records, open_pack
+from sublayer.data.text.files import FileDocument, RawDocument, Text, check_text, read_unchanged
+from sublayer.data.text.ranges import DocumentRange
+from sublayer.data.text.records import parse_hub
 from sublayer.data.text.splitting import SplitName
-from sublayer.data.tokenizers.language_rules import LanguageRules
+from sublayer.data.tokenizers.languages import LanguageRules
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import replacing
 from sublayer.files.lines import PACKED
 from sublayer.files.parsing import read_json
 from sublayer.files.paths import expanded
 from sublayer.system.stages import note
+
+
+@dataclass
+class PairFilter:
+    """Drop pairs by the numbers of words of their sides, and count what is dropped by reason.
+
+    A pair with an empty side is always dropped. Source: Moses' clean-corpus-n.perl.
+    """
+
+    longest: int | None = None
+    """The words of a side at most; None: any number."""
+    ratio: float | None = None
+    """How many times the shorter side's words the longer may have; None: any."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Pairs by the reason for which they were dropped, worded for people."""
+
+    def keeps(self, source: list[str], target: list[str]) -> bool:
+        """Return whether a pair, by its words, is kept; count it in ``dropped`` if not."""
+        shorter, longer = sorted((len(source), len(target)))
+        reason = self._reason(shorter, longer)
+        if reason:
+            self.dropped[reason] += 1
+        return not reason
+
+    def _reason(self, shorter: int, longer: int) -> str:
+        if shorter == 0:
+            return "with an empty side"
+        if self.longest is not None and longer > self.longest:
+            return f"with more than {count(self.longest, 'word')}"
+        if self.ratio is not None and longer > self.ratio * shorter:
+            return f"with more than {self.ratio:g} words to one"
+        return ""
+
 
 VERSION = 3
 """Changes whenever equal files would give other pairs."""
@@ -52,24 +85,6 @@ _READERS = {
 
 Limits = tuple[int | None, float | None]
 """The words of a side at most, and how many times the shorter side's words the longer may have."""
-
-
-@dataclass(frozen=True)
-class PairSource:
-    """A source of pairs: its name in messages, its identity, and its reader."""
-
-    name: str
-    identity: tuple[Any, ...]
-    """JSON values that are equal only where the same pairs are read."""
-    read: Callable[[], Iterator[Pair]]
-    takes: Callable[[int], bool] = lambda number: True
-    """Whether a split has the pair of a number, from 1, of those that the filters leave."""
-    count: int | None = None
-    """The number of pairs that the split is known to have."""
-    notes: list[str] = field(default_factory=list)
-    """Notes on the files, complete once they were read."""
-    is_filtered: bool = False
-    """Whether the filters of training are its own too, since it is a part of the same files."""
 
 
 def sides_of(data: DataConfig) -> tuple[LanguageRules, LanguageRules]:
@@ -99,7 +114,7 @@ def find_pairs(data: DataConfig, cache: Path, split: SplitName) -> PairSource | 
     list; DataError where a file is not there or of a kind that holds no pairs.
     """
     if isinstance(data.corpus, str):
-        return _of_corpus(data.corpus, data, cache, split)
+        return find_corpus(data.corpus, split, *_languages(data), cache)
     names = {
         "train": (data.source_path, data.target_path, data.path),
         "valid": (data.valid_source_path, data.valid_target_path, data.valid_path),
@@ -210,19 +225,6 @@ def _documents(
             f"{source.name}: {count(n_taken, 'pair')}, where its papers have {source.count:,}"
         )
     notes += source.notes
-
-
-def _of_corpus(name: str, data: DataConfig, cache: Path, split: SplitName) -> PairSource:
-    source, target = _languages(data)
-    corpus = find_corpus(name, split, source, target, cache)
-    return PairSource(
-        name=f"{name} {split}",
-        identity=corpus.identity,
-        read=corpus.read,
-        takes=corpus.files.takes,
-        count=corpus.count,
-        is_filtered=corpus.files.every is not None,
-    )
 
 
 def _of_files(source: Path, target: Path, cache: Path) -> PairSource:

@@ -7,16 +7,13 @@ from typing import Any
 import numpy as np
 
 from sublayer.data.arrays import Ints, TokenIds
-from sublayer.data.sentencepiece.model_file import open_model, packed, unpacked
-from sublayer.data.subwords.library_files import read_file, read_ids
+from sublayer.data.sentencepiece.model import open_model, packed, unpacked
+from sublayer.data.subwords.library import read_file, read_ids
 from sublayer.data.tokenizers.base import (
-    FORMAT,
-    VERSION,
+    SPECIAL_NAMES,
     Tokenizer,
     after_newline,
-    count_characters,
     decode_utf8,
-    find_special,
 )
 from sublayer.data.tokenizers.words import SPACE
 from sublayer.errors import DataError
@@ -59,21 +56,13 @@ class PairedModels(Tokenizer):
             raise DataError(f"the vocabulary has no {_UNKNOWN}")
         self.vocab_size = len(self.names)
         self.unk_id = self._ids[_UNKNOWN]
-        special = find_special(self._ids)
-        self.pad_id, self.cls_id, self.sep_id, self.mask_id = special.values()
-        special_ids = {self.unk_id}
-        for id_ in special.values():
-            if id_ is not None:
-                special_ids.add(id_)
-        self.special_ids = tuple(sorted(special_ids))
-        pieces = []
-        for id_, name in enumerate(self.names):
-            text = ""
-            if id_ not in self.special_ids:
-                text = name.replace(SPACE, " ")
-            pieces.append(text.encode())
-        self.token_bytes = np.array(list(map(len, pieces)), dtype=np.int64)
-        self.token_characters = count_characters(pieces)
+        self._set_special(self._ids)
+        special = {self.unk_id, *(getattr(self, key) for key in SPECIAL_NAMES)} - {None}
+        self.special_ids = tuple(sorted(special))
+        texts = [
+            "" if id_ in special else name.replace(SPACE, " ") for id_, name in enumerate(names)
+        ]
+        self._set_pieces([text.encode() for text in texts])
 
     @classmethod
     def read(cls, folder: Path) -> "PairedModels":
@@ -117,14 +106,8 @@ class PairedModels(Tokenizer):
 
     def content(self) -> dict[str, Any]:
         """Return both models in base64, and the names of all ids."""
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "kind": self.kind,
-            "names": list(self.names),
-            "source": packed(self.source_model),
-            "target": packed(self.target_model),
-        }
+        source, target = packed(self.source_model), packed(self.target_model)
+        return self._described(names=list(self.names), source=source, target=target)
 
     def _encoded(self, text: bytes, model: Any) -> TokenIds:
         code, rest = _divide_code(decode_utf8(text))

@@ -11,23 +11,32 @@ import numpy as np
 
 from sublayer.config.limits import MOST_SENTINELS
 from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
-from sublayer.data.sentencepiece.model_file import open_model, packed, parse_model, unpacked
-from sublayer.data.sentencepiece.sentinels_inside import mute_sentinels, sentinels_beside
-from sublayer.data.sentencepiece.unigram_training import train_pieces
-from sublayer.data.subwords.library_files import read_file
-from sublayer.data.tokenizers.added_tokens import AddedToken, MarkedText, read_tokens
+from sublayer.data.sentencepiece.model import (
+    mute_sentinels,
+    open_model,
+    packed,
+    parse_model,
+    sentinels_beside,
+    train_pieces,
+    unpacked,
+)
+from sublayer.data.subwords.library import read_file
 from sublayer.data.tokenizers.base import (
-    FORMAT,
     SPECIAL_NAMES,
-    VERSION,
     Tokenizer,
     after_newline,
-    count_characters,
     decode_utf8,
-    find_special,
+    names_behind,
 )
-from sublayer.data.tokenizers.normalization import AS_MODEL, AS_WRITTEN, T5S, Normalization
-from sublayer.data.tokenizers.sentinels import names_behind
+from sublayer.data.tokenizers.settings import (
+    AS_MODEL,
+    AS_WRITTEN,
+    T5S,
+    AddedToken,
+    MarkedText,
+    Normalization,
+    read_tokens,
+)
 from sublayer.data.tokenizers.words import SPACE, Ragged, begins_any_word, begins_word
 from sublayer.errors import DataError
 
@@ -89,8 +98,7 @@ class UnigramTokenizer(Tokenizer):
         marks |= {token.content: by_name[token.content] for token in added}
         self.marks = marks
         self.reads_marks = reads_marks
-        special = find_special(marks)
-        self.pad_id, self.cls_id, self.sep_id, self.mask_id = special.values()
+        self._set_special(marks)
         self._roles: dict[str, str] = {}
         for role, name in (roles or {}).items():
             is_named = role in SPECIAL_NAMES and name in by_name
@@ -109,9 +117,7 @@ class UnigramTokenizer(Tokenizer):
         if normalization is None:
             normalization = self._detected()
         self.normalization = normalization
-        pieces = self._find_pieces()
-        self.token_bytes = np.array(list(map(len, pieces)), dtype=np.int64)
-        self.token_characters = count_characters(pieces)
+        self._set_pieces(self._find_pieces())
 
     @classmethod
     def train(
@@ -301,8 +307,7 @@ class UnigramTokenizer(Tokenizer):
 
         Letters are a to z in ALBERT's vocabularies, and of scripts with spaces in others.
         """
-        begins: Bools = self._begins_word[ids]
-        return begins
+        return self._begins_word[ids]
 
     def content(self) -> dict[str, Any]:
         """Return the normalisation, what was added, and the model in base64."""
@@ -314,15 +319,9 @@ class UnigramTokenizer(Tokenizer):
             marks["added"] = [asdict(token) for token in self.added]
         if self._roles:
             marks["roles"] = self._roles
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "kind": self.kind,
-            **self.normalization.content(),
-            **({"sentinels": n_added} if n_added else {}),
-            **marks,
-            **packed(self._model),
-        }
+        if n_added:
+            marks = {"sentinels": n_added, **marks}
+        return self._described(**self.normalization.content(), **marks, **packed(self._model))
 
     @cached_property
     def _begins_word(self) -> Bools:

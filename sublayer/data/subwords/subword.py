@@ -1,4 +1,4 @@
-"""Subword tokenizers of the ``tokenizers`` library: byte-level BPE trained here, or any file."""
+"""Subword tokenizers of the tokenizers library: byte-level BPE trained here, or any file."""
 
 import json
 import re
@@ -13,34 +13,27 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from sublayer.config.texts import GPT1
 from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
-from sublayer.data.subwords.library_content import (
+from sublayer.data.subwords.library import (
     BYTE_NAMES,
     WORD_END,
+    call_library,
     cuts_before_whitespace,
     is_gpt1,
     keeps_bytes,
-    special_ids,
-    text_content,
-    unknown_id,
-)
-from sublayer.data.subwords.library_files import (
-    call_library,
     library_of,
     read_file,
     read_library,
     read_merges,
+    special_ids,
+    text_content,
+    unknown_id,
 )
-from sublayer.data.subwords.whitespace_cuts import batches, before_whitespace
 from sublayer.data.tokenizers.base import (
-    FORMAT,
     SPECIAL_NAMES,
-    VERSION,
     NotUtf8,
     Tokenizer,
-    count_characters,
-    find_special,
+    find_sentinels,
 )
-from sublayer.data.tokenizers.sentinels import find_sentinels
 from sublayer.data.tokenizers.words import (
     WordCache,
     divides_at_whitespace,
@@ -49,6 +42,55 @@ from sublayer.data.tokenizers.words import (
     word_starts,
 )
 from sublayer.errors import ConfigError, DataError
+
+_BATCH_CHARACTERS = 64 << 10
+_SEARCHED_BYTES = 64 << 10
+
+
+def before_whitespace(text: bytes, near: int) -> int:
+    """Return a late position up to ``near`` where whitespace follows other text; 0 without one.
+
+    GPT-2's pattern never joins a character to whitespace after it, and looks no further ahead than
+    at whitespace. Up to byte 9 of ``one two three`` that is 7. Ends of lines are preferred, and the
+    last 64 KiB alone are searched. The text has a byte after ``near``, or ends there.
+    """
+    start = max(0, near - _SEARCHED_BYTES)
+    window = text[start : near + 1].decode("utf-8", "surrogateescape")
+    position = _last_break(window, len(window))
+    if not position:
+        return 0
+    before = window[:position].encode("utf-8", "surrogateescape")
+    return start + len(before)
+
+
+def _last_break(text: str, near: int) -> int:
+    # Python calls more characters whitespace than the pattern does: what is not is not for either.
+    for mark in ("\n", " "):
+        position = text.rfind(mark, 1, near + 1)
+        while position > 0 and text[position - 1].isspace():
+            position = text.rfind(mark, 1, position)
+        if position > 0:
+            return position
+    return 0
+
+
+def batches(text: str, size: int = _BATCH_CHARACTERS) -> Iterator[str]:
+    """Cut a text into parts of bounded size, each before whitespace; the last as long as it is.
+
+    A text of at most ``size`` characters is one part; an empty one has none.
+    """
+    start = 0
+    while len(text) - start > size:
+        # One character more shows what follows the cut.
+        window = text[start : start + size + 1]
+        n_characters = _last_break(window, size)
+        if not n_characters:
+            break
+        yield window[:n_characters]
+        start += n_characters
+    if start < len(text):
+        yield text[start:]
+
 
 END = "<|endoftext|>"
 MARKED = "marked"
@@ -103,8 +145,7 @@ class SubwordTokenizer(Tokenizer):
         self.marks = names
         parsed = [each for each in content["added_tokens"] if reads_marks or not each["special"]]
         self.is_lossless = keeps_bytes(content, vocabulary, parsed)
-        special = find_special(names)
-        self.pad_id, self.cls_id, self.sep_id, self.mask_id = special.values()
+        self._set_special(names)
         self.sentinel_ids = find_sentinels(names)
         if self.sentinel_ids:
             # T5's end closes what is read or written, and stands between no documents.
@@ -134,9 +175,7 @@ class SubwordTokenizer(Tokenizer):
             if name in BYTE_NAMES:
                 self._byte_ids[BYTE_NAMES[name]] = id_
         self._pieces = self._find_pieces(vocabulary, set(self.special_ids))
-        n_bytes = [len(piece) for piece in self._pieces]
-        self.token_bytes = np.array(n_bytes, dtype=np.int64)
-        self.token_characters = count_characters(self._pieces)
+        self._set_pieces(self._pieces)
         for id_ in self.sentinel_ids:
             self._pieces[id_] = self.names[id_].encode()
         self._is_divided = divides_at_whitespace(content, parsed)
@@ -250,14 +289,8 @@ class SubwordTokenizer(Tokenizer):
         return {**self._marked_content(), "reads_marks": bool(self.reads_marks)}
 
     def _marked_content(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "kind": MARKED,
-            "reads_marks": self.reads_marks,
-            "roles": self.roles,
-            "vocabulary": self._content,
-        }
+        fields = {"reads_marks": self.reads_marks, "roles": self.roles}
+        return self._described(**fields, vocabulary=self._content) | {"kind": MARKED}
 
     def serialize(self, *, is_kept: bool = False) -> bytes:
         """Return the bytes of its file: the library's own where that says all."""

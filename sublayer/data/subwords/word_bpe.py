@@ -1,34 +1,228 @@
-"""BPE with end-of-word pieces on whitespace-separated words: subword-nmt's kind of vocabulary."""
+"""BPE with end-of-word pieces: trained, applied to words, read from subword-nmt's files."""
 
-from collections.abc import Callable, Iterable, Mapping
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import tokenizers
+from tokenizers import models, pre_tokenizers, trainers
 
 from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
-from sublayer.data.subwords.bpe_encoding import END, BpeEncoder
-from sublayer.data.subwords.bpe_training import (
-    Marks,
-    Merges,
-    alphabet_of,
-    count_words,
-    symbols_of,
-    train_merges,
-)
+from sublayer.data.subwords.library import read_file, read_text
 from sublayer.data.tokenizers.base import (
-    FORMAT,
-    VERSION,
     Tokenizer,
     after_newline,
-    count_characters,
     decode_utf8,
-    find_special,
 )
 from sublayer.data.tokenizers.words import encode_words
 from sublayer.errors import ConfigError, DataError
+
+N_CHARACTERS = 1000
+"""Characters that are pieces at first, the most frequent; as in the library's recipe for BERT."""
+
+_BATCH_CHARACTERS = 64 << 10
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Where pieces are marked; empty where they are not."""
+
+    inner: str = ""
+    """Before all but a word's first piece: WordPiece's ``##``."""
+    end: str = ""
+    """After a word's last piece: subword-nmt's ``</w>``."""
+
+    def of(self, character: str) -> str:
+        """Return the marked form of a character."""
+        return f"{self.inner}{character}{self.end}"
+
+
+@dataclass(frozen=True)
+class Merges:
+    """Pieces in order of their ids, and the merges that made them."""
+
+    pieces: tuple[str, ...]
+    """Characters first, then what merges made; marked as ``Marks`` says."""
+    merges: tuple[tuple[str, str], ...]
+    """Pairs of neighbours, the one that was merged first in training first."""
+
+
+def count_merges(kind: str, vocab_size: int, least: int) -> int:
+    """Count the merges that a vocabulary has room for beside its ``least`` ids.
+
+    Raises ConfigError where it has no room for these.
+    """
+    if vocab_size < least:
+        raise ConfigError(
+            f"data.vocab_size = {vocab_size} is too small for {kind}: "
+            f"{least} are the text's characters and the special ids"
+        )
+    return vocab_size - least
+
+
+def symbols_of(merges: Iterable[Sequence[str]]) -> set[str]:
+    """Collect all symbols that merges take and make."""
+    symbols: set[str] = set()
+    for left, right in merges:
+        symbols.update((left, right, left + right))
+    return symbols
+
+
+def alphabet_of(words: Mapping[str, int]) -> list[str]:
+    """List the most frequent characters of counted words, ``N_CHARACTERS`` at most, by code."""
+    counts: Counter[str] = Counter()
+    for word, count in words.items():
+        for character in word:
+            counts[character] += count
+    # Of equally frequent ones those with the lowest codes, whatever the order of the words.
+    by_frequency = sorted(counts, key=lambda character: (-counts[character], character))
+    return sorted(by_frequency[:N_CHARACTERS])
+
+
+def train_merges(
+    words: Mapping[str, int], alphabet: list[str], *, n_merges: int, marks: Marks
+) -> Merges:
+    """Train up to ``n_merges`` on counted words, which hold no whitespace.
+
+    The first pieces are the alphabet's characters and then their marked forms, whether or not the
+    words have them. Characters beyond the alphabet are in no piece. Short texts give fewer merges.
+    """
+    # The library numbers marked characters as a hash table comes, and breaks ties by number; what
+    # is named is not.
+    known = [*alphabet, *map(marks.of, alphabet)]
+    trained = tokenizers.Tokenizer(models.BPE())
+    trained.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = trainers.BpeTrainer(
+        vocab_size=len(known) + n_merges,
+        special_tokens=known,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        show_progress=False,
+    )
+    # Set afterwards, as None is no value that the library takes.
+    if marks.inner:
+        trainer.continuing_subword_prefix = marks.inner
+    if marks.end:
+        trainer.end_of_word_suffix = marks.end
+    trained.train_from_iterator(_repeated(words), trainer)
+    vocabulary = trained.get_vocab(with_added_tokens=False)
+    pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+    merges = _merges(trained)
+    return Merges(tuple(pieces), merges)
+
+
+def _merges(trained: tokenizers.Tokenizer) -> tuple[tuple[str, str], ...]:
+    # The library shows merges in its file alone.
+    content = json.loads(trained.to_str())
+    merges = content["model"]["merges"]
+    return tuple((left, right) for left, right in merges)
+
+
+def _repeated(words: Mapping[str, int]) -> Iterator[str]:
+    # The library counts words itself: each is written as often as it occurs.
+    for word, count in words.items():
+        n_characters = len(word) + 1
+        size = max(1, _BATCH_CHARACTERS // n_characters)
+        for start in range(0, count, size):
+            n_times = min(size, count - start)
+            yield f"{word} " * n_times
+
+
+def count_words(texts: Iterable[Iterable[str]]) -> Counter[str]:
+    """Count the words of texts that are divided into words already."""
+    counts: Counter[str] = Counter()
+    for words in texts:
+        counts.update(words)
+    return counts
+
+
+END = "</w>"
+"""The end of a piece that ends a word."""
+
+# Names that no word can have, since none holds a newline.
+_APART, _UNKNOWN = "\n", "\n\n"
+
+
+class BpeEncoder:
+    """Segment words by merges: always the pair of neighbours that was merged first in training.
+
+    Pieces have ids from ``first_id`` on; what the merges make beside them is ``unk_id``. A word's
+    last character has the end of word with it from the start, or, where ``is_apart``, the end is a
+    symbol of its own until a merge joins it (subword-nmt before 0.2); one that none joins belongs
+    to what is before it. Source: Sennrich et al. 2016 (1508.07909), sec. 3.2.
+
+    Departure: a pair's occurrences are merged one by one, not all at once. The two differ only
+    where a merge makes what an earlier one takes, in words that have the pair more than once.
+    """
+
+    def __init__(self, trained: Merges, *, first_id: int, unk_id: int, is_apart: bool) -> None:
+        end = _APART if is_apart else END
+
+        def rename(symbol: str) -> str:
+            if not symbol.endswith(END):
+                return symbol
+            return symbol.removesuffix(END) + end
+
+        known = {rename(piece): id_ for id_, piece in enumerate(trained.pieces, first_id)}
+        merges = [(rename(left), rename(right)) for left, right in trained.merges]
+        symbols: dict[str, None] = {}  # a set that keeps the order of the merges
+        for left, right in merges:
+            symbols |= dict.fromkeys((left, right, left + right))
+        if is_apart:
+            symbols.setdefault(_APART)
+        # What the merges make beside the pieces is numbered after them, and becomes unknown.
+        others = [symbol for symbol in symbols if symbol not in known]
+        self._first_other = first_id + len(trained.pieces)
+        self._has_others = bool(others)
+        self._unk_id = unk_id
+        numbers = {_UNKNOWN: unk_id, **known}
+        for number, symbol in enumerate(others, self._first_other):
+            numbers[symbol] = number
+        model = models.BPE(numbers, merges, unk_token=_UNKNOWN)
+        self._apart: int | None = None
+        self._ended: dict[int, int] = {}
+        """The id of each symbol with an end of word, where that is apart, by its own."""
+        if is_apart:
+            self._apart = numbers[_APART]
+            for symbol, number in numbers.items():
+                self._ended[number] = known.get(symbol + end, unk_id)
+        else:
+            model.end_of_word_suffix = END
+        # Without a rule that divides text: words come divided.
+        self._library = tokenizers.Tokenizer(model)
+
+    def __call__(self, words: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each word; a word is not empty and holds no newline."""
+        if self._apart is not None:
+            words = [word + _APART for word in words]
+        encodings = self._library.encode_batch_fast(words, add_special_tokens=False)
+        rows = [encoding.ids for encoding in encodings]
+        if self._apart is not None:
+            rows = [self._join_end(row) for row in rows]
+        if self._has_others:
+            rows = [self._without_others(row) for row in rows]
+        return rows
+
+    def _join_end(self, row: list[int]) -> list[int]:
+        """Join an end of word that stands apart to the symbol before it."""
+        if row[-1] != self._apart:
+            return row
+        *before, last, _ = row
+        before.append(self._ended[last])
+        return before
+
+    def _without_others(self, row: list[int]) -> list[int]:
+        first_other = self._first_other
+        unk_id = self._unk_id
+        return [unk_id if id_ >= first_other else id_ for id_ in row]
+
 
 NO_RULES: Mapping[str, bool] = MappingProxyType({})
 SplitWords = Callable[[str], list[list[str]]]
@@ -67,8 +261,7 @@ class WordBpeTokenizer(Tokenizer):
         self.vocab_size = n_specials + len(merges.pieces)
         self.special_ids = tuple(range(n_specials))
         self.unk_id = self.specials.index("<unk>")
-        special = find_special({name: id_ for id_, name in enumerate(self.specials)})
-        self.pad_id, self.cls_id, self.sep_id, self.mask_id = special.values()
+        self._set_special({name: id_ for id_, name in enumerate(self.specials)})
         self._encode_each = BpeEncoder(
             merges, first_id=n_specials, unk_id=self.unk_id, is_apart=self.is_apart
         )
@@ -83,8 +276,7 @@ class WordBpeTokenizer(Tokenizer):
             ends_word.append(is_last)
             self._texts.append(f"{text} " if is_last else text)
         self._ends_word = np.array(ends_word)
-        self.token_bytes = np.array(list(map(len, texts)), dtype=np.int64)
-        self.token_characters = count_characters(texts)
+        self._set_pieces(texts)
 
     @classmethod
     def train(
@@ -107,13 +299,8 @@ class WordBpeTokenizer(Tokenizer):
         if not alphabet:
             raise DataError("there is no text to train a tokenizer on: give a longer one")
         least = len(cls.specials) + 2 * len(alphabet)
-        if vocab_size is not None and vocab_size < least:
-            raise ConfigError(
-                f"data.vocab_size = {vocab_size} is too small for {cls.kind}: "
-                f"{least} are the text's characters and the special ids"
-            )
         if vocab_size is not None:
-            n_merges = vocab_size - least
+            n_merges = count_merges(cls.kind, vocab_size, least)
         assert n_merges is not None, "the number of merges is given, or follows from the size"
         merges = train_merges(words, alphabet, n_merges=n_merges, marks=Marks(end=END))
         return cls(merges, rules=rules)
@@ -168,15 +355,9 @@ class WordBpeTokenizer(Tokenizer):
     def content(self) -> dict[str, Any]:
         """Return the pieces by id after the special ones, the merges, and the codes' version."""
         codes = {} if self._codes is None else {"codes": self._codes}
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "kind": self.kind,
-            **codes,
-            **self._rules,
-            "pieces": list(self._merges.pieces),
-            "merges": [list(merge) for merge in self._merges.merges],
-        }
+        merges = [list(merge) for merge in self._merges.merges]
+        pieces = list(self._merges.pieces)
+        return self._described(**codes, **self._rules, pieces=pieces, merges=merges)
 
     @property
     def pieces(self) -> list[str]:
@@ -220,3 +401,132 @@ def _are_texts(values: Any) -> bool:
 
 def _is_pair(merge: Any) -> bool:
     return _are_texts(merge) and len(merge) == 2
+
+
+_HEADER = "#version:"
+_INNER = "@@"
+"""The mark of subword-nmt after a piece that does not end its word."""
+
+Merge = tuple[str, str]
+
+
+def read_codes(
+    codes: Path, dictionary: Path | None = None, *, kind: type[WordBpeTokenizer] = WordBpeTokenizer
+) -> WordBpeTokenizer:
+    """Read the merges of subword-nmt (0.1, 0.2) or fastBPE, of which each is a line.
+
+    With fairseq's ``dictionary`` ids are its own, and what the merges make beside it is unknown.
+    Without one they are, after the special ids, the characters of the merges, each also with an end
+    of word, and what the merges make. ``kind`` is what divides a text into words.
+
+    Raises DataError where a file cannot be read, with its line where one is not what it should be.
+    """
+    version, merges = _read_merges(codes)
+    pieces = (
+        _vocabulary(version, merges) if dictionary is None else _read_dictionary(dictionary, kind)
+    )
+    return kind(Merges(tuple(pieces), tuple(merges)), version)
+
+
+def find_dictionary(folder: Path) -> Path | None:
+    """Find fairseq's dictionary in a folder; None without one.
+
+    It is ``dict.txt``, or ``dict.LANGUAGE.txt`` of both languages. Raises DataError where two
+    differ.
+    """
+    dictionaries = sorted({*folder.glob("dict.txt"), *folder.glob("dict.*.txt")})
+    if not dictionaries:
+        return None
+    first, *others = dictionaries
+    for other in others:
+        if read_file(other) != read_file(first):
+            raise DataError(
+                f"{first} and {other.name} differ, "
+                "and a translator has one vocabulary of both languages: "
+                "give codes beside a joined dictionary, or beside none"
+            )
+    return first
+
+
+def _read_merges(path: Path) -> tuple[str, list[Merge]]:
+    lines = _lines(path)
+    first = lines[0] if lines else ""
+    version = APART
+    n_header_lines = 0
+    has_counts = False
+    if first.startswith(_HEADER):
+        n_header_lines = 1
+        version = first.removeprefix(_HEADER).strip()
+        if version not in CODES:
+            raise DataError(
+                f"{path}, line 1: codes of version {version!r}; only {' and '.join(CODES)} are read"
+            )
+    elif len(first.split(" ")) == 3:
+        # fastBPE counts each merge, and has no header.
+        has_counts = True
+        version = CODES[-1]
+    merges: dict[Merge, None] = {}
+    for number, line in enumerate(lines[n_header_lines:], n_header_lines + 1):
+        merge = _parse_merge(line, has_counts)
+        if merge is None:
+            what = "two pieces and a count" if has_counts else "two pieces"
+            raise DataError(
+                f"{path}, line {number}: {line!r} is not a merge, "
+                f"which is {what} divided by a space"
+            )
+        merges.setdefault(merge)
+    if not any(right.endswith(END) for _, right in merges):
+        raise DataError(
+            f"{path} has no merge with an end of word, {END}: "
+            "it is empty, or not of subword-nmt or fastBPE "
+            "(GPT-2's merges.txt is read by the name of its folder)"
+        )
+    return version, list(merges)
+
+
+def _parse_merge(line: str, has_count: bool) -> Merge | None:
+    parts = line.strip("\r ").split(" ")
+    if has_count:
+        count = parts.pop()
+        if not count.isdecimal():
+            return None
+    if len(parts) != 2 or not all(parts):
+        return None
+    left, right = parts
+    return left, right
+
+
+def _vocabulary(version: str, merges: list[Merge]) -> list[str]:
+    """List the characters of merges, each also with an end of word, and what merges make."""
+    characters: set[str] = set()
+    for merge in merges:
+        for piece in merge:
+            characters.update(piece.removesuffix(END))
+    singles = sorted(characters)
+    ends = [character + END for character in singles]
+    merged = [left + right for left, right in merges]
+    pieces = [*singles, *ends, *merged]
+    if version == APART:
+        # The end of a word may stay apart: what is before it ends the word all the same.
+        pieces += [piece.removesuffix(END) + END for piece in merged]
+    return list(dict.fromkeys(pieces))
+
+
+def _read_dictionary(path: Path, kind: type[WordBpeTokenizer]) -> list[str]:
+    pieces: dict[str, int] = {}
+    for number, line in enumerate(_lines(path), 1):
+        name, _, count = line.rstrip("\r ").rpartition(" ")
+        if not name or not count.isdecimal():
+            raise DataError(f"{path}, line {number}: {line!r} is not a piece and its count")
+        piece = name + END
+        if name.endswith(_INNER) and name != _INNER:
+            piece = name.removesuffix(_INNER)
+        if piece in pieces or name in kind.specials:
+            raise DataError(f"{path}, line {number}: {name!r} is there already")
+        pieces[piece] = number
+    return list(pieces)
+
+
+def _lines(path: Path) -> list[str]:
+    text = read_text(path)
+    return text.rstrip("\n").split("\n") if text.strip() else []

@@ -9,11 +9,58 @@ import numpy as np
 from sublayer.config.supervised import Format
 from sublayer.data.arrays import AnyInts, Bools, Ints
 from sublayer.data.batches import IGNORED
-from sublayer.data.packed_batch import PackedBatch
-from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
-from sublayer.data.tasks.encoded import EncodedExamples
-from sublayer.data.tasks.marks import Marks
-from sublayer.data.tasks.rows import build_row, row_lengths, whole_lengths
+from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, pack_examples
+from sublayer.data.tasks.encoded import CUTS, EncodedExamples, Marks, cut_lengths
+
+
+def row_lengths(encoded: EncodedExamples, marks: Marks, context: int) -> Ints:
+    """Count the tokens of every row, marks included, cut to ``context``: ``[R]``."""
+    return np.minimum(whole_lengths(encoded, marks), context)
+
+
+def whole_lengths(encoded: EncodedExamples, marks: Marks) -> Ints:
+    """Count the tokens that every row would have uncut, marks included: ``[R]``."""
+    return encoded.row_tokens + encoded.row_texts + (marks.first is not None)
+
+
+def build_row(
+    encoded: EncodedExamples, row: int, marks: Marks, context: int, *, is_swapped: bool = False
+) -> tuple[Ints, Ints]:
+    """Build a row, cut where it is longer than ``context``; ``is_swapped`` exchanges two texts.
+
+    Returned are its token ids, marks included, and the segment of each: 0 for the first text, 1
+    after it.
+    """
+    texts = encoded.texts_of(row)
+    if is_swapped:
+        texts.reverse()
+    room = context - marks.n_marks(len(texts))
+    lengths = [len(text) for text in texts]
+    if sum(lengths) > room:
+        if CUTS[encoded.cuts[row]] == "first":
+            others = sum(lengths[1:])
+            kept = [max(0, room - others), *cut_lengths(lengths[1:], room)]
+        else:
+            kept = cut_lengths(lengths, room)
+        texts = [text[:length] for text, length in zip(texts, kept, strict=True)]
+    parts: list[Ints] = []
+    if marks.first is not None:
+        parts.append(_mark(marks.first))
+    n_first = 0
+    for number, text in enumerate(texts, start=1):
+        is_last = number == len(texts)
+        parts += [text.astype(np.int64), _mark(marks.last if is_last else marks.between)]
+        if number == 1:
+            n_first = sum(map(len, parts))
+    ids = np.concatenate(parts)
+    segments = np.ones(len(ids), dtype=np.int64)
+    segments[:n_first] = 0
+    return ids, segments
+
+
+def _mark(id_: int) -> Ints:
+    return np.array([id_], dtype=np.int64)
+
 
 _ROW_TOKENS = 128
 """Tokens of a row into which shorter examples are packed, where none is longer."""
@@ -56,22 +103,19 @@ class Assembler:
         rest = self._encoded.row_tokens - firsts
         written = np.minimum(rest + 1, self._rule.target_length)
         is_written = self._encoded.row_texts > 1
-        lengths: Ints = np.minimum(firsts + 1, self._room) + np.where(is_written, written, 0)
-        return lengths
+        return np.minimum(firsts + 1, self._room) + np.where(is_written, written, 0)
 
     @cached_property
     def _row_bounds(self) -> Ints:
         """Where every row would begin if all stood one behind another, and the end: [R + 1]."""
-        bounds: Ints = np.concatenate([[0], np.cumsum(self._row_lengths)])
-        return bounds
+        return np.concatenate([[0], np.cumsum(self._row_lengths)])
 
     @cached_property
     def _whole_lengths(self) -> Ints:
         """Tokens of every row, or every source of text to text, before it is cut: [R]."""
         if self._rule.format != "text":
             return whole_lengths(self._encoded, self._rule.marks)
-        firsts: Ints = self._encoded.text_lengths[self._encoded.row_starts[:-1]] + 1
-        return firsts
+        return self._encoded.text_lengths[self._encoded.row_starts[:-1]] + 1
 
     @property
     def _most_tokens(self) -> int:
@@ -98,8 +142,7 @@ class Assembler:
         """Return which examples have a row that is cut: ``[N]``."""
         starts = self._encoded.example_starts
         n_before = np.concatenate([[0], np.cumsum(self._whole_lengths > self._most_tokens)])
-        is_cut: Bools = n_before[starts[1:]] > n_before[starts[:-1]]
-        return is_cut
+        return n_before[starts[1:]] > n_before[starts[:-1]]
 
     @cached_property
     def n_cut_targets(self) -> int:
@@ -116,8 +159,7 @@ class Assembler:
         if self._rule.format != "text":
             return np.zeros(0, dtype=np.int64)
         firsts = self._encoded.text_lengths[self._encoded.row_starts[:-1]]
-        lengths: Ints = self._encoded.row_tokens - firsts + 1
-        return lengths
+        return self._encoded.row_tokens - firsts + 1
 
     @cached_property
     def filling(self) -> Ints:
@@ -154,8 +196,7 @@ class Assembler:
         """Count the tokens of examples, marks included: ``[N]``."""
         starts = self._encoded.example_starts
         bounds = self._row_bounds
-        counts: Ints = bounds[starts[numbers + 1]] - bounds[starts[numbers]]
-        return counts
+        return bounds[starts[numbers + 1]] - bounds[starts[numbers]]
 
     def pack(
         self, numbers: Ints, *, weight: float = 1.0, is_swapped: Sequence[bool] | None = None

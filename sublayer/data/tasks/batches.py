@@ -1,19 +1,151 @@
-"""Batches of examples: a pure function of (seed, step)."""
+"""Splits of tasks and their batches: a pure function of (seed, step)."""
 
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 
+from sublayer.config.supervised import Format
+from sublayer.counts import count
 from sublayer.data.arrays import Ints
-from sublayer.data.best_fit import n_that_fit
-from sublayer.data.counter_rng import Purpose, fork, seeds
-from sublayer.data.epochs import LastEpochs
-from sublayer.data.packed_batch import PackedBatch
+from sublayer.data.cache import content_key
+from sublayer.data.counter_rng import Epochs, Purpose, fork, seeds
+from sublayer.data.packing import PackedBatch, n_that_fit
+from sublayer.data.store import Split
 from sublayer.data.tasks.assembly import Assembler, RowRule
-from sublayer.data.tasks.split_notes import describe_cuts, describe_windows
-from sublayer.data.tasks.task_split import TaskPart, TaskSplit
+from sublayer.data.tasks.encoded import EncodedExamples, Marks, SpanExamples, joined
 from sublayer.errors import DataError
+from sublayer.tasks.task import Example, Task
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class TaskPart:
+    """The examples of one task."""
+
+    task: Task
+    published: str
+    """The name of the publisher's split that they are of, such as ``dev_matched``."""
+    encoded: EncodedExamples
+    read_examples: Callable[[], Sequence[Example]]
+    """Reads all examples of the publisher's split, of which ``encoded.numbers`` are these."""
+    notes: Sequence[str] = ()
+    """What is said of the split's rows: those left out, repaired, or kept as they are."""
+    weight: float | None = None
+    """How often training draws from it, in proportion to the others; None: by its size."""
+    size_limit: int | None = None
+    """Of a mixture by size: the examples that it counts as at most; None: all that it has."""
+    digest: str = ""
+    """Of the publisher's split, however its examples are written."""
+    n_lost: int = 0
+    """Questions that are left out, since no tokens of their passages are the answer."""
+
+    @property
+    def distinct_examples(self) -> list[Example]:
+        """The examples, once each, where ``encoded`` has several of one."""
+        read = self.read_examples()
+        return [read[number] for number in dict.fromkeys(self.encoded.numbers.tolist())]
+
+    @cached_property
+    def examples(self) -> list[Example]:
+        """The examples, in the order of ``encoded``; read at the first access."""
+        read = self.read_examples()
+        return [read[number] for number in self.encoded.numbers]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSplit(Split):
+    """Examples of one task or several, one after another."""
+
+    parts: tuple[TaskPart, ...]
+    format: Format
+    marks: Marks
+
+    @cached_property
+    def encoded(self) -> EncodedExamples:
+        """The examples of all parts, one after another."""
+        return joined([part.encoded for part in self.parts])
+
+    @property
+    def n_examples(self) -> int:
+        """Count the examples."""
+        return sum(len(part.encoded) for part in self.parts)
+
+    def by_part(self, items: Sequence[_T]) -> Iterator[tuple[TaskPart, Sequence[_T]]]:
+        """Yield each part with its own of ``items``, of which there is one for each example."""
+        first = 0
+        for part in self.parts:
+            stop = first + len(part.encoded)
+            yield part, items[first:stop]
+            first = stop
+
+    @property
+    def examples_digest(self) -> str:
+        """Return what is equal for equal examples, however they are written for a model."""
+        return content_key(
+            [(part.digest, np.unique(part.encoded.numbers).tolist()) for part in self.parts]
+        )
+
+    def sizes(self) -> dict[str, int]:
+        """Return the examples and tokens, for a record."""
+        return {"examples": self.n_examples, "tokens": len(self.ids)}
+
+
+def of_tasks(split: Split) -> TaskSplit:
+    """Return a split as one of tasks, which it is."""
+    assert isinstance(split, TaskSplit), "the objective reads tasks"
+    return split
+
+
+def describe_cuts(split: TaskSplit, rule: RowRule) -> list[str]:
+    """Return a line on how many rows of a split are cut, and one on its targets, if any are."""
+    assembler = Assembler(split.encoded, rule)
+    notes = []
+    if assembler.n_cut:
+        n_rows = assembler.n_rows
+        notes.append(
+            f"{assembler.n_cut:,} of {count(n_rows, 'row')} ({assembler.n_cut / n_rows:.0%}) of "
+            f"the {split.name} part, longer than data.context = {rule.context}, cut to it: "
+            f"{assembler.share_read:.0%} of their tokens are read"
+        )
+    if assembler.n_cut_targets:
+        longest = assembler.longest_target
+        notes.append(
+            f"{count(assembler.n_cut_targets, 'target')} of the {split.name} part, longer than "
+            f"objective.target_length = {rule.target_length}, cut to it: no such answer can be "
+            f"written whole; objective.target_length={longest} has room for all"
+        )
+    return notes
+
+
+def describe_windows(part: TaskPart) -> list[str]:
+    """Return what training on windows of passages has, and what it leaves out."""
+    encoded = part.encoded
+    if not isinstance(encoded, SpanExamples):
+        return []
+    notes = []
+    if encoded.n_rows > encoded.n_questions:
+        n_without = int((encoded.spans[:, 0] == 0).sum())
+        notes.append(
+            f"{count(encoded.n_questions, 'question')} of the train part in "
+            f"{count(encoded.n_rows, 'window')} of their passages, {n_without:,} of which have no "
+            "answer"
+        )
+    if encoded.n_cut_questions:
+        notes.append(
+            f"{count(encoded.n_cut_questions, 'question')} of the train part cut to "
+            f"{encoded.most_question_tokens} tokens, to leave room for a passage"
+        )
+    if part.n_lost:
+        notes.append(
+            f"{count(part.n_lost, 'question')} of the train part left out: their answers are "
+            "not found in their passages"
+        )
+    return notes
+
 
 Orders = Literal["given", "random", "both"]
 
@@ -56,7 +188,7 @@ class ExampleBatches:
         self._is_symmetric = np.concatenate(
             [np.full(len(part.encoded), part.task.is_symmetric) for part in split.parts]
         )
-        self._epochs = LastEpochs[Ints]()
+        self._epochs = Epochs(self._order)
         self._times = 2 if orders == "both" and self._is_symmetric.any() else 1
         self._sizes = np.array([len(part.encoded) for part in split.parts])
         self._shares = self._times * self._sizes
@@ -156,7 +288,7 @@ class ExampleBatches:
         epochs = positions // self.n_epoch
         found = np.empty(len(positions), dtype=np.int64)
         for epoch in np.unique(epochs).tolist():
-            order = self._epochs.get(epoch, self._order)
+            order = self._epochs.plan(epoch)
             is_of_epoch = epochs == epoch
             found[is_of_epoch] = order[positions[is_of_epoch] - epoch * self.n_epoch]
         return found

@@ -1,4 +1,4 @@
-"""Examples as tokens: the texts of each of their rows, their labels, and how long rows are."""
+"""Examples as tokens: marks of each format, texts of rows, labels, windows of passages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -8,10 +8,83 @@ from typing import Any, Self
 
 import numpy as np
 
+from sublayer.config.supervised import Format
 from sublayer.data.arrays import AnyInts, Bools, Floats, Ints
+from sublayer.data.tasks.spans import PlacedTokens
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.errors import ConfigError
+
+START, DELIMITER, CLASSIFY = "_start_", "_delimiter_", "_classify_"
+"""The names of a traversal's marks. Source: Radford et al. 2018, as released."""
+TRAVERSAL_NAMES = (START, DELIMITER, CLASSIFY)
+"""In the order of their ids, behind all others."""
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Ids of marks; None where the format has none of their kind."""
+
+    first: int | None
+    """Before the first text."""
+    between: int
+    """After every text but the last."""
+    last: int
+    """After the last text."""
+    pad: int
+    """What rows are filled up with."""
+
+    def n_marks(self, n_texts: int) -> int:
+        """Count the marks of a row of so many texts."""
+        return n_texts + (self.first is not None)
+
+
+def find_marks(tokenizer: Tokenizer, format_: Format) -> Marks:
+    """Find the ids of a format's marks in a vocabulary. Raises ConfigError where it lacks them."""
+    if format_ == "traversal":
+        return _traversal_marks(tokenizer)
+    end = tokenizer.sep_id
+    if format_ == "text":
+        end = tokenizer.sep_id if tokenizer.sep_id is not None else tokenizer.end_id
+        if end is None:
+            raise ConfigError(
+                f"the tokenizer, of kind {tokenizer.kind}, has no end of a text, which "
+                "objective.format = text needs: start from a model that has one, such as one "
+                "that was pre-trained with data.tokenizer = bpe or unigram"
+            )
+        pad = end if tokenizer.pad_id is None else tokenizer.pad_id
+        return Marks(None, end, end, pad)
+    missing = []
+    if tokenizer.cls_id is None:
+        missing.append("[CLS]")
+    if end is None:
+        missing.append("[SEP]")
+    if missing or tokenizer.cls_id is None or end is None:
+        raise ConfigError(
+            f"the tokenizer, of kind {tokenizer.kind}, has no {', no '.join(missing)}, which "
+            "objective.format = pair needs: start from an encoder whose tokenizer has them"
+        )
+    pad = end if tokenizer.pad_id is None else tokenizer.pad_id
+    return Marks(tokenizer.cls_id, end, end, pad)
+
+
+def has_traversal(tokenizer: Tokenizer) -> bool:
+    """Return whether a vocabulary has the marks of a traversal."""
+    return all(name in tokenizer.added_ids for name in TRAVERSAL_NAMES)
+
+
+def _traversal_marks(tokenizer: Tokenizer) -> Marks:
+    added = tokenizer.added_ids
+    if not has_traversal(tokenizer):
+        raise ConfigError(
+            "the tokenizer has no start, delimiter and end of a traversal, which objective.format "
+            "= traversal needs: sublayer finetune adds them and trains them"
+        )
+    pad = added[CLASSIFY] if tokenizer.pad_id is None else tokenizer.pad_id
+    return Marks(added[START], added[DELIMITER], added[CLASSIFY], pad)
+
 
 CUTS = ("longest", "first")
-"""What gives way where a row is too long, by the number that is stored."""
+"""Texts that give way where a row is too long, by the number that is stored."""
 
 
 @dataclass(frozen=True)
@@ -172,3 +245,92 @@ def cut_lengths(lengths: Sequence[int], room: int) -> list[int]:
                 kept[index] -= 1
         excess = sum(kept) - room
     return kept
+
+
+@dataclass(frozen=True)
+class SpanExamples(EncodedExamples):
+    """Questions, each row of which is a window of the passage behind the question.
+
+    Of what is learned from, each window is an example of its own, and the last three fields are
+    empty.
+    """
+
+    spans: Ints
+    """Columns of the first and the last token of the answer in each row, marks included: ``[R,
+    2]``; 0 and 0, which is [CLS], where the window has not all of it."""
+    window_starts: Ints
+    """The first token of each window, by its place in the passage: ``[R]``."""
+    n_question_tokens: Ints
+    """How long each question is, before it is cut: ``[E]``."""
+    passage_starts: Ints
+    """The first token of each example's passage, and the number of tokens: ``[E + 1]``."""
+    token_starts: Ints
+    """Where each token of a passage begins in it, in characters: ``[M]``."""
+    token_ends: Ints
+    """Where it ends: ``[M]``."""
+
+    @property
+    def n_questions(self) -> int:
+        """Count the questions, of which each window may be an example."""
+        return len(np.unique(self.numbers))
+
+    @property
+    def n_cut_questions(self) -> int:
+        """Count the questions that are cut."""
+        is_cut = self._read_question_tokens < self.n_question_tokens
+        return len(np.unique(self.numbers[is_cut]))
+
+    @property
+    def most_question_tokens(self) -> int:
+        """Return how many tokens of the longest question are read."""
+        return int(self._read_question_tokens.max(initial=0))
+
+    @property
+    def _read_question_tokens(self) -> Ints:
+        first_texts = self.row_starts[self.example_starts[:-1]]
+        return self.text_lengths[first_texts]
+
+    def span_of(self, row: int) -> tuple[int, int]:
+        """Return the columns of the answer in a row."""
+        first, last = self.spans[row].tolist()
+        return first, last
+
+    def golds(self) -> list[Any]:
+        """Return the columns of all answers."""
+        gold: list[Any] = self.spans.tolist()
+        return gold
+
+    def windows(self, example: int) -> list[range]:
+        """Return the windows of an example, by their tokens in the passage."""
+        found = []
+        for row in self.rows_of(example):
+            _, window = self.texts_of(row)
+            start = int(self.window_starts[row])
+            found.append(range(start, start + len(window)))
+        return found
+
+    def offset(self, example: int) -> int:
+        """Return the column at which the passage begins in each row of an example."""
+        question, _ = self.texts_of(self.rows_of(example)[0])
+        # Behind [CLS], the question and [SEP].
+        return len(question) + 2
+
+    def placed(self, example: int) -> PlacedTokens:
+        """Return where the tokens of an example's passage stand in it; their ids are left out."""
+        first, stop = self.passage_starts[example], self.passage_starts[example + 1]
+        starts, ends = self.token_starts[first:stop], self.token_ends[first:stop]
+        return PlacedTokens(np.zeros(0, dtype=np.int32), starts, ends)
+
+    def select(self, examples: Ints) -> Self:
+        """Return some of the examples, by their places here, in this order."""
+        rows = ranges(self.example_starts, examples)
+        tokens = ranges(self.passage_starts, examples)
+        return replace(
+            super().select(examples),
+            spans=self.spans[rows],
+            window_starts=self.window_starts[rows],
+            n_question_tokens=self.n_question_tokens[examples],
+            passage_starts=bounds(np.diff(self.passage_starts)[examples]),
+            token_starts=self.token_starts[tokens],
+            token_ends=self.token_ends[tokens],
+        )

@@ -1,13 +1,24 @@
-"""Examples of a task encoded, in the format that a model reads."""
+"""Examples of a task encoded, in the format that a model reads.
+
+Questions about passages are encoded in windows. Source: BERT's run_squad.py and ALBERT's
+squad_utils.py, whose examples of training are windows.
+"""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from sublayer.config.supervised import Format
 from sublayer.data.arrays import AnyInts
-from sublayer.data.tasks.encoded import CUTS, EncodedExamples, bounds
-from sublayer.data.tasks.span_encoding import WindowRule, encode_passages
+from sublayer.data.tasks.encoded import CUTS, EncodedExamples, SpanExamples, bounds
+from sublayer.data.tasks.spans import (
+    PlacedTokens,
+    cut_windows,
+    encode_with_offsets,
+    gold_places,
+    gold_tokens,
+)
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.tasks.formats import (
     PairRow,
@@ -18,6 +29,89 @@ from sublayer.tasks.formats import (
     traversal_rows,
 )
 from sublayer.tasks.task import Example, Task
+
+_N_MARKS = 3
+"""[CLS], and a [SEP] behind each text."""
+
+
+class WindowRule(NamedTuple):
+    """Windows of a passage that is longer than a row."""
+
+    context: int
+    """Tokens of a row at most, marks included."""
+    stride: int
+    """Tokens between the beginnings of windows at most."""
+
+
+def encode_passages(
+    task: Task,
+    examples: Sequence[Example],
+    tokenizer: Tokenizer,
+    rule: WindowRule,
+    *,
+    trains: bool,
+) -> SpanExamples:
+    """Encode questions and their passages in windows, each behind its question.
+
+    ``trains``: as they are learned from, each window an example; one whose answers are not found in
+    the passage is left out. Otherwise each question is one.
+
+    A question is cut to 64 tokens, and in a short context to half of its room. Raises ConfigError
+    where a row has no room for a passage.
+    """
+    rows = [pair_rows(task, example)[0] for example in examples]
+    questions = tokenizer.encode_many([row.first.encode("utf-8", "replace") for row in rows])
+    placed: dict[str, PlacedTokens] = {}
+    texts: list[AnyInts] = []
+    spans: list[tuple[int, int]] = []
+    window_starts: list[int] = []
+    example_starts = [0]
+    numbers: list[int] = []
+    passages: list[PlacedTokens] = []
+    for number, (example, row) in enumerate(zip(examples, rows, strict=True)):
+        passage = row.second or ""
+        if passage not in placed:
+            placed[passage] = encode_with_offsets(tokenizer, passage)
+        tokens = placed[passage]
+        with_place = [each for each in example.answers if each.start is not None]
+        gold = gold_tokens(tokens, passage, with_place or example.answers)
+        if trains and example.answers and gold is None:
+            continue
+        assert row.first_tokens is not None, "a question is cut before its passage"
+        most = max(0, min(row.first_tokens, (rule.context - _N_MARKS) // 2))
+        question = questions[number][:most]
+        room = rule.context - _N_MARKS - len(question)
+        for window in cut_windows(len(tokens.ids), room, rule.stride):
+            texts += [question, tokens.ids[window.start : window.stop]]
+            # The passage stands behind [CLS], the question and [SEP].
+            spans.append(gold_places(window, gold, len(question) + 2))
+            window_starts.append(window.start)
+            if trains:
+                example_starts.append(len(spans))
+                numbers.append(number)
+        if not trains:
+            example_starts.append(len(spans))
+            numbers.append(number)
+            passages.append(tokens)
+    n_tokens = [len(passage.ids) for passage in passages] or [0] * len(numbers)
+    none = np.zeros(0, dtype=np.int64)
+    return SpanExamples(
+        ids=np.concatenate([np.zeros(0, dtype=np.int32), *texts]),
+        text_starts=bounds([len(text) for text in texts]),
+        row_starts=np.arange(len(spans) + 1, dtype=np.int64) * 2,
+        example_starts=np.array(example_starts, dtype=np.int64),
+        labels=np.zeros(len(numbers)),
+        is_labelled=np.array([examples[n].is_labelled for n in numbers], dtype=np.bool_),
+        cuts=np.full(len(spans), CUTS.index("longest"), dtype=np.int64),
+        numbers=np.array(numbers, dtype=np.int64),
+        spans=np.array(spans, dtype=np.int64).reshape(len(spans), 2),
+        window_starts=np.array(window_starts, dtype=np.int64),
+        n_question_tokens=np.array([len(questions[n]) for n in numbers], dtype=np.int64),
+        passage_starts=bounds(n_tokens),
+        token_starts=np.concatenate([none, *(passage.starts for passage in passages)]),
+        token_ends=np.concatenate([none, *(passage.ends for passage in passages)]),
+    )
+
 
 VERSION = 2
 """Changes whenever equal examples would be encoded otherwise."""
@@ -36,8 +130,6 @@ class _Texts:
         self.example_starts = [0]
         self.cuts: list[int] = []
         self.most: dict[int, tuple[int | None, int | None]] = {}
-        self.labels: list[float] = []
-        self.is_labelled: list[bool] = []
         self.numbers: list[int] = []
 
     def add_row(self, texts: Sequence[str], cut: int = 0) -> None:
@@ -45,10 +137,8 @@ class _Texts:
         self.row_starts.append(len(self.texts))
         self.cuts.append(cut)
 
-    def end_example(self, example: Example, number: int) -> None:
+    def end_example(self, number: int) -> None:
         self.example_starts.append(len(self.cuts))
-        self.labels.append(0.0 if example.label is None else float(example.label))
-        self.is_labelled.append(example.is_labelled)
         self.numbers.append(number)
 
 
@@ -85,10 +175,10 @@ def encode_examples(
             # Each is an example of its own.
             for texts in training_texts(task, example):
                 gathered.add_row(texts)
-                gathered.end_example(example, number)
+                gathered.end_example(number)
             continue
-        gathered.end_example(example, number)
-    return _encoded(gathered, tokenizer)
+        gathered.end_example(number)
+    return _encoded(gathered, examples, tokenizer)
 
 
 def _add_pair(gathered: _Texts, row: PairRow) -> None:
@@ -103,7 +193,9 @@ def _add_pair(gathered: _Texts, row: PairRow) -> None:
     gathered.add_row(texts, CUTS.index(row.cut))
 
 
-def _encoded(gathered: _Texts, tokenizer: Tokenizer) -> EncodedExamples:
+def _encoded(
+    gathered: _Texts, examples: Sequence[Example], tokenizer: Tokenizer
+) -> EncodedExamples:
     distinct = list(gathered.distinct)
     found: list[AnyInts] = []
     for start in range(0, len(distinct), _BATCH_TEXTS):
@@ -112,15 +204,14 @@ def _encoded(gathered: _Texts, tokenizer: Tokenizer) -> EncodedExamples:
     ids = [found[number] for number in gathered.texts]
     for index, (begin, stop) in gathered.most.items():
         ids[index] = ids[index][begin:stop]
-    lengths = [len(each) for each in ids]
-    flat = np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32)
+    kept = [examples[number] for number in gathered.numbers]
     return EncodedExamples(
-        ids=flat,
-        text_starts=bounds(lengths),
+        ids=np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32),
+        text_starts=bounds([len(text) for text in ids]),
         row_starts=np.array(gathered.row_starts, dtype=np.int64),
         example_starts=np.array(gathered.example_starts, dtype=np.int64),
-        labels=np.array(gathered.labels, dtype=np.float64),
-        is_labelled=np.array(gathered.is_labelled, dtype=np.bool_),
+        labels=np.array([example.label or 0.0 for example in kept], dtype=np.float64),
+        is_labelled=np.array([example.is_labelled for example in kept], dtype=np.bool_),
         cuts=np.array(gathered.cuts, dtype=np.int64),
         numbers=np.array(gathered.numbers, dtype=np.int64),
     )

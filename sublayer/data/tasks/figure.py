@@ -8,13 +8,14 @@ import numpy as np
 
 from sublayer.config.supervised import Format
 from sublayer.data.arrays import AnyInts
+from sublayer.data.tasks.assembly import build_row
+from sublayer.data.tasks.encoded import TRAVERSAL_NAMES, Marks, find_marks
 from sublayer.data.tasks.encoding import encode_examples
-from sublayer.data.tasks.marks import TRAVERSAL_NAMES, Marks, find_marks
-from sublayer.data.tasks.rows import build_row
-from sublayer.data.tasks.word_tokens import WordTokens
-from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.data.tokenizers.extended import with_names
-from sublayer.data.tokenizers.shown import END, show_tokens, special_names
+from sublayer.data.tokenizers.base import (
+    Tokenizer,
+    with_names,
+)
+from sublayer.data.tokenizers.shown import END, WordTokens, show_tokens, special_names
 from sublayer.errors import ConfigError
 from sublayer.tasks.formats import pair_rows, text_input, text_target, traversal_rows
 from sublayer.tasks.task import Example, Task
@@ -65,7 +66,7 @@ def _draw(task: Task, example: Example, format_: Format, tokenizer: Tokenizer | 
         read, *written = (_ended(text, marks) for text in encoded.texts_of(0))
         target = _shown(written[0], tokenizer) if written else ()
         return Figure(format_, (_shown(read, tokenizer),), target)
-    rows = (build_row(encoded, row, marks, _UNCUT).ids for row in range(encoded.n_rows))
+    rows = (build_row(encoded, row, marks, _UNCUT)[0] for row in range(encoded.n_rows))
     return Figure(format_, tuple(_shown(row, tokenizer) for row in rows))
 
 

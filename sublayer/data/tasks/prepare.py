@@ -15,25 +15,18 @@ from sublayer.config.texts import TOKENIZERS
 from sublayer.counts import count
 from sublayer.data.arrays import Bools
 from sublayer.data.cache import content_key
-from sublayer.data.prepare import Data
+from sublayer.data.prepare import Data, tokenizer_of_file, trained_tokenizer
 from sublayer.data.store import TokenStore
-from sublayer.data.tasks.division import Chosen, Division
-from sublayer.data.tasks.encoded import EncodedExamples
-from sublayer.data.tasks.encoding import VERSION, encode_examples
-from sublayer.data.tasks.marks import TRAVERSAL_NAMES, find_marks
-from sublayer.data.tasks.span_encoding import WindowRule
-from sublayer.data.tasks.span_examples import SpanExamples
-from sublayer.data.tasks.table_files import find_task_files
-from sublayer.data.tasks.task_files import Kept, TaskFiles
-from sublayer.data.tasks.task_split import TaskPart, TaskSplit
-from sublayer.data.tokenizers.added_tokens import marks_pattern
-from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.data.tokenizers.extended import with_names
-from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer, with_special_tokens
+from sublayer.data.tasks.batches import TaskPart, TaskSplit
+from sublayer.data.tasks.encoded import TRAVERSAL_NAMES, EncodedExamples, SpanExamples, find_marks
+from sublayer.data.tasks.encoding import VERSION, WindowRule, encode_examples
+from sublayer.data.tasks.files import Chosen, Division, Kept, TaskFiles, find_task_files
+from sublayer.data.tokenizers.base import Tokenizer, with_names
+from sublayer.data.tokenizers.named import with_special_tokens
+from sublayer.data.tokenizers.settings import marks_pattern
 from sublayer.data.training_text import describe_marks, note_losses
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder
-from sublayer.files.paths import expanded
 from sublayer.system.stages import note, stage
 from sublayer.tasks.own_table import NAME
 from sublayer.tasks.task import Example
@@ -276,12 +269,7 @@ def _tokenizer(
 ) -> Tokenizer:
     kind = config.tokenizer
     if kind not in TOKENIZERS:
-        return load_tokenizer(
-            expanded(kind),
-            sentinels=config.sentinels,
-            normalization=config.normalization,
-            special_tokens=config.special_tokens or "file",
-        )
+        return tokenizer_of_file(config)
     texts: list[bytes] = []
     for own_files, division in zip(files, divisions, strict=True):
         split, chosen = division.trained
@@ -292,12 +280,4 @@ def _tokenizer(
             has_answers=own_files.task.kind == "text",
         )
     with stage(f"training a {kind} tokenizer on the training examples"):
-        return train_tokenizer(
-            kind,
-            texts,
-            vocab_size=config.vocab_size,
-            **config.letter_rules(),
-            merges=config.merges,
-            sentinels=config.sentinels,
-            normalization=config.normalization,
-        )
+        return trained_tokenizer(config, texts)

@@ -1,18 +1,278 @@
-"""Answers in a passage, from the scores of its tokens in each window.
+"""Answers in a passage: tokens with their places, windows, and the scores of spans.
 
-Source: ALBERT's ``squad_utils.py``; the score of no answer of independent ends is BERT's.
+Source of windows: BERT's and ALBERT's preparation of SQuAD; of scores: ALBERT's ``squad_utils.py``;
+the score of no answer of independent ends is BERT's.
 """
 
-from collections.abc import Sequence
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sublayer.data.arrays import Floats, Ints
-from sublayer.data.tasks.offsets import PlacedTokens
-from sublayer.data.tasks.windows import Window, best_windows
-from sublayer.tasks.task import Prediction
+from sublayer.data.arrays import Bools, Floats, Ints, TokenIds
+from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.tokenizers.characters import CharacterTokenizer
+from sublayer.errors import ConfigError
+from sublayer.tasks.task import Answer, Prediction
+
+_ANYTHING = "\uffff"
+"""Stands in the pieces for a token whose text is not known; no character of a text folds to it."""
+_LACKING = "\ufffd"
+_PROBE = 16
+_AGREEING = 4
+_SKIPPED = 64
+_QUOTES = {
+    **dict.fromkeys("‘’‚`", "'"),
+    **dict.fromkeys('"“”„«»', "''"),
+    **dict.fromkeys("‐‑‒–—―−", "-"),
+}
+
+_texts: WeakKeyDictionary[Tokenizer, dict[int, str]] = WeakKeyDictionary()
+"""Of each tokenizer the folded texts of ids, as far as they were met."""
+
+
+def align(tokenizer: Tokenizer, ids: TokenIds, text: str) -> tuple[Ints, Ints]:
+    """Return where each token begins in a text, and where it ends, ``[T]`` both, in characters.
+
+    Text and pieces are compared character by character, without capitals, accents, whitespace,
+    marks of width and kinds of quotes, so that they are mostly equal. A token of which no character
+    is found, as none is of the unknown one, stands for what lies between its neighbours; of several
+    each for a word of that, or a character, where there are as many.
+    """
+    texts = _texts.setdefault(tokenizer, {})
+    for id_ in set(ids.tolist()) - texts.keys():
+        texts[id_] = _piece(tokenizer, id_)
+    pieces = [texts[id_] for id_ in ids.tolist()]
+    owners = np.repeat(np.arange(len(ids)), list(map(len, pieces)))  # the token of each character
+    folded = list(map(_fold, text))
+    places = np.repeat(np.arange(len(text)), list(map(len, folded)))  # and its place in the text
+    pairs = np.array(list(_matches("".join(pieces), "".join(folded))), dtype=np.int64)
+    in_pieces, in_text = pairs.reshape(-1, 2).T
+    tokens, at = owners[in_pieces], places[in_text]
+    starts = np.full(len(ids), len(text), dtype=np.int64)
+    ends = np.zeros(len(ids), dtype=np.int64)
+    np.minimum.at(starts, tokens, at)
+    np.maximum.at(ends, tokens, at + 1)
+    is_found = np.zeros(len(ids), dtype=np.bool_)
+    is_found[tokens] = True
+    ends_before = np.maximum.accumulate(ends)
+    starts_behind = np.minimum.accumulate(starts[::-1])[::-1]
+    starts = np.where(is_found, starts, np.minimum(ends_before, starts_behind))
+    ends = np.where(is_found, ends, np.maximum(ends_before, starts_behind))
+    is_unknown = np.array([piece == _ANYTHING for piece in pieces], dtype=np.bool_)
+    _divide_unknown(text, is_found, is_unknown, starts, ends)
+    return starts, ends
+
+
+def _divide_unknown(
+    text: str, is_found: Bools, is_unknown: Bools, starts: Ints, ends: Ints
+) -> None:
+    """Give each unknown token of a run its word, or its character, where there are as many."""
+    bounds = np.flatnonzero(np.diff(np.concatenate(([True], is_found, [True]))))
+    for first, stop in bounds.reshape(-1, 2).tolist():
+        unknown = first + np.flatnonzero(is_unknown[first:stop])
+        if not len(unknown):
+            continue
+        at, end = int(starts[first]), int(ends[first])
+        for pattern in (r"\S+", r"\S"):
+            spans = [match.span() for match in re.compile(pattern).finditer(text, at, end)]
+            if len(spans) == len(unknown):
+                starts[unknown], ends[unknown] = np.array(spans).T
+                # A mark of a space has no characters, and stands where what follows begins.
+                behind = np.searchsorted(unknown, np.arange(first, stop))
+                edges = np.append(starts[unknown], end)[behind]
+                is_space = ~is_unknown[first:stop]
+                starts[first:stop][is_space] = ends[first:stop][is_space] = edges[is_space]
+                break
+
+
+def _piece(tokenizer: Tokenizer, id_: int) -> str:
+    if id_ in tokenizer.special_ids:
+        return _ANYTHING
+    text = tokenizer.decode([id_]).decode("utf-8", "replace")
+    if _LACKING in text:
+        return _ANYTHING
+    return "".join(map(_fold, text))
+
+
+@cache
+def _fold(character: str) -> str:
+    if character == _ANYTHING:
+        return ""
+    if character in _QUOTES:
+        return _QUOTES[character]
+    decomposed = unicodedata.normalize("NFKD", character)
+    kept = (each for each in decomposed if not unicodedata.combining(each) and not each.isspace())
+    return "".join(kept).casefold()
+
+
+def _matches(pieces: str, text: str) -> Iterator[tuple[int, int]]:
+    # Pairs of places with equal characters, both ascending.
+    i = j = 0
+    while i < len(pieces) and j < len(text):
+        if pieces[i] == text[j]:
+            yield i, j
+            i, j = i + 1, j + 1
+        elif pieces[i] == _ANYTHING:
+            i, j = _behind_anything(pieces, i, text, j)
+        else:
+            i, j = _agreeing(pieces, i, text, j)
+
+
+def _behind_anything(pieces: str, i: int, text: str, j: int) -> tuple[int, int]:
+    while i < len(pieces) and pieces[i] == _ANYTHING:
+        i += 1
+    known = pieces[i : i + _PROBE].partition(_ANYTHING)[0]
+    # It stands for a character at least, or for none where that does not fit.
+    for start in (j + 1, j):
+        found = text.find(known, start)
+        if known and found >= 0:
+            return i, found
+    return i, j
+
+
+def _agreeing(pieces: str, i: int, text: str, j: int) -> tuple[int, int]:
+    # The nearest places at which both go on alike.
+    for n_skipped in range(1, _SKIPPED + 1):
+        for in_pieces in range(n_skipped + 1):
+            known = pieces[i + in_pieces : i + in_pieces + _AGREEING].partition(_ANYTHING)[0]
+            if known and text.startswith(known, j + n_skipped - in_pieces):
+                return i + in_pieces, j + n_skipped - in_pieces
+    return i + 1, j + 1
+
+
+class PlacedTokens(NamedTuple):
+    """A text's tokens ``[T]`` and their places."""
+
+    ids: TokenIds
+    starts: Ints
+    """Where each begins, in characters."""
+    ends: Ints
+    """Where each ends, behind its last. A character of which several have a part is in each."""
+
+    def covering(self, start: int, end: int) -> tuple[int, int] | None:
+        """Return the first and the last token of which characters ``start`` to ``end - 1`` have a
+        part; None where no token has.
+        """
+        touched = np.flatnonzero((self.starts < end) & (self.ends > start))
+        if not len(touched):
+            return None
+        return int(touched[0]), int(touched[-1])
+
+    def slice(self, first: int, last: int, text: str) -> slice:
+        """Return which characters tokens ``first`` to ``last`` stand for, but for the whitespace at
+        either end.
+        """
+        start, end = int(self.starts[first]), int(self.ends[first : last + 1].max())
+        piece = text[start:end]
+        start += len(piece) - len(piece.lstrip())
+        return slice(start, start + len(piece.strip()))
+
+
+def encode_with_offsets(tokenizer: Tokenizer, text: str) -> PlacedTokens:
+    """Encode a text as the tokenizer does, and place each token in it.
+
+    Places are exact where the tokenizer keeps every byte, has an id for each character, or is one
+    of the ``tokenizers`` library, which knows them. For others, which lower letters, strip accents
+    and whitespace or rewrite punctuation first, pieces are aligned with the text. Half of a
+    character that UTF-16 writes in two is encoded as ``?``.
+    """
+    data = text.encode("utf-8", "replace")
+    ids = tokenizer.encode(data)
+    if tokenizer.is_lossless:
+        return _by_bytes(tokenizer, ids, data)
+    if isinstance(tokenizer, CharacterTokenizer):
+        places = np.arange(len(ids))
+        return PlacedTokens(ids, places, places + 1)
+    if isinstance(tokenizer, SubwordTokenizer):
+        known, spans = tokenizer.encode_with_spans(data.decode())
+        if np.array_equal(known, ids):
+            return PlacedTokens(ids, spans[:, 0], spans[:, 1])
+    return PlacedTokens(ids, *align(tokenizer, ids, data.decode()))
+
+
+def _by_bytes(tokenizer: Tokenizer, ids: TokenIds, data: bytes) -> PlacedTokens:
+    byte_ends = np.cumsum(tokenizer.token_bytes[ids])
+    byte_starts = byte_ends - tokenizer.token_bytes[ids]
+    codes = np.frombuffer(data, dtype=np.uint8)
+    # The character of each byte; all but a continuation byte, 10xxxxxx, begin one.
+    characters = np.cumsum(codes & 0xC0 != 0x80) - 1
+    starts = characters[byte_starts]
+    ends = characters[byte_ends - 1] + 1
+    return PlacedTokens(ids, starts, ends)
+
+
+STRIDE = 128
+
+
+def cut_windows(n_tokens: int, room: int, stride: int = STRIDE) -> tuple[range, ...]:
+    """Cut a passage of ``n_tokens`` into windows of at most ``room``, each ``stride`` behind the
+    one before; the last ends with the passage. An empty passage has an empty one.
+
+    Raises ConfigError where there is no room.
+    """
+    if room < 1:
+        raise ConfigError(
+            "the model's context has no room for a passage behind its question: give a longer one"
+        )
+    windows = [range(min(room, n_tokens))]
+    while windows[-1].stop < n_tokens:
+        start = windows[-1].start + min(stride, len(windows[-1]))
+        windows.append(range(start, min(start + room, n_tokens)))
+    return tuple(windows)
+
+
+def best_windows(windows: Sequence[range]) -> Ints:
+    """Return for each token of the passage the number of the window in which it is scored, ``[N]``.
+
+    That is where it has most context on its poorer side, with 0.01 for each token of the window;
+    of equals the first.
+    """
+    n_tokens = windows[-1].stop
+    best = np.zeros(n_tokens, dtype=np.int64)
+    highest = np.full(n_tokens, -np.inf)
+    for number, window in enumerate(windows):
+        places = np.arange(window.start, window.stop)
+        left, right = places - window.start, window.stop - 1 - places
+        scores = np.minimum(left, right) + 0.01 * len(window)
+        is_better = scores > highest[places]
+        best[places[is_better]] = number
+        highest[places[is_better]] = scores[is_better]
+    return best
+
+
+def gold_tokens(
+    placed: PlacedTokens, passage: str, answers: Sequence[Answer]
+) -> tuple[int, int] | None:
+    """Return the first and the last token of the first gold answer; None where there is none.
+
+    An answer without a place is taken where the passage first has it. Whole tokens are taken where
+    it begins or ends inside one.
+    """
+    if not answers:
+        return None
+    answer = answers[0]
+    start = passage.find(answer.text) if answer.start is None else answer.start
+    if start < 0:
+        return None
+    return placed.covering(start, start + len(answer.text))
+
+
+def gold_places(window: range, gold: tuple[int, int] | None, offset: int) -> tuple[int, int]:
+    """Return where the answer begins and ends in a window's row, whose passage begins at
+    ``offset``; 0 and 0, which is [CLS], where the window has not all of it.
+    """
+    if gold is None or gold[0] < window.start or gold[1] >= window.stop:
+        return 0, 0
+    shift = offset - window.start
+    return gold[0] + shift, gold[1] + shift
+
 
 N_BEST = 20
 """Starts and ends of which candidates are made where they are independent, and answers kept."""
@@ -75,7 +335,7 @@ def best_starts(starts: Floats, n_starts: int = N_BEST_JOINT) -> Ints:
 
 
 def rank_spans(
-    windows: Sequence[Window],
+    windows: Sequence[range],
     candidates: Sequence[Candidates],
     *,
     offset: int,
@@ -148,8 +408,7 @@ def _prediction(spans: Sequence[Span], no_answer: float) -> Prediction:
 
 
 def _highest(scores: Floats, n_best: int) -> Ints:
-    order: Ints = np.argsort(-scores, kind="stable")[:n_best]
-    return order
+    return np.argsort(-scores, kind="stable")[:n_best]
 
 
 def _log_softmax(logits: Floats) -> Floats:

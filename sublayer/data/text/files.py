@@ -1,20 +1,180 @@
-"""Local text: files (plain, gzip, zstd), folders and globs, as documents of raw bytes."""
+"""Local text: files, plain or packed, folders and globs, as documents of raw bytes."""
 
 import glob
 import hashlib
+import json
 import re
+import shlex
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from sublayer.counts import count
 from sublayer.data.cache import content_key, file_digest
-from sublayer.data.text.sniffing import check_text, describe_encoding, describe_records, is_text
 from sublayer.errors import DataError
+from sublayer.files.cache_folder import cache_folder, replacing
 from sublayer.files.file_text import FileText
-from sublayer.files.lines import PACKED, changed, check_no_pointer, unpack
-from sublayer.files.paths import expanded
+from sublayer.files.lines import (
+    PACKED,
+    changed,
+    check_no_pointer,
+    conversion,
+    read_blocks,
+    read_start,
+    unpack,
+    wide_encoding,
+)
+from sublayer.files.paths import as_typed, expanded
+from sublayer.tasks.records import WEB_PAGE, read_records, suffix_of
+
+_SNIFFED_BYTES = 8000
+"""As many as git reads to tell text from binary files."""
+_READ_BYTES = 1 << 16
+_LARGE_BYTES, _LARGE_PACKED = 64 << 20, 1 << 20
+_OBJECT = re.compile(rb'\{\s*"[^"\n]*"\s*:')
+
+
+def is_text(path: Path) -> bool:
+    """Return whether a plain file has no zero byte near its start, as git decides."""
+    return b"\0" not in read_start(path, _SNIFFED_BYTES)
+
+
+def check_text(path: Path) -> None:
+    """Raise DataError, with what to do, for a file that is binary, or text in UTF-16 or UTF-32.
+
+    Compressed files are judged by what is in them.
+    """
+    start = read_start(path, _SNIFFED_BYTES)
+    encoding = wide_encoding(start)
+    if encoding is not None:
+        raise DataError(
+            f"{path} is text in {encoding}, of which UTF-8 is read: convert it, as in "
+            f"{conversion(path, encoding, '.txt')}"
+        )
+    at = start.find(b"\0")
+    if at >= 0:
+        raise DataError(
+            f"{path} is a binary file, not text: its byte {at:,} is zero. Name a file of text; the "
+            f"name of a compressed one ends in {', '.join(PACKED)}"
+        )
+
+
+def describe_encoding(paths: Sequence[Path]) -> str | None:
+    """Say in a line that files are not UTF-8, and where first; None where all are.
+
+    Raises DataError where one cannot be read.
+    """
+    bad = {path: at for path in paths if (at := _first_bad_byte(path)) is not None}
+    if not bad:
+        return None
+    path, (place, byte) = next(iter(bad.items()))
+    which = path if len(bad) == 1 else f"{count(len(bad), 'file')}, the first of which is {path},"
+    verb = "is" if len(bad) == 1 else "are"
+    return (
+        f"{which} {verb} not UTF-8: byte {place:,} is 0x{byte:02x}. Bytes are read as they are; if "
+        f"it is Latin-1, {conversion(path, 'LATIN1', '.txt')} converts it"
+    )
+
+
+def _first_bad_byte(path: Path) -> tuple[int, int] | None:
+    """Return where a file, unpacked, is first not UTF-8, and the byte there; None: nowhere.
+
+    Of a large file, once for each version of it.
+    """
+    status = path.stat()
+    if status.st_size < (_LARGE_PACKED if path.suffix.lower() in PACKED else _LARGE_BYTES):
+        return _find_bad_byte(path)
+    key = content_key("utf-8", str(path.resolve()), status.st_size, status.st_mtime_ns)
+    known = cache_folder() / "encodings" / key
+    if not known.is_file():
+        with replacing(known) as file:
+            file.write(json.dumps(_find_bad_byte(path)).encode())
+    try:
+        place, byte = json.loads(known.read_bytes())
+    except (TypeError, ValueError):
+        return None
+    return place, byte
+
+
+def _find_bad_byte(path: Path) -> tuple[int, int] | None:
+    place = 0
+    rest = b""
+    for block in read_blocks(path):
+        data = rest + block
+        try:
+            data.decode()
+            rest = b""
+        except UnicodeDecodeError as error:
+            if not error.reason.startswith("unexpected end"):
+                return place + error.start, data[error.start]
+            rest = data[error.start :]  # a character that the next block ends
+        place += len(data) - len(rest)
+    return (place, rest[0]) if rest else None
+
+
+def describe_records(path: Path, *, as_options: bool = False) -> str | None:
+    """Say in a line that a file holds records, read as they are; None where it does not.
+
+    They are lines or a list of JSON with a text, a table, known by its suffix, or a web page.
+    Raises DataError where it cannot be read.
+    """
+    start = read_start(path, _READ_BYTES).removeprefix(BOM_UTF8).lstrip()
+    if start.lower().startswith(WEB_PAGE):
+        return f"{path} is a web page, read as it is, tags too: save its text, and name that"
+    suffix, is_list = suffix_of(path), start[:1] == b"["
+    rule = "csv" if suffix in (".csv", ".tsv") else "json"
+    setting = f"--documents {rule}" if as_options else f"data.documents={rule}"
+    if rule == "csv":
+        what, beside = "a table", "its header and all columns"
+        try:
+            first = next((dict(record.values) for record in read_records(path, suffix)), None)
+        except DataError:  # who reads the table says what is wrong
+            return None
+    else:
+        what, beside = "lines of JSON", "field names and brackets"
+        if is_list:
+            what, beside = "a list of JSON", "brackets and quotes"
+        try:
+            first = _first_record(start, is_list=is_list)
+        except (ValueError, RecursionError):
+            return _describe_object(path, start, setting)
+    texts = first if isinstance(first, dict) else {}
+    texts = {name: value for name, value in texts.items() if isinstance(value, str)}
+    if not texts and not (is_list and isinstance(first, str)):
+        return None
+    likeliest = max(texts, key=lambda name: len(texts[name]), default="")
+    if texts and "text" not in texts and likeliest.isprintable():
+        field = shlex.quote(likeliest)
+        setting += f" --text-field {field}" if as_options else f" data.text_field={field}"
+    return f"{path} holds {what}, read as they are, {beside} too: {setting} reads the texts alone"
+
+
+def _describe_object(path: Path, start: bytes, setting: str) -> str | None:
+    """Say in a line that a file is JSON over several lines; None for any other."""
+    if not _OBJECT.match(start):
+        return None
+    name, lines = shlex.quote(as_typed(str(path))), shlex.quote(f"lines-{path.stem}.jsonl")
+    return (
+        f"{path} holds JSON over several lines, read as it is: `jq -c . {name} > {lines}` writes "
+        f"an object a line, of which {setting} reads the texts alone"
+    )
+
+
+def _first_record(start: bytes, *, is_list: bool) -> Any:
+    text = start.decode("utf-8", "replace")
+    line, _, rest = text.partition("\n")
+    if not is_list:
+        return json.loads(line)
+    with suppress(ValueError):
+        if json.loads(line) and rest.strip():
+            return None  # lines of lists, of which none is read
+    value, _ = json.JSONDecoder().raw_decode(text[1:].lstrip())
+    return value
+
 
 Text = bytes | FileText
 """Raw bytes, of a file without a copy in memory."""
@@ -30,7 +190,7 @@ _HUB_NAME = re.compile(r"[\w-]+/[\w-]+")
 _SMALL_BYTES = 4 << 20
 """A compressed file that becomes no more is unpacked in memory each time."""
 _DOCUMENTS = (".doc", ".docx", ".epub", ".odt", ".pdf", ".rtf")
-"""What word processors and readers keep, which other programs save as text."""
+"""Suffixes of word processors and readers, whose files other programs save as text."""
 _ARCHIVES = (*_DOCUMENTS, ".7z", PARQUET, ".rar", ".zip")
 _TARS = (".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
 
@@ -317,3 +477,84 @@ def _check_file(path: Path, *, has_parquet: bool) -> None:
             "are)"
         )
     check_text(path)
+
+
+BOM = b"\xef\xbb\xbf"
+
+_HEADER_BYTES = 64 << 10
+_LICENCE_BYTES = 64 << 10
+_CLOSING_BYTES = 2048
+_CREDITS_BYTES = 1024
+"""More than the words take by which such a paragraph is known."""
+_START = re.compile(
+    rb"^[ \t]*\*\*\* ?START OF (?:THE|THIS) PROJECT GUTENBERG[^*]{0,400}\*\*\*[^\n]*(?:\n|\Z)"
+    rb"|^[ \t]*\*+END[* ]{1,2}THE SMALL PRINT![^\n]*(?:\n[^\n]*\*END\*[^\n]*)?(?:\n|\Z)",
+    re.MULTILINE | re.IGNORECASE,
+)
+_END = re.compile(
+    rb"^[ \t]*\*\*\* ?END OF (?:THE|THIS) PROJECT GUTENBERG", re.MULTILINE | re.IGNORECASE
+)
+_CLOSING = re.compile(
+    rb"^[ \t]*(?:\*+ *)?(?:This is the )?end of (?:the |this )?project gutenberg"
+    rb"(?:'s|\xe2\x80\x99s)?(?: |$)",
+    re.MULTILINE | re.IGNORECASE,
+)
+_CREDITS = re.compile(
+    rb"\s*(?:(?:Produced|Prepared|Transcribed|Scanned|Updated) by|E-?text prepared by"
+    rb"|This e-?(?:text|book) was (?:produced|prepared|created|transcribed))\b"
+    rb"(?:[^\n]*\S[^\n]*(?:\n|\Z))+",
+    re.IGNORECASE,
+)
+
+
+def body_range(text: Text) -> tuple[int, int]:
+    """Return where the body of a Project Gutenberg file starts and stops, in bytes.
+
+    Of any other text, that is all but a byte-order mark. Its header and licence are left out where
+    both are marked: ``*** START OF THE PROJECT GUTENBERG EBOOK ... ***`` and ``*** END OF ...``, in
+    their older wordings too: ``***START``, the end of the small print, and a line that begins with
+    "End of Project Gutenberg's". With the header goes the paragraph after it that names who made
+    the file.
+    """
+    first = len(BOM) if text[: len(BOM)] == BOM else 0
+    start = None
+    # Of small print and a start, whichever comes last is where the header ends.
+    for match in _START.finditer(text[:_HEADER_BYTES], first):
+        start = match.end()
+    if start is None:
+        return first, len(text)
+    stop = _stop(text, start)
+    if stop is None:
+        return first, len(text)
+    return start + _n_credits(text, start, stop), stop
+
+
+def _stop(text: Text, start: int) -> int | None:
+    least = max(start, len(text) - _LICENCE_BYTES)
+    # One byte more shows whether a line begins there.
+    window = max(0, least - 1)
+    tail = text[window:]
+    ends = [match.start() for match in _END.finditer(tail, least - window)]
+    if not ends:
+        closings = [match.start() for match in _CLOSING.finditer(tail, least - window)]
+        return window + closings[-1] if closings else None
+    # The title is often closed once more, in words, right before the mark.
+    last = ends[-1]
+    closing = _CLOSING.search(tail, max(start - window, last - _CLOSING_BYTES), last)
+    if closing:
+        return window + closing.start()
+    return window + last
+
+
+def _n_credits(text: Text, start: int, stop: int) -> int:
+    """Count the bytes of the paragraph that names who made the file, where one stands there."""
+    size = _HEADER_BYTES
+    while True:
+        window = text[start : min(start + size, stop)]
+        match = _CREDITS.match(window)
+        end = match.end() if match else 0
+        # What is blank up to there, or does not end there, may go on behind it.
+        is_open = end == len(window) if match else len(window.lstrip()) < _CREDITS_BYTES
+        if start + size >= stop or not is_open:
+            return end
+        size *= 2

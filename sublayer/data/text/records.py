@@ -1,18 +1,20 @@
-"""Files of many documents: JSON, CSV, Parquet, blank-line text, WikiExtractor's output."""
+"""Files of many documents: JSON, CSV, Parquet, blank-line text, articles, rows of the hub."""
 
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sublayer.data.text.files import FileDocument, RawDocument, Text
-from sublayer.data.text.gutenberg import body_range
+from sublayer.config.texts import HUB
+from sublayer.data.text.files import FileDocument, RawDocument, Text, body_range
 from sublayer.errors import DataError
 from sublayer.files.file_text import count_line_ends
 from sublayer.files.lines import decoded, parquet_file, python_value, read_lines, unpacked
 from sublayer.files.parsing import parse_json
+from sublayer.system.extras import extra_module
 from sublayer.tasks.records import is_json_list, read_records, suffix_of
 
 ROWS_PER_DOCUMENT = 1000
@@ -21,7 +23,7 @@ ROWS_PER_DOCUMENT = 1000
 _SHOWN_FIELDS = 8
 _BLOCK_BYTES = 1 << 20
 _LONGEST_DOCUMENT = 256 << 20
-PARQUET_ROWS = 64
+_PARQUET_ROWS = 64
 """Rows that are read at a time: a book each are no more than a few dozen megabytes."""
 _START = re.compile(rb'<doc id="[^"]*"[^>]*?(?: title="([^"]*)")?>\s*')
 
@@ -79,16 +81,33 @@ def parquet_rows(path: Path, field: str) -> Iterator[RawDocument]:
     Raises DataError where the file is damaged, with the row where its text is, or has no such
     column of text.
     """
+
+    def choose(schema: Any) -> list[str]:
+        _check_column(schema, field, path)
+        return [field]
+
+    for row, record in parquet_records(path, choose):
+        yield row, encoded(record[field], path, row)
+
+
+def parquet_records(
+    path: Path, choose: Callable[[Any], list[str]]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Read the rows of a Parquet file, by the columns that ``choose`` names of its schema.
+
+    Raises DataError where the file is damaged, with the row.
+    """
     with parquet_file(path) as file:
-        types = import_module("pyarrow").types
-        _check_column(file.schema_arrow, field, path, types)
+        names = choose(file.schema_arrow)
         row = 0
-        for batch in file.iter_batches(batch_size=PARQUET_ROWS, columns=[field]):
-            index = batch.schema.get_field_index(field)
-            for value in batch.column(index):
+        for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=names):
+            columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
+            for values in zip(*columns, strict=True):
                 row += 1
-                text = python_value(value, path, row)
-                yield row, encoded(text, path, row)
+                record = {}
+                for name, value in zip(names, values, strict=True):
+                    record[name] = python_value(value, path, row)
+                yield row, record
 
 
 def blank_line_texts(file: FileDocument, *, is_clean: bool) -> Iterator[RawDocument]:
@@ -253,7 +272,8 @@ def encoded(text: str | None, name: Path | str, line: int) -> bytes:
         ) from error
 
 
-def _check_column(schema: Any, field: str, path: Path, types: Any) -> None:
+def _check_column(schema: Any, field: str, path: Path) -> None:
+    types = import_module("pyarrow").types
     if field not in schema.names:
         texts = [each.name for each in schema if _holds_text(each.type, types)]
         raise DataError(f"{path} has no column {field!r}: {_field_remedy(texts)}")
@@ -300,3 +320,76 @@ READERS: dict[str, Callable[[FileDocument, str, bool], Iterator[RawDocument]]] =
     "line runs": lambda file, field, is_clean: row_runs(plain_lines(file.path)),
 }
 """The reader of each kind of file: from the file, its text's field, and whether to clean it."""
+
+
+_NAME = re.compile(r"hub:(?P<name>[\w.-]+/[\w.-]+)(?::(?P<config>[^:@]+))?(?:@(?P<split>[^@]+))?")
+
+
+@dataclass(frozen=True)
+class HubSet:
+    """A split of a data set."""
+
+    name: str
+    """``owner/name`` on the hub."""
+    config: str | None = None
+    """One of the data set's parts, such as a language; None: its default."""
+    split: str = "train"
+    """By the data set's own names."""
+    revision: str | None = None
+    """A branch of its repository; None: its main one."""
+
+    def __str__(self) -> str:
+        config = f":{self.config}" if self.config else ""
+        return f"{HUB}{self.name}{config}@{self.split}"
+
+    def load(self) -> Any:
+        """Fetch it, once, and return the rows as ``datasets`` gives them.
+
+        Raises DataError where that is not possible, or datasets is not installed.
+        """
+        datasets = extra_module("datasets", "data sets of the hub")
+        known = (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError)
+        try:
+            return datasets.load_dataset(
+                self.name, self.config, split=self.split, revision=self.revision
+            )
+        except known as error:
+            on_one_line = " ".join(str(error).split())
+            reason = on_one_line[:200] or type(error).__name__
+            raise DataError(
+                f"{self} cannot be fetched from the hub ({reason}): "
+                "fetch it where there is a network, or name its files in data.path"
+            ) from error
+
+    def rows(self, field: str) -> Iterator[RawDocument]:
+        """Read the rows: each one's number, from 1, and its text in ``field``, empty for null.
+
+        Raises DataError where the set cannot be fetched, or has no such field of text.
+        """
+        data_set = self.load()
+        if field not in data_set.column_names:
+            raise DataError(
+                f"{self} has no field {field!r}: "
+                f"set data.text_field (--text-field) to {shown_fields(data_set.column_names)}"
+            )
+        for row, values in enumerate(data_set.select_columns([field]), 1):
+            text = values[field]
+            if not isinstance(text, str | None):
+                raise DataError(
+                    f"{self}, row {row}: field {field!r} is {type(text).__name__}, not text"
+                )
+            yield row, encoded(text, str(self), row)
+
+
+def parse_hub(entry: str) -> HubSet:
+    """Parse ``hub:owner/name`` or ``hub:owner/name:config@split``; raise DataError otherwise.
+
+    Either of config and split may be left out; the split is then ``train``.
+    """
+    match = _NAME.fullmatch(entry)
+    if match is None:
+        raise DataError(
+            f"{entry} does not name a data set: "
+            "write hub:owner/name, with :config and @split if needed"
+        )
+    return HubSet(match["name"], match["config"], match["split"] or "train")

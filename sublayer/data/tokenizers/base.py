@@ -16,6 +16,37 @@ from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.storage import write_file
 
+_NAME = re.compile(rb"<extra_id_(0|[1-9][0-9]*)>")
+
+
+def sentinel_name(number: int) -> str:
+    """Return the name of a sentinel, ``<extra_id_0>`` for the first."""
+    return f"<extra_id_{number}>"
+
+
+def names_behind(n_sentinels: int) -> list[str]:
+    """List the names of sentinels that stand behind all other ids, counted down from the last."""
+    return [sentinel_name(number) for number in reversed(range(n_sentinels))]
+
+
+def find_sentinels(names: Mapping[str, int]) -> tuple[int, ...]:
+    """Find the ids of sentinels by their names: the k-th is that of ``<extra_id_k>``.
+
+    They end before the first that is missing.
+    """
+    ids: list[int] = []
+    while (id_ := names.get(sentinel_name(len(ids)))) is not None:
+        ids.append(id_)
+    return tuple(ids)
+
+
+def split_at_gaps(text: bytes) -> tuple[list[bytes], list[str]]:
+    """Split a text at the names of sentinels; return what stands around them, and the names."""
+    parts = _NAME.split(text)  # texts, and between them the numbers
+    names = [f"<extra_id_{digits.decode()}>" for digits in parts[1::2]]
+    return parts[::2], names
+
+
 FORMAT = "sublayer-tokenizer"
 VERSION = 1
 
@@ -29,6 +60,12 @@ SPECIAL_NAMES = {
     "mask_id": ("[MASK]", "<mask>"),
 }
 """Special tokens that masked objectives need, and their usual names, first choice first."""
+
+_KEPT = (
+    *("kind", "vocab_size", "has_words", "is_lossless", "end_id", "unk_id", *SPECIAL_NAMES),
+    *("special_ids", "sentinel_ids", "marks", "reads_marks", "token_bytes", "token_characters"),
+)
+"""Properties of a vocabulary that a tokenizer around it has too."""
 
 NO_TEXT = "there is no text to train a tokenizer on: give one with letters, and a longer one"
 _LACKING = "\ufffd".encode()
@@ -145,6 +182,20 @@ class Tokenizer(ABC):
             "data.tokenizer = unigram, wordpiece or moses-bpe"
         )
 
+    def _described(self, **fields: Any) -> dict[str, Any]:
+        """Return content in our own format: the kind, and the fields that define the tokenizer."""
+        return {"format": FORMAT, "version": VERSION, "kind": self.kind, **fields}
+
+    def _set_special(self, names: Mapping[str, int]) -> None:
+        """Find the ids of ``SPECIAL_NAMES`` by their usual names in a vocabulary."""
+        for key, usual in SPECIAL_NAMES.items():
+            setattr(self, key, next((names[name] for name in usual if name in names), None))
+
+    def _set_pieces(self, pieces: Sequence[bytes]) -> None:
+        """Count the bytes and characters of the piece of each id."""
+        self.token_bytes = np.array(list(map(len, pieces)), dtype=np.int64)
+        self.token_characters = count_characters(pieces)
+
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of what defines the tokenizer, in hexadecimal."""
@@ -175,18 +226,6 @@ def check_masking(tokenizer: Tokenizer, name: str) -> None:
         )
 
 
-def find_special(names: Mapping[str, int]) -> dict[str, int | None]:
-    """Find the ids of ``SPECIAL_NAMES``, in its order, by their usual names in a vocabulary.
-
-    None for one that the vocabulary has not.
-    """
-    special = {}
-    for key, usual in SPECIAL_NAMES.items():
-        in_vocabulary = (names[name] for name in usual if name in names)
-        special[key] = next(in_vocabulary, None)
-    return special
-
-
 def is_unused(name: str) -> bool:
     """Return whether a piece's name marks its id as free, as BERT's ``[unused0]`` does."""
     return _UNUSED.fullmatch(name) is not None
@@ -210,3 +249,94 @@ def count_characters(pieces: Sequence[bytes]) -> Ints:
     # All but a continuation byte, 10xxxxxx, begin one.
     counts = [len(piece.translate(None, _CONTINUATION_BYTES)) for piece in pieces]
     return np.array(counts, dtype=np.int64)
+
+
+class WrappedTokenizer(Tokenizer):
+    """A tokenizer around a ``vocabulary``, whose ids and properties it keeps."""
+
+    def __init__(self, vocabulary: Tokenizer) -> None:
+        self.vocabulary = vocabulary
+        for name in _KEPT:
+            setattr(self, name, getattr(vocabulary, name))
+
+    @abstractmethod
+    def around(self, vocabulary: Tokenizer) -> Tokenizer:
+        """Return the same around another vocabulary."""
+
+    def encode(self, text: bytes) -> TokenIds:
+        """Encode as the vocabulary does."""
+        return self.vocabulary.encode(text)
+
+    def encode_many(self, texts: Sequence[bytes]) -> list[TokenIds]:
+        """Encode each of several texts as the vocabulary does."""
+        return self.vocabulary.encode_many(texts)
+
+    def encode_targets(self, texts: Sequence[bytes]) -> list[TokenIds]:
+        """Encode texts of the target language as the vocabulary does."""
+        return self.vocabulary.encode_targets(texts)
+
+    def _decode(self, ids: Ints) -> bytes:
+        return self.vocabulary.decode(ids)
+
+    def cut(self, text: bytes, near: int) -> int:
+        """Cut as the vocabulary does."""
+        return self.vocabulary.cut(text, near)
+
+    def starts_word(self, ids: AnyInts) -> Bools:
+        """Return which ids begin a word."""
+        return self.vocabulary.starts_word(ids)
+
+
+class ExtendedTokenizer(WrappedTokenizer):
+    """A ``vocabulary`` and the ``names`` of further ids, which follow its last one.
+
+    They are never encoded from a text, have no bytes, and are decoded as nothing.
+    """
+
+    def __init__(self, vocabulary: Tokenizer, names: Sequence[str]) -> None:
+        assert names, "an extended vocabulary has further ids"
+        super().__init__(vocabulary)
+        self.names = tuple(names)
+        first = vocabulary.vocab_size
+        self.vocab_size = first + len(names)
+        ids = range(first, self.vocab_size)
+        self.added_ids = {**vocabulary.added_ids, **dict(zip(names, ids, strict=True))}
+        self.special_ids = (*vocabulary.special_ids, *ids)
+        none = np.zeros(len(names), dtype=np.int64)
+        self.token_bytes = np.concatenate([vocabulary.token_bytes, none])
+        self.token_characters = np.concatenate([vocabulary.token_characters, none])
+
+    def around(self, vocabulary: Tokenizer) -> Tokenizer:
+        """Return another vocabulary with the same names."""
+        return ExtendedTokenizer(vocabulary, self.names)
+
+    def _decode(self, ids: Ints) -> bytes:
+        return self.vocabulary.decode(ids[ids < self.vocabulary.vocab_size])
+
+    def starts_word(self, ids: AnyInts) -> Bools:
+        """Return which ids begin a word: those that were added do."""
+        all_ids = np.asarray(ids)
+        starts = np.ones(len(all_ids), dtype=np.bool_)
+        is_text = all_ids < self.vocabulary.vocab_size
+        starts[is_text] = self.vocabulary.starts_word(all_ids[is_text])
+        return starts
+
+    def content(self) -> dict[str, Any]:
+        """Return the names and the vocabulary's content."""
+        inner = self.vocabulary.content()
+        return self._described(names=list(self.names), vocabulary=inner) | {"kind": "extended"}
+
+
+def with_names(vocabulary: Tokenizer, names: Sequence[str]) -> Tokenizer:
+    """Return a vocabulary that has an id for each of the names: itself where it has them."""
+    missing = [name for name in names if name not in vocabulary.added_ids]
+    return ExtendedTokenizer(vocabulary, missing) if missing else vocabulary
+
+
+def check_names(names: Any) -> list[str]:
+    """Return the names of a file's content. Raises DataError where they are none."""
+    if not isinstance(names, list) or not names or not all(isinstance(x, str) for x in names):
+        raise DataError("it has no names of further ids: it is damaged")
+    if len(set(names)) != len(names):
+        raise DataError("it names a further id twice: it is damaged")
+    return names

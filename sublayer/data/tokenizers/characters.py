@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.data.arrays import Ints, TokenIds
-from sublayer.data.tokenizers.base import FORMAT, VERSION, Tokenizer, decode_utf8
+from sublayer.data.tokenizers.base import Tokenizer, decode_utf8
 from sublayer.files.file_text import FileText
 
 _REPLACEMENT = "\ufffd"
@@ -41,7 +41,7 @@ class ByteTokenizer(Tokenizer):
 
     def content(self) -> dict[str, Any]:
         """Return the format alone."""
-        return {"format": FORMAT, "version": VERSION, "kind": self.kind}
+        return self._described()
 
 
 class CharacterTokenizer(Tokenizer):
@@ -106,12 +106,7 @@ class CharacterTokenizer(Tokenizer):
 
     def content(self) -> dict[str, Any]:
         """Return the characters in order of their ids, from id 1."""
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "kind": self.kind,
-            "characters": list(self.characters),
-        }
+        return self._described(characters=list(self.characters))
 
 
 def character_start(text: bytes | FileText, near: int) -> int:

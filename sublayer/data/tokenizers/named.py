@@ -17,29 +17,36 @@ from sublayer.config.texts import (
     SpecialTokens,
     is_codes_file,
 )
-from sublayer.data.gpt1.files import find_pair, read_pair
-from sublayer.data.gpt1.tokenizer import Gpt1Tokenizer, renormalized
-from sublayer.data.gpt1.training import train_gpt1
-from sublayer.data.gpt1.vocabulary import UNKNOWN
 from sublayer.data.sentencepiece.marian import PairedModels, has_paired_models
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
-from sublayer.data.subwords.bpe_files import find_dictionary, read_codes
-from sublayer.data.subwords.library_files import call_library, read_file
+from sublayer.data.subwords.library import call_library, read_file
 from sublayer.data.subwords.subword import END, MARKED, SubwordTokenizer
-from sublayer.data.subwords.word_bpe import WordBpeTokenizer
-from sublayer.data.tokenizers.added_tokens import (
+from sublayer.data.subwords.word_bpe import WordBpeTokenizer, find_dictionary, read_codes
+from sublayer.data.tokenizers.base import (
+    FORMAT,
+    VERSION,
+    ExtendedTokenizer,
+    Tokenizer,
+    WrappedTokenizer,
+    check_names,
+)
+from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
+from sublayer.data.tokenizers.gpt1 import (
+    UNKNOWN,
+    Gpt1Tokenizer,
+    find_pair,
+    read_pair,
+    renormalized,
+    train_gpt1,
+)
+from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules, MosesTokenizer
+from sublayer.data.tokenizers.settings import (
     FILES,
     AddedToken,
     TokenFiles,
     default_tokens,
     read_token_files,
 )
-from sublayer.data.tokenizers.base import FORMAT, VERSION, Tokenizer
-from sublayer.data.tokenizers.bilingual import BilingualTokenizer
-from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
-from sublayer.data.tokenizers.extended import ExtendedTokenizer, check_names
-from sublayer.data.tokenizers.language_rules import LanguageRules
-from sublayer.data.tokenizers.moses import MosesTokenizer
 from sublayer.data.tokenizers.wordpiece import SPECIALS, bert_rules, read_wordpiece, train_wordpiece
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.parsing import parse_json, read_json_object
@@ -204,7 +211,7 @@ def is_former(tokenizer: Tokenizer, path: Path) -> bool:
 
     It took marks of special tokens for text, and some files' rules from their pieces.
     """
-    if isinstance(tokenizer, BilingualTokenizer | ExtendedTokenizer):
+    if isinstance(tokenizer, WrappedTokenizer):
         return is_former(tokenizer.vocabulary, path)
     if tokenizer.reads_marks is not None:
         return False
@@ -229,12 +236,8 @@ def with_special_tokens(tokenizer: Tokenizer, special_tokens: SpecialTokens) -> 
     reads_marks = special_tokens == "tokens"
     if tokenizer.reads_marks is reads_marks:
         return tokenizer
-    if isinstance(tokenizer, BilingualTokenizer):
-        inner = with_special_tokens(tokenizer.vocabulary, special_tokens)
-        return BilingualTokenizer(inner, tokenizer.source, tokenizer.target)
-    if isinstance(tokenizer, ExtendedTokenizer):
-        inner = with_special_tokens(tokenizer.vocabulary, special_tokens)
-        return ExtendedTokenizer(inner, tokenizer.names)
+    if isinstance(tokenizer, WrappedTokenizer):
+        return tokenizer.around(with_special_tokens(tokenizer.vocabulary, special_tokens))
     if not isinstance(tokenizer, SubwordTokenizer | UnigramTokenizer) or not tokenizer.marks:
         raise ConfigError(
             f"data.special_tokens = {special_tokens} has no effect: the tokenizer, of kind "
@@ -480,8 +483,8 @@ def _own(content: dict[str, Any], path: Path) -> Tokenizer:
         "word-bpe": WordBpeTokenizer.from_content,
         GPT1: Gpt1Tokenizer.from_content,
         "sentencepiece-pair": PairedModels.from_content,
-        "bilingual": lambda fields: _bilingual(fields, path),
-        "extended": lambda fields: _extended(fields, path),
+        "bilingual": lambda fields: _wrapped(fields, path),
+        "extended": lambda fields: _wrapped(fields, path),
         MARKED: lambda fields: SubwordTokenizer.from_content(fields, path),
     }
     read = readers.get(str(kind))
@@ -496,27 +499,19 @@ def _own(content: dict[str, Any], path: Path) -> Tokenizer:
         raise DataError(f"{path}: {error}") from error
 
 
-def _bilingual(content: dict[str, Any], path: Path) -> Tokenizer:
+def _wrapped(content: dict[str, Any], path: Path) -> Tokenizer:
     inner = content.get("vocabulary")
     if not isinstance(inner, dict):
         raise DataError("its vocabulary is missing: it is damaged")
-    vocabulary = _inner(inner, path)
+    if inner.get("format") == FORMAT:
+        vocabulary = _own(inner, path)
+    else:
+        vocabulary = SubwordTokenizer.from_content(inner, path)
+    if content["kind"] == "extended":
+        return ExtendedTokenizer(vocabulary, check_names(content.get("names")))
     source = LanguageRules.from_content(content.get("source"))
     target = LanguageRules.from_content(content.get("target"))
     return BilingualTokenizer(vocabulary, source, target)
-
-
-def _extended(content: dict[str, Any], path: Path) -> Tokenizer:
-    inner = content.get("vocabulary")
-    if not isinstance(inner, dict):
-        raise DataError("its vocabulary is missing: it is damaged")
-    return ExtendedTokenizer(_inner(inner, path), check_names(content.get("names")))
-
-
-def _inner(content: dict[str, Any], path: Path) -> Tokenizer:
-    if content.get("format") == FORMAT:
-        return _own(content, path)
-    return SubwordTokenizer.from_content(content, path)
 
 
 def _are_characters(characters: list[Any]) -> bool:

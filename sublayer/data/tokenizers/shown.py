@@ -1,16 +1,60 @@
 """Tokens as people read them: what each stands for, with its blanks and its special names."""
 
-from sublayer.data.arrays import AnyInts
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from sublayer.data.arrays import AnyInts, Ints, TokenIds
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.tasks.word_tokens import WordTokens
-from sublayer.data.tokenizers.base import SPECIAL_NAMES, Tokenizer
-from sublayer.data.tokenizers.bilingual import BilingualTokenizer
-from sublayer.data.tokenizers.extended import ExtendedTokenizer
+from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
+from sublayer.data.tokenizers.base import (
+    SPECIAL_NAMES,
+    Tokenizer,
+    WrappedTokenizer,
+    after_newline,
+    decode_utf8,
+)
 from sublayer.data.tokenizers.words import SPACE
 
 END = "</s>"
 """The usual name of what ends a document."""
+
+
+class WordTokens(Tokenizer):
+    """An id for each word of some texts, as spaces divide them, behind those of formats' marks."""
+
+    kind = "words"
+    is_lossless = False
+
+    def __init__(self, texts: Iterable[str], *, first: str = "[CLS]", last: str = "[SEP]") -> None:
+        words = (word for text in texts for word in text.split())
+        marks = (first, last, *TRAVERSAL_NAMES)
+        self.names = [*marks, *dict.fromkeys(words)]
+        self.vocab_size = len(self.names)
+        self.special_ids = tuple(range(len(marks)))
+        self.cls_id, self.sep_id, *added = self.special_ids
+        self.added_ids = dict(zip(TRAVERSAL_NAMES, added, strict=True))
+        # A word that is written like a mark is none.
+        self._ids = {name: id_ for id_, name in enumerate(self.names) if id_ >= len(marks)}
+        self._set_pieces([name.encode() for name in self.names])
+
+    def encode(self, text: bytes) -> TokenIds:
+        """Encode words, all of which are known."""
+        words = decode_utf8(text).split()
+        return np.array([self._ids[word] for word in words], dtype=np.int32)
+
+    def _decode(self, ids: Ints) -> bytes:
+        return " ".join(self.names[id_] for id_ in ids.tolist()).encode()
+
+    def cut(self, text: bytes, near: int) -> int:
+        """Cut after a newline."""
+        return after_newline(text, near)
+
+    def content(self) -> dict[str, Any]:
+        """Return the names."""
+        return self._described(names=self.names)
 
 
 def show_tokens(ids: AnyInts, tokenizer: Tokenizer) -> list[str]:
@@ -34,7 +78,7 @@ def special_names(tokenizer: Tokenizer) -> dict[int, str]:
 
 
 def _named(tokenizer: Tokenizer, id_: int) -> str:
-    if isinstance(tokenizer, ExtendedTokenizer | BilingualTokenizer):
+    if isinstance(tokenizer, WrappedTokenizer):
         return _named(tokenizer.vocabulary, id_)
     if isinstance(tokenizer, SubwordTokenizer | UnigramTokenizer | WordTokens):
         return tokenizer.names[id_]

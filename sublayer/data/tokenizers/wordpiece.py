@@ -10,12 +10,12 @@ from unicodedata import category
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from sublayer.data.subwords.bpe_training import Marks, alphabet_of, train_merges
-from sublayer.data.subwords.library_files import read_file
+from sublayer.data.subwords.library import read_text
 from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.tokenizers.base import NO_TEXT, NotUtf8, decode_utf8
-from sublayer.data.tokenizers.normalization import CONFIG_NAME, read_settings
-from sublayer.errors import ConfigError, DataError
+from sublayer.data.subwords.word_bpe import Marks, alphabet_of, count_merges, train_merges
+from sublayer.data.tokenizers.base import NO_TEXT, decode_utf8
+from sublayer.data.tokenizers.settings import CONFIG_NAME, read_settings
+from sublayer.errors import DataError
 from sublayer.system.stages import note
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -68,14 +68,9 @@ def train_wordpiece(
     alphabet = alphabet_of(words)
     # Each character is a piece, and another where it continues a word.
     least = len(SPECIALS) + 2 * len(alphabet)
-    if vocab_size < least:
-        raise ConfigError(
-            f"data.vocab_size = {vocab_size} is too small for wordpiece: "
-            f"{least} are the text's characters and the special ids"
-        )
+    n_merges = count_merges("wordpiece", vocab_size, least)
     if all(category(each)[0] in "CZ" for each in alphabet):
         raise DataError(NO_TEXT)
-    n_merges = vocab_size - least
     trained = train_merges(words, alphabet, n_merges=n_merges, marks=Marks(inner=_CONTINUES))
     pieces = (*SPECIALS, *trained.pieces)
     vocabulary = {piece: id_ for id_, piece in enumerate(pieces)}
@@ -89,11 +84,7 @@ def read_wordpiece(path: Path) -> SubwordTokenizer:
     transformers' BertTokenizer has it: letters are lowered and accents stripped, which a note says
     of a vocabulary with capitals. Raises DataError where the file is damaged, with its line.
     """
-    try:
-        text = decode_utf8(read_file(path))
-    except NotUtf8 as error:
-        raise DataError(f"{path}, {error}") from None
-    vocabulary = _numbered(text, path)
+    vocabulary = _numbered(read_text(path), path)
     rules = bert_rules(path.parent)
     # Special names may be in capitals where no piece is.
     capitals = (

@@ -14,7 +14,7 @@ from unicodedata import category
 import numpy as np
 
 from sublayer.data.arrays import AnyInts, TokenIds
-from sublayer.data.subwords.library_content import is_gpt1
+from sublayer.data.subwords.library import is_gpt1
 from sublayer.tasks.scripts import UNSPACED
 
 SPACE = "▁"
@@ -68,8 +68,7 @@ class Ragged:
         shifts = self._starts[numbers] - starts_in_result
         indices = np.arange(lengths.sum())  # [ids of the result]
         indices += np.repeat(shifts, lengths)
-        ids: TokenIds = self._ids[indices]
-        return ids
+        return self._ids[indices]
 
 
 Encode = Callable[[list[str]], Rows]

@@ -11,10 +11,9 @@ from sublayer.config.resolve_train import batch_sequences as trained_sequences
 from sublayer.config.rules import fills_steps
 from sublayer.counts import count
 from sublayer.data.masked.batches import PairBatches, count_single_sentences
-from sublayer.data.prepare import Data, prepare
-from sublayer.data.split import Split
+from sublayer.data.prepare import Data, Texts, prepare
+from sublayer.data.store import Split
 from sublayer.data.text.splitting import SPLITS
-from sublayer.data.texts import Texts
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.items import FromItems

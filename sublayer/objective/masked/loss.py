@@ -16,12 +16,11 @@ from torch import Tensor
 from sublayer.config.heads import HEADS
 from sublayer.config.objective import MaskedObjective
 from sublayer.config.recipe import Recipe
-from sublayer.data.masked.examples import PairSettings
-from sublayer.data.masked.masking import MaskRule, MaskVocabulary
-from sublayer.data.masked.packing import Example, pack
-from sublayer.data.masked.segments import PairRule
-from sublayer.data.packed_batch import PackedBatch
-from sublayer.data.parallel.batch_plan import BatchRule
+from sublayer.data.masked.batches import PairSettings
+from sublayer.data.masked.masking import Example, MaskRule, MaskVocabulary, pack
+from sublayer.data.masked.pairs import PairRule
+from sublayer.data.packing import PackedBatch
+from sublayer.data.parallel.batches import BatchRule
 from sublayer.data.tokenizers.base import Tokenizer, check_masking
 from sublayer.errors import ConfigError
 from sublayer.model.build import Encoder

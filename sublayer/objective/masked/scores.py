@@ -13,13 +13,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from sublayer.config.objective import MaskedObjective
-from sublayer.data.masked.batches import PairBatches
-from sublayer.data.masked.examples import PairSettings
-from sublayer.data.masked.packing import Example, packed_order
-from sublayer.data.masked.segment_pairs import make_pairs
-from sublayer.data.masked.segments import PairRule
-from sublayer.data.packed_batch import PackedBatch
-from sublayer.data.split import Split
+from sublayer.data.masked.batches import PairBatches, PairSettings
+from sublayer.data.masked.masking import Example, packed_order
+from sublayer.data.masked.pairs import PairRule, make_pairs
+from sublayer.data.packing import PackedBatch
+from sublayer.data.store import Split
 from sublayer.errors import DataError
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, Numbers, Sums
 from sublayer.evaluation.split_work import ALONE, Processes, Row, add_up, compute_each

@@ -12,12 +12,10 @@ from sublayer.config.supervised import SupervisedObjective
 from sublayer.counts import count
 from sublayer.data.arrays import Bools
 from sublayer.data.tasks.assembly import Assembler, RowRule
-from sublayer.data.tasks.encoding import encode_examples
-from sublayer.data.tasks.marks import find_marks
+from sublayer.data.tasks.batches import TaskPart, TaskSplit
+from sublayer.data.tasks.encoded import SpanExamples, find_marks
+from sublayer.data.tasks.encoding import WindowRule, encode_examples
 from sublayer.data.tasks.prepare import SAMPLED_ROWS, note_marks, task_split, texts_of
-from sublayer.data.tasks.span_encoding import WindowRule
-from sublayer.data.tasks.span_examples import SpanExamples
-from sublayer.data.tasks.task_split import TaskPart, TaskSplit
 from sublayer.data.training_text import note_losses
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.split_work import ALONE, Processes

@@ -11,12 +11,10 @@ from sublayer.config.resolve_train import TaskEpoch, batch_sequences
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.arrays import Ints
 from sublayer.data.batches import IGNORED
-from sublayer.data.packed_batch import PackedBatch
-from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
-from sublayer.data.split import Split
+from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, pack_examples
+from sublayer.data.store import Split
 from sublayer.data.tasks.assembly import RowRule
-from sublayer.data.tasks.batches import ExampleBatches
-from sublayer.data.tasks.task_split import TaskSplit, of_tasks
+from sublayer.data.tasks.batches import ExampleBatches, TaskSplit, of_tasks
 from sublayer.model.transformer import Transformer
 
 

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from sublayer.data.arrays import Bools
-from sublayer.data.packed_batch import PackedBatch
+from sublayer.data.packing import PackedBatch
 from sublayer.data.tasks.assembly import RowRule
-from sublayer.data.tasks.marks import find_marks
+from sublayer.data.tasks.batches import TaskPart, TaskSplit
+from sublayer.data.tasks.encoded import SpanExamples, find_marks
 from sublayer.data.tasks.prepare import task_split
-from sublayer.data.tasks.span_examples import SpanExamples
 from sublayer.data.tasks.spans import (
     N_BEST,
     Span,
@@ -28,7 +28,6 @@ from sublayer.data.tasks.spans import (
     probabilities_of,
     rank_spans,
 )
-from sublayer.data.tasks.task_split import TaskPart, TaskSplit
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.evaluation.split_work import ALONE, Processes
 from sublayer.files.paths import resolved

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from sublayer.data.tasks.task_split import TaskPart, TaskSplit
+from sublayer.data.tasks.batches import TaskPart, TaskSplit
 from sublayer.errors import ConfigError, DataError
 from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.supervised.answering import model_rule

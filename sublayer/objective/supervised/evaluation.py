@@ -7,10 +7,9 @@ from typing import Any
 
 from sublayer.config.run_recipe import read_run_recipe
 from sublayer.data.prepare import Data
-from sublayer.data.tasks.marks import find_marks
+from sublayer.data.tasks.batches import TaskPart, TaskSplit, describe_cuts, of_tasks
+from sublayer.data.tasks.encoded import find_marks
 from sublayer.data.tasks.prepare import prepare_tasks, task_split
-from sublayer.data.tasks.split_notes import describe_cuts
-from sublayer.data.tasks.task_split import TaskPart, TaskSplit, of_tasks
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.split_work import ALONE
 from sublayer.files.checkpoints import read_record

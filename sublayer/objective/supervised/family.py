@@ -10,11 +10,10 @@ from sublayer.config.supervised import SupervisedObjective
 from sublayer.config.task_heads import expected_tasks, rows_of_example, with_heads
 from sublayer.data.batches import Batches
 from sublayer.data.prepare import Data
-from sublayer.data.split import Split
+from sublayer.data.store import Split
+from sublayer.data.tasks.batches import of_tasks
 from sublayer.data.tasks.prepare import prepare_tasks
-from sublayer.data.tasks.task_split import of_tasks
-from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.data.tokenizers.extended import ExtendedTokenizer
+from sublayer.data.tokenizers.base import ExtendedTokenizer, Tokenizer
 from sublayer.evaluation.split_work import Processes
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective

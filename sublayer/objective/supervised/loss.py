@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.batches import IGNORED
-from sublayer.data.packed_batch import PackedBatch
+from sublayer.data.packing import PackedBatch
 from sublayer.model.body import Hidden
 from sublayer.model.context import Layout, Queries
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy

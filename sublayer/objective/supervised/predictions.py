@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sublayer.data.packed_batch import PackedBatch
+from sublayer.data.packing import PackedBatch
 from sublayer.data.tasks.assembly import Assembler, RowRule
-from sublayer.data.tasks.span_examples import SpanExamples
+from sublayer.data.tasks.batches import TaskPart, TaskSplit
+from sublayer.data.tasks.encoded import SpanExamples
 from sublayer.data.tasks.spans import (
     N_BEST_JOINT,
     Candidates,
@@ -21,7 +22,6 @@ from sublayer.data.tasks.spans import (
     null_score,
     rank_spans,
 )
-from sublayer.data.tasks.task_split import TaskPart, TaskSplit
 from sublayer.evaluation.split_work import Processes, Row, compute_each
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.transformer import Transformer

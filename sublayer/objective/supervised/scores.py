@@ -11,9 +11,9 @@ import numpy as np
 
 from sublayer.config.recipe import Recipe
 from sublayer.config.supervised import SupervisedObjective
-from sublayer.data.split import Split
+from sublayer.data.store import Split
 from sublayer.data.tasks.assembly import RowRule
-from sublayer.data.tasks.task_split import TaskPart, TaskSplit, of_tasks
+from sublayer.data.tasks.batches import TaskPart, TaskSplit, of_tasks
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable
 from sublayer.evaluation.split_work import Processes
 from sublayer.model.transformer import Transformer

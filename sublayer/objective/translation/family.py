@@ -18,8 +18,8 @@ from sublayer.config.translation import (
 from sublayer.counts import count
 from sublayer.data.parallel.batches import TranslationBatches
 from sublayer.data.parallel.sources import PairText
-from sublayer.data.split import Split
-from sublayer.data.tokenizers.language_rules import LanguageRules
+from sublayer.data.store import Split
+from sublayer.data.tokenizers.languages import LanguageRules
 from sublayer.decode.beam import BeamSettings
 from sublayer.decode.translate import Translation as TranslatedLine
 from sublayer.errors import ConfigError, DataError

@@ -17,7 +17,7 @@ from sublayer.config.resolve_train import batch_sequences
 from sublayer.config.translation import TranslationObjective
 from sublayer.data.parallel.batches import TranslationBatches, side_lengths
 from sublayer.data.parallel.sources import PairText
-from sublayer.data.split import Split
+from sublayer.data.store import Split
 from sublayer.decode.beam import BeamSettings
 from sublayer.decode.translate import Translation as TranslatedLine
 from sublayer.decode.translate import translate_lines

@@ -18,7 +18,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.run_recipe import absolute_paths, read_run_recipe
 from sublayer.config.sources import RUN_RECIPE
 from sublayer.data.prepare import Data
-from sublayer.data.tasks.task_split import of_tasks
+from sublayer.data.tasks.batches import of_tasks
 from sublayer.errors import CheckpointError, TrainingError
 from sublayer.evaluation.items import Items, ItemTable
 from sublayer.evaluation.split_work import ALONE

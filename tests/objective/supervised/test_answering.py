@@ -18,11 +18,11 @@ from sublayer.config.resolve_model import resolve_model
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.config.task_heads import n_outputs
 from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
+from sublayer.data.tasks.batches import TaskPart
 from sublayer.data.tasks.encoding import encode_examples
 from sublayer.data.tasks.prepare import task_split
 from sublayer.data.tasks.spans import Span
-from sublayer.data.tasks.task_split import TaskPart
-from sublayer.data.tasks.word_tokens import WordTokens
+from sublayer.data.tokenizers.shown import WordTokens
 from sublayer.decode.sample import Sampling
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.split_work import ALONE

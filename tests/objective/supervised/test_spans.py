@@ -12,17 +12,14 @@ from transformers.models.xlnet import modeling_xlnet as xlnet
 from transformers.models.xlnet.configuration_xlnet import XLNetConfig
 
 from sublayer.config.supervised import SupervisedObjective
-from sublayer.data.tasks.assembly import Assembler, RowRule
-from sublayer.data.tasks.batches import ExampleBatches
-from sublayer.data.tasks.marks import Marks
+from sublayer.data.tasks.assembly import Assembler, RowRule, build_row
+from sublayer.data.tasks.batches import ExampleBatches, TaskPart
+from sublayer.data.tasks.encoded import Marks
+from sublayer.data.tasks.encoding import WindowRule, encode_passages
 from sublayer.data.tasks.prepare import task_split
-from sublayer.data.tasks.rows import build_row
-from sublayer.data.tasks.span_encoding import WindowRule, encode_passages
-from sublayer.data.tasks.spans import independent_candidates
-from sublayer.data.tasks.task_split import TaskPart
-from sublayer.data.tasks.windows import best_windows
-from sublayer.data.tasks.word_tokens import WordTokens
+from sublayer.data.tasks.spans import best_windows, independent_candidates
 from sublayer.data.tokenizers.named import load_tokenizer
+from sublayer.data.tokenizers.shown import WordTokens
 from sublayer.evaluation.split_work import ALONE
 from sublayer.model.build import Encoder, EncoderDecoder
 from sublayer.model.context import Layout

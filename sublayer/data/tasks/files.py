@@ -1,19 +1,213 @@
-"""A task's published parts divided into what trains, what selects and what is scored."""
+"""Files of a task, or a table of one's own, divided into what trains, selects and is scored."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sublayer.config.data import DEFAULT_HELD_OUT, DataConfig
+from sublayer.config.texts import own_table
 from sublayer.counts import count
 from sublayer.data.arrays import Bools
-from sublayer.data.cache import content_key
-from sublayer.data.tasks.task_files import Kept, TaskFiles
+from sublayer.data.cache import content_key, file_digest
 from sublayer.errors import DataError
+from sublayer.files.arrays import dump_arrays, load_arrays
+from sublayer.files.cache_folder import replacing
+from sublayer.system.stages import stage
 from sublayer.tasks.division import count_bundles, held_out
-from sublayer.tasks.own_table import NAME
-from sublayer.tasks.task import Example
+from sublayer.tasks.finding import SUFFIXES, entries, unpacked_name
+from sublayer.tasks.own_table import NAME, Table, describe_left_out, read_table
+from sublayer.tasks.reading import VERSION, ReadSplit
+from sublayer.tasks.records import suffix_of
+from sublayer.tasks.registry import TASKS, locate_files, read_split
+from sublayer.tasks.task import Example, Task
+
+Kept = tuple[dict[str, Any], Any]
+"""Arrays by name, and a JSON header."""
+
+
+@dataclass(frozen=True)
+class TaskFiles:
+    """The files of one task."""
+
+    task: Task
+    found: Mapping[str, tuple[Path, ...]]
+    """By the publisher's splits."""
+    cache: Path
+
+    @cached_property
+    def _read(self) -> dict[str, ReadSplit]:
+        return {}
+
+    def read(self, split: str) -> ReadSplit:
+        """Read a split, once."""
+        if split not in self._read:
+            with stage(f"reading {self.task.title}, {split}"):
+                self._read[split] = read_split(self.task, split, self.found[split])
+        return self._read[split]
+
+    @property
+    def scored_splits(self) -> list[str]:
+        """The splits that are scored in the end: those of the published development set."""
+        return [name for name in self.task.dev_splits if name in self.found]
+
+    @property
+    def selecting_split(self) -> str:
+        """The split that selects beside the one that is scored; empty: there is none."""
+        return ""
+
+    @property
+    def test_splits(self) -> list[str]:
+        """The published test sets that are here."""
+        return [name for name in self.task.test_splits if name in self.found]
+
+    def usable(self, split: str) -> Bools:
+        """Return which examples of a split have labels: ``[N]``."""
+        arrays, _ = self._summary(split)
+        usable: Bools = arrays["usable"].astype(np.bool_)
+        return usable
+
+    def notes(self, split: str) -> list[str]:
+        """Say which rows of a split were left out, repaired or kept, and what else is odd."""
+        _, header = self._summary(split)
+        notes: list[str] = header["notes"]
+        read = {path for paths in self.found.values() for path in paths}
+        stems = {_stem(path) for path in self.found[split]}
+        others = [
+            path.name
+            for path in entries(self.found[split][0].parent)
+            if path not in read and _stem(path) in stems and suffix_of(path) in SUFFIXES
+        ]
+        if others:
+            paths = " and ".join(path.name for path in self.found[split])
+            notes = [*notes, f"{', '.join(others)} beside {paths} not read"]
+        return notes
+
+    def _summary(self, split: str) -> Kept:
+        def compute() -> Kept:
+            read = self.read(split)
+            usable = np.array([each.is_labelled for each in read.examples], dtype=np.uint8)
+            return {"usable": usable}, {"notes": read.described()}
+
+        names = [path.name for path in self.found[split]]
+        key = content_key("read, with places, fields", [names, self.identity(split)])
+        return self.kept(key, compute)
+
+    def identity(self, split: str) -> list[Any]:
+        """Return what the examples of a split follow from, as JSON."""
+        digests = [file_digest(path, self.cache) for path in self.found[split]]
+        return [VERSION, self.task.name, split, digests]
+
+    def kept(self, key: str, compute: Callable[[], Kept]) -> Kept:
+        """Read from the cache what has a key, or compute and keep it."""
+        path = self.cache / "tasks" / key
+        if path.is_file():
+            try:
+                return load_arrays(path.read_bytes(), str(path), DataError)
+            except DataError:
+                # A damaged file of the cache is made again.
+                path.unlink(missing_ok=True)
+        data = dump_arrays(*compute())
+        with replacing(path) as file:
+            file.write(data)
+        return load_arrays(data, str(path), DataError)
+
+
+def _stem(path: Path) -> str:
+    return Path(unpacked_name(path)).stem
+
+
+def task_files(task: Task, path: Any, cache: Path) -> TaskFiles:
+    """Find a task's files in the folder that ``data.path`` names; without one in the cache, or else
+    download them.
+
+    Raises DataError where there are none.
+    """
+    if path is not None and not isinstance(path, str):
+        raise DataError(f"data.path must name the folder of {task.title}'s files: one, not several")
+    found = locate_files(task, path, cache)
+    if not any(name.startswith(("train", "dev")) for name in found):
+        raise DataError(
+            f"{path or 'the cache'} has no files of {task.title} with labels: `sublayer tasks` "
+            "lists what is there, also of a folder"
+        )
+    return TaskFiles(task, found, cache)
+
+
+@dataclass(frozen=True)
+class TableFiles(TaskFiles):
+    """The files of a table, which are read at once."""
+
+    table: Table
+    splits: Mapping[str, ReadSplit]
+    in_parts: bool = False
+    """Whether the development set selects, and the test set is scored, if all have labels."""
+
+    def read(self, split: str) -> ReadSplit:
+        """Return a split."""
+        return self.splits[split]
+
+    @property
+    def scored_splits(self) -> list[str]:
+        """The test set of three parts, of two the one that all of whose rows have labels."""
+        labelled = [name for name in ("dev", "test") if self._is_labelled(name)]
+        return ["test"] if self.selecting_split else labelled[:1]
+
+    @property
+    def selecting_split(self) -> str:
+        """The development set of three parts."""
+        has_all = "train" in self.splits and all(map(self._is_labelled, ("dev", "test")))
+        return "dev" if has_all and self.in_parts else ""
+
+    def notes(self, split: str) -> list[str]:
+        """Say which rows of a split were left out, and, of the first, which files are not used."""
+        notes = self.splits[split].described()
+        if split == next(iter(self.splits)):
+            used = [split, self.selecting_split, *self.scored_splits]
+            notes += [
+                f"{self.splits[name].paths[0]} is not used: {self._why_unused(name)}"
+                for name in self.splits
+                if name not in used
+            ]
+            notes += describe_left_out(self.table.path, self.found)
+        return notes
+
+    def _why_unused(self, name: str) -> str:
+        if not self._is_labelled(name):
+            n_without = sum(not example.is_labelled for example in self.splits[name].examples)
+            return f"{count(n_without, 'row')} without a label; `sublayer predict` answers them"
+        if "train" not in self.splits:
+            return "there is no training part, and the development set is divided in three"
+        return "dev is scored; with data.select=parts dev selects, and test is scored"
+
+    def _is_labelled(self, name: str) -> bool:
+        split = self.splits.get(name)
+        return split is not None and all(example.is_labelled for example in split.examples)
+
+    def identity(self, split: str) -> list[Any]:
+        """Return what examples follow from: also the columns, and what the rows say of the task."""
+        columns = {**asdict(self.table), "path": ""}
+        if not self.table.target:
+            del columns["target"]  # as identities were before there were targets
+        return [*super().identity(split), columns, asdict(self.task)]
+
+
+def find_task_files(config: DataConfig, cache: Path) -> list[TaskFiles]:
+    """Find the files of all tasks that ``[data]`` names, or of a table of one's own.
+
+    Raises DataError where there are none, and for what a table should not be, as ``read_table``.
+    """
+    if config.task_names != (NAME,):
+        return [task_files(TASKS[name], config.path, cache) for name in config.task_names]
+    table = own_table(config.path, config.columns)
+    with stage(f"reading {table.path}"):
+        task, splits = read_table(table)
+    found = {name: split.paths for name, split in splits.items()}
+    return [TableFiles(task, found, cache, table, splits, config.select == "parts")]
+
 
 MOST_HELD_OUT = 2000
 """Examples that are held out of the training part at most."""
@@ -83,7 +277,7 @@ class Division:
 
     @property
     def trained(self) -> Chosen:
-        """What is trained on."""
+        """The examples that are trained on."""
         chosen = self._is_usable & ~self._is_test & ~self._is_held_out
         asked = self._config.train_examples
         n_there = int(chosen.sum())
@@ -107,7 +301,7 @@ class Division:
 
     @property
     def selecting(self) -> list[Chosen]:
-        """What selects."""
+        """The examples that select a model."""
         if self._files.selecting_split:
             return self._published([self._files.selecting_split])
         if self._selects_by_dev:
@@ -128,7 +322,7 @@ class Division:
 
     @property
     def scored(self) -> list[Chosen]:
-        """What is scored in the end."""
+        """The examples that are scored in the end."""
         if self._tests:
             return self._published(self._tests)
         if self._is_published:

@@ -1,12 +1,132 @@
-"""Properties of a ``tokenizer.json``: whether it keeps bytes, its special ids, where it cuts."""
+"""Files of the tokenizers library: read after a process of their own, and their properties."""
 
-from collections.abc import Sequence
-from typing import Any
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
 
-from sublayer.data.tokenizers.base import is_unused
+import tokenizers
+
+from sublayer.data.subwords.probe import try_file
+from sublayer.data.tokenizers.base import NotUtf8, decode_utf8, is_unused
+from sublayer.errors import DataError
+from sublayer.files.lines import check_no_pointer
+from sublayer.files.parsing import parse_json, read_bytes
+
+MAX_BYTES = 128 << 20
+"""Of a tokenizer's file; the largest that are published have 33 MiB."""
+
+_SPARE_IDS = 1 << 16
+
+Built = TypeVar("Built")
+
+
+def read_file(path: Path) -> bytes:
+    """Read a tokenizer's file; raise DataError where it is unreadable or too large to be one."""
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path} is not a file: name a tokenizer's")
+    try:
+        data = read_bytes(path, DataError, max_bytes=MAX_BYTES)
+    except FileNotFoundError as error:
+        raise DataError(f"cannot read the tokenizer {path}: {error.strerror}") from None
+    check_no_pointer(path, data[:64])
+    return data
+
+
+def read_text(path: Path) -> str:
+    """Read a tokenizer's file as text; raise DataError as ``read_file`` does, or with the line."""
+    try:
+        return decode_utf8(read_file(path))
+    except NotUtf8 as error:
+        raise DataError(f"{path}, {error}") from None
+
+
+def parse_merge(path: Path, number: int, line: str) -> tuple[str, str]:
+    """Parse a line of merges, two pieces; raise DataError, with the line's number, otherwise."""
+    pair = line.rstrip("\r").split(" ")
+    if len(pair) != 2 or not all(pair):
+        raise DataError(
+            f"{path}, line {number}: {line[:60]!r} is not a merge: two pieces divided by a space"
+        )
+    return pair[0], pair[1]
+
+
+def read_library(data: bytes, name: str) -> tokenizers.Tokenizer:
+    """Load the bytes of a ``tokenizer.json``; raise DataError, with ``name``, if they are not."""
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    what = f"{name} is not a tokenizer that the tokenizers library reads"
+    try_file("tokenizers", data, what)
+    return call_library(lambda: tokenizers.Tokenizer.from_str(data.decode()), what)
+
+
+def library_of(content: dict[str, Any], name: str) -> tokenizers.Tokenizer:
+    """Load the content of a ``tokenizer.json``; raise DataError where the library refuses it."""
+    text = json.dumps(content, ensure_ascii=False)
+    return read_library(text.encode(), name)
+
+
+def read_merges(vocabulary: Path, merges: Path) -> dict[str, Any]:
+    """Read GPT-2's original ``vocab.json`` and ``merges.txt`` as a ``tokenizer.json`` model.
+
+    Raises DataError where one of them is not that, with the line of a merge.
+    """
+    pairs = [
+        list(parse_merge(merges, number, line))
+        for number, line in enumerate(read_text(merges).split("\n"), 1)
+        if line.rstrip("\r") and not line.startswith("#version")
+    ]
+    return {"type": "BPE", "vocab": read_ids(vocabulary), "merges": pairs}
+
+
+def read_ids(path: Path) -> dict[str, int]:
+    """Read a ``vocab.json``, an object of pieces and their ids; raise DataError otherwise.
+
+    Ids are distinct, from 0 on, and may have gaps, but not so many that they ask for memory beyond
+    reason: twice the pieces and 65,536 more at most.
+    """
+    return check_ids(parse_json(read_file(path), str(path), DataError), str(path))
+
+
+def check_ids(ids: Any, of: str) -> dict[str, int]:
+    """Return pieces and their ids; raise DataError, with ``of``, where they are not as in a file.
+
+    See ``read_ids``.
+    """
+    if not isinstance(ids, dict) or not ids:
+        raise DataError(f"{of} is not an object of pieces and their ids")
+    limit = 2 * len(ids) + _SPARE_IDS
+    by_id: dict[int, str] = {}
+    for piece, id_ in ids.items():
+        shown = f"{piece[:60]!r}"
+        # A truth is an int in Python, and no id.
+        if type(id_) is not int or not 0 <= id_ < limit:
+            raise DataError(
+                f"{of}: the id of {shown} is {str(id_)[:60]}, "
+                f"which is no id of one of {len(ids):,} pieces"
+            )
+        if id_ in by_id:
+            other = f"{by_id[id_][:60]!r}"
+            raise DataError(f"{of}: {other} and {shown} have the same id, {id_}")
+        by_id[id_] = piece
+    return ids
+
+
+def call_library(call: Callable[[], Built], what: str) -> Built:
+    """Call the library; raise DataError with ``what`` and its reason where it fails or panics."""
+    try:
+        return call()
+    except BaseException as error:
+        # The library raises Exception itself, and its panics are no Exception: no narrower clause
+        # catches them.
+        if type(error) is not Exception and type(error).__name__ != "PanicException":
+            raise
+        text = str(error).strip() or "it gives no reason"
+        first_line = text.splitlines()[0]
+        raise DataError(f"{what}: {first_line[:200]}") from None
+
 
 WORD_END = "</w>"
-"""What a piece of GPT-1's that ends a word ends in."""
+"""The end of a piece of GPT-1's that ends a word."""
 
 
 AddedTokens = Sequence[dict[str, Any]]

@@ -1,15 +1,113 @@
-"""Training a SentencePiece vocabulary as ALBERT's was, or T5's."""
+"""SentencePiece's model files: opened, parsed, trained, and their sentinels."""
 
+import base64
+import hashlib
 import io
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import Any, TextIO
 from unicodedata import category
 
+from sublayer.config.limits import MOST_SENTINELS
 from sublayer.config.texts import check_sentinels
-from sublayer.data.tokenizers.base import NO_TEXT
+from sublayer.data.subwords.probe import try_file
+from sublayer.data.tokenizers.base import NO_TEXT, find_sentinels, sentinel_name
+from sublayer.data.tokenizers.settings import CONFIG_NAME, read_settings
 from sublayer.errors import ConfigError, DataError, SublayerError
 from sublayer.system.stages import note
+
+
+def open_model(model: bytes, name: str = "the file") -> Any:
+    """Load a model into SentencePiece's processor; raise DataError, with ``name``, if damaged.
+
+    It is tried in a process of its own first: a damaged model can end the process that reads it.
+    """
+    from sentencepiece import SentencePieceProcessor
+
+    try_file("sentencepiece", model, f"{name} is not a SentencePiece model, or it is damaged")
+    processor = SentencePieceProcessor()
+    processor.LoadFromSerializedProto(model)
+    return processor
+
+
+def parse_model(model: bytes) -> Any:
+    """Parse a model's file into SentencePiece's own message; raise DataError if it is damaged."""
+    messages: Any = import_module("sentencepiece.sentencepiece_model_pb2")
+    problems: Any = import_module("google.protobuf.message")
+    try:
+        return messages.ModelProto.FromString(model)
+    except problems.DecodeError:
+        raise DataError("its SentencePiece model is damaged") from None
+
+
+def packed(model: bytes) -> dict[str, str]:
+    """Return a model in base64, with its checksum."""
+    checksum = hashlib.sha256(model).hexdigest()
+    encoded = base64.b64encode(model)
+    return {"sha256": checksum, "model": encoded.decode()}
+
+
+def unpacked(content: Any) -> bytes:
+    """Return the model that ``packed`` encoded; raise DataError where it is damaged."""
+    fields = content if isinstance(content, dict) else {}
+    encoded = fields.get("model")
+    try:
+        model = base64.b64decode(encoded if isinstance(encoded, str) else "", validate=True)
+    except ValueError as error:
+        raise DataError("its SentencePiece model is not base64: it is damaged") from error
+    if hashlib.sha256(model).hexdigest() != fields.get("sha256"):
+        raise DataError("its SentencePiece model does not have its checksum: it is damaged")
+    return model
+
+
+_T5_CLASSES = ("T5Tokenizer", "T5TokenizerFast")
+_T5_SENTINELS = 100
+"""Of transformers' class, where its settings do not say how many."""
+
+
+def mute_sentinels(model: bytes, names: Sequence[str]) -> tuple[bytes, tuple[int, ...]]:
+    """Return a model that never reads its own sentinels from a text, and their ids.
+
+    ``names`` are all of its pieces. What the model marks as a piece of text, even by such a name,
+    is no sentinel. Without any the model is returned as it is.
+    """
+    if sentinel_name(0) not in names:
+        return model, ()
+    content = parse_model(model)
+    kinds = content.SentencePiece
+    marked = {}
+    for id_, piece in enumerate(content.pieces):
+        if piece.type in (kinds.CONTROL, kinds.USER_DEFINED, kinds.UNUSED):
+            marked[piece.piece] = id_
+    ids = find_sentinels(marked)
+    if not ids:
+        return model, ()
+    for id_ in ids:
+        # It is in no text that is encoded, and decoded by its name.
+        content.pieces[id_].type = kinds.UNUSED
+    return content.SerializeToString(deterministic=True), ids
+
+
+def sentinels_beside(folder: Path) -> int:
+    """Return how many sentinels a folder's ``tokenizer_config.json`` adds to T5's model.
+
+    0 where it is not of T5's class, or there is none. Raises DataError where it is damaged.
+    """
+    settings = read_settings(folder)
+    if settings.get("tokenizer_class") not in _T5_CLASSES:
+        return 0
+    n_sentinels = settings.get("extra_ids", _T5_SENTINELS)
+    # A truth is an int in Python, and no number.
+    is_number = type(n_sentinels) is int
+    if not is_number or not 0 <= n_sentinels <= MOST_SENTINELS:
+        raise DataError(
+            f"{folder / CONFIG_NAME}: extra_ids = {str(n_sentinels)[:60]} must be a number from 0 "
+            f"to {MOST_SENTINELS}"
+        )
+    return int(n_sentinels)
+
 
 CONTROLS = ("[CLS]", "[SEP]", "[MASK]")
 USER_DEFINED = ("(", ")", '"', "-", ".", "–", "£", "€")

@@ -1,1 +1,0 @@
-"""GPT-1's vocabulary and text rules: as published, and as transformers has them."""

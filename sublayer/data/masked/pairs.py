@@ -1,0 +1,555 @@
+"""Pairs of segments: chunks of sentences, divided, labelled and trimmed to fit."""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sublayer.data.arrays import Bools, Floats, Ints
+from sublayer.data.counter_rng import Bits, Purpose, below, binomial, fork, seeds, uniform
+from sublayer.errors import ConfigError, DataError
+
+N_SPECIAL = 3
+"""Tokens of an input that are not of its sentences: one before A, one after A, one after B."""
+
+UNLABELLED, IN_ORDER, OUT_OF_ORDER = -1, 0, 1
+"""Labels: nothing to tell; B follows A; A and B are swapped, or B is from elsewhere."""
+
+
+class Drawn(IntEnum):
+    """What is drawn for an example, each from a fork of its seed.
+
+    Seeded runs depend on the numbers: a new one goes to the end.
+    """
+
+    TARGET = 0
+    CUT = 1
+    COIN = 2
+    DOCUMENT = 3
+    SENTENCE = 4
+    SHARE = 5
+    TRIM_A = 6
+    TRIM_B = 7
+
+
+@dataclass(frozen=True)
+class PairRule:
+    """How chunks of consecutive sentences become pairs, and what is predicted of a pair.
+
+    A chunk is filled up to a target: ``max_len`` less three special tokens, or, with ``p_short``, a
+    uniform length from 2 tokens to that.
+
+    Raises ConfigError for a number out of range, and for ``alone = negative`` without a task.
+    Source: Lan et al. 2020, sec. 3.1; Devlin et al. 2019, appendix A.2; as released.
+    """
+
+    task: Literal["none", "nsp", "sop"]
+    """In half of the pairs, ``sop`` swaps A and B, ``nsp`` takes B from another document; ``none``
+    keeps them in order, unlabelled."""
+    max_len: int = 512
+    """Tokens of an example, the special ones included; at least 5."""
+    p_short: float = 0.1
+    target_per: Literal["example", "document"] = "example"
+    """A target is drawn for each example, or once per document and epoch (ALBERT as released)."""
+    alone: Literal["keep", "negative", "drop"] = "keep"
+    """What a chunk of a single sentence gives: A alone, unlabelled; a pair with a B from another
+    document (ALBERT as released, in both tasks: in ``sop`` its label can be told by topic); or
+    nothing."""
+    negatives: Literal["others", "anywhere"] = "others"
+    """Where a corpus has a single document, ``anywhere`` takes such a B from elsewhere in it, at
+    least ``max_len`` tokens from A where there is one; ``others`` is an error there."""
+
+    def __post_init__(self) -> None:
+        if self.max_len < N_SPECIAL + 2:
+            raise ConfigError(
+                f"max_len = {self.max_len} must be at least 5: "
+                "three special tokens and two of sentences"
+            )
+        if not 0 <= self.p_short <= 1:
+            raise ConfigError(f"p_short = {self.p_short} must be from 0 to 1")
+        if self.task == "none" and self.alone == "negative":
+            raise ConfigError(
+                "alone = negative contradicts task = none, which has no labels; use keep or drop"
+            )
+
+    @property
+    def budget(self) -> int:
+        """Most tokens of A and B together."""
+        return self.max_len - N_SPECIAL
+
+
+class Pairs(NamedTuple):
+    """Examples as ranges of token positions [P].
+
+    A stands first in the input; B is empty where A is alone.
+    """
+
+    a_start: Ints
+    a_stop: Ints
+    b_start: Ints
+    b_stop: Ints
+    label: NDArray[np.int8]
+    """0 where B follows A, 1 where they are swapped or B is from elsewhere, -1: not predicted."""
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of examples."""
+        return len(self.label)
+
+    @property
+    def a_length(self) -> Ints:
+        """Tokens of A [P]."""
+        return self.a_stop - self.a_start
+
+    @property
+    def b_length(self) -> Ints:
+        """Tokens of B [P]."""
+        return self.b_stop - self.b_start
+
+
+def trimmed_lengths(pairs: Pairs, budget: int) -> tuple[Ints, Ints]:
+    """Compute the lengths of A and B, [P] each, after tokens are dropped from the longer one.
+
+    One token at a time is dropped, from B where they are equally long, until ``budget`` tokens are
+    left of both together. Source: Lan et al. 2020, as released; without its loop.
+    """
+    half = budget // 2
+    # Each has its half, A the odd token, and what the other leaves of its own.
+    a_limit = np.maximum(budget - half, budget - pairs.b_length)
+    b_limit = np.maximum(half, budget - pairs.a_length)
+    a_length = np.minimum(pairs.a_length, a_limit)
+    b_length = np.minimum(pairs.b_length, b_limit)
+    return a_length, b_length
+
+
+def trim(pairs: Pairs, a_length: Ints, b_length: Ints, bits: Bits) -> Pairs:
+    """Trim segments to lengths [P], each token from the front or the back by a coin."""
+    # Of the tokens that are dropped, those that go from the front.
+    n_from_a = binomial(fork(bits, Drawn.TRIM_A), pairs.a_length - a_length)
+    n_from_b = binomial(fork(bits, Drawn.TRIM_B), pairs.b_length - b_length)
+    a_start = pairs.a_start + n_from_a
+    b_start = pairs.b_start + n_from_b
+    return pairs._replace(
+        a_start=a_start,
+        a_stop=a_start + a_length,
+        b_start=b_start,
+        b_stop=b_start + b_length,
+    )
+
+
+class Corpus(NamedTuple):
+    """Where sentences and documents start, and where the last of them ends."""
+
+    starts: Ints
+    """Of each sentence its first token, and the end of the text: [S+1]."""
+    firsts: Ints
+    """Of each document its first sentence, and the number of sentences: [N+1]."""
+
+    @property
+    def n_sentences(self) -> int:
+        """Number of sentences."""
+        return len(self.starts) - 1
+
+    @property
+    def n_documents(self) -> int:
+        """Number of documents."""
+        return len(self.firsts) - 1
+
+
+class Chunks(NamedTuple):
+    """Chunks [P]: A is sentences ``first`` to ``middle``, B those to ``stop``.
+
+    B is empty where the chunk is a single sentence.
+    """
+
+    first: Ints
+    middle: Ints
+    stop: Ints
+    target: Ints
+    """Length in tokens to which the chunk was filled; its last sentence may exceed it."""
+    document: Ints
+    """Number of the document that it is of."""
+    bits: Bits
+    """Its seed, of which all is forked that is drawn for it."""
+
+    def where(self, chosen: Bools) -> "Chunks":
+        """Return the chosen chunks."""
+        columns: Iterator[Any] = (column[chosen] for column in self)
+        return Chunks(*columns)
+
+
+def sentence_corpus(sentence_starts: Ints, document_starts: Ints, n_tokens: int) -> Corpus:
+    """Number the sentences that documents begin with.
+
+    ``sentence_starts`` [S] and ``document_starts`` [N] are ascending token positions from 0 on.
+
+    Raises DataError where there is no sentence.
+    """
+    if n_tokens == 0 or len(sentence_starts) == 0:
+        raise DataError("no sentences to make pairs of: the text is empty")
+    starts = np.append(sentence_starts, n_tokens).astype(np.int64)  # [S+1]
+    assert _ascends_from_0(starts), "sentences must be ascending and begin with 0"
+    firsts = np.searchsorted(starts, document_starts)  # [N]
+    begin_with_sentence = np.array_equal(starts[firsts], document_starts)
+    assert begin_with_sentence, "each document must begin with a sentence"
+    firsts = np.append(firsts, len(sentence_starts))  # [N+1]
+    assert _ascends_from_0(firsts), "documents must be ascending and begin with 0"
+    return Corpus(starts, firsts)
+
+
+def _ascends_from_0(numbers: Ints) -> bool:
+    steps = np.diff(numbers)
+    return bool(numbers[0] == 0 and (steps > 0).all())
+
+
+def chunks_of(corpus: Corpus, start: int, stop: int, document_bits: Bits, rule: PairRule) -> Chunks:
+    """Divide documents ``start`` to ``stop`` into chunks, and each chunk into A and B.
+
+    Sentences are taken until the target is reached. A has the first of them and a uniform number
+    of the others, B the last at least. ``document_bits`` [N] are the seeds of all documents, of
+    which a sentence's are forked: what a document gives depends on no other.
+
+    Source: Devlin et al. 2019, as released: where B is to come from elsewhere (``nsp``), what the
+    chunk had for B is put back, and the next chunk begins with it.
+    """
+    document_firsts = corpus.firsts[start : stop + 1]
+    first_sentence = document_firsts[0]
+    # All below are of each sentence [S]: a chunk may begin with any.
+    n_in_document = np.diff(document_firsts)
+    documents = np.repeat(np.arange(start, stop), n_in_document)
+    sentences = np.arange(first_sentence, document_firsts[-1])
+    numbers = sentences - corpus.firsts[documents]
+    bits = fork(document_bits[documents], numbers)
+    target_bits = bits
+    if rule.target_per == "document":
+        target_bits = fork(document_bits[documents], 0)
+    targets = _draw_targets(target_bits, rule)
+    cuts = uniform(fork(bits, Drawn.CUT))
+    is_put_back = np.zeros(len(bits), dtype=np.bool_)
+    if rule.task == "nsp":
+        is_put_back = coins(bits)
+    # From here on they are of each chunk [P].
+    firsts, stops = _walk(corpus.starts, document_firsts, targets, cuts, is_put_back)
+    chosen = firsts - first_sentence
+    n_more = stops - firsts - 1
+    n_more_in_a = (cuts[chosen] * n_more).astype(np.int64)
+    return Chunks(
+        first=firsts,
+        middle=firsts + 1 + n_more_in_a,
+        stop=stops,
+        target=targets[chosen],
+        document=documents[chosen],
+        bits=bits[chosen],
+    )
+
+
+def _draw_targets(bits: Bits, rule: PairRule) -> Ints:
+    drawn = uniform(fork(bits, Drawn.TARGET))
+    targets = np.full(len(drawn), rule.budget)
+    is_short = drawn < rule.p_short
+    # Below p_short, a uniform number divided by p_short is uniform again.
+    redrawn = drawn[is_short] / rule.p_short
+    beyond_2 = redrawn * (rule.budget - 1)
+    targets[is_short] = 2 + beyond_2.astype(np.int64)
+    return targets
+
+
+def coins(bits: Bits) -> Bools:
+    """Flip the fair coin of each chunk: whether it is to be swapped, or to have another B."""
+    return uniform(fork(bits, Drawn.COIN)) < 0.5
+
+
+def _walk(
+    starts: Ints,
+    firsts: Ints,
+    targets: Ints,
+    cuts: Floats,
+    is_put_back: Bools,
+) -> tuple[Ints, Ints]:
+    """Return the first sentence of each chunk and the one after its last.
+
+    ``targets``, ``cuts`` and ``is_put_back`` are of the sentences from ``firsts[0]`` on. Where B is
+    put back, the next chunk begins with it.
+    """
+    # Memory views: an element of an array costs several times as much in a Python loop.
+    edges = starts.data
+    target_of = targets.data
+    cut_of = cuts.data
+    puts_back = is_put_back.data
+    bounds = firsts.tolist()
+    offset = bounds[0]
+    chunk_firsts = []
+    chunk_stops = []
+    for document_start, document_end in pairwise(bounds):
+        first = document_start
+        while first < document_end:
+            index = first - offset
+            target = target_of[index]
+            # A sentence has a token at least: no more than target of them are needed.
+            limit = min(document_end, first + target)
+            full = edges[first] + target
+            stop = bisect_left(edges, full, first + 1, limit)
+            chunk_firsts.append(first)
+            chunk_stops.append(stop)
+            if puts_back[index]:
+                n_more = stop - first - 1
+                n_more_in_a = int(cut_of[index] * n_more)
+                first += 1 + n_more_in_a
+            else:
+                first = stop
+    firsts_of_chunks = np.array(chunk_firsts, dtype=np.int64)
+    stops_of_chunks = np.array(chunk_stops, dtype=np.int64)
+    return firsts_of_chunks, stops_of_chunks
+
+
+_BLOCK_SENTENCES = 1 << 18
+
+
+def make_pairs(
+    sentence_starts: Ints,
+    document_starts: Ints,
+    n_tokens: int,
+    rule: PairRule,
+    *,
+    seed: int,
+    epoch: int,
+) -> Pairs:
+    """Form the pairs of an epoch, in the order of the documents: a pure function.
+
+    ``sentence_starts`` [S] and ``document_starts`` [N] are ascending token positions from 0 on,
+    each document's being a sentence's. What a document gives depends on its number and its
+    sentences alone, but for a B from another one.
+
+    Departures from the released code: B is always from another document (there, after ten draws of
+    the same one, B is from it), and chunks of a single sentence follow ``rule.alone``.
+
+    Empty where no document gives a pair in this epoch.
+
+    Raises DataError where there is no sentence, or no other document to take a B from and the rule
+    asks for one.
+    """
+    corpus = sentence_corpus(sentence_starts, document_starts, n_tokens)
+    if corpus.n_documents == 1:
+        _check_negatives(rule)
+    bits = seeds(seed, Purpose.CHUNKS, epoch, corpus.n_documents)
+    blocks = []
+    for start, stop in _blocks(corpus):
+        chunks = chunks_of(corpus, start, stop, bits, rule)
+        pairs = _pairs(corpus, chunks, rule)
+        blocks.append(pairs)
+    columns = zip(*blocks, strict=True)
+    joined = map(np.concatenate, columns)
+    return Pairs(*joined)
+
+
+def _check_negatives(rule: PairRule) -> None:
+    """Raise DataError where a rule takes a B from another document than the only one."""
+    if rule.negatives != "others":
+        return
+    if rule.task == "nsp":
+        what = "next-sentence pairs"
+    elif rule.alone == "negative":
+        what = "pairs for single sentences"
+    else:
+        return
+    raise DataError(
+        f"{what} need two documents, and the training split has one with sentences: separate its "
+        "documents or add files"
+    )
+
+
+def _blocks(corpus: Corpus) -> list[tuple[int, int]]:
+    """Return ranges of documents; draws are made for every sentence: blocks bound the memory."""
+    sentences = np.arange(0, corpus.n_sentences, _BLOCK_SENTENCES)
+    documents = np.searchsorted(corpus.firsts, sentences)
+    # A document with more sentences than a block is one boundary several times.
+    bounds = np.unique(np.append(documents, corpus.n_documents))
+    return list(pairwise(bounds.tolist()))
+
+
+def _pairs(corpus: Corpus, chunks: Chunks, rule: PairRule) -> Pairs:
+    # All are of each pair [P].
+    n_sentences = chunks.stop - chunks.first
+    is_alone = n_sentences == 1
+    if rule.alone == "drop":
+        chunks = chunks.where(~is_alone)
+        is_alone = is_alone[~is_alone]
+    if rule.task == "none":
+        is_turned = np.zeros_like(is_alone)
+        label = np.full(len(is_alone), UNLABELLED, dtype=np.int8)
+    else:
+        is_turned = coins(chunks.bits) & ~is_alone
+        label = np.where(is_alone, UNLABELLED, is_turned).astype(np.int8)
+    a_stop = corpus.starts[chunks.middle]
+    pairs = Pairs(
+        a_start=corpus.starts[chunks.first],
+        a_stop=a_stop,
+        # A copy: negatives are written into it.
+        b_start=a_stop.copy(),
+        b_stop=corpus.starts[chunks.stop],
+        label=label,
+    )
+    is_negative = np.zeros_like(is_alone)
+    if rule.task == "sop":
+        pairs = _swap(pairs, is_turned)
+    elif rule.task == "nsp":
+        is_negative |= is_turned
+    if rule.alone == "negative":
+        is_negative |= is_alone
+    pairs = _with_negatives(pairs, corpus, chunks, is_negative, rule)
+    a_length, b_length = trimmed_lengths(pairs, rule.budget)
+    return trim(pairs, a_length, b_length, chunks.bits)
+
+
+def _swap(pairs: Pairs, is_swapped: Bools) -> Pairs:
+    a_start, a_stop, b_start, b_stop, _ = pairs
+    return pairs._replace(
+        a_start=np.where(is_swapped, b_start, a_start),
+        a_stop=np.where(is_swapped, b_stop, a_stop),
+        b_start=np.where(is_swapped, a_start, b_start),
+        b_stop=np.where(is_swapped, a_stop, b_stop),
+    )
+
+
+def _with_negatives(
+    pairs: Pairs, corpus: Corpus, chunks: Chunks, is_negative: Bools, rule: PairRule
+) -> Pairs:
+    """Replace the B of negative pairs: whole sentences, up to the target with A, one at least."""
+    starts = corpus.starts
+    # All are of each negative pair.
+    chunks = chunks.where(is_negative)
+    a_length = starts[chunks.middle] - starts[chunks.first]
+    needed = np.maximum(chunks.target - a_length, 1)
+    if corpus.n_documents > 1:
+        first, limit = _in_another_document(corpus, chunks)
+    else:
+        first, limit = _in_the_same_document(corpus, chunks, rule.max_len)
+    b_start = starts[first]
+    filled = np.searchsorted(starts, b_start + needed)
+    stop = np.minimum(filled, limit)
+    pairs.b_start[is_negative] = b_start
+    pairs.b_stop[is_negative] = starts[stop]
+    pairs.label[is_negative] = np.where(stop > first, OUT_OF_ORDER, UNLABELLED)
+    return pairs
+
+
+def _in_another_document(corpus: Corpus, chunks: Chunks) -> tuple[Ints, Ints]:
+    """Draw the first sentence of each B; return it and the end of its document."""
+    document_bits = fork(chunks.bits, Drawn.DOCUMENT)
+    others = below(document_bits, corpus.n_documents - 1)
+    # A's own document is skipped, so that each of the others is as likely.
+    others += others >= chunks.document
+    begin = corpus.firsts[others]
+    end = corpus.firsts[others + 1]
+    sentence_bits = fork(chunks.bits, Drawn.SENTENCE)
+    first = begin + below(sentence_bits, end - begin)
+    return first, end
+
+
+def _in_the_same_document(corpus: Corpus, chunks: Chunks, distance: int) -> tuple[Ints, Ints]:
+    """Draw the first sentence of each B; return it and where B must end.
+
+    It is ``distance`` tokens from A or, where there is none so far away, not beside it. Where there
+    is no such sentence, both are the end of the text.
+    """
+    n_sentences = corpus.n_sentences
+    n_chunks = len(chunks.first)
+    distances = np.full(n_chunks, distance)
+    before, after = _away(corpus, chunks, distances)
+    n_far = before + n_sentences - after
+    distances = np.where(n_far == 0, 1, distance)
+    before, after = _away(corpus, chunks, distances)
+    n_far = before + n_sentences - after
+    # One of them all: those before A, then those after it.
+    sentence_bits = fork(chunks.bits, Drawn.SENTENCE)
+    drawn = below(sentence_bits, n_far)
+    is_before = drawn < before
+    first = np.where(is_before, drawn, drawn - before + after)
+    limit = np.where(is_before, before, n_sentences)
+    return first, limit
+
+
+def _away(corpus: Corpus, chunks: Chunks, distances: Ints) -> tuple[Ints, Ints]:
+    """Return how many sentences end ``distances`` tokens before A, and the first so far after."""
+    a_start = corpus.starts[chunks.first]
+    a_stop = corpus.starts[chunks.middle]
+    latest_end = a_start - distances
+    earliest_start = a_stop + distances
+    before = np.searchsorted(corpus.starts, latest_end, side="right") - 1
+    after = np.searchsorted(corpus.starts, earliest_start)
+    # Negative where A is that near the begin of the text, and beyond the last near its end.
+    return np.maximum(before, 0), np.minimum(after, corpus.n_sentences)
+
+
+def pairs_of_sentences(
+    sentence_starts: Ints, n_tokens: int, max_len: int = 384, *, seed: int, epoch: int
+) -> Pairs:
+    """Pair each sentence but the last with the next one or, for a random half, with another.
+
+    ``sentence_starts`` [S] are ascending token positions from 0 on; the pairs are S - 1, a pure
+    function of seed and epoch.
+
+    The next sentences of that half are shuffled among it. The label is 0 wherever B is the next
+    sentence, by chance too, else 1. Documents play no part. Pairs stand in the order of A. What
+    exceeds ``max_len`` less three special tokens is cut: from the longer one until they are equal,
+    then from each by flips of a coin; and from head and tail of each by further flips.
+
+    Source: Macaron BERT, Lu et al. 2019; as released. Departures: its label is 1 where B is next;
+    special tokens are never cut; a sentence is never cut to nothing (there, one that is cut at its
+    head alone is).
+
+    Raises DataError where there are fewer than two sentences, ConfigError where ``max_len`` is
+    below 5.
+    """
+    budget = PairRule("nsp", max_len).budget
+    one_document = sentence_starts[:1]
+    starts = sentence_corpus(sentence_starts, one_document, n_tokens).starts  # [S+1]
+    n_pairs = len(starts) - 2
+    if n_pairs == 0:
+        raise DataError("next-sentence pairs need two sentences, and the text has one: add text")
+    bits = seeds(seed, Purpose.SENTENCES, epoch, n_pairs)
+    second = _shuffle_half(bits)  # [P], as all below
+    is_next = second == np.arange(1, n_pairs + 1)
+    label = np.where(is_next, IN_ORDER, OUT_OF_ORDER).astype(np.int8)
+    pairs = Pairs(
+        a_start=starts[:-2],
+        a_stop=starts[1:-1],
+        b_start=starts[second],
+        b_stop=starts[second + 1],
+        label=label,
+    )
+    a_length, b_length = _trimmed_lengths(pairs, budget, bits)
+    return trim(pairs, a_length, b_length, bits)
+
+
+def _shuffle_half(bits: Bits) -> Ints:
+    """Return each pair's second sentence: the next one, but permuted among a random half."""
+    n_pairs = len(bits)
+    order = np.argsort(bits, kind="stable")
+    moved = order[: n_pairs // 2]
+    second = np.arange(1, n_pairs + 1)
+    # The chosen pairs, in the order of the text, take each other's second sentences at random.
+    second[np.sort(moved)] = moved + 1
+    return second
+
+
+def _trimmed_lengths(pairs: Pairs, budget: int, bits: Bits) -> tuple[Ints, Ints]:
+    a_length = pairs.a_length
+    b_length = pairs.b_length
+    shorter = np.minimum(a_length, b_length)
+    # What is left to cut once both are equally long; neither may lose all that it has.
+    excess = np.maximum(2 * shorter - budget, 0)
+    most = shorter - 1
+    share_bits = fork(bits, Drawn.SHARE)
+    a_cut = binomial(share_bits, excess)
+    a_cut = np.clip(a_cut, excess - most, most)
+    b_cut = excess - a_cut
+    longest = budget - shorter + excess
+    a_trimmed = np.minimum(a_length, longest) - a_cut
+    b_trimmed = np.minimum(b_length, longest) - b_cut
+    return a_trimmed, b_trimmed

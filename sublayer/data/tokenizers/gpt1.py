@@ -1,0 +1,473 @@
+"""GPT-1's tokenizer: its vocabulary read or trained, by the published text rules or others."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from sublayer.config.texts import GPT1, Normalization
+from sublayer.data.arrays import Ints, TokenIds
+from sublayer.data.subwords.library import call_library, check_ids, parse_merge, read_ids, read_text
+from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.subwords.word_bpe import END, Marks, alphabet_of, count_merges, train_merges
+from sublayer.data.tokenizers.base import (
+    ExtendedTokenizer,
+    Tokenizer,
+    decode_utf8,
+)
+from sublayer.data.tokenizers.gpt1_text import (
+    NEWLINE,
+    cut,
+    divide,
+    mend_lines,
+    standardise,
+    words_of,
+)
+from sublayer.data.tokenizers.wordpiece import count_words, words_by
+from sublayer.data.tokenizers.words import Ragged
+from sublayer.errors import ConfigError, DataError
+
+UNKNOWN = "<unk>"
+
+Merge = tuple[str, str]
+
+# What transformers and fine-tuning put beside pieces of text: <unk>, [PAD], _start_.
+_SPECIAL = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]|_[a-z]+_")
+
+
+@dataclass(frozen=True)
+class Gpt1Vocabulary:
+    """Pieces by id, of which those that end a word end in ``</w>``, and merges in their order.
+
+    ``<unk>`` stands for what no piece does. Other ids that no merge makes stand for no text.
+    """
+
+    ids: Mapping[str, int]
+    merges: tuple[Merge, ...]
+
+    @property
+    def special(self) -> list[str]:
+        """The pieces that stand for no text."""
+        return unmade(self.ids, self.merges)
+
+
+def unmade(ids: Mapping[str, int], merges: Sequence[Merge]) -> list[str]:
+    """List the pieces that are no character, nor made by a merge."""
+    made = {left + right for left, right in merges}
+    return [piece for piece in ids if piece not in made and len(piece.removesuffix(END)) != 1]
+
+
+def check_vocabulary(
+    ids: Mapping[str, int], merges: Sequence[Merge], of: str, made_by: str
+) -> None:
+    """Raise DataError where a vocabulary and merges do not belong together.
+
+    ``of`` names the vocabulary, and ``made_by`` the merges, whose lines are numbered from 2.
+    """
+    if UNKNOWN not in ids:
+        raise DataError(f"{of} has no {UNKNOWN}, the piece for what GPT-1's vocabulary lacks")
+    seen: set[Merge] = set()
+    for number, merge in enumerate(merges, 2):
+        left, right = merge
+        for piece in (left, right, left + right):
+            if piece not in ids:
+                raise DataError(
+                    f"{made_by}, line {number}: {left!r} and {right!r} need {piece!r}, which {of} "
+                    "lacks: they are of different versions, give those that belong together"
+                )
+        if merge in seen:
+            raise DataError(f"{made_by}, line {number}: {left!r} and {right!r} are merged before")
+        seen.add(merge)
+    for piece in unmade(ids, merges):
+        if not _SPECIAL.fullmatch(piece):
+            raise DataError(
+                f"{of} has {piece[:60]!r}, which no merge of {made_by} makes: they are of "
+                "different versions, or the merges are cut short"
+            )
+
+
+def ends_words(ids: Mapping[str, int]) -> bool:
+    """Return whether a ``vocab.json`` has words that end in a mark, as GPT-1's, unlike GPT-2's."""
+    return 4 * sum(piece.endswith(END) for piece in ids) > len(ids)
+
+
+class Gpt1Tokenizer(Tokenizer):
+    """GPT-1's BPE on the words of the published rules, in lower case.
+
+    An end of line between text is a word, for which the vocabulary may have ``\\n</w>``. What it
+    lacks is ``<unk>``, an id for each character. Source: openai/finetune-transformer-lm,
+    ``text_utils.py``.
+
+    Departure: a pair's occurrences are merged one by one, not all at once. The two differ only
+    where a merge makes what an earlier one takes, which none of the published merges does.
+
+    Encoding raises DataError without ftfy or spaCy; decoding does not.
+    """
+
+    kind = GPT1
+    is_lossless = False
+
+    def __init__(self, vocabulary: Gpt1Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        ids = vocabulary.ids
+        self.vocab_size = max(ids.values()) + 1
+        self.unk_id = ids[UNKNOWN]
+        names = {name: ids[name] for name in vocabulary.special}
+        self.special_ids = tuple(sorted(names.values()))
+        self._set_special(names)
+        # Without rules that divide text: words come divided.
+        self._library = tokenizers.Tokenizer(_model(vocabulary))
+        texts = [b""] * self.vocab_size
+        self._texts = [""] * self.vocab_size
+        for piece, id_ in ids.items():
+            if piece in names:
+                continue
+            text = piece.removesuffix(END)
+            texts[id_] = text.encode()
+            has_space = piece.endswith(END) and text != NEWLINE
+            self._texts[id_] = f"{text} " if has_space else text
+        self._set_pieces(texts)
+
+    @classmethod
+    def from_content(cls, content: dict[str, Any]) -> "Gpt1Tokenizer":
+        """Build from ``content``; raise DataError, without a path, where it is damaged."""
+        ids = check_ids(content.get("ids"), "its vocabulary")
+        merges = content.get("merges")
+        if not (isinstance(merges, list) and all(map(_is_pair, merges))):
+            raise DataError("its merges are missing or damaged")
+        pairs = tuple((left, right) for left, right in merges)
+        check_vocabulary(ids, pairs, "its vocabulary", "its merges")
+        return cls(Gpt1Vocabulary(ids, pairs))
+
+    def encode(self, text: bytes) -> TokenIds:
+        """Encode UTF-8; raise NotUtf8, a DataError, at the first byte that is not."""
+        decoded = decode_utf8(text)
+        known: dict[str, int] = {}
+        parts = [np.empty(0, dtype=np.int32)]
+        for words in words_of(decoded):
+            # A word that is new in the text has the next number there.
+            numbers = [known.setdefault(word, len(known)) for word in words.distinct]
+            parts.append(np.array(numbers, dtype=np.int32)[words.numbers])
+        return Ragged(self._encode_each(list(known))).take(np.concatenate(parts))
+
+    def _decode(self, ids: Ints) -> bytes:
+        # Words with a space after each; special ids have no text.
+        texts = map(self._texts.__getitem__, ids.tolist())
+        return "".join(texts).encode()
+
+    def cut(self, text: bytes, near: int) -> int:
+        """Cut in a line that the rules leave as it is, before a space between letters."""
+        return cut(text, near)
+
+    def content(self) -> dict[str, Any]:
+        """Return the pieces with their ids, and the merges."""
+        merges = [list(merge) for merge in self.vocabulary.merges]
+        return self._described(ids=dict(self.vocabulary.ids), merges=merges)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Return the pieces of ids, with the mark of those that end a word."""
+        return [self._names[id_] for id_ in ids]
+
+    @cached_property
+    def _names(self) -> Mapping[int, str]:
+        return {id_: piece for piece, id_ in self.vocabulary.ids.items()}
+
+    def _encode_each(self, words: list[str]) -> list[list[int]]:
+        encodings = self._library.encode_batch_fast(words, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+
+def with_normalization(vocabulary: Gpt1Vocabulary, normalization: Normalization) -> Tokenizer:
+    """Build the tokenizer of a vocabulary with the text rules of a name.
+
+    transformers' are those of its OpenAIGPTTokenizer: BERT's words, in lower case and without
+    accents; ends of lines are spaces.
+    """
+    if normalization == "published":
+        return Gpt1Tokenizer(vocabulary)
+    return SubwordTokenizer(transformers_library(vocabulary))
+
+
+def transformers_library(vocabulary: Gpt1Vocabulary) -> tokenizers.Tokenizer:
+    """Build the ``tokenizers`` library's form of a vocabulary, with transformers' rules."""
+    library = tokenizers.Tokenizer(_model(vocabulary))
+    library.normalizer = normalizers.BertNormalizer(lowercase=True)
+    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    library.decoder = decoders.BPEDecoder(suffix=END)
+    library.add_special_tokens(vocabulary.special)
+    return library
+
+
+def renormalized(tokenizer: Tokenizer, path: Path, normalization: Normalization) -> Tokenizer:
+    """Return the tokenizer of a file with the text rules of a name in place of its own.
+
+    Raises ConfigError where it is of another kind than GPT-1's.
+    """
+    if isinstance(tokenizer, ExtendedTokenizer):
+        return tokenizer.around(renormalized(tokenizer.vocabulary, path, normalization))
+    vocabulary = vocabulary_of(tokenizer)
+    if vocabulary is None:
+        raise ConfigError(
+            f"data.normalization = {normalization} is of GPT-1's tokenizer, and {path} is of kind "
+            f"{tokenizer.kind}: leave it out"
+        )
+    check_vocabulary(vocabulary.ids, vocabulary.merges, str(path), str(path))
+    return with_normalization(vocabulary, normalization)
+
+
+def vocabulary_of(tokenizer: Tokenizer) -> Gpt1Vocabulary | None:
+    """Return the vocabulary of a tokenizer of GPT-1's kind, without added ids; None of another."""
+    if isinstance(tokenizer, ExtendedTokenizer):
+        return vocabulary_of(tokenizer.vocabulary)
+    if isinstance(tokenizer, Gpt1Tokenizer):
+        return tokenizer.vocabulary
+    if not (isinstance(tokenizer, SubwordTokenizer) and tokenizer.kind == GPT1):
+        return None
+    model = tokenizer.library_content["model"]
+    merges = tuple((left, right) for left, right in model["merges"])
+    return Gpt1Vocabulary(model["vocab"], merges)
+
+
+def count_published(texts: Iterable[bytes]) -> Counter[str]:
+    """Count the words of texts by the published rules, ends of lines among them."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        for words in words_of(decode_utf8(text)):
+            numbers = np.bincount(words.numbers, minlength=len(words.distinct))
+            counts.update(dict(zip(words.distinct, numbers.tolist(), strict=True)))
+    return counts
+
+
+def _model(vocabulary: Gpt1Vocabulary) -> models.BPE:
+    merges: list[Merge] = list(vocabulary.merges)
+    return call_library(
+        lambda: models.BPE(
+            dict(vocabulary.ids), merges, unk_token=UNKNOWN, end_of_word_suffix=END, fuse_unk=False
+        ),
+        "the tokenizers library cannot use GPT-1's merges",
+    )
+
+
+def _is_pair(merge: Any) -> bool:
+    if not isinstance(merge, list) or len(merge) != 2:
+        return False
+    return all(isinstance(piece, str) and piece for piece in merge)
+
+
+def train_gpt1(
+    texts: Iterable[bytes],
+    *,
+    vocab_size: int | None = None,
+    n_merges: int | None = None,
+    normalization: Normalization = "published",
+) -> Tokenizer:
+    """Train ``n_merges``, or as many as ``vocab_size``, which counts every id, allows.
+
+    Ids, in the published order: ``<unk>``, characters, each again where it ends a word, what the
+    merges make, and, by the published rules, the end of a line. Short texts may hold fewer merges.
+
+    Raises ConfigError where the characters of the text do not fit in; NotUtf8, a DataError, where a
+    text is not UTF-8; DataError where there is no text, or ftfy or spaCy is missing.
+    """
+    if normalization == "published":
+        words = count_published(texts)
+        last = [f"{NEWLINE}{END}"]
+    else:
+        nothing = Gpt1Vocabulary({UNKNOWN: 0}, ())
+        words = count_words(texts, transformers_library(nothing))
+        last = []
+    # It is whitespace, of which no piece of a word has any.
+    words = Counter({word: count for word, count in words.items() if word != NEWLINE})
+    alphabet = alphabet_of(words)
+    if not alphabet:
+        raise DataError("there is no text to train a tokenizer on: give a longer one")
+    least = 1 + 2 * len(alphabet) + len(last)
+    if vocab_size is not None:
+        n_merges = count_merges(GPT1, vocab_size, least)
+    assert n_merges is not None, "the number of merges is given, or follows from the size"
+    trained = train_merges(words, alphabet, n_merges=n_merges, marks=Marks(end=END))
+    pieces = (UNKNOWN, *trained.pieces, *last)
+    ids = {piece: id_ for id_, piece in enumerate(pieces)}
+    return with_normalization(Gpt1Vocabulary(ids, trained.merges), normalization)
+
+
+_VERSION_LINE = "#version: 0.2"
+_RELEASED = re.compile(r"encoder_bpe_(\d+)\.json")
+_RELEASED_MERGES = re.compile(r"vocab_(\d+)\.bpe")
+_VOCABULARY, _MERGES = "vocab.json", "merges.txt"
+
+Files = tuple[Path, Path]
+"""A vocabulary and its merges."""
+
+
+def find_pair(path: Path) -> Files | None:
+    """Find a vocabulary and its merges by the name of either, or of a folder of theirs.
+
+    They are ``encoder_bpe_N.json`` and ``vocab_N.bpe``, as GPT-1's were released, of which a folder
+    may have one pair, or else ``vocab.json`` and ``merges.txt``, GPT-2's or GPT-1's. None where
+    there is no file of these names. Raises DataError where one is without the other.
+    """
+    if not path.is_dir():
+        return _released(path) or _original(path)
+    names = sorted(each.name for each in path.iterdir() if _number(each.name) is not None)
+    numbers = {_number(name) for name in names}
+    if len(numbers) > 1:
+        raise DataError(f"{path} has {names[0]} and {names[-1]}: name the file to read")
+    if names:
+        return _released(path / names[0])
+    has_original = (path / _VOCABULARY).is_file() or (path / _MERGES).is_file()
+    return _original(path / _VOCABULARY) if has_original else None
+
+
+def read_pair(files: Files) -> Tokenizer:
+    """Read a vocabulary and its merges: GPT-1's, with the published text rules, or GPT-2's.
+
+    Raises DataError where they are not that.
+    """
+    vocabulary, merges = files
+    is_released = _number(vocabulary.name) is not None
+    if is_released or ends_words(read_ids(vocabulary)):
+        return Gpt1Tokenizer(read_published(vocabulary, merges))
+    return SubwordTokenizer.read_merges(vocabulary, merges)
+
+
+def read_published(vocabulary: Path, merges: Path) -> Gpt1Vocabulary:
+    """Read GPT-1's vocabulary and its merges.
+
+    Raises DataError where one is damaged, with its line, where the merges are of another version,
+    or where the two do not belong together.
+    """
+    ids = read_ids(vocabulary)
+    pairs = tuple(_read_merges(merges))
+    check_vocabulary(ids, pairs, str(vocabulary), str(merges))
+    return Gpt1Vocabulary(ids, pairs)
+
+
+def _released(path: Path) -> Files | None:
+    number = _number(path.name)
+    if number is None:
+        return None
+    files = path.with_name(f"encoder_bpe_{number}.json"), path.with_name(f"vocab_{number}.bpe")
+    return _both(*files)
+
+
+def _original(path: Path) -> Files | None:
+    if path.name not in (_VOCABULARY, _MERGES):
+        return None
+    return _both(path.with_name(_VOCABULARY), path.with_name(_MERGES))
+
+
+def _both(vocabulary: Path, merges: Path) -> Files:
+    for file, other in ((vocabulary, merges), (merges, vocabulary)):
+        if file.is_file() and not other.is_file():
+            raise DataError(
+                f"{file} is without {other.name}: a vocabulary and its merges belong together, put "
+                "both into one folder"
+            )
+    return vocabulary, merges
+
+
+def _number(name: str) -> str | None:
+    match = _RELEASED.fullmatch(name) or _RELEASED_MERGES.fullmatch(name)
+    return None if match is None else match[1]
+
+
+def _read_merges(path: Path) -> Iterator[Merge]:
+    first, *lines = read_text(path).removeprefix("\ufeff").rstrip("\r\n").split("\n")
+    if first.rstrip("\r") != _VERSION_LINE:
+        raise DataError(
+            f"{path}, line 1: {first[:60]!r} is not {_VERSION_LINE!r}: GPT-1's merges are of that "
+            "version, and no other is read"
+        )
+    for number, line in enumerate(lines, 2):
+        yield parse_merge(path, number, line)
+
+
+Parts = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What one of the rules makes of a text."""
+
+    tokens: int
+    unknown: int
+    line_ends: int
+    """Tokens that stand for ends of lines; transformers' rules have none."""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Both rules on one text."""
+
+    published: Counts
+    transformers: Counts
+    words: int
+    """What whitespace divides; a line in which ftfy changes how many there are is one."""
+    different: int
+    """Those of which the two make other words."""
+    changes: Counter[tuple[Parts, Parts]]
+    """How often so many published words became others by transformers' rules."""
+
+
+def count_differences(vocabulary: Gpt1Vocabulary, text: bytes) -> Differences:
+    """Count what both rules make of a text. Raises DataError without ftfy or spaCy, or UTF-8."""
+    decoded = decode_utf8(text)
+    pairs = _pairs(decoded)
+    library = transformers_library(vocabulary)
+    changes: Counter[tuple[Parts, Parts]] = Counter()
+    n_different = 0
+    for (raw, mended), count in pairs.items():
+        published = _published(mended)
+        transformers = list(words_by(library, raw))
+        if published != transformers:
+            n_different += count
+            for block in _blocks(published, transformers):
+                changes[block] += count
+    newline = vocabulary.ids.get(f"{NEWLINE}{END}")
+
+    def counts(normalization: Normalization) -> Counts:
+        tokenizer = with_normalization(vocabulary, normalization)
+        return _count(tokenizer.encode(text), tokenizer.unk_id, newline)
+
+    sides = counts("published"), counts("transformers")
+    return Differences(*sides, pairs.total(), n_different, changes)
+
+
+def _count(ids: TokenIds, unknown: int | None, newline: int | None) -> Counts:
+    return Counts(len(ids), int(np.sum(ids == unknown)), int(np.sum(ids == newline)))
+
+
+def _pairs(text: str) -> Counter[tuple[str, str]]:
+    """Count words that whitespace divides, each as it is written and as ftfy mends it."""
+    pairs: Counter[tuple[str, str]] = Counter()
+    for line, mended in mend_lines(text):
+        written, own = line.split(), mended.split()
+        if len(written) == len(own):
+            pairs.update(zip(written, own, strict=True))
+        else:
+            pairs[" ".join(written), " ".join(own)] += 1
+    return pairs
+
+
+def _published(mended: str) -> list[str]:
+    found = []
+    for words in divide(standardise(mended)):
+        found += [words.distinct[number] for number in words.numbers.tolist()]
+    return [word for word in found if word != NEWLINE]
+
+
+def _blocks(published: list[str], transformers: list[str]) -> Iterator[tuple[Parts, Parts]]:
+    """Yield what differs between two lists of words."""
+    matcher = SequenceMatcher(None, published, transformers, autojunk=False)
+    for kind, start, end, other_start, other_end in matcher.get_opcodes():
+        if kind != "equal":
+            yield tuple(published[start:end]), tuple(transformers[other_start:other_end])

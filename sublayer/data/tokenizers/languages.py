@@ -1,0 +1,243 @@
+"""Rules of languages: Moses' tokenizer, texts of two languages, Macaron BERT's vocabulary."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from typing import Any, ClassVar, Literal
+from unicodedata import category
+
+from sublayer.data.arrays import TokenIds
+from sublayer.data.subwords.word_bpe import NO_RULES, SplitWords, WordBpeTokenizer
+from sublayer.data.tokenizers.base import Ids, Tokenizer, WrappedTokenizer
+from sublayer.errors import ConfigError, DataError
+
+SPECIALS = ("<Lua heritage>", "<pad>", "</s>", "<unk>", "<mask>", "<cls>")
+"""The special ids, in order: fairseq's dictionary, whose first id is unused, and masking's."""
+
+
+class MosesTokenizer(WordBpeTokenizer):
+    """BPE with end-of-word pieces on Moses tokens, line by line; lower case alone.
+
+    Punctuation is normalised and divided from words by Moses' rules for English, without escapes;
+    with the rule ``keep_accents`` it is divided alone, without ``lowercase`` capitals stay.
+    Source: Lu et al. 2019, as released (zhuohan123/macaron-net, ``bert``).
+
+    Training and encoding raise ConfigError without sacremoses; decoding does not.
+    """
+
+    kind = "moses-bpe"
+    specials: ClassVar[tuple[str, ...]] = SPECIALS
+    rule_names: ClassVar[tuple[str, ...]] = ("keep_accents", "lowercase")
+
+    @classmethod
+    def words_of(cls, rules: Mapping[str, bool] = NO_RULES) -> SplitWords:
+        """Return what splits a text into the words of its lines."""
+        keeps, lowers = rules.get("keep_accents", False), rules.get("lowercase", True)
+        moses = Moses("en", normalizes=not keeps, lowers=lowers)
+        return lambda text: [moses.tokens(line) for line in text.split("\n")]
+
+
+class Moses:
+    """Moses' rules for a language: tokenize a line, and undo it.
+
+    ``normalizes`` first makes punctuation plain and a space of each character that cannot be
+    printed; ``divides_hyphens`` takes ``a-b`` apart (tokenizer.perl's ``-a``); ``escapes`` writes
+    what Moses reserves as entities, ``&`` as ``&amp;`` (tokenizer.perl without ``-no-escape``),
+    which ``join`` undoes; ``lowers`` gives lower case. ASCII's control characters are dropped in
+    any case.
+
+    Raises ConfigError without sacremoses.
+    """
+
+    def __init__(
+        self,
+        language: str,
+        *,
+        normalizes: bool = False,
+        divides_hyphens: bool = False,
+        escapes: bool = False,
+        lowers: bool = False,
+    ) -> None:
+        if find_spec("sacremoses") is None:
+            raise ConfigError(
+                "Moses' rules for text need sacremoses: pip install 'sublayer[translation]'"
+            )
+        from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+
+        self._normalizer = MosesPunctNormalizer(lang=language) if normalizes else None
+        self._tokenizer = MosesTokenizer(lang=language)
+        self._detokenizer = MosesDetokenizer(lang=language)
+        self._divides_hyphens = divides_hyphens
+        self._escapes = escapes
+        self._lowers = lowers
+
+    def tokens(self, line: str) -> list[str]:
+        """Divide a line into tokens, none of them empty."""
+        if self._normalizer is not None:
+            line = drop_unprintable(self._normalizer.normalize(line))
+        divided: str = self._tokenizer.tokenize(
+            line,
+            aggressive_dash_splits=self._divides_hyphens,
+            escape=self._escapes,
+            return_str=True,
+        )
+        if self._lowers:
+            divided = divided.lower()
+        return divided.split()
+
+    def join(self, tokens: Iterable[str]) -> str:
+        """Detokenize: join tokens as they are written."""
+        joined: str = self._detokenizer.detokenize(list(tokens), unescape=self._escapes)
+        return joined
+
+
+def drop_unprintable(text: str) -> str:
+    """Put a space in the place of each character that cannot be printed.
+
+    They are Unicode's categories C: controls, marks of format such as the soft hyphen, surrogates,
+    private use, and what is unassigned. Source: Moses' ``remove-non-printing-char.perl``.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(" " if category(each).startswith("C") else each for each in text)
+
+
+MosesRule = Literal["none", "tokenize", "normalize"]
+_RULES = ("none", "tokenize", "normalize")
+
+
+@dataclass(frozen=True)
+class LanguageRules:
+    """The rules of one language: ``data.moses`` and its companions."""
+
+    language: str
+    """Its code, such as ``de``: Moses' rules differ by language."""
+    moses: MosesRule = "none"
+    """``none``: words stand between spaces. ``tokenize``: Moses' tokenizer divides them;
+    ``normalize``: after punctuation was made plain and what cannot be printed dropped."""
+    divides_hyphens: bool = False
+    """Whether Moses' tokenizer takes ``a-b`` apart; without it of no effect."""
+    lowers: bool = False
+    """Whether text becomes lower case; no rule undoes that."""
+    escapes: bool = False
+    """Whether Moses' tokenizer writes ``&amp;`` for ``&``; without it of no effect."""
+
+    def words(self, line: str) -> list[str]:
+        """Split a line into words; raise ConfigError where Moses' rules are not installed."""
+        if self._moses is not None:
+            return self._moses.tokens(line)
+        if self.lowers:
+            line = line.lower()
+        return line.split()
+
+    def text(self, words: Iterable[str]) -> str:
+        """Detokenize: join words as they are written, or by spaces where no rule divided them.
+
+        Raises ConfigError as ``words`` does.
+        """
+        if self._moses is None:
+            return " ".join(words)
+        return self._moses.join(words)
+
+    def content(self) -> dict[str, Any]:
+        """Return all that defines it, as JSON: ``escapes`` where it is so, as it came later."""
+        content = asdict(self)
+        if not self.escapes:
+            del content["escapes"]
+        return content
+
+    @classmethod
+    def from_content(cls, content: Any) -> "LanguageRules":
+        """Build from ``content``; raise DataError where it is damaged."""
+        known = {"language": str, "moses": str, "divides_hyphens": bool, "lowers": bool}
+        if not isinstance(content, dict) or content.keys() - {"escapes"} != known.keys():
+            raise DataError("the rules of a language are damaged")
+        for name, value in content.items():
+            if not isinstance(value, known.get(name, bool)):
+                raise DataError("the rules of a language are damaged")
+        if content["moses"] not in _RULES:
+            raise DataError(
+                f"the rules of a language have moses = {content['moses']!r}: update the program"
+            )
+        return cls(**content)
+
+    @cached_property
+    def _moses(self) -> Moses | None:
+        if self.moses == "none":
+            return None
+        normalizes = self.moses == "normalize"
+        return Moses(
+            self.language,
+            normalizes=normalizes,
+            divides_hyphens=self.divides_hyphens,
+            escapes=self.escapes,
+            lowers=self.lowers,
+        )
+
+
+KIND = "bilingual"
+
+
+class BilingualTokenizer(WrappedTokenizer):
+    """Lines of either language to ids by one joint ``vocabulary``, and ids of the second to text.
+
+    ``encode`` and ``decode`` are of text whose words are divided by spaces; ``encode_source``,
+    ``encode_target`` and ``write`` are of text as people write it. Where the vocabulary has no
+    padding, its ``<s>`` pads, which stands in no text: what pads is masked wherever it is read, and
+    is never written.
+
+    Raises ConfigError where the vocabulary has no end of a text, or neither padding nor ``<s>``.
+    """
+
+    def __init__(self, vocabulary: Tokenizer, source: LanguageRules, target: LanguageRules) -> None:
+        pad_id = vocabulary.cls_id if vocabulary.pad_id is None else vocabulary.pad_id
+        if vocabulary.sep_id is None or pad_id is None:
+            raise ConfigError(
+                f"the tokenizer, of kind {vocabulary.kind}, has no end of a text or no padding, "
+                "which translation needs: give data.tokenizer = word-bpe or unigram, "
+                "or a file whose vocabulary has </s> and <pad> or <s>"
+            )
+        super().__init__(vocabulary)
+        self.kind = KIND
+        self.is_lossless = False
+        self.pad_id = pad_id
+        self.source = source
+        self.target = target
+
+    def around(self, vocabulary: Tokenizer) -> Tokenizer:
+        """Return another vocabulary with the rules of the same languages."""
+        return BilingualTokenizer(vocabulary, self.source, self.target)
+
+    def encode_source(self, lines: Iterable[str]) -> list[TokenIds]:
+        """Encode lines of the first language, as people write it."""
+        return self.encode_many(_word_texts(self.source, lines))
+
+    def encode_target(self, lines: Iterable[str]) -> list[TokenIds]:
+        """Encode lines of the second language, as people write it."""
+        return self.encode_targets(_word_texts(self.target, lines))
+
+    def words(self, ids: Ids) -> list[str]:
+        """Decode ids into words."""
+        return self.decode(ids).decode("utf-8", "replace").split()
+
+    def write(self, ids: Ids) -> str:
+        """Decode ids of the second language into detokenized text."""
+        return self.target.text(self.words(ids))
+
+    def content(self) -> dict[str, Any]:
+        """Return both languages' rules and the vocabulary's content."""
+        return self._described(
+            source=self.source.content(),
+            target=self.target.content(),
+            vocabulary=self.vocabulary.content(),
+        )
+
+
+def _word_texts(rules: LanguageRules, lines: Iterable[str]) -> list[bytes]:
+    """Split lines into words by a language's rules; join the words of each by spaces."""
+    texts = []
+    for line in lines:
+        words = " ".join(rules.words(line))
+        texts.append(words.encode())
+    return texts
