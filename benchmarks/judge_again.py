@@ -25,8 +25,7 @@ from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import Difference, Judgement
 from sublayer.statistics.judge import judge
 from sublayer.statistics.looks import Looks, judge_looks
-from sublayer.statistics.scores import Contrast, against_baseline, arm_less
-from sublayer.statistics.tuning import Tuned
+from sublayer.statistics.scores import Contrast, Tuned, against_baseline, arm_less
 from sublayer.study.evidence import Evidence, TestUnits, item_effects, scores_of
 from sublayer.tasks.registry import TASKS
 

@@ -54,8 +54,7 @@ def package_judge(cell: Cell, drawn: Draw) -> JudgeLook:
     """Return the judge of the package, told what a study would tell it of such runs."""
     from sublayer.statistics.judge import judge
     from sublayer.statistics.looks import fixed, until_decided
-    from sublayer.statistics.scores import Scores, against_baseline
-    from sublayer.statistics.tuning import Tuned
+    from sublayer.statistics.scores import Scores, Tuned, against_baseline
 
     effects, shares = unit_effects(drawn)
     arms = tuple(str(arm) for arm in range(cell.n_arms))
@@ -142,7 +141,7 @@ class Moved:
         self, made: NDArray[np.bool_], looks: Sequence[int], moves: Numbers, margin: float | None
     ) -> list[str]:
         """Judge the runs that were made, ``[A, S]``, by a margin, the arms moved, ``[A]``."""
-        from sublayer.statistics.ranks import is_two_valued, separation_p
+        from sublayer.statistics.judge import is_two_valued, separation_p
 
         moved = np.where(made, self._values + moves[:, None], np.nan)
         if self._is_rough:

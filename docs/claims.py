@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.statistics.difference import CONFIDENCE
-from sublayer.statistics.power import detectable_effect, seeds_for
+from sublayer.statistics.looks import detectable_effect, seeds_for
 
 PAGES = Path(__file__).parent
 PAGE = Path(__file__).parent / "claims.md"

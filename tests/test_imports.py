@@ -22,8 +22,8 @@ CALLED_BY_OTHERS = {
     "collect_usage_pieces": "typer, for the help of a command", "format_options": "the same",
     **dict.fromkeys(("source_vars", "get_completion_args", "format_completion"), "typer"),
     "encode_target": "who scores translations of their own; the twin of `encode_source`",
+    "ticks": "the template of the forest plot",
     "read_huggingface": "who reads a foreign folder without keeping a copy of it",
-    "sacre_bleu": "who scores translations of their own; the twin of `tokenized_bleu`",
     "reset_parameters": "PyTorch's LSTM, as it is built", "writable": "what prints on a stream",
 }  # fmt: skip
 """Names that nothing here refers to, and who does."""

@@ -156,7 +156,7 @@ def compare(
     baseline; ``overrides`` go to all arms. Resumes in a folder that was begun. Raises the errors
     of :mod:`sublayer.errors`.
     """
-    from sublayer.reporting.export import check_table_files, write_tables
+    from sublayer.reporting.tables import check_table_files, write_tables
 
     files = [Path(file) for file in tables]
     check_table_files(files)

@@ -1,5 +1,6 @@
 """``sublayer report``: the HTML report of a comparison or of a run, from its folder."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,9 +40,9 @@ def command(options: dict[str, Any], verify: Verify = False, as_json: Json = Fal
         raise ConfigError(f"--verify writes no report: leave out --out {options['out']}")
     if "tables" in options:
         raise ConfigError(f"--verify writes no table: leave out --table {options['tables'][0]}")
-    from sublayer.reporting.verify import render_verification, verification_to_json, verify_study
+    from sublayer.reporting.verify import render_verification, verify_study
 
-    result = verification_to_json(verify_study(Path(options["folder"])))
+    result = asdict(verify_study(Path(options["folder"])))
     emit(result, as_json, render_verification)
     if not result["follows"]:
         raise typer.Exit(DEVIATES)

@@ -3,7 +3,7 @@
 The scores are sacreBLEU's, each with its signature."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sublayer.config.translation import BleuTokenizer, bleu_tokenizer_of
 from sublayer.data.parallel.sources import PairText
 from sublayer.data.tokenizers.base import Ids
-from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
+from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.errors import ConfigError, DataError
 
 MEASURES = ("bleu", "sacrebleu", "chrf")
@@ -36,15 +36,6 @@ N_EXCHANGES = 10_000
 _N_EXCHANGED_PARTS = 20
 
 Numbers = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Score:
-    """A score from 0 to 100, and its signature."""
-
-    value: float
-    signature: str
-    """Computation in sacreBLEU's notation: scores compare only under equal ones."""
 
 
 @dataclass(frozen=True)
@@ -93,8 +84,7 @@ def translated_lines(
     those of ``scored_words``.
     """
     texts = [tokenizer.write(ids) for ids in translations]
-    words = scored_words(translations, tokenizer, tokens)
-    return Lines(texts, words, _word_rule(tokenizer, tokens), _tokens(tokenizer, tokens))
+    return _as_scored(texts, scored_words(translations, tokenizer, tokens), tokenizer, tokens)
 
 
 def reference_lines(
@@ -105,8 +95,7 @@ def reference_lines(
     ``tokens`` as in ``translated_lines``; the words are those of ``reference_words``.
     """
     texts = [pair.target for pair in pairs]
-    words = reference_words(pairs, tokenizer, tokens)
-    return Lines(texts, words, _word_rule(tokenizer, tokens), _tokens(tokenizer, tokens))
+    return _as_scored(texts, reference_words(pairs, tokenizer, tokens), tokenizer, tokens)
 
 
 def count_translations(
@@ -166,44 +155,48 @@ def scored_words(
     written is divided again without. Source: zhuohan123/macaron-net, ``test-wmt14-en2de-base.sh``.
     Where sacreBLEU's tokenizer, ``tokens``, finds words without spaces, they are its own.
     """
-    if (divide := _divider(tokenizer, tokens)) is not None:
-        return [divide(tokenizer.write(ids)) for ids in translations]
-    rules = _rules_without_hyphens(tokenizer.target)
-    if rules is None:
-        return [" ".join(tokenizer.words(ids)) for ids in translations]
-    texts = (tokenizer.write(ids) for ids in translations)
-    return [" ".join(rules.words(text)) for text in texts]
+    texts = map(tokenizer.write, translations)
+    own = (" ".join(tokenizer.words(ids)) for ids in translations)
+    return _words_of(texts, own, tokenizer, tokens)
 
 
 def reference_words(
     pairs: Sequence[PairText], tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None = None
 ) -> list[str]:
     """Return the words of references that translations' words are scored against."""
-    if (divide := _divider(tokenizer, tokens)) is not None:
-        return [divide(pair.target) for pair in pairs]
-    rules = _rules_without_hyphens(tokenizer.target)
-    if rules is None:
-        return [pair.target_words for pair in pairs]
-    return [" ".join(rules.words(pair.target)) for pair in pairs]
+    texts = (pair.target for pair in pairs)
+    return _words_of(texts, (pair.target_words for pair in pairs), tokenizer, tokens)
+
+
+def _words_of(
+    texts: Iterable[str],
+    own: Iterable[str],
+    tokenizer: BilingualTokenizer,
+    tokens: BleuTokenizer | None,
+) -> list[str]:
+    """Divide texts into the words that are scored; ``own`` are the words of the vocabulary."""
+    name = _tokens(tokenizer, tokens)
+    if name not in _BETWEEN_SPACES:
+        divide = metric("sacrebleu", lowercase=False, tokens=name).tokenizer
+        return [divide(text) for text in texts]
+    if not tokenizer.target.divides_hyphens:
+        return list(own)
+    rules = replace(tokenizer.target, moses="tokenize", divides_hyphens=False)
+    return [" ".join(rules.words(text)) for text in texts]
 
 
 def _tokens(tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None) -> BleuTokenizer:
     return tokens or bleu_tokenizer_of(tokenizer.target.language)
 
 
-def _divider(
-    tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None
-) -> Callable[[str], str] | None:
-    """Return the tokenizer of texts without spaces between words; None for all others."""
+def _as_scored(
+    texts: Sequence[str],
+    words: Sequence[str],
+    tokenizer: BilingualTokenizer,
+    tokens: BleuTokenizer | None,
+) -> Lines:
     name = _tokens(tokenizer, tokens)
-    if name in _BETWEEN_SPACES:
-        return None
-    divide: Callable[[str], str] = metric("sacrebleu", lowercase=False, tokens=name).tokenizer
-    return divide
-
-
-def _word_rule(tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None) -> str:
-    return word_rule_of(tokenizer.target.moses, _tokens(tokenizer, tokens))
+    return Lines(texts, words, word_rule_of(tokenizer.target.moses, name), name)
 
 
 def word_rule_of(moses: str, tokens: BleuTokenizer) -> str:
@@ -211,12 +204,6 @@ def word_rule_of(moses: str, tokens: BleuTokenizer) -> str:
     if tokens not in _BETWEEN_SPACES:
         return tokens
     return "spaces" if moses == "none" else "moses"
-
-
-def _rules_without_hyphens(side: LanguageRules) -> LanguageRules | None:
-    if not side.divides_hyphens:
-        return None
-    return replace(side, moses="tokenize", divides_hyphens=False)
 
 
 def metric(name: str, *, lowercase: bool, tokens: BleuTokenizer = "13a") -> Any:
@@ -263,40 +250,6 @@ def check_bleu_tokenizer(tokens: BleuTokenizer) -> None:
             )
 
 
-def tokenized_bleu(
-    words: Sequence[str], references: Sequence[str], *, lowercase: bool = False
-) -> Score:
-    """Score words that spaces divide as multi-bleu.perl does: 4-grams of the corpus, not smoothed.
-
-    What papers of machine translation call tokenised BLEU; comparable only between equal tokens.
-
-    Raises DataError as ``check_lines`` does, ConfigError where sacrebleu is not installed.
-    """
-    return _score(metric("bleu", lowercase=lowercase), words, references)
-
-
-def sacre_bleu(
-    texts: Sequence[str],
-    references: Sequence[str],
-    *,
-    lowercase: bool = False,
-    tokens: BleuTokenizer = "13a",
-) -> Score:
-    """Score texts as they are written, with one of sacreBLEU's own tokenizers.
-
-    Raises as ``tokenized_bleu`` does, and ConfigError as ``check_bleu_tokenizer``.
-    """
-    return _score(metric("sacrebleu", lowercase=lowercase, tokens=tokens), texts, references)
-
-
-def chrf(texts: Sequence[str], references: Sequence[str], *, lowercase: bool = False) -> Score:
-    """Score texts as they are written by the F2 of their character n-grams, n from 1 to 6.
-
-    Raises as ``tokenized_bleu`` does. Source: Popovic 2015.
-    """
-    return _score(metric("chrf", lowercase=lowercase), texts, references)
-
-
 def _split_compounds(lines: Sequence[str]) -> list[str]:
     # Source: fairseq, compound_split_bleu.sh; zhuohan123/macaron-net, test-wmt14-en2de-base.sh.
     return [_HYPHEN.sub(r"\1 ##AT##-##AT## \2", line) for line in lines]
@@ -325,7 +278,13 @@ def count_lines(
 ) -> LineCounts:
     """Count the statistics of a measure, line by line; ``more`` are further references.
 
-    Of these a blank one is none. Raises DataError as ``check_lines`` does.
+    bleu is of words that spaces divide, as of multi-bleu.perl: 4-grams of the corpus, not smoothed,
+    what papers of machine translation call tokenised BLEU, comparable only between equal words.
+    sacrebleu is of texts as they are written, by one of sacreBLEU's tokenizers. chrf is the F2 of
+    the character n-grams of texts, n from 1 to 6 (Popovic 2015).
+
+    Of further references a blank one is none. Raises DataError as ``check_lines`` does, ConfigError
+    where sacrebleu is not installed, or as ``check_bleu_tokenizer`` does.
     """
     for each in (references, *more):
         check_lines(texts, each)
@@ -345,12 +304,6 @@ def score_of_counts(name: str, sums: NDArray[np.number]) -> float:
     Whether lines were counted in lower case is in the counts already.
     """
     return _score_of_sums(metric(name, lowercase=False), sums)
-
-
-def _score(measure: Any, texts: Sequence[str], references: Sequence[str]) -> Score:
-    check_lines(texts, references)
-    score = measure.corpus_score(list(texts), [list(references)])
-    return Score(float(score.score), str(measure.get_signature()))
 
 
 def _library() -> Any:
@@ -454,9 +407,7 @@ def _resampled_differences(measure: Any, ours: Numbers, theirs: Numbers) -> Numb
     samples = generator.choice(n_lines, size=(N_RESAMPLES, n_lines), replace=True)
     times = [np.bincount(sample, minlength=n_lines) for sample in samples]
     weights = np.stack(times).astype(np.float64)  # [resamples, N]: how often each line is drawn
-    our_sums = weights @ ours
-    their_sums = weights @ theirs
-    return _differences(measure, our_sums, their_sums)
+    return _differences(measure, weights @ ours, weights @ theirs)
 
 
 def _exchanged_differences(
@@ -467,19 +418,10 @@ def _exchanged_differences(
     # As numbers a few at a time: they take eight times the memory.
     parts = np.array_split(is_exchanged, _N_EXCHANGED_PARTS)
     surplus = ours - theirs
-    moved_parts = []
-    for part in parts:
-        weights = part.astype(np.float64)
-        moved_parts.append(weights @ surplus)
-    moved = np.concatenate(moved_parts)  # [exchanges, K]
-    without = ours.sum(0) - moved
-    with_moved = theirs.sum(0) + moved
-    return _differences(measure, without, with_moved)
+    moved = np.concatenate([part.astype(np.float64) @ surplus for part in parts])  # [exchanges, K]
+    return _differences(measure, ours.sum(0) - moved, theirs.sum(0) + moved)
 
 
 def _differences(measure: Any, ours: Numbers, theirs: Numbers) -> Numbers:
-    differences = []
-    for our_sums, their_sums in zip(ours, theirs, strict=True):
-        difference = _score_of_sums(measure, our_sums) - _score_of_sums(measure, their_sums)
-        differences.append(difference)
-    return np.array(differences)
+    pairs = zip(ours, theirs, strict=True)
+    return np.array([_score_of_sums(measure, a) - _score_of_sums(measure, b) for a, b in pairs])

@@ -6,7 +6,7 @@ Source: Radford et al. 2018, sec. 5 and figure 2; choices of ours stand beside e
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -179,29 +179,18 @@ def _best_threshold(nats: Sequence[Sequence[Nats]], examples: Sequence[Example])
     labels = np.array([bool(example.label) for example in examples])
     order = np.argsort(scores, kind="stable")
     scores, labels = scores[order], labels[order]
-    # Below the k-th place all are unacceptable.
-    right_below = np.concatenate([[0], np.cumsum(~labels)])
-    wrong_below = np.concatenate([[0], np.cumsum(labels)])
-    n_right, n_wrong = int(labels.sum()), int((~labels).sum())
-    best, threshold = -math.inf, -math.inf
-    for place in range(len(scores)):
-        if place and scores[place] == scores[place - 1]:
-            continue
-        true_negative, false_negative = right_below[place], wrong_below[place]
-        true_positive, false_positive = n_right - false_negative, n_wrong - true_negative
-        norm = (
-            float(true_positive + false_positive)
-            * float(true_positive + false_negative)
-            * float(true_negative + false_positive)
-            * float(true_negative + false_negative)
-        )
-        product = float(true_positive * true_negative) - float(false_positive * false_negative)
-        value = product / math.sqrt(norm) if norm else 0.0
-        if value > best:
-            best = value
-            before = scores[place - 1] if place else -math.inf
-            threshold = float((before + scores[place]) / 2) if place else -math.inf
-    return threshold
+    places = np.flatnonzero(np.concatenate([[True], scores[1:] != scores[:-1]]))
+    # Below each place all are called unacceptable.
+    true_negative = np.concatenate([[0.0], np.cumsum(~labels)])[places]
+    false_negative = np.concatenate([[0.0], np.cumsum(labels)])[places]
+    true_positive = labels.sum() - false_negative
+    false_positive = (~labels).sum() - true_negative
+    norm = (true_positive + false_positive) * (true_positive + false_negative)
+    norm = norm * (true_negative + false_positive) * (true_negative + false_negative)
+    product = true_positive * true_negative - false_positive * false_negative
+    values = np.divide(product, np.sqrt(norm), out=np.zeros(len(places)), where=norm > 0)
+    place = int(places[values.argmax()])
+    return float((scores[place - 1] + scores[place]) / 2) if place else -math.inf
 
 
 def _sentiment(task: Task, examples: Sequence[Example], settings: Settings) -> Items:
@@ -268,22 +257,12 @@ def _grouped(examples: Sequence[Example], left_out: Counter[str]) -> Iterator[Ex
         key = example.fields["text"], example.extra["span2_index"]
         groups.setdefault(key, []).append(example)
     for rows in groups.values():
-        labels: dict[str, int] = {}
-        for row in rows:
-            labels[row.fields["span1_text"]] = int(row.label or 0)
+        labels = {row.fields["span1_text"]: int(row.label or 0) for row in rows}
         right = [index for index, label in enumerate(labels.values()) if label]
         if len(labels) != 2 or len(right) != 1:
             left_out[_NOT_TWO] += 1
             continue
-        first = rows[0]
-        yield Example(
-            id=first.id,
-            fields=first.fields,
-            label=right[0],
-            choices=tuple(labels),
-            source=first.source,
-            extra=first.extra,
-        )
+        yield replace(rows[0], label=right[0], choices=tuple(labels))
 
 
 def _substituted(task: Task, example: Example) -> Iterator[Query]:
@@ -292,11 +271,10 @@ def _substituted(task: Task, example: Example) -> Iterator[Query]:
     place = marked.lower().find(f"*{pronoun.lower()}*")
     before, rest = marked[:place], marked[place + len(pronoun) + 2 :]
     for candidate in example.choices:
-        written = candidate
         # A candidate in the middle of a sentence has no capital for its article.
-        if before.strip() and written.split(" ")[0].lower() in ("the", "a", "an"):
-            written = written[0].lower() + written[1:]
-        yield Query(f"{before}{written}", rest)
+        if before.strip() and candidate.split(" ")[0].lower() in ("the", "a", "an"):
+            candidate = candidate[0].lower() + candidate[1:]
+        yield Query(f"{before}{candidate}", rest)
 
 
 PROBES: dict[str, Probe] = {

@@ -3,21 +3,21 @@
 import math
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.items import ItemTable
 from sublayer.files.parsing import read_json_object
 from sublayer.judging.layout import Asked, RunName, Understood, direction_of, source_names
-from sublayer.judging.runs import Numbers, Records
+from sublayer.judging.runs import Records
 from sublayer.judging.study_items import read_comparison_items
 from sublayer.judging.tables import Coded, json_lines
 from sublayer.runs.items import read_items
@@ -37,6 +37,8 @@ _RATIOS: Mapping[str, tuple[str, str, float]] = {
     "mlm_accuracy": ("correct", "tokens", 1.0),
 }
 """Our metrics as one column of items over another, times a unit."""
+_Run = tuple[str, str]
+"""Arm and seed."""
 _PAIRS_ACCURACY = ("correct", "pairs", 1.0)
 _AGREE = 1e-6
 _LARGEST_EVENT = 1 << 28
@@ -92,41 +94,39 @@ def _of_samples(path: Path, samples: Sequence[Path], asked: Asked, namer: RunNam
     Several runs of a model are told apart by the seeds in their results. The value of bits_per_byte
     is a sum over items divided by their bytes, as the harness aggregates it.
     """
-    named = {each: SAMPLES.fullmatch(each.name) for each in samples}
-    tasks = sorted({match["task"] for match in named.values() if match})
+    named = {each: match for each in samples if (match := SAMPLES.fullmatch(each.name))}
+    tasks = sorted({match["task"] for match in named.values()})
     task = asked.task or tasks[0]
     if task not in tasks or (len(tasks) > 1 and not asked.task):
         raise ConfigError(f"{path} has samples of {', '.join(tasks)}: give --task NAME")
-    chosen = [each for each, match in named.items() if match and match["task"] == task]
-    folders = sorted({each.parent for each in chosen})
-    records, said = [], []
+    folders: dict[Path, list[Path]] = {}
+    for each, match in named.items():
+        if match["task"] == task:
+            folders.setdefault(each.parent, []).append(each)
+    records = []
     metric, is_lower = "", None
-    for folder in folders:
+    for folder, own in sorted(folders.items()):
         arm, seed = source_names(str(path if len(folders) == 1 else folder), namer)
-        own = [each for each in chosen if each.parent == folder]
-        results = [_results_of(each) for each in own]
+        results = []
+        for file in own:
+            try:
+                name = f"results_{named[file]['time']}.json"
+                results.append(read_json_object(folder / name, DataError))
+            except FileNotFoundError:
+                results.append({})
         with _whole(folder):
             seeds = [seed] if len(own) == 1 else _seeds_of(results, folder, task)
-        for file, result, name in zip(own, results, seeds, strict=True):
+        for file, result, seed in zip(own, results, seeds, strict=True):
             with _whole(file):
-                one, metric = _samples(file, asked, arm, name)
+                one, metric = _samples(file, asked, arm, seed)
                 known = result.get("higher_is_better", {}).get(task, {}).get(metric)
             records.append(one)
             is_lower = is_lower if known is None else not known
-    said.append(
+    said = (
         f"{path}: samples of {task}, {metric}; {count(len(folders), 'model')}, "
         f"{count(len(records), 'run')}; item: doc_id and doc_hash"
     )
-    return Understood(tuple(records), metric, tuple(said), is_lower, f"by the results of {task}")
-
-
-def _results_of(samples: Path) -> dict[str, Any]:
-    match = SAMPLES.fullmatch(samples.name)
-    assert match is not None, "its name was matched before"
-    try:
-        return read_json_object(samples.parent / f"results_{match['time']}.json", DataError)
-    except FileNotFoundError:
-        return {}
+    return Understood(tuple(records), metric, (said,), is_lower, f"by the results of {task}")
 
 
 def _seeds_of(results: Sequence[Mapping[str, Any]], folder: Path, task: str) -> list[str]:
@@ -141,24 +141,24 @@ def _seeds_of(results: Sequence[Mapping[str, Any]], folder: Path, task: str) -> 
 
 
 def _samples(path: Path, asked: Asked, arm: str, seed: str) -> tuple[Records, str]:
-    rows = list(enumerate(json_lines(path), 1))
+    rows = dict(enumerate(json_lines(path), 1))
     if not rows:
         raise DataError(f"{path} has no line")
-    filters = sorted({str(row.get("filter", "none")) for _, row in rows})
+    filters = sorted({str(row.get("filter", "none")) for row in rows.values()})
     filtered = asked.filter or filters[0]
     if filtered not in filters or (len(filters) > 1 and not asked.filter):
         raise ConfigError(f"{path} has answers by the filters {', '.join(filters)}: give --filter")
-    rows = [(line, row) for line, row in rows if str(row.get("filter", "none")) == filtered]
-    first = rows[0][1]
+    rows = {n: row for n, row in rows.items() if str(row.get("filter", "none")) == filtered}
+    first = next(iter(rows.values()))
     metrics = first.get("metrics") or [name for name in ("acc", "exact_match") if name in first]
     metric = asked.value or metrics[0]
     if metric not in metrics or (len(metrics) > 1 and not asked.value):
         raise ConfigError(f"{path} has the metrics {', '.join(metrics)}: give --value NAME")
     value, weight = np.empty(len(rows)), np.ones(len(rows))
     items, documents = [], []
-    for place, (line, row) in enumerate(rows):
+    for place, (line, row) in enumerate(rows.items()):
         score = row.get(metric)
-        if isinstance(score, list) and len(score) == 2 and metric in ("bits_per_byte",):
+        if isinstance(score, list) and len(score) == 2 and metric == "bits_per_byte":
             value[place], weight[place] = -float(score[0]) / math.log(2), float(score[1])
         elif isinstance(score, bool | int | float):
             value[place] = score
@@ -173,59 +173,49 @@ def _samples(path: Path, asked: Asked, arm: str, seed: str) -> tuple[Records, st
             if document is None:
                 raise DataError(f"{path}, line {line}: doc has no {asked.document}")
             documents.append(str(document))
-    n_rows = len(rows)
-    lines = [line for line, _ in rows]
-    return Records(
+    lines = list(rows)
+    return Records.of_run(
         str(path),
-        _one(arm, n_rows),
-        _one(seed, n_rows),
+        arm,
+        seed,
         value,
         lambda row: f"{path}, line {lines[row]}, {metric}",
-        item=coded(items),
-        document=coded(documents) if documents else None,
+        item=_coded(items),
+        document=_coded(documents) if documents else None,
         weight=weight if (weight != 1.0).any() else None,
     ), metric
 
 
 def _events(path: Path, events: Sequence[Path], asked: Asked, namer: RunName) -> Understood:
     """Read the scalars of TensorBoard's event files: each folder of files is a run."""
-    records = []
-    folders = sorted({each.parent for each in events})
+    records, runs = [], []
     tag = asked.value
-    for folder in folders:
+    for folder in sorted({each.parent for each in events}):
         curves: dict[str, dict[int, float]] = {}
         for file in sorted(folder.glob(EVENTS)):
             for name, step, value in _scalars(file):
                 curves.setdefault(name, {})[step] = value
-        tags = sorted(curves)
-        if not tags:
+        if not curves:
             continue
-        if not tag and len(tags) == 1:
-            (tag,) = tags
+        if not tag and len(curves) == 1:
+            (tag,) = curves
         if tag not in curves:
-            raise ConfigError(f"{folder} has the scalars {', '.join(tags)}: give --value NAME")
-        curve = curves[tag]
+            listed = ", ".join(sorted(curves))
+            raise ConfigError(f"{folder} has the scalars {listed}: give --value NAME")
         arm, seed = source_names(str(folder), namer)
-        steps = list(curve)
-        records.append(
-            Records(
-                str(folder),
-                _one(arm, len(curve)),
-                _one(seed, len(curve)),
-                np.array([curve[step] for step in steps]),
-                _at_step(folder, steps),
-                step=np.array(steps, dtype=np.float64),
-            )
-        )
+        runs.append(f"{arm} seed {seed}")
+        values = np.array(list(curves[tag].values()))
+        steps = np.array(list(curves[tag]), dtype=np.float64)
+        place = partial(_at_step, folder, list(curves[tag]))
+        records.append(Records.of_run(str(folder), arm, seed, values, place, step=steps))
     if not records:
         raise DataError(f"{path} has event files without a scalar: nothing can be judged")
-    runs = [f"{each.arm.names[0]} seed {each.seed.names[0]}" for each in records]
     said = f"{path}: TensorBoard's events of {tag}, one run per folder: {', '.join(runs)}"
     return Understood(tuple(records), tag, (said,))
 
 
-def _at_step(folder: Path, steps: Sequence[int]) -> Callable[[int], str]:
-    return lambda row: f"{folder}, step {steps[row]}"
+def _at_step(folder: Path, steps: Sequence[int], row: int) -> str:
+    return f"{folder}, step {steps[row]}"
 
 
 def _scalars(path: Path) -> Iterator[tuple[str, int, float]]:
@@ -260,8 +250,7 @@ def _tensor_number(tensor: Any) -> float | None:
     """Return the number of a tensor of one, as newer versions of TensorBoard write scalars."""
     if tensor.float_val or tensor.double_val:
         return float((tensor.float_val or tensor.double_val)[0])
-    kinds = {1: "<f", 2: "<d"}  # DT_FLOAT, DT_DOUBLE
-    kind = kinds.get(tensor.dtype)
+    kind = {1: "<f", 2: "<d"}.get(tensor.dtype)  # DT_FLOAT, DT_DOUBLE
     if kind is None or len(tensor.tensor_content) != struct.calcsize(kind):
         return None
     return float(struct.unpack(kind, tensor.tensor_content)[0])
@@ -274,22 +263,18 @@ def _comparison(path: Path, asked: Asked) -> Understood:
     except FileNotFoundError:
         raise DataError(f"{path} has no {RESULTS}: write it by sublayer report {path}") from None
     metric = asked.value or str(results["metric"])
-    further = {each["metric"]: each for each in results.get("further", ()) if "metric" in each}
-    if metric not in (results["metric"], *further):
+    is_main = metric == results["metric"]
+    further = [each["metric"] for each in results.get("further", ()) if "metric" in each]
+    if not is_main and metric not in further:
         names = ", ".join([str(results["metric"]), *further])
         raise ConfigError(f"{path} has the metrics {names}, and no {metric}: give --value NAME")
-    is_lower: bool | None = results["is_lower_better"]
-    if metric != results["metric"]:
-        is_lower = direction_of(metric)
-    values: dict[tuple[str, str], float] = {}
+    values: dict[_Run, float] = {}
     for arm in results["arms"]:
-        scores = arm
-        if metric != results["metric"]:
-            scores = arm["further"].get(metric, {"seeds": (), "values": ()})
+        scores = arm if is_main else arm["further"].get(metric, {"seeds": (), "values": ()})
         for seed, value in zip(scores["seeds"], scores["values"], strict=True):
             values[arm["name"], str(seed)] = float(value)
     failed = {(each["arm"], str(each["seed"])) for each in results.get("failures", ())}
-    tables: dict[tuple[str, str], ItemTable] = {}
+    tables: dict[_Run, ItemTable] = {}
     added = 1
     for run in read_comparison_items(path, results):
         name = _table_name(metric, run.items.tables)
@@ -298,8 +283,8 @@ def _comparison(path: Path, asked: Asked) -> Understood:
             added = max(added, run.added.get(name, 1))
     split = str(results.get("split", "test"))
     said = f"{path}: a comparison, {metric} on the {split} split"
-    found = _own_part(path, metric, values, failed, tables, said, is_lower, added)
-    return replace(found, split=split)
+    is_lower = results["is_lower_better"] if is_main else direction_of(metric)
+    return _of_runs(path, metric, values, failed, tables, said, is_lower, split, added)
 
 
 def _run(path: Path, asked: Asked, namer: RunName) -> Understood:
@@ -311,145 +296,115 @@ def _run(path: Path, asked: Asked, namer: RunName) -> Understood:
         metric = "bits_per_byte"
     if metric not in scores:
         raise ConfigError(f"{path} has the scores {', '.join(scores)}: give --value NAME")
-    arm, seed = source_names(str(path), namer)
-    tables: dict[tuple[str, str], ItemTable] = {}
+    run = source_names(str(path), namer)
     items = read_items(path)
     name = None if items is None else _table_name(metric, items.tables)
-    if items is not None and name is not None:
-        tables[arm, seed] = items.tables[name]
+    tables = {} if items is None or name is None else {run: items.tables[name]}
     said = f"{path}: a run, {metric} on the {split} split"
-    values = {(arm, seed): scores[metric]}
-    found = _own_part(path, metric, values, set(), tables, said, direction_of(metric))
-    return replace(found, split=split)
+    is_lower = direction_of(metric)
+    return _of_runs(path, metric, {run: scores[metric]}, set(), tables, said, is_lower, split)
 
 
 def _scores_of(path: Path) -> tuple[dict[str, float], str]:
     """Return the scores of a run's test, else those of its validation, and of which split."""
     if (path / TEST).is_file():
-        return _numbers(read_json_object(path / TEST, CheckpointError)), "test"
-    if (path / SCORES).is_file():
+        found: Mapping[str, Any] = read_json_object(path / TEST, CheckpointError)
+        split = "test"
+    elif (path / SCORES).is_file():
         tasks = read_json_object(path / SCORES, CheckpointError).get("tasks", ())
         scores = {f"{each['task']}": float(each["score"]) for each in tasks}
         splits = {str(each.get("split", "dev")) for each in tasks}
         return scores, " and ".join(sorted(splits))
-    record = read_json_object(path / RECORD, CheckpointError)
-    return _numbers({k: v for k, v in record.get("valid", {}).items() if k != "step"}), "valid"
-
-
-def _numbers(found: Mapping[str, Any]) -> dict[str, float]:
-    return {k: float(v) for k, v in found.items() if isinstance(v, int | float) and k != "tokens"}
+    else:
+        found = read_json_object(path / RECORD, CheckpointError).get("valid", {})
+        found = {name: found[name] for name in found if name != "step"}
+        split = "valid"
+    numbers = {name: value for name, value in found.items() if isinstance(value, int | float)}
+    return {name: float(value) for name, value in numbers.items() if name != "tokens"}, split
 
 
 def _table_name(metric: str, tables: Mapping[str, ItemTable]) -> str | None:
     """Return the table of items whose columns a metric follows from; None where it is unknown."""
-    top, bottom, _ = _ratio(metric)
-    return next(
-        (
-            name
-            for name, table in tables.items()
-            if {top, bottom} <= set(table.columns)
-            and (metric in _RATIOS or name == f"{metric.removesuffix('_accuracy')}_pairs")
-        ),
-        None,
-    )
+    top, bottom, _ = _RATIOS.get(metric, _PAIRS_ACCURACY)
+    for name, table in tables.items():
+        is_of_it = metric in _RATIOS or name == f"{metric.removesuffix('_accuracy')}_pairs"
+        if {top, bottom} <= set(table.columns) and is_of_it:
+            return name
+    return None
 
 
-def _ratio(metric: str) -> tuple[str, str, float]:
-    return _RATIOS.get(metric, _PAIRS_ACCURACY)
-
-
-def _own_part(
+def _of_runs(
     path: Path,
     metric: str,
-    values: Mapping[tuple[str, str], float],
-    failed: set[tuple[str, str]],
-    tables: Mapping[tuple[str, str], ItemTable],
+    values: Mapping[_Run, float],
+    failed: set[_Run],
+    tables: Mapping[_Run, ItemTable],
     said: str,
     is_lower: bool | None,
+    split: str,
     added: int = 1,
 ) -> Understood:
     """Build the records of our runs: of whole runs, and of items where all that ended have them."""
+    top, bottom, unit = _RATIOS.get(metric, _PAIRS_ACCURACY)
     whole: list[Records] = []
     of_items: list[Records] = []
-    digests = {table.digest for table in tables.values()}
-    has_items = set(tables) == set(values) and len(digests) == 1
+    has_items = set(tables) == set(values) and len({table.digest for table in tables.values()}) == 1
     for run in [*values, *sorted(failed)]:
-        arm, seed = run
         value = values.get(run, math.nan)
-        is_failed = run in failed
-        whole.append(_of_run(path, arm, seed, value, is_failed=is_failed))
+        where = f"{path}, {run[0]}, seed {run[1]}"
+        is_failed = np.array([run in failed])
+        one = Records.of_run(
+            str(path), *run, np.array([value]), partial(_at, where), failed=is_failed
+        )
+        whole.append(one)
         if not has_items:
             continue
-        if is_failed:
-            first = next(iter(of_items), None)
-            names = first.item.names[:1] if first is not None and first.item is not None else ("0",)
-            one = _of_run(
-                path, arm, seed, value, is_failed=True, item=Coded(np.zeros(1, int), names)
-            )
-            of_items.append(one)
+        if run in failed:
+            known = [each.item.names[:1] for each in of_items if each.item is not None]
+            item = Coded(np.zeros(1, int), known[0] if known else ("0",))
+            of_items.append(replace(one, item=item))
             continue
-        one = _of_table(path, metric, run, tables[run])
-        own = float(one.value.sum() / _weight_of(one).sum())
-        if not math.isclose(own, value, rel_tol=_AGREE):
+        table = tables[run]
+        scores = table.columns[top].astype(np.float64) / unit
+        weights = table.columns[bottom].astype(np.float64)
+        if not math.isclose(float(scores.sum() / weights.sum()), value, rel_tol=_AGREE):
             has_items = False
             said += "; its items do not add up to its scores, and are not used"
-            of_items = []
             continue
-        of_items.append(one)
+        names = tuple(f"{place} ({table.digest[:8]})" for place in range(table.n_items))
+        documents = table.documents
+        records = Records.of_run(
+            str(path),
+            *run,
+            scores,
+            partial(_at_item, where),
+            item=Coded(np.arange(table.n_items), names),
+            document=None if documents is None else _coded(list(map(str, documents.tolist()))),
+            weight=weights,
+        )
+        of_items.append(records)
     if has_items:
         said += f", with {count(len(of_items[0].value), 'item')} per run"
-        if added > 1:
-            said += f", each of {added}"
-    lower = "its metric" if is_lower is not None else ""
-    records = tuple(of_items if has_items else whole)
-    return Understood(records, metric, (said,), is_lower, lower, tuple(whole))
-
-
-def _weight_of(records: Records) -> Numbers:
-    return np.ones_like(records.value) if records.weight is None else records.weight
-
-
-def _of_run(
-    path: Path, arm: str, seed: str, value: float, *, is_failed: bool, item: Coded | None = None
-) -> Records:
-    return Records(
-        str(path),
-        _one(arm, 1),
-        _one(seed, 1),
-        np.array([value]),
-        lambda _: f"{path}, {arm}, seed {seed}",
-        item=item,
-        failed=np.array([is_failed]),
+        said += f", each of {added}" if added > 1 else ""
+    return Understood(
+        tuple(of_items if has_items else whole),
+        metric,
+        (said,),
+        is_lower,
+        "its metric" if is_lower is not None else "",
+        tuple(whole),
+        split,
     )
 
 
-def _of_table(path: Path, metric: str, run: tuple[str, str], table: ItemTable) -> Records:
-    top, bottom, unit = _ratio(metric)
-    n_items = table.n_items
-    names = tuple(f"{place} ({table.digest[:8]})" for place in range(n_items))
-    documents = None
-    if table.documents is not None:
-        documents = coded([str(each) for each in table.documents.tolist()])
-    return Records(
-        str(path),
-        _one(run[0], n_items),
-        _one(run[1], n_items),
-        table.columns[top].astype(np.float64) / unit,
-        lambda row: f"{path}, {run[0]}, seed {run[1]}, item {row}",
-        item=Coded(np.arange(n_items), names),
-        document=documents,
-        weight=table.columns[bottom].astype(np.float64),
-    )
+def _at(where: str, row: int) -> str:
+    return where
 
 
-def _one(name: str, n_rows: int) -> Coded:
-    return Coded(np.zeros(n_rows, dtype=np.int64), (name,))
+def _at_item(where: str, row: int) -> str:
+    return f"{where}, item {row}"
 
 
-def coded(names: Sequence[str]) -> Coded:
-    """Code a list of names."""
-    places: dict[str, int] = {}
-    codes: NDArray[np.int64] = np.array(
-        [places.setdefault(name, len(places)) for name in names], dtype=np.int64
-    )
-    return Coded(codes, tuple(places))
+def _coded(names: Sequence[str]) -> Coded:
+    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    return Coded(np.array([places[name] for name in names], dtype=np.int64), tuple(places))

@@ -1,8 +1,9 @@
 """Columns understood: which holds arms, seeds, items, documents, steps and values."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
-from sublayer.judging.runs import Numbers, Records
+from sublayer.judging.runs import Records
 from sublayer.judging.tables import Coded, Table
 from sublayer.nearest import nearest
 
@@ -335,49 +336,39 @@ def _records(table: Table, layout: Layout, namer: RunName) -> Records:
             "that failed"
         )
 
-    def place(index: int) -> str:
-        row, column = divmod(int(kept[index]), n_columns)
-        return table.place(row, layout.values[column])
-
     kept = np.flatnonzero(~is_empty.reshape(-1))
     coded: dict[str, Coded] = {}
+    rows, columns = np.divmod(np.arange(value.size), n_columns)
     for role in ("arm", "seed", "item", "document"):
         called = layout.roles.get(role, "")
         if called in table.names:
             own = loaded.coded[called]
-            codes = np.repeat(own.codes, n_columns)
+            coded[role] = Coded(own.codes[rows], own.names)
         elif called == ROWS:
-            own = Coded(np.arange(n_rows), tuple(map(str, range(n_rows))))
-            codes = np.repeat(own.codes, n_columns)
+            coded[role] = Coded(rows, tuple(map(str, range(n_rows))))
         elif layout.over == role:
-            own = Coded(np.arange(n_columns), tuple(_column_name(role, layout.values)))
-            codes = np.tile(own.codes, n_rows)
-        else:
-            continue
-        coded[role] = Coded(codes[kept], own.names)
+            coded[role] = Coded(columns, tuple(_column_name(role, layout.values)))
+    pairs: Sequence[tuple[str, str]] = []
     if layout.over == "run":
         pairs = [_pair(namer, name) for name in layout.values]
-        for role, place_of in (("arm", 0), ("seed", 1)):
-            names = tuple(dict.fromkeys(pair[place_of] for pair in pairs))
-            own_codes = np.array([names.index(pair[place_of]) for pair in pairs])
-            coded[role] = Coded(np.tile(own_codes, n_rows)[kept], names)
-    if "arm" not in coded:
-        arm, seed = source_names(table.name, namer, has_seed="seed" in coded)
-        coded["arm"] = Coded(np.zeros(len(kept), dtype=np.int64), (arm,))
-        coded.setdefault("seed", Coded(np.zeros(len(kept), dtype=np.int64), (seed,)))
-    coded.setdefault("seed", Coded(np.zeros(len(kept), dtype=np.int64), ("0",)))
-    steps: Numbers | None = None
-    if step:
-        steps = np.repeat(loaded.numbers[step], n_columns)[kept]
+    elif "arm" not in coded:
+        pairs = [source_names(table.name, namer, has_seed="seed" in coded)] * n_columns
+    for role, found in zip(("arm", "seed"), zip(*pairs, strict=True), strict=bool(pairs)):
+        names = tuple(dict.fromkeys(found))
+        if layout.over == "run" or role not in coded:
+            coded[role] = Coded(np.array(list(map(names.index, found)))[columns], names)
+    coded.setdefault("seed", Coded(np.zeros(value.size, dtype=np.int64), ("0",)))
+    for role, own in coded.items():
+        coded[role] = Coded(own.codes[kept], own.names)
     return Records(
         table.name,
         coded["arm"],
         coded["seed"],
         value.reshape(-1)[kept],
-        place,
+        lambda index: table.place(int(rows[kept[index]]), layout.values[int(columns[kept[index]])]),
         item=coded.get("item"),
         document=coded.get("document"),
-        step=steps,
+        step=loaded.numbers[step][rows[kept]] if step else None,
     )
 
 
@@ -422,65 +413,48 @@ def _pair(namer: RunName, name: str) -> tuple[str, str]:
 def _curves(table: Table, asked: Asked, namer: RunName) -> tuple[list[Records], str, str] | None:
     """Read the curves of runs that W&B or TensorBoard exports; None: the table is neither's."""
     if table.names == _TENSORBOARD:
-        loaded = table.load([], ["Step", "Value"])
-        short = Path(table.name).stem
-        exported = _EXPORTED.fullmatch(short)
+        name = Path(table.name).stem
+        exported = _EXPORTED.fullmatch(name)
         metric = exported["metric"] if exported else "value"
-        arm, seed = _pair(namer, exported["run"] if exported else short)
-        one = Records(
-            table.name,
-            Coded(np.zeros(len(loaded.numbers["Value"]), dtype=np.int64), (arm,)),
-            Coded(np.zeros(len(loaded.numbers["Value"]), dtype=np.int64), (seed,)),
-            loaded.numbers["Value"],
-            _placed(table, "Value"),
-            step=loaded.numbers["Step"],
-        )
-        return [one], metric, "TensorBoard's export, one file per run"
-    matches = {name: _WANDB.fullmatch(name) for name in table.names[1:]}
-    if (
-        not matches
-        or table.names[0].lower() not in ("step", "global_step")
-        or None in (*matches.values(),)
-    ):
+        runs = {"Value": _pair(namer, exported["run"] if exported else name)}
+        read = _curves_of(table, "Step", runs, has_gaps=False)
+        return read, metric, "TensorBoard's export, one file per run"
+    step, *others = table.names
+    matches = {name: match for name in others if (match := _WANDB.fullmatch(name))}
+    if not others or len(matches) < len(others) or step.lower() not in ("step", "global_step"):
         return None
-    runs = {name: match for name, match in matches.items() if match and not match["bound"]}
-    metrics = tuple(dict.fromkeys(match["metric"] for match in runs.values()))
+    named = {name: match for name, match in matches.items() if not match["bound"]}
+    metrics = tuple(dict.fromkeys(match["metric"] for match in named.values()))
     metric = asked.value or metrics[0]
     if metric not in metrics:
         raise ConfigError(f"{table.name} has no metric {metric}: it has {_listed(metrics)}")
     if not asked.value and len(metrics) > 1:
         raise ConfigError(f"{table.name} has the metrics {_listed(metrics)}: give --value NAME")
-    chosen = [name for name, match in runs.items() if match["metric"] == metric]
-    step = table.names[0]
-    loaded = table.load([], [step, *chosen])
+    chosen = {name: match for name, match in named.items() if match["metric"] == metric}
+    runs = {name: _pair(namer, match["run"]) for name, match in chosen.items()}
+    said = f"W&B's export of {metric}, one column per run: {count(len(chosen), 'run')}"
+    return _curves_of(table, step, runs, has_gaps=True), metric, said
+
+
+def _curves_of(
+    table: Table, step: str, runs: Mapping[str, tuple[str, str]], *, has_gaps: bool
+) -> list[Records]:
+    """Read columns as curves of runs, by arm and seed; with gaps, an empty cell is no value."""
+    loaded = table.load([], [step, *runs])
     records = []
-    for name in chosen:
-        arm, seed = _pair(namer, runs[name]["run"])
-        is_empty = np.zeros(len(loaded.numbers[name]), dtype=np.bool_)
-        is_empty[loaded.empty.get(name, [])] = True
-        rows = np.flatnonzero(~is_empty)
-        zeros = np.zeros(len(rows), dtype=np.int64)
-        records.append(
-            Records(
-                table.name,
-                Coded(zeros, (arm,)),
-                Coded(zeros, (seed,)),
-                loaded.numbers[name][rows],
-                _placed(table, name, rows),
-                step=loaded.numbers[step][rows],
-            )
-        )
-    return (
-        records,
-        metric,
-        f"W&B's export of {metric}, one column per run: {count(len(chosen), 'run')}",
-    )
+    for column, run in runs.items():
+        values = loaded.numbers[column]
+        rows = np.arange(len(values))
+        if has_gaps:
+            rows = np.delete(rows, loaded.empty.get(column, []))
+        place = partial(_place_in, table, column, rows)
+        steps = loaded.numbers[step][rows]
+        records.append(Records.of_run(table.name, *run, values[rows], place, step=steps))
+    return records
 
 
-def _placed(
-    table: Table, column: str, rows: NDArray[np.int64] | None = None
-) -> Callable[[int], str]:
-    return lambda row: table.place(row if rows is None else int(rows[row]), column)
+def _place_in(table: Table, column: str, rows: NDArray[np.int64], row: int) -> str:
+    return table.place(int(rows[row]), column)
 
 
 def _no_column(table: Table, role: str, word: str) -> str:

@@ -29,7 +29,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,6 +37,7 @@ from numpy.typing import ArrayLike, NDArray
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.parsing import parse_json
 from sublayer.files.storage import open_regular
+from sublayer.statistics.difference import Difference
 from sublayer.system.lock import is_at, try_lock
 from sublayer.system.stages import stage
 
@@ -135,34 +136,6 @@ def level_of(spending: Probability, n_candidates: int) -> Probability:
     return 1 - (1 - spending) ** 2
 
 
-class Judged(Protocol):
-    """The verdict on one candidate."""
-
-    @property
-    def arm(self) -> str:
-        """The candidate."""
-
-    @property
-    def mean(self) -> float | None:
-        """Candidate less champion, in the unit of the metric."""
-
-    @property
-    def low(self) -> float | None:
-        """Lower end of its interval."""
-
-    @property
-    def high(self) -> float | None:
-        """Upper end of its interval."""
-
-    @property
-    def p(self) -> float | None:
-        """Two-sided."""
-
-    @property
-    def verdict(self) -> str:
-        """Better, or anything else."""
-
-
 class Ledger:
     """An open ledger, locked against other processes: ``level_for``, judge, then ``record``."""
 
@@ -202,7 +175,7 @@ class Ledger:
             return float(earlier["level"])
         return _round(level_of(self._spending(), len(candidates)))
 
-    def record(self, differences: Sequence[Judged]) -> Look:
+    def record(self, differences: Sequence[Difference]) -> Look:
         """Write down the look whose level was asked for: what its judgement says, and what it kept.
 
         A candidate is kept where it is better. Where the same runs have been judged before nothing
@@ -432,7 +405,7 @@ def _named(name: str, value: Any) -> str:
             return f"{name} {value}"
 
 
-def _told(candidate: Runs, difference: Judged) -> dict[str, Any]:
+def _told(candidate: Runs, difference: Difference) -> dict[str, Any]:
     return {
         **asdict(candidate),
         "difference": _finite(difference.mean),

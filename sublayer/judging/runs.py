@@ -42,6 +42,20 @@ class Records:
     failed: NDArray[np.bool_] | None = None
     """``[R]``: rows of runs that are known to have failed; None: none is."""
 
+    @classmethod
+    def of_run(
+        cls,
+        source: str,
+        arm: str,
+        seed: str,
+        value: Numbers,
+        place: Callable[[int], str],
+        **further: Any,
+    ) -> "Records":
+        """Build the records of one run, whose arm and seed all of its rows have."""
+        codes = np.zeros(len(value), dtype=np.int64)
+        return cls(source, Coded(codes, (arm,)), Coded(codes, (seed,)), value, place, **further)
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -95,7 +109,7 @@ def assemble(sources: Sequence[Records], rules: Rules) -> Runs:
     """
     rows = _Rows(sources)
     said: list[str] = []
-    if rows.step is not None:
+    if "step" in rows.columns:
         said += rows.take_step(rules.at)
     elif rules.at:
         raise DataError(f"--at {rules.at} needs a column of steps: name it by --step, or leave it")
@@ -109,9 +123,10 @@ def assemble(sources: Sequence[Records], rules: Rules) -> Runs:
 
 
 class _Rows:
-    """The rows of all sources, one behind the other, with one code for each name."""
+    """The rows of all sources, one behind the other: columns of codes and of numbers."""
 
     def __init__(self, sources: Sequence[Records]) -> None:
+        self._sources = sources
         with_items = [each.item is not None for each in sources]
         if len(set(with_items)) > 1:
             own = sources[with_items.index(True)].source
@@ -120,40 +135,34 @@ class _Rows:
                 f"{own} has a value for each item, and {other} has none: judge sources that all "
                 "have items, or means that all have none"
             )
-        self.has_items = with_items[0]
-        self.arms, self.arm = _joined([each.arm for each in sources])
-        self.seeds, self.seed = _joined([each.seed for each in sources])
-        self.items: tuple[str, ...] = ("",)
-        self.item: Codes = np.zeros(len(self.arm), dtype=np.int64)
-        if self.has_items:
-            self.items, self.item = _joined([each.item for each in sources if each.item])
-        order = sorted(range(len(self.seeds)), key=lambda place: _natural(self.seeds[place]))
-        self.seeds = tuple(self.seeds[place] for place in order)
-        self.seed = np.argsort(order)[self.seed]
-        self.value = np.concatenate([each.value for each in sources])
-        self.weight: Numbers | None = None
-        if any(each.weight is not None for each in sources):
-            weights = [np.ones_like(e.value) if e.weight is None else e.weight for e in sources]
-            self.weight = np.concatenate(weights)
-        self.document: Coded | None = None
-        documents = [each.document for each in sources if each.document is not None]
-        if documents and len(documents) < len(sources):
+        if len({each.document is None for each in sources}) > 1:
             other = next(each.source for each in sources if each.document is None)
             raise DataError(f"{other} has no documents, and others have: give it such a column")
-        if documents:
-            names, codes = _joined(documents)
-            self.document = Coded(codes, names)
-        self.step: Numbers | None = None
-        if any(each.step is not None for each in sources):
-            if any(each.step is None for each in sources):
-                raise DataError("some sources have steps, and some have none: give both alike")
-            self.step = np.concatenate([each.step for each in sources if each.step is not None])
-        self.is_failed = np.concatenate(
-            [np.zeros(len(e.value), bool) if e.failed is None else e.failed for e in sources]
+        if len({each.step is None for each in sources}) > 1:
+            raise DataError("some sources have steps, and some have none: give both alike")
+        self.has_items = with_items[0]
+        self.names: dict[str, tuple[str, ...]] = {"item": ("",)}
+        sizes = [len(each.value) for each in sources]
+        self.columns: dict[str, NDArray[Any]] = {"item": np.zeros(sum(sizes), dtype=np.int64)}
+        self.columns["index"] = np.arange(sum(sizes))
+        self._starts = np.cumsum([0, *sizes])
+        for name in ("arm", "seed", "item", "document"):
+            parts = [part for each in sources if (part := getattr(each, name)) is not None]
+            if parts:
+                self.names[name], self.columns[name] = _joined(parts)
+        order = sorted(
+            range(len(self.names["seed"])), key=lambda n: _natural(self.names["seed"][n])
         )
-        self._index = np.arange(len(self.value))
-        self._sources = sources
-        self._starts = np.cumsum([0, *(len(each.value) for each in sources)])
+        self.names["seed"] = tuple(self.names["seed"][place] for place in order)
+        self.columns["seed"] = np.argsort(order)[self.columns["seed"]]
+        for name, usual in (("value", 0.0), ("step", 0.0), ("weight", 1.0), ("failed", False)):
+            found = [getattr(each, name) for each in sources]
+            if any(each is not None for each in found) or name == "failed":
+                filled = [
+                    np.full(size, usual) if each is None else each
+                    for size, each in zip(sizes, found, strict=True)
+                ]
+                self.columns[name] = np.concatenate(filled)
 
     def place(self, row: int) -> str:
         """Return where a row of those that are left stands."""
@@ -161,58 +170,52 @@ class _Rows:
         return source.place(own_row)
 
     def _source(self, row: int) -> tuple[Records, int]:
-        old = int(self._index[row])
+        old = int(self.columns["index"][row])
         place = int(np.searchsorted(self._starts, old, side="right")) - 1
         return self._sources[place], old - int(self._starts[place])
 
+    def _name(self, what: str, row: int) -> str:
+        return self.names[what][int(self.columns[what][row])]
+
     def run(self, row: int) -> str:
         """Return the name of a row's run."""
-        return f"{self.arms[self.arm[row]]}, seed {self.seeds[self.seed[row]]}"
+        return f"{self._name('arm', row)}, seed {self._name('seed', row)}"
 
     def _keep(self, rows: NDArray[Any]) -> None:
-        self.arm, self.seed, self.item = self.arm[rows], self.seed[rows], self.item[rows]
-        self.value, self._index = self.value[rows], self._index[rows]
-        self.is_failed = self.is_failed[rows]
-        if self.weight is not None:
-            self.weight = self.weight[rows]
-        if self.step is not None:
-            self.step = self.step[rows]
-        if self.document is not None:
-            self.document = Coded(self.document.codes[rows], self.document.names)
+        self.columns = {name: column[rows] for name, column in self.columns.items()}
 
     @property
     def _run(self) -> Codes:
-        return self.arm * len(self.seeds) + self.seed
+        run: Codes = self.columns["arm"] * len(self.names["seed"]) + self.columns["seed"]
+        return run
 
     def take_step(self, at: str) -> list[str]:
         """Keep the rows of one step of each run, and say which."""
-        assert self.step is not None
-        run = self._run
-        runs, places = np.unique(run, return_inverse=True)
+        run, step = self._run, self.columns["step"]
+        runs, first, places = np.unique(run, return_index=True, return_inverse=True)
         last = np.full(len(runs), -np.inf)
-        np.maximum.at(last, places, self.step)
+        np.maximum.at(last, places, step)
+        chosen = last
         if at and at != LAST:
             if not re.fullmatch(r"\d+(\.\d+)?", at):
                 raise ConfigError(f"--at {at} is no step: give a number, or last")
             chosen = np.full(len(runs), float(at))
-            missing = np.setdiff1d(runs, run[self.step == chosen[places]])
-            if missing.size:
-                row = int(np.flatnonzero(run == missing[0])[0])
+            missing = ~np.isin(runs, run[step == chosen[places]])
+            if missing.any():
                 raise DataError(
-                    f"{self.run(row)} has no value at step {at}: name one that all have"
+                    f"{self.run(int(first[missing.argmax()]))} has no value at step {at}: name one "
+                    "that all have"
                 )
         elif not at and len(set(last)) > 1:
-            ends = []
-            for place in (int(last.argmin()), int(last.argmax())):
-                row = int(np.flatnonzero(places == place)[0])
-                ends.append(f"{self.run(row)} at step {last[place]:g}")
-            raise DataError(
-                f"runs end at different steps, {ends[0]} and {ends[1]}: name the step that counts, "
-                "as in --at 1000, or --at last for the last of each"
+            one, other = (
+                f"{self.run(int(first[place]))} at step {last[place]:g}"
+                for place in (last.argmin(), last.argmax())
             )
-        else:
-            chosen = last
-        self._keep(self.step == chosen[places])
+            raise DataError(
+                f"runs end at different steps, {one} and {other}: name the step that counts, as in "
+                "--at 1000, or --at last for the last of each"
+            )
+        self._keep(step == chosen[places])
         found = sorted(set(chosen))
         if len(found) > 1:
             return [f"values: of each run's last step, {found[0]:g} to {found[-1]:g}"]
@@ -220,17 +223,16 @@ class _Rows:
 
     def check_names(self) -> None:
         """Raise DataError where a row names no arm, seed, item or document."""
-        coded = [("arm", self.arms, self.arm), ("seed", self.seeds, self.seed)]
-        coded.append(("item", self.items if self.has_items else (), self.item))
-        if self.document is not None:
-            coded.append(("document", self.document.names, self.document.codes))
-        for what, names, codes in coded:
-            if "" in names and (rows := np.flatnonzero(codes == names.index(""))).size:
-                raise DataError(f"{self.place(int(rows[0]))}: the row names no {what}: fill it in")
+        for what, names in self.names.items():
+            if "" in names and (what != "item" or self.has_items):
+                rows = np.flatnonzero(self.columns[what] == names.index(""))
+                if rows.size:
+                    place = self.place(int(rows[0]))
+                    raise DataError(f"{place}: the row names no {what}: fill it in")
 
     def check_twice(self) -> None:
         """Raise DataError where two rows are of one item of a run, or of one run."""
-        key = self._run * len(self.items) + self.item
+        key = self._run * len(self.names["item"]) + self.columns["item"]
         order = np.argsort(key, kind="stable")
         twice = np.flatnonzero(key[order][1:] == key[order][:-1])
         if not twice.size:
@@ -238,154 +240,145 @@ class _Rows:
         first, second = int(order[twice[0]]), int(order[twice[0] + 1])
         what = self.run(first)
         if self.has_items:
-            what += f", item {self.items[self.item[first]]}"
+            what += f", item {self._name('item', first)}"
         options = "--arm, --seed, --item, --step"
         remedy = f"leave one out, or name the column that tells them apart ({options})"
-        files = [Path(self._source(row)[0].source) for row in (first, second)]
-        name = files[0].name
-        if files[0] != files[1] and name == files[1].name and not name.startswith("samples_"):
-            remedy = f"say how arms and seeds are told apart, as by --names '{{arm}}/{name}'"
+        one, other = (Path(self._source(row)[0].source) for row in (first, second))
+        if one != other and one.name == other.name and not one.name.startswith("samples_"):
+            remedy = f"say how arms and seeds are told apart, as by --names '{{arm}}/{one.name}'"
         raise DataError(
             f"{self.place(second)}: {what} is there already, at {self.place(first)}: {remedy}"
         )
 
     def check_finite(self, nan_is_failed: bool) -> None:
         """Mark the rows of runs that failed; raise DataError for a NaN that may not say so."""
-        broken = np.flatnonzero(~np.isfinite(self.value))
-        unknown = broken[~self.is_failed[broken]]
+        value, run = self.columns["value"], self._run
+        is_broken = ~np.isfinite(value)
+        unknown = np.flatnonzero(is_broken & ~self.columns["failed"])
         if unknown.size and not nan_is_failed:
             row = int(unknown[0])
             raise DataError(
-                f"{self.place(row)}: {self.value[row]} is no score ({self.run(row)}). A failed run "
-                "is a result: give --nan-is-failed to count it as worse than all others, or mend "
-                "the value"
+                f"{self.place(row)}: {value[row]} is no score ({self.run(row)}). A failed run is a "
+                "result: give --nan-is-failed to count it as worse than all others, or mend the "
+                "value"
             )
-        self.is_failed = np.isin(self._run, self._run[broken])
+        self.columns["failed"] = np.isin(run, run[is_broken])
 
     def keep_common(self) -> list[str]:
         """Leave out the seeds that some arm lacks, then items that some run lacks; say which."""
         said = []
         is_common = np.asarray(self._there().all(0))
-        lacking = [self.seeds[place] for place in np.flatnonzero(~is_common)]
-        if lacking:
-            self._leave(is_common[self.seed])
+        if not is_common.all():
+            lacking = _named(self.names["seed"], ~is_common)
+            self._leave(is_common[self.columns["seed"]])
             said.append(f"left out: {_listed('seed', lacking)}, which some arm lacks")
-        if self.has_items and len(self.value):
-            is_whole = ~self.is_failed
-            n_runs = len(np.unique(self._run[is_whole]))
-            times = np.bincount(self.item[is_whole], minlength=len(self.items))
-            lacking = [
-                self.items[place] for place in np.flatnonzero((times > 0) & (times < n_runs))
-            ]
+        if self.has_items and len(self.columns["value"]):
+            is_failed = self.columns["failed"]
+            n_runs = len(np.unique(self._run[~is_failed]))
+            items = self.names["item"]
+            times = np.bincount(self.columns["item"][~is_failed], minlength=len(items))
+            lacking = _named(items, (times > 0) & (times < n_runs))
             if lacking:
-                self._leave((times[self.item] == n_runs) | self.is_failed)
+                self._leave((times[self.columns["item"]] == n_runs) | is_failed)
                 said.append(f"left out: {_listed('item', lacking)}, which some run lacks")
-        if not len(self.value):
+        if not len(self.columns["value"]):
             raise DataError("no seed and item is in all arms: nothing can be judged")
         return said
 
     def _leave(self, rows: NDArray[np.bool_]) -> None:
         self._keep(rows)
-        for names, codes in (("seeds", "seed"), ("items", "item")):
-            used, again = np.unique(getattr(self, codes), return_inverse=True)
-            kept = getattr(self, names)
-            setattr(self, names, tuple(kept[place] for place in used))
-            setattr(self, codes, again.astype(np.int64))
+        for name in ("seed", "item"):
+            used, self.columns[name] = np.unique(self.columns[name], return_inverse=True)
+            self.names[name] = tuple(self.names[name][place] for place in used)
 
     def _there(self) -> NDArray[np.bool_]:
-        there = np.zeros((len(self.arms), len(self.seeds)), dtype=np.bool_)
-        there[self.arm, self.seed] = True
+        there = np.zeros((len(self.names["arm"]), len(self.names["seed"])), dtype=np.bool_)
+        there[self.columns["arm"], self.columns["seed"]] = True
         return there
 
     def check_complete(self) -> None:
         """Raise DataError where an arm lacks a seed of another, or a run an item."""
         there = self._there()
-        if not there.any(0).all():
-            without = [self.seeds[place] for place in np.flatnonzero(~there.any(0))]
-            raise DataError(f"{_listed('seed', without)}: no arm has a value: leave the rows out")
+        arms, seeds, items = (self.names[name] for name in ("arm", "seed", "item"))
+        is_there = np.asarray(there.any(0))
+        if not is_there.all():
+            without = _listed("seed", _named(seeds, ~is_there))
+            raise DataError(f"{without}: no arm has a value: leave the rows out")
         if not there.all():
             arm, seed = (int(place) for place in np.argwhere(~there)[0])
-            lacking = [self.seeds[place] for place in np.flatnonzero(~there[arm])]
-            other = int(np.flatnonzero(there[:, seed])[0])
+            lacking = _listed("seed", _named(seeds, ~there[arm]))
             raise DataError(
-                f"seeds do not meet: {self.arms[arm]} lacks {_listed('seed', lacking)}, and "
-                f"{self.arms[other]} has seed {self.seeds[seed]}: add the runs, or give --common "
-                "to judge the seeds and items that all have"
+                f"seeds do not meet: {arms[arm]} lacks {lacking}, and "
+                f"{arms[int(there[:, seed].argmax())]} has seed {seeds[seed]}: add the runs, or "
+                "give --common to judge the seeds and items that all have"
             )
         n_each = np.bincount(self._run, minlength=there.size)
-        n_each[self._run[self.is_failed]] = len(self.items)  # of what failed none count
-        if int(n_each.min()) == len(self.items):
+        n_each[self._run[self.columns["failed"]]] = len(items)  # of what failed none count
+        if int(n_each.min()) == len(items):
             return
         run = int(n_each.argmin())
-        lacking_items = np.setdiff1d(np.arange(len(self.items)), self.item[self._run == run])
-        arm, seed = divmod(run, len(self.seeds))
-        item = int(lacking_items[0])
-        row = int(np.flatnonzero(self.item == item)[0])
+        arm, seed = divmod(run, len(seeds))
+        item = int(np.setdiff1d(np.arange(len(items)), self.columns["item"][self._run == run])[0])
+        row = int((self.columns["item"] == item).argmax())
         raise DataError(
-            f"items do not meet: {self.arms[arm]}, seed {self.seeds[seed]} has "
-            f"{count(int(n_each[run]), 'item')} of {len(self.items):,} and lacks item "
-            f"{self.items[item]}, which {self.run(row)} has ({self.place(row)}): add it, or give "
-            "--common to judge the seeds and items that all have"
+            f"items do not meet: {arms[arm]}, seed {seeds[seed]} has "
+            f"{count(int(n_each[run]), 'item')} of {len(items):,} and lacks item {items[item]}, "
+            f"which {self.run(row)} has ({self.place(row)}): add it, or give --common to judge the "
+            "seeds and items that all have"
         )
 
     def runs(self, said: Sequence[str]) -> Runs:
         """Return the scores of runs that are complete, and the effects of their items."""
-        n_arms, n_seeds, n_items = len(self.arms), len(self.seeds), len(self.items)
+        arms, seeds = self.names["arm"], self.names["seed"]
+        shape = n_arms, n_seeds, n_items = len(arms), len(seeds), len(self.names["item"])
+        is_failed = self.columns["failed"]
         failed = np.zeros((n_arms, n_seeds), dtype=np.bool_)
-        failed[self.arm[self.is_failed], self.seed[self.is_failed]] = True
-        shape = (n_arms, n_seeds, n_items)
-        flat = self._run * n_items + self.item
-        scores = np.full(n_arms * n_seeds * n_items, np.nan)
-        scores[flat] = self.value
-        scores = scores.reshape(shape)  # [A, S, N]
+        failed[self.columns["arm"][is_failed], self.columns["seed"][is_failed]] = True
+        flat = self._run * n_items + self.columns["item"]
+        scores = np.full(shape, np.nan)  # [A, S, N]
+        scores.reshape(-1)[flat] = self.columns["value"]
         scores[failed] = np.nan
         if not self.has_items:
-            return Runs(self.arms, self.seeds, scores[:, :, 0], failed, said=tuple(said))
+            return Runs(arms, seeds, scores[:, :, 0], failed, said=tuple(said))
         weights = np.ones(shape)
-        if self.weight is not None:
-            weights.reshape(-1)[flat] = self.weight
+        if "weight" in self.columns:
+            weights.reshape(-1)[flat] = self.columns["weight"]
         totals = weights.sum(2)
         values = scores.sum(2) / totals
         effects = (scores - values[:, :, None] * weights) / totals[:, :, None]
-        documents, shares = None, None
-        if self.document is not None:
+        n_documents, shares = None, None
+        if "document" in self.columns:
             documents = self._documents()
             units, n_units = units_of(n_items, documents)
             shares = shares_of(units, documents, weights.mean((0, 1)))
             order = np.argsort(units, kind="stable")
             starts = np.searchsorted(units[order], np.arange(n_units))
             effects = np.add.reduceat(effects[:, :, order], starts, axis=2)
-        n_documents = None if documents is None else len(np.unique(documents))
-        return Runs(
-            self.arms,
-            self.seeds,
-            values,
-            failed,
-            effects,
-            n_items,
-            n_documents,
-            shares,
-            tuple(said),
-        )
+            n_documents = len(np.unique(documents))
+        return Runs(arms, seeds, values, failed, effects, n_items, n_documents, shares, tuple(said))
 
     def _documents(self) -> NDArray[np.int64]:
         """Return the document of each item.
 
         Raises DataError where an item is in two.
         """
-        assert self.document is not None
-        of_item = np.full(len(self.items), -1, dtype=np.int64)
-        of_item[self.item] = self.document.codes
-        wrong = np.flatnonzero(of_item[self.item] != self.document.codes)
+        item, document = self.columns["item"], self.columns["document"]
+        of_item = np.full(len(self.names["item"]), -1, dtype=np.int64)
+        of_item[item] = document
+        wrong = np.flatnonzero(of_item[item] != document)
         if wrong.size:
             row = int(wrong[0])
-            names = self.document.names
+            other = self.names["document"][int(of_item[int(item[row])])]
             raise DataError(
-                f"{self.place(row)}: item {self.items[self.item[row]]} is of document "
-                f"{names[self.document.codes[row]]} here, and of {names[of_item[self.item[row]]]} "
-                "elsewhere: name items so that each is of one document"
+                f"{self.place(row)}: item {self._name('item', row)} is of document "
+                f"{self._name('document', row)} here, and of {other} elsewhere: name items so that "
+                "each is of one document"
             )
         return of_item
+
+
+def _named(names: Sequence[str], are_meant: NDArray[np.bool_]) -> list[str]:
+    return [names[place] for place in np.flatnonzero(are_meant).tolist()]
 
 
 def _joined(parts: Sequence[Coded]) -> tuple[tuple[str, ...], Codes]:

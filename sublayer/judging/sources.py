@@ -178,11 +178,5 @@ def _of_array(name: str, scores: Any) -> Records:
             ) from None
     items = tuple(map(str, range(int(item.max(initial=0)) + 1)))
     arm = Coded(np.zeros(len(value), dtype=np.int64), (name,))
-    return Records(
-        name,
-        arm,
-        Coded(seed, names),
-        value,
-        place,
-        item=Coded(item, items) if is_of_items else None,
-    )
+    coded_items = Coded(item, items) if is_of_items else None
+    return Records(name, arm, Coded(seed, names), value, place, item=coded_items)

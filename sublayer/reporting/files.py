@@ -1,5 +1,6 @@
 """The files of a comparison: its report and ``results.json``, after its runs or from its folder."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,14 +11,11 @@ from sublayer.errors import ConfigError, TrainingError
 from sublayer.files.paths import resolved
 from sublayer.files.storage import write_file, write_json
 from sublayer.numbers import NO_BREAK
-from sublayer.objective.metric import Metric
-from sublayer.reporting.budgets import describe_largest
-from sublayer.reporting.export import check_table_files, write_tables
-from sublayer.reporting.html import render_report, write_report
-from sublayer.reporting.run_page import render_run
+from sublayer.reporting.html import render_report, render_run, write_report
 from sublayer.reporting.scorecard import card_json
-from sublayer.reporting.words import headline
-from sublayer.statistics.difference import CONFIDENCE, Difference
+from sublayer.reporting.tables import check_table_files, write_tables
+from sublayer.reporting.words import describe_largest, headline
+from sublayer.statistics.difference import CONFIDENCE
 from sublayer.study.budget.excess import budget_to_json
 from sublayer.study.definition import Overrides
 from sublayer.study.findings.comparisons import (
@@ -27,24 +25,14 @@ from sublayer.study.findings.comparisons import (
     secondary_to_json,
     tuned_best,
 )
-from sublayer.study.findings.curves import SameQuality, final_losses, same_quality
+from sublayer.study.findings.curves import final_losses, same_quality
 from sublayer.study.finished_runs import RUNS, compare_runs, read_paths
 from sublayer.study.inspection import layers_to_json
 from sublayer.study.options import Options
 from sublayer.study.plan_file import PLAN
 from sublayer.study.read_results import results_of_folder
-from sublayer.study.results import (
-    REPORT,
-    RESULTS,
-    ArmResult,
-    Curve,
-    Further,
-    Reproduction,
-    Results,
-    Tuning,
-)
+from sublayer.study.results import REPORT, RESULTS, ArmResult, Results
 from sublayer.study.runner import run_study
-from sublayer.study.seal import Sealing
 from sublayer.system.stages import stage
 
 _HEADING = '<h1 id="verdict">'
@@ -61,7 +49,18 @@ def report_study(
     """
     results, folder = run_study(sources, overrides, options)
     report = write_results(results, folder)
-    _check_compared(results, report)
+    differences = results.differences
+    if results.has_verdicts:
+        # Ranks tell something where not all runs failed.
+        is_compared = any(arm.values for arm in results.arms) and any(
+            each.low is not None or each.by_ranks for each in differences
+        )
+        needed = "two seeds that finished, as the baseline has,"
+    else:
+        is_compared = any(each.mean is not None for each in differences)
+        needed = "a seed that finished beside the baseline's"
+    if not is_compared:
+        raise TrainingError(f"no arm has {needed}: see {report}")
     return results, report
 
 
@@ -108,23 +107,6 @@ def report_again(folder: Path, out: Path | None = None, tables: Sequence[Path] =
     return resolved(target)
 
 
-def _check_compared(results: Results, report: Path) -> None:
-    """Raise TrainingError where so much failed that nothing is compared with the baseline."""
-    differences = results.differences
-    if results.has_verdicts:
-        # Ranks tell something where not all runs failed.
-        has_values = any(arm.values for arm in results.arms)
-        is_compared = has_values and any(
-            each.low is not None or each.by_ranks for each in differences
-        )
-        needed = "two seeds that finished, as the baseline has,"
-    else:
-        is_compared = any(difference.mean is not None for difference in differences)
-        needed = "a seed that finished beside the baseline's"
-    if not is_compared:
-        raise TrainingError(f"no arm has {needed}: see {report}")
-
-
 def _check_free(target: Path, mark: str, *, is_own: bool) -> None:
     if not target.exists():
         return
@@ -141,7 +123,12 @@ def _escaped(text: str) -> str:
 
 def results_to_json(results: Results, report: Path) -> dict[str, Any]:
     """Build the object that ``compare --json`` prints; ``report`` becomes an absolute path."""
-    return {
+    hypothesis, sealing = None, results.sealing
+    if results.hypothesis_of is not None:
+        arm, baseline = results.hypothesis_of
+        hypothesis = {"says": results.hypothesis, "arm": arm, "baseline": baseline}
+    differences = zip(results.differences, secondary_analyses(results), strict=True)
+    content = {
         "report": str(resolved(report)),
         "headline": headline(results).replace(NO_BREAK, " "),
         "metric": results.metric.name,
@@ -152,140 +139,91 @@ def results_to_json(results: Results, report: Path) -> dict[str, Any]:
         "budgets": describe_largest(results).replace(NO_BREAK, " "),
         "baseline": results.baseline,
         "confidence": CONFIDENCE,
-        "arms": _arms_to_json(results),
+        "arms": [
+            {**_arm_to_json(arm, results), "excess": budget_to_json(budget)}
+            for arm, budget in zip(results.arms, arm_budgets(results), strict=True)
+        ],
         "n_comparisons": results.n_comparisons,
         "differences": [
-            {**_difference_to_json(difference), "secondary": secondary_to_json(found)}
-            for difference, found in zip(
-                results.differences, secondary_analyses(results), strict=True
-            )
+            {**asdict(difference), "secondary": secondary_to_json(found)}
+            for difference, found in differences
         ],
-        "further": [_further_to_json(further) for further in results.further],
-        "same_quality": [_same_quality_to_json(each) for each in same_quality(results)],
-        "failures": [asdict(failure) for failure in results.failures],
-        "notes": list(results.notes),
+        "further": [
+            {
+                "metric": further.metric.name,
+                "is_lower_better": further.metric.is_lower_better,
+                "differences": list(map(asdict, further.differences)),
+            }
+            for further in results.further
+        ],
+        "same_quality": [
+            {
+                "arm": each.arm,
+                "of": each.whose,
+                "metric": each.metric.name,
+                **{cost: asdict(each.summary(cost)) for cost in ("steps", "flops", "seconds")},
+                "parameters": each.parameters,
+                "seeds": list(map(asdict, each.seeds)),
+                "problem": each.problem,
+            }
+            for each in same_quality(results)
+        ],
+        "failures": list(map(asdict, results.failures)),
+        "notes": results.notes,
         "margin": results.margin,
         "margin_reason": results.margin_reason,
-        "hypothesis": _hypothesis_to_json(results),
+        "hypothesis": hypothesis,
         "pairing": None if results.pairing is None else asdict(results.pairing),
-        "looks": list(results.looks),
+        "looks": results.looks,
         "is_sequential": results.is_sequential,
         "name": results.name,
         "title": results.title,
         "planned_seeds": results.n_seeds,
-        "reproduction": _reproduction_to_json(results.reproduction),
-        "differing": _differing_to_json(results),
-        "plan": _plan_to_json(results.sealing),
-        **({} if results.scorecard is None else {"scorecard": card_json(results.scorecard)}),
+        "reproduction": asdict(results.reproduction),
+        "differing": {
+            field: {name: asdict(setting) for name, setting in settings.items()}
+            for field, settings in differing_fields(results.arms).items()
+        },
+        "plan": None,
     }
+    if sealing is not None and sealing.hash:
+        content["plan"] = {
+            "sealed": sealing.date,
+            "hash": sealing.hash,
+            "additions": sealing.additions,
+            "alterations": sealing.alterations,
+        }
+    if results.scorecard is not None:
+        content["scorecard"] = card_json(results.scorecard)
+    plain: dict[str, Any] = json.loads(json.dumps(content))  # whose tuples are lists
+    return plain
 
 
-def _arms_to_json(results: Results) -> list[dict[str, Any]]:
-    arms = []
-    for arm, budget in zip(results.arms, arm_budgets(results), strict=True):
-        content = _arm_to_json(arm, results.metric)
-        content["excess"] = budget_to_json(budget)
-        arms.append(content)
-    return arms
-
-
-def _arm_to_json(arm: ArmResult, metric: Metric) -> dict[str, Any]:
-    further = {}
-    for name, values in arm.further.items():
-        further[name] = {"seeds": list(values), "values": list(values.values())}
-    return {
+def _arm_to_json(arm: ArmResult, results: Results) -> dict[str, Any]:
+    content = {
         "name": arm.name,
-        "parameters": dict(arm.parameters),
-        "seeds": list(arm.seeds),
-        "values": list(arm.values),
+        "parameters": arm.parameters,
+        "seeds": arm.seeds,
+        "values": arm.values,
         "mean": arm.mean,
         "sd": arm.sd,
         "mismatch": arm.mismatch,
-        "published": dict(arm.published),
-        "further": further,
-        "sample": None if arm.sample is None else asdict(arm.sample),
-        "final_losses": asdict(final_losses(arm, metric)),
-        "matched": list(arm.matched),
-        "tuned": list(arm.tuned),
-        "tunings": [_tuning_to_json(each) for each in arm.tunings],
-        "paper": dict(arm.paper),
-        **asdict(arm.costs),
-        "curves": [_curve_to_json(curve) for curve in arm.curves],
-        "further_curves": {
-            name: [_curve_to_json(curve) for curve in curves]
-            for name, curves in arm.further_curves.items()
+        "published": arm.published,
+        "further": {
+            name: {"seeds": list(values), "values": list(values.values())}
+            for name, values in arm.further.items()
         },
-        "training_curves": [_curve_to_json(curve) for curve in arm.training_curves],
-        **({"layers": layers_to_json(arm.layers)} if arm.layers else {}),
+        "sample": None if arm.sample is None else asdict(arm.sample),
+        "final_losses": asdict(final_losses(arm, results.metric)),
+        "matched": arm.matched,
+        "tuned": arm.tuned,
+        "tunings": [{**asdict(each), "expected_best": tuned_best(each)} for each in arm.tunings],
+        "paper": arm.paper,
+        **asdict(arm.costs),
+        "curves": list(map(asdict, arm.curves)),
+        "further_curves": {
+            name: list(map(asdict, curves)) for name, curves in arm.further_curves.items()
+        },
+        "training_curves": list(map(asdict, arm.training_curves)),
     }
-
-
-def _tuning_to_json(tuning: Tuning) -> dict[str, Any]:
-    best = list(tuned_best(tuning))
-    return {**asdict(tuning), "scores": dict(tuning.scores), "expected_best": best}
-
-
-def _curve_to_json(curve: Curve) -> dict[str, Any]:
-    content = {}
-    for name, value in asdict(curve).items():
-        content[name] = list(value) if isinstance(value, Sequence) else value
-    return content
-
-
-def _further_to_json(further: Further) -> dict[str, Any]:
-    return {
-        "metric": further.metric.name,
-        "is_lower_better": further.metric.is_lower_better,
-        "differences": [_difference_to_json(difference) for difference in further.differences],
-    }
-
-
-def _hypothesis_to_json(results: Results) -> dict[str, Any] | None:
-    if results.hypothesis_of is None:
-        return None
-    arm, baseline = results.hypothesis_of
-    return {"says": results.hypothesis, "arm": arm, "baseline": baseline}
-
-
-def _difference_to_json(difference: Difference) -> dict[str, Any]:
-    return {**asdict(difference), "seeds": list(difference.seeds)}
-
-
-def _reproduction_to_json(reproduction: Reproduction) -> dict[str, Any]:
-    content = asdict(reproduction)
-    if reproduction.text is not None:
-        content["text"] = {**content["text"], "names": list(reproduction.text.names)}
-    return content
-
-
-def _plan_to_json(sealing: Sealing | None) -> dict[str, Any] | None:
-    if sealing is None or not sealing.hash:
-        return None
-    return {
-        "sealed": sealing.date,
-        "hash": sealing.hash,
-        "additions": list(sealing.additions),
-        "alterations": list(sealing.alterations),
-    }
-
-
-def _differing_to_json(results: Results) -> dict[str, Any]:
-    differing = {}
-    for field, settings in differing_fields(results.arms).items():
-        differing[field] = {name: asdict(setting) for name, setting in settings.items()}
-    return differing
-
-
-def _same_quality_to_json(found: SameQuality) -> dict[str, Any]:
-    summaries = {}
-    for cost in ("steps", "flops", "seconds"):
-        summaries[cost] = asdict(found.summary(cost))
-    return {
-        "arm": found.arm,
-        "of": found.whose,
-        "metric": found.metric.name,
-        **summaries,
-        "parameters": found.parameters,
-        "seeds": [asdict(each) for each in found.seeds],
-        "problem": found.problem,
-    }
+    return content | ({"layers": layers_to_json(arm.layers)} if arm.layers else {})

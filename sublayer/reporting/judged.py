@@ -5,7 +5,7 @@ import io
 import math
 import os
 from dataclasses import asdict
-from html import escape
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +17,14 @@ from sublayer.files.storage import write_file
 from sublayer.judging.layout import Understood, with_direction
 from sublayer.judging.runs import Rules, assemble
 from sublayer.judging.verdict import Question, RunsVerdict, judge_runs
-from sublayer.numbers import DASH, MINUS, format_p, format_signed, p_in_words
+from sublayer.numbers import format_p, format_signed
+from sublayer.reporting.difference import finding, narrowest_interval
 from sublayer.statistics.difference import Difference
+from sublayer.tables import as_latex, as_markdown
 
-TABLES = (".csv", ".md", ".tex")
-_LATEX = str.maketrans(
-    {each: f"\\{each}" for each in "&%$#_{}"}
-    | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
-    | {MINUS: "$-$", DASH: "--"}
-)
 _MOST_DECIMALS = 8
-_PREDICATES = {
-    "better": "is better than",
-    "worse": "is worse than",
-    "cannot tell": "cannot be told apart from",
-    "no verdict": "has no verdict against",
-}
+_Cells = tuple[list[str], list[list[str]]]
+"""Headings, and rows below them."""
 
 
 class JudgedRuns(RunsVerdict):
@@ -76,40 +68,18 @@ def text_of(judged: RunsVerdict) -> str:
 
 
 def statement(judged: RunsVerdict, each: Difference) -> str:
-    """Say a verdict in one line."""
-    decimals = n_decimals(judged)
-    here = " on this text" if each.on_this_text else ""
-    if each.verdict == "no difference that matters":
-        text = f"{each.arm} shows no difference from {each.baseline} that matters{here}"
-    else:
-        text = f"{each.arm} {_PREDICATES[each.verdict]} {each.baseline}{here}"
-    if each.by_ranks:
-        return text + _by_ranks(each)
-    if each.mean is None or each.low is None or each.high is None:
-        return text
-    level = confidence(judged)
-    if each.verdict in ("better", "worse"):  # which says the direction, so that sizes have no sign
-        near, far = sorted((abs(each.low), abs(each.high)))
-        ends = f"{near:.{decimals}f} to {far:.{decimals}f}"
-        return f"{text} by {abs(each.mean):.{decimals}f} ({level} CI {ends})"
-    text += f": {format_signed(each.mean, decimals)} ({level} CI {interval(each, decimals)})"
-    if each.verdict == "no difference that matters" and judged.margin is not None:
-        is_within = max(abs(each.low), abs(each.high)) < judged.margin
-        how = ", within" if is_within else "; two one-sided tests place it within"
-        text += f"{how} the margin of {judged.margin:g}"
-    if each.verdict == "cannot tell" and each.excluded is not None:
-        text += f"; differences above {each.excluded:.{decimals}f} are excluded"
-    return text
-
-
-def _by_ranks(each: Difference) -> str:
-    failed = [
-        f"{count(n, 'run')} of {arm} failed"
-        for n, arm in zip(each.n_failed, (each.arm, each.baseline), strict=True)
-        if n
-    ]
-    text = f": {' and '.join(failed)}; failed runs rank last" if failed else ": scores are few"
-    return text + ("" if each.p is None else f" (rank test, {p_in_words(each.p)})")
+    """Word a verdict in one line."""
+    n_finished = (~judged.runs.failed).sum(1).tolist()
+    predicate, detail = finding(
+        each,
+        decimals=n_decimals(judged),
+        unit="",
+        level=confidence(judged),
+        margin=judged.margin,
+        n_seeds=len(judged.runs.seeds),
+        n_finished=dict(zip(judged.runs.arms, n_finished, strict=True)),
+    )
+    return f"{each.arm} {predicate} {each.baseline}{detail}"
 
 
 def headline(judged: RunsVerdict) -> str:
@@ -127,13 +97,6 @@ def headline(judged: RunsVerdict) -> str:
 def confidence(judged: RunsVerdict) -> str:
     """Write the confidence of the intervals, as 95%."""
     return f"{100 * (1 - judged.level):.4g}%"
-
-
-def interval(each: Difference, decimals: int) -> str:
-    """Write an interval of differences; a dash where there is none."""
-    if each.low is None or each.high is None:
-        return DASH
-    return f"{format_signed(each.low, decimals)} to {format_signed(each.high, decimals)}"
 
 
 def conditions(judged: RunsVerdict) -> str:
@@ -230,7 +193,7 @@ def ledger_json(judged: RunsVerdict) -> dict[str, Any] | None:
     return {"file": str(judged.ledger), **asdict(judged.in_loop)}
 
 
-def difference_rows(judged: RunsVerdict) -> tuple[list[str], list[list[str]]]:
+def difference_rows(judged: RunsVerdict) -> _Cells:
     """Return the headings and the rows of a table of differences."""
     decimals = n_decimals(judged)
     rows = []
@@ -243,26 +206,19 @@ def difference_rows(judged: RunsVerdict) -> tuple[list[str], list[list[str]]]:
 
 def notebook_html(judged: RunsVerdict) -> str:
     """Show a verdict in a notebook, in its own colours."""
+    from sublayer.reporting.html import render_page
+
     headings, rows = difference_rows(judged)
-    cells = "".join(f"<th>{escape(each)}</th>" for each in headings)
-    lines = [f"<tr>{cells}</tr>"]
-    for row in rows:
-        cells = "".join(f"<td>{escape(each)}</td>" for each in row)
-        lines.append(f"<tr>{cells}</tr>")
-    said = "".join(f"<br>{escape(line)}" for line in (*loop_lines(judged), *judged.said))
-    return f"<table>{''.join(lines)}</table><p>{escape(conditions(judged))}{said}</p>"
+    lines = (conditions(judged), *loop_lines(judged), *judged.said)
+    return render_page("notebook.html.j2", headings=headings, rows=rows, lines=lines)
 
 
 def n_decimals(judged: RunsVerdict) -> int:
     """Choose the decimals that show the narrowest interval with two figures."""
-    widths = [
-        each.high - each.low
-        for each in judged.comparisons
-        if each.low is not None and each.high is not None and 0.0 < each.high - each.low < math.inf
-    ]
-    if not widths:
+    narrowest = narrowest_interval(judged.comparisons)
+    if narrowest is None:
         return 4
-    return min(_MOST_DECIMALS, max(0, 1 - math.floor(math.log10(min(widths)))))
+    return min(_MOST_DECIMALS, max(0, 1 - math.floor(math.log10(narrowest))))
 
 
 def check_free(path: Path | None, option: str, suffixes: tuple[str, ...]) -> None:
@@ -279,52 +235,35 @@ def check_free(path: Path | None, option: str, suffixes: tuple[str, ...]) -> Non
 
 def write_page(judged: RunsVerdict, path: Path) -> None:
     """Write the verdict as a page of HTML that needs nothing else. Raises OSError."""
-    write_file(path, render_page(judged))
+    from sublayer.reporting.html import Forest, forest_filters, render_page
 
-
-def render_page(judged: RunsVerdict) -> str:
-    """Render the verdict as HTML; equal verdicts give equal text."""
-    from markupsafe import Markup
-
-    from sublayer.plot import palette
-    from sublayer.reporting.html import lay_out_forest, page_file, page_templates
-
-    environment = page_templates()
-    decimals = n_decimals(judged)
-    environment.filters["slug"] = lambda verdict: verdict.replace(" ", "-")
-    environment.filters["comparison"] = lambda each: each.arm
-    environment.filters["signed"] = lambda value: format_signed(value, decimals)
-    environment.filters["interval"] = lambda each: interval(each, decimals)
-    style = page_file(environment, "page.css")
-    forest = lay_out_forest(
-        judged.comparisons,
-        [_pairs(judged, each.arm) for each in judged.comparisons],
-        margin=judged.margin,
-        is_lower_better=judged.is_lower_better,
-    )
-    template = environment.get_template("judged.html.j2")
-    return template.render(
+    rows = [(each, _pairs(judged, each.arm)) for each in judged.comparisons]
+    filters = forest_filters(n_decimals(judged))
+    filters["comparison"] = attrgetter("arm")
+    page = render_page(
+        "judged.html.j2",
+        filters,
         judged=judged,
         headline=headline(judged),
         conditions=". ".join([conditions(judged), *loop_lines(judged)]),
         statements=[(each, statement(judged, each)) for each in judged.comparisons],
         confidence=confidence(judged),
-        forest=forest,
+        forest=Forest(rows, judged.margin, judged.is_lower_better),
         results={"has_verdicts": True},
-        tables=_tables(judged),
-        css=Markup(palette() + style),
+        tables={"Differences": difference_rows(judged), "Runs": _run_rows(judged)},
     )
+    write_file(path, page)
 
 
 def write_table(judged: RunsVerdict, path: Path) -> None:
     """Write every run and the differences, as CSV, Markdown or LaTeX by the suffix."""
     if path.suffix.lower() == ".csv":
-        text = _csv(judged)
-    elif path.suffix.lower() == ".md":
-        text = "\n\n".join(map(_markdown, _tables(judged))) + "\n"
-    else:
-        text = "\n\n".join(map(_latex, _tables(judged))) + "\n"
-    write_file(path, text)
+        write_file(path, _csv(judged))
+        return
+    form = as_markdown if path.suffix.lower() == ".md" else as_latex
+    differences = f"Differences in {judged.metric}, with confidence intervals."
+    texts = [form(differences, *difference_rows(judged)), form("Every run.", *_run_rows(judged))]
+    write_file(path, "\n\n".join(texts) + "\n")
 
 
 def _pairs(judged: RunsVerdict, arm: str) -> list[float]:
@@ -336,53 +275,31 @@ def _pairs(judged: RunsVerdict, arm: str) -> list[float]:
     return [float(each) for each in found if np.isfinite(each)]
 
 
-def _tables(judged: RunsVerdict) -> list[dict[str, Any]]:
-    headings, rows = difference_rows(judged)
+def _run_rows(judged: RunsVerdict) -> _Cells:
+    """Return headings and rows of every run: a row for each seed."""
     runs = judged.runs
     decimals = n_decimals(judged)
-    values = []
-    for seed, name in enumerate(runs.seeds):
-        cells = [
-            "failed" if runs.failed[arm, seed] else f"{runs.values[arm, seed]:.{decimals}f}"
-            for arm in range(len(runs.arms))
-        ]
-        values.append([name, *cells])
-    return [
-        {"title": "Differences", "headings": headings, "rows": rows},
-        {"title": "Runs", "headings": ["seed", *runs.arms], "rows": values},
-    ]
+    rows = []
+    for name, values, failed in zip(runs.seeds, runs.values.T, runs.failed.T, strict=True):
+        pairs = zip(values, failed, strict=True)
+        cells = ["failed" if is_failed else f"{value:.{decimals}f}" for value, is_failed in pairs]
+        rows.append([name, *cells])
+    return ["seed", *runs.arms], rows
 
 
 def _csv(judged: RunsVerdict) -> str:
     """Lay out runs and differences as rows of one table, the numbers as they are."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    columns = ["kind", "arm", "baseline", "seed", judged.metric, "low", "high", "p", "verdict"]
-    writer.writerow(columns)
+    writer.writerow(
+        ["kind", "arm", "baseline", "seed", judged.metric, "low", "high", "p", "verdict"]
+    )
     runs = judged.runs
-    for a, arm in enumerate(runs.arms):
-        for s, seed in enumerate(runs.seeds):
-            value = "failed" if runs.failed[a, s] else repr(float(runs.values[a, s]))
-            writer.writerow(["run", arm, "", seed, value, "", "", "", ""])
+    for arm, values, failed in zip(runs.arms, runs.values.tolist(), runs.failed, strict=True):
+        for seed, value, is_failed in zip(runs.seeds, values, failed, strict=True):
+            shown = "failed" if is_failed else repr(value)
+            writer.writerow(["run", arm, "", seed, shown, "", "", "", ""])
     for each in judged.comparisons:
         numbers = ["" if n is None else repr(n) for n in (each.mean, each.low, each.high, each.p)]
         writer.writerow(["difference", each.arm, each.baseline, "", *numbers, each.verdict])
     return text.getvalue()
-
-
-def _markdown(table: dict[str, Any]) -> str:
-    headings, *rows = (
-        [cell.replace("|", "\\|") for cell in row] for row in (table["headings"], *table["rows"])
-    )
-    rule = ["---", *["---:"] * (len(headings) - 1)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in (headings, rule, *rows))
-
-
-def _latex(table: dict[str, Any]) -> str:
-    headings, *rows = (
-        " & ".join(cell.translate(_LATEX) for cell in row) + r" \\"
-        for row in (table["headings"], *table["rows"])
-    )
-    columns = "l" + "r" * (len(table["headings"]) - 1)
-    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\hline", headings, r"\hline", *rows, r"\hline"]
-    return "\n".join([*lines, r"\end{tabular}"])

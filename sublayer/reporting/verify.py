@@ -26,7 +26,7 @@ from sublayer.runs.folder import INPUTS, RunFolder
 from sublayer.runs.inputs import read_began
 from sublayer.runs.items import ITEMS, items_file, read_items
 from sublayer.runs.record import code_sha256
-from sublayer.study.arms import NO_TRIAL, make_trials, trial_at
+from sublayer.study.arms import NO_TRIAL, planned_trials
 from sublayer.study.chain_file import Kept, read_chain_file
 from sublayer.study.finished_runs import RUNS
 from sublayer.study.folder import arm_folder
@@ -49,7 +49,6 @@ from sublayer.study.seal import (
     PARTS,
     SHOWN_DIGITS,
     Seal,
-    Sealing,
     list_additions,
     list_alterations,
     shown_date,
@@ -78,22 +77,22 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Verification:
-    """The verification of a study: counts, and deviations."""
+    """The verification of a study, as ``report --verify --json`` prints it."""
 
-    folder: Path
-    sealing: Sealing
-    deviations: tuple[Deviation, ...]
-    n_runs: int
+    folder: str
+    follows: bool
+    """Whether results follow from plan and items: there is no deviation."""
+    sealed: str | None
+    """The date of the first seal."""
+    hash: str | None
+    additions: tuple[str, ...]
+    runs: int
     """Runs that have begun, those that tune included."""
-    n_values: int
+    values: int
     """Scores that were computed again from items."""
-    judged_by_other_code: str = ""
-    """Where the results were judged by other code than this: which."""
-
-    @property
-    def follows(self) -> bool:
-        """Whether results follow from plan and items."""
-        return not self.deviations
+    judged_by_other_code: str | None
+    """Version and checksum, where the results were judged by other code than this."""
+    deviations: tuple[Deviation, ...]
 
 
 @dataclass(frozen=True)
@@ -114,19 +113,18 @@ def verify_study(folder: Path) -> Verification:
     No text is read. Raises ConfigError where the folder holds no study, or its plan is damaged.
     """
     if not (folder / PLAN).is_file():
+        text = f"{folder} holds no comparison: see sublayer runs"
+        if (folder / RUN_RECIPE).is_file():
+            text = f"{folder} is a run: name the folder of its comparison"
         if (folder / RUNS).is_file():
-            raise ConfigError(
+            text = (
                 f"{folder} compares runs that were there before: it has no plan to be held against"
             )
-        if (folder / RUN_RECIPE).is_file():
-            raise ConfigError(f"{folder} is a run: name the folder of its comparison")
-        raise ConfigError(f"{folder} holds no comparison: see sublayer runs")
+        raise ConfigError(text)
     plan = read_plan(folder)
-    content = read_toml(folder / PLAN, ConfigError)
     kept = None if plan.asked.stages is None else read_chain_file(folder, plan)
-    stage_texts = None if kept is None else kept.stage_texts
     seals = plan.seals or []
-    paths = run_folders(folder)
+    paths = {path: str(path.relative_to(folder)) for path in run_folders(folder)}
     if kept is None:
         planned = _planned_runs(folder, plan, seals)
     else:
@@ -135,14 +133,14 @@ def verify_study(folder: Path) -> Verification:
         results = read_json_object(folder / RESULTS, CheckpointError)
     except FileNotFoundError:
         results = None
+    stage_texts = None if kept is None else kept.stage_texts
     deviations = [
-        *_of_plan(content, seals, stage_texts),
-        *_of_seals(folder, paths, seals),
-        *_of_number(folder, plan, seals, paths, planned, results),
+        *_of_plan(read_toml(folder / PLAN, ConfigError), seals, stage_texts),
+        *_of_seals(paths, seals),
+        *_of_number(folder, plan, seals, paths, planned, results or {}),
     ]
     n_values = 0
-    for path in paths:
-        where = str(path.relative_to(folder))
+    for path, where in paths.items():
         try:
             deviations += _of_run(path, where, planned.get(path), seals)
             n_computed, altered = _of_items(path, where)
@@ -153,22 +151,23 @@ def verify_study(folder: Path) -> Verification:
         deviations += altered
     deviations += _of_results(folder, results)
     sealing = sealing_of(folder, stage_texts)
-    if sealing.hash and (folder / REPORT).is_file():
-        shown = sealing.hash[:SHOWN_DIGITS]
-        if shown not in (folder / REPORT).read_text(encoding="utf-8", errors="replace"):
-            text = f"it does not name the plan {shown}: write it again"
-            deviations.append(Deviation("report of another plan", REPORT, text))
+    shown = sealing.hash[:SHOWN_DIGITS]
+    report = folder / REPORT
+    if shown and report.is_file() and shown not in report.read_text("utf-8", errors="replace"):
+        text = f"it does not name the plan {shown}: write it again"
+        deviations.append(Deviation("report of another plan", REPORT, text))
     code = seals[-1].plan.get("code", {}) if seals else {}
-    other_code = ""
-    if code and code.get("sha256") != code_sha256():
-        other_code = f"{code.get('version')} ({str(code.get('sha256'))[:SHOWN_DIGITS]})"
+    other_code = f"{code.get('version')} ({str(code.get('sha256'))[:SHOWN_DIGITS]})"
     return Verification(
-        folder=folder,
-        sealing=sealing,
+        folder=str(folder),
+        follows=not deviations,
+        sealed=sealing.date or None,
+        hash=sealing.hash or None,
+        additions=sealing.additions,
+        runs=len(paths),
+        values=n_values,
+        judged_by_other_code=(other_code if code and code.get("sha256") != code_sha256() else None),
         deviations=tuple(dict.fromkeys(deviations)),
-        n_runs=len(paths),
-        n_values=n_values,
-        judged_by_other_code=other_code,
     )
 
 
@@ -181,19 +180,17 @@ def _of_plan(
     if not seals:
         return
     for part, text in list_alterations(content, seals, stage_texts):
-        kind = f"{PARTS.get(part, part)} altered" if part else "seal altered"
-        yield Deviation(kind, PLAN, text)
+        yield Deviation(f"{PARTS.get(part, part) or 'seal'} altered", PLAN, text)
     for part, text in list_additions(seals):
         if part not in ADDED:
             kind = f"{PARTS.get(part, part)} changed after the first run"
             yield Deviation(kind, PLAN, text)
 
 
-def _of_seals(folder: Path, paths: Sequence[Path], seals: Sequence[Seal]) -> Iterator[Deviation]:
+def _of_seals(paths: Mapping[Path, str], seals: Sequence[Seal]) -> Iterator[Deviation]:
     """Yield runs that began under another plan than the sealed one, or under none."""
     began: dict[str, Mapping[str, Any] | None] = {}
-    for path in paths:
-        where = str(path.relative_to(folder))
+    for path, where in paths.items():
         try:
             began[where] = kept_seal(path)
         except CheckpointError as error:
@@ -205,7 +202,7 @@ def _of_seals(folder: Path, paths: Sequence[Path], seals: Sequence[Seal]) -> Ite
         return
     for group in strangers:
         parts, text = describe_strangers(group, seals)
-        where = group.runs[0] if len(group.runs) == 1 else str(Path(group.runs[0]).parts[0])
+        where = group.runs[0] if len(group.runs) == 1 else Path(group.runs[0]).parts[0]
         if group.seal is None:
             yield Deviation("run without the plan", where, text)
         elif not seals:
@@ -213,8 +210,8 @@ def _of_seals(folder: Path, paths: Sequence[Path], seals: Sequence[Seal]) -> Ite
         elif not group.seal.is_whole:
             yield Deviation("plan of a run altered", where, text)
         else:
-            names = dict.fromkeys(PARTS.get(part, part) for part in parts)
-            kinds = [f"{', '.join(names)} altered"] if names else []
+            names = ", ".join(dict.fromkeys(PARTS.get(part, part) for part in parts))
+            kinds = [f"{names} altered"] if names else []
             if group.seal.hash not in {seal.hash for seal in seals}:
                 kinds.append("plan sealed again")
             yield Deviation(" and ".join(kinds), PLAN, text)
@@ -222,26 +219,22 @@ def _of_seals(folder: Path, paths: Sequence[Path], seals: Sequence[Seal]) -> Ite
 
 def _planned_runs(folder: Path, plan: Plan, seals: Sequence[Seal]) -> dict[Path, _Planned]:
     """Return the runs that a study without stages may have, by their folders."""
-    arms = asked_arms(folder, plan)
-    trials = [NO_TRIAL]
-    if plan.asked.tune:
-        trials = make_trials(arms, plan.asked.tune)
-        if len(trials) < 2 and not plan.extended:
-            trials = [NO_TRIAL, *trials]
-        trials += [trial_at(trials, value) for value in plan.extended]
+    trials = planned_trials(plan.asked.tune, plan.extended)
+    if len(trials) < 2:
+        trials = [NO_TRIAL, *trials]
     seeds = {seed for seal in seals for seed in seal.plan.get("seeds", [])}
     if not seals:
         most = max([plan.planned_seeds, *plan.reported_seeds, *plan.asked.looks])
         seeds = set(plan.asked.seeds.compared(most))
     planned = {}
-    for position, (arm, settled) in enumerate(zip(arms, plan.settled, strict=True)):
-        for trial in trials:
-            runs = arm_folder(folder, position, arm.name) / (trial.folder if trial.name else "")
-            tuning = dict.fromkeys(plan.asked.tuning_seeds, False) if trial.name else {}
-            for seed, is_compared in {**tuning, **dict.fromkeys(sorted(seeds), True)}.items():
-                settings = {**settled.settings, **trial.settings, "train.seed": seed}
-                recipe = _laid_over(arm.loaded.recipe, settings)
-                planned[runs / f"seed-{seed}"] = _Planned(arm.name, is_compared, recipe)
+    arms = zip(asked_arms(folder, plan), plan.settled, strict=True)
+    for (position, (arm, settled)), trial in itertools.product(enumerate(arms), trials):
+        runs = arm_folder(folder, position, arm.name) / (trial.folder if trial.name else "")
+        tuning = plan.asked.tuning_seeds if trial.name else []
+        for seed in (*tuning, *sorted(seeds)):
+            settings = {**settled.settings, **trial.settings, "train.seed": seed}
+            recipe = _laid_over(arm.loaded.recipe, settings)
+            planned[runs / f"seed-{seed}"] = _Planned(arm.name, seed in seeds, recipe)
     return planned
 
 
@@ -267,13 +260,12 @@ def _planned_of_chain(
     finder = kept.model_copy(update={"n_seeds": most}).finder(folder)
     planned = {}
     for arm in kept.arms:
-        for seed in range(most) if kept.chain.of(arm.name).pretrains else ():
+        part = kept.chain.of(arm.name)
+        for seed in range(most) if part.pretrains else ():
             if not finder.lost(arm.name, PRETRAINING, seed):
+                settings = {**settled[arm.name], "train.seed": seed}
+                recipe = None if part.start else _laid_over(recipes[arm.name], settings)
                 path = finder.path(arm.name, PRETRAINING, seed)
-                recipe = None
-                if not kept.chain.of(arm.name).start:
-                    settings = {**settled[arm.name], "train.seed": seed}
-                    recipe = _laid_over(recipes[arm.name], settings)
                 planned[path] = _Planned(arm.name, seed < kept.n_seeds, recipe)
     for stage in kept.chain.stages:
         finder.choose(stage.name)
@@ -295,46 +287,43 @@ def _of_number(
     folder: Path,
     plan: Plan,
     seals: Sequence[Seal],
-    paths: Sequence[Path],
+    paths: Mapping[Path, str],
     planned: Mapping[Path, _Planned],
-    results: Mapping[str, Any] | None,
+    results: Mapping[str, Any],
 ) -> Iterator[Deviation]:
     """Yield runs that no plan has, and runs of the plan that have not ended."""
     ended = set()
-    for path in paths:
+    for path, where in paths.items():
         if path not in planned:
-            where = str(path.relative_to(folder))
             yield Deviation("run added", where, "the plan has no such run")
             continue
         read = read_outcome if planned[path].is_compared else read_trial
         try:
-            if read(path) is not None:
-                ended.add(path)
+            has_ended = read(path) is not None
         except (CheckpointError, ConfigError):
-            ended.add(path)  # its damage is a deviation of the run
-    compared = {path: run.arm for path, run in planned.items() if run.is_compared}
-    if plan.asked.stages is not None:
-        for path in compared:
-            if path not in ended:
-                text = "the plan has it, and it has not ended here"
-                yield Deviation("run missing", str(path.relative_to(folder)), text)
-        return
+            has_ended = True  # its damage is a deviation of the run
+        if has_ended:
+            ended.add(path)
     # A study that stops where it is decided has the seeds that its results name.
-    seeds = set(seals[-1].plan["seeds"]) if seals and not plan.asked.looks else set()
-    reported: dict[str, set[int]] = {}
-    for arm in (results or {}).get("arms", ()):
-        reported[str(arm["name"])] = set(arm["seeds"])
-    for failure in (results or {}).get("failures", ()):
-        reported.setdefault(str(failure["arm"]), set()).add(failure["seed"])
-    trials: dict[tuple[str, int], list[Path]] = {}
-    for path, arm in compared.items():
+    seeds = seals[-1].plan["seeds"] if seals and not plan.asked.looks else []
+    reported = {(arm["name"], seed) for arm in results.get("arms", ()) for seed in arm["seeds"]}
+    reported |= {(failure["arm"], failure["seed"]) for failure in results.get("failures", ())}
+    trials: dict[object, list[Path]] = {}
+    missing = {}
+    for path, run in planned.items():
         seed = int(path.name.removeprefix("seed-"))
-        if seed in seeds | reported.get(arm, set()):
-            trials.setdefault((arm, seed), []).append(path)
-    for (arm, seed), of_trials in trials.items():
+        if not run.is_compared:
+            continue
+        if plan.asked.stages is not None:
+            trials[path] = [path]
+            missing[path] = "the plan has it, and it has not ended here"
+        elif seed in seeds or (run.arm, seed) in reported:
+            trials.setdefault((run.arm, seed), []).append(path)
+            missing[path] = f"{run.arm}, seed {seed}, has not ended here"
+    for of_trials in trials.values():
         if not ended.intersection(of_trials):
             where = str(of_trials[0].relative_to(folder))
-            yield Deviation("run missing", where, f"{arm}, seed {seed}, has not ended here")
+            yield Deviation("run missing", where, missing[of_trials[0]])
 
 
 def _of_run(
@@ -349,8 +338,10 @@ def _of_run(
         yield Deviation("run altered", where, f"its recipe has the seed {recipe['train']['seed']}")
     if planned is not None and planned.recipe is not None:
         derived = read_derived(path / RUN_RECIPE)
-        for key, value, other in _differing(planned.recipe, recipe, derived):
-            yield Deviation("arms altered", where, f"the plan has {key} = {value}, the run {other}")
+        for key, value, other in _differing(planned.recipe, recipe):
+            if key not in derived:
+                text = f"the plan has {key} = {value}, the run {other}"
+                yield Deviation("arms altered", where, text)
     if began is None:
         return
     origin = str(path / INPUTS)
@@ -358,15 +349,14 @@ def _of_run(
     tables = first.model_dump(mode="json")
     if first.init.run is not None:
         tables["data"].pop("tokenizer")  # the start's, which recipe.toml does not repeat
-    for key, value, other in _differing(tables, recipe, ()):
+    for key, value, other in _differing(tables, recipe):
         yield Deviation("run altered", where, f"it began with {key} = {value}, and has {other} now")
-    sealed = seals[-1].plan.get("texts", {}) if seals else {}
-    texts = sealed.get(planned.arm, {}) if planned is not None and planned.reads_texts else {}
-    for name, known in texts.items():
-        now = began.inputs.get(name)
-        if now not in (None, known):
-            text = f"{name} has the SHA-256 {now[:SHOWN_DIGITS]}, the plan {known[:SHOWN_DIGITS]}"
-            yield Deviation("texts altered", where, text)
+    if seals and planned is not None and planned.reads_texts:
+        for name, known in seals[-1].plan.get("texts", {}).get(planned.arm, {}).items():
+            now = began.inputs.get(name)
+            if now not in (None, known):
+                digests = f"{now[:SHOWN_DIGITS]}, the plan {known[:SHOWN_DIGITS]}"
+                yield Deviation("texts altered", where, f"{name} has the SHA-256 {digests}")
     record = read_record(path)
     if record is None:
         return
@@ -382,17 +372,16 @@ def _of_run(
 
 
 def _differing(
-    planned: Mapping[str, Any], recipe: Mapping[str, Any], derived: Sequence[str]
+    tables: Mapping[str, Any], others: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield the fields of two recipes that differ, with both values; none that was derived."""
-    for table, fields in planned.items():
+    """Yield the fields of two recipes that differ, with both values."""
+    for table, fields in tables.items():
         if table in HEADINGS or not isinstance(fields, dict):
             continue
         for name, value in fields.items():
-            key = f"{table}.{name}"
-            other = recipe.get(table, {}).get(name)
-            if key not in derived and value is not None and value != other:
-                yield key, show(value), show(other)
+            other = others.get(table, {}).get(name)
+            if value is not None and value != other:
+                yield f"{table}.{name}", show(value), show(other)
 
 
 def _of_items(path: Path, where: str) -> tuple[int, list[Deviation]]:
@@ -402,33 +391,34 @@ def _of_items(path: Path, where: str) -> tuple[int, list[Deviation]]:
         return 0, []
     noted = read_json_object(scores, CheckpointError).get("items_sha256")
     file = items_file(path)
-    at = f"{where}/{ITEMS if file is None else file.name}"
     if file is None:
-        missing = Deviation("item altered", at, f"missing, and {scores.name} has its checksum")
-        return 0, [] if noted is None else [missing]
+        text = f"missing, and {scores.name} has its checksum"
+        return 0, [Deviation("item altered", f"{where}/{ITEMS}", text)] if noted else []
+    at = f"{where}/{file.name}"
     now = hashlib.sha256(file.read_bytes()).hexdigest()
-    is_altered = noted not in (None, now)
-    text = f"SHA-256 {now[:SHOWN_DIGITS]}, and {scores.name} has {str(noted)[:SHOWN_DIGITS]}"
+    altered = []
+    if noted not in (None, now):
+        digests = f"{now[:SHOWN_DIGITS]}, and {scores.name} has {str(noted)[:SHOWN_DIGITS]}"
+        altered.append(f"SHA-256 {digests}")
     try:
         items = read_items(path)
     except CheckpointError as error:
         return 0, [Deviation("item altered", at, str(error))]
-    if items is None or scores.name == SCORES:
-        return 0, [Deviation("item altered", at, text)] if is_altered else []
-    recipe = RunFolder(path).recipe()
-    test = read_test(scores, recipe) or {}
     n_values = 0
     wrong = []
-    for metric in family_of(recipe.objective).metrics:
-        rule = metric.from_items
-        value = None if rule is None or metric.name not in test else rule.of(items)
-        if value is None:
-            continue
-        n_values += 1
-        if not _is_close(value, test[metric.name]):
-            wrong.append(f"{metric.name} {test[metric.name]:.9g}, its items give {value:.9g}")
-    if is_altered:
-        return n_values, [Deviation("item altered", at, "; ".join([text, *wrong]))]
+    if items is not None and scores.name != SCORES:
+        recipe = RunFolder(path).recipe()
+        test = read_test(scores, recipe) or {}
+        for metric in family_of(recipe.objective).metrics:
+            rule = metric.from_items
+            value = None if rule is None or metric.name not in test else rule.of(items)
+            if value is not None:
+                n_values += 1
+                if not _is_close(value, test[metric.name]):
+                    kept = f"{metric.name} {test[metric.name]:.9g}"
+                    wrong.append(f"{kept}, its items give {value:.9g}")
+    if altered:
+        return n_values, [Deviation("item altered", at, "; ".join([*altered, *wrong]))]
     if wrong:
         return n_values, [Deviation("score altered", f"{where}/{scores.name}", "; ".join(wrong))]
     return n_values, []
@@ -441,20 +431,20 @@ def _of_results(folder: Path, earlier: Mapping[str, Any] | None) -> Iterator[Dev
         return
     try:
         results = results_of_folder(folder)
-        judged = results_to_json(results, folder / REPORT)
+        again = results_to_json(results, folder / REPORT)
     except (CheckpointError, ConfigError, DataError) as error:
         yield Deviation("results altered", RESULTS, f"they cannot be judged again: {error}")
         return
-    again = json.loads(json.dumps(judged))
-    for name, value in again.items():
-        if name in _NOT_JUDGED or name not in earlier:
+    for key in again:
+        if key in _NOT_JUDGED or key not in earlier:
             continue
-        for what, changes in _by_entry(name, earlier[name], value).items():
-            shown = [f"{at} {_short(old)}, judged again {_short(new)}" for at, old, new in changes]
-            more = f"; and {len(shown) - _SHOWN_CHANGES} more" * (len(shown) > _SHOWN_CHANGES)
-            text = f"{'; '.join(shown[:_SHOWN_CHANGES])}{more}"
-            text = f"{what}: {text}" if what != name else text
-            yield Deviation("results altered", RESULTS, text)
+        for entry, place, old, new in _entries(key, earlier[key], again[key]):
+            changes = list(_changes(place, old, new))
+            if changes:
+                more = len(changes) - _SHOWN_CHANGES
+                text = entry + "; ".join(changes[:_SHOWN_CHANGES])
+                text += f"; and {more} more" if more > 0 else ""
+                yield Deviation("results altered", RESULTS, text)
     noted = (earlier.get("plan") or {}).get("hash", "")
     sealed = "" if results.sealing is None else results.sealing.hash
     if noted != sealed:
@@ -463,41 +453,35 @@ def _of_results(folder: Path, earlier: Mapping[str, Any] | None) -> Iterator[Dev
         yield Deviation("results of another plan", RESULTS, text)
 
 
-_Change = tuple[str, Any, Any]
+def _entries(key: str, old: Any, new: Any) -> Iterator[tuple[str, str, Any, Any]]:
+    """Yield the entries of a key of results with their names, arms or differences; else it whole.
+
+    Behind the name stands the place at which changes begin.
+    """
+    are_lists = all(
+        isinstance(each, list) and all(isinstance(entry, dict) for entry in each)
+        for each in (old, new)
+    )
+    if not are_lists or len(old) != len(new):
+        yield "", key, old, new
+        return
+    for number, (before, now) in enumerate(zip(old, new, strict=True), 1):
+        name = now.get("name") or now.get("arm") or now.get("metric") or number
+        against = f" against {now['baseline']}" if now.get("baseline") else ""
+        yield f"{key}, {name}{against}: ", "", before, now
 
 
-def _by_entry(name: str, old: Any, new: Any) -> dict[str, list[_Change]]:
-    """Return the changes below a key of results, by arm or difference where it is a list."""
-    if not _are_entries(old) or not _are_entries(new) or len(old) != len(new):
-        changes = list(_changes(name, old, new))
-        return {name: changes} if changes else {}
-    entries = {}
-    for number, (before, now) in enumerate(zip(old, new, strict=True)):
-        changes = list(_changes("", before, now))
-        if changes:
-            entry = now.get("name") or now.get("arm") or now.get("metric") or number + 1
-            against = f" against {now['baseline']}" if now.get("baseline") else ""
-            entries[f"{name}, {entry}{against}"] = changes
-    return entries
-
-
-def _are_entries(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
-
-
-def _changes(where: str, old: Any, new: Any) -> Iterator[_Change]:
+def _changes(place: str, old: Any, new: Any) -> Iterator[str]:
     """Yield the differences of two JSON values by place; keys that one lacks are left out."""
     if isinstance(old, dict) and isinstance(new, dict):
-        ranks = {name: rank for rank, name in enumerate(_FIRST)}
-        for name in sorted(
-            new.keys() & old.keys(), key=lambda key: (ranks.get(key, len(ranks)), key)
-        ):
-            yield from _changes(f"{where}.{name}".lstrip("."), old[name], new[name])
+        common = new.keys() & old.keys()
+        for name in dict.fromkeys([*(each for each in _FIRST if each in common), *sorted(common)]):
+            yield from _changes(f"{place}.{name}".lstrip("."), old[name], new[name])
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        for number, (one, other) in enumerate(zip(old, new, strict=True)):
-            yield from _changes(f"{where}[{number}]", one, other)
+        for number, pair in enumerate(zip(old, new, strict=True)):
+            yield from _changes(f"{place}[{number}]", *pair)
     elif not _is_close(old, new):
-        yield where, old, new
+        yield f"{place} {_short(old)}, judged again {_short(new)}"
 
 
 def _is_close(one: Any, other: Any) -> bool:
@@ -513,36 +497,16 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def verification_to_json(verified: Verification) -> dict[str, Any]:
-    """Build the object that ``report --verify --json`` prints."""
-    sealing = verified.sealing
-    return {
-        "folder": str(verified.folder),
-        "follows": verified.follows,
-        "sealed": sealing.date or None,
-        "hash": sealing.hash or None,
-        "additions": list(sealing.additions),
-        "runs": verified.n_runs,
-        "values": verified.n_values,
-        "judged_by_other_code": verified.judged_by_other_code or None,
-        "deviations": [
-            {"kind": deviation.kind, "where": deviation.where, "what": deviation.what}
-            for deviation in verified.deviations
-        ],
-    }
-
-
 def render_verification(result: Mapping[str, Any]) -> str:
-    """Format a verification as ``verification_to_json`` has it: its deviations, a line each."""
+    """Format a verification, as JSON has it: its deviations, a line each."""
     deviations = result["deviations"]
+    found = "the results follow from the plan and the items"
     if deviations:
-        lines = [f"{result['folder']}: {count(len(deviations), 'deviation')}"]
-    else:
-        lines = [f"{result['folder']}: the results follow from the plan and the items"]
+        found = count(len(deviations), "deviation")
     sealed = "not sealed"
     if result["hash"]:
         sealed = f"sealed on {shown_date(result['sealed'])}, hash {result['hash']}"
-    lines.append(f"plan      {sealed}")
+    lines = [f"{result['folder']}: {found}", f"plan      {sealed}"]
     lines += [f"recorded  {addition}" for addition in result["additions"]]
     lines.append(
         f"checked   {count(result['runs'], 'run')}, "
@@ -553,8 +517,5 @@ def render_verification(result: Mapping[str, Any]) -> str:
             f"note      judged with sublayer {result['judged_by_other_code']}, which is not this "
             "code: what differs in results.json alone may come of that"
         )
-    lines += [
-        f"{deviation['kind']}: {deviation['where']}: {deviation['what']}"
-        for deviation in deviations
-    ]
+    lines += [f"{each['kind']}: {each['where']}: {each['what']}" for each in deviations]
     return "\n".join(lines)

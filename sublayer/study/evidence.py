@@ -15,8 +15,7 @@ from sublayer.statistics.items import (
     shares_of,
     units_of,
 )
-from sublayer.statistics.scores import Scores
-from sublayer.statistics.tuning import Tuned
+from sublayer.statistics.scores import Scores, Tuned
 from sublayer.study.columns import Column
 from sublayer.study.definition import Study
 from sublayer.study.jobs.run import BEST

@@ -58,7 +58,7 @@ def draw_samples(
         if kept is None or kept.prompt != shown:
             tokenizer = data[arm.name].tokenizer
             context = arm.loaded.recipe.data.context
-            text = _draw(run, tokenizer, prompt, context=context, device=device)
+            text = continuation(run, prompt, tokenizer, context=context, device=device)
             write_json(run / SAMPLE, _Kept(prompt=shown, text=text).model_dump())
 
 
@@ -106,9 +106,18 @@ def _read(run: Path) -> _Kept | None:
         return None  # it is drawn anew, and comes out the same
 
 
-def _draw(
-    run: Path, tokenizer: Tokenizer, prompt: bytes, *, context: int, device: str | None
+def continuation(
+    run: Path,
+    prompt: bytes,
+    tokenizer: Tokenizer | None = None,
+    *,
+    context: int,
+    device: str | None,
 ) -> str:
+    """Continue a prompt by a run's decoder; empty where its folder and the call have no tokenizer.
+
+    ``device`` is as on the command line.
+    """
     import torch
 
     from sublayer.decode.sample import Sampling, generate
@@ -119,14 +128,17 @@ def _draw(
     chosen = choose_device(device)
     model = load(run, device=chosen)
     assert isinstance(model, Decoder), "causal objectives train decoders"
+    tokenizer = tokenizer or model.tokenizer
+    if tokenizer is None:
+        return ""
     ids = tokenizer.encode(prompt).tolist()[-context:]
     row = torch.tensor([ids], device=chosen)
     sampling = Sampling(TEMPERATURE)
     steps = generate(model, row, _MAX_BYTES, sampling, seed=SEED, window="rolling", context=context)
-    return decoded(tokenizer, (int(step[0]) for step in steps))
+    return _decoded(tokenizer, (int(step[0]) for step in steps))
 
 
-def decoded(tokenizer: Tokenizer, tokens: Iterator[int]) -> str:
+def _decoded(tokenizer: Tokenizer, tokens: Iterator[int]) -> str:
     """Decode tokens until there are enough, or the document ends; a torn last character is cut."""
     data = b""
     for token in tokens:

@@ -14,12 +14,13 @@ from sublayer.statistics.looks import (
     Looks,
     fixed,
     judge_looks,
+    planned_detectable,
+    seeds_for,
     undecided_arms,
     unfinished,
     until_decided,
     without_verdicts,
 )
-from sublayer.statistics.power import planned_detectable, seeds_for
 from sublayer.statistics.scores import against_baseline
 from sublayer.study.columns import Column, metric_columns, study_metrics
 from sublayer.study.definition import Study

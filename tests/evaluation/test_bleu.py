@@ -34,16 +34,16 @@ def scored_by_command(folder, words, **files):
 @pytest.mark.parametrize("lowercase", rows([True, False], 1))
 def test_scores_are_those_of_the_command(tmp_path, lowercase):
     lower, chrf_lower = (" -lc", " --chrf-lowercase") if lowercase else ("", "")
-    for measure, options in (
-        (bleu.sacre_bleu, f"-m bleu -tok 13a{lower}"),
-        (bleu.tokenized_bleu, f"-m bleu -tok none -s none --force{lower}"),
-        (bleu.chrf, f"-m chrf{chrf_lower}"),
+    for name, options in (
+        ("sacrebleu", f"-m bleu -tok 13a{lower}"),
+        ("bleu", f"-m bleu -tok none -s none --force{lower}"),
+        ("chrf", f"-m chrf{chrf_lower}"),
     ):
-        score = measure(TEXTS, REFERENCES, lowercase=lowercase)
+        score = bleu.count_lines(name, TEXTS, REFERENCES, lowercase=lowercase)
         words = f"refs -i hyps -w 8 {options}"
         found = scored_by_command(tmp_path, words, refs=REFERENCES, hyps=TEXTS)
         assert score.value == pytest.approx(float(found["score"]), abs=1e-6)
-        assert score.signature == found["signature"] or measure is bleu.chrf
+        assert score.signature == found["signature"] or name == "chrf"
 
 
 CHINESE = "今天天气很好，我们去公园。 | 今天天气真好，我们去公园吧。"
@@ -91,17 +91,19 @@ def test_a_tokenizer_of_bleu_that_is_not_there_is_refused(tmp_path, monkeypatch)
             bleu.metric("sacrebleu", lowercase=False, tokens=tokens)
 
 
+def tokenised(words, reference, *, lowercase=False):
+    return bleu.count_lines("bleu", [words], [reference], lowercase=lowercase).value
+
+
 def test_tokenized_bleu_by_hand():
     counts = bleu.count_lines("bleu", ["a b c x"], ["a b c d e"], lowercase=False).counts
     # Lengths 4 and 5; shared a b c, ab bc, abc; of 4, 3, 2 and 1 n-grams.
     assert counts.tolist() == [[4, 5, 3, 2, 1, 0, 4, 3, 2, 1]]
     # 5 of 6 words, 3 of 5 pairs, 1 of 4 triples and none of 3 fours, not smoothed: 0.
-    assert bleu.tokenized_bleu(["a b c d e f"], ["a b c x e f"]).value == 0.0
+    assert tokenised("a b c d e f", "a b c x e f") == 0.0
     # 6/6, 5/5, 4/4, 3/3, and a reference of 8 words: exp(1 - 8/6).
-    short = bleu.tokenized_bleu(["a b c d e f"], ["a b c d e f g h"]).value
-    assert short == pytest.approx(71.6531, abs=1e-3)
-    alike = bleu.tokenized_bleu(["A b c d"], ["a b c d"], lowercase=True).value
-    assert alike == pytest.approx(100.0)
+    assert tokenised("a b c d e f", "a b c d e f g h") == pytest.approx(71.6531, abs=1e-3)
+    assert tokenised("A b c d", "a b c d", lowercase=True) == pytest.approx(100.0)
 
 
 def lines(words):
@@ -145,10 +147,10 @@ def test_the_score_of_a_corpus_is_that_of_the_sums_over_its_lines():
     references = [f"{line} {n}" for n, line in enumerate(REFERENCES * 5)]
     for name in ("bleu", "sacrebleu", "chrf"):
         lines = bleu.count_lines(name, texts, references, lowercase=False)
-        score = {"bleu": bleu.tokenized_bleu, "sacrebleu": bleu.sacre_bleu}.get(name, bleu.chrf)
-        expected = score(texts, references, lowercase=False)
-        assert 5 < expected.value < 95 and lines.value == expected.value
-        assert lines.signature == expected.signature
+        measure = bleu.metric(name, lowercase=False)
+        expected = measure.corpus_score(texts, [references]).score
+        assert 5 < expected < 95 and lines.value == expected
+        assert lines.signature == str(measure.get_signature())
         # Of several references a blank one is none.
         more = [line[:9] if n % 3 else " " for n, line in enumerate(texts)]
         found = bleu.count_lines(name, texts, references, lowercase=False, more=[more])

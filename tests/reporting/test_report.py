@@ -26,7 +26,6 @@ from sublayer.loading import load
 from sublayer.numbers import NO_BREAK, format_quantity
 from sublayer.objective.causal import BITS_PER_BYTE
 from sublayer.objective.metric import Metric
-from sublayer.reporting.export import check_table_files, write_tables
 from sublayer.reporting.figures import ProbedRun, put_probes
 from sublayer.reporting.files import report_again, report_study, results_to_json
 from sublayer.reporting.html import render_report, write_report
@@ -36,8 +35,8 @@ from sublayer.reporting.secondary import (
     secondary_table,
     turn_lines,
 )
-from sublayer.reporting.units import in_display_units
-from sublayer.reporting.words import conditions, hypothesis_words
+from sublayer.reporting.tables import check_table_files, write_tables
+from sublayer.reporting.words import conditions, hypothesis_words, in_display_units
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.session import prepare_data
 from sublayer.statistics.difference import Verdict

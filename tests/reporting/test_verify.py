@@ -120,7 +120,7 @@ def test_every_alteration_is_found_and_named(studies, settings, capsys, alter, k
 @pytest.mark.parametrize("name", ["asked", "plain", "failed", "tuned", "decided"])
 def test_results_of_every_kind_of_study_follow_from_plan_and_items(studies, settings, name):
     verified = verify_study(copied(getattr(studies, name)(), "moved"))
-    assert verified.follows and verified.n_values and verified.sealing.hash, verified.deviations
+    assert verified.follows and verified.values and verified.hash, verified.deviations
 
 
 def test_more_seeds_are_an_addition_and_earlier_studies_stay_unsealed(studies, settings, capsys):

@@ -25,20 +25,27 @@ from sublayer.statistics.items import (
     unequal_units,
     units_of,
 )
-from sublayer.statistics.judge import judge
+from sublayer.statistics.judge import is_two_valued, judge, one_cluster_p, rank_p
 from sublayer.statistics.looks import (
     GOING_ON,
     Looks,
+    detectable_effect,
     fixed,
     judge_looks,
+    planned_detectable,
+    seeds_for,
     undecided_arms,
     until_decided,
 )  # fmt: skip
-from sublayer.statistics.power import detectable_effect, planned_detectable, seeds_for
-from sublayer.statistics.ranks import is_two_valued, one_cluster_p, rank_p
-from sublayer.statistics.scores import Contrast, Scores, against_baseline, arm_less
+from sublayer.statistics.scores import (
+    Contrast,
+    Scores,
+    Tuned,
+    against_baseline,
+    arm_less,
+    choice_variance,
+)
 from sublayer.statistics.simultaneous import Largest, Uncertainty
-from sublayer.statistics.tuning import Tuned, choice_variance
 from sublayer.study.arms import Arm
 from sublayer.study.columns import Column
 from sublayer.study.definition import Study

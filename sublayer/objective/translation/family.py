@@ -28,11 +28,11 @@ from sublayer.evaluation.bleu import (
     Lines,
     check_bleu_tokenizer,
     compare_translations,
+    count_lines,
     count_translations,
     reference_lines,
     reference_words,
     scored_words,
-    tokenized_bleu,
     translated_lines,
     word_rule_of,
 )
@@ -302,7 +302,8 @@ def _greedy_bleu(
         translations = translate(model, split.pairs, GREEDY, processes)
     tokens = _bleu_tokenizer(recipe)
     words = scored_words(translations, model.tokenizer, tokens)
-    return tokenized_bleu(words, reference_words(split.pairs, model.tokenizer, tokens)).value
+    references = reference_words(split.pairs, model.tokenizer, tokens)
+    return count_lines("bleu", words, references, lowercase=False).value
 
 
 def _bleu(name: str, label: str, unit: str) -> Metric:
@@ -372,7 +373,7 @@ class TranslationFamily(Family):
         if chooses or asked:
             check_bleu_tokenizer(tokens)
         if chooses:
-            signature = tokenized_bleu(["-"], ["-"]).signature
+            signature = count_lines("bleu", ["-"], ["-"], lowercase=False).signature
             rule = word_rule_of(recipe.data.moses, tokens)
             note(f"evaluations score BLEU of words: {signature}|words:{rule}")
 

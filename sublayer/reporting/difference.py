@@ -1,0 +1,89 @@
+"""A difference and its verdict in words: the same of a study and of runs of any trainer."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from sublayer.counts import enumerate_names
+from sublayer.numbers import format_interval, format_signed, p_in_words
+from sublayer.statistics.difference import FEWEST_SEEDS, Difference
+
+
+def narrowest_interval(differences: Sequence[Difference]) -> float | None:
+    """Return the width of the narrowest interval that has an inside; None without any."""
+    known = [
+        each.high - each.low
+        for each in differences
+        if each.low is not None and each.high is not None
+    ]
+    return min((width for width in known if 0.0 < width < math.inf), default=None)
+
+
+def here(differences: Sequence[Difference]) -> str:
+    """Return what follows a verdict on one or two documents, which says nothing of other texts."""
+    return " on this text" if any(each.on_this_text for each in differences) else ""
+
+
+def finding(
+    difference: Difference,
+    *,
+    decimals: int,
+    unit: str,
+    level: str,
+    margin: float | None,
+    n_seeds: int,
+    n_finished: Mapping[str, int],
+) -> tuple[str, str]:
+    """Word a verdict: a predicate, and what follows the name of the baseline.
+
+    ``unit`` stands behind its numbers; ``level`` is that of intervals, as ``95%``; ``n_seeds`` were
+    planned, and ``n_finished`` are the runs of each arm that finished.
+    """
+    verdict, mean, low, high = difference.verdict, difference.mean, difference.low, difference.high
+    signed = f"{format_signed(mean, decimals)}{unit}"
+    text = here([difference])
+    if verdict == "no verdict":
+        if mean is None:
+            return "cannot be compared with", ": no seed finished in both"
+        few = "one seed gives " if n_seeds == 1 else f"{n_seeds} seeds give "
+        few = few if n_seeds < FEWEST_SEEDS else ""
+        return "differs from", f" by {signed}; {few}no verdict"
+    if difference.by_ranks:
+        open_still = "cannot be told apart from"
+        predicate = open_still if verdict == "cannot tell" else f"is {verdict} than"
+        return predicate, f"{text}{_by_ranks(difference, signed, n_finished)}"
+    if mean is None or low is None or high is None:
+        return "cannot be compared with", ": fewer than two seeds of each finished"
+    sized = f"{signed} ({level} CI {format_interval(low, high, decimals)})"
+    if verdict == "cannot tell":
+        excluded = max(abs(low), abs(high)) if difference.excluded is None else difference.excluded
+        above = f"differences above {excluded:.{decimals}f} are excluded"
+        return "cannot be told apart from", f"{text}: {sized}; {above}"
+    if verdict == "no difference that matters":
+        if margin:
+            is_inside = max(abs(low), abs(high)) < margin
+            how = "within" if is_inside else "two one-sided tests place it within"
+            sized += f"; {how} the margin of {margin:.3g}"
+        return "shows no difference from", f" that matters{text}: {sized}"
+    # The verdict says in which direction, so that sizes have no sign.
+    near, far = sorted((abs(low), abs(high)))
+    ends = f"{near:.{decimals}f} to {far:.{decimals}f}"
+    return f"is {verdict} than", f"{text} by {abs(mean):.{decimals}f}{unit} ({level} CI {ends})"
+
+
+def _by_ranks(difference: Difference, signed: str, n_finished: Mapping[str, int]) -> str:
+    """Return the detail of a comparison in which runs failed, or scores fall into two clusters."""
+    pairs = zip((difference.arm, difference.baseline), difference.n_failed, strict=True)
+    failed = [
+        f"{n_failed} of {n_finished[name] + n_failed} runs of {name} failed"
+        for name, n_failed in pairs
+        if n_failed and name in n_finished
+    ]
+    detail = ": scores fall into two clusters, so ranks are compared"
+    if failed:
+        detail = f": {enumerate_names(failed)}; failed runs rank last"
+    if difference.p is not None:
+        detail += f" (rank test, {p_in_words(difference.p)})"
+    if difference.mean is not None:
+        whose = " of the finished runs" if failed else ""
+        detail += f"; mean difference{whose} {signed}"
+    return detail
