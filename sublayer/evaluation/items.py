@@ -36,16 +36,11 @@ class ItemTable:
 
     def sums(self, times: Numbers | None = None) -> Sums:
         """Add the columns up, each item once, or as often as ``times`` says, ``[N]``."""
-        sums = {}
+        columns = self.columns.items()
         if times is None:
-            for name, column in self.columns.items():
-                sums[name] = column.sum(0, dtype=np.float64)
-            return sums
+            return {name: column.sum(0, dtype=np.float64) for name, column in columns}
         weights = times.astype(np.float64)
-        for name, column in self.columns.items():
-            numbers = column.astype(np.float64)
-            sums[name] = weights @ numbers
-        return sums
+        return {name: weights @ column.astype(np.float64) for name, column in columns}
 
 
 @dataclass(frozen=True)
@@ -71,9 +66,7 @@ class FromItems:
     def of(self, items: Items) -> float | None:
         """Compute the metric of all items; None where the test has no such table."""
         table = items.tables.get(self.table)
-        if table is None:
-            return None
-        return self.value(table.sums())
+        return None if table is None else self.value(table.sums())
 
 
 class Digest:
@@ -89,16 +82,12 @@ class Digest:
 
     def add(self, ids: Iterable[int] | NDArray[np.integer]) -> None:
         """Add the integers of one item, or of several, and their number."""
-        values = ids
-        if not isinstance(values, np.ndarray):
-            values = np.array(list(values), dtype=np.int64)
+        values = ids if isinstance(ids, np.ndarray) else np.array(list(ids), dtype=np.int64)
         self._sha256.update(f"{values.size}\n".encode())
         flat = values.reshape(-1)
         # A text is larger than the part that is read at a time.
         for start in range(0, flat.size, _CHUNK):
-            chunk = np.asarray(flat[start : start + _CHUNK])
-            numbers = chunk.astype("<i8")
-            self._sha256.update(numbers.tobytes())
+            self._sha256.update(flat[start : start + _CHUNK].astype("<i8").tobytes())
 
     def hexdigest(self) -> str:
         """Return the digest of all that was added so far, in hexadecimal."""

@@ -65,21 +65,20 @@ class Counter:
         self._begins_word = np.zeros(n_ids, dtype=np.bool_)
         self._ends_word = np.ones(n_ids, dtype=np.bool_)
         for token in np.flatnonzero(tokenizer.token_bytes).tolist():
-            piece = tokenizer.decode([token])
-            if not piece:
-                continue
-            first = piece[0]
-            last = piece[-1]
-            self._inner_words[token] = _count_inner_words(piece)
-            self._begins_word[token] = first not in _WHITESPACE
-            self._ends_word[token] = last in _WHITESPACE
+            if piece := tokenizer.decode([token]):
+                is_space = [byte in _WHITESPACE for byte in piece]
+                # Words that begin behind the first byte.
+                begun = sum(before and not here for before, here in pairwise(is_space))
+                self._inner_words[token] = begun
+                self._begins_word[token] = not is_space[0]
+                self._ends_word[token] = is_space[-1]
 
     def count(self, start: int, stop: int) -> Counts:
         """Count the text of the tokens from position ``start`` to before ``stop``."""
         counts = Counts(0, 0, 0, 0)
         for low in range(start, stop, _CHUNK_TOKENS):
-            high = min(low + _CHUNK_TOKENS, stop)
-            counts += self._count_chunk(low, high)
+            of_tokens = self._count_tokens(low, min(low + _CHUNK_TOKENS, stop))
+            counts += Counts(*of_tokens.sum(1).tolist())
         return counts
 
     def count_each(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -88,54 +87,31 @@ class Counter:
         ``bounds`` are the starts of the ranges, and the end of the last, ``[N + 1]``; no range is
         empty.
         """
-        longest = int(np.diff(bounds).max())
-        n_at_once = max(1, _CHUNK_TOKENS // longest)
+        n_at_once = max(1, _CHUNK_TOKENS // int(np.diff(bounds).max()))
         parts = []
-        n_ranges = len(bounds) - 1
-        for low in range(0, n_ranges, n_at_once):
-            high = low + n_at_once
-            part = bounds[low : high + 1]  # the end of the last range with it
-            first = int(part[0])
-            stop = int(part[-1])
-            of_tokens = self._count_tokens(first, stop)
-            starts = part[:-1] - first
-            of_ranges = np.add.reduceat(of_tokens, starts, axis=1)
-            parts.append(of_ranges.T)
+        for low in range(0, len(bounds) - 1, n_at_once):
+            part = bounds[low : low + n_at_once + 1]  # the end of the last range with it
+            of_tokens = self._count_tokens(int(part[0]), int(part[-1]))
+            parts.append(np.add.reduceat(of_tokens, part[:-1] - part[0], axis=1).T)
         return np.concatenate(parts)
-
-    def _count_chunk(self, start: int, stop: int) -> Counts:
-        of_tokens = self._count_tokens(start, stop)
-        return Counts(*of_tokens.sum(1).tolist())
 
     def _count_tokens(self, start: int, stop: int) -> NDArray[np.int64]:
         """Count tokens, bytes, characters and words that each token of a range adds, ``[4, N]``."""
         ids = np.asarray(self._split.ids[start:stop])
         follows_word_end = np.ones(len(ids), dtype=np.bool_)  # [N], as all below
-        ids_before = ids[:-1]
-        follows_word_end[1:] = self._ends_word[ids_before]
+        follows_word_end[1:] = self._ends_word[ids[:-1]]
         if start > 0:
-            before = self._split.ids[start - 1]
-            follows_word_end[0] = self._ends_word[before]
+            follows_word_end[0] = self._ends_word[self._split.ids[start - 1]]
         documents = self._split.document_starts
         first, last = np.searchsorted(documents, (start, stop))
-        first_of_documents = documents[first:last] - start
-        follows_word_end[first_of_documents] = True
+        follows_word_end[documents[first:last] - start] = True
         # A token that begins inside a word continues it; the word was counted before.
         begun = self._begins_word[ids] & follows_word_end
-        tokens = np.ones(len(ids), dtype=np.int64)
         n_bytes = self._bytes[ids].astype(np.int64)
         characters = self._characters[ids].astype(np.int64)
-        words = self._inner_words[ids] + begun
-        return np.stack([tokens, n_bytes, characters, words])
-
-
-def _count_inner_words(piece: bytes) -> int:
-    """Count the words that begin behind the first byte."""
-    n_words = 0
-    for before, byte in pairwise(piece):
-        if before in _WHITESPACE and byte not in _WHITESPACE:
-            n_words += 1
-    return n_words
+        return np.stack(
+            [np.ones_like(n_bytes), n_bytes, characters, self._inner_words[ids] + begun]
+        )
 
 
 _LARGEST_EXPONENT = 709
@@ -356,10 +332,8 @@ def _as_read(split: Split, counts: Counts) -> Counts:
 def _batches(plan: list[Window], size: int) -> Iterator[list[Window]]:
     # The first window may score more than the others, and would make all of its batch compute as
     # many logits.
-    n_scored = {window.stop - window.first for window in plan[:2]}
-    n_alone = 0
-    if len(n_scored) != 1:
-        n_alone = 1
+    n_alone = int(len({window.stop - window.first for window in plan[:2]}) != 1)
+    if n_alone:
         yield plan[:n_alone]
     for low in range(n_alone, len(plan), size):
         yield plan[low : low + size]
@@ -381,20 +355,19 @@ def _score_batch(
     n_inputs = min(context, max(input_counts))
     # No logits are needed of inputs that no window of the batch scores.
     n_unscored = min(unscored_counts)
-    starts = np.array([window.start for window in batch])
-    positions = starts[:, None] + np.arange(n_inputs + 1)  # [B, T + 1]
+    bounds = np.array([(window.start, window.first, window.stop) for window in batch])
+    starts, firsts, stops = bounds.T[:, :, None]  # [B, 1] each
+    positions = starts + np.arange(n_inputs + 1)  # [B, T + 1]
     # A window at the end of the text is filled with its last token, which is not scored again.
     within_text = np.minimum(positions, len(ids) - 1)
     rows = np.asarray(ids[within_text], dtype=np.int64)
     tokens = torch.from_numpy(rows[:, :-1]).to(device)
     document_ids = None
     if document_starts is not None:
-        input_positions = positions[:, :-1]  # [B, T]
-        documents = np.searchsorted(document_starts, input_positions, side="right")
+        documents = np.searchsorted(document_starts, positions[:, :-1], side="right")  # [B, T]
         document_ids = torch.from_numpy(documents.astype(np.int64)).to(device)
-    following = slice(1 + n_unscored, None)
-    is_scored = _scored_mask(batch, positions[:, following])
-    targets = np.where(is_scored, rows[:, following], -1)
+    is_scored = (positions >= firsts) & (positions < stops)
+    targets = np.where(is_scored, rows, -1)[:, 1 + n_unscored :]
     layout = Layout.causal(tokens, document_ids=document_ids)
     hidden = model.hidden(tokens, layout).final[:, n_unscored:]
     matrix, bias = model.output_projection()
@@ -410,16 +383,6 @@ def _n_scored(batch: list[Window]) -> int:
     return sum(window.stop - window.first for window in batch)
 
 
-def _scored_mask(batch: list[Window], positions: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Mark the targets that each window scores, ``[B, P]``, of those at ``positions``."""
-    rows = []
-    for window, of_window in zip(batch, positions, strict=True):
-        is_after_first = of_window >= window.first
-        is_before_stop = of_window < window.stop
-        rows.append(is_after_first & is_before_stop)
-    return np.stack(rows)
-
-
 def _count(counter: Counter, plan: list[Window]) -> Counts:
     """Count the tokens that windows score, adjacent windows at once."""
     counts = Counts(0, 0, 0, 0)
@@ -433,9 +396,7 @@ def _count(counter: Counter, plan: list[Window]) -> Counts:
 
 
 def _ratio(total: float, count: int) -> float:
-    if not count:
-        return math.nan
-    return total / count
+    return total / count if count else math.nan
 
 
 def _exp(value: float) -> float:

@@ -283,21 +283,15 @@ def _nats(
 
 
 def _by_query(nats: Nats, lengths: Sequence[int], numbers: Sequence[int]) -> dict[int, Nats]:
-    found = {}
-    first = 0
-    for number, length in zip(numbers, lengths, strict=True):
-        found[number] = nats[first : first + length]
-        first += length
-    return found
+    parts = np.split(nats, np.cumsum(lengths)[:-1])
+    return dict(zip(numbers, parts, strict=True))
 
 
 def _padded(rows: Sequence[Sequence[int]], model: Decoder) -> Int[Tensor, "B T"]:
     """Put rows of tokens together, padded behind by whatever id."""
     longest = max(map(len, rows))
-    ids = np.zeros((len(rows), longest), dtype=np.int64)
-    for row, tokens in enumerate(rows):
-        ids[row, : len(tokens)] = tokens
-    return torch.from_numpy(ids).to(model.embedding.weight.device)
+    ids = [[*row, *[0] * (longest - len(row))] for row in rows]
+    return torch.tensor(ids, dtype=torch.long, device=model.embedding.weight.device)
 
 
 def target_nats(
@@ -386,14 +380,14 @@ class Requests:
         The first stands behind the end of a document; where the tokenizer marks none, it is not
         scored. Longer texts are read in windows that do not overlap, but the last, which is full.
         """
-        encoded: list[EncodedQuery] = []
-        owners: list[int] = []
-        for number, text in enumerate(texts):
-            own = self._windows(self._tokenizer.encode(text.encode()).tolist())
-            encoded += own
-            owners += [number] * len(own)
+        parts = [
+            (number, part)
+            for number, text in enumerate(texts)
+            for part in self._windows(self._tokenizer.encode(text.encode()).tolist())
+        ]
+        found = decoder_nats(self._model, [part for _, part in parts])
         totals = [0.0] * len(texts)
-        for number, nats in zip(owners, decoder_nats(self._model, encoded), strict=True):
+        for (number, _), nats in zip(parts, found, strict=True):
             totals[number] -= float(nats.sum())
         return totals
 

@@ -44,10 +44,7 @@ def compute_each(work: Callable[[int], Sequence[float]], n: int, processes: Proc
 
     Numbers are kept as float64, in which integers are exact up to 2**53.
     """
-    rows = []
-    for index in processes.own(n):
-        row = np.array(work(index), dtype=np.float64)
-        rows.append(row)
+    rows = [np.array(work(index), dtype=np.float64) for index in processes.own(n)]
     return processes.gather(rows, n)
 
 

@@ -171,20 +171,20 @@ def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> Sequence[TokenIds]:
 def _pooled(
     model: Transformer, rows: Sequence[Sequence[int]], pool: Pooling, normalize: bool
 ) -> NDArray[np.float32]:
-    lengths = torch.tensor([len(row) for row in rows])
-    tokens = torch.zeros(len(rows), int(lengths.max()), dtype=torch.long)
-    for number, row in enumerate(rows):
-        tokens[number, : len(row)] = torch.tensor(row)
-    mask = torch.arange(tokens.shape[1]) < lengths[:, None]
     device = model.embedding.weight.device
+    lengths = torch.tensor([len(row) for row in rows], device=device)
+    longest = int(lengths.max())
+    padded = [[*row, *[0] * (longest - len(row))] for row in rows]
+    tokens = torch.tensor(padded, dtype=torch.long, device=device)
+    mask = torch.arange(longest, device=device) < lengths[:, None]
     with evaluating(model):
-        states = _states(model, tokens.to(device), mask.to(device)).float()
+        states = _states(model, tokens, mask).float()
     if pool == "mean":
-        counted = mask.to(device).float()[:, :, None]
+        counted = mask.float()[:, :, None]
         vectors = (states * counted).sum(1) / counted.sum(1)
     else:
         places = torch.zeros_like(lengths) if pool == "first" else lengths - 1
-        vectors = states[torch.arange(len(rows), device=device), places.to(device)]
+        vectors = states[torch.arange(len(rows), device=device), places]
     if normalize:
         vectors = F.normalize(vectors, dim=-1)
     found: NDArray[np.float32] = vectors.cpu().numpy()
