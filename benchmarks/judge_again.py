@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.judging.study_items import RunItems, read_comparison_items
+from sublayer.judging.folders import RunItems, read_comparison_items
 from sublayer.objective.families import KINDS, family
 from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import Difference, Judgement

@@ -10,7 +10,7 @@ import pytest
 from sublayer.errors import CheckpointError
 from sublayer.evaluation.items import Items, ItemTable
 from sublayer.files.arrays import dump_arrays
-from sublayer.judging.study_items import STUDY_ITEMS, read_comparison_items, read_study_items
+from sublayer.judging.folders import STUDY_ITEMS, read_comparison_items, read_study_items
 from sublayer.runs.items import write_items
 
 JUNK = lzma.compress(b"x" * 100)

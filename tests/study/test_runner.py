@@ -19,7 +19,7 @@ from sublayer.config.sources import read_toml
 from sublayer.data import prepare as preparing
 from sublayer.errors import CheckpointError, ConfigError, DataError, TrainingError
 from sublayer.evaluation.likelihood import score
-from sublayer.judging.study_items import read_comparison_items
+from sublayer.judging.folders import read_comparison_items
 from sublayer.loading import load
 from sublayer.objective import family
 from sublayer.objective.causal import BITS_PER_BYTE
