@@ -17,6 +17,7 @@ often, for the same errors, where arms spread alike; see ``benchmarks/verdict_bo
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -78,17 +79,62 @@ def known_spread(mean: float, variance: float, freedom: float, n: int) -> Spread
     return Spread(mean, n, np.ones(1), np.array([variance]), np.array([freedom]))
 
 
-class SeedSpreads:
+class Spreads(ABC):
+    """Covariances of arms, by the seeds that contrasts share, most of them with ``baseline``."""
+
+    def __init__(self, scores: Scores, baseline: str) -> None:
+        self._scores = scores
+        self._baseline = baseline
+        self._tables: dict[tuple[int, ...], Covariance] = {}
+
+    @abstractmethod
+    def _of_seeds(self, shared: NDArray[np.bool_]) -> "tuple[Numbers, float, float | None] | None":
+        """Return what ``Covariance`` takes of some seeds, NaN where arms lack it; None: too few."""
+
+    def covariance(self, contrasts: Sequence[Contrast]) -> Numbers:
+        """Return the posterior mean covariance of the means of contrasts, ``[C, C]``.
+
+        Contrasts of different seeds are taken as those of the seeds of the first, scaled; it is 0
+        where nothing is known of them.
+        """
+        covariance = np.zeros((len(contrasts), len(contrasts)))
+        for row, one in enumerate(contrasts):
+            for column, other in enumerate(contrasts[: row + 1]):
+                both = {**one.weights, **other.weights}
+                table = self._table(self._scores.common(both))
+                if table is not None and both.keys() <= {*table.arms}:
+                    value = table.between(one, other)
+                    covariance[row, column] = covariance[column, row] = value
+        return covariance
+
+    def _table(self, shared: NDArray[np.bool_]) -> "Covariance | None":
+        key = tuple(np.flatnonzero(shared).tolist())
+        if key not in self._tables:
+            found = self._of_seeds(shared)
+            if found is None:
+                return None
+            values, floor, freedom = found
+            rows = np.flatnonzero(~np.isnan(values).any(1)).tolist()
+            rows.sort(key=lambda row: self._scores.arms[row] != self._baseline)
+            arms = [self._scores.arms[row] for row in rows]
+            self._tables[key] = Covariance(arms, values[rows], floor, freedom)
+        return self._tables[key]
+
+
+class SeedSpreads(Spreads):
     """Estimates the variance over seeds of contrasts, most of them with ``baseline``.
 
     ``floor`` is the metric's resolution.
     """
 
     def __init__(self, scores: Scores, baseline: str, floor: float = 0.0) -> None:
-        self._scores = scores
-        self._baseline = baseline
+        super().__init__(scores, baseline)
         self._floor = floor
-        self._tables: dict[tuple[int, ...], Covariance] = {}
+
+    def _of_seeds(self, shared: NDArray[np.bool_]) -> tuple[Numbers, float, float | None] | None:
+        if shared.sum() < 2:
+            return None
+        return self._scores.values[:, shared], self._floor, None
 
     def spread(self, contrast: Contrast) -> Spread | None:
         """Return the spread of a contrast; None with fewer than two seeds of its arms.
@@ -96,26 +142,8 @@ class SeedSpreads:
         Seeds that all of its arms have are blocks; other arms that have them too inform the
         covariance. Arms without two common seeds are compared as independent samples (Welch).
         """
-        shared = self._scores.common(contrast.weights)
-        if shared.sum() < 2:
-            return self._welch(contrast)
-        return self._table(shared).spread(contrast)
-
-    def mean_covariance(self, contrasts: Sequence[Contrast]) -> Numbers:
-        """Return the posterior mean covariance of the means of contrasts, ``[C, C]``.
-
-        Contrasts of different seeds are taken as those of the seeds of the first, scaled.
-        """
-        covariance = np.zeros((len(contrasts), len(contrasts)))
-        for row, one in enumerate(contrasts):
-            for column, other in enumerate(contrasts[: row + 1]):
-                both = {**one.weights, **other.weights}
-                shared = self._scores.common(both)
-                value = 0.0
-                if shared.sum() > 1:
-                    value = self._table(shared).between(one, other)
-                covariance[row, column] = covariance[column, row] = value
-        return covariance
+        table = self._table(self._scores.common(contrast.weights))
+        return self._welch(contrast) if table is None else table.spread(contrast)
 
     def unshared_variance(self, arm: str, others: Sequence[str]) -> float:
         """Estimate the variance of an arm's runs, less the part of a seed that arms share.
@@ -136,17 +164,6 @@ class SeedSpreads:
             return float(np.mean(halves))
         values = self._scores.scores_of(arm)
         return float(values.var(ddof=1)) if len(values) > 1 else 0.0
-
-    def _table(self, shared: NDArray[np.bool_]) -> "Covariance":
-        key = tuple(int(index) for index in np.flatnonzero(shared))
-        if key not in self._tables:
-            values = self._scores.values[:, shared]
-            is_whole = ~np.isnan(values).any(1)
-            rows = [int(row) for row in np.flatnonzero(is_whole)]
-            rows.sort(key=lambda row: self._scores.arms[row] != self._baseline)
-            arms = [self._scores.arms[row] for row in rows]
-            self._tables[key] = Covariance(arms, values[rows], self._floor)
-        return self._tables[key]
 
     def _welch(self, contrast: Contrast) -> Spread | None:
         mean = variance = doubt = 0.0

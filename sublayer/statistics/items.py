@@ -7,8 +7,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.statistics.covariance import Covariance, Spread, known_spread
-from sublayer.statistics.scores import Contrast, Scores
+from sublayer.statistics.covariance import Spread, Spreads, known_spread
+from sublayer.statistics.scores import Contrast
 
 Effects = NDArray[np.float64]
 """``[U]`` in the metric's unit: its derivative with respect to the weight of each test unit."""
@@ -77,16 +77,11 @@ class ItemSpread:
         return max(self.whole.variance - self.both, 0.0)
 
 
-class ItemSpreads:
+class ItemSpreads(Spreads):
     """Estimates the variance of contrasts over units, most of them with ``baseline``.
 
     As over seeds, all arms tell of the covariance of their effects on units.
     """
-
-    def __init__(self, scores: Scores, baseline: str) -> None:
-        self._scores = scores
-        self._baseline = baseline
-        self._tables: dict[tuple[int, ...], Covariance] = {}
 
     def spread(self, contrast: Contrast) -> ItemSpread | None:
         """Return the spread of a contrast; None where the items of a run are not known.
@@ -104,8 +99,9 @@ class ItemSpreads:
         if any(not len(stack) or np.isnan(stack).any() for stack in stacks):
             return None
         n_units = scores.effects.shape[2]
-        if shared.any():
-            whole = self._table(shared).spread(contrast)
+        table = self._table(shared)
+        if table is not None:
+            whole = table.spread(contrast)
             if (scores.n_documents or FEWEST_DOCUMENTS) < FEWEST_DOCUMENTS:
                 inflation = 1.0 + _neighbour_correlation(sum(stacks).mean(0))
                 whole = replace(whole, scales=whole.scales * inflation)
@@ -117,31 +113,12 @@ class ItemSpreads:
         freedom = n_units - 1.0 if freedom is None else freedom
         return ItemSpread(known_spread(0.0, variance, freedom, n_units), _both(stacks))
 
-    def covariance(self, contrasts: Sequence[Contrast]) -> Effects:
-        """Return the covariance of contrasts over units, ``[C, C]``; 0 of those without items."""
-        found = np.zeros((len(contrasts), len(contrasts)))
-        for row, one in enumerate(contrasts):
-            for column, other in enumerate(contrasts[: row + 1]):
-                shared = self._scores.common({**one.weights, **other.weights})
-                if self._scores.effects is not None and shared.any():
-                    table = self._table(shared)
-                    if {*one.weights, *other.weights} <= {*table.arms}:
-                        value = table.between(one, other)
-                        found[row, column] = found[column, row] = value
-        return found
-
-    def _table(self, shared: NDArray[np.bool_]) -> Covariance:
-        key = tuple(int(index) for index in np.flatnonzero(shared))
-        if key not in self._tables:
-            assert self._scores.effects is not None, "items are known"
-            means = self._scores.effects[:, shared].mean(1)  # [A, U]
-            rows = [int(row) for row in np.flatnonzero(~np.isnan(means).any(1))]
-            rows.sort(key=lambda row: self._scores.arms[row] != self._baseline)
-            arms = [self._scores.arms[row] for row in rows]
-            factors, freedom = self._sizes
-            effects = means[rows] * factors * means.shape[1]
-            self._tables[key] = Covariance(arms, effects, 0.0, freedom)
-        return self._tables[key]
+    def _of_seeds(self, shared: NDArray[np.bool_]) -> tuple[Effects, float, float | None] | None:
+        if self._scores.effects is None or not shared.any():
+            return None
+        means = self._scores.effects[:, shared].mean(1)  # [A, U]
+        factors, freedom = self._sizes
+        return means * factors * means.shape[1], 0.0, freedom
 
     @cached_property
     def _sizes(self) -> tuple[Effects | float, float | None]:

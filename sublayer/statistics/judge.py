@@ -146,7 +146,7 @@ class _Family:
                     own = math.fsum(weight**2 * choice.get(arm, 0.0) for arm, weight in weights)
                     self._found[contrast.names] = Uncertainty(spread, items.spread(contrast), own)
             known = [each for each in contrasts if each.names in self._found]
-            covariance = spreads.mean_covariance(known)
+            covariance = spreads.covariance(known)
             rows = weights_of(known, list(choice))
             covariance += (rows * np.array(list(choice.values()))) @ rows.T
             covariance += self._item_covariance(items, known)

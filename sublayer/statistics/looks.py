@@ -253,7 +253,7 @@ def planned_detectable(n_arms: int, n_seeds: int, level: float, item_error: floa
         values = generator.standard_normal((len(arms), n))
         failed = np.zeros(values.shape, dtype=np.bool_)
         spreads = SeedSpreads(Scores(arms, tuple(range(n)), values, failed), arms[0])
-        largest = Largest(correlation_of(spreads.mean_covariance(contrasts)), len(contrasts))
+        largest = Largest(correlation_of(spreads.covariance(contrasts)), len(contrasts))
         spread = spreads.spread(contrasts[0])
         assert spread is not None, "scores are complete"
         uncertainty = Uncertainty(spread, items).calibrated(level, largest)
