@@ -22,6 +22,7 @@ from sublayer.reporting.difference import finding, narrowest_interval
 from sublayer.statistics.difference import Difference
 from sublayer.tables import as_latex, as_markdown
 
+TABLES = (".csv", ".md", ".tex")
 _MOST_DECIMALS = 8
 _Cells = tuple[list[str], list[list[str]]]
 """Headings, and rows below them."""
@@ -226,7 +227,8 @@ def check_free(path: Path | None, option: str, suffixes: tuple[str, ...]) -> Non
     if path is None:
         return
     if path.suffix.lower() not in suffixes:
-        raise ConfigError(f"{option} {path} has to end in {' or '.join(suffixes)}")
+        *others, last = suffixes
+        raise ConfigError(f"{option} {path} has to end in {', '.join(others)} or {last}")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"{option} {path}: there is no folder {path.parent}: make it first")
     if os.path.lexists(path):

@@ -2,12 +2,10 @@
 
 import csv
 import io
-import os
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sublayer.errors import ConfigError
 from sublayer.files.storage import write_file
 from sublayer.numbers import (
     DASH,
@@ -20,6 +18,7 @@ from sublayer.numbers import (
     format_share,
     format_signed,
 )
+from sublayer.reporting.judged import TABLES, check_free
 from sublayer.reporting.secondary import basis_lines, comparison, secondary_table
 from sublayer.reporting.words import decimals_for, in_display_units, n_decimals
 from sublayer.statistics.difference import Difference
@@ -32,7 +31,6 @@ from sublayer.tables import as_latex, as_markdown
 
 Cells = tuple[list[str], list[list[str]]]
 """Headings, and rows below them."""
-TABLES = (".csv", ".md", ".tex")
 PUBLISHED = "published: reported by the study's source for its own models, texts and lengths"
 _DIFFERENCE = (
     *("low", "high", "p", "verdict", "n_seeds", "n_items", "n_documents", "level"),
@@ -145,25 +143,15 @@ def budget_table(budgets: Sequence[ArmBudget], baseline: str, mark: str) -> Cell
 def check_table_files(paths: Sequence[Path]) -> None:
     """Raise ConfigError where a table cannot be written: its suffix, or what is there already."""
     for path in paths:
-        _check_suffix(path)
-        if os.path.lexists(path):
-            raise ConfigError(f"{path} is there already: move it, or give --table another name")
-        if not path.absolute().parent.is_dir():
-            raise ConfigError(f"--table {path}: there is no folder {path.parent}: make it first")
-
-
-def _check_suffix(path: Path) -> None:
-    if path.suffix.lower() not in TABLES:
-        raise ConfigError(f"{path} is no table: give a name that ends in .csv, .md or .tex")
+        check_free(path, "--table", TABLES)
 
 
 def write_tables(results: Results, path: Path) -> None:
     """Write every run and the differences as CSV, Markdown or LaTeX, by the path's suffix.
 
     CSV has numbers in the metrics' own units, to the last digit; the others as people see them.
-    Raises ConfigError for another suffix, and OSError.
+    Raises OSError.
     """
-    _check_suffix(path)
     if path.suffix.lower() == ".csv":
         write_file(path, _csv(results))
         return
