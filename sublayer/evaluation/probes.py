@@ -214,11 +214,11 @@ def _several_tokens(tokenizer: Tokenizer, settings: Settings) -> list[str]:
 
 def _likelier(nats: Sequence[Sequence[Nats]], threshold: float | None) -> list[Prediction]:
     """Choose the likeliest text, of several tokens as a whole."""
-    return [choose([total_log_p(own) for own in each]) for each in nats]
+    return [choose([total_log_p(own) for own in example]) for example in nats]
 
 
 def _likelier_by_token(nats: Sequence[Sequence[Nats]], threshold: float | None) -> list[Prediction]:
-    return [choose([mean_log_p(own) for own in each]) for each in nats]
+    return [choose([mean_log_p(own) for own in example]) for example in nats]
 
 
 def _race(task: Task, examples: Sequence[Example], settings: Settings) -> Items:
@@ -458,7 +458,7 @@ def ask(
 ) -> list[ProbeScore]:
     """Ask probes of a model that reads ``context`` tokens; raise as ``check_model`` does."""
     check_model(model, "the model")
-    return [_ask(model, each, context, progress) for each in probes]
+    return [_ask(model, probe, context, progress) for probe in probes]
 
 
 def _read(probe: Probe, folder: str | None, settings: Settings) -> ReadProbe:

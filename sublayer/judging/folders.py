@@ -103,7 +103,7 @@ def _of_samples(path: Path, samples: Sequence[Path], asked: Asked, namer: RunNam
     Several runs of a model are told apart by the seeds in their results. The value of bits_per_byte
     is a sum over items divided by their bytes, as the harness aggregates it.
     """
-    named = {each: match for each in samples if (match := SAMPLES.fullmatch(each.name))}
+    named = {sample: match for sample in samples if (match := SAMPLES.fullmatch(sample.name))}
     tasks = sorted({match["task"] for match in named.values()})
     task = asked.task or tasks[0]
     if task not in tasks or (len(tasks) > 1 and not asked.task):
@@ -140,7 +140,7 @@ def _of_samples(path: Path, samples: Sequence[Path], asked: Asked, namer: RunNam
 
 def _seeds_of(results: Sequence[Mapping[str, Any]], folder: Path, task: str) -> list[str]:
     names = ("random_seed", "numpy_seed", "torch_seed", "fewshot_seed")
-    found = [tuple(each.get("config", {}).get(name) for name in names) for each in results]
+    found = [tuple(result.get("config", {}).get(name) for name in names) for result in results]
     if len(set(found)) < len(found):
         raise DataError(
             f"{folder} has {len(found)} runs of {task} with the same seeds: name the samples file "
@@ -199,7 +199,7 @@ def _events(path: Path, events: Sequence[Path], asked: Asked, namer: RunName) ->
     """Read the scalars of TensorBoard's event files: each folder of files is a run."""
     records, runs = [], []
     tag = asked.value
-    for folder in sorted({each.parent for each in events}):
+    for folder in sorted({event.parent for event in events}):
         curves: dict[str, dict[int, float]] = {}
         for file in sorted(folder.glob(EVENTS)):
             for name, step, value in _scalars(file):
@@ -321,8 +321,8 @@ def _scores_of(path: Path) -> tuple[dict[str, float], str]:
         split = "test"
     elif (path / SCORES).is_file():
         tasks = read_json_object(path / SCORES, CheckpointError).get("tasks", ())
-        scores = {f"{each['task']}": float(each["score"]) for each in tasks}
-        splits = {str(each.get("split", "dev")) for each in tasks}
+        scores = {f"{task['task']}": float(task["score"]) for task in tasks}
+        splits = {str(task.get("split", "dev")) for task in tasks}
         return scores, " and ".join(sorted(splits))
     else:
         found = read_json_object(path / RECORD, CheckpointError).get("valid", {})
@@ -369,7 +369,7 @@ def _of_runs(
         if not has_items:
             continue
         if run in failed:
-            known = [each.item.names[:1] for each in of_items if each.item is not None]
+            known = [record.item.names[:1] for record in of_items if record.item is not None]
             item = Coded(np.zeros(1, int), known[0] if known else ("0",))
             of_items.append(replace(one, item=item))
             continue

@@ -183,23 +183,28 @@ class Ledger:
         """
         assert self._asked is not None, "a look is recorded once, after its level was asked for"
         champion, candidates = self._asked
-        verdicts = {each.arm: each for each in differences}
-        assert verdicts.keys() == {each.name for each in candidates}, "each candidate is judged"
+        verdicts = {difference.arm: difference for difference in differences}
+        assert verdicts.keys() == {candidate.name for candidate in candidates}, (
+            "each candidate is judged"
+        )
         earlier = self._earlier()
         self._asked = None
         if earlier is not None:
             by_content = {each["sha256"]: each for each in earlier["candidates"]}
-            for each in candidates:
-                then, now = by_content[each.sha256]["verdict"], verdicts[each.name].verdict
+            for candidate in candidates:
+                then, now = (
+                    by_content[candidate.sha256]["verdict"],
+                    verdicts[candidate.name].verdict,
+                )
                 if then != now:
                     raise DataError(
-                        f"{self._path}, look {earlier['look']}: the same runs of {each.name} were "
-                        f'"{then}", and are "{now}" now: judge them with the same options and '
+                        f"{self._path}, look {earlier['look']}: the same runs of {candidate.name} "
+                        f'were "{then}", and are "{now}" now: judge them with the same options and '
                         "version, or begin another ledger"
                     )
             return self._look(earlier, is_repeated=True)
         spending = self._spending()
-        told = [_told(each, verdicts[each.name]) for each in candidates]
+        told = [_told(candidate, verdicts[candidate.name]) for candidate in candidates]
         is_returned = all(each["kept"] for each in told)
         line = {
             "look": self.n_looks + 1,
@@ -229,7 +234,7 @@ class Ledger:
         """Return the line of the look at which the same runs were judged, if there is one."""
         assert self._asked is not None, "the level is asked for before"
         champion, candidates = self._asked
-        contents = sorted(each.sha256 for each in candidates)
+        contents = sorted(candidate.sha256 for candidate in candidates)
         for line in self._lines[1:]:
             if line["champion"]["sha256"] == champion.sha256 and contents == sorted(
                 each["sha256"] for each in line["candidates"]

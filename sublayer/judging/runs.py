@@ -127,7 +127,7 @@ class _Rows:
 
     def __init__(self, sources: Sequence[Records]) -> None:
         self._sources = sources
-        with_items = [each.item is not None for each in sources]
+        with_items = [source.item is not None for source in sources]
         if len(set(with_items)) > 1:
             own = sources[with_items.index(True)].source
             other = sources[with_items.index(False)].source
@@ -135,19 +135,19 @@ class _Rows:
                 f"{own} has a value for each item, and {other} has none: judge sources that all "
                 "have items, or means that all have none"
             )
-        if len({each.document is None for each in sources}) > 1:
-            other = next(each.source for each in sources if each.document is None)
+        if len({source.document is None for source in sources}) > 1:
+            other = next(source.source for source in sources if source.document is None)
             raise DataError(f"{other} has no documents, and others have: give it such a column")
-        if len({each.step is None for each in sources}) > 1:
+        if len({source.step is None for source in sources}) > 1:
             raise DataError("some sources have steps, and some have none: give both alike")
         self.has_items = with_items[0]
         self.names: dict[str, tuple[str, ...]] = {"item": ("",)}
-        sizes = [len(each.value) for each in sources]
+        sizes = [len(source.value) for source in sources]
         self.columns: dict[str, NDArray[Any]] = {"item": np.zeros(sum(sizes), dtype=np.int64)}
         self.columns["index"] = np.arange(sum(sizes))
         self._starts = np.cumsum([0, *sizes])
         for name in ("arm", "seed", "item", "document"):
-            parts = [part for each in sources if (part := getattr(each, name)) is not None]
+            parts = [part for source in sources if (part := getattr(source, name)) is not None]
             if parts:
                 self.names[name], self.columns[name] = _joined(parts)
         order = sorted(
@@ -156,7 +156,7 @@ class _Rows:
         self.names["seed"] = tuple(self.names["seed"][place] for place in order)
         self.columns["seed"] = np.argsort(order)[self.columns["seed"]]
         for name, usual in (("value", 0.0), ("step", 0.0), ("weight", 1.0), ("failed", False)):
-            found = [getattr(each, name) for each in sources]
+            found = [getattr(source, name) for source in sources]
             if any(each is not None for each in found) or name == "failed":
                 filled = [
                     np.full(size, usual) if each is None else each

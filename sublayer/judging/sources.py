@@ -73,8 +73,8 @@ def _together(parts: Sequence[Understood], paths: Sequence[str]) -> Understood:
             "that all have"
         )
     said = [line for part in parts for line in part.said]
-    has_items = {each.item is not None for part in parts for each in part.records}
-    records = [each for part in parts for each in part.records]
+    has_items = {record.item is not None for part in parts for record in part.records}
+    records = [record for part in parts for record in part.records]
     if len(has_items) > 1 and any(part.without_items for part in parts):
         records = [each for part in parts for each in part.without_items or part.records]
         said.append("items are not used, as some sources have none")

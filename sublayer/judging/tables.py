@@ -143,34 +143,37 @@ class Table:
     def load(self, coded: Sequence[str], numbers: Sequence[str]) -> Loaded:
         """Read columns as names and as numbers; raise DataError for a text that is no number."""
         places = self._places
-        codes: dict[str, list[NDArray[np.int64]]] = {each: [] for each in coded}
-        seen = {each: _counted() for each in coded}
-        values: dict[str, list[NDArray[np.float64]]] = {each: [] for each in numbers}
+        codes: dict[str, list[NDArray[np.int64]]] = {column: [] for column in coded}
+        seen = {column: _counted() for column in coded}
+        values: dict[str, list[NDArray[np.float64]]] = {column: [] for column in numbers}
         empty: dict[str, list[int]] = {}
         start = 0
         for chunk in _without_collecting(self._chunks()):
             n_rows = len(chunk[0])
-            for each in coded:
-                code = seen[each].__getitem__
-                cells = chunk[places[each]]
+            for column in coded:
+                code = seen[column].__getitem__
+                cells = chunk[places[column]]
                 try:
                     listed = cells.tolist() if isinstance(cells, np.ndarray) else cells
-                    codes[each].append(np.fromiter(map(code, listed), np.int64, n_rows))
+                    codes[column].append(np.fromiter(map(code, listed), np.int64, n_rows))
                 except TypeError:
                     raise DataError(
-                        f"{self.place(start, each)}: a list or an object is no name: choose "
+                        f"{self.place(start, column)}: a list or an object is no name: choose "
                         "another column"
                     ) from None
-            for each in numbers:
-                cells = chunk[places[each]]
-                found, without = self._numbers(cells, start, each)
-                values[each].append(found)
+            for column in numbers:
+                cells = chunk[places[column]]
+                found, without = self._numbers(cells, start, column)
+                values[column].append(found)
                 if without:
-                    empty.setdefault(each, []).extend(without)
+                    empty.setdefault(column, []).extend(without)
             start += n_rows
         return Loaded(
-            {each: _coded(np.concatenate(codes[each]), tuple(seen[each])) for each in coded},
-            {each: np.concatenate(values[each]) for each in numbers},
+            {
+                column: _coded(np.concatenate(codes[column]), tuple(seen[column]))
+                for column in coded
+            },
+            {column: np.concatenate(values[column]) for column in numbers},
             empty,
         )
 

@@ -67,8 +67,10 @@ class RunsVerdict:
     def verdict(self) -> Verdict:
         """The verdict on the arm that was asked for, or on all: better where any is."""
         if self.new:
-            return next(each.verdict for each in self.comparisons if each.arm == self.new)
-        found = {each.verdict for each in self.comparisons}
+            return next(
+                difference.verdict for difference in self.comparisons if difference.arm == self.new
+            )
+        found = {difference.verdict for difference in self.comparisons}
         if "better" in found:
             return "better"
         if found == {"worse"}:

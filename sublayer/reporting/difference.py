@@ -11,16 +11,16 @@ from sublayer.statistics.difference import FEWEST_SEEDS, Difference
 def narrowest_interval(differences: Sequence[Difference]) -> float | None:
     """Return the width of the narrowest interval that has an inside; None without any."""
     known = [
-        each.high - each.low
-        for each in differences
-        if each.low is not None and each.high is not None
+        difference.high - difference.low
+        for difference in differences
+        if difference.low is not None and difference.high is not None
     ]
     return min((width for width in known if 0.0 < width < math.inf), default=None)
 
 
 def here(differences: Sequence[Difference]) -> str:
     """Return what follows a verdict on one or two documents, which says nothing of other texts."""
-    return " on this text" if any(each.on_this_text for each in differences) else ""
+    return " on this text" if any(difference.on_this_text for difference in differences) else ""
 
 
 def finding(

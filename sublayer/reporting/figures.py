@@ -363,10 +363,21 @@ def _draw_cost(
             place = value / scale
             if arm.name == results.baseline:
                 axes.axhline(mean, color=MUTED, linestyle=":", linewidth=1.2, zorder=1)
-            for each in results.differences if results.has_verdicts else ():
-                if each.arm == arm.name and None not in (each.mean, each.low, each.high):
-                    assert each.mean is not None and each.low is not None and each.high is not None
-                    ends = [mean - (each.mean - each.low), mean + (each.high - each.mean)]
+            for difference in results.differences if results.has_verdicts else ():
+                if difference.arm == arm.name and None not in (
+                    difference.mean,
+                    difference.low,
+                    difference.high,
+                ):
+                    assert (
+                        difference.mean is not None
+                        and difference.low is not None
+                        and difference.high is not None
+                    )
+                    ends = [
+                        mean - (difference.mean - difference.low),
+                        mean + (difference.high - difference.mean),
+                    ]
                     bar = {"color": style.placeholder, "linewidth": 1.6}
                     axes.plot([place, place], ends, style.line, **bar)
                     break
@@ -396,7 +407,7 @@ def _draw_course(results: Results, found: Secondary, along: Course, number: int)
     has_interval = bool(along.lows)
     ends: list[Sequence[float]] = [along.lows, along.highs] if has_interval else [along.means]
     # The first third would flatten what the last differs by.
-    late = [value for each in ends for value in each[len(steps) // 3 :]]
+    late = [value for end in ends for value in end[len(steps) // 3 :]]
     reach = 1.15 * max(map(abs, [*late, results.margin or 0.0])) or 1.0
 
     def put(axes: Any) -> None:
@@ -419,7 +430,9 @@ def _draw_course(results: Results, found: Secondary, along: Course, number: int)
 
 def draw_power(results: Results) -> str | None:
     """Plot the power of each comparison over seeds; None where it is unknown, or certain."""
-    known = [(each.arm, each.power) for each in secondary_analyses(results) if each.power]
+    known = [
+        (analysis.arm, analysis.power) for analysis in secondary_analyses(results) if analysis.power
+    ]
     if all(min(power.power) > _CERTAIN for _, power in known):
         return None
     styles = looks(results)
@@ -517,7 +530,7 @@ def has_beyond(results: Results) -> bool:
 
 def layers_read(results: Results) -> str:
     """Name what was read for it, as what follows "over"; empty where nothing was inspected."""
-    found = [each for arm in results.arms for each in arm.layers.values()]
+    found = [layer for arm in results.arms for layer in arm.layers.values()]
     if not found:
         return ""
     least, most = min(each.n_tokens for each in found), max(each.n_tokens for each in found)

@@ -53,11 +53,11 @@ def report_study(
     if results.has_verdicts:
         # Ranks tell something where not all runs failed.
         is_compared = any(arm.values for arm in results.arms) and any(
-            each.low is not None or each.by_ranks for each in differences
+            difference.low is not None or difference.by_ranks for difference in differences
         )
         needed = "two seeds that finished, as the baseline has,"
     else:
-        is_compared = any(each.mean is not None for each in differences)
+        is_compared = any(difference.mean is not None for difference in differences)
         needed = "a seed that finished beside the baseline's"
     if not is_compared:
         raise TrainingError(f"no arm has {needed}: see {report}")
@@ -158,15 +158,15 @@ def results_to_json(results: Results, report: Path) -> dict[str, Any]:
         ],
         "same_quality": [
             {
-                "arm": each.arm,
-                "of": each.whose,
-                "metric": each.metric.name,
-                **{cost: asdict(each.summary(cost)) for cost in ("steps", "flops", "seconds")},
-                "parameters": each.parameters,
-                "seeds": list(map(asdict, each.seeds)),
-                "problem": each.problem,
+                "arm": reached.arm,
+                "of": reached.whose,
+                "metric": reached.metric.name,
+                **{cost: asdict(reached.summary(cost)) for cost in ("steps", "flops", "seconds")},
+                "parameters": reached.parameters,
+                "seeds": list(map(asdict, reached.seeds)),
+                "problem": reached.problem,
             }
-            for each in same_quality(results)
+            for reached in same_quality(results)
         ],
         "failures": list(map(asdict, results.failures)),
         "notes": results.notes,
@@ -217,7 +217,9 @@ def _arm_to_json(arm: ArmResult, results: Results) -> dict[str, Any]:
         "final_losses": asdict(final_losses(arm, results.metric)),
         "matched": arm.matched,
         "tuned": arm.tuned,
-        "tunings": [{**asdict(each), "expected_best": tuned_best(each)} for each in arm.tunings],
+        "tunings": [
+            {**asdict(tuning), "expected_best": tuned_best(tuning)} for tuning in arm.tunings
+        ],
         "paper": arm.paper,
         **asdict(arm.costs),
         "curves": list(map(asdict, arm.curves)),

@@ -215,7 +215,7 @@ def _sample(run: Path, kind: str, context: int) -> str:
 
 def _is_judged(further: Further) -> bool:
     """Return whether a further metric has verdicts, as the study asks for."""
-    return any(each.verdict != "no verdict" for each in further.differences)
+    return any(difference.verdict != "no verdict" for difference in further.differences)
 
 
 def _failed_share(results: Results, arm: ArmResult) -> str:
@@ -231,7 +231,8 @@ def _further_difference(arm: ArmResult, further: Further) -> Any:
 
     text = tables.further_difference(arm, further)
     is_decided = any(
-        each.arm == arm.name and each.verdict in DECIDED for each in further.differences
+        difference.arm == arm.name and difference.verdict in DECIDED
+        for difference in further.differences
     )
     return Markup("<b>{}</b>").format(text) if is_decided else text
 
@@ -323,8 +324,13 @@ def _forest_of(results: Results) -> Forest:
     """Lay out the differences of a study, with those of the seeds that both arms finished."""
     scores = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in results.arms}
     rows = []
-    for each in results.differences:
+    for difference in results.differences:
         # A contrast of several arms has no pairs.
-        seeds = each.seeds if each.baseline else ()
-        rows.append((each, [scores[each.arm][n] - scores[each.baseline][n] for n in seeds]))
+        seeds = difference.seeds if difference.baseline else ()
+        rows.append(
+            (
+                difference,
+                [scores[difference.arm][n] - scores[difference.baseline][n] for n in seeds],
+            )
+        )
     return Forest(rows, results.margin, results.metric.is_lower_better)

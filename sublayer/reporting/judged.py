@@ -62,7 +62,7 @@ def judge_understood(
 def text_of(judged: RunsVerdict) -> str:
     """Lay out a verdict for a terminal: what was read, the verdicts, what they rest on."""
     lines = [f"read: {line}" for line in judged.said]
-    lines += ["", *(statement(judged, each) for each in judged.comparisons), ""]
+    lines += ["", *(statement(judged, difference) for difference in judged.comparisons), ""]
     lines.append(conditions(judged))
     lines += loop_lines(judged)
     return "\n".join(lines)
@@ -88,9 +88,9 @@ def headline(judged: RunsVerdict) -> str:
     if len(judged.comparisons) == 1:
         (only,) = judged.comparisons
         return statement(judged, only).partition(" (")[0].partition(";")[0]
-    counts = {each.verdict: 0 for each in judged.comparisons}
-    for each in judged.comparisons:
-        counts[each.verdict] += 1
+    counts = {difference.verdict: 0 for difference in judged.comparisons}
+    for difference in judged.comparisons:
+        counts[difference.verdict] += 1
     parts = ", ".join(f"{n} {verdict}" for verdict, n in counts.items())
     return f"Of {len(judged.comparisons)} arms compared with {judged.baseline}: {parts}"
 
@@ -174,7 +174,7 @@ def as_json(judged: RunsVerdict) -> dict[str, Any]:
             }
             for place, arm in enumerate(runs.arms)
         ],
-        "differences": [_difference_json(each) for each in judged.comparisons],
+        "differences": [_difference_json(difference) for difference in judged.comparisons],
     }
 
 
@@ -198,9 +198,12 @@ def difference_rows(judged: RunsVerdict) -> _Cells:
     """Return the headings and the rows of a table of differences."""
     decimals = n_decimals(judged)
     rows = []
-    for each in judged.comparisons:
-        ends = [format_signed(value, decimals) for value in (each.mean, each.low, each.high)]
-        rows.append([each.arm, *ends, format_p(each.p), each.verdict])
+    for difference in judged.comparisons:
+        ends = [
+            format_signed(value, decimals)
+            for value in (difference.mean, difference.low, difference.high)
+        ]
+        rows.append([difference.arm, *ends, format_p(difference.p), difference.verdict])
     against = f"against {judged.baseline}"
     return [against, "difference", f"{confidence(judged)} CI from", "to", "p", "verdict"], rows
 
@@ -239,7 +242,7 @@ def write_page(judged: RunsVerdict, path: Path) -> None:
     """Write the verdict as a page of HTML that needs nothing else. Raises OSError."""
     from sublayer.reporting.html import Forest, forest_filters, render_page
 
-    rows = [(each, _pairs(judged, each.arm)) for each in judged.comparisons]
+    rows = [(difference, _pairs(judged, difference.arm)) for difference in judged.comparisons]
     filters = forest_filters(n_decimals(judged))
     filters["comparison"] = attrgetter("arm")
     page = render_page(
@@ -248,7 +251,9 @@ def write_page(judged: RunsVerdict, path: Path) -> None:
         judged=judged,
         headline=headline(judged),
         conditions=". ".join([conditions(judged), *loop_lines(judged)]),
-        statements=[(each, statement(judged, each)) for each in judged.comparisons],
+        statements=[
+            (difference, statement(judged, difference)) for difference in judged.comparisons
+        ],
         confidence=confidence(judged),
         forest=Forest(rows, judged.margin, judged.is_lower_better),
         results={"has_verdicts": True},
@@ -301,7 +306,12 @@ def _csv(judged: RunsVerdict) -> str:
         for seed, value, is_failed in zip(runs.seeds, values, failed, strict=True):
             shown = "failed" if is_failed else repr(value)
             writer.writerow(["run", arm, "", seed, shown, "", "", "", ""])
-    for each in judged.comparisons:
-        numbers = ["" if n is None else repr(n) for n in (each.mean, each.low, each.high, each.p)]
-        writer.writerow(["difference", each.arm, each.baseline, "", *numbers, each.verdict])
+    for difference in judged.comparisons:
+        numbers = [
+            "" if n is None else repr(n)
+            for n in (difference.mean, difference.low, difference.high, difference.p)
+        ]
+        writer.writerow(
+            ["difference", difference.arm, difference.baseline, "", *numbers, difference.verdict]
+        )
     return text.getvalue()

@@ -95,7 +95,9 @@ def secondary_table(results: Results) -> SecondaryTable:
     for row in rows:
         row.cells[:] = [row.cells[n] for n in known]
     headings = [list(_LEGENDS)[n] for n in known]
-    return SecondaryTable(headings, rows, [_LEGENDS[each] for each in headings if _LEGENDS[each]])
+    return SecondaryTable(
+        headings, rows, [_LEGENDS[heading] for heading in headings if _LEGENDS[heading]]
+    )
 
 
 def _probability(found: Superiority) -> str:
@@ -126,7 +128,7 @@ def _steps(found: SameQuality | None) -> str:
         return f"{found.arm}: reached in {found.n_reached} of {n_runs} runs"
     summary = found.summary("steps")
     assert summary.median is not None, "all runs reached it"
-    if any(each.is_at_first for each in found.seeds):
+    if any(seed.is_at_first for seed in found.seeds):
         return f"{found.arm}: at most {_percent(summary.median)}"
     if summary.ratio is None:
         return f"{found.arm}: {_percent(summary.median)}"
@@ -169,7 +171,7 @@ def basis_lines(results: Results) -> Iterator[str]:
 
     A line begins with its subject and a colon.
     """
-    levels = [each.level for each in results.differences if each.low is not None]
+    levels = [difference.level for difference in results.differences if difference.low is not None]
     if results.has_verdicts and levels:
         level = ERROR if results.is_sequential else min(levels)
         n = results.n_comparisons
@@ -178,7 +180,11 @@ def basis_lines(results: Results) -> Iterator[str]:
             over = f"all {n} comparisons together (simultaneous intervals)"
         looks = ", over all looks" if results.is_sequential else ""
         yield f"Level: {100 * level:.3g}% for {over}{looks}."
-    sizes = {(each.n_items, each.n_documents) for each in results.differences if each.n_items}
+    sizes = {
+        (difference.n_items, difference.n_documents)
+        for difference in results.differences
+        if difference.n_items
+    }
     if results.has_verdicts and sizes:
         texts = [
             count(n_items or 0, "item") + (f" of {count(n, 'document')}" if n else "")
@@ -187,10 +193,10 @@ def basis_lines(results: Results) -> Iterator[str]:
         yield f"Test: {enumerate_names(texts)}."
     trials: dict[str, list[str]] = {}
     for arm in results.arms:
-        for each in arm.tunings:
-            runs = "" if each.n_runs == 1 else f" of {each.n_runs} runs each"
-            stage = f" in {each.stage}" if each.stage else ""
-            text = f"{count(len(each.scores), 'trial')}{runs}{stage}"
+        for tuning in arm.tunings:
+            runs = "" if tuning.n_runs == 1 else f" of {tuning.n_runs} runs each"
+            stage = f" in {tuning.stage}" if tuning.stage else ""
+            text = f"{count(len(tuning.scores), 'trial')}{runs}{stage}"
             trials.setdefault(text, []).append(arm.name)
     if trials:
         parts = [
@@ -232,23 +238,23 @@ def turn_lines(results: Results) -> Iterator[str]:
 
     By pointwise intervals.
     """
-    for each in secondary_analyses(results):
-        if each.course is None or each.course.turns is None:
+    for analysis in secondary_analyses(results):
+        if analysis.course is None or analysis.course.turns is None:
             continue
-        at = dict(zip(each.course.steps, each.course.means, strict=True))
+        at = dict(zip(analysis.course.steps, analysis.course.means, strict=True))
         (first, one), (last, other) = (
             (step, "better" if (at[step] < 0) == results.metric.is_lower_better else "worse")
-            for step in each.course.turns
+            for step in analysis.course.turns
         )
         yield (
-            f"The verdict on {each.arm} against {each.baseline} depends on the budget: {one} at "
-            f"{first:,} steps, {other} at {last:,} steps."
+            f"The verdict on {analysis.arm} against {analysis.baseline} depends on the budget: "
+            f"{one} at {first:,} steps, {other} at {last:,} steps."
         )
 
 
 def power_words(results: Results) -> str:
     """Describe the plot of power over seeds by the differences that it is for."""
-    kinds = {each.power.of for each in secondary_analyses(results) if each.power}
+    kinds = {analysis.power.of for analysis in secondary_analyses(results) if analysis.power}
     phrases = []
     if "margin" in kinds:
         phrases.append(f"the margin ({results.margin:.3g} {results.metric.difference})")
@@ -301,8 +307,8 @@ def same_quality_rows(results: Results) -> list[QualityRow]:
 
 def same_quality_problems(results: Results) -> list[str]:
     """Return why comparisons are left out, each reason once with its arms."""
-    found = [each for each in same_quality(results) if each.problem]
-    n_all = sum(bool(each.baseline) for each in results.differences)
+    found = [reached for reached in same_quality(results) if reached.problem]
+    n_all = sum(bool(difference.baseline) for difference in results.differences)
     texts = []
     for problem in dict.fromkeys(each.problem for each in found):
         names = [each.arm for each in found if each.problem == problem]
@@ -312,7 +318,7 @@ def same_quality_problems(results: Results) -> list[str]:
 
 def same_quality_metric(results: Results) -> str:
     """Name the metrics of the curves."""
-    labels = [each.metric.label for each in same_quality(results) if not each.problem]
+    labels = [reached.metric.label for reached in same_quality(results) if not reached.problem]
     return " and ".join(dict.fromkeys(labels))
 
 
@@ -345,7 +351,7 @@ def _quality_cell(found: SameQuality, cost: str) -> tuple[str, str]:
         spread = f"{FROM} {low}"
     elif n_seeds > 1 and summary.high is not None and low != _whole_percent(summary.high):
         spread = f"{low.removesuffix(_UNIT)} to {_whole_percent(summary.high)}"
-    at_most = "at most " if any(each.is_at_first for each in found.seeds) else ""
+    at_most = "at most " if any(seed.is_at_first for seed in found.seeds) else ""
     return f"{at_most}{_whole_percent(summary.median)}", spread
 
 

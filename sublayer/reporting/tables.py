@@ -224,7 +224,9 @@ def _run_rows(
 
 def _failures(results: Results, arm: ArmResult) -> list[Failure]:
     """Return an arm's failed runs, those of its stages among them."""
-    return [each for each in results.failures if f"{each.arm}, ".startswith(f"{arm.name}, ")]
+    return [
+        failure for failure in results.failures if f"{failure.arm}, ".startswith(f"{arm.name}, ")
+    ]
 
 
 def _secondary_values(found: Secondary) -> dict[str, object]:

@@ -129,7 +129,7 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0
 def _differences(results: Results) -> str:
     decimals = n_decimals(results)
     against = f"against {results.baseline}"
-    rows = [tables.difference_cells(results, each) for each in results.differences]
+    rows = [tables.difference_cells(results, difference) for difference in results.differences]
     if not results.has_verdicts:  # one seed, so that differences have no interval
         shown = [[name, size, verdict] for name, size, _, _, verdict, _ in rows]
         return _table([against, "difference", "verdict"], shown, left=2)
@@ -242,7 +242,9 @@ def render_budgets(budgets: Sequence[ArmBudget], baseline: str) -> list[str]:
     shown = _table(headings, rows)
     if not any(cell.endswith(_MARK) for row in rows for cell in row):
         return [shown]
-    is_timed = any("time" in (*each.planned.shares, *each.realised.shares) for each in budgets)
+    is_timed = any(
+        "time" in (*budget.planned.shares, *budget.realised.shares) for budget in budgets
+    )
     beyond = ", for measured time beyond 3 %" if is_timed else ""
     return [shown, paragraph(f"{_MARKED}{beyond}")]
 

@@ -517,5 +517,8 @@ def render_verification(result: Mapping[str, Any]) -> str:
             f"note      judged with sublayer {result['judged_by_other_code']}, which is not this "
             "code: what differs in results.json alone may come of that"
         )
-    lines += [f"{each['kind']}: {each['where']}: {each['what']}" for each in deviations]
+    lines += [
+        f"{deviation['kind']}: {deviation['where']}: {deviation['what']}"
+        for deviation in deviations
+    ]
     return "\n".join(lines)

@@ -97,14 +97,16 @@ def _scaled_curves(curves: Iterable[Curve], factor: float) -> tuple[Curve, ...]:
 
 def _scaled(differences: Iterable[Difference], factor: float) -> tuple[Difference, ...]:
     scaled = []
-    for each in differences:
-        known = {name: value for name in _IN_UNITS if (value := getattr(each, name)) is not None}
+    for difference in differences:
+        known = {
+            name: value for name in _IN_UNITS if (value := getattr(difference, name)) is not None
+        }
         changed = {name: factor * value for name, value in known.items()}
-        parts = each.parts
+        parts = difference.parts
         if parts is not None:
             items = None if parts.items is None else factor * parts.items
             parts = Parts(factor * parts.seeds, items, factor * parts.tuning)
-        scaled.append(replace(each, parts=parts, **changed))
+        scaled.append(replace(difference, parts=parts, **changed))
     return tuple(scaled)
 
 
@@ -148,7 +150,7 @@ def describe_largest(results: Results) -> str:
 
     Equal is what is within the tolerance: 0.5 %, and 3 % of time.
     """
-    largest = describe_excesses([each.realised for each in compared_budgets(results)])
+    largest = describe_excesses([budget.realised for budget in compared_budgets(results)])
     return f"budgets {largest}" if largest else ""
 
 
@@ -157,7 +159,7 @@ def describe_matching(results: Results) -> str:
     if results.match not in _MATCHED:
         return "budgets not matched"
     currency = _MATCHED[results.match]
-    realised = [each.realised for each in compared_budgets(results)]
+    realised = [budget.realised for budget in compared_budgets(results)]
     is_equal = all(currency in each.shares and currency not in each.beyond for each in realised)
     return f"{'at equal' if is_equal else 'matched by'} {currency}"
 
@@ -275,7 +277,7 @@ def _headlines(results: Results) -> Iterator[tuple[str, ...]]:
         n_seeds = "One seed" if results.n_seeds == 1 else f"{results.n_seeds} seeds"
         yield f"{n_seeds}: values, no verdict", "", "", f"; {largest}" if largest else ""
         return
-    if all(each.mean is None and not each.by_ranks for each in differences):
+    if all(difference.mean is None and not difference.by_ranks for difference in differences):
         yield "Nothing to compare yet", "", "", ""
         return
     budget = budget_in_words(results)
@@ -296,7 +298,7 @@ def _headlines(results: Results) -> Iterator[tuple[str, ...]]:
     yield verdict, brief_at, size, ""
     yield verdict, "", size, ""
     yield verdict, "", "", ""
-    counts = _counts([each.verdict for each in differences])
+    counts = _counts([difference.verdict for difference in differences])
     yield count(len(differences), "comparison"), at, f": {counts}", ""
 
 
@@ -322,12 +324,14 @@ def _one(results: Results, difference: Difference) -> tuple[str, str]:
 
 def _several(results: Results, differences: Sequence[Difference]) -> tuple[str, str, str]:
     """Word several verdicts for a headline: one by name, its size, and the others by number."""
-    verdicts = [each.verdict for each in differences]
-    baselines = {each.baseline for each in differences}
+    verdicts = [difference.verdict for difference in differences]
+    baselines = {difference.baseline for difference in differences}
     baseline = baselines.pop() if len(baselines) == 1 else _SEVERAL
     on_text = here(differences)
     if set(verdicts) == {"cannot tell"}:
-        n_arms = len({name for each in differences for name in (each.arm, each.baseline)})
+        n_arms = len(
+            {name for difference in differences for name in (difference.arm, difference.baseline)}
+        )
         among = f"{_NUMBERS[n_arms] if n_arms < len(_NUMBERS) else n_arms} arms"
         return (
             f"No difference detected among {among}{on_text}",
@@ -338,7 +342,7 @@ def _several(results: Results, differences: Sequence[Difference]) -> tuple[str, 
         told = f"No arm differs from {baseline}{on_text} by {_margin_size(results)} or more"
         return told, "", ""
     for verdict in ("better", "worse"):
-        of_it = [each for each in differences if each.verdict == verdict]
+        of_it = [difference for difference in differences if difference.verdict == verdict]
         if not of_it:
             continue
         if len(of_it) == 1:
@@ -365,7 +369,9 @@ def _margin_size(results: Results) -> str:
 
 def _detectable(results: Results, differences: Sequence[Difference]) -> str:
     """Name the difference that would have been detected in each of some comparisons, if known."""
-    known = [each.detectable for each in differences if each.detectable is not None]
+    known = [
+        difference.detectable for difference in differences if difference.detectable is not None
+    ]
     if len(known) < len(differences) or not any(known):
         return ""
     size = f"{max(known):.{n_decimals(results)}f} {results.metric.difference}"
@@ -413,7 +419,9 @@ def fact_lines(results: Results) -> Iterator[str]:
     else:
         reason = f" ({results.margin_reason})" if results.margin_reason else ""
         yield f"Margin: differences below {_margin_size(results)} do not matter{reason}."
-    if any(each.parts and each.parts.items is None for each in results.differences):
+    if any(
+        difference.parts and difference.parts.items is None for difference in results.differences
+    ):
         yield (
             "Test items: intervals allow for other seeds, not for other test items. Either no item "
             "scores were kept, or there are too few, or the metric is no mean over items."
@@ -424,9 +432,9 @@ def fact_lines(results: Results) -> Iterator[str]:
         yield f"Pairing: {how}; correlation between arms over seeds {correlation}."
     if results.is_sequential:
         stopped = [
-            f"{each.arm} ({each.n_seeds} seeds)"
-            for each in results.differences
-            if each.n_seeds < results.looks[-1] and each.baseline
+            f"{difference.arm} ({difference.n_seeds} seeds)"
+            for difference in results.differences
+            if difference.n_seeds < results.looks[-1] and difference.baseline
         ]
         early = f" Decided early: {', '.join(stopped)}." if stopped else ""
         most = results.looks[-1] * len(results.arms)
@@ -438,7 +446,7 @@ def fact_lines(results: Results) -> Iterator[str]:
             f"{early}{saved}"
         )
     elif len(results.looks) > 1:
-        last = min((each.level for each in results.differences), default=ERROR)
+        last = min((difference.level for difference in results.differences), default=ERROR)
         yield (
             f"Looks: judged with {', then '.join(map(str, results.looks))} seeds. Looks beyond the "
             f"plan come on top of its error of 5%: this one adds {100 * last:.3g}%, so its "
@@ -451,20 +459,20 @@ def hypothesis_words(results: Results) -> tuple[Verdict, str] | None:
     if results.hypothesis_of is None:
         return None
     verdict: Verdict = "no verdict"
-    for each in results.differences:
-        if (each.arm, each.baseline) == results.hypothesis_of:
-            verdict = each.verdict
+    for difference in results.differences:
+        if (difference.arm, difference.baseline) == results.hypothesis_of:
+            verdict = difference.verdict
             break
-        if (each.baseline, each.arm) == results.hypothesis_of:
-            verdict = _REVERSED.get(each.verdict, each.verdict)
+        if (difference.baseline, difference.arm) == results.hypothesis_of:
+            verdict = _REVERSED.get(difference.verdict, difference.verdict)
             break
     return verdict, _HYPOTHESIS[verdict]
 
 
 def confidence(results: Results) -> str:
     """Name the level of a study's intervals, as ``95%``."""
-    for each in results.differences:
-        return _confidence(results, each)
+    for difference in results.differences:
+        return _confidence(results, difference)
     return f"{100 * CONFIDENCE:.4g}%"
 
 
@@ -501,7 +509,7 @@ def text_line(results: Results) -> str:
         sentences.append(f"Signature of {results.metric.name}: {signature}")
     if reproduction.date:
         sentences.append(f"Finished on {reproduction.date[:10]}")
-    return " ".join(f"{each}." for each in sentences if each)
+    return " ".join(f"{sentence}." for sentence in sentences if sentence)
 
 
 def _text_in_words(text: StudyText, results: Results) -> str:

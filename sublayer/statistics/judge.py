@@ -159,7 +159,7 @@ class _Family:
     def _item_covariance(self, items: ItemSpreads, known: Sequence[Contrast]) -> Numbers:
         """Return the covariance over items, less the interaction that seeds contain."""
         spreads = [self._found[contrast.names].items for contrast in known]
-        sds = np.sqrt([0.0 if each is None else each.alone for each in spreads])
+        sds = np.sqrt([0.0 if spread is None else spread.alone for spread in spreads])
         correlation: Numbers = correlation_of(items.covariance(known)) * np.outer(sds, sds)
         return correlation
 
@@ -317,7 +317,7 @@ class _Family:
 
 def _usual_baseline(contrasts: Sequence[Contrast]) -> str:
     """Return the arm that most contrasts subtract."""
-    names = [each.baseline for each in contrasts if each.baseline]
+    names = [contrast.baseline for contrast in contrasts if contrast.baseline]
     return max(names, key=names.count) if names else ""
 
 

@@ -153,7 +153,9 @@ def judge_looks(judge_at: JudgeAt, looks: Iterable[int]) -> Judgement:
 
 def without_verdicts(judgement: Judgement) -> Judgement:
     """Return differences without verdict and p, as a secondary metric has them."""
-    shown = [replace(each, verdict="no verdict", p=None) for each in judgement.differences]
+    shown = [
+        replace(difference, verdict="no verdict", p=None) for difference in judgement.differences
+    ]
     return replace(judgement, differences=tuple(shown))
 
 
@@ -165,16 +167,16 @@ def unfinished(judgement: Judgement, n_seeds: int) -> Judgement:
     note = f"unfinished: judged once all {n_seeds} seeds have ended"
     shown = [
         Difference(
-            each.arm,
-            each.baseline,
-            each.seeds,
-            each.mean,
+            difference.arm,
+            difference.baseline,
+            difference.seeds,
+            difference.mean,
             verdict="no verdict",
-            n_failed=each.n_failed,
-            n_seeds=each.n_seeds,
+            n_failed=difference.n_failed,
+            n_seeds=difference.n_seeds,
             note=note,
         )
-        for each in judgement.differences
+        for difference in judgement.differences
     ]
     return replace(judgement, differences=tuple(shown), pairing=None)
 

@@ -179,7 +179,7 @@ def against_baseline(
 
 def weights_of(contrasts: Sequence[Contrast], arms: Sequence[str]) -> Numbers:
     """Return the weights of contrasts as an array, ``[C, A]``."""
-    rows = [[each.weights.get(arm, 0.0) for arm in arms] for each in contrasts]
+    rows = [[contrast.weights.get(arm, 0.0) for arm in arms] for contrast in contrasts]
     return np.array(rows, dtype=np.float64).reshape(len(contrasts), len(arms))
 
 

@@ -173,7 +173,7 @@ def _calibrated(spread: Spread, level: float, largest: "Largest") -> Spread:
 
 def _nodes_of(spread: Spread) -> tuple[Numbers, Numbers]:
     """Return nodes of the variance of a mean, ``[N]``, and their weights."""
-    factors = np.stack([inverse_chi2(each) for each in spread.freedoms])  # [M, Z]
+    factors = np.stack([inverse_chi2(freedom) for freedom in spread.freedoms])  # [M, Z]
     variances = (spread.scales[:, None] * factors).reshape(-1)
     return _thinned(variances, (spread.weights[:, None] * NODE_WEIGHTS).reshape(-1))
 
