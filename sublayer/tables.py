@@ -165,6 +165,8 @@ def _longest(text: str, words: re.Pattern[str]) -> int:
     return max((len(word.lstrip(" ")) for word in words.findall(text)), default=0)
 
 
+FILES = (".csv", ".md", ".tex")
+"""Suffixes of tables that are written as files."""
 _LATEX = str.maketrans(
     {each: f"\\{each}" for each in "&%$#_{}"}
     | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}

@@ -40,10 +40,12 @@ def command(
     better, 10 no difference that matters, 11 cannot tell, 12 worse, 2 a mistake; of several arms
     that of --new, else 0 where any is better and 12 where all are worse.
     """
-    from sublayer.reporting.judged import TABLES, check_free, write_page, write_table
+    from sublayer.files.storage import check_free
+    from sublayer.reporting.judged import write_page, write_table
+    from sublayer.tables import FILES
 
     check_free(page, "--html", (".html", ".htm"))
-    check_free(table, "--table", TABLES)
+    check_free(table, "--table", FILES)
     judged = judge(*sources, **options)
     if page is not None:
         write_page(judged, page)

@@ -14,7 +14,7 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from sublayer.errors import SublayerError
+from sublayer.errors import ConfigError, SublayerError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
@@ -187,3 +187,16 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def check_free(path: Path | None, option: str, suffixes: tuple[str, ...]) -> None:
+    """Raise ConfigError where a file is there already, or is called by another suffix."""
+    if path is None:
+        return
+    if path.suffix.lower() not in suffixes:
+        *others, last = suffixes
+        raise ConfigError(f"{option} {path} has to end in {', '.join(others)} or {last}")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"{option} {path}: there is no folder {path.parent}: make it first")
+    if os.path.lexists(path):
+        raise ConfigError(f"{path} is there already: move it, or name another file")

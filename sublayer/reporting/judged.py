@@ -3,7 +3,6 @@
 import csv
 import io
 import math
-import os
 from dataclasses import asdict
 from operator import attrgetter
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from sublayer.counts import count
-from sublayer.errors import ConfigError
 from sublayer.files.storage import write_file
 from sublayer.judging.layout import Understood, with_direction
 from sublayer.judging.runs import Rules, assemble
@@ -22,7 +20,6 @@ from sublayer.reporting.difference import finding, narrowest_interval
 from sublayer.statistics.difference import Difference
 from sublayer.tables import as_latex, as_markdown
 
-TABLES = (".csv", ".md", ".tex")
 _MOST_DECIMALS = 8
 _Cells = tuple[list[str], list[list[str]]]
 """Headings, and rows below them."""
@@ -223,19 +220,6 @@ def n_decimals(judged: RunsVerdict) -> int:
     if narrowest is None:
         return 4
     return min(_MOST_DECIMALS, max(0, 1 - math.floor(math.log10(narrowest))))
-
-
-def check_free(path: Path | None, option: str, suffixes: tuple[str, ...]) -> None:
-    """Raise ConfigError where a file is there already, or is called by another suffix."""
-    if path is None:
-        return
-    if path.suffix.lower() not in suffixes:
-        *others, last = suffixes
-        raise ConfigError(f"{option} {path} has to end in {', '.join(others)} or {last}")
-    if not path.absolute().parent.is_dir():
-        raise ConfigError(f"{option} {path}: there is no folder {path.parent}: make it first")
-    if os.path.lexists(path):
-        raise ConfigError(f"{path} is there already: move it, or name another file")
 
 
 def write_page(judged: RunsVerdict, path: Path) -> None:

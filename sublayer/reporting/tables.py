@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from sublayer.files.storage import write_file
+from sublayer.files.storage import check_free, write_file
 from sublayer.numbers import (
     DASH,
     NO_BREAK,
@@ -18,7 +18,6 @@ from sublayer.numbers import (
     format_share,
     format_signed,
 )
-from sublayer.reporting.judged import TABLES, check_free
 from sublayer.reporting.secondary import basis_lines, comparison, secondary_table
 from sublayer.reporting.words import decimals_for, in_display_units, n_decimals
 from sublayer.statistics.difference import Difference
@@ -27,7 +26,7 @@ from sublayer.study.findings.comparisons import Secondary, secondary_analyses
 from sublayer.study.notes import COLUMNS
 from sublayer.study.results import ArmResult, Failure, Further, Results
 from sublayer.study.study_file import DEVIATION
-from sublayer.tables import as_latex, as_markdown
+from sublayer.tables import FILES, as_latex, as_markdown
 
 Cells = tuple[list[str], list[list[str]]]
 """Headings, and rows below them."""
@@ -143,7 +142,7 @@ def budget_table(budgets: Sequence[ArmBudget], baseline: str, mark: str) -> Cell
 def check_table_files(paths: Sequence[Path]) -> None:
     """Raise ConfigError where a table cannot be written: its suffix, or what is there already."""
     for path in paths:
-        check_free(path, "--table", TABLES)
+        check_free(path, "--table", FILES)
 
 
 def write_tables(results: Results, path: Path) -> None:
