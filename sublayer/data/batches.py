@@ -307,13 +307,6 @@ class _SourceRanges(NamedTuple):
 
 def _source_ranges(split: Split, context: int, n_ahead: int) -> _SourceRanges:
     split.check_windows(context, n_ahead)
-    firsts = np.zeros(1, dtype=np.int64)
-    weights = np.ones(1)
-    if split.weights is not None:
-        firsts = split.store.source_starts
-        weights = np.array(split.weights)
-    bounds = np.append(firsts, len(split.ids))
-    n_tokens = np.diff(bounds)
-    n_starts = n_tokens - (context + n_ahead - 1)
-    shares = np.cumsum(weights / weights.sum())
-    return _SourceRanges(firsts, n_starts, shares)
+    bounds, weights = split.drawn
+    n_starts = np.diff(bounds) - (context + n_ahead - 1)
+    return _SourceRanges(bounds[:-1], n_starts, np.cumsum(weights / weights.sum()))

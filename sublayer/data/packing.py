@@ -349,10 +349,10 @@ def pack_examples(
     """
     sizes = []
     for example in examples:
-        n_read = sum(len(each.ids) for each in example.sequences)
+        n_read = sum(len(sequence.ids) for sequence in example.sequences)
         n_written = 0
-        for each in example.sequences:
-            n_written += 0 if each.written is None else len(each.written)
+        for sequence in example.sequences:
+            n_written += 0 if sequence.written is None else len(sequence.written)
         sizes.append((n_read, n_written))
     counted = sizes if filling is None else [(size, 0) for size in filling]
     units = best_fit(counted, (width, written_width))
@@ -394,34 +394,34 @@ def _laid_out(
     for unit in units:
         members = [examples[index] for index in unit]
         if all(fits[index] for index in unit):
-            rows.append([each for member in members for each in member.sequences])
+            rows.append([sequence for member in members for sequence in member.sequences])
         else:
-            rows += [[each] for member in members for each in member.sequences]
+            rows += [[sequence] for member in members for sequence in member.sequences]
         for member in members:
             owners += [len(ordered)] * len(member.sequences)
             ordered.append(member)
         unit_rows.append(len(rows))
         unit_sequences.append(len(owners))
         unit_examples.append(len(ordered))
-    read = _side([[each.ids for each in row] for row in rows], pad_id)
+    read = _side([[sequence.ids for sequence in row] for row in rows], pad_id)
     width = read.tokens.shape[1]
-    segments = _filled([[each.segments for each in row] for row in rows], width, 0)
+    segments = _filled([[sequence.segments for sequence in row] for row in rows], width, 0)
     readouts, spans = [], []
     for number, row in enumerate(rows):
         start = 0
-        for each in row:
-            readouts.append((number, start + each.readout))
-            spans.append((start + each.span[0], start + each.span[1]))
-            start += len(each.ids)
+        for sequence in row:
+            readouts.append((number, start + sequence.readout))
+            spans.append((start + sequence.span[0], start + sequence.span[1]))
+            start += len(sequence.ids)
     written = targets = None
     if rows[0][0].written is not None:
-        texts = [[each.written for each in row if each.written is not None] for row in rows]
+        texts = [[part.written for part in row if part.written is not None] for row in rows]
         # A decoder reads the first id and then what it wrote, one position later.
         shifted = [[np.concatenate([[first_id], ids[:-1]]) for ids in row] for row in texts]
         written = _side(shifted, pad_id)
         targets = _filled(texts, written.tokens.shape[1], IGNORED)
     elif rows[0][0].targets is not None:
-        predicted = [[each.targets for each in row if each.targets is not None] for row in rows]
+        predicted = [[part.targets for part in row if part.targets is not None] for row in rows]
         targets = _filled(predicted, width, IGNORED)
     return PackedBatch(
         read=read,
@@ -431,9 +431,9 @@ def _laid_out(
         unit_examples=tuple(unit_examples),
         readouts=torch.tensor(readouts),
         owners=torch.tensor(owners),
-        labels=torch.tensor([each.label for each in ordered], dtype=torch.float64),
-        weights=torch.tensor([each.weight for each in ordered], dtype=torch.float64),
-        numbers=tuple(each.number for each in ordered),
+        labels=torch.tensor([example.label for example in ordered], dtype=torch.float64),
+        weights=torch.tensor([example.weight for example in ordered], dtype=torch.float64),
+        numbers=tuple(example.number for example in ordered),
         spans=torch.tensor(spans),
         written=written,
         targets=targets,

@@ -201,8 +201,8 @@ def _find_pair_texts(config: DataConfig, cache: Path) -> Texts:
         )
     train = by_split.pop("train")
     replaced: dict[SplitName, Source] = {}
-    for split, each in by_split.items():
-        replaced[split] = Source(each.name, published={split: each.documents})
+    for split, scored in by_split.items():
+        replaced[split] = Source(scored.name, published={split: scored.documents})
     return Texts((train,), replaced, _shares(config, replaced), is_utf8=True, sentences="pair")
 
 
@@ -410,10 +410,10 @@ def prepare_text(
     folder = cache_folder(cache)
     shown = None
     if corpus is not None and corpus != INTRINSIC:
-        own = None if corpus in PUBLISHED_SPLITS else shares
+        share = None if corpus in PUBLISHED_SPLITS else shares
         config = DataConfig(
             corpus=corpus,
-            split=own,
+            split=share,
             sentences=sentences,
             documents=documents,
             text_field=text_field,

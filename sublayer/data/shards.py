@@ -776,7 +776,7 @@ def unfinished_folder(path: Path, shard_bytes: int) -> Path:
 
 def note_unfinished(path: Path) -> None:
     """Say which preparations of other texts than that of ``path`` lie beside it, and take room."""
-    found = []
+    kept = []
     for folder in sorted(path.parent.glob("*.unfinished")):
         if folder.name.startswith(f"{path.name}.") or is_held(folder):
             continue
@@ -786,12 +786,12 @@ def note_unfinished(path: Path) -> None:
             n_bytes = sum(status.st_size for status in statuses)
             n_days = max(0, int((time.time() - newest) / _DAY_S))
             age = f"{count(n_days, 'day')} old" if n_days else "of today"
-            found.append(f"{folder.name} ({n_bytes / 1e6:,.0f} MB, {age})")
-    if not found:
+            kept.append(f"{folder.name} ({n_bytes / 1e6:,.0f} MB, {age})")
+    if not kept:
         return
-    named = "; ".join(found[:_MOST_NAMED])
-    if len(found) > _MOST_NAMED:
-        named += f"; and {count(len(found) - _MOST_NAMED, 'other')}"
+    named = "; ".join(kept[:_MOST_NAMED])
+    if len(kept) > _MOST_NAMED:
+        named += f"; and {count(len(kept) - _MOST_NAMED, 'other')}"
     note(
         f"{path.parent} keeps what was stopped or is of a text that changed: {named}. "
         "Delete what will not be gone on with"

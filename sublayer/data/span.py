@@ -269,19 +269,19 @@ def corrupted_batch(split: Split, parts: Sequence[Pieces], rule: CorruptionRule)
 
 def _corrupt_all(split: Split, pieces: Pieces, rule: CorruptionRule) -> list[tuple[Ints, Ints]]:
     """Return the input and the target of each piece, without their ends."""
-    found: dict[int, tuple[Ints, Ints]] = {}
+    examples: dict[int, tuple[Ints, Ints]] = {}
     # Pieces of one length at a time: nearly all are equally long.
     for length in np.unique(pieces.lengths).tolist():
         numbers = np.flatnonzero(pieces.lengths == length)
         places = pieces.begins[numbers][:, None] + np.arange(length)
         ids: AnyInts = split.ids[pieces.joined.positions(places)]
         mask = rule.draw(pieces.bits[numbers], length, rule.settings)
-        found.update(
+        examples.update(
             zip(
                 numbers.tolist(), zip(*corrupt(ids, mask, rule.sentinels), strict=True), strict=True
             )
         )
-    return [found[number] for number in range(len(pieces.begins))]
+    return [examples[number] for number in range(len(pieces.begins))]
 
 
 Mode = Literal["random", "shuffled"]

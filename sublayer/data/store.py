@@ -9,14 +9,14 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sublayer.counts import count
-from sublayer.data.arrays import AnyInts, Ints
+from sublayer.data.arrays import AnyInts, Floats, Ints
 from sublayer.data.parallel.sources import PairText
 from sublayer.data.shards import (
     SHARD_BYTES,
@@ -211,6 +211,16 @@ class Split:
         """Positions of each sentence's first token, ``[S]``, ascending; None without sentences."""
         return self.store.sentence_starts
 
+    @property
+    def drawn(self) -> tuple[Ints, Floats]:
+        """Bounds ``[W + 1]`` and weights ``[W]`` of what training draws from.
+
+        They are of each source; without weights all sources are one text.
+        """
+        if self.weights is None:
+            return np.array([0, len(self.ids)]), np.ones(1)
+        return np.append(self.store.source_starts, len(self.ids)), np.array(self.weights)
+
     @cached_property
     def n_kept_bytes(self) -> int:
         """Count the bytes that the ids stand for, of which a lossy tokenizer keeps not all."""
@@ -262,15 +272,9 @@ class Split:
         Without weights the sources are drawn from as one text. ``why`` names the settings that ask
         for so many.
         """
-        names: Sequence[str] = [" and ".join(self.sources)]
-        starts = [0]
-        if self.weights is not None:
-            # Each source is drawn from on its own.
-            names = self.sources
-            starts = self.store.source_starts.tolist()
-        bounds = pairwise([*starts, len(self.ids)])
-        for name, (start, stop) in zip(names, bounds, strict=True):
-            n_tokens = stop - start
+        names = [" and ".join(self.sources)] if self.weights is None else self.sources
+        bounds, _ = self.drawn
+        for name, n_tokens in zip(names, np.diff(bounds).tolist(), strict=True):
             if n_tokens < needed:
                 raise DataError(
                     f"the {self.name} split of {name} has {count(n_tokens, 'token')}, fewer than "

@@ -133,7 +133,7 @@ def samples_of(sources: Sequence[Sequence[DocumentRange]], unit: TextUnit) -> li
 
     Of pairs the words of both sides, as they are encoded, and not the lines as they were read.
     """
-    ranges = list(chain.from_iterable(_spread(each, _SAMPLES) for each in sources))
+    ranges = list(chain.from_iterable(_spread(source, _SAMPLES) for source in sources))
     parts = []
     for part in _spread(ranges, _SAMPLES):
         text = part.document.read()
@@ -165,11 +165,11 @@ def note_losses(shown: str, texts: Iterable[bytes], tokenizer: Tokenizer, *, tra
     rows = tokenizer.encode_many([word.encode() for word in words])
     for (word, n_times), ids in zip(words.items(), rows, strict=True):
         is_known = ids != (-1 if tokenizer.unk_id is None else tokenizer.unk_id)
-        found = "".join(tokenizer.decode(ids[is_known]).decode(errors="replace").split())
+        decoded = "".join(tokenizer.decode(ids[is_known]).decode(errors="replace").split())
         if is_known.all():
-            written[word] = found
+            written[word] = decoded
         else:
-            unknown[word] = n_times * max(1, len(word) - len(found))
+            unknown[word] = n_times * max(1, len(word) - len(decoded))
     n_characters = sum(len(word) * n_times for word, n_times in words.items())
     known = 1 - unknown.total() / max(1, n_characters)
     if known < _KNOWN:

@@ -269,17 +269,12 @@ class PairBatches:
         self._rule = settings.pairs
         self._is_of_sentences = settings.unit == "sentences"
         self._fills_steps = settings.steps is not None
-        starts = [0]
-        weights = np.ones(1)
-        if split.weights is not None:
-            starts = split.store.source_starts.tolist()
-            weights = np.array(split.weights)
+        bounds, weights = split.drawn
         # Of what the sources before each leave: the last takes all that is left.
         remaining = np.cumsum(weights[::-1])[::-1]
         self._shares = weights / remaining
         self._sources = []
-        bounds = pairwise([*starts, len(split.ids)])
-        for number, (start, stop) in enumerate(bounds):
+        for number, (start, stop) in enumerate(pairwise(bounds.tolist())):
             source = ExampleSource(split, start, stop, settings, seed=seed, number=number)
             self._sources.append(source)
 

@@ -226,11 +226,11 @@ class ExampleBatches:
         does not count.
         """
         chosen = self.chosen(step)
-        own = chosen[rank::world]
-        if not len(own):
+        share = chosen[rank::world]
+        if not len(share):
             first = chosen[:1] % self.split.n_examples
             return self._assembler.pack(first, weight=0.0)
-        numbers = own % self.split.n_examples
+        numbers = share % self.split.n_examples
         is_swapped = self._is_swapped(chosen, step)[rank::world]
         return self._assembler.pack(numbers, is_swapped=is_swapped)
 
@@ -277,8 +277,8 @@ class ExampleBatches:
         filling = self._assembler.filling
         n_asked = 16 + int(1.25 * n_rows * context / filling[:, 0].mean())
         while True:
-            found = filling[self._at(first, first + n_asked) % self.split.n_examples]
-            n_items = n_that_fit(found[:, 0], found[:, 1], n_rows, context)
+            sizes = filling[self._at(first, first + n_asked) % self.split.n_examples]
+            n_items = n_that_fit(sizes[:, 0], sizes[:, 1], n_rows, context)
             if n_items < n_asked:
                 return n_items
             n_asked *= 2
@@ -286,12 +286,12 @@ class ExampleBatches:
     def _at(self, first: int, stop: int) -> Ints:
         positions = np.arange(first, stop)
         epochs = positions // self.n_epoch
-        found = np.empty(len(positions), dtype=np.int64)
+        examples = np.empty(len(positions), dtype=np.int64)
         for epoch in np.unique(epochs).tolist():
             order = self._epochs.plan(epoch)
             is_of_epoch = epochs == epoch
-            found[is_of_epoch] = order[positions[is_of_epoch] - epoch * self.n_epoch]
-        return found
+            examples[is_of_epoch] = order[positions[is_of_epoch] - epoch * self.n_epoch]
+        return examples
 
     def _order(self, epoch: int) -> Ints:
         keys = seeds(self._seed, Purpose.EXAMPLE_ORDER, epoch, self.n_epoch)
@@ -302,7 +302,7 @@ class ExampleBatches:
         """Return the examples of an epoch of a mixture, task after task: ``[N]``."""
         sizes, shares = self._sizes.tolist(), self._shares.tolist()
         starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        found = []
+        drawn = []
         for number, (size, share) in enumerate(zip(sizes, shares, strict=True)):
             # Its endless row of passes, each in an order of its own.
             positions = np.arange(epoch * share, (epoch + 1) * share)
@@ -313,8 +313,8 @@ class ExampleBatches:
                 order = np.argsort(fork(bits, number + 1), kind="stable")
                 is_of_pass = passes == pass_
                 own[is_of_pass] = order[positions[is_of_pass] - pass_ * size]
-            found.append(starts[number] + own)
-        return np.concatenate(found)
+            drawn.append(starts[number] + own)
+        return np.concatenate(drawn)
 
     def _is_swapped(self, chosen: Ints, step: int) -> list[bool]:
         """Return which of a step's examples are read with their texts exchanged: ``[B]``."""

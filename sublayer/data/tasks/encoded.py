@@ -115,16 +115,16 @@ class EncodedExamples:
     def of_arrays(cls, arrays: Mapping[str, Any]) -> Self:
         """Put together what was stored, by the names of the fields, as narrow numbers."""
         wide: dict[str, Any] = {}
-        for each in fields(cls):
-            stored = arrays[each.name]
-            wide[each.name] = stored if each.name == "ids" else stored.astype(np.int64)
+        for field in fields(cls):
+            stored = arrays[field.name]
+            wide[field.name] = stored if field.name == "ids" else stored.astype(np.int64)
         wide["labels"] = np.asarray(arrays["labels"], dtype=np.float64)
         wide["is_labelled"] = wide["is_labelled"].astype(np.bool_)
         return cls(**wide)
 
     def arrays(self) -> dict[str, Any]:
         """Return what is stored, by the names of the fields."""
-        stored = {each.name: getattr(self, each.name) for each in fields(self)}
+        stored = {field.name: getattr(self, field.name) for field in fields(self)}
         stored["is_labelled"] = self.is_labelled.astype(np.uint8)
         return stored
 
@@ -199,12 +199,12 @@ def joined(parts: Sequence[EncodedExamples]) -> EncodedExamples:
         return parts[0]
     starts = {"text_starts", "row_starts", "example_starts"}
     arrays: dict[str, Any] = {}
-    for each in fields(EncodedExamples):
-        values = [getattr(part, each.name) for part in parts]
-        if each.name in starts:
-            arrays[each.name] = bounds(np.concatenate([np.diff(value) for value in values]))
+    for field in fields(EncodedExamples):
+        values = [getattr(part, field.name) for part in parts]
+        if field.name in starts:
+            arrays[field.name] = bounds(np.concatenate([np.diff(value) for value in values]))
         else:
-            arrays[each.name] = np.concatenate(values)
+            arrays[field.name] = np.concatenate(values)
     return EncodedExamples(**arrays)
 
 
@@ -302,12 +302,12 @@ class SpanExamples(EncodedExamples):
 
     def windows(self, example: int) -> list[range]:
         """Return the windows of an example, by their tokens in the passage."""
-        found = []
+        windows = []
         for row in self.rows_of(example):
             _, window = self.texts_of(row)
             start = int(self.window_starts[row])
-            found.append(range(start, start + len(window)))
-        return found
+            windows.append(range(start, start + len(window)))
+        return windows
 
     def offset(self, example: int) -> int:
         """Return the column at which the passage begins in each row of an example."""

@@ -73,7 +73,7 @@ def encode_passages(
         if passage not in placed:
             placed[passage] = encode_with_offsets(tokenizer, passage)
         tokens = placed[passage]
-        with_place = [each for each in example.answers if each.start is not None]
+        with_place = [answer for answer in example.answers if answer.start is not None]
         gold = gold_tokens(tokens, passage, with_place or example.answers)
         if trains and example.answers and gold is None:
             continue
@@ -197,11 +197,11 @@ def _encoded(
     gathered: _Texts, examples: Sequence[Example], tokenizer: Tokenizer
 ) -> EncodedExamples:
     distinct = list(gathered.distinct)
-    found: list[AnyInts] = []
+    encoded: list[AnyInts] = []
     for start in range(0, len(distinct), _BATCH_TEXTS):
         batch = distinct[start : start + _BATCH_TEXTS]
-        found += tokenizer.encode_many([text.encode() for text in batch])
-    ids = [found[number] for number in gathered.texts]
+        encoded += tokenizer.encode_many([text.encode() for text in batch])
+    ids = [encoded[number] for number in gathered.texts]
     for index, (begin, stop) in gathered.most.items():
         ids[index] = ids[index][begin:stop]
     kept = [examples[number] for number in gathered.numbers]

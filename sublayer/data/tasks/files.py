@@ -89,7 +89,7 @@ class TaskFiles:
     def _summary(self, split: str) -> Kept:
         def compute() -> Kept:
             read = self.read(split)
-            usable = np.array([each.is_labelled for each in read.examples], dtype=np.uint8)
+            usable = np.array([example.is_labelled for example in read.examples], dtype=np.uint8)
             return {"usable": usable}, {"notes": read.described()}
 
         names = [path.name for path in self.found[split]]
@@ -128,13 +128,13 @@ def task_files(task: Task, path: Any, cache: Path) -> TaskFiles:
     """
     if path is not None and not isinstance(path, str):
         raise DataError(f"data.path must name the folder of {task.title}'s files: one, not several")
-    found = locate_files(task, path, cache)
-    if not any(name.startswith(("train", "dev")) for name in found):
+    located = locate_files(task, path, cache)
+    if not any(name.startswith(("train", "dev")) for name in located):
         raise DataError(
             f"{path or 'the cache'} has no files of {task.title} with labels: `sublayer tasks` "
             "lists what is there, also of a folder"
         )
-    return TaskFiles(task, found, cache)
+    return TaskFiles(task, located, cache)
 
 
 @dataclass(frozen=True)
@@ -205,8 +205,8 @@ def find_task_files(config: DataConfig, cache: Path) -> list[TaskFiles]:
     table = own_table(config.path, config.columns)
     with stage(f"reading {table.path}"):
         task, splits = read_table(table)
-    found = {name: split.paths for name, split in splits.items()}
-    return [TableFiles(task, found, cache, table, splits, config.select == "parts")]
+    paths = {name: split.paths for name, split in splits.items()}
+    return [TableFiles(task, paths, cache, table, splits, config.select == "parts")]
 
 
 MOST_HELD_OUT = 2000

@@ -55,7 +55,7 @@ def prepare_tasks(
     """
     folder = cache_folder(cache)
     files = find_task_files(config, folder)
-    divisions = [Division(config, each) for each in files]
+    divisions = [Division(config, task_files) for task_files in files]
     if tokenizer is None:
         tokenizer = _tokenizer(config, files, divisions)
     if config.special_tokens is not None:
@@ -66,9 +66,9 @@ def prepare_tasks(
         _note_texts(files[0], divisions[0], tokenizer, trains=trains)
     weights = config.tasks if isinstance(config.tasks, dict) else {}
     train, valid, test = [], [], []
-    for each, division in zip(files, divisions, strict=True):
-        parts = _Parts(config, objective, each, tokenizer)
-        weight = weights.get(each.task.name)
+    for task_files, division in zip(files, divisions, strict=True):
+        parts = _Parts(config, objective, task_files, tokenizer)
+        weight = weights.get(task_files.task.name)
         train.append(parts.part(division.trained, weight, trains=True))
         valid += [parts.part(chosen) for chosen in division.selecting]
         test += [parts.part(chosen) for chosen in division.scored]
@@ -244,7 +244,7 @@ def _note_rows(files: TaskFiles, division: Division, learned: Sequence[Example])
         more = f" and {len(labels) - len(listed):,} more" if len(labels) > len(listed) else ""
         note(f"{title}: {len(labels):,} classes, by rows to train on: {', '.join(listed)}{more}")
     texts = {example.texts for example in learned}
-    for split in dict.fromkeys(each.split for each in (*division.selecting, *division.scored)):
+    for split in dict.fromkeys(part.split for part in (*division.selecting, *division.scored)):
         rows = files.read(split).examples if split != division.trained.split else []
         n_there = sum(example.texts in texts for example in rows)
         if n_there:

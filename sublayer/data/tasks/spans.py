@@ -108,7 +108,7 @@ def _fold(character: str) -> str:
     if character in _QUOTES:
         return _QUOTES[character]
     decomposed = unicodedata.normalize("NFKD", character)
-    kept = (each for each in decomposed if not unicodedata.combining(each) and not each.isspace())
+    kept = (part for part in decomposed if not unicodedata.combining(part) and not part.isspace())
     return "".join(kept).casefold()
 
 
@@ -131,9 +131,9 @@ def _behind_anything(pieces: str, i: int, text: str, j: int) -> tuple[int, int]:
     known = pieces[i : i + _PROBE].partition(_ANYTHING)[0]
     # It stands for a character at least, or for none where that does not fit.
     for start in (j + 1, j):
-        found = text.find(known, start)
-        if known and found >= 0:
-            return i, found
+        position = text.find(known, start)
+        if known and position >= 0:
+            return i, position
     return i, j
 
 
@@ -352,24 +352,24 @@ def rank_spans(
     and the better start comes first.
     """
     scored_in = best_windows(windows)
-    found: list[tuple[float, int, int]] = []
-    for number, (window, each) in enumerate(zip(windows, candidates, strict=True)):
-        starts, ends = (columns - offset + window.start for columns in (each.starts, each.ends))
+    answers: list[tuple[float, int, int]] = []
+    for number, (window, answer) in enumerate(zip(windows, candidates, strict=True)):
+        starts, ends = (columns - offset + window.start for columns in (answer.starts, answer.ends))
         is_answer = (starts >= window.start) & (ends < window.stop) & (ends >= starts)
         is_answer &= ends - starts < most_tokens
         is_answer[is_answer] = scored_in[starts[is_answer]] == number
-        kept = each.scores[is_answer].tolist(), starts[is_answer].tolist(), ends[is_answer].tolist()
-        found += zip(*kept, strict=True)
-    found.sort(key=lambda each: -each[0])
+        columns = (answer.scores, starts, ends)
+        answers += zip(*(column[is_answer].tolist() for column in columns), strict=True)
+    answers.sort(key=lambda scored: -scored[0])
     texts = []
-    for score, first, last in found:
+    for score, first, last in answers:
         place = placed.slice(first, last, passage)
         if place.start < place.stop:
             texts.append((passage[place], place.start, score))
         if len(texts) == n_best:
             break
     probabilities = probabilities_of(np.array([score for _, _, score in texts]))
-    return [Span(*each, p) for each, p in zip(texts, probabilities, strict=True)]
+    return [Span(*answer, p) for answer, p in zip(texts, probabilities, strict=True)]
 
 
 def probabilities_of(scores: Floats) -> list[float]:

@@ -8,6 +8,7 @@ and no array of the file is held in memory.
 import hashlib
 import sys
 import zlib
+from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,11 +50,30 @@ _DIGEST_BYTES = 32
 _NUMBER_BYTES = 8
 _BLOCK_BYTES = 1 << 20
 
+Item = TypeVar("Item")
 Origin = tuple[str, Callable[[], Iterator[RawDocument]]]
 """A source of documents: its name in messages, and their reader."""
 
 
-class Records(Sequence[Document]):
+class LazySequence(Sequence[Item]):
+    """A sequence whose items are made when they are accessed."""
+
+    @abstractmethod
+    def item(self, number: int) -> Item:
+        """Make an item, by its number from 0."""
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Item]: ...
+
+    def __getitem__(self, index: int | slice) -> Item | Sequence[Item]:
+        numbers = range(len(self))[index]
+        return self.item(numbers) if isinstance(numbers, int) else [*map(self.item, numbers)]
+
+
+class Records(LazySequence[Document]):
     """The documents of a packed file, made when they are accessed.
 
     ``names`` are the files that they come from, in order. ``n_empty`` counts the documents without
@@ -94,17 +114,9 @@ class Records(Sequence[Document]):
     def __len__(self) -> int:
         return self._n_documents
 
-    @overload
-    def __getitem__(self, index: int) -> Document: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Document]: ...
-
-    def __getitem__(self, index: int | slice) -> Document | Sequence[Document]:
-        numbers = range(len(self))[index]
-        if isinstance(numbers, int):
-            return _Record(self, numbers)
-        return [_Record(self, number) for number in numbers]
+    def item(self, number: int) -> Document:
+        """Return a document."""
+        return _Record(self, number)
 
     def name(self, index: int) -> str:
         """Return a document's file and line, for messages."""

@@ -344,7 +344,8 @@ def read_path(entry: str, cache: Path, *, has_parquet: bool = False) -> tuple[Fi
     path = expanded(entry)
     try:
         if path.is_dir():
-            files = _text_files(path, cache, has_parquet=has_parquet)
+            below = _files_below(path, has_parquet)
+            files = [FileDocument(file, cache) for file, is_read in below if is_read]
         elif path.is_file():
             _check_file(path, has_parquet=has_parquet)
             return (FileDocument(path, cache),)
@@ -410,16 +411,16 @@ def describe_files(entry: str, *, seeks_records: bool, as_options: bool = False)
     """
     path = expanded(entry)
     if path.is_dir():
-        texts = [each for each, is_read in _files_below(path, has_parquet=False) if is_read]
+        texts = [file for file, is_read in _files_below(path, has_parquet=False) if is_read]
     else:
-        found = (
+        paths = (
             [path] if path.is_file() else map(Path, sorted(glob.glob(str(path), recursive=True)))
         )
-        texts = [each for each in found if each.is_file() and _is_text(each, has_parquet=False)]
+        texts = [file for file in paths if file.is_file() and _is_text(file, has_parquet=False)]
     notes = [describe_encoding(texts)]
     if seeks_records:
-        found_records = (describe_records(each, as_options=as_options) for each in texts)
-        notes += [next(filter(None, found_records), None)]
+        descriptions = (describe_records(file, as_options=as_options) for file in texts)
+        notes += [next(filter(None, descriptions), None)]
     return [note for note in notes if note]
 
 
@@ -431,11 +432,6 @@ def _matches(pattern: str, cache: Path, *, has_parquet: bool) -> list[FileDocume
             _check_file(path, has_parquet=has_parquet)
             files[path] = FileDocument(path, cache)
     return list(files.values())
-
-
-def _text_files(folder: Path, cache: Path, *, has_parquet: bool) -> list[FileDocument]:
-    files = _files_below(folder, has_parquet)
-    return [FileDocument(path, cache) for path, is_read in files if is_read]
 
 
 def _files_below(folder: Path, has_parquet: bool) -> Iterator[tuple[Path, bool]]:

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.data.text.documents import Records, sizes_of
+from sublayer.data.text.documents import LazySequence, Records, sizes_of
 from sublayer.data.text.files import Document, FileDocument, Text
 from sublayer.errors import DataError
 from sublayer.files.file_text import count_line_ends
@@ -107,7 +106,7 @@ Marks = NDArray[np.int8]
 """A number for each document, which takes a byte, ``[N]``."""
 
 
-class WholeDocuments(Sequence[DocumentRange]):
+class WholeDocuments(LazySequence[DocumentRange]):
     """Whole documents as ranges, made when accessed; only those that are marked ``chosen``."""
 
     def __init__(
@@ -124,20 +123,11 @@ class WholeDocuments(Sequence[DocumentRange]):
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0
 
-    @overload
-    def __getitem__(self, index: int) -> DocumentRange: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[DocumentRange]: ...
-
-    def __getitem__(self, index: int | slice) -> DocumentRange | Sequence[DocumentRange]:
-        place = range(len(self))[index]
-        if not isinstance(place, int):
-            return [self[number] for number in place]
-        block = int(np.searchsorted(self._ends, place, side="right"))
+    def item(self, number: int) -> DocumentRange:
+        """Return a document as a range."""
+        block = int(np.searchsorted(self._ends, number, side="right"))
         before = int(self._ends[block - 1]) if block else 0
-        number = self._numbers(block * _BLOCK)[place - before]
-        return DocumentRange(self._documents[int(number)])
+        return DocumentRange(self._documents[int(self._numbers(block * _BLOCK)[number - before])])
 
     def __iter__(self) -> Iterator[DocumentRange]:
         for start in range(0, len(self._documents), _BLOCK):

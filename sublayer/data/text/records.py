@@ -275,7 +275,7 @@ def encoded(text: str | None, name: Path | str, line: int) -> bytes:
 def _check_column(schema: Any, field: str, path: Path) -> None:
     types = import_module("pyarrow").types
     if field not in schema.names:
-        texts = [each.name for each in schema if _holds_text(each.type, types)]
+        texts = [column.name for column in schema if _holds_text(column.type, types)]
         raise DataError(f"{path} has no column {field!r}: {_field_remedy(texts)}")
     check_single(schema, field, path)
     kind = schema.field(field).type

@@ -162,7 +162,7 @@ def _is_initial(text: str, start: int, stop: int, word: str, following: str) -> 
         return True
     words = text[start:stop].split(" ")
     before = words[-2:-1]
-    return any(_is_of_a_name(each) for each in before)
+    return any(_is_of_a_name(name) for name in before)
 
 
 def _is_of_a_name(word: str) -> bool:

@@ -317,7 +317,7 @@ def find_pair(path: Path) -> Files | None:
     """
     if not path.is_dir():
         return _released(path) or _original(path)
-    names = sorted(each.name for each in path.iterdir() if _number(each.name) is not None)
+    names = sorted(file.name for file in path.iterdir() if _number(file.name) is not None)
     numbers = {_number(name) for name in names}
     if len(numbers) > 1:
         raise DataError(f"{path} has {names[0]} and {names[-1]}: name the file to read")
@@ -450,19 +450,19 @@ def _pairs(text: str) -> Counter[tuple[str, str]]:
     """Count words that whitespace divides, each as it is written and as ftfy mends it."""
     pairs: Counter[tuple[str, str]] = Counter()
     for line, mended in mend_lines(text):
-        written, own = line.split(), mended.split()
-        if len(written) == len(own):
-            pairs.update(zip(written, own, strict=True))
+        written, corrected = line.split(), mended.split()
+        if len(written) == len(corrected):
+            pairs.update(zip(written, corrected, strict=True))
         else:
-            pairs[" ".join(written), " ".join(own)] += 1
+            pairs[" ".join(written), " ".join(corrected)] += 1
     return pairs
 
 
 def _published(mended: str) -> list[str]:
-    found = []
+    published = []
     for words in divide(standardise(mended)):
-        found += [words.distinct[number] for number in words.numbers.tolist()]
-    return [word for word in found if word != NEWLINE]
+        published += [words.distinct[number] for number in words.numbers.tolist()]
+    return [word for word in published if word != NEWLINE]
 
 
 def _blocks(published: list[str], transformers: list[str]) -> Iterator[tuple[Parts, Parts]]:

@@ -100,7 +100,7 @@ def drop_unprintable(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(" " if category(each).startswith("C") else each for each in text)
+    return "".join(" " if category(character).startswith("C") else character for character in text)
 
 
 MosesRule = Literal["none", "tokenize", "normalize"]

@@ -308,14 +308,14 @@ def _as_class(content: dict[str, Any], files: TokenFiles, folder: Path) -> dict[
             "lowercase": True,
             **bert_rules(folder),
         }
-        own = content["normalizer"] or {}
-        differing = [name for name in ("lowercase", "strip_accents") if name in own]
-        differing = [name for name in differing if own[name] != rules[name]]
+        normalizer = content["normalizer"] or {}
+        differing = [name for name in ("lowercase", "strip_accents") if name in normalizer]
+        differing = [name for name in differing if normalizer[name] != rules[name]]
         if differing:
             name = differing[0]
             note(
                 f"{name} = {rules[name]} in {folder}, as transformers' BertTokenizer reads it, "
-                f"though its tokenizer.json has {name} = {own[name]}"
+                f"though its tokenizer.json has {name} = {normalizer[name]}"
             )
         return {**content, "normalizer": rules, "pre_tokenizer": {"type": "BertPreTokenizer"}}
     if files.class_name in ("GPT2Tokenizer", "RobertaTokenizer") and kind == "BPE":
@@ -341,9 +341,11 @@ def _with_tokens(content: dict[str, Any], files: TokenFiles, folder: Path) -> di
         lambda: tokenizers.Tokenizer.from_str(text), f"{folder} has no tokenizer that can be read"
     )
     named = [AddedToken(x) for x in defaults or () if library.token_to_id(x) is not None]
-    library.add_tokens([tokenizers.AddedToken(**asdict(each)) for each in [*files.tokens, *named]])
+    library.add_tokens(
+        [tokenizers.AddedToken(**asdict(token)) for token in [*files.tokens, *named]]
+    )
     result: dict[str, Any] = json.loads(library.to_str())
-    _check_ids({each["content"]: each["id"] for each in result["added_tokens"]}, files, folder)
+    _check_ids({token["content"]: token["id"] for token in result["added_tokens"]}, files, folder)
     return result
 
 

@@ -341,7 +341,7 @@ def read_tokens(content: Any) -> tuple[AddedToken, ...]:
 
 def _named(settings: Mapping[str, Any], source: str) -> dict[str, AddedToken]:
     """Return the tokens that settings name by their part, and further special ones."""
-    found = {}
+    tokens = {}
     extra = settings.get("extra_special_tokens") or settings.get("additional_special_tokens") or []
     named = [settings.get(key) for key in _NAMED]
     others = [
@@ -355,8 +355,8 @@ def _named(settings: Mapping[str, Any], source: str) -> dict[str, AddedToken]:
     for value in [*named, *others, *further]:
         if value is not None:
             token = _token(value, source)
-            found[token.content] = AddedToken(**{**asdict(token), "special": True})
-    return found
+            tokens[token.content] = AddedToken(**{**asdict(token), "special": True})
+    return tokens
 
 
 def _token(value: Any, source: str) -> AddedToken:

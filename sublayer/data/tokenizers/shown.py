@@ -89,4 +89,6 @@ def _piece(tokenizer: Tokenizer, id_: int) -> str:
     name = "" if tokenizer.is_lossless else _named(tokenizer, id_)
     piece = name or tokenizer.decode([id_]).decode("utf-8", "backslashreplace")
     spaced = piece.replace(" ", SPACE)
-    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in spaced)
+    return "".join(
+        character if character.isprintable() else repr(character)[1:-1] for character in spaced
+    )

@@ -69,7 +69,7 @@ def train_wordpiece(
     # Each character is a piece, and another where it continues a word.
     least = len(SPECIALS) + 2 * len(alphabet)
     n_merges = count_merges("wordpiece", vocab_size, least)
-    if all(category(each)[0] in "CZ" for each in alphabet):
+    if all(category(character)[0] in "CZ" for character in alphabet):
         raise DataError(NO_TEXT)
     trained = train_merges(words, alphabet, n_merges=n_merges, marks=Marks(inner=_CONTINUES))
     pieces = (*SPECIALS, *trained.pieces)

@@ -162,7 +162,9 @@ def begins_any_word(piece: str) -> bool:
         return begins_word(piece)
     if piece.startswith(SPACE) or _OF_UNSPACED.match(piece):
         return True
-    return begins_word("".join("a" if category(each)[0] in "LM" else each for each in piece))
+    return begins_word(
+        "".join("a" if category(character)[0] in "LM" else character for character in piece)
+    )
 
 
 def word_starts(content: dict[str, Any]) -> Callable[[str], bool] | None:
