@@ -1,4 +1,4 @@
-"""Baselines that every score is held against: the majority's answer, and a model of words."""
+"""Baselines that every score is shown beside: the majority's answer, words alone, a copy."""
 
 import re
 from collections import Counter
@@ -14,17 +14,31 @@ from sublayer.tasks.task import Example, Kind, Prediction, Task
 _SENTENCE_END = re.compile(rf"(?<=[.!?])\s|(?<=[{OTHER_ENDS}])")
 
 
+@dataclass(frozen=True)
+class Baseline:
+    """A row of ``BASELINES``."""
+
+    name: str
+    describe: Callable[[Task], str]
+    """Describes in a few words what it is for a task."""
+    predict: Callable[[Task, Sequence[Example], Sequence[Example]], list[Prediction]]
+    """Learns from the first examples, and predicts the second.
+
+    Raises DataError where it has to learn and no training row has a label."""
+    kinds: tuple[Kind, ...]
+    """Kinds of tasks that it answers."""
+
+
 def describe_majority(task: Task) -> str:
     """Return in a few words what the majority's answer to a task is."""
-    if task.kind == "classes":
-        return "the most frequent label of the training rows"
-    if task.kind == "number":
-        return "the mean of the training rows"
-    if task.kind == "text":
-        return "the most frequent text of the training rows"
-    if task.kind == "choice":
-        return "the place where the right choice of the training rows stands most often"
-    return "no answer" if task.has_unanswerable else "the passage's first sentence"
+    if task.kind == "span":
+        return "no answer" if task.has_unanswerable else "the passage's first sentence"
+    return {
+        "classes": "the most frequent label of the training rows",
+        "number": "the mean of the training rows",
+        "text": "the most frequent text of the training rows",
+        "choice": "the place where the right choice of the training rows stands most often",
+    }[task.kind]
 
 
 def majority(task: Task, train: Sequence[Example], scored: Sequence[Example]) -> list[Prediction]:
@@ -46,9 +60,7 @@ def majority(task: Task, train: Sequence[Example], scored: Sequence[Example]) ->
         counts = np.bincount([int(example.label or 0) for example in rows], None, len(task.labels))
         probabilities = tuple((counts / len(rows)).tolist())
         return [Prediction(int(counts.argmax()), probabilities)] * len(scored)
-    places = Counter(_right_choice(example) for example in rows)
-    most = max(places.values())
-    place = min(each for each, n in places.items() if n == most)
+    place = int(np.bincount([_right_choice(example) for example in rows]).argmax())
     return [Prediction(place if place < len(example.choices) else 0) for example in scored]
 
 
@@ -67,33 +79,15 @@ def _trivial_span(task: Task, example: Example) -> Prediction:
     return Prediction(text=_SENTENCE_END.split(passage, maxsplit=1)[0], start=0)
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """A row of ``BASELINES``."""
-
-    name: str
-    describe: Callable[[Task], str]
-    """Says in a few words what it is for a task."""
-    predict: Callable[[Task, Sequence[Example], Sequence[Example]], list[Prediction]]
-    """Learns from the first examples, and predicts the second.
-
-    Raises DataError where it has to learn and no training row has a label."""
-    kinds: tuple[Kind, ...]
-    """Kinds of tasks that it answers."""
-
-
-def copy(task: Task, train: Sequence[Example], scored: Sequence[Example]) -> list[Prediction]:
+def _copy(task: Task, train: Sequence[Example], scored: Sequence[Example]) -> list[Prediction]:
     """Write the text that is read, of several the first."""
     return [Prediction(text=example.fields[task.fields[0]]) for example in scored]
 
 
-_LABELLED: tuple[Kind, ...] = ("classes", "choice", "number", "span")
-
-
 def _words(task: Task, train: Sequence[Example], asked: Sequence[Example]) -> list[Prediction]:
-    from sublayer.tasks.words import words  # scipy is slow to import
+    from sublayer.tasks.words import predict_by_words  # scikit-learn is slow to import
 
-    return words(task, train, asked)
+    return predict_by_words(task, train, asked)
 
 
 def _describe_words(task: Task) -> str:
@@ -102,11 +96,12 @@ def _describe_words(task: Task) -> str:
     return describe_words(task)
 
 
+_LABELLED: tuple[Kind, ...] = ("classes", "choice", "number", "span")
 BASELINES: dict[str, Baseline] = {
     baseline.name: baseline
     for baseline in (
         Baseline("majority", describe_majority, majority, (*_LABELLED, "text")),
         Baseline("words", _describe_words, _words, _LABELLED),
-        Baseline("copy", lambda task: "the text itself, unchanged", copy, ("text",)),
+        Baseline("copy", lambda task: "the text itself, unchanged", _copy, ("text",)),
     )
 }
