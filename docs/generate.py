@@ -101,14 +101,14 @@ def commands_page() -> str:
 def tasks_page() -> str:
     """Lay out the table of tasks, suite by suite."""
     lines = ["# The list of tasks", "", "What `sublayer tasks` lists.", ""]
-    for suite in SUITES.values():
+    for suite, rows in SUITES.items():
         lines += [
-            f"## {SUITE_TITLES[suite.name]}",
+            f"## {SUITE_TITLES[suite]}",
             "",
             "| task | title | texts | answer | metrics | splits |",
             "| --- | --- | --- | --- | --- | --- |",
         ]
-        for task in suite.tasks:
+        for task in (row.task for row in rows):
             metrics = [METRICS[name].title for name in task.metrics]
             texts, splits = ", ".join(task.fields), ", ".join(task.splits)
             answer = ", ".join(task.labels) or _ANSWERS[task.kind]

@@ -137,7 +137,7 @@ def _folder(asked: str, tasks: Collection[str]) -> Path:
 def _described(task: "Task", folder: Path | None, *, reads: bool) -> dict[str, Any]:
     """Describe a task and its files in a folder, or without one in the cache."""
     from sublayer.tasks.found import find_task
-    from sublayer.tasks.registry import SUITES
+    from sublayer.tasks.registry import ROWS
     from sublayer.tasks.releases import RELEASES
     from sublayer.tasks.scoring import METRICS
 
@@ -153,7 +153,7 @@ def _described(task: "Task", folder: Path | None, *, reads: bool) -> dict[str, A
         "metrics": [METRICS[name].title for name in task.metrics],
         "published": task.splits,
         "trained_as": task.trained_as,
-        "files": SUITES[task.suite].files.get(task.name, ""),
+        "files": ROWS[task.name].files,
         "urls": [file.url for file in release.files] if release else [],
         "splits": {
             split: asdict(found) for split, found in find_task(task, folder, reads=reads).items()
@@ -243,10 +243,9 @@ def _shown(
     such example.
     """
     from sublayer.data.tasks.figure import draw_figures
-    from sublayer.tasks.formats import outline
-    from sublayer.tasks.registry import find_files, read_split
+    from sublayer.tasks.registry import find_files, read_split, wording_of
 
-    where, example = "", outline(task)
+    where, example = "", wording_of(task).outline()
     if folder is not None:
         files = find_files(task, folder)
         if not files:

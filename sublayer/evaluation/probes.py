@@ -27,11 +27,11 @@ from sublayer.evaluation.prompted_likelihood import (
 from sublayer.model.build import Decoder, EncoderDecoder
 from sublayer.model.transformer import Transformer
 from sublayer.system.stages import stage
-from sublayer.tasks.formats import marked_text
-from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split
+from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split, wording_of
 from sublayer.tasks.rows import Found
 from sublayer.tasks.scoring import score
 from sublayer.tasks.task import Example, Prediction, Task
+from sublayer.tasks.wording import PronounWording
 
 _WORDS = ("negative", "positive")
 _WORDS_OF = "sst2"
@@ -266,8 +266,10 @@ def _grouped(examples: Sequence[Example], left_out: Counter[str]) -> Iterator[Ex
 
 
 def _substituted(task: Task, example: Example) -> Iterator[Query]:
-    pronoun = example.fields["pronoun" if task.name == "dpr" else "span2_text"]
-    marked = marked_text(task, example)
+    wording = wording_of(task)
+    assert isinstance(wording, PronounWording), "the probe is of pronouns"
+    pronoun = example.fields[wording.pronoun]
+    marked = wording.marked(example)
     place = marked.lower().find(f"*{pronoun.lower()}*")
     before, rest = marked[:place], marked[place + len(pronoun) + 2 :]
     for candidate in example.choices:

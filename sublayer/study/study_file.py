@@ -36,8 +36,7 @@ from sublayer.study.stages import (
     laid_over,
     member_of,
 )
-from sublayer.tasks.formats import has_ranks
-from sublayer.tasks.registry import TASKS
+from sublayer.tasks.registry import TASKS, wording_of
 
 _SCALE_NAME = re.compile("[a-z0-9]+(-[a-z0-9]+)*")
 Sentence = Annotated[str, Field(min_length=1)]
@@ -384,7 +383,7 @@ def check_answers(study: str, arm: str, stage: Stage, members: Sequence[LoadedRe
         if objective.format != "text":
             continue
         tasks = expected_tasks(loaded.recipe.data)
-        written = [task.title for task in tasks if not has_ranks(task)]
+        written = [task.title for task in tasks if not wording_of(task).has_ranks]
         if written or objective.answer != "rank":
             remedy = "objective.answer = rank has it rank the labels"
             if written:

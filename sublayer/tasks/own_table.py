@@ -13,11 +13,11 @@ from sublayer.files.storage import describe_absence
 from sublayer.nearest import nearest_hint
 from sublayer.tasks.finding import check_shards, entries, one_copy, split_in_name, unpacked_name
 from sublayer.tasks.reading import (
-    NOT_FOUND,
     ReadSplit,
     choice_of,
     is_blank,
     is_unanswerable,
+    kept_answers,
     number_of,
     same_number,
     sorted_words,
@@ -395,18 +395,13 @@ def _span(task: Task, table: Table, row: Row, result: ReadSplit) -> Example | No
     placed = spans_of(values.get(table.answer), start, row.fields[table.text], row.place)
     if placed is None:
         return _labelled(table, row, None)
-    found = [each for each in placed if each.answer.start is not None]
-    if len(found) < len(placed):
-        if result.name == "train" and not found:
-            result.skip(NOT_FOUND, row.place)
-            return None
-        result.keep(NOT_FOUND, row.place)
-    for repair in dict.fromkeys(each.repair for each in found if each.repair):
-        result.repair(repair, row.place)
+    answers = kept_answers(placed, result, row.place)
+    if answers is None:
+        return None
     return Example(
         id=_id(table, row),
         fields=row.fields,
-        answers=tuple(each.answer for each in (found if result.name == "train" else placed)),
+        answers=answers,
         # Questions about one passage stand on one side.
         source=_source(table, row) or row.fields[table.text],
     )

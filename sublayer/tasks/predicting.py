@@ -21,8 +21,8 @@ from sublayer.tasks.records import (
     named,
     read_records,
 )
-from sublayer.tasks.registry import SUITES, find_files, read_split
-from sublayer.tasks.rows import Nested
+from sublayer.tasks.registry import ROWS, find_files, read_split, wording_of
+from sublayer.tasks.rows import Columns, Nested
 from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.values import surrogate_problem
 
@@ -180,8 +180,6 @@ def _free(name: str, taken: set[str]) -> str:
 _LISTS = ("choices", "options")
 """Columns that hold all choices of a row, as a list."""
 _MOST_CHOICES = 26
-_NUMBERS = {"wsc": ("span2_index",)}
-"""By the task, columns of whole numbers that its formats need beside the texts."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +222,7 @@ def find_columns(
         elif given:
             raise DataError(f"{task.title} has no second text: leave out --text-pair")
     fields = {name: _found(known, there, where) for name, known in names.items()}
-    for name in _NUMBERS.get(task.name, ()):
+    for name in wording_of(task).numbers:
         _found((name,), there, where)
     if task.kind != "choice":
         if told.choices:
@@ -247,9 +245,13 @@ def find_columns(
 
 
 def _aliases(task: Task, field: str) -> tuple[str, ...]:
-    suite = SUITES.get(task.suite)
-    columns = None if suite is None else suite.columns.get(task.name)
+    columns = _columns_of(task)
     return (field,) if columns is None else columns.texts[field]
+
+
+def _columns_of(task: Task) -> Columns | None:
+    row = ROWS.get(task.name)
+    return None if row is None else row.columns
 
 
 def _found(
@@ -283,7 +285,7 @@ def example_of(
         fields=fields,
         choices=tuple(_text(each, "choice", place) for each in choices),
         is_labelled=False,
-        extra={name: row.whole(name) for name in _NUMBERS.get(task.name, ())},
+        extra={name: row.whole(name) for name in wording_of(task).numbers},
     )
 
 
@@ -381,7 +383,7 @@ def read_asked(
     try:
         return _read_rows(task, own, told, path, kind)
     except DataError as error:
-        if told != ToldColumns() or task.suite not in SUITES:
+        if told != ToldColumns() or task.name not in ROWS:
             raise
         try:
             read = read_split(task, "test", paths)
@@ -396,7 +398,7 @@ def _test_set(task: Task, given: Path) -> tuple[Path, ...]:
         return (path,)
     if not path.is_dir():
         raise DataError(f"{given} {describe_absence(path)}: name a file of rows")
-    if task.suite not in SUITES:
+    if task.name not in ROWS:
         raise DataError(f"{given} is a folder: name a file of rows")
     found = find_files(task, path)
     tests = [paths for name, paths in found.items() if name in task.test_splits]
@@ -418,9 +420,9 @@ def _read_rows(
     notes: list[str] = []
     delimiter = ","
     records: Iterator[Record]
-    suite = SUITES.get(task.suite)
-    if kind == "tsv" and suite is not None and task.name in suite.columns:
-        records = suite.columns[task.name].records(path)
+    named_columns = _columns_of(task)
+    if kind == "tsv" and named_columns is not None:
+        records = named_columns.records(path)
     elif kind in ("tsv", "xlsx"):
         read = read_own_tsv(path)
         records = iter(read.records)

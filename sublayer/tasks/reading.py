@@ -50,8 +50,8 @@ class ReadSplit:
     """For each reason the first place: file and line."""
     _by_id: dict[str, Example] = field(default_factory=dict, repr=False)
 
-    def add(self, example: Example, row: Placed) -> None:
-        """Keep the example of a row.
+    def add(self, example: Example, row: Placed) -> bool:
+        """Keep the example of a row; return whether it was kept.
 
         One that is there already, its id included, is left out. Of another with an id that is there
         already the id is made its own; both are counted.
@@ -60,11 +60,12 @@ class ReadSplit:
         if earlier is not None:
             if earlier == example:
                 self.skip("the same row again", row.place)
-                return
+                return False
             self.repair(SAME_ID, row.place)
             example = replace(example, id=f"{example.id} at {row.place}")
         self._by_id[example.id] = example
         self.examples.append(example)
+        return True
 
     def skip(self, reason: str, place: str) -> None:
         """Leave out the row at a place, such as ``train.tsv:12``, for a reason."""
@@ -406,3 +407,22 @@ def labelled_rows(task: Task, train: Sequence[Example]) -> list[Example]:
             "known"
         )
     return rows
+
+
+def kept_answers(
+    placed: Sequence[PlacedAnswer], result: ReadSplit, place: str
+) -> tuple[Answer, ...] | None:
+    """Return the gold answers of a question, in training those that their passage has.
+
+    None where it has none of several in training: the question is left out. What was repaired, and
+    what is kept otherwise, is counted.
+    """
+    found = [each for each in placed if each.answer.start is not None]
+    if len(found) < len(placed):
+        if result.name == "train" and not found:
+            result.skip(NOT_FOUND, place)
+            return None
+        result.keep(NOT_FOUND, place)
+    for repair in dict.fromkeys(each.repair for each in found if each.repair):
+        result.repair(repair, place)
+    return tuple(each.answer for each in (found if result.name == "train" else placed))

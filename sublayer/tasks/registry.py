@@ -6,20 +6,35 @@ from sublayer.errors import DataError
 from sublayer.files.paths import expanded
 from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.releases import fetched_folder
-from sublayer.tasks.rows import Found, Suite
+from sublayer.tasks.rows import Found, Published
 from sublayer.tasks.suites.choices import CLOZE, DPR
 from sublayer.tasks.suites.glue import GLUE, NLI
 from sublayer.tasks.suites.race import RACE
 from sublayer.tasks.suites.squad import SQUAD
 from sublayer.tasks.suites.superglue import SUPERGLUE
 from sublayer.tasks.task import Task
+from sublayer.tasks.wording import WORDINGS, Wording
 
-SUITES: dict[str, Suite] = {
-    suite.name: suite for suite in (GLUE, SUPERGLUE, SQUAD, RACE, NLI, CLOZE, DPR)
+SUITES: dict[str, tuple[Published, ...]] = {
+    "glue": GLUE,
+    "superglue": SUPERGLUE,
+    "squad": SQUAD,
+    "race": RACE,
+    "nli": NLI,
+    "cloze": CLOZE,
+    "dpr": DPR,
 }
-"""By name, in the order of ``sublayer tasks``."""
-TASKS: dict[str, Task] = {task.name: task for suite in SUITES.values() for task in suite.tasks}
+"""Rows by suite, in the order of ``sublayer tasks``."""
+ROWS = {row.task.name: row for rows in SUITES.values() for row in rows}
+TASKS: dict[str, Task] = {name: row.task for name, row in ROWS.items()}
 """By name."""
+
+
+def wording_of(task: Task) -> Wording:
+    """Return how the examples of a task are written for a model."""
+    row = ROWS.get(task.name)
+    wording = row.wording if row is not None else None
+    return (wording or WORDINGS[task.kind])(task)
 
 
 def find_files(task: Task, folder: str | Path) -> Found:
@@ -30,7 +45,7 @@ def find_files(task: Task, folder: str | Path) -> Found:
     path = expanded(str(folder))
     if not path.is_dir():
         raise DataError(f"{folder} is no folder: name the one that holds the tasks' files")
-    return SUITES[task.suite].find(task, path)
+    return ROWS[task.name].find(path)
 
 
 def locate_files(task: Task, folder: str | Path | None = None, cache: Path | None = None) -> Found:
@@ -54,4 +69,4 @@ def locate_files(task: Task, folder: str | Path | None = None, cache: Path | Non
 
 def read_split(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
     """Read a split of a task. Raises DataError, with file and line, for what is not its format."""
-    return SUITES[task.suite].read(task, split, paths)
+    return ROWS[task.name].read(split, paths)

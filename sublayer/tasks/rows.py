@@ -1,5 +1,6 @@
 """Rows of named columns and nested objects, read as examples of a task."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -8,7 +9,7 @@ from typing import Any, TypeVar
 
 from sublayer.errors import DataError
 from sublayer.files.lines import read_start
-from sublayer.tasks.finding import check_shards
+from sublayer.tasks.finding import Layout, check_shards, find_splits
 from sublayer.tasks.reading import ReadSplit, read_class, read_number
 from sublayer.tasks.records import (
     Record,
@@ -21,6 +22,7 @@ from sublayer.tasks.records import (
     suffix_of,
 )
 from sublayer.tasks.task import Example, Task
+from sublayer.tasks.wording import Wording
 
 UNLABELLED = "no label (-1 or empty)"
 """Why a row of a training or development set is left out."""
@@ -83,20 +85,6 @@ class Columns:
 def _has_tabs(path: Path) -> bool:
     """Return whether the first line of a file has tabs."""
     return b"\t" in read_start(path, _START_BYTES).partition(b"\n")[0]
-
-
-def may_be_of(task: Task, columns: Columns) -> Callable[[str, Path], bool]:
-    """Return what judges by its first rows whether a file may hold a split of the task."""
-
-    def may_be(split: str, path: Path) -> bool:
-        try:
-            first = islice(columns.records(path), _JUDGED_ROWS)
-            read_rows(task, ReadSplit(split, (path,)), first, columns, path)
-        except DataError:
-            return False
-        return True
-
-    return may_be
 
 
 def read_columns(task: Task, split: str, paths: tuple[Path, ...], columns: Columns) -> ReadSplit:
@@ -310,65 +298,147 @@ class Nested:
         return DataError(f"{self.whole_place}: {self._path(name)} is {kind}, not {words}")
 
 
-def read_nested(
-    split: str,
-    paths: tuple[Path, ...],
-    read_row: Callable[[Nested, ReadSplit], None],
-    records: Callable[[Path], Iterator[Record]] = read_records,
-) -> ReadSplit:
-    """Read the rows of a split's files, each of which adds its examples.
-
-    Raises DataError, with file and line, for files without rows, and for what they are not.
-    """
-    check_shards(paths)
-    result = ReadSplit(split, paths)
-    for path in paths:
-        is_empty = True
-        for record in records(path):
-            is_empty = False
-            if record.problem:
-                result.skip(record.problem, record.place)
-            else:
-                read_row(Nested(record.place, "", record.values), result)
-        if is_empty:
-            raise DataError(f"{path} has no rows")
-    return result
-
-
 def next_passage(result: ReadSplit) -> int:
     """Return the number of a passage whose file gives it none: behind that of the last example."""
     return int(result.examples[-1].extra["passage"]) + 1 if result.examples else 0
 
 
-def add_known(result: ReadSplit, example: Example, row: Nested) -> None:
-    """Keep an example, or leave it out if nobody knows what is right, though it is no test's."""
+def add_known(result: ReadSplit, example: Example, row: Nested) -> bool:
+    """Keep an example, or leave it out if nobody knows what is right, though it is no test's.
+
+    Return whether it was kept.
+    """
     if example.is_labelled or result.name.startswith("test"):
-        result.add(example, row)
-    elif _LABELS.isdisjoint(row.values):
+        return result.add(example, row)
+    if _LABELS.isdisjoint(row.values):
         result.skip(f"no field label: it has {named(row.values)}", row.place)
     else:
         result.skip(UNLABELLED, row.place)
+    return False
 
 
 Found = Mapping[str, tuple[Path, ...]]
 """The files of each split that is there, by its name."""
 
 
-@dataclass(frozen=True)
-class Suite:
-    """A row for each publisher."""
+@dataclass(frozen=True, kw_only=True)
+class Published(ABC):
+    """A row of the table of tasks: a task, where its files lie, how they are read and worded."""
 
-    name: str
-    """As ``Task.suite``."""
-    tasks: tuple[Task, ...]
-    find: Callable[[Task, Path], Found]
-    """Finds a task's files in a folder, by the names that its publishers and the hub give them:
-    the folder of the suite, of the task, or one above."""
-    read: Callable[[Task, str, tuple[Path, ...]], ReadSplit]
-    """Reads a split's files. Rows that have no meaning are left out and counted.
+    task: Task
+    wording: Callable[[Task], Wording] | None = None
+    """None: that of its kind."""
 
-    Raises DataError, with file and line, where a file is not of the format."""
-    files: Mapping[str, str] = field(default_factory=dict)
-    """By the task, the names that its files are found by."""
-    columns: Mapping[str, Columns] = field(default_factory=dict)
-    """By the task, what the columns of its files are called; of others, as its fields are."""
+    @property
+    @abstractmethod
+    def files(self) -> str:
+        """Return the names that its files are found by."""
+
+    @property
+    def columns(self) -> Columns | None:
+        """Return the names of the columns of its files; None: they are called as its fields."""
+        return None
+
+    @abstractmethod
+    def find(self, folder: Path) -> Found:
+        """Find its files in a folder: that of the suite, of the task, or one above."""
+
+    @abstractmethod
+    def read(self, split: str, paths: tuple[Path, ...]) -> ReadSplit:
+        """Read a split's files. Rows that have no meaning are left out and counted.
+
+        Raises DataError, with file and line, where a file is not of the format.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaidOut(Published):
+    """A task whose files are found by their names and folders."""
+
+    layout: Layout
+
+    @property
+    def files(self) -> str:
+        """Return the names."""
+        return self.layout.described()
+
+    def find(self, folder: Path) -> Found:
+        """Find the files of the splits that the task has."""
+        found = self.find_all(folder)
+        return {split: found[split] for split in self.task.splits if split in found}
+
+    def find_all(self, folder: Path) -> dict[str, tuple[Path, ...]]:
+        """Find the files of any split."""
+        return find_splits(folder, self.layout, self.may_be)
+
+    @abstractmethod
+    def may_be(self, split: str, path: Path) -> bool:
+        """Judge by its first rows whether a file may hold a split."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnsTask(LaidOut):
+    """A task whose files are tables, a row for each example."""
+
+    names: Columns
+
+    @property
+    def columns(self) -> Columns:
+        """Return the names of the columns."""
+        return self.names
+
+    def may_be(self, split: str, path: Path) -> bool:
+        """Read the first rows."""
+        try:
+            first = islice(self.names.records(path), _JUDGED_ROWS)
+            read_rows(self.task, ReadSplit(split, (path,)), first, self.names, path)
+        except DataError:
+            return False
+        return True
+
+    def read(self, split: str, paths: tuple[Path, ...]) -> ReadSplit:
+        """Read the rows as ``read_columns`` does."""
+        return read_columns(self.task, split, paths, self.names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectsTask(LaidOut):
+    """A task whose files are objects of JSON, each of which adds its examples."""
+
+    keys: tuple[frozenset[str], ...] = ()
+    """Names that a row has, as published or in the hub's copies; empty: its fields."""
+    noun: str = "rows"
+    """Word for its objects where there are none."""
+
+    def may_be(self, split: str, path: Path) -> bool:
+        """Return whether the first row has the names of the task's."""
+        try:
+            first = next(self.records(path), None)
+        except DataError:
+            return False
+        keys = self.keys or (set(self.task.fields),)
+        return first is not None and any(each <= set(first.values) for each in keys)
+
+    def records(self, path: Path) -> Iterator[Record]:
+        """Read the rows of a file."""
+        return read_records(path)
+
+    @abstractmethod
+    def add(self, row: Nested, result: ReadSplit) -> None:
+        """Add the examples of a row to a split."""
+
+    def read(self, split: str, paths: tuple[Path, ...]) -> ReadSplit:
+        """Read the rows of all files."""
+        check_shards(paths)
+        result = ReadSplit(split, paths)
+        for path in paths:
+            is_empty = True
+            for record in self.records(path):
+                is_empty = False
+                if record.problem:
+                    result.skip(record.problem, record.place)
+                else:
+                    self.add(Nested(record.place, "", record.values), result)
+            if is_empty:
+                raise DataError(f"{path} has no {self.noun}")
+        return result

@@ -462,7 +462,7 @@ def asked_sets(suite: str) -> tuple[tuple[str, str], ...]:
     """Return task and split of each set that a suite's publisher asks for."""
     if suite in _FILES:
         return tuple((file.task, file.split) for file in _FILES[suite])
-    return tuple((task.name, _SPLITS[suite]) for task in SUITES[suite].tasks)
+    return tuple((task.name, _SPLITS[suite]) for task in (row.task for row in SUITES[suite]))
 
 
 def read_test_set(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:

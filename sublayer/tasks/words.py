@@ -21,11 +21,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from sublayer.tasks.formats import PLACEHOLDER, answered, fill_query, texts_of
 from sublayer.tasks.reading import labelled_rows
+from sublayer.tasks.registry import wording_of
 from sublayer.tasks.scripts import OTHER_ENDS, UNSPACED
 from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.tasks.text_metrics import best_thresholds, with_threshold
+from sublayer.tasks.wording import PLACEHOLDER, answered, fill_query
 
 Numbers = NDArray[np.float64]
 Texts = Sequence[Sequence[str]]
@@ -160,7 +161,8 @@ def _by_place(
     if not set(task.fields) <= set(examples[0].fields):
         # A diagnostic set may call the texts otherwise than the task that it is trained as.
         task = replace(task, fields=tuple(examples[0].fields))
-    rows = [texts_of(task, example) for example in examples]
+    wording = wording_of(task)
+    rows = [wording.texts(example) for example in examples]
     for text in itertools.chain(*rows):
         if text not in split:
             split[text] = split_words(text)
@@ -279,7 +281,7 @@ def predict_choices(task: Task, scored: Sequence[Example]) -> list[Prediction]:
     """
     predictions = []
     for example in scored:
-        passage, *others = texts_of(task, example)
+        passage, *others = wording_of(task).texts(example)
         question = " ".join(others)
         fill = fill_query if PLACEHOLDER in question else answered
         wanted = [frozenset(split_words(fill(question, choice))) for choice in example.choices]

@@ -9,21 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sublayer.errors import CheckpointError, DataError
-from sublayer.tasks.formats import (
-    PairRow,
-    as_pronoun,
-    mark_first,
-    mark_word,
-    may_answer,
-    outline,
-    pair_rows,
-    read_answer,
-    text_input,
-    text_target,
-    text_targets,
-    training_texts,
-    traversal_rows,
-)
 from sublayer.tasks.predicting import (
     ToldColumns,
     example_of,
@@ -31,7 +16,7 @@ from sublayer.tasks.predicting import (
     name_prediction,
     read_asked,
 )
-from sublayer.tasks.registry import TASKS, read_split
+from sublayer.tasks.registry import TASKS, read_split, wording_of
 from sublayer.tasks.spec import TaskSpec, read_spec
 from sublayer.tasks.submissions import (
     ARCHIVE,
@@ -44,7 +29,9 @@ from sublayer.tasks.submissions import (
     write_squad,
     write_superglue,
 )
+from sublayer.tasks.suites.glue import as_pronoun
 from sublayer.tasks.task import Answer, Example, Prediction
+from sublayer.tasks.wording import PairRow, mark_first, mark_word
 from tests.tasks.files import OFFICIAL, write
 
 
@@ -106,38 +93,51 @@ def test_a_task_is_formatted_as_published(name):
     (texts, *label), pairs, traversals, read, target = FORMATTED[name]
     more = label[1] if len(label) > 1 else {}
     task, example = TASKS[name], _example(name, texts, *label[:1], **more)
-    assert pair_rows(task, example) == tuple(pairs)
-    assert (traversal_rows(task, example), text_input(task, example)) == (tuple(traversals), read)
-    assert text_target(task, example) == target
-    assert training_texts(task, example) == (() if target is None else ((read, target),))
+    wording = wording_of(task)
+    assert wording.pair_rows(example) == tuple(pairs)
+    assert (wording.traversal_rows(example), wording.text_input(example)) == (
+        tuple(traversals),
+        read,
+    )
+    assert wording.text_target(example) == target
+    assert wording.training_texts(example) == (() if target is None else ((read, target),))
     unlabelled = _example(name, texts, is_labelled=False, **more)
-    assert text_input(task, unlabelled) == read
-    assert training_texts(task, unlabelled) == ()
+    assert wording.text_input(unlabelled) == read
+    assert wording.training_texts(unlabelled) == ()
     if task.kind == "classes" and name != "wsc":
-        assert text_targets(task, example) == task.labels
+        assert wording.text_targets(example) == task.labels
 
 
 def test_questions_numbers_and_several_answers_are_written_in_words():
-    (row,) = pair_rows(TASKS["copa"], _example("copa", "It broke.|cause", choices=("It fell.",)))
+    (row,) = wording_of(TASKS["copa"]).pair_rows(
+        _example("copa", "It broke.|cause", choices=("It fell.",))
+    )
     assert row == PairRow("It broke. What was the cause of this?", "It fell.")
-    (row,) = pair_rows(TASKS["race"], _example("race", "A|Why?", choices=("x",)))
+    (row,) = wording_of(TASKS["race"]).pair_rows(_example("race", "A|Why?", choices=("x",)))
     assert row.second == "Why? x"
     # Similarities are fifths, with halves to even; punctuation has spaces on both sides.
     for score, written in ((3.5, "3.6"), (4.077, "4.0")):
-        assert text_target(TASKS["stsb"], _example("stsb", "A|B", score)) == written
+        assert wording_of(TASKS["stsb"]).text_target(_example("stsb", "A|B", score)) == written
     example = _example("squad", '"This  is a string with "punctuation (1845-1986) ".|Q_1')
     padded = 'question: Q _ 1 context: " This is a string with " punctuation ( 1845 - 1986 ) " . '
-    assert text_input(TASKS["squad"], example) == padded
+    assert wording_of(TASKS["squad"]).text_input(example) == padded
     # Of ReCoRD each answer is a row, and of WSC right nouns alone are learned.
     task, right = TASKS["record"], {"answers": (Answer("penguin"), Answer("pigeon"))}
     choices = ("penguin", "potato", "pigeon")
     example = _example("record", "P|A @placeholder.", choices=choices, **right)
     read = "record query: A @placeholder. entities: penguin, potato, pigeon passage: P"
-    assert training_texts(task, example) == ((read, "penguin"), (read, "pigeon"))
-    assert (text_target(task, example), text_targets(task, example)) == ("penguin", example.choices)
+    assert wording_of(task).training_texts(example) == ((read, "penguin"), (read, "pigeon"))
+    assert (wording_of(task).text_target(example), wording_of(task).text_targets(example)) == (
+        "penguin",
+        example.choices,
+    )
     example = _example("wsc", f"{_TOM}|Tom|he", 0, **_WSC)
-    assert text_target(TASKS["wsc"], example) == "Tom"
-    assert training_texts(TASKS["wsc"], example) == text_targets(TASKS["wsc"], example) == ()
+    assert wording_of(TASKS["wsc"]).text_target(example) == "Tom"
+    assert (
+        wording_of(TASKS["wsc"]).training_texts(example)
+        == wording_of(TASKS["wsc"]).text_targets(example)
+        == ()
+    )
 
 
 @pytest.mark.parametrize("text, index, marked", [
@@ -169,8 +169,11 @@ def test_wnlis_pair_becomes_a_pronoun(premise, hypothesis, marked, referent):
     found = as_pronoun(premise, hypothesis)
     assert (found.text, found.referent) == (marked, referent)
     task, example = TASKS["wnli"], _example("wnli", f"{premise}|{hypothesis}", 1)
-    assert (text_input(task, example), text_target(task, example)) == (f"wsc: {marked}", referent)
-    assert training_texts(task, example) == ()
+    assert (wording_of(task).text_input(example), wording_of(task).text_target(example)) == (
+        f"wsc: {marked}",
+        referent,
+    )
+    assert wording_of(task).training_texts(example) == ()
 
 
 _THE_GIRL = ("Ann told Eve she won|the girl|she", {"extra": {"span2_index": 3}})
@@ -192,11 +195,11 @@ _WORM = "The fish ate the worm. It was tasty.|The worm was tasty."
     ("squad2", _USA, {}, "Unanswerable", {"text": "", "no_answer": 1.0}),
 ])  # fmt: skip
 def test_a_written_answer_is_read_as_its_label(name, texts, more, written, read):
-    found = read_answer(TASKS[name], _example(name, texts, **more), written)
+    found = wording_of(TASKS[name]).read_answer(_example(name, texts, **more), written)
     assert found == Prediction(**{"text": written.strip(), **read})
     if found.label is not None or found.start is not None or found.no_answer:
         for stop in range(len(written) + 1):
-            assert may_answer(TASKS[name], _example(name, texts, **more), written[:stop])
+            assert wording_of(TASKS[name]).may_answer(_example(name, texts, **more), written[:stop])
 
 
 @pytest.mark.parametrize("name, texts, more, begun", [
@@ -205,15 +208,17 @@ def test_a_written_answer_is_read_as_its_label(name, texts, more, written, read)
 ])  # fmt: skip
 def test_what_can_be_no_answer_is_given_up(name, texts, more, begun):
     example = _example(name, texts, **more)
-    assert not may_answer(TASKS[name], example, begun)
-    assert read_answer(TASKS[name], example, f"{begun} and more").label is None
+    assert not wording_of(TASKS[name]).may_answer(example, begun)
+    assert wording_of(TASKS[name]).read_answer(example, f"{begun} and more").label is None
 
 
 @given(st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-99, 99)))
 def test_a_number_is_given_up_at_none_of_its_beginnings(number):
     task, example = TASKS["stsb"], _example("stsb", "A|B")
     for written in (str(number), f"{number:g}", f"+{abs(number):e}", f" {number:.1f} "):
-        assert all(may_answer(task, example, written[:n]) for n in range(len(written) + 1))
+        assert all(
+            wording_of(task).may_answer(example, written[:n]) for n in range(len(written) + 1)
+        )
 
 
 COLUMNS = {"text": "a", "choices": ("b", "c"), "label": "d"}
@@ -499,7 +504,7 @@ def test_answers_of_race_are_letters(tmp_path):
     ("record", None, ("entity1", "entity2")), ("dpr", 1, ("Ann", "Eve")),
 ])  # fmt: skip
 def test_an_outline_names_the_parts_of_an_example(name, label, choices):
-    example = outline(TASKS[name])
+    example = wording_of(TASKS[name]).outline()
     assert (example.label, example.choices) == (label, choices)
     assert set(TASKS[name].fields) <= {*example.fields, "choice1", "choice2"}
     words = example.fields.get("text", "").split()

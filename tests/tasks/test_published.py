@@ -10,7 +10,7 @@ import pytest
 
 from sublayer.errors import DataError
 from sublayer.files.download import Download
-from sublayer.tasks.registry import SUITES, TASKS, find_files, locate_files, read_split
+from sublayer.tasks.registry import ROWS, SUITES, TASKS, find_files, locate_files, read_split
 from sublayer.tasks.releases import RELEASES, Release, cached_folder
 from sublayer.tasks.task import Answer
 from tests.breadth import rows
@@ -110,7 +110,8 @@ FILES = [
     "{hub}_{split}.jsonl", "{hub}/{split}.json",
     "{hub}/{split}.csv", "{suite}/{hub}_{split}.csv", "{suite}/{hub}/{split}.tsv",
 ]  # fmt: skip
-ON_THE_HUB = [*product(SUITES["glue"].tasks, FILES), *product(SUITES["superglue"].tasks, FILES[:6])]
+ON_THE_HUB = [*product((row.task for row in SUITES["glue"]), FILES),
+              *product((row.task for row in SUITES["superglue"]), FILES[:6])]  # fmt: skip
 ON_THE_HUB = [(task.name, file) for task, file in ON_THE_HUB if task.name != "ax"]
 
 
@@ -187,7 +188,7 @@ def test_files_of_a_task_are_read_as_published_before_its_suite(tmp_path, name):
     example = read.examples[1]
     assert ([*example.fields.values()], example.label) == (fields, label)
     assert not read.skipped and not read.kept
-    listed = SUITES[TASKS[name].suite].files[name]
+    listed = ROWS[name].files
     assert all(Path(file).name in listed for file in files if "_" in file)
 
 

@@ -20,15 +20,9 @@ from sublayer.data.tasks.spans import (
     gold_tokens,
 )
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.tasks.formats import (
-    PairRow,
-    pair_rows,
-    text_input,
-    text_target,
-    training_texts,
-    traversal_rows,
-)
+from sublayer.tasks.registry import wording_of
 from sublayer.tasks.task import Example, Task
+from sublayer.tasks.wording import PairRow
 
 _N_MARKS = 3
 """[CLS], and a [SEP] behind each text."""
@@ -59,7 +53,7 @@ def encode_passages(
     A question is cut to 64 tokens, and in a short context to half of its room. Raises ConfigError
     where a row has no room for a passage.
     """
-    rows = [pair_rows(task, example)[0] for example in examples]
+    rows = [wording_of(task).pair_rows(example)[0] for example in examples]
     questions = tokenizer.encode_many([row.first.encode("utf-8", "replace") for row in rows])
     placed: dict[str, PlacedTokens] = {}
     texts: list[AnyInts] = []
@@ -160,20 +154,21 @@ def encode_examples(
         assert windows is not None, "a passage is read in windows"
         return encode_passages(task, examples, tokenizer, windows, trains=trains)
     gathered = _Texts()
+    wording = wording_of(task)
     for number, example in enumerate(examples):
         if format_ == "pair":
-            for row in pair_rows(task, example):
+            for row in wording.pair_rows(example):
                 _add_pair(gathered, row)
         elif format_ == "traversal":
-            for texts in traversal_rows(task, example):
+            for texts in wording.traversal_rows(example):
                 gathered.add_row(texts)
         elif not trains:
-            target = text_target(task, example) if example.is_labelled else None
-            read = text_input(task, example)
+            target = wording.text_target(example) if example.is_labelled else None
+            read = wording.text_input(example)
             gathered.add_row((read,) if target is None else (read, target))
         else:
             # Each is an example of its own.
-            for texts in training_texts(task, example):
+            for texts in wording.training_texts(example):
                 gathered.add_row(texts)
                 gathered.end_example(number)
             continue

@@ -17,7 +17,7 @@ from sublayer.data.tokenizers.base import (
 )
 from sublayer.data.tokenizers.shown import END, WordTokens, show_tokens, special_names
 from sublayer.errors import ConfigError
-from sublayer.tasks.formats import pair_rows, text_input, text_target, traversal_rows
+from sublayer.tasks.registry import wording_of
 from sublayer.tasks.task import Example, Task
 
 FORMATS: tuple[Format, ...] = ("pair", "traversal", "text")
@@ -71,11 +71,12 @@ def _draw(task: Task, example: Example, format_: Format, tokenizer: Tokenizer | 
 
 
 def _texts(task: Task, example: Example, format_: Format) -> list[str]:
+    wording = wording_of(task)
     if format_ == "traversal":
-        return list(chain.from_iterable(traversal_rows(task, example)))
+        return list(chain.from_iterable(wording.traversal_rows(example)))
     if format_ == "text":
-        return [text_input(task, example), text_target(task, example) or ""]
-    rows = pair_rows(task, example)
+        return [wording.text_input(example), wording.text_target(example) or ""]
+    rows = wording.pair_rows(example)
     return [text for row in rows for text in (row.first, row.second or "")]
 
 
@@ -83,7 +84,7 @@ def _question_and_passage(
     task: Task, example: Example, tokenizer: Tokenizer, marks: Marks
 ) -> tuple[Shown, ...]:
     # Where all of the passage stands in one window.
-    (row,) = pair_rows(task, example)
+    (row,) = wording_of(task).pair_rows(example)
     assert row.second is not None and marks.first is not None, "a question is about a passage"
     question = tokenizer.encode(row.first.encode())[: row.first_tokens]
     passage = tokenizer.encode(row.second.encode())

@@ -27,7 +27,6 @@ from sublayer.objective.supervised.loss import BIAS, WEIGHT, from_numbers, to_nu
 from sublayer.objective.supervised.scores import answer_split
 from sublayer.objective.supervised.text import GREEDILY, WRITING_OPTIONS, Writing
 from sublayer.system.stages import note
-from sublayer.tasks.formats import has_ranks
 from sublayer.tasks.predicting import (
     UNANSWERED,
     AskedRow,
@@ -39,7 +38,7 @@ from sublayer.tasks.predicting import (
     name_prediction,
 )
 from sublayer.tasks.reading import label_places
-from sublayer.tasks.registry import TASKS
+from sublayer.tasks.registry import TASKS, wording_of
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.values import given_rows
@@ -156,7 +155,7 @@ class Answerer:
 
     @property
     def _ranks(self) -> bool:
-        return self.spec.answer == "rank" and has_ranks(self.task)
+        return self.spec.answer == "rank" and wording_of(self.task).has_ranks
 
     def answer(
         self,

@@ -51,7 +51,7 @@ from sublayer.objective.supervised.predictions import (
     window_scores,
 )
 from sublayer.objective.supervised.text import write_part
-from sublayer.tasks.formats import has_ranks
+from sublayer.tasks.registry import wording_of
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.tasks.text_metrics import with_threshold
@@ -106,7 +106,7 @@ def check_members(names: Sequence[str], specs: Sequence[TaskSpec]) -> None:
             _check_same(names[0], first_tasks[task_name], name, task)
             if spec.format != "text":
                 continue
-            if not has_ranks(task):
+            if not wording_of(task).has_ranks:
                 remedy = "name models that read it as pairs or traversals"
             elif spec.answer != "rank":
                 remedy = (

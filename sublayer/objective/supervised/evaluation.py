@@ -30,11 +30,10 @@ from sublayer.objective.supervised.scores import (
     part_name,
     report_split,
 )
-from sublayer.tasks.formats import has_ranks
 from sublayer.tasks.own_table import read_labelled, read_labelled_table, table_of
 from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.records import named
-from sublayer.tasks.registry import TASKS
+from sublayer.tasks.registry import TASKS, wording_of
 from sublayer.tasks.scoring import paired
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Example, Prediction, Task
@@ -60,7 +59,7 @@ def asked_spec(asked: Evaluation) -> TaskSpec:
                 f"--answer is for models that read tasks as text to text, and this one reads them "
                 f"in format {spec.format}: leave it out"
             )
-        if answer == "rank" and not any(map(has_ranks, spec.tasks)):
+        if answer == "rank" and not any(wording_of(task).has_ranks for task in spec.tasks):
             raise ConfigError(
                 "--answer rank chooses among labels or choices, of which "
                 f"{', '.join(task.title for task in spec.tasks)} has none: leave it out"

@@ -38,7 +38,7 @@ from sublayer.objective.supervised.loss import (
     text_states,
     unscaled,
 )
-from sublayer.tasks.formats import pair_rows
+from sublayer.tasks.registry import wording_of
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Prediction, Task
 
@@ -197,7 +197,8 @@ def answer_questions(
 
 def passages_of(part: TaskPart) -> list[str]:
     """Return the passage of each question, as a pair of texts has it."""
-    return [pair_rows(part.task, example)[0].second or "" for example in part.examples]
+    wording = wording_of(part.task)
+    return [wording.pair_rows(example)[0].second or "" for example in part.examples]
 
 
 def answer_question(

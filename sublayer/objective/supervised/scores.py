@@ -24,7 +24,7 @@ from sublayer.objective.supervised.predictions import answer_examples, answer_qu
 from sublayer.objective.supervised.text import SCORED, Writing, text_loss, write_part
 from sublayer.system.stages import stage
 from sublayer.tasks.baselines import BASELINES
-from sublayer.tasks.formats import UNRANKED
+from sublayer.tasks.registry import wording_of
 from sublayer.tasks.scoring import Score, score, suite_averages
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Example, Prediction, Task
@@ -273,7 +273,7 @@ def answer_loss(
     if loss is None or objective.format != "text":
         return loss
     [part, *others] = train.parts
-    if others or part.task.kind != "classes" or part.task.name in UNRANKED:
+    if others or part.task.kind != "classes" or not wording_of(part.task).has_ranks:
         return None
     encoded = part.encoded
     # The target is the last text of a row, and has an end beside.

@@ -32,7 +32,7 @@ from sublayer.objective.base import Objective
 from sublayer.objective.evaluation import Progress, batch_sequences
 from sublayer.objective.supervised.batches import similar_batches
 from sublayer.objective.targets import target_hidden
-from sublayer.tasks.formats import may_answer, read_answer, text_targets
+from sublayer.tasks.registry import wording_of
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Prediction
 
@@ -317,7 +317,7 @@ def write_part(
     spans, which have no labels to rank, are written in any case. The work is divided among
     ``processes``, and all return the same.
     """
-    targets = [text_targets(part.task, example) for example in part.examples]
+    targets = [wording_of(part.task).text_targets(example) for example in part.examples]
     with evaluating(model):
         if spec.answer == "rank" and all(targets):
             return _ranked(model, part, rule, targets, processes, progress)
@@ -400,7 +400,7 @@ def _written(
         key = tuple(ids)
         if key not in texts:
             texts[key] = tokenizer.decode(list(ids)).decode("utf-8", "replace")
-        return may_answer(part.task, part.examples[number], texts[key])
+        return wording_of(part.task).may_answer(part.examples[number], texts[key])
 
     settled: dict[int, Ints] = {}
     most = max(1, rule.target_length - 1)
@@ -443,7 +443,7 @@ def _written(
     predictions = []
     for number, example in enumerate(part.examples):
         text = tokenizer.decode(answers[number]).decode("utf-8", "replace")
-        predictions.append(read_answer(part.task, example, text))
+        predictions.append(wording_of(part.task).read_answer(example, text))
     return predictions
 
 

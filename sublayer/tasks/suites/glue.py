@@ -3,178 +3,110 @@
 Sources: Wang et al. 2018 (1804.07461); Bowman et al. 2015 (1508.05326); Khot et al. 2018.
 """
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from sublayer.errors import DataError
 from sublayer.tasks.finding import SUFFIXES, Layout, find_splits
 from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.records import read_records, read_tsv, suffix_of
-from sublayer.tasks.rows import Columns, Found, Suite, may_be_of, read_columns, read_rows
+from sublayer.tasks.rows import Columns, ColumnsTask, read_rows
 from sublayer.tasks.suites.superglue import RTE_FILES, xml_records
-from sublayer.tasks.task import Task
-
-MRPC = Columns(
-    {"sentence1": ("sentence1", "#1 String"), "sentence2": ("sentence2", "#2 String")},
-    label=("label", "Quality"),
-)
-ORIGINAL = {"msr_paraphrase_train.txt": "train", "msr_paraphrase_test.txt": "test"}
-"""The splits of the publisher's files, of which the first holds GLUE's development set, too."""
-
-_TRAIN = "msr_paraphrase_train.txt"
-_DEV_IDS = ("mrpc_dev_ids.tsv", "dev_ids.tsv")
-_PAIR = ("#1 ID", "#2 ID")
-_LACKING = "a pair of ids that the training file lacks"
-
-
-def with_dev_ids(found: Mapping[str, tuple[Path, ...]]) -> dict[str, tuple[Path, ...]]:
-    """Return the files that were found, and those of the sets that the ids make of the original.
-
-    Without the ids, all rows of the original are the training set.
-    """
-    complete = dict(found)
-    for folder in {paths[0].parent for paths in found.values()}:
-        train = folder / _TRAIN
-        ids = next((folder / name for name in _DEV_IDS if (folder / name).is_file()), None)
-        if ids is None or not train.is_file():
-            continue
-        if complete.get("train", (train,)) == (train,):
-            complete["train"] = (train, ids)
-        complete.setdefault("dev", (train, ids))
-    return complete
-
-
-def read_mrpc(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
-    """Read a split: GLUE's files, the hub's, or the part of the original that it has of it.
-
-    Raises DataError as ``read_columns`` does, and for what is no pair of ids.
-    """
-    if len(paths) == 1 or paths[1].name not in _DEV_IDS:
-        return read_columns(task, split, paths, MRPC)
-    train, ids = paths
-    places = _dev_places(ids)
-    result = ReadSplit(split, paths)
-    kept = []
-    found = set()
-    for record in MRPC.records(train):
-        pair = None if record.problem else (record.text(_PAIR[0]), record.text(_PAIR[1]))
-        is_dev = pair in places
-        found.add(pair)
-        if is_dev == (split == "dev"):
-            kept.append(record)
-    if split == "dev":
-        for pair, place in places.items():
-            if pair not in found:
-                result.skip(_LACKING, place)
-    read_rows(task, result, kept, MRPC, ids if split == "dev" else train)
-    return result
-
-
-def _dev_places(path: Path) -> dict[tuple[str, str], str]:
-    """Return the pairs of ids, each with its place."""
-    places = {}
-    for row in read_tsv(path):
-        place = f"{path}:{row.line}"
-        cells = [cell.strip() for cell in row.cells]
-        if cells == [""]:
-            continue
-        if len(cells) != len(_PAIR) or not all(map(str.isdigit, cells)):
-            raise DataError(f"{place}: {' '.join(cells)!r} is no pair of ids")
-        places[cells[0], cells[1]] = place
-    return places
-
+from sublayer.tasks.task import Example, Task
+from sublayer.tasks.wording import PronounWording, Wording
 
 _SUITE = ("glue", "glue_data")
 _ENTAILMENT = ("entailment", "not_entailment")
 _THREE_WAY = ("entailment", "neutral", "contradiction")
-_GLUE_PAIR = {"sentence1": ("sentence1",), "sentence2": ("sentence2",)}
+_MATCHED = ("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched")
+_SENTENCES = ("sentence1", "sentence2")
+_PAIR = {"sentence1": ("sentence1",), "sentence2": ("sentence2",)}
+_PREMISE = ("premise", "hypothesis")
 _INFERENCE = {
     "premise": ("premise", "sentence1", "Premise"),
     "hypothesis": ("hypothesis", "sentence2", "Hypothesis"),
 }
-
 _QUORA = "quora_duplicate_questions.tsv"
-
-_COLUMNS = {
-    "cola": Columns(
-        {"sentence": ("sentence",)},
-        label=("label",),
-        without_header=("source", "label", "mark", "sentence"),
-    ),
-    "sst2": Columns({"sentence": ("sentence",)}, label=("label",)),
-    "mrpc": MRPC,
-    "qqp": Columns(
-        {"question1": ("question1",), "question2": ("question2",)},
-        label=("is_duplicate", "label"),
-        quoted=(_QUORA,),
-    ),
-    "stsb": Columns(
-        _GLUE_PAIR,
-        label=("score", "label"),
-        # Source: the STS benchmark's own archive, in which some rows end with two licences.
-        without_header=(
-            *("genre", "filename", "year", "old_index", "score", "sentence1", "sentence2"),
-            *("licence1", "licence2"),
-        ),
-        may_end_early=True,
-    ),
-    "mnli": Columns(
-        _INFERENCE,
-        label=("gold_label", "label"),
-        source="premise",
-        no_labels={"-": "no label that most annotators gave (-)"},
-    ),
-    "qnli": Columns(
-        {"question": ("question",), "sentence": ("sentence",)},
-        label=("label",),
-        source="question",
-    ),
-    "rte": Columns(_GLUE_PAIR, label=("label",), source="sentence1", xml=xml_records),
-    "wnli": Columns(_GLUE_PAIR, label=("label",), source="sentence1"),
-    "ax": Columns(_INFERENCE, label=("Label", "label"), source="premise"),
-}
-
+_NO_MAJORITY = "no label that most annotators gave (-)"
 _DIAGNOSTIC = {"ax.tsv": "test", "diagnostic.tsv": "test", "diagnostic-full.tsv": "dev"}
-_LAYOUTS = {
-    "cola": Layout(
-        ("CoLA", "cola_public", "cola_public_1.1"),
-        _SUITE,
-        below=("", "data", "default", "raw"),
-        joint={
-            "in_domain_train.tsv": "train",
-            "in_domain_dev.tsv": "dev",
-            "out_of_domain_dev.tsv": "dev",
-        },
-    ),
-    "sst2": Layout(("SST-2",), _SUITE),
-    "mrpc": Layout(("MRPC",), _SUITE, own=ORIGINAL),
-    "qqp": Layout(("QQP", "QQP-clean"), _SUITE, own={_QUORA: "train"}),
-    "stsb": Layout(("STS-B", "sts", "stsbenchmark"), _SUITE),
-    "mnli": Layout(("MNLI", "multinli", "multinli_1.0"), _SUITE, suffixes=(*SUFFIXES, ".txt")),
-    "qnli": Layout(("QNLI", "QNLIv2"), _SUITE),
-    "rte": Layout(("RTE",), _SUITE, joint=RTE_FILES),
-    "wnli": Layout(("WNLI",), _SUITE),
-    "ax": Layout(("AX", "diagnostic", "diagnostics"), _SUITE, own=_DIAGNOSTIC),
-}
+_ORIGINAL = {"msr_paraphrase_train.txt": "train", "msr_paraphrase_test.txt": "test"}
+"""Splits of MRPC's files as Microsoft published them; GLUE's development set is named by ids."""
+_DEV_IDS = ("mrpc_dev_ids.tsv", "dev_ids.tsv")
+_PAIR_OF_IDS = ("#1 ID", "#2 ID")
 
 
-def _find(task: Task, folder: Path) -> Found:
-    may_be = may_be_of(task, _COLUMNS[task.name])
-    found = find_splits(folder, _LAYOUTS[task.name], may_be)
-    if task.name == "mrpc":
-        found = with_dev_ids(found)
-    if task.name == "ax":
-        # Some copies have it in the folder of the task that its models are trained on.
-        beside = Layout(("MNLI",), _SUITE, own=_DIAGNOSTIC, suffixes=())
-        found = find_splits(folder, beside, may_be) | found
-    if task.name == "rte" and any(_is_other(paths[0]) for paths in found.values()):
-        return {}
-    return {split: found[split] for split in task.splits if split in found}
+class Mrpc(ColumnsTask):
+    """MRPC, also as Microsoft published it: GLUE's development set is named by pairs of ids."""
+
+    def find_all(self, folder: Path) -> dict[str, tuple[Path, ...]]:
+        """Find the files, and those of the sets that the ids make of the original.
+
+        Without the ids, all rows of the original are the training set.
+        """
+        found = super().find_all(folder)
+        for place in {paths[0].parent for paths in found.values()}:
+            train = place / next(iter(_ORIGINAL))
+            ids = next((place / name for name in _DEV_IDS if (place / name).is_file()), None)
+            if ids is None or not train.is_file():
+                continue
+            if found.get("train", (train,)) == (train,):
+                found["train"] = (train, ids)
+            found.setdefault("dev", (train, ids))
+        return found
+
+    def read(self, split: str, paths: tuple[Path, ...]) -> ReadSplit:
+        """Read a split: GLUE's files, the hub's, or the part of the original that it has of it.
+
+        Raises DataError for what is no pair of ids, too.
+        """
+        if len(paths) == 1 or paths[1].name not in _DEV_IDS:
+            return super().read(split, paths)
+        train, ids = paths
+        places = _places_of_ids(ids)
+        result = ReadSplit(split, paths)
+        kept = []
+        found = set()
+        for record in self.names.records(train):
+            pair = None if record.problem else tuple(map(record.text, _PAIR_OF_IDS))
+            found.add(pair)
+            if (pair in places) == (split == "dev"):
+                kept.append(record)
+        if split == "dev":
+            for pair, place in places.items():
+                if pair not in found:
+                    result.skip("a pair of ids that the training file lacks", place)
+        read_rows(self.task, result, kept, self.names, ids if split == "dev" else train)
+        return result
+
+
+def _places_of_ids(path: Path) -> Mapping[tuple[str, ...], str]:
+    places = {}
+    for row in read_tsv(path):
+        place = f"{path}:{row.line}"
+        cells = tuple(cell.strip() for cell in row.cells)
+        if cells == ("",):
+            continue
+        if len(cells) != len(_PAIR_OF_IDS) or not all(map(str.isdigit, cells)):
+            raise DataError(f"{place}: {' '.join(cells)!r} is no pair of ids")
+        places[cells] = place
+    return places
+
+
+class Rte(ColumnsTask):
+    """RTE, which SuperGLUE has in a folder of the same name."""
+
+    def find_all(self, folder: Path) -> dict[str, tuple[Path, ...]]:
+        """Find the files, unless they are SuperGLUE's, or of no RTE at all, as XML may be."""
+        found = super().find_all(folder)
+        return {} if any(_is_other(paths[0]) for paths in found.values()) else found
 
 
 def _is_other(path: Path) -> bool:
-    """Return whether a file is of the RTE of SuperGLUE, whose folder has the same name, or of no
-    RTE at all, as XML may be."""
     is_xml = suffix_of(path) == ".xml"
     if suffix_of(path) == ".tsv":
         return False
@@ -186,97 +118,251 @@ def _is_other(path: Path) -> bool:
     return not keys if is_xml else "premise" in keys
 
 
-def _read(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
-    if task.name == "mrpc":
-        return read_mrpc(task, split, paths)
-    return read_columns(task, split, paths, _COLUMNS[task.name])
+class Diagnostic(ColumnsTask):
+    """GLUE's diagnostic set."""
+
+    def find_all(self, folder: Path) -> dict[str, tuple[Path, ...]]:
+        """Find the files; some copies are in the folder of the task that its models train on."""
+        beside = Layout(("MNLI",), _SUITE, own=_DIAGNOSTIC, suffixes=())
+        return find_splits(folder, beside, self.may_be) | super().find_all(folder)
 
 
-_MATCHED = ("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched")
+class FifthsWording(Wording):
+    """Wording of similarities: to the nearest multiple of 0.2, in TensorFlow's precision."""
 
-GLUE = Suite(
-    "glue",
-    tasks=(
-        Task("cola", "CoLA", "glue", "classes", ("sentence",), ("matthews",),
-             labels=("unacceptable", "acceptable")),
-        Task("sst2", "SST-2", "glue", "classes", ("sentence",), ("accuracy",),
-             labels=("negative", "positive")),
-        Task("mrpc", "MRPC", "glue", "classes", ("sentence1", "sentence2"), ("f1", "accuracy"),
-             labels=("not_equivalent", "equivalent"), is_symmetric=True),
-        Task("qqp", "QQP", "glue", "classes", ("question1", "question2"), ("f1", "accuracy"),
-             labels=("not_duplicate", "duplicate"), is_symmetric=True),
-        Task("stsb", "STS-B", "glue", "number", ("sentence1", "sentence2"),
-             ("pearson", "spearman"), is_symmetric=True, numbers=(0.0, 5.0)),
-        Task("mnli", "MNLI", "glue", "classes", ("premise", "hypothesis"), ("accuracy",),
-             labels=_THREE_WAY, splits=_MATCHED),
-        Task("qnli", "QNLI", "glue", "classes", ("question", "sentence"), ("accuracy",),
-             labels=_ENTAILMENT),
-        Task("rte", "RTE", "glue", "classes", ("sentence1", "sentence2"), ("accuracy",),
-             labels=_ENTAILMENT),
-        Task("wnli", "WNLI", "glue", "classes", ("sentence1", "sentence2"), ("accuracy",),
-             labels=("not_entailment", "entailment")),
-        Task("ax", "AX", "glue", "classes", ("premise", "hypothesis"), ("matthews",),
-             labels=_THREE_WAY, splits=("dev", "test"), trained_as="mnli"),
+    def text_target(self, example: Example) -> str | None:
+        """Return the number, halves to even."""
+        if not example.is_labelled or example.label is None:
+            return None
+        fifths = np.round(np.float32(example.label) * np.float32(5)) / np.float32(5)
+        return f"{float(fifths):.1f}"
+
+
+class WnliWording(PronounWording):
+    """Wording of WNLI as text to text: the hypothesis has a noun where the premise has a pronoun.
+
+    It is only evaluated, by a model of WSC or DPR.
+    """
+
+    is_ranked = False
+
+    def marked(self, example: Example) -> str:
+        """Return the premise with the pronoun marked."""
+        return as_pronoun(*example.fields.values()).text
+
+    def text_target(self, example: Example) -> str | None:
+        """Return the noun of the hypothesis."""
+        return as_pronoun(*example.fields.values()).referent
+
+    def text_targets(self, example: Example) -> tuple[str, ...]:
+        """Return none: one noun alone has no rank."""
+        return ()
+
+    def training_texts(self, example: Example) -> tuple[tuple[str, str], ...]:
+        """Return none."""
+        return ()
+
+
+_PRONOUNS = ("he", "she", "they", "it", "her", "his", "their", "them", "him")
+_ARTICLES = ("a", "an", "the")
+_END = re.compile(r"[.,?!]$")
+
+
+@dataclass(frozen=True, slots=True)
+class Pronoun:
+    """A premise with its pronoun marked, and the noun that the hypothesis has instead."""
+
+    text: str
+    referent: str
+
+
+def as_pronoun(premise: str, hypothesis: str) -> Pronoun:
+    """Find the pronoun of the premise whose neighbours the hypothesis shares most.
+
+    The first of equals. Where none has a noun in its place, nothing is marked and the referent is
+    the whole hypothesis; T5 fails there.
+    """
+    words = premise.split()
+    clean = [_END.sub("", word.lower()) for word in words]
+    spoken = " ".join(_END.sub("", word.lower()) for word in hypothesis.split())
+    best = None
+    for place, word in enumerate(clean):
+        if word not in _PRONOUNS:
+            continue
+        before, after = _shared_before(clean[:place], spoken), _shared(clean[place + 1 :], spoken)
+        n_shared = len(before) + len(after)
+        if best is None or n_shared > best[0]:
+            best = n_shared, place, before, after
+    noun = None
+    if best is not None and best[0]:
+        _, place, before, after = best
+        noun = _between(before, after, spoken)
+    if noun is None:
+        return Pronoun(premise, hypothesis)
+    referent = _as_written(noun, hypothesis)
+    return Pronoun(_marked(words, place), referent)
+
+
+def _shared(words: list[str], text: str) -> list[str]:
+    n_shared = 0
+    while n_shared < len(words) and " ".join(words[: n_shared + 1]) in text:
+        n_shared += 1
+    return words[:n_shared]
+
+
+def _shared_before(words: list[str], text: str) -> list[str]:
+    backwards = " ".join(reversed(text.split(" ")))
+    return _shared(words[::-1], backwards)[::-1]
+
+
+def _between(before: list[str], after: list[str], text: str) -> str | None:
+    left, right = ([re.escape(word) for word in words] for words in (before, after))
+    patterns = [*left, "(.+)", *right], ["^(.+)", *right], [*left, "(.+)$"]
+    for pattern in patterns:
+        match = re.search(" ".join(pattern), text)
+        if match:
+            return match[1]
+    return None
+
+
+def _as_written(noun: str, hypothesis: str) -> str:
+    words = noun.split(" ")
+    # The match may begin too early: an article that follows begins the noun.
+    articles = [words.index(article) for article in _ARTICLES if article in words]
+    words = words[max(articles, default=0) :]
+    pattern = " ".join(rf"{re.escape(word)}[.,?!]?" for word in words)
+    match = re.search(pattern, " ".join(hypothesis.split()), re.IGNORECASE)
+    assert match, "the noun was found in the hypothesis"
+    written = _END.sub("", match[0])
+    # A noun is never possessive, even where its pronoun is.
+    for possessive in ("'s", "'"):
+        if written.endswith(possessive):
+            return written.removesuffix(possessive)
+    return written
+
+
+def _marked(words: list[str], place: int) -> str:
+    word = words[place]
+    marked = f"*{word[:-1]}* {word[-1]}" if _END.search(word) else f"*{word}*"
+    return " ".join([*words[:place], marked, *words[place + 1 :]])
+
+
+GLUE = (
+    ColumnsTask(
+        task=Task("cola", "CoLA", "glue", "classes", ("sentence",), ("matthews",),
+                  labels=("unacceptable", "acceptable")),
+        layout=Layout(
+            ("CoLA", "cola_public", "cola_public_1.1"), _SUITE,
+            below=("", "data", "default", "raw"),
+            joint={"in_domain_train.tsv": "train", "in_domain_dev.tsv": "dev",
+                   "out_of_domain_dev.tsv": "dev"},
+        ),
+        names=Columns({"sentence": ("sentence",)}, label=("label",),
+                      without_header=("source", "label", "mark", "sentence")),
     ),
-    find=_find,
-    read=_read,
-    columns=_COLUMNS,
-    files={name: layout.described() for name, layout in _LAYOUTS.items()},
+    ColumnsTask(
+        task=Task("sst2", "SST-2", "glue", "classes", ("sentence",), ("accuracy",),
+                  labels=("negative", "positive")),
+        layout=Layout(("SST-2",), _SUITE),
+        names=Columns({"sentence": ("sentence",)}, label=("label",)),
+    ),
+    Mrpc(
+        task=Task("mrpc", "MRPC", "glue", "classes", _SENTENCES, ("f1", "accuracy"),
+                  labels=("not_equivalent", "equivalent"), is_symmetric=True),
+        layout=Layout(("MRPC",), _SUITE, own=_ORIGINAL),
+        names=Columns(
+            {"sentence1": ("sentence1", "#1 String"), "sentence2": ("sentence2", "#2 String")},
+            label=("label", "Quality"),
+        ),
+    ),
+    ColumnsTask(
+        task=Task("qqp", "QQP", "glue", "classes", ("question1", "question2"), ("f1", "accuracy"),
+                  labels=("not_duplicate", "duplicate"), is_symmetric=True),
+        layout=Layout(("QQP", "QQP-clean"), _SUITE, own={_QUORA: "train"}),
+        names=Columns({"question1": ("question1",), "question2": ("question2",)},
+                      label=("is_duplicate", "label"), quoted=(_QUORA,)),
+    ),
+    ColumnsTask(
+        task=Task("stsb", "STS-B", "glue", "number", _SENTENCES, ("pearson", "spearman"),
+                  is_symmetric=True, numbers=(0.0, 5.0)),
+        layout=Layout(("STS-B", "sts", "stsbenchmark"), _SUITE),
+        names=Columns(
+            _PAIR,
+            label=("score", "label"),
+            # Source: the STS benchmark's own archive, in which some rows end with two licences.
+            without_header=("genre", "filename", "year", "old_index", "score", "sentence1",
+                            "sentence2", "licence1", "licence2"),
+            may_end_early=True,
+        ),
+        wording=FifthsWording,
+    ),
+    ColumnsTask(
+        task=Task("mnli", "MNLI", "glue", "classes", _PREMISE, ("accuracy",),
+                  labels=_THREE_WAY, splits=_MATCHED),
+        layout=Layout(("MNLI", "multinli", "multinli_1.0"), _SUITE, suffixes=(*SUFFIXES, ".txt")),
+        names=Columns(_INFERENCE, label=("gold_label", "label"), source="premise",
+                      no_labels={"-": _NO_MAJORITY}),
+    ),
+    ColumnsTask(
+        task=Task("qnli", "QNLI", "glue", "classes", ("question", "sentence"), ("accuracy",),
+                  labels=_ENTAILMENT),
+        layout=Layout(("QNLI", "QNLIv2"), _SUITE),
+        names=Columns({"question": ("question",), "sentence": ("sentence",)}, label=("label",),
+                      source="question"),
+    ),
+    Rte(
+        task=Task("rte", "RTE", "glue", "classes", _SENTENCES, ("accuracy",), labels=_ENTAILMENT),
+        layout=Layout(("RTE",), _SUITE, joint=RTE_FILES),
+        names=Columns(_PAIR, label=("label",), source="sentence1", xml=xml_records),
+    ),
+    ColumnsTask(
+        task=Task("wnli", "WNLI", "glue", "classes", _SENTENCES, ("accuracy",),
+                  labels=_ENTAILMENT[::-1]),
+        layout=Layout(("WNLI",), _SUITE),
+        names=Columns(_PAIR, label=("label",), source="sentence1"),
+        wording=partial(
+            WnliWording, parts={"sentence1": "Ann told Eve that she won.", "sentence2": "Eve won."}
+        ),
+    ),
+    Diagnostic(
+        task=Task("ax", "AX", "glue", "classes", _PREMISE, ("matthews",), labels=_THREE_WAY,
+                  splits=("dev", "test"), trained_as="mnli"),
+        layout=Layout(("AX", "diagnostic", "diagnostics"), _SUITE, own=_DIAGNOSTIC),
+        names=Columns(_INFERENCE, label=("Label", "label"), source="premise"),
+        wording=partial(Wording, name="mnli"),
+    ),
 )  # fmt: skip
-
-
 _TEXTS = {"premise": ("premise", "sentence1"), "hypothesis": ("hypothesis", "sentence2")}
-_NO_MAJORITY = "no label that most annotators gave (-)"
-_NLI_COLUMNS = {
-    "snli": Columns(
-        _TEXTS,
-        label=("gold_label", "label"),
-        ids=("pairID", "idx", "index", "id"),
-        source="premise",
-        # The hub's copies number that, in the test split too.
-        no_labels={"-": _NO_MAJORITY, "-1": _NO_MAJORITY},
-        may_end_early=True,
+NLI = (
+    ColumnsTask(
+        task=Task("snli", "SNLI", "nli", "classes", _PREMISE, ("accuracy",), labels=_THREE_WAY),
+        layout=Layout(("SNLI", "snli_1.0"), below=("", "data", "plain_text"),
+                      suffixes=(*SUFFIXES, ".txt")),
+        names=Columns(
+            _TEXTS,
+            label=("gold_label", "label"),
+            ids=("pairID", "idx", "index", "id"),
+            source="premise",
+            # The hub's copies number that, in the test split too.
+            no_labels={"-": _NO_MAJORITY, "-1": _NO_MAJORITY},
+            may_end_early=True,
+        ),
     ),
-    "scitail": Columns(
-        _TEXTS,
-        label=("gold_label", "label"),
-        # Its hypotheses are questions with their answers, each beside several premises.
-        source="hypothesis",
-        without_header=("premise", "hypothesis", "label"),
-        synonyms={"entails": "entailment"},
+    ColumnsTask(
+        task=Task("scitail", "SciTail", "nli", "classes", _PREMISE, ("accuracy",),
+                  labels=("entailment", "neutral")),
+        layout=Layout(
+            ("SciTail", "SciTailV1.1", "scitail_1.0", "scitail_1.0_structure"),
+            below=("", "data", "tsv_format", "snli_format", "predictor_format"),
+            suffixes=(*SUFFIXES, ".txt"),
+        ),
+        names=Columns(
+            _TEXTS,
+            label=("gold_label", "label"),
+            # Its hypotheses are questions with their answers, each beside several premises.
+            source="hypothesis",
+            without_header=("premise", "hypothesis", "label"),
+            synonyms={"entails": "entailment"},
+        ),
     ),
-}
-_NLI_LAYOUTS = {
-    "snli": Layout(
-        ("SNLI", "snli_1.0"), below=("", "data", "plain_text"), suffixes=(*SUFFIXES, ".txt")
-    ),
-    "scitail": Layout(
-        ("SciTail", "SciTailV1.1", "scitail_1.0", "scitail_1.0_structure"),
-        below=("", "data", "tsv_format", "snli_format", "predictor_format"),
-        suffixes=(*SUFFIXES, ".txt"),
-    ),
-}
-
-
-def _nli_find(task: Task, folder: Path) -> Found:
-    found = find_splits(folder, _NLI_LAYOUTS[task.name], may_be_of(task, _NLI_COLUMNS[task.name]))
-    return {split: found[split] for split in task.splits if split in found}
-
-
-def _nli_read(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
-    return read_columns(task, split, paths, _NLI_COLUMNS[task.name])
-
-
-NLI = Suite(
-    "nli",
-    tasks=(
-        Task("snli", "SNLI", "nli", "classes", ("premise", "hypothesis"), ("accuracy",),
-             labels=("entailment", "neutral", "contradiction")),
-        Task("scitail", "SciTail", "nli", "classes", ("premise", "hypothesis"), ("accuracy",),
-             labels=("entailment", "neutral")),
-    ),
-    find=_nli_find,
-    read=_nli_read,
-    columns=_NLI_COLUMNS,
-    files={name: layout.described() for name, layout in _NLI_LAYOUTS.items()},
 )  # fmt: skip

@@ -3,6 +3,8 @@
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from json import JSONDecoder
 from pathlib import Path
 
@@ -12,8 +14,9 @@ from sublayer.files.parsing import parse_json
 from sublayer.tasks.finding import check_shards, entries, one_copy, split_in_name, words_of
 from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.records import read_records
-from sublayer.tasks.rows import Found, Nested, Suite, add_known
+from sublayer.tasks.rows import Found, Nested, Published, add_known
 from sublayer.tasks.task import Example, Task
+from sublayer.tasks.wording import ChoiceWording, PairRow, answered
 
 LEVELS = ("middle", "high")
 """The schools of which the exams are, as files, folders and ids name them."""
@@ -23,7 +26,7 @@ _JOINED = "all.txt"
 _KEYS = {"article", "options"}
 
 
-def find_race(task: Task, folder: Path) -> Found:
+def _find(levels: tuple[str, ...], folder: Path) -> Found:
     """Find the files of a level, or of both, in the first place that has any.
 
     Places are folders called RACE, and ``folder`` itself. In them lie the publisher's, a passage
@@ -32,7 +35,6 @@ def find_race(task: Task, folder: Path) -> Found:
     of their folder, or in the ids of what they hold. Of both levels a split is found where both
     are.
     """
-    levels = LEVELS if task.name == "race" else (task.name.removeprefix("race_"),)
     named = [child for child in entries(folder) if child.is_dir() and _is_race(child)]
     for place in (*named, folder):
         for below in ("", "RACE", "data", "default"):
@@ -105,21 +107,6 @@ def _may_be_race(path: Path) -> bool:
 _LETTERS = "ABCDEFGHIJ"
 
 
-def _read(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
-    for folder in {path.parent for path in paths}:
-        check_shards(tuple(path for path in paths if path.parent == folder))
-    result = ReadSplit(split, paths)
-    n_before: Counter[str] = Counter()  # questions of each passage, whose rows may stand apart
-    for path in paths:
-        is_empty = True
-        for row in _rows(path):
-            is_empty = False
-            _add(task, row, level_of(path), n_before, result)
-        if is_empty:
-            raise DataError(f"{path} is empty")
-    return result
-
-
 def _rows(path: Path) -> Iterator[Nested]:
     """Read the objects of a file: a row each, or in a text one behind the other."""
     if path.suffix != ".txt":
@@ -140,33 +127,6 @@ def _rows(path: Path) -> Iterator[Nested]:
                 raise DataError(f"{place} is {type(content).__name__}, not an object of JSON")
             yield Nested(place, "", content)
             text = text[stop:].lstrip()
-
-
-def _add(task: Task, row: Nested, level: str, n_before: Counter[str], result: ReadSplit) -> None:
-    id_ = row.text("id" if row.has("id") else "example_id")
-    level = level or next((each for each in LEVELS if id_.startswith(each)), "")
-    if task.name != "race" and level != task.name.removeprefix("race_"):
-        if not level:
-            raise DataError(
-                f"{row.place}: {id_!r} begins with neither of {', '.join(LEVELS)}, nor does a "
-                "folder or the file say which it is"
-            )
-        return
-    if task.name == "race" and level and not id_.startswith(level):
-        id_ = f"{level}/{id_}"  # by which the metrics of a school know it
-    article = row.text("article")
-    for question, options, answer in _questions(row):
-        number = n_before[id_]
-        n_before[id_] += 1
-        example = Example(
-            id=f"{id_}.{number}",
-            fields={"article": article, "question": question},
-            label=_label(answer, options, row),
-            choices=tuple(options),
-            is_labelled=answer is not None,
-            source=article,
-        )
-        add_known(result, example, row)
 
 
 def _questions(row: Nested) -> list[tuple[str, Sequence[str], str | None]]:
@@ -203,20 +163,98 @@ def _label(answer: str | None, options: Sequence[str], row: Nested) -> int | Non
     return letters.index(answer)
 
 
-_FIELDS = ("article", "question")
+class RaceWording(ChoiceWording):
+    """Wording of RACE: the question with the option in its blanks, of which the last 128 tokens are
+    read, after the article, which gives way (ALBERT).
 
-RACE = Suite(
-    "race",
-    tasks=(
-        Task("race_middle", "RACE middle", "race", "choice", _FIELDS, ("accuracy",)),
-        Task("race_high", "RACE high", "race", "choice", _FIELDS, ("accuracy",)),
-        Task("race", "RACE", "race", "choice", _FIELDS, ("accuracy", *LEVELS)),
-    ),
-    find=find_race,
-    files=dict.fromkeys(
-        ("race_middle", "race_high", "race"),
-        "RACE/train, dev and test, with folders middle and high of .txt; or files of JSON, JSON "
-        "lines or Parquet with train, dev or validation, and test in their names",
-    ),
-    read=_read,
-)  # fmt: skip
+    Traversals, whose blanks are not filled, are GPT-1's. As text to text question and options stand
+    before the article.
+    """
+
+    def choice_row(self, texts: Sequence[str], choice: str) -> PairRow:
+        """Return the article, then the question with its option."""
+        article, question = texts
+        return PairRow(article, answered(question, choice), cut="first", second_tokens=128)
+
+    def text_input(self, example: Example) -> str:
+        """Return question, options and article."""
+        texts = {**example.fields, **self.numbered(example)}
+        return self.keyed(texts, first=("question",), last=("article",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Race(Published):
+    """The exams of one school, or of both."""
+
+    levels: tuple[str, ...]
+
+    @property
+    def files(self) -> str:
+        """Return the names of the publisher's files, and of copies."""
+        return (
+            "RACE/train, dev and test, with folders middle and high of .txt; or files of JSON, "
+            "JSON lines or Parquet with train, dev or validation, and test in their names"
+        )
+
+    def find(self, folder: Path) -> Found:
+        """Find the files of its levels."""
+        return _find(self.levels, folder)
+
+    def read(self, split: str, paths: tuple[Path, ...]) -> ReadSplit:
+        """Read the questions of a split; those of the other level are passed by."""
+        for folder in {path.parent for path in paths}:
+            check_shards(tuple(path for path in paths if path.parent == folder))
+        result = ReadSplit(split, paths)
+        n_before: Counter[str] = Counter()  # questions of each passage, whose rows may stand apart
+        for path in paths:
+            is_empty = True
+            for row in _rows(path):
+                is_empty = False
+                self._add(row, level_of(path), n_before, result)
+            if is_empty:
+                raise DataError(f"{path} is empty")
+        return result
+
+    def _add(self, row: Nested, level: str, n_before: Counter[str], result: ReadSplit) -> None:
+        id_ = row.text("id" if row.has("id") else "example_id")
+        level = level or next((each for each in LEVELS if id_.startswith(each)), "")
+        if self.levels != LEVELS and level not in self.levels:
+            if not level:
+                raise DataError(
+                    f"{row.place}: {id_!r} begins with neither of {', '.join(LEVELS)}, nor does a "
+                    "folder or the file say which it is"
+                )
+            return
+        if self.levels == LEVELS and level and not id_.startswith(level):
+            id_ = f"{level}/{id_}"  # by which the metrics of a school know it
+        article = row.text("article")
+        for question, options, answer in _questions(row):
+            number = n_before[id_]
+            n_before[id_] += 1
+            example = Example(
+                id=f"{id_}.{number}",
+                fields={"article": article, "question": question},
+                label=_label(answer, options, row),
+                choices=tuple(options),
+                is_labelled=answer is not None,
+                source=article,
+            )
+            add_known(result, example, row)
+
+
+RACE = tuple(
+    Race(
+        task=Task(name, title, "race", "choice", ("article", "question"), ("accuracy", *metrics)),
+        levels=levels,
+        wording=partial(
+            RaceWording,
+            name="race",
+            parts={"article": "article", "question": "question with _"},
+        ),
+    )
+    for name, title, levels, metrics in (
+        ("race_middle", "RACE middle", ("middle",), ()),
+        ("race_high", "RACE high", ("high",), ()),
+        ("race", "RACE", LEVELS, LEVELS),
+    )
+)

@@ -18,9 +18,9 @@ from sublayer.tasks.finding import (
     unpacked_name,
     words_of,
 )
-from sublayer.tasks.reading import NOT_FOUND, ReadSplit, place_answer
+from sublayer.tasks.reading import ReadSplit, kept_answers, place_answer
 from sublayer.tasks.records import read_records
-from sublayer.tasks.rows import Found, Nested, Suite, add_known
+from sublayer.tasks.rows import Found, Nested, Published, add_known
 from sublayer.tasks.task import Example, Task
 
 _SUFFIXES = {".json", ".jsonl", ".ndjson", ".parquet"}
@@ -37,7 +37,7 @@ _READ_BYTES = 1 << 16
 _OUTPUTS = {"predictions", "nbest", "odds", "preds", "eval"}
 
 
-def find_squad(task: Task, folder: Path) -> Found:
+def _find(version: str, folder: Path) -> Found:
     """Find the files of a version of SQuAD, in the first place that has any.
 
     Places are folders called SQuAD, with or without a version, and ``folder`` itself. Files are
@@ -49,7 +49,7 @@ def find_squad(task: Task, folder: Path) -> Found:
     for place in (*named, folder):
         for below in _BELOW:
             if (place / below).is_dir():
-                found = _splits(place / below, "2" if task.has_unanswerable else "1")
+                found = _splits(place / below, version)
                 if found:
                     return found
     return {}
@@ -137,23 +137,6 @@ class _Question:
             )
         return list(zip(texts, starts, strict=True))
 
-    @property
-    def is_impossible(self) -> bool:
-        return self.node.has("is_impossible") and self.node.get("is_impossible") is True
-
-
-def _read(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
-    check_shards(paths)
-    result = ReadSplit(split, paths)
-    for path in paths:
-        is_empty = True
-        for question in _questions(path):
-            is_empty = False
-            _add(task, question, result)
-        if is_empty:
-            raise DataError(f"{path} has no questions")
-    return result
-
 
 def _questions(path: Path) -> Iterator[_Question]:
     """Read the questions of a file in the publisher's form, or flattened to a row each."""
@@ -192,48 +175,67 @@ def _flat(row: Nested) -> _Question:
     return _Question(row, context, row.text("title") if row.has("title") else context)
 
 
-def _add(task: Task, question: _Question, result: ReadSplit) -> None:
-    node = question.node
-    golds = question.golds
-    is_impossible = question.is_impossible or (golds == [] and task.has_unanswerable)
-    if is_impossible and golds:
-        result.skip(CONTRADICTORY, node.place)
-        return
-    if is_impossible and not task.has_unanswerable:
-        result.skip(UNANSWERABLE, node.place)
-        return
-    placed = [place_answer(question.context, text, start) for text, start in golds or []]
-    found = [each for each in placed if each.answer.start is not None]
-    if len(found) < len(placed):
-        if result.name == "train" and not found:
-            result.skip(NOT_FOUND, node.place)
+@dataclass(frozen=True, kw_only=True)
+class Squad(Published):
+    """A version of SQuAD."""
+
+    version: str
+
+    @property
+    def files(self) -> str:
+        """Return the names of the publisher's files, and of copies."""
+        return (
+            f"train-v{self.version}.json and dev-v{self.version}.json; or files of JSON, JSON "
+            "lines or Parquet with train, and dev or validation in their names"
+        )
+
+    def find(self, folder: Path) -> Found:
+        """Find the files of the version."""
+        return _find(self.version[0], folder)
+
+    def read(self, split: str, paths: tuple[Path, ...]) -> ReadSplit:
+        """Read the questions of a split."""
+        check_shards(paths)
+        result = ReadSplit(split, paths)
+        for path in paths:
+            is_empty = True
+            for question in _questions(path):
+                is_empty = False
+                self._add(question, result)
+            if is_empty:
+                raise DataError(f"{path} has no questions")
+        return result
+
+    def _add(self, question: _Question, result: ReadSplit) -> None:
+        node, golds = question.node, question.golds
+        has_unanswerable = self.task.has_unanswerable
+        is_impossible = node.values.get("is_impossible") is True
+        is_impossible = is_impossible or (golds == [] and has_unanswerable)
+        if is_impossible and (golds or not has_unanswerable):
+            result.skip(CONTRADICTORY if golds else UNANSWERABLE, node.place)
             return
-        result.keep(NOT_FOUND, node.place)
-    for repair in dict.fromkeys(each.repair for each in found if each.repair):
-        result.repair(repair, node.place)
-    example = Example(
-        id=str(node.get("id")),
-        fields={"context": question.context, "question": node.text("question")},
-        answers=tuple(each.answer for each in (found if result.name == "train" else placed)),
-        is_labelled=bool(placed) or is_impossible,
-        source=question.source,
+        placed = [place_answer(question.context, text, start) for text, start in golds or []]
+        answers = kept_answers(placed, result, node.place)
+        if answers is None:
+            return
+        example = Example(
+            id=str(node.get("id")),
+            fields={"context": question.context, "question": node.text("question")},
+            answers=answers,
+            is_labelled=bool(placed) or is_impossible,
+            source=question.source,
+        )
+        add_known(result, example, node)
+
+
+SQUAD = tuple(
+    Squad(
+        task=Task(name, f"SQuAD {version}", "squad", "span", ("context", "question"), metrics,
+                  has_unanswerable=version == "2.0", splits=("train", "dev")),
+        version=version,
     )
-    add_known(result, example, node)
-
-
-SQUAD = Suite(
-    "squad",
-    tasks=(
-        Task("squad", "SQuAD 1.1", "squad", "span", ("context", "question"),
-             ("exact_match", "token_f1"), splits=("train", "dev")),
-        Task("squad2", "SQuAD 2.0", "squad", "span", ("context", "question"),
-             ("exact_match_v2", "token_f1_v2"), has_unanswerable=True, splits=("train", "dev")),
-    ),
-    find=find_squad,
-    files={
-        name: f"train-v{version}.json and dev-v{version}.json; or files of JSON, JSON lines or "
-        "Parquet with train, and dev or validation in their names"
-        for name, version in (("squad", "1.1"), ("squad2", "2.0"))
-    },
-    read=_read,
+    for name, version, metrics in (
+        ("squad", "1.1", ("exact_match", "token_f1")),
+        ("squad2", "2.0", ("exact_match_v2", "token_f1_v2")),
+    )
 )  # fmt: skip

@@ -15,8 +15,9 @@ separate them. They do not always agree.
 """
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -24,12 +25,24 @@ from xml.etree import ElementTree
 from sublayer.counts import count
 from sublayer.errors import DataError
 from sublayer.files.parsing import MAX_BYTES, read_bytes
-from sublayer.tasks.finding import Layout, find_splits
+from sublayer.tasks.finding import Layout
 from sublayer.tasks.reading import ReadSplit, read_class
 from sublayer.tasks.records import Record, read_records, read_tsv
-from sublayer.tasks.rows import Found, Nested, Suite, add_known, next_passage, read_nested
+from sublayer.tasks.rows import Nested, ObjectsTask, add_known, next_passage
 from sublayer.tasks.task import Answer, Example, Task
+from sublayer.tasks.wording import (
+    ChoiceWording,
+    PairRow,
+    PronounWording,
+    TraversalRow,
+    Wording,
+    fill_query,
+    mark_word,
+)
 
+_SUITE = ("SuperGLUE", "superglue_data")
+_ENTAILMENT = ("entailment", "not_entailment")
+_TRUTH = ("False", "True")
 _XML, _WIC = (".xml", ".data.txt")
 _ENTAILED = {
     **dict.fromkeys(("TRUE", "YES", "ENTAILMENT"), "entailment"),
@@ -48,43 +61,6 @@ trained on, and their annotated test sets are scored."""
 _COPA_TAGS = {"premise": "p", "choice1": "a1", "choice2": "a2"}
 _WIC_COLUMNS = ("word", "pos", "indices", "sentence1", "sentence2")
 _CHOICES = ("choice1", "choice2")
-_SOURCES = ("passage", "premise")
-_LABELS = {"boolq": ("label", "answer")}
-"""Names of the label beside its usual one: BoolQ's own release has ``answer``."""
-
-
-def read_row(task: Task, row: Nested, result: ReadSplit) -> None:
-    """Add the example of a row."""
-    add_known(result, row_example(task, row, result), row)
-
-
-def row_example(task: Task, row: Nested, result: ReadSplit) -> Example:
-    """Return the example of a row, whose columns are called as the task's fields.
-
-    Its source is the passage or premise that it is about, its group the number of a pair. A row
-    without a number has that of its place in the file.
-    """
-    is_choice = task.kind == "choice"
-    labelled = replace(task, labels=_CHOICES) if is_choice else task
-    name = next((each for each in _LABELS.get(task.name, ()) if each in row.values), "label")
-    label = read_class(labelled, row.values.get(name), row.place)
-    fields = {name: row.text(name) for name in task.fields}
-    return Example(
-        id=row_id(row, result),
-        fields=fields,
-        label=label,
-        choices=tuple(row.text(name) for name in _CHOICES) if is_choice else (),
-        is_labelled=label is not None,
-        group=str(row.get("pair_id")) if row.has("pair_id") else "",
-        source=next((fields[name] for name in _SOURCES if name in fields), ""),
-    )
-
-
-def row_id(row: Nested, result: ReadSplit) -> str:
-    """Return the number that a row has, or else that of its place among all."""
-    if row.has("idx"):
-        return str(row.whole("idx"))
-    return str(len(result.examples) + result.skipped.total())
 
 
 def superglue_records(path: Path) -> Iterator[Record]:
@@ -184,85 +160,169 @@ def _wic_records(path: Path) -> Iterator[Record]:
         yield Record(path, row.line, values)
 
 
-def read_multirc(task: Task, row: Nested, result: ReadSplit) -> None:
-    """Add the examples of a row: of a passage with its questions, as it is published, or of one
-    answer, as the hub's copies have it.
+class Row(ObjectsTask):
+    """A task whose rows are an example each, their names those of the task's fields."""
 
-    In the authors' own release the passage is called ``paragraph``, labels ``isAnswer``, and
-    neither passages nor answers are numbered. Passage, question and answer are numbered in
-    ``extra``, as a submission writes them.
-    """
-    name = next((x for x in ("passage", "paragraph") if isinstance(row.values.get(x), dict)), "")
-    if name:
+    def records(self, path: Path) -> Iterator[Record]:
+        """Read the rows of a file of SuperGLUE, or from before it."""
+        return superglue_records(path)
+
+    def find_all(self, folder: Path) -> dict[str, tuple[Path, ...]]:
+        """Find the files; the hub's copies call a diagnostic set, with its labels, test."""
+        found = super().find_all(folder)
+        if self.task.splits == ("dev",) and "test" in found:
+            found.setdefault("dev", found["test"])
+        return found
+
+    def add(self, row: Nested, result: ReadSplit) -> None:
+        """Add the example of a row."""
+        add_known(result, self.example(row, result), row)
+
+    def example(self, row: Nested, result: ReadSplit) -> Example:
+        """Return the example of a row.
+
+        Its source is the passage or premise that it is about, its group the number of a pair. A row
+        without a number has that of its place in the file. BoolQ's own release calls the label
+        ``answer``.
+        """
+        is_choice = self.task.kind == "choice"
+        labelled = replace(self.task, labels=_CHOICES) if is_choice else self.task
+        written = row.values.get("label", row.values.get("answer"))
+        label = read_class(labelled, written, row.place)
+        fields = {name: row.text(name) for name in self.task.fields}
+        return Example(
+            id=_row_id(row, result),
+            fields=fields,
+            label=label,
+            choices=tuple(row.text(name) for name in _CHOICES) if is_choice else (),
+            is_labelled=label is not None,
+            group=str(row.get("pair_id")) if row.has("pair_id") else "",
+            source=fields.get("passage", fields.get("premise", "")),
+        )
+
+
+def _row_id(row: Nested, result: ReadSplit) -> str:
+    if row.has("idx"):
+        return str(row.whole("idx"))
+    return str(len(result.examples) + result.skipped.total())
+
+
+class Rte(Row):
+    """SuperGLUE's RTE, of which GLUE has a folder of the same name."""
+
+    def find_all(self, folder: Path) -> dict[str, tuple[Path, ...]]:
+        """Find the files, unless they are GLUE's."""
+        found = super().find_all(folder)
+        return found if all(self.may_be("", paths[0]) for paths in found.values()) else {}
+
+
+class MultiRC(Row):
+    """MultiRC, each answer of which is an example."""
+
+    def add(self, row: Nested, result: ReadSplit) -> None:
+        """Add the examples of a row: of a passage with its questions, as it is published, or of one
+        answer, as the hub's copies have it.
+
+        In the authors' own release the passage is called ``paragraph``, labels ``isAnswer``, and
+        neither passages nor answers are numbered. Passage, question and answer are numbered in
+        ``extra``, as a submission writes them.
+        """
+        names = (x for x in ("passage", "paragraph") if isinstance(row.values.get(x), dict))
+        name = next(names, "")
+        if not name:
+            idx = row.inner("idx")
+            numbers = (idx.whole("paragraph"), idx.whole("question"), idx.whole("answer"))
+            self._add(row, tuple(row.text(field) for field in self.task.fields), numbers, result)
+            return
         passage = row.inner(name)
         first = row.whole("idx") if name == "passage" else next_passage(result)
         for question in passage.each("questions"):
             for number, answer in enumerate(question.each("answers")):
                 last = answer.whole("idx") if name == "passage" else number
-                idx = (first, question.whole("idx"), last)
+                numbers = (first, question.whole("idx"), last)
                 texts = (passage.text("text"), question.text("question"), answer.text("text"))
-                _add(task, answer, texts, idx, result)
-    else:
-        numbers = row.inner("idx")
-        idx = (numbers.whole("paragraph"), numbers.whole("question"), numbers.whole("answer"))
-        texts = (row.text("paragraph"), row.text("question"), row.text("answer"))
-        _add(task, row, texts, idx, result)
+                self._add(answer, texts, numbers, result)
+
+    def _add(
+        self, answer: Nested, texts: tuple[str, ...], idx: tuple[int, int, int], result: ReadSplit
+    ) -> None:
+        written = answer.values.get("label", answer.values.get("isAnswer"))
+        label = read_class(self.task, written, answer.place)
+        example = Example(
+            id=".".join(map(str, idx)),
+            fields=dict(zip(self.task.fields, texts, strict=True)),
+            label=label,
+            is_labelled=label is not None,
+            group=f"{idx[0]}.{idx[1]}",
+            source=texts[0],
+            extra=dict(zip(("passage", "question", "answer"), idx, strict=True)),
+        )
+        add_known(result, example, answer)
 
 
-def _add(
-    task: Task,
-    answer: Nested,
-    texts: tuple[str, str, str],
-    idx: tuple[int, int, int],
-    result: ReadSplit,
-) -> None:
-    written = answer.values.get("label", answer.values.get("isAnswer"))
-    label = read_class(task, written, answer.place)
-    example = Example(
-        id=".".join(map(str, idx)),
-        fields=dict(zip(task.fields, texts, strict=True)),
-        label=label,
-        is_labelled=label is not None,
-        group=f"{idx[0]}.{idx[1]}",
-        source=texts[0],
-        extra=dict(zip(("passage", "question", "answer"), idx, strict=True)),
-    )
-    add_known(result, example, answer)
+class ReCoRD(Row):
+    """ReCoRD."""
 
+    def add(self, row: Nested, result: ReadSplit) -> None:
+        """Add the examples of a row: of a passage with its queries, as it is published, or of one
+        query, as the hub's copies have it.
 
-_NO_ENTITIES = "no entities to choose from"
-_NO_CHOICE = "an answer that is none of the entities"
-
-
-def read_record(task: Task, row: Nested, result: ReadSplit) -> None:
-    """Add the examples of a row: of a passage with its queries, as it is published, or of one
-    query, as the hub's copies have it.
-
-    The authors' own release numbers neither passages nor queries.
-    Choices and gold answers are the distinct texts, sorted. Passage and query are numbered in
-    ``extra``. Queries that cannot be answered are left out: without entities, or in training with
-    an answer that is none of them.
-    """
-    if "qas" in row.values:
+        The authors' own release numbers neither passages nor queries.
+        Choices and gold answers are the distinct texts, sorted. Passage and query are numbered in
+        ``extra``. Queries that cannot be answered are left out: without entities, or in training
+        with an answer that is none of them.
+        """
+        if "qas" not in row.values:
+            numbers = row.inner("idx")
+            idx = {"passage": numbers.whole("passage"), "query": numbers.whole("query")}
+            gold = row.texts("answers") if row.has("answers") else ()
+            texts = (row.text("passage"), row.text("query"))
+            self._add(row, texts, set(row.texts("entities")), gold, idx, result)
+            return
         passage = row.inner("passage")
         entities = _entities(passage)
         first = row.whole("idx") if row.has("idx") else next_passage(result)
         for number, query in enumerate(row.each("qas")):
-            gold = [answer.text("text") for answer in _answers(query)]
+            answers = query.each("answers") if query.has("answers") else []
             last = query.whole("idx") if query.has("idx") else number
             idx = {"passage": first, "query": last}
             texts = (passage.text("text"), query.text("query"))
-            _record_add(task, query, texts, entities, gold, idx, result)
-    else:
-        numbers = row.inner("idx")
-        idx = {"passage": numbers.whole("passage"), "query": numbers.whole("query")}
-        gold = list(row.texts("answers")) if row.has("answers") else []
-        texts = (row.text("passage"), row.text("query"))
-        _record_add(task, row, texts, set(row.texts("entities")), gold, idx, result)
+            self._add(query, texts, entities, [each.text("text") for each in answers], idx, result)
 
-
-def _answers(query: Nested) -> list[Nested]:
-    return query.each("answers") if query.has("answers") else []
+    def _add(
+        self,
+        row: Nested,
+        texts: tuple[str, str],
+        entities: set[str],
+        gold: Sequence[str],
+        idx: Mapping[str, int],
+        result: ReadSplit,
+    ) -> None:
+        choices = tuple(sorted(entities))
+        answers = tuple(Answer(text) for text in sorted(set(gold)))
+        right = [choices.index(answer.text) for answer in answers if answer.text in entities]
+        if not choices:
+            result.skip("no entities to choose from", row.place)
+            return
+        if answers and not right:
+            problem = "an answer that is none of the entities"
+            if result.name == "train":
+                result.skip(problem, row.place)
+                return
+            result.keep(problem, row.place)
+        name = f"{idx['passage']}.{idx['query']}"
+        example = Example(
+            id=name,
+            fields=dict(zip(self.task.fields, texts, strict=True)),
+            label=right[0] if right else None,
+            choices=choices,
+            answers=answers,
+            is_labelled=bool(answers),
+            group=name,
+            source=texts[0],
+            extra=idx,
+        )
+        add_known(result, example, row)
 
 
 def _entities(passage: Nested) -> set[str]:
@@ -279,70 +339,36 @@ def _entities(passage: Nested) -> set[str]:
     return entities
 
 
-def _record_add(
-    task: Task,
-    row: Nested,
-    texts: tuple[str, str],
-    entities: set[str],
-    gold: list[str],
-    idx: dict[str, int],
-    result: ReadSplit,
-) -> None:
-    choices = tuple(sorted(entities))
-    answers = tuple(Answer(text) for text in sorted(set(gold)))
-    right = [choices.index(answer.text) for answer in answers if answer.text in entities]
-    if not choices:
-        result.skip(_NO_ENTITIES, row.place)
-        return
-    if answers and not right:
-        if result.name == "train":
-            result.skip(_NO_CHOICE, row.place)
-            return
-        result.keep(_NO_CHOICE, row.place)
-    name = f"{idx['passage']}.{idx['query']}"
-    example = Example(
-        id=name,
-        fields=dict(zip(task.fields, texts, strict=True)),
-        label=right[0] if right else None,
-        choices=choices,
-        answers=answers,
-        is_labelled=bool(answers),
-        group=name,
-        source=texts[0],
-        extra=idx,
-    )
-    add_known(result, example, row)
-
-
 _VERSION = "1.1"
 _PLACES = {"sentence1": ("start1", "end1"), "sentence2": ("start2", "end2")}
 """Of each sentence, where the word stands in it, in characters."""
-_OTHER_PLACE = "a place in a sentence where its word does not stand"
 _IRREGULAR = {"be": {"am", "is", "are", "was", "were"}, "go": {"went"}}
 """Forms of words that begin with another letter than they."""
 
 
-def read_wic(task: Task, row: Nested, result: ReadSplit) -> None:
-    """Add the example of a row, with the places of its word in ``extra``, where the row has them.
+class WiC(Row):
+    """WiC."""
 
-    A row is kept and counted where another word stands in one of them, or a part of a word. Raises
-    DataError for a row that says it is of another version than 1.1.
-    """
-    version = row.get("version") if row.has("version") else _VERSION
-    if str(version) != _VERSION:
-        raise DataError(f"{row.place} is of version {version} of {task.title}, not {_VERSION}")
-    example = row_example(task, row, result)
-    names = [name for of_sentence in _PLACES.values() for name in of_sentence]
-    example = replace(example, extra={name: row.whole(name) for name in names if row.has(name)})
-    n_examples = len(result.examples)
-    add_known(result, example, row)
-    if len(result.examples) > n_examples:
-        for sentence, (start, end) in _PLACES.items():
-            if start in example.extra and end in example.extra:
-                place = slice(example.extra[start], example.extra[end])
-                if not _stands(example.fields["word"], example.fields[sentence], place):
-                    result.keep(_OTHER_PLACE, row.place)
-                    break
+    def add(self, row: Nested, result: ReadSplit) -> None:
+        """Add the example of a row, with the places of its word in ``extra``, where it has them.
+
+        A row is kept and counted where another word stands in one of them, or a part of a word.
+        Raises DataError for a row that says it is of another version than 1.1.
+        """
+        version = row.get("version") if row.has("version") else _VERSION
+        if str(version) != _VERSION:
+            raise DataError(
+                f"{row.place} is of version {version} of {self.task.title}, not {_VERSION}"
+            )
+        names = [name for of_sentence in _PLACES.values() for name in of_sentence]
+        extra = {name: row.whole(name) for name in names if row.has(name)}
+        example = replace(self.example(row, result), extra=extra)
+        if add_known(result, example, row) and not all(
+            _stands(example.fields["word"], example.fields[sentence], slice(extra[a], extra[b]))
+            for sentence, (a, b) in _PLACES.items()
+            if a in extra and b in extra
+        ):
+            result.keep("a place in a sentence where its word does not stand", row.place)
 
 
 def _stands(word: str, sentence: str, place: slice) -> bool:
@@ -354,78 +380,72 @@ def _stands(word: str, sentence: str, place: slice) -> bool:
     return form[:1] == lemma[:1] or form in _IRREGULAR.get(lemma, ())
 
 
-_REWRITTEN = "a span that is written as its text is (its first letter, a full stop, a line break)"
-_MOVED = "the place of a span: where its words stand, nearest to what was said"
-_NO_PRONOUN = "a pronoun that is not in its text"
-_NO_NOUN = "a noun that is not in its text"
+class WSC(Row):
+    """WSC."""
 
+    def add(self, row: Nested, result: ReadSplit) -> None:
+        """Add the example of a row, whose spans stand in ``target``, or beside the text, as in the
+        hub's copies.
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    text: str
-    index: int
-
-
-def read_wsc(task: Task, row: Nested, result: ReadSplit) -> None:
-    """Add the example of a row, whose spans stand in ``target``, or beside the text, as in the
-    hub's copies.
-
-    Spans are repaired as in TFDS's ``wsc.fixed``, and their places, too. A row whose pronoun is
-    nowhere in its text is left out; in training also one whose noun is not.
-    """
-    text = row.text("text")
-    target = row.inner("target") if "target" in row.values else row
-    written = [
-        _Span(target.text(f"span{number}_text"), target.whole(f"span{number}_index"))
-        for number in (1, 2)
-    ]
-    noun, pronoun = (_fitted(text, span) for span in written)
-    if pronoun is None:
-        result.skip(_NO_PRONOUN, row.place)
-        return
-    if noun is None:
-        if result.name == "train":
-            result.skip(_NO_NOUN, row.place)
+        Spans are repaired as in TFDS's ``wsc.fixed``, and their places, too. A row whose pronoun is
+        nowhere in its text is left out; in training also one whose noun is not.
+        """
+        text = row.text("text")
+        target = row.inner("target") if "target" in row.values else row
+        written = [(target.text(f"span{n}_text"), target.whole(f"span{n}_index")) for n in (1, 2)]
+        noun, pronoun = (_fitted(text, *span) for span in written)
+        if pronoun is None:
+            result.skip("a pronoun that is not in its text", row.place)
             return
-        result.keep(_NO_NOUN, row.place)
-    spans = [noun or written[0], pronoun]
-    label = read_class(task, row.values.get("label"), row.place)
-    example = Example(
-        id=row_id(row, result),
-        fields={"text": text, "span1_text": spans[0].text, "span2_text": spans[1].text},
-        label=label,
-        is_labelled=label is not None,
-        source=text,
-        extra={"span1_index": spans[0].index, "span2_index": spans[1].index},
-    )
-    n_examples = len(result.examples)
-    add_known(result, example, row)
-    if len(result.examples) > n_examples:
-        if any(new.text != old.text for new, old in zip(spans, written, strict=True)):
-            result.repair(_REWRITTEN, row.place)
-        if any(new.index != old.index for new, old in zip(spans, written, strict=True)):
-            result.repair(_MOVED, row.place)
+        if noun is None:
+            problem = "a noun that is not in its text"
+            if result.name == "train":
+                result.skip(problem, row.place)
+                return
+            result.keep(problem, row.place)
+        spans = [noun or written[0], pronoun]
+        label = read_class(self.task, row.values.get("label"), row.place)
+        example = Example(
+            id=_row_id(row, result),
+            fields={"text": text, "span1_text": spans[0][0], "span2_text": spans[1][0]},
+            label=label,
+            is_labelled=label is not None,
+            source=text,
+            extra={"span1_index": spans[0][1], "span2_index": spans[1][1]},
+        )
+        if add_known(result, example, row):
+            if any(new[0] != old[0] for new, old in zip(spans, written, strict=True)):
+                result.repair(
+                    "a span that is written as its text is (its first letter, a full stop, a line "
+                    "break)",
+                    row.place,
+                )
+            if any(new[1] != old[1] for new, old in zip(spans, written, strict=True)):
+                result.repair(
+                    "the place of a span: where its words stand, nearest to what was said",
+                    row.place,
+                )
 
 
-def _fitted(text: str, span: _Span) -> _Span | None:
+def _fitted(text: str, span: str, index: int) -> tuple[str, int] | None:
     """Return a span as it stands in its place, or else nearest to it; None where nowhere."""
     words = text.split(" ")
-    found = {written: _places(words, written) for written in _ways(words, span)}
+    found = {written: _places(words, written) for written in _ways(words, span, index)}
     for written, places in found.items():
-        if span.index in places:
-            return _Span(written, span.index)
+        if index in places:
+            return written, index
     for written, places in found.items():
         if places:
-            return _Span(written, min(places, key=lambda place: abs(place - span.index)))
+            return written, min(places, key=lambda place: abs(place - index))
     return None
 
 
-def _ways(words: list[str], span: _Span) -> list[str]:
+def _ways(words: list[str], span: str, index: int) -> list[str]:
     """Return what a span may be meant to be. Source: TFDS's ``wsc.fixed``."""
-    plain = span.text.rstrip(".").replace("\n", " ").strip()
-    ways = [span.text, plain]
-    if plain and 0 <= span.index < len(words):
-        is_lower = words[span.index].lstrip("\"'(")[:1].islower()
+    plain = span.rstrip(".").replace("\n", " ").strip()
+    ways = [span, plain]
+    if plain and 0 <= index < len(words):
+        is_lower = words[index].lstrip("\"'(")[:1].islower()
         first = plain[0].lower() if is_lower else plain[0].upper()
         ways.append(first + plain[1:])
     return [way for way in ways if way]
@@ -442,109 +462,236 @@ def _places(words: list[str], span: str) -> list[int]:
     ]
 
 
-_SUITE = ("SuperGLUE", "superglue_data")
-_ENTAILMENT = ("entailment", "not_entailment")
-_TRUTH = ("False", "True")
+class BoolQWording(Wording):
+    """Wording of BoolQ: as a pair, the question before the passage (jiant)."""
 
-_LAYOUTS = {
-    "boolq": Layout(("BoolQ",), _SUITE),
-    "cb": Layout(("CB",), _SUITE),
-    "copa": Layout(
-        ("COPA",),
-        _SUITE,
-        own={"copa-dev.xml": "dev", "copa-test.xml": "test"},
-        below=("", "data", "default", "datasets"),
+    def pair_rows(self, example: Example) -> tuple[PairRow, ...]:
+        """Return question and passage."""
+        passage, question = self.texts(example)
+        return (PairRow(question, passage),)
+
+
+class CopaWording(ChoiceWording):
+    """Wording of COPA, which asks with one word: premise and question, then the choice (jiant)."""
+
+    questions = {
+        "cause": "What was the cause of this?",
+        "effect": "What happened as a result?",
+    }
+    """Source: jiant's copa.py."""
+
+    def texts(self, example: Example) -> list[str]:
+        """Return the premise, and the question in words."""
+        premise, question = super().texts(example)
+        return [premise, self.questions.get(question, question)]
+
+    def choice_row(self, texts: Sequence[str], choice: str) -> PairRow:
+        """Return premise and question before the choice."""
+        return PairRow(" ".join(texts), choice)
+
+
+class MultiRCWording(Wording):
+    """Wording of MultiRC without marks of HTML.
+
+    As a pair the passage gives way (jiant, which writes the question into the first text), as a
+    traversal it is like RACE (ours): passage and question, then the answer.
+    """
+
+    def texts(self, example: Example) -> list[str]:
+        """Return the texts without marks."""
+        return [without_markup(text) for text in super().texts(example)]
+
+    def pair_rows(self, example: Example) -> tuple[PairRow, ...]:
+        """Return the passage before question and answer."""
+        (row,) = super().pair_rows(example)
+        return (replace(row, cut="first"),)
+
+    def traversal_rows(self, example: Example) -> tuple[TraversalRow, ...]:
+        """Return passage and question as one text, then the answer."""
+        passage, question, answer = self.texts(example)
+        return ((f"{passage} {question}", answer),)
+
+    def text_input(self, example: Example) -> str:
+        """Return question and answer before the passage."""
+        return without_markup(self.keyed(example.fields, first=("question", "answer")))
+
+
+def without_markup(text: str) -> str:
+    """Replace line breaks of HTML by spaces and drop the marks of bold type, but not what is bold.
+
+    Source: T5's preprocessing of MultiRC.
+    """
+    return re.sub("</?b>", "", text.replace("<br>", " "))
+
+
+_HIGHLIGHT = "\n@highlight\n"
+_SENTENCE_END = re.compile(rf"([.?!\"']){_HIGHLIGHT}")
+
+
+class RecordWording(ChoiceWording):
+    """Wording of ReCoRD: the query with the entity in its place (jiant); as text to text, the
+    entities are listed, and each gold answer is written.
+    """
+
+    options = ("entity1", "entity2")
+
+    def choice_row(self, texts: Sequence[str], choice: str) -> PairRow:
+        """Return the passage, then the query."""
+        return PairRow(texts[0], fill_query(texts[1], choice))
+
+    def traversal_rows(self, example: Example) -> tuple[TraversalRow, ...]:
+        """Return the passage, then the query."""
+        passage, query = self.texts(example)
+        return tuple((passage, fill_query(query, choice)) for choice in example.choices)
+
+    def text_input(self, example: Example) -> str:
+        """Return query, entities and passage, whose highlights become sentences."""
+        passage, query = self.texts(example)
+        passage = _SENTENCE_END.sub(r"\1 ", passage).replace(_HIGHLIGHT, ". ")
+        entities = ", ".join(example.choices)
+        return f"record query: {query} entities: {entities} passage: {passage}"
+
+    def text_target(self, example: Example) -> str | None:
+        """Return the first gold answer."""
+        return example.answers[0].text if example.is_labelled and example.answers else None
+
+    def text_targets(self, example: Example) -> tuple[str, ...]:
+        """Return the entities."""
+        return example.choices
+
+    def training_texts(self, example: Example) -> tuple[tuple[str, str], ...]:
+        """Return a row for each gold answer."""
+        read = self.text_input(example)
+        return tuple((read, answer.text) for answer in example.answers if example.is_labelled)
+
+    def may_answer(self, example: Example, begun: str) -> bool:
+        """Return True: words are scored."""
+        return True
+
+    def outline(self) -> Example:
+        """Return an example of two entities."""
+        return replace(super().outline(), label=None, answers=(Answer(self.options[1]),))
+
+
+class WicWording(Wording):
+    """Wording of WiC: as a pair the word before the first sentence, where no cut takes it (ours:
+    jiant writes it as a third text); as a traversal three texts (ours).
+    """
+
+    def pair_rows(self, example: Example) -> tuple[PairRow, ...]:
+        """Return word and first sentence, then the second."""
+        first, second, word = self.texts(example)
+        return (PairRow(f"{word} {first}", second),)
+
+
+class WscWording(PronounWording):
+    """Wording of WSC: the text with the pronoun marked, then the noun."""
+
+    is_ranked = False
+    numbers = ("span2_index",)
+
+    def marked(self, example: Example) -> str:
+        """Mark the pronoun by the place of its word."""
+        fields = example.fields
+        return mark_word(fields["text"], fields["span2_text"], example.extra["span2_index"])
+
+    def texts(self, example: Example) -> list[str]:
+        """Return the marked text and the noun."""
+        return [self.marked(example), example.fields["span1_text"]]
+
+    def text_target(self, example: Example) -> str | None:
+        """Return the noun in question, right or wrong."""
+        return example.fields["span1_text"]
+
+    def text_targets(self, example: Example) -> tuple[str, ...]:
+        """Return none: one noun alone has no rank."""
+        return ()
+
+    def training_texts(self, example: Example) -> tuple[tuple[str, str], ...]:
+        """Return right nouns alone."""
+        return super().training_texts(example) if example.label == 1 else ()
+
+    def outline(self) -> Example:
+        """Return an example with the places of its spans."""
+        return replace(super().outline(), extra={"span1_index": 2, "span2_index": 4})
+
+
+SUPERGLUE = (
+    Row(
+        task=Task("boolq", "BoolQ", "superglue", "classes", ("passage", "question"), ("accuracy",),
+                  labels=_TRUTH),
+        layout=Layout(("BoolQ",), _SUITE),
+        wording=BoolQWording,
     ),
-    "multirc": Layout(
-        ("MultiRC", "multirc-v2"),
-        _SUITE,
-        own={"train_456-fixedIds.json": "train", "dev_83-fixedIds.json": "dev"},
-        below=("", "data", "default", "splitv2"),
+    Row(
+        task=Task("cb", "CB", "superglue", "classes", ("premise", "hypothesis"),
+                  ("macro_f1", "accuracy"), labels=("entailment", "contradiction", "neutral")),
+        layout=Layout(("CB",), _SUITE),
     ),
-    "record": Layout(("ReCoRD",), _SUITE),
-    "sg_rte": Layout(("RTE", "sg_rte"), _SUITE, joint=RTE_FILES),
-    "wic": Layout(
-        ("WiC", "WiC_dataset"),
-        _SUITE,
-        own={f"{split}.data.txt": split for split in ("train", "dev", "test")},
+    Row(
+        task=Task("copa", "COPA", "superglue", "choice", ("premise", "question"), ("accuracy",)),
+        layout=Layout(("COPA",), _SUITE, own={"copa-dev.xml": "dev", "copa-test.xml": "test"},
+                      below=("", "data", "default", "datasets")),
+        keys=(frozenset({"premise", "choice1", "choice2", "question"}),),
+        wording=partial(CopaWording, parts={"premise": "premise", "question": "cause"}),
     ),
-    "wsc": Layout(("WSC", "wsc.fixed"), _SUITE, own={"WSCollection.xml": "dev"}),
-    "axb": Layout(("AX-b",), _SUITE, own={"ax-b.jsonl": "dev"}),
-    "axg": Layout(("AX-g",), _SUITE, own={"ax-g.jsonl": "dev"}),
-}
-_KEYS = {
-    "copa": ({"premise", "choice1", "choice2", "question"},),
-    "multirc": (
-        {"passage", "idx", "version"},
-        {"paragraph", "question", "answer"},
-        {"paragraph", "id"},
+    MultiRC(
+        task=Task("multirc", "MultiRC", "superglue", "classes",
+                  ("paragraph", "question", "answer"), ("f1a", "group_exact_match"), labels=_TRUTH),
+        layout=Layout(
+            ("MultiRC", "multirc-v2"), _SUITE,
+            own={"train_456-fixedIds.json": "train", "dev_83-fixedIds.json": "dev"},
+            below=("", "data", "default", "splitv2"),
+        ),
+        keys=(frozenset({"passage", "idx", "version"}),
+              frozenset({"paragraph", "question", "answer"}), frozenset({"paragraph", "id"})),
+        wording=MultiRCWording,
     ),
-    "record": ({"passage", "qas"}, {"passage", "query", "entities"}),
-    "wsc": ({"text", "target"}, {"text", "span1_text", "span2_text"}),
-}
-"""What rows have, as published and in the hub's copies; of all others their fields."""
-_READERS: dict[str, Callable[[Task, Nested, ReadSplit], None]] = {
-    "multirc": read_multirc,
-    "record": read_record,
-    "wic": read_wic,
-    "wsc": read_wsc,
-}
-
-
-def _find(task: Task, folder: Path) -> Found:
-    found = find_splits(folder, _LAYOUTS[task.name], lambda split, path: _may_be(task, path))
-    if task.splits == ("dev",) and "test" in found:
-        # So the hub's copies call a diagnostic set, with its labels.
-        found.setdefault("dev", found["test"])
-    if task.name == "sg_rte" and not all(_may_be(task, paths[0]) for paths in found.values()):
-        return {}  # GLUE's, whose folder has the same name
-    return {split: found[split] for split in task.splits if split in found}
-
-
-def _may_be(task: Task, path: Path) -> bool:
-    """Return whether a file's first row has what a task's rows have."""
-    try:
-        first = next(superglue_records(path), None)
-    except DataError:
-        return False
-    return first is not None and _has_keys(task, first)
-
-
-def _has_keys(task: Task, record: Record) -> bool:
-    keys = _KEYS.get(task.name, (set(task.fields),))
-    return any(each <= set(record.values) for each in keys)
-
-
-def _read(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
-    read = _READERS.get(task.name, read_row)
-    return read_nested(split, paths, lambda row, result: read(task, row, result), superglue_records)
-
-
-SUPERGLUE = Suite(
-    "superglue",
-    tasks=(
-        Task("boolq", "BoolQ", "superglue", "classes", ("passage", "question"), ("accuracy",),
-             labels=_TRUTH),
-        Task("cb", "CB", "superglue", "classes", ("premise", "hypothesis"),
-             ("macro_f1", "accuracy"), labels=("entailment", "contradiction", "neutral")),
-        Task("copa", "COPA", "superglue", "choice", ("premise", "question"), ("accuracy",)),
-        Task("multirc", "MultiRC", "superglue", "classes", ("paragraph", "question", "answer"),
-             ("f1a", "group_exact_match"), labels=_TRUTH),
-        Task("record", "ReCoRD", "superglue", "choice", ("passage", "query"),
-             ("token_f1", "exact_match")),
-        Task("sg_rte", "RTE", "superglue", "classes", ("premise", "hypothesis"), ("accuracy",),
-             labels=_ENTAILMENT),
-        Task("wic", "WiC", "superglue", "classes", ("sentence1", "sentence2", "word"),
-             ("accuracy",), labels=_TRUTH),
-        Task("wsc", "WSC", "superglue", "classes", ("text", "span1_text", "span2_text"),
-             ("accuracy",), labels=_TRUTH),
-        Task("axb", "AX-b", "superglue", "classes", ("sentence1", "sentence2"), ("matthews",),
-             labels=_ENTAILMENT, splits=("dev",), trained_as="sg_rte"),
-        Task("axg", "AX-g", "superglue", "classes", ("premise", "hypothesis"),
-             ("accuracy", "gender_parity"), labels=_ENTAILMENT, splits=("dev",),
-             trained_as="sg_rte"),
+    ReCoRD(
+        task=Task("record", "ReCoRD", "superglue", "choice", ("passage", "query"),
+                  ("token_f1", "exact_match")),
+        layout=Layout(("ReCoRD",), _SUITE),
+        keys=(frozenset({"passage", "qas"}), frozenset({"passage", "query", "entities"})),
+        wording=partial(
+            RecordWording, parts={"passage": "passage", "query": "query with @placeholder"}
+        ),
     ),
-    find=_find,
-    read=_read,
-    files={name: layout.described() for name, layout in _LAYOUTS.items()},
+    Rte(
+        task=Task("sg_rte", "RTE", "superglue", "classes", ("premise", "hypothesis"),
+                  ("accuracy",), labels=_ENTAILMENT),
+        layout=Layout(("RTE", "sg_rte"), _SUITE, joint=RTE_FILES),
+        wording=partial(Wording, name="rte"),
+    ),
+    WiC(
+        task=Task("wic", "WiC", "superglue", "classes", ("sentence1", "sentence2", "word"),
+                  ("accuracy",), labels=_TRUTH),
+        layout=Layout(("WiC", "WiC_dataset"), _SUITE,
+                      own={f"{split}.data.txt": split for split in ("train", "dev", "test")}),
+        wording=WicWording,
+    ),
+    WSC(
+        task=Task("wsc", "WSC", "superglue", "classes", ("text", "span1_text", "span2_text"),
+                  ("accuracy",), labels=_TRUTH),
+        layout=Layout(("WSC", "wsc.fixed"), _SUITE, own={"WSCollection.xml": "dev"}),
+        keys=(frozenset({"text", "target"}), frozenset({"text", "span1_text", "span2_text"})),
+        wording=partial(
+            WscWording,
+            parts={"text": "Ann told Eve that she won.", "span1_text": "Eve", "span2_text": "she"},
+        ),
+    ),
+    Row(
+        task=Task("axb", "AX-b", "superglue", "classes", ("sentence1", "sentence2"), ("matthews",),
+                  labels=_ENTAILMENT, splits=("dev",), trained_as="sg_rte"),
+        layout=Layout(("AX-b",), _SUITE, own={"ax-b.jsonl": "dev"}),
+        wording=partial(
+            Wording, name="rte", keys={"sentence1": "premise", "sentence2": "hypothesis"}
+        ),
+    ),
+    Row(
+        task=Task("axg", "AX-g", "superglue", "classes", ("premise", "hypothesis"),
+                  ("accuracy", "gender_parity"), labels=_ENTAILMENT, splits=("dev",),
+                  trained_as="sg_rte"),
+        layout=Layout(("AX-g",), _SUITE, own={"ax-g.jsonl": "dev"}),
+        wording=partial(Wording, name="rte"),
+    ),
 )  # fmt: skip
