@@ -9,11 +9,9 @@ from sublayer.config.resolve_model import resolve_model
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.config.texts import kind_of
 from sublayer.tasks.own_table import NAME
-from sublayer.tasks.registry import TASKS
+from sublayer.tasks.registry import TASKS, wording_of
 from sublayer.tasks.task import Task
-
-_CHOICES = {"race": 4}
-"""Of each question of a suite; of others two."""
+from sublayer.tasks.wording import ChoiceWording
 
 
 def expected_model(recipe: Recipe, vocab_size: int) -> ResolvedModel:
@@ -77,7 +75,8 @@ def rows_of_example(recipe: Recipe) -> int:
     if not isinstance(objective, SupervisedObjective) or objective.format == "text":
         return 1
     task = expected_tasks(recipe.data)[0]
-    if task.kind == "choice":
+    wording = wording_of(task)
+    if isinstance(wording, ChoiceWording):
         columns = recipe.data.columns or {}
-        return len(columns["choices"]) if "choices" in columns else _CHOICES.get(task.suite, 2)
+        return len(columns["choices"]) if "choices" in columns else wording.n_choices
     return 2 if objective.format == "traversal" and task.is_symmetric else 1

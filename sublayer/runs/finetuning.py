@@ -48,7 +48,6 @@ from sublayer.tasks.submissions import (
     Answers,
     Submission,
     asked_sets,
-    hand_in,
     read_test_set,
 )
 from sublayer.tasks.task import Example, Prediction, Task
@@ -260,7 +259,7 @@ def submit(
     folder = data if data is not None else answering[0].data
     sets = list(_answered(chosen, by_task, folder, batch, device))
     with stage("writing the submission"):
-        submission = hand_in(chosen, out, [answers for answers, _ in sets])
+        submission = SUBMISSIONS[chosen](out, [answers for answers, _ in sets])
     return HandedIn(chosen, submission, tuple(sets))
 
 

@@ -1,8 +1,8 @@
 """A table of one's own as a task: its columns, its files, its labels, its examples."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -215,15 +215,6 @@ class Row:
         return self.record.place
 
 
-@dataclass
-class Rows:
-    """The rows of a split, and what was left out of it."""
-
-    table: Table
-    result: ReadSplit
-    rows: list[Row] = field(default_factory=list)
-
-
 def find_table(path: str | Path) -> Found:
     """Find a table's files: one, which is to be trained on, or those of a folder, by their splits.
 
@@ -292,31 +283,51 @@ def columns_of(path: str | Path) -> tuple[str, ...]:
     return tuple(record.values)
 
 
-def rows_of(table: Table, split: str, paths: tuple[Path, ...]) -> Rows:
+def _read_rows(table: Table, split: str, paths: tuple[Path, ...]) -> tuple[ReadSplit, list[Row]]:
     """Read the rows of a split. Those without a text, a choice or a column are counted.
 
     Raises DataError for a column that is missing, a text that is none, and where nothing is left.
     """
     check_shards(paths)
-    rows = Rows(table, ReadSplit(split, paths))
+    result = ReadSplit(split, paths)
+    rows: list[Row] = []
     n_rows = 0
     for path in paths:
         before = n_rows
         columns: dict[str, None] = {}
-        for record in _records(path, rows.result):
+        for record in _records(path, result):
             if not record.problem:
                 # Each object of JSON may have names of its own; rows of other files have all.
                 columns |= dict.fromkeys(record.values)
-            _add(rows, record, n_rows)
+            problem = record.problem or _blank_column(table, record)
+            if problem:
+                result.skip(problem, record.place)
+            else:
+                fields = {name: record.text(name) for name in table.texts}
+                choices = tuple(record.text(name) for name in table.choices)
+                rows.append(Row(record, n_rows, fields, choices))
             n_rows += 1
         if n_rows == before:
             raise DataError(f"{path} has no rows")
-        if columns:
-            _check_columns(table, split, path, columns)
-    if not rows.rows:
-        reasons = " or ".join(rows.result.skipped)
+        needed = [*table.texts, *table.choices, table.group, table.id]
+        if split != "test":
+            needed += [table.is_right, table.answer_start]
+        missing = [name for name in needed if name and name not in columns]
+        if columns and missing:
+            raise missing_column(path, missing[:1], columns, missing[1:])
+    if not rows:
+        reasons = " or ".join(result.skipped)
         raise DataError(f"{paths[0]} has {count(n_rows, 'row')}, all to be left out: {reasons}")
-    return rows
+    return result, rows
+
+
+def _blank_column(table: Table, record: Record) -> str:
+    """Say which text or choice a row lacks; empty where it has all."""
+    for name in (*table.texts, *table.choices):
+        if is_blank(record.values.get(name)):
+            return f"nothing in the column {name!r}"
+        record.text(name)  # which says what it is
+    return ""
 
 
 def _records(path: Path, result: ReadSplit) -> Iterable[Record]:
@@ -328,124 +339,54 @@ def _records(path: Path, result: ReadSplit) -> Iterable[Record]:
     return read.records
 
 
-def _check_columns(table: Table, split: str, path: Path, columns: Mapping[str, None]) -> None:
-    names = [*table.texts, *table.choices, table.group, table.id]
-    if split != "test":
-        names += [table.is_right, table.answer_start]
-    if missing := [name for name in names if name and name not in columns]:
-        raise missing_column(path, missing[:1], columns, missing[1:])
-
-
-def _add(rows: Rows, record: Record, number: int) -> None:
-    table = rows.table
-    if record.problem:
-        rows.result.skip(record.problem, record.place)
-        return
-    texts = {}
-    for name in (*table.texts, *table.choices):
-        if is_blank(record.values.get(name)):
-            rows.result.skip(f"nothing in the column {name!r}", record.place)
-            return
-        texts[name] = record.text(name)
-    fields = {name: texts[name] for name in table.texts}
-    rows.rows.append(Row(record, number, fields, tuple(texts[name] for name in table.choices)))
-
-
-def add_examples(task: Task, rows: Rows) -> ReadSplit:
-    """Read what is right of each row, and return the examples.
-
-    What has no label is left out and counted, but for a test.
-    """
-    table, result = rows.table, rows.result
-    for row in rows.rows:
-        example = _READERS[task.kind](task, table, row, result)
-        if example is None:
-            continue
-        if example.is_labelled or result.name == "test":
-            result.add(example, row)
-        else:
-            result.skip(f"nothing in the column {table.is_right!r}", row.place)
-    return result
-
-
-def _class(task: Task, table: Table, row: Row, result: ReadSplit) -> Example:
-    word = word_of(row.record.values.get(table.label), row.place)
-    if word and word not in task.labels:
-        word = same_number(word, task.labels) or word
-    if word and word not in task.labels:
-        raise DataError(
-            f"{row.place}: {word!r} is not among the labels that are learned: {named(task.labels)}"
-            f": mend it, or delete the row{nearest_hint(word, task.labels)}"
-        )
-    return _labelled(table, row, task.labels.index(word) if word else None)
-
-
-def _number(task: Task, table: Table, row: Row, result: ReadSplit) -> Example:
-    return _labelled(table, row, number_of(row.record.values.get(table.label), row.place))
-
-
-def _choice(task: Task, table: Table, row: Row, result: ReadSplit) -> Example:
-    written = row.record.values.get(table.label)
-    return _labelled(table, row, choice_of(written, table.choices, row.choices, row.place))
-
-
-def _span(task: Task, table: Table, row: Row, result: ReadSplit) -> Example | None:
-    values = row.record.values
-    start = values.get(table.answer_start)
-    placed = spans_of(values.get(table.answer), start, row.fields[table.text], row.place)
-    if placed is None:
-        return _labelled(table, row, None)
-    answers = kept_answers(placed, result, row.place)
-    if answers is None:
-        return None
-    return Example(
-        id=_id(table, row),
-        fields=row.fields,
-        answers=answers,
+def _example(table: Table, task: Task, row: Row, result: ReadSplit) -> Example | None:
+    """Return the example of a row, with what is right; None of one to be left out."""
+    values, place = row.record.values, row.place
+    right = values.get(table.is_right)
+    label: int | float | None = None
+    answers: tuple[Answer, ...] = ()
+    source = "" if is_blank(values.get(table.group)) else str(values[table.group])
+    if task.kind == "classes":
+        label = _class(task, right, place)
+    elif task.kind == "number":
+        label = number_of(right, place)
+    elif task.kind == "choice":
+        label = choice_of(right, table.choices, row.choices, place)
+    elif task.kind == "text":
+        answers = tuple(map(Answer, texts_of(right, table.target, place)))
+    is_labelled = label is not None or bool(answers)
+    if task.kind == "span":
+        placed = spans_of(right, values.get(table.answer_start), row.fields[table.text], place)
+        kept = kept_answers(placed or [], result, place)
+        if kept is None:
+            return None
+        answers, is_labelled = kept, placed is not None
         # Questions about one passage stand on one side.
-        source=_source(table, row) or row.fields[table.text],
-    )
-
-
-def _text(task: Task, table: Table, row: Row, result: ReadSplit) -> Example:
-    texts = texts_of(row.record.values.get(table.target), table.target, row.place)
+        source = source or (row.fields[table.text] if is_labelled else "")
+    id_ = values.get(table.id)
     return Example(
-        id=_id(table, row),
-        fields=row.fields,
-        answers=tuple(map(Answer, texts)),
-        is_labelled=bool(texts),
-        source=_source(table, row),
-    )
-
-
-_READERS: dict[Kind, Callable[[Task, Table, Row, ReadSplit], Example | None]] = {
-    "classes": _class,
-    "number": _number,
-    "choice": _choice,
-    "span": _span,
-    "text": _text,
-}
-
-
-def _labelled(table: Table, row: Row, label: int | float | None) -> Example:
-    return Example(
-        id=_id(table, row),
+        id=str(row.number if is_blank(id_) else id_),
         fields=row.fields,
         label=label,
         choices=row.choices,
-        is_labelled=label is not None,
-        source=_source(table, row),
+        answers=answers,
+        is_labelled=is_labelled,
+        source=source,
     )
 
 
-def _id(table: Table, row: Row) -> str:
-    value = row.record.values.get(table.id)
-    return str(row.number if is_blank(value) else value)
-
-
-def _source(table: Table, row: Row) -> str:
-    value = row.record.values.get(table.group)
-    return "" if is_blank(value) else str(value)
+def _class(task: Task, written: Any, place: str) -> int | None:
+    word = word_of(written, place)
+    if not word:
+        return None
+    if word not in task.labels:
+        word = same_number(word, task.labels) or word
+    if word not in task.labels:
+        raise DataError(
+            f"{place}: {word!r} is not among the labels that are learned: {named(task.labels)}"
+            f": mend it, or delete the row{nearest_hint(word, task.labels)}"
+        )
+    return task.labels.index(word)
 
 
 NAME = "table"
@@ -479,10 +420,10 @@ def read_table(table: Table) -> tuple[Task, dict[str, ReadSplit]]:
     if table.kind == "text":
         check_text_metrics()
     found = find_table(table.path)
-    splits = {split: rows_of(table, split, paths) for split, paths in found.items()}
+    splits = {split: _read_rows(table, split, paths) for split, paths in found.items()}
     learned = [splits["train"]] if "train" in splits else list(splits.values())
     task = _task(table, learned, tuple(splits))
-    return task, {split: add_examples(task, rows) for split, rows in splits.items()}
+    return task, {split: _with_examples(table, task, *rows) for split, rows in splits.items()}
 
 
 def read_rows(table: Table, task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
@@ -490,25 +431,42 @@ def read_rows(table: Table, task: Task, split: str, paths: tuple[Path, ...]) -> 
 
     Raises as ``read_table`` does.
     """
-    return add_examples(task, rows_of(table, split, paths))
+    return _with_examples(table, task, *_read_rows(table, split, paths))
 
 
-def _task(table: Table, learned: Sequence[Rows], splits: tuple[str, ...]) -> Task:
+def _with_examples(table: Table, task: Task, result: ReadSplit, rows: list[Row]) -> ReadSplit:
+    for row in rows:
+        example = _example(table, task, row, result)
+        if example is not None and (example.is_labelled or result.name == "test"):
+            result.add(example, row)
+        elif example is not None:
+            result.skip(f"nothing in the column {table.is_right!r}", row.place)
+    return result
+
+
+_Learned = Sequence[tuple[ReadSplit, list[Row]]]
+"""Splits that labels are learned from."""
+
+
+def _task(table: Table, learned: _Learned, splits: tuple[str, ...]) -> Task:
+    rows = [row for _, of_split in learned for row in of_split]
+    values = [row.record.values.get(table.is_right) for row in rows]
+    pairs = [(value, row.place) for value, row in zip(values, rows, strict=True)]
     labels: tuple[str, ...] = ()
     numbers = (0.0, 1.0)
     has_unanswerable = False
     if table.kind == "classes":
         labels = _labels(table, learned)
     elif table.kind == "number":
-        numbers = _range(table, learned)
+        read = (number_of(value, place) for value, place in pairs)
+        distinct = sorted({number for number in read if number is not None})
+        _check_several(table, distinct)
+        numbers = distinct[0], distinct[-1]
     elif table.kind == "text":
-        rows = [row for each in learned for row in each.rows]
-        values = [(row.record.values.get(table.target), row.place) for row in rows]
-        found = [texts_of(value, table.target, place) for value, place in values]
-        _check_several(table, sorted({text for texts in found for text in texts}))
+        texts = (texts_of(value, table.target, place) for value, place in pairs)
+        _check_several(table, sorted({text for of_row in texts for text in of_row}))
     elif table.kind == "span":
-        answers = [row.record.values.get(table.answer) for rows in learned for row in rows.rows]
-        has_unanswerable = any(is_unanswerable(each) for each in answers)
+        has_unanswerable = any(map(is_unanswerable, values))
     return Task(
         NAME,
         Path(table.path).name,
@@ -523,31 +481,22 @@ def _task(table: Table, learned: Sequence[Rows], splits: tuple[str, ...]) -> Tas
     )
 
 
-def _labels(table: Table, learned: Sequence[Rows]) -> tuple[str, ...]:
+def _labels(table: Table, learned: _Learned) -> tuple[str, ...]:
     places = defaultdict(list)
-    for rows in learned:
-        for row in rows.rows:
+    for result, rows in learned:
+        for row in rows:
             word = word_of(row.record.values.get(table.label), row.place)
             if word:
-                places[word].append((rows.result, row.place))
+                places[word].append((result, row.place))
     labels = sorted_words(places, _where(table))
     n_rows = sum(map(len, places.values()))
     if len(labels) == n_rows and n_rows > 2:
         raise DataError(f"{_where(table)} has another label in each of {n_rows} rows: no classes")
     _check_several(table, labels)
-    for of_label in places.values():
-        if len(of_label) == 1:
-            result, place = of_label[0]
+    for (result, place), *others in places.values():
+        if not others:
             result.keep(LONE, place)
     return labels
-
-
-def _range(table: Table, learned: Sequence[Rows]) -> tuple[float, float]:
-    written = [(row.record.values.get(table.label), row) for rows in learned for row in rows.rows]
-    read = [number_of(value, row.place) for value, row in written]
-    numbers = sorted({number for number in read if number is not None})
-    _check_several(table, numbers)
-    return numbers[0], numbers[-1]
 
 
 def _check_several(table: Table, values: Sequence[object]) -> None:

@@ -69,6 +69,8 @@ class Wording:
     """Keys of fields in text to text that are not their names."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """Texts of ``outline``; empty: the names of the fields."""
+    is_learned: ClassVar[bool] = True
+    """Whether its own examples are trained on as text to text."""
     is_ranked: ClassVar[bool] = True
     """Whether labels or choices have texts that can be ranked."""
     numbers: ClassVar[tuple[str, ...]] = ()
@@ -172,6 +174,8 @@ class ChoiceWording(Wording):
     Text to text: the options are the texts ``choice1``, ``choice2`` and so on.
     """
 
+    n_choices: ClassVar[int] = 2
+    """Choices that most examples have."""
     options: ClassVar[tuple[str, ...]] = ("choice1", "choice2")
     """The choices of ``outline``."""
 

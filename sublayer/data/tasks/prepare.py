@@ -29,6 +29,7 @@ from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.system.stages import note, stage
 from sublayer.tasks.own_table import NAME
+from sublayer.tasks.registry import wording_of
 from sublayer.tasks.task import Example
 
 _SHOWN_CLASSES = 10
@@ -197,10 +198,8 @@ def _check_trained(parts: Sequence[TaskPart], objective: SupervisedObjective) ->
                 f"{part.task.title}: all {count(len(part.encoded), 'row')} to train on are {name}: "
                 "there is nothing to learn"
             )
-        # As text WNLI is answered by a model of WSC or DPR, and not learned itself.
-        if len(part.encoded) or (
-            has_others and part.task.name == "wnli" and objective.format == "text"
-        ):
+        is_answered_alone = objective.format == "text" and not wording_of(part.task).is_learned
+        if len(part.encoded) or (has_others and is_answered_alone):
             continue
         raise DataError(
             f"nothing of {part.task.title} is left to train on in objective.format = "

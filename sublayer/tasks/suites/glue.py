@@ -144,6 +144,7 @@ class WnliWording(PronounWording):
     It is only evaluated, by a model of WSC or DPR.
     """
 
+    is_learned = False
     is_ranked = False
 
     def marked(self, example: Example) -> str:

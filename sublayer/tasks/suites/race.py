@@ -171,6 +171,8 @@ class RaceWording(ChoiceWording):
     before the article.
     """
 
+    n_choices = 4
+
     def choice_row(self, texts: Sequence[str], choice: str) -> PairRow:
         """Return the article, then the question with its option."""
         article, question = texts
