@@ -27,8 +27,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.estimate.cluster import SHARDS, Shard
 from sublayer.estimate.memory import TrainingMemory
 from sublayer.study.arms import Arm
-from sublayer.study.budget.capacity import Resources
-from sublayer.study.budget.expected import expected_vocabulary
+from sublayer.study.budget.expected import Resources, expected_vocabulary
 from sublayer.study.budget.measure import train_step
 from sublayer.study.budget.plan import make_plan
 from sublayer.study.budget.processes import Machine, plan_processes

@@ -37,8 +37,7 @@ from sublayer.values import as_json_values
 
 if TYPE_CHECKING:
     from sublayer.statistics.looks import Looks
-    from sublayer.study.budget.capacity import Resources
-    from sublayer.study.budget.expected import Clock, Sized, StepTime
+    from sublayer.study.budget.expected import Clock, Resources, Sized, StepTime
     from sublayer.study.budget.plan import Plan as BudgetPlan
     from sublayer.study.budget.processes import Machine, ProcessPlan
     from sublayer.study.definition import Study
@@ -190,16 +189,16 @@ def plan(
     folder = None if data is None else fspath(data)
     target = None if out is None else Path(out)
     from sublayer.study.arms import make_trials
-    from sublayer.study.budget.capacity import find_resources
+    from sublayer.study.budget.expected import find_resources
     from sublayer.study.budget.plan import make_plan, plan_to_json
     from sublayer.study.budget.processes import Machine
     from sublayer.study.definition import default_seeds, is_run, load_asked
-    from sublayer.study.jobs.options import check_jobs
     from sublayer.study.options import (
         Options,
         as_asked,
         asked_looks,
         asked_seeds,
+        check_jobs,
         check_options,
         with_margin,
     )
@@ -277,7 +276,7 @@ def _listed(source: PathText | Sequence[PathText]) -> list[PathText]:
 
 def _shared(study: "Study", jobs: int) -> "Study":
     """Return a comparison whose runs share the threads among so many; check that it is one."""
-    from sublayer.study.jobs.options import share_threads
+    from sublayer.study.budget.match import share_threads
 
     if len(study.arms) == 1:
         raise ConfigError(
@@ -332,7 +331,7 @@ def _foreseen(study: "Study", looks: "Looks", out: Path | None) -> list[str]:
 def _clock(resources: "Resources", jobs: int) -> "Clock":
     # Measuring imports PyTorch; a plan that is only counted does without.
     with stage("starting PyTorch"):
-        from sublayer.study.budget.capacity import fits_memory
+        from sublayer.study.budget.expected import fits_memory
         from sublayer.study.budget.measure import Stopwatch
         from sublayer.study.jobs.company import company
 

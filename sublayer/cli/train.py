@@ -71,7 +71,7 @@ def _render(record: JsonObject, recipe: "ResolvedRecipe") -> str:
 
 def _last_losses(folder: Path, best: float) -> list[str]:
     """Say where training ended: the last losses, and how far validation is above training."""
-    from sublayer.study.findings.curves import LOSS, read_curves
+    from sublayer.study.curves import LOSS, read_curves
 
     # Of a seed, which matters for nothing here.
     curves = read_curves(0, folder, [LOSS])

@@ -26,6 +26,7 @@ from sublayer.estimate.memory import (
     n_states,
     step_sizes,
     training_memory,
+    whole_copy,
 )
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, DeviceKind, MicroBatch, Precision
 from sublayer.estimate.sublayers import estimate_of
@@ -224,19 +225,11 @@ def _replicated(step: MicroBatch, sizes: StepSizes, units: Units, n_passes: int)
     is used several times, until its last use.
     """
     beside = sizes.gradients if n_passes > 1 else 0
-    staying = sizes.weights + sizes.states + sizes.gradients
     backward = max(sizes.peaks.activations, _backwards(step, sizes.peaks, units.root))
     moving = max(beside + backward, sizes.update)
-    return TrainingMemory(
-        weights=sizes.weights,
-        gradients=sizes.gradients + beside,
-        optimizer=sizes.states,
-        gathered=0,
-        activations=sizes.peaks.activations,
-        step=staying + moving,
-        building=sizes.weights + sizes.gradients,
-        evaluating=staying,
-        total=staying + round((1 + holes(step, n_passes)) * moving),
+    gradients = sizes.gradients + beside
+    return whole_copy(
+        step, sizes, n_passes, moving=moving, gradients=gradients, kept=sizes.gradients
     )
 
 
@@ -309,19 +302,8 @@ def _exact(step: MicroBatch, sizes: StepSizes, n_passes: int, n_processes: int) 
         matrix = FLOAT32_BYTES * step.config.vocab_size * step.config.d_embed
         part = min(gradients, max(_EXCHANGED, matrix))
         exchange = (left + 1) * gradients + 3 * left * part
-    staying = sizes.weights + sizes.states
     moving = max(backward, exchange, gradients + sizes.update)
-    return TrainingMemory(
-        weights=sizes.weights,
-        gradients=most * gradients,
-        optimizer=sizes.states,
-        gathered=0,
-        activations=sizes.peaks.activations,
-        step=staying + moving,
-        building=sizes.weights,
-        evaluating=staying,
-        total=staying + round((1 + holes(step, n_passes)) * moving),
-    )
+    return whole_copy(step, sizes, n_passes, moving=moving, gradients=most * gradients)
 
 
 def tree_sums(n_parts: int) -> tuple[int, int]:

@@ -132,16 +132,33 @@ def training_memory(
     if n_passes == 1:
         # Gradients are not there before the backward pass makes them.
         backward = max(sizes.peaks.activations, sizes.peaks.last_block + sizes.gradients)
-    staying = sizes.weights + sizes.states
     moving = max(backward, sizes.gradients + sizes.update)
+    return whole_copy(step, sizes, n_passes, moving=moving)
+
+
+def whole_copy(
+    step: MicroBatch,
+    sizes: StepSizes,
+    n_passes: int,
+    *,
+    moving: int,
+    gradients: int | None = None,
+    kept: int = 0,
+) -> TrainingMemory:
+    """Add up the memory of a process that has all weights and states, which stay.
+
+    ``moving`` is the peak of all else, ``gradients`` are those of a step unless given, of which
+    ``kept`` stay with the weights.
+    """
+    staying = sizes.weights + sizes.states + kept
     return TrainingMemory(
         weights=sizes.weights,
-        gradients=sizes.gradients,
+        gradients=sizes.gradients if gradients is None else gradients,
         optimizer=sizes.states,
         gathered=0,
         activations=sizes.peaks.activations,
         step=staying + moving,
-        building=sizes.weights,
+        building=sizes.weights + kept,
         evaluating=staying,
         total=staying + round((1 + holes(step, n_passes)) * moving),
     )

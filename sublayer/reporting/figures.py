@@ -17,8 +17,8 @@ from sublayer.reporting.words import is_scored_on_text
 from sublayer.statistics.difference import POWER
 from sublayer.statistics.secondary import Course
 from sublayer.study.budget.match import TOLERANCE
-from sublayer.study.findings.comparisons import Secondary, secondary_analyses, tuned_best
-from sublayer.study.findings.curves import WATCHED
+from sublayer.study.comparisons import Secondary, secondary_analyses, tuned_best
+from sublayer.study.curves import WATCHED
 from sublayer.study.inspection import mean_layers, summarize
 from sublayer.study.results import ArmResult, Curve, Results, Tuning
 

@@ -16,16 +16,16 @@ from sublayer.reporting.scorecard import card_json
 from sublayer.reporting.tables import check_table_files, write_tables
 from sublayer.reporting.words import describe_largest, headline
 from sublayer.statistics.difference import CONFIDENCE
-from sublayer.study.budget.excess import budget_to_json
-from sublayer.study.definition import Overrides
-from sublayer.study.findings.comparisons import (
+from sublayer.study.budget.match import budget_to_json
+from sublayer.study.comparisons import (
     arm_budgets,
     differing_fields,
     secondary_analyses,
     secondary_to_json,
     tuned_best,
 )
-from sublayer.study.findings.curves import final_losses, same_quality
+from sublayer.study.curves import final_losses, same_quality
+from sublayer.study.definition import Overrides
 from sublayer.study.finished_runs import RUNS, compare_runs, read_paths
 from sublayer.study.inspection import layers_to_json
 from sublayer.study.options import Options

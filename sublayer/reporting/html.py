@@ -21,8 +21,8 @@ from sublayer.reporting import figures, secondary, tables, words
 from sublayer.reporting.scorecard import shown_card
 from sublayer.runs.folder import MODEL, RunFolder
 from sublayer.statistics.difference import DECIDED, Difference
-from sublayer.study.findings.comparisons import compared_budgets, differing_fields
-from sublayer.study.findings.curves import final_losses
+from sublayer.study.comparisons import compared_budgets, differing_fields
+from sublayer.study.curves import final_losses
 from sublayer.study.results import ArmResult, Further, Results, Scorecard
 from sublayer.training.metrics import METRICS, read_metrics
 

@@ -6,7 +6,7 @@ from typing import Any
 from sublayer.counts import count
 from sublayer.numbers import format_duration, format_quantity
 from sublayer.reporting.terminal import read_budgets, render_budgets
-from sublayer.study.budget.capacity import PROGRAM_BYTES
+from sublayer.study.budget.expected import PROGRAM_BYTES
 from sublayer.system.terminal import noted, paragraph, terminal_width
 from sublayer.tables import table
 

@@ -15,12 +15,12 @@ from sublayer.numbers import (
 from sublayer.reporting.words import n_decimals
 from sublayer.statistics.difference import ERROR, POWER, Difference
 from sublayer.statistics.secondary import Superiority, TTest
-from sublayer.study.findings.comparisons import (
+from sublayer.study.comparisons import (
     PublishedEffect,
     Secondary,
     secondary_analyses,
 )
-from sublayer.study.findings.curves import SameQuality, same_quality
+from sublayer.study.curves import SameQuality, same_quality
 from sublayer.study.results import Results
 
 CAUTION = "None of these decides: each is for one comparison alone, not adjusted for the others."

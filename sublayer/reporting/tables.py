@@ -21,8 +21,8 @@ from sublayer.numbers import (
 from sublayer.reporting.secondary import basis_lines, comparison, secondary_table
 from sublayer.reporting.words import decimals_for, in_display_units, n_decimals
 from sublayer.statistics.difference import Difference
-from sublayer.study.budget.excess import ArmBudget
-from sublayer.study.findings.comparisons import Secondary, secondary_analyses
+from sublayer.study.budget.match import ArmBudget
+from sublayer.study.comparisons import Secondary, secondary_analyses
 from sublayer.study.notes import COLUMNS
 from sublayer.study.results import ArmResult, Failure, Further, Results
 from sublayer.study.study_file import DEVIATION

@@ -19,8 +19,8 @@ from sublayer.reporting.words import (
     statements,
     text_line,
 )
-from sublayer.study.budget.excess import ArmBudget, read_budget
-from sublayer.study.findings.comparisons import compared_budgets, differing_fields
+from sublayer.study.budget.match import ArmBudget, read_budget
+from sublayer.study.comparisons import compared_budgets, differing_fields
 from sublayer.study.results import Results, Scorecard
 from sublayer.system.terminal import hanging, noted, paragraph, terminal_width
 from sublayer.tables import table

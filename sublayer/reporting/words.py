@@ -20,8 +20,8 @@ from sublayer.statistics.difference import (
     Verdict,
 )
 from sublayer.statistics.simultaneous import Parts
-from sublayer.study.budget.excess import Currency
-from sublayer.study.findings.comparisons import compared_budgets
+from sublayer.study.budget.match import Currency
+from sublayer.study.comparisons import compared_budgets
 from sublayer.study.notes import DOUBLE, describe_excesses
 from sublayer.study.results import SIGNATURE, Curve, Further, Results, StudyText
 

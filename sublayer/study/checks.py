@@ -13,10 +13,11 @@ from sublayer.config.resolve_train import NO_TEST, holds_out
 from sublayer.config.sources import shipped_recipes
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError
+from sublayer.objective.metric import Metric
 from sublayer.runs.start_check import check_start
 from sublayer.statistics.looks import Looks
 from sublayer.study.arms import Arm
-from sublayer.study.budget.capacity import run_disk, scored_disk
+from sublayer.study.budget.expected import run_disk, scored_disk
 from sublayer.study.budget.match import ORIGIN
 from sublayer.study.chain_file import Kept
 from sublayer.study.columns import Column, study_metrics
@@ -57,8 +58,6 @@ def check_runs(sources: Sequence[str], overrides: Overrides, options: Options) -
 def check_study(study: Study, looks: Looks) -> None:
     """Raise ConfigError where a study, or the number of its seeds, is nothing to compare."""
     metric, *others = study_metrics(study)
-    study.question.margin_of(study.name, metric)
-    study.question.spread_of(study.name, metric)
     names = [other.name for other in others]
     arms = [arm.name for arm in study.arms]
     for title, own in study.published.items():
@@ -70,9 +69,7 @@ def check_study(study: Study, looks: Looks) -> None:
             if name not in (metric.name, *names) and not is_deviation:
                 known = [metric.name, *names]
                 raise ConfigError(choice_error(f"{study.name}: published of {title}", name, known))
-    for name in study.question.also:
-        if name not in names:
-            raise ConfigError(choice_error(f"{study.name}: also", name, names))
+    _check_question(study, metric, names)
     for arm in study.arms:
         patience = arm.loaded.recipe.train.patience
         if patience is not None and study.match != "none":
@@ -122,30 +119,23 @@ def check_splits(study: Study, *, n_trials: int) -> None:
             )
 
 
-def check_held_out(study: Study, data: Mapping[str, Data]) -> None:
-    """Raise ConfigError where an arm's text left nothing for the split that scores."""
+def check_texts(study: Study, data: Mapping[str, Data]) -> None:
+    """Raise ConfigError where an arm's text left nothing for the split that scores.
+
+    Raises DataError where that has nothing that the study's own metric is of, or is too short for
+    the study's inspection.
+    """
     for each in data.values():
         if study.scoring.find(each) is None:
             raise ConfigError(f"the text of {' and '.join(each.train.sources)} {NO_TEST}")
-
-
-def check_pairs(study: Study, data: Mapping[str, Data]) -> None:
-    """Raise DataError where a split has nothing that the study's own metric is of."""
-    if study.metric is None:
-        return
-    metric = study_metrics(study)[0]
-    for arm in study.arms:
-        if not metric.has_items(study.scoring.split_of(data[arm.name])):
+    splits = {arm.name: study.scoring.split_of(data[arm.name]) for arm in study.arms}
+    if study.metric is not None:
+        metric = study_metrics(study)[0]
+        if not all(map(metric.has_items, splits.values())):
             raise DataError(f"metric = {metric.name}: {metric.items}")
-
-
-def check_windows(study: Study, data: Mapping[str, Data]) -> None:
-    """Raise DataError where a scored split is too short for the study's inspection."""
-    if study.inspecting is None:
-        return
-    for arm in study.arms:
-        split = study.scoring.split_of(data[arm.name])
-        sample_of(arm.loaded.recipe, split, study.inspecting)
+    if study.inspecting is not None:
+        for arm in study.arms:
+            sample_of(arm.loaded.recipe, splits[arm.name], study.inspecting)
 
 
 def check_chain(study: Study, n_seeds: int) -> None:
@@ -181,12 +171,16 @@ def check_chain(study: Study, n_seeds: int) -> None:
 
 def check_question(study: Study, columns: Sequence[Column], primary: Column) -> None:
     """Raise ConfigError for a margin or spread in another unit, and verdicts on no column."""
-    study.question.margin_of(study.name, primary.metric)
-    study.question.spread_of(study.name, primary.metric)
     names = [column.name for column in columns if column is not primary]
+    _check_question(study, primary.metric, names)
+
+
+def _check_question(study: Study, metric: Metric, others: Sequence[str]) -> None:
+    study.question.margin_of(study.name, metric)
+    study.question.spread_of(study.name, metric)
     for name in study.question.also:
-        if name not in names:
-            raise ConfigError(choice_error(f"{study.name}: also", name, names))
+        if name not in others:
+            raise ConfigError(choice_error(f"{study.name}: also", name, others))
 
 
 def _check_files(chain: Chain, stage: Stage) -> None:

@@ -31,10 +31,10 @@ from sublayer.study.columns import (
     speed_metric,
     value_of,
 )
+from sublayer.study.curves import LOSS, curves_by_metric, read_curves
 from sublayer.study.definition import Study
-from sublayer.study.findings.curves import LOSS, curves_by_metric, read_curves
-from sublayer.study.findings.reproduction import describe_reproduction
 from sublayer.study.jobs.run import COLLAPSED, ERROR, SharedData
+from sublayer.study.notes import describe_reproduction
 from sublayer.study.results import (
     ArmResult,
     Cell,

@@ -1,6 +1,6 @@
 """The definition of a study: from a file, a recipe and what varies, or several recipes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -34,10 +34,11 @@ from sublayer.study.study_file import (
     ArmTable,
     ScaleTable,
     StudyFile,
+    check_without_stages,
     flatten,
     read_chain,
     read_study_file,
-    split_overrides,
+    split_settings,
 )
 from sublayer.system.stages import note
 
@@ -189,69 +190,90 @@ def load_base(source: str, overrides: Overrides) -> LoadedRecipe:
 
 
 def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
-    file = read_study_file(path)
+    file, name = read_study_file(path), path.stem
     if scale is None:
-        preferred = [name for name in _PREFERRED_SCALES if name in file.scale]
+        preferred = [each for each in _PREFERRED_SCALES if each in file.scale]
         scale, *_ = (*preferred, *file.scale)
     if scale not in file.scale:
-        raise ConfigError(f"{path.stem} has no scale {scale}: it has {', '.join(file.scale)}")
-    scale_table = file.scale[scale]
-    overrides, of_stages = split_overrides(overrides, file.stages_of(scale))
-    overridden = override_layer(overrides, "command line").values
-    shrunk = _Shrunk(path, scale_table, overridden)
-    base = _base(path, scale_table, {**overridden, **shrunk.of_recipe(scale_table)})
+        raise ConfigError(f"{name} has no scale {scale}: it has {', '.join(file.scale)}")
+    table = file.at(scale)
+    has_stages = table.stages is not None
+    settings = override_layer(overrides, "command line").values
+    overridden, told = split_settings(settings, table.stages or ())
+    shrunk = _Shrunk(path, table, overridden)
+    bases: dict[str, LoadedRecipe] = {}
+
+    def base(recipe: str) -> LoadedRecipe:
+        if recipe not in bases:
+            moved = shrunk.of_recipe(recipe)
+            bases[recipe] = _base(path, table, {**overridden, **moved}, recipe=recipe)
+        return bases[recipe]
+
+    base(table.recipe)
     arms = []
-    tables = file.arms_of(scale)
-    _check_against(path, tables)
-    for table in tables:
-        settings = flatten(table.set)
-        if "train.seed" in settings:
+    tables = table.arms or []
+    _check_against(name, tables)
+    for arm in tables:
+        own = flatten(arm.set)
+        if "train.seed" in own:
             raise ConfigError(
-                f"{path.stem}: arm {table.name} sets train.seed, and arms are compared on the same "
+                f"{name}: arm {arm.name} sets train.seed, and arms are compared on the same "
                 "seeds: leave it out, and give their number with --seeds"
             )
-        own = shrunk.settings(settings)
-        for key in (overridden.keys() & settings.keys()) - own.keys():
+        moved = shrunk.settings(own)
+        for key in (overridden.keys() & own.keys()) - moved.keys():
             raise ConfigError(
-                f"{key} is what the arms of {path.stem} differ in: "
+                f"{key} is what the arms of {name} differ in: "
                 f"leave out {key}={show(overridden[key])}"
             )
-        loaded = base
-        if table.recipe:
-            own_table = scale_table.model_copy(update={"recipe": table.recipe})
-            loaded = _base(path, own_table, {**overridden, **shrunk.of_recipe(own_table)})
-        arm = make_arm(table.name, loaded, {**settings, **own})
-        arms.append(replace(arm, against=table.against))
-    tune = file.tune_finetune if scale_table.tune_finetune is None else scale_table.tune_finetune
-    overridden_stages = override_layer(of_stages, "command line").values
-    tuned_stages = {key.partition(".")[2]: value for key, value in overridden_stages.items()}
-    chain = read_chain(path, file, scale, of_stages, _tuned(path, tune, tuned_stages), at=shrunk.at)
+        made = make_arm(arm.name, base(arm.recipe or table.recipe), {**own, **moved})
+        arms.append(replace(made, against=arm.against))
+    told_stages = {key for settings in told.values() for key in settings}
+    tune_stages = _tuned(path, table.tune_finetune, told_stages)
+    if not has_stages:
+        check_without_stages(path, file, scale)
+    chain = read_chain(name, file, scale, told, tune_stages, at=shrunk.at)
     for text in shrunk.notes:
         note(text)
-    check_distinct(arms, {} if chain is None else {n: repr(chain.of(n)) for n in map(_name, arms)})
-    scoring = scale_table.score or file.score or WHOLE_TEST
+    names = [arm.name for arm in arms]
+    check_distinct(arms, {} if chain is None else {arm: repr(chain.of(arm)) for arm in names})
+    scoring = table.score or WHOLE_TEST
     recipes = [(arm.name, arm.loaded.recipe) for arm in arms]
-    scoring.check(path.stem, recipes)
-    inspecting = scale_table.inspect or file.inspect
-    if inspecting is not None:
-        inspecting.check(path.stem, recipes, has_stages=chain is not None)
+    scoring.check(name, recipes)
+    if table.inspect is not None:
+        table.inspect.check(name, recipes, has_stages=has_stages)
+    tune = _tuned(path, table.tune, overridden)
+    tune_by = table.tune_by or "metric"
+    if tune_by != "metric" and has_stages:
+        raise ConfigError(
+            f"{name}: tune_by = {tune_by} is of studies without stages, whose tasks are tuned by "
+            "their score: leave it out"
+        )
+    if tune_by != "metric" and not table.tune:
+        raise ConfigError(
+            f"{name}: tune_by = {tune_by} chooses nothing, for the study tunes nothing: "
+            "leave it out, or give tune"
+        )
+    paper = _paper_budgets(path, file, scale)
+    question = file.question_of(scale)
+    question.check_arms(name, names)
     return Study(
-        name=path.stem,
+        name=name,
         title=file.title,
         source=file.source,
         match=file.match,
-        n_seeds=scale_table.seeds or file.seeds,
+        n_seeds=table.seeds,
         arms=tuple(arms),
-        metric=scale_table.metric or file.metric,
-        caveats=(*file.caveats, *scale_table.caveats),
+        metric=table.metric,
+        caveats=tuple(table.caveats),
         scoring=scoring,
-        inspecting=inspecting,
-        tune=_tuned(path, file.tune if scale_table.tune is None else scale_table.tune, overridden),
-        tune_by=_tune_by(path, file, scale, has_stages=chain is not None),
+        inspecting=table.inspect,
+        tune=tune,
+        tune_by=tune_by,
         chain=chain,
         published={} if chain else file.published_of(scale),
-        paper=_paper_budgets(path, file, scale),
-        question=_question(path, file, scale, [arm.name for arm in arms]),
+        paper=paper,
+        question=question,
     )
 
 
@@ -260,15 +282,12 @@ def _paper_budgets(path: Path, file: StudyFile, scale: str) -> dict[str, dict[st
 
     An arm that the paper has not is given those of the paper's arms, where all have the same.
     """
-    table = file.scale.get(PAPER)
-    if table is None or scale == PAPER:
+    if PAPER not in file.scale or scale == PAPER:
         return {}
-    base = _base(path, table, {})
+    table = file.at(PAPER)
     budgets: dict[str, dict[str, float]] = {}
-    for arm in file.arms_of(PAPER):
-        loaded = base
-        if arm.recipe:
-            loaded = _base(path, table.model_copy(update={"recipe": arm.recipe}), {})
+    for arm in table.arms or ():
+        loaded = _base(path, table, {}, recipe=arm.recipe)
         recipe = make_arm(arm.name, loaded, flatten(arm.set)).loaded.recipe
         length = expected_length(recipe, None)
         if length is not None:
@@ -277,41 +296,13 @@ def _paper_budgets(path: Path, file: StudyFile, scale: str) -> dict[str, dict[st
     first = next(iter(budgets.values()), {})
     is_common = all(budget == first for budget in budgets.values())
     if first and is_common:
-        budgets |= {arm.name: first for arm in file.arms_of(scale) if arm.name not in budgets}
+        arms = file.at(scale).arms or ()
+        budgets |= {arm.name: first for arm in arms if arm.name not in budgets}
     return budgets
 
 
-def _tune_by(path: Path, file: StudyFile, scale: str, *, has_stages: bool) -> TuneBy:
-    """Return what chooses among trials; raise ConfigError where it is given and nothing is."""
-    told = file.tune_by_of(scale)
-    if told == "metric":
-        return told
-    if has_stages:
-        raise ConfigError(
-            f"{path.stem}: tune_by = {told} is of studies without stages, whose tasks are tuned by "
-            "their score: leave it out"
-        )
-    own = file.scale[scale].tune
-    if not (file.tune if own is None else own):
-        raise ConfigError(
-            f"{path.stem}: tune_by = {told} chooses nothing, for the study tunes nothing: "
-            "leave it out, or give tune"
-        )
-    return told
-
-
-def _question(path: Path, file: StudyFile, scale: str, arms: Sequence[str]) -> Question:
-    question = file.question_of(scale)
-    question.check_arms(path.stem, arms)
-    return question
-
-
-def _name(arm: Arm) -> str:
-    return arm.name
-
-
 def _tuned(
-    path: Path, tune: Mapping[str, Any] | None, overridden: Mapping[str, Any]
+    path: Path, tune: Mapping[str, Any] | None, overridden: Collection[str]
 ) -> tuple[str, ...]:
     """Return the tuning grid of a study as texts of ``--tune``, without overridden fields."""
     texts = []
@@ -327,23 +318,20 @@ def _tuned(
     return tuple(texts)
 
 
-def _check_against(path: Path, arms: Sequence[ArmTable]) -> None:
+def _check_against(study: str, arms: Sequence[ArmTable]) -> None:
     names = [arm.name for arm in arms]
     against = {arm.name: arm.against for arm in arms if arm.against is not None}
     others = list(against.values())
     for name, other in against.items():
         if other not in names:
-            raise ConfigError(
-                f"{path.stem}: arm {name} is against {other}, which is not an arm of it"
-            )
+            raise ConfigError(f"{study}: arm {name} is against {other}, which is not an arm of it")
         if other == name and others.count(name) == 1:
             raise ConfigError(
-                f"{path.stem}: arm {name} is against itself, a control, "
-                "but no other arm is against it"
+                f"{study}: arm {name} is against itself, a control, but no other arm is against it"
             )
         if name == names[0]:
             raise ConfigError(
-                f"{path.stem}: arm {name} is the first, which others are compared with: "
+                f"{study}: arm {name} is the first, which others are compared with: "
                 "leave out against"
             )
 
@@ -353,6 +341,7 @@ class _Shrunk:
 
     def __init__(self, path: Path, scale: ScaleTable, overridden: Mapping[str, Any]) -> None:
         self._path = path
+        self._scale = scale
         self._overridden = overridden
         asked = overridden.get("train.steps")
         self._steps: int = asked if isinstance(asked, int) else 0
@@ -374,11 +363,11 @@ class _Shrunk:
             return step
         return in_proportion(step, of=self._before or 20 * step, to=self._steps)
 
-    def of_recipe(self, scale: ScaleTable) -> dict[str, Any]:
-        """Move steps of a scale's recipe that lie beyond the shorter run into it."""
+    def of_recipe(self, name: str) -> dict[str, Any]:
+        """Move steps of a recipe of the scale that lie beyond the shorter run into it."""
         if not self._is_shrunk:
             return {}
-        recipe = _base(self._path, scale, {}).recipe
+        recipe = _base(self._path, self._scale, {}, recipe=name).recipe
         return self.settings(
             {
                 "optimizer.warmup_steps": recipe.optimizer.warmup_steps,
@@ -404,15 +393,16 @@ class _Shrunk:
         return moved
 
 
-def _base(path: Path, scale: ScaleTable, overrides: Overrides) -> LoadedRecipe:
-    source: Path | str = scale.recipe
-    beside = path.parent / scale.recipe
-    if scale.recipe not in shipped_recipes() and beside.exists():
+def _base(
+    path: Path, scale: ScaleTable, overrides: Mapping[str, Any], recipe: str | None = None
+) -> LoadedRecipe:
+    """Load the recipe of a scale, or another in its place, under the scale's settings."""
+    source: Path | str = recipe or scale.recipe
+    beside = path.parent / source
+    if source not in shipped_recipes() and beside.exists():
         source = beside
     loaded = load_recipe(source, flatten(scale.set), origin=f"study {path.stem}")
-    if not overrides:
-        return loaded
-    return vary(loaded, overrides, origin="command line")
+    return vary(loaded, overrides, origin="command line") if overrides else loaded
 
 
 _NOT_SAID = (

@@ -35,7 +35,7 @@ from sublayer.study.collect import collect_results
 from sublayer.study.columns import metric_columns
 from sublayer.study.definition import Study, other_settings
 from sublayer.study.evidence import scored_elsewhere
-from sublayer.study.jobs.run import TEST, Outcome, read_test, score_test
+from sublayer.study.jobs.run import TEST, Outcome, read_test, score_run
 from sublayer.study.notes import list_caveats, list_text_caveats
 from sublayer.study.results import Results
 from sublayer.study.runs import ArmFacts, StageRuns, describe_arm
@@ -327,7 +327,7 @@ def _score(
     run: Recorded, data: Data, recipe: Recipe, kept: Path, device: str | None
 ) -> Mapping[str, float]:
     """Score a run on the test split, and keep scores and items in ``kept``."""
-    found = score_test(run.path, data, recipe, device=device)
+    found = score_run(run.path, data, recipe, device=device)
     kept.mkdir(parents=True, exist_ok=True)
     if found.items is not None:
         write_items(kept, found.items, family_of(recipe.objective).tables())

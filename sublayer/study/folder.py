@@ -1,9 +1,10 @@
-"""The folder of a study: its request and settings (``study.toml``), and a folder for each run."""
+"""The folder of a study: its request and settings (``study.toml``), a folder for each run."""
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ from typing import Any
 import tomli_w
 
 from sublayer.config.catalog import HEADINGS
+from sublayer.config.load import vary
+from sublayer.config.recipe import Recipe
 from sublayer.config.run_recipe import dump_recipe, recipe_of
+from sublayer.config.texts import TOKENIZERS
 from sublayer.data.prepare import Data
+from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError
 from sublayer.files.checkpoints import Input
 from sublayer.files.parsing import check_typed, parse_toml, read_toml
@@ -21,8 +26,7 @@ from sublayer.model.init import DRAWING_RULE
 from sublayer.runs.folder import RunFolder, earlier_folders_named, folders_named
 from sublayer.runs.inputs import check_same_inputs, list_inputs, of_checksums
 from sublayer.study.arms import LONGEST_PART, Arm, folder_part, in_path
-from sublayer.study.budget.match import settle
-from sublayer.study.budget.shared_tokenizer import kept_tokenizers
+from sublayer.study.budget.match import ORIGIN, settle
 from sublayer.study.definition import Study
 from sublayer.study.plan_file import PLAN, About, Plan, Request
 from sublayer.study.seal import describe_plan, differing_parts, new_seal
@@ -162,7 +166,15 @@ class StudyFolder:
 
     def begin(self, matched_arms: Sequence[Arm], data: Mapping[str, Data]) -> None:
         """Write the settled arms, and the inputs that they were settled for."""
-        arms = [_settled(arm) for arm in matched_arms]
+        arms = [
+            {
+                "name": arm.name,
+                "settings": dict(arm.settled),
+                "matched": list(arm.matched),
+                "residual": arm.mismatch,
+            }
+            for arm in matched_arms
+        ]
         inputs = {arm.name: _inputs(arm, data) for arm in matched_arms if arm.name in data}
         plan = {
             "asked": self._request,
@@ -199,55 +211,53 @@ class StudyFolder:
 
     def reported_seeds(self) -> list[int]:
         """Return the numbers of seeds that a report was written for, in order."""
-        return list(self._plan["reported_seeds"]) if self._plan else []
+        return self._listed("reported_seeds")
 
     def add_report(self, n_seeds: int) -> None:
         """Write that a report for so many seeds exists."""
-        assert self._plan is not None, "a study begins before it reports"
-        reported = self._plan["reported_seeds"]
-        if n_seeds not in reported:
-            self._write({**self._plan, "reported_seeds": [*reported, n_seeds]})
+        self._append("reported_seeds", n_seeds)
 
     def extended(self) -> list[float]:
         """Return the values that were tried beyond the grid, in order."""
-        return list(self._plan.get("extended", [])) if self._plan else []
+        return self._listed("extended")
 
     def add_extended(self, value: float) -> None:
         """Write that a value beyond the grid is tried."""
-        assert self._plan is not None, "a study begins before its trials"
-        self._write({**self._plan, "extended": [*self.extended(), value]})
-
-    def jobs(self) -> list[int]:
-        """Return the numbers of runs that were made at a time, other than one."""
-        return list(self._plan.get("jobs", [])) if self._plan else []
-
-    def clusters(self) -> list[str]:
-        """Return the kinds of clusters that runs were made on."""
-        return list(self._plan.get("clusters", [])) if self._plan else []
+        self._append("extended", value)
 
     def add_computing(self, jobs: int, cluster: str | None) -> None:
         """Write that so many runs are made at a time, or that a kind of cluster makes them.
 
         One run at a time leaves nothing to say.
         """
-        assert self._plan is not None, "a study begins before its runs"
-        noted, clusters = self.jobs(), self.clusters()
-        if jobs > 1 and jobs not in noted:
-            self._write({**self._plan, "jobs": [*noted, jobs]})
-        if cluster is not None and cluster not in clusters:
-            self._write({**self._plan, "clusters": [*clusters, cluster]})
+        if jobs > 1:
+            self._append("jobs", jobs)
+        if cluster is not None:
+            self._append("clusters", cluster)
 
     def keep_command(self, command: str, about: About, *, n_runs: int, n_seeds: int) -> None:
         """Write the command that resumes the study, and its plan, as `sublayer runs` lists it."""
+        self._change(
+            command=command,
+            planned_runs=n_runs,
+            planned_seeds=n_seeds,
+            about=about.model_dump(exclude_none=True),
+        )
+
+    def _listed(self, name: str) -> list[Any]:
+        return list(self._plan.get(name, [])) if self._plan else []
+
+    def _append(self, name: str, value: Any) -> None:
+        """Add a value to a list of the plan, unless it is there."""
+        listed = self._listed(name)
+        if value not in listed:
+            self._change(**{name: [*listed, value]})
+
+    def _change(self, **changes: Any) -> None:
+        """Write what changes in the plan."""
         assert self._plan is not None, "a study begins before its runs"
-        asked = {
-            "command": command,
-            "planned_runs": n_runs,
-            "planned_seeds": n_seeds,
-            "about": about.model_dump(exclude_none=True),
-        }
-        if any(self._plan.get(name) != value for name, value in asked.items()):
-            self._write({**self._plan, **asked})
+        if any(self._plan.get(name) != value for name, value in changes.items()):
+            self._write({**self._plan, **changes})
 
     def seal(
         self,
@@ -267,10 +277,9 @@ class StudyFolder:
             return
         stated = tomllib.loads(tomli_w.dumps(self._plan, multiline_strings=True))
         plan = describe_plan(stated, metric=metric, extend=extend, stage_texts=stage_texts)
-        if seals and not differing_parts(seals[-1]["plan"], plan):
-            return
-        former = seals[-1]["hash"] if seals else ""
-        self._write({**self._plan, "seals": [*seals, new_seal(plan, former)]})
+        if not seals or differing_parts(seals[-1]["plan"], plan):
+            former = seals[-1]["hash"] if seals else ""
+            self._change(seals=[*seals, new_seal(plan, former)])
 
     def last_seal(self) -> Mapping[str, Any] | None:
         """Return the seal that runs begin under now; None where the plan is not sealed."""
@@ -290,36 +299,35 @@ class StudyFolder:
         """Name the foreign content of the folder; None where it holds this study or nothing."""
         if self._plan is None:
             return "other files" if self._is_occupied() else None
-        asked = self._plan["asked"]
-        stages = differing_stages(asked.get("stages"), self._request.get("stages"))
+        asked, request = self._plan["asked"], self._request
+        stages = differing_stages(asked.get("stages"), request.get("stages"))
         if stages:
             return f"another study, with other {stages}"
         for key in ("match", "tune", "score"):
-            before_it, now_it = asked.get(key), self._request.get(key)
-            if before_it != now_it:
-                return f"another study, with {key} = {before_it}, not {now_it}"
+            if asked.get(key) != request.get(key):
+                return f"another study, with {key} = {asked.get(key)}, not {request.get(key)}"
         if asked["tune"] and "tuning_seeds" not in asked:
             return "a study that an earlier version tuned with seed 0, which it compares too"
-        if asked["tune"] and asked.get("tune_by") != self._request.get("tune_by"):
-            before_it, now_it = (each.get("tune_by", "metric") for each in (asked, self._request))
-            return f"another study, tuned by its {before_it}, not its {now_it}"
-        for key, usual in (("first_seed", 0), ("tuning_seeds", [])):
-            before_it, now_it = asked.get(key, usual), self._request.get(key, usual)
-            if before_it != now_it:
-                name = key.replace("_", " ")
-                return f"another study, with {name} {before_it}, not {now_it}"
-        before = asked.get("recipes", {})
-        now = self._request["recipes"]
-        if list(before) != list(now):
-            return f"another study, of {', '.join(before)}"
+        usual = {"tune_by": "metric", "first_seed": 0, "tuning_seeds": []}
+        for key, default in usual.items():
+            before, now = asked.get(key, default), request.get(key, default)
+            if before != now and key == "tune_by":
+                return f"another study, tuned by its {before}, not its {now}"
+            if before != now:
+                return f"another study, with {key.replace('_', ' ')} {before}, not {now}"
+        recipes = asked.get("recipes", {})
+        if list(recipes) != list(request["recipes"]):
+            return f"another study, of {', '.join(recipes)}"
         if not self._has_our_weights():
             # Refused by ``check``, also where fields have come or were renamed since.
             return None
-        for name in now:
-            written = self._settings_of(before[name])
-            asked_for = self._settings_of(now[name])
+        for name, recipe in request["recipes"].items():
+            written, asked_for = self._settings_of(recipes[name]), self._settings_of(recipe)
             if written != asked_for:
-                return f"another study: {_first_change(name, written, asked_for)}"
+                old, new = written.splitlines(), asked_for.splitlines()
+                gone = next((line for line in old if line not in new), "no setting")
+                come = next((line for line in new if line not in old), "none")
+                return f"another study: its arm {name} has {gone}, not {come}"
         return None
 
     def _settings_of(self, recipe: str) -> str:
@@ -356,24 +364,6 @@ class StudyFolder:
         self._plan = plan
 
 
-def _settled(arm: Arm) -> dict[str, Any]:
-    return {
-        "name": arm.name,
-        "settings": dict(arm.settled),
-        "matched": list(arm.matched),
-        "residual": arm.mismatch,
-    }
-
-
-def _first_change(name: str, before: str, now: str) -> str:
-    """Say which line of an arm's recipe is the first to differ."""
-    old = before.splitlines()
-    new = now.splitlines()
-    gone = next((line for line in old if line not in new), "no setting")
-    come = next((line for line in new if line not in old), "none")
-    return f"its arm {name} has {gone}, not {come}"
-
-
 def find_folder(study: Study, request: Request, out: Path | None) -> StudyFolder:
     """Return the folder ``out``, else the one that holds the study, else the first that is free.
 
@@ -382,14 +372,82 @@ def find_folder(study: Study, request: Request, out: Path | None) -> StudyFolder
     """
     if out is not None:
         return StudyFolder(out, request)
-    for path in _taken(study):
+    names = study.folder or study.name
+    taken = takewhile(os.path.lexists, folders_named(names))
+    for path in (*taken, *takewhile(os.path.lexists, earlier_folders_named(study.name))):
         folder = StudyFolder(path, request)
         if folder.is_ours():
             return folder  # its margin and looks are checked where it is gone on with
-    every = (StudyFolder(path, request) for path in folders_named(study.folder or study.name))
+    every = (StudyFolder(path, request) for path in folders_named(names))
     return next(folder for folder in every if folder.is_free())
 
 
-def _taken(study: Study) -> Iterator[Path]:
-    yield from takewhile(os.path.lexists, folders_named(study.folder or study.name))
-    yield from takewhile(os.path.lexists, earlier_folders_named(study.name))
+_TOKENIZER = ".tokenizer"
+
+
+def share_tokenizer(
+    arms: Sequence[Arm], data: Callable[[Recipe], Data], folder: Path
+) -> tuple[Arm, ...]:
+    """Share the baseline's tokenizer with arms of the same kind and size on another text.
+
+    It is kept in the study's folder. Arms that ask for another tokenizer, or start from a run, keep
+    theirs.
+    """
+    baseline = arms[0].loaded.recipe
+    tokenizer = data(baseline).tokenizer
+    asked = _asked(baseline)
+    shared = []
+    for arm in arms:
+        recipe = arm.loaded.recipe
+        arms_tokenizer = data(recipe).tokenizer
+        is_another = arms_tokenizer.fingerprint != tokenizer.fingerprint
+        if is_another and asked is not None and _asked(recipe) == asked:
+            path = keep_tokenizer(folder.absolute(), *kept_forms(tokenizer))
+            loaded = vary(arm.loaded, {"data.tokenizer": str(path)}, origin=ORIGIN)
+            arm = replace(arm, loaded=loaded)
+        shared.append(arm)
+    return tuple(shared)
+
+
+def kept_forms(tokenizer: Tokenizer) -> tuple[bytes, bytes]:
+    """Return the content of a tokenizer's file as it is kept now, and as it was."""
+    return tokenizer.serialize(is_kept=True), tokenizer.serialize()
+
+
+def _asked(recipe: Recipe) -> tuple[str | int | None, ...] | None:
+    """Return what a recipe asks of the tokenizer that it trains; None where it trains none."""
+    is_trained = recipe.init.run is None and recipe.data.tokenizer in TOKENIZERS
+    if not is_trained:
+        return None
+    data = recipe.data
+    return (
+        data.tokenizer,
+        data.vocab_size,
+        data.merges,
+        data.normalization,
+        data.sentinels,
+        data.special_tokens,
+    )
+
+
+def kept_tokenizers(folder: Path) -> set[Path]:
+    """Return the files of the tokenizers that a study's folder keeps."""
+    return set(folder.glob(f"{_TOKENIZER}*.json"))
+
+
+def keep_tokenizer(folder: Path, content: bytes, former: bytes = b"") -> Path:
+    """Save a tokenizer in a folder, under the first name that is free or already holds it.
+
+    ``former`` is its content as earlier versions kept it.
+    """
+    known = (content, former or content)
+    number = 1
+    while True:
+        name = f"{_TOKENIZER}.json" if number == 1 else f"{_TOKENIZER}-{number}.json"
+        path = folder / name
+        if path.is_file() and path.read_bytes() in known:
+            return path
+        if not os.path.lexists(path):
+            write_file(path, content)
+            return path
+        number += 1

@@ -1,14 +1,18 @@
 """The options of a comparison: command line, looks and seeds, settings of stages."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from sublayer.config.limits import MOST_JOBS
 from sublayer.errors import ConfigError
 from sublayer.statistics.looks import Looks, fixed, until_decided
+from sublayer.study.arms import Arm
 from sublayer.study.budget.match import Rule
 from sublayer.study.definition import Overrides, Study
+from sublayer.study.jobs.backends import parse_place
 from sublayer.study.question import FIRST_TUNING_SEED, Seeds
 from sublayer.study.stages import FINETUNE
 
@@ -53,6 +57,22 @@ class Options:
     """True where a header was printed already."""
 
 
+_OF_PLAIN = ("until", "seeds_at_most", "first_seed", "tuning_seeds", "first_tuning_seed", "extend")
+"""Options of studies without stages."""
+_SINGLE = (
+    *("on", "match", "seeds", "until", "seeds_at_most", "margin"),
+    *("first_seed", "tuning_seeds", "first_tuning_seed", "extend"),
+    *("finetunings", "data", "scale", "device"),
+)
+"""Options of one value, as a command line lists them."""
+
+
+def _given(options: Options, names: Iterable[str]) -> dict[str, Any]:
+    """Return the options that were given, as on the command line, in the order of their names."""
+    values = {f"--{name.replace('_', '-')}": getattr(options, name) for name in names}
+    return {option: value for option, value in values.items() if value is not None}
+
+
 def command_line(
     sources: Sequence[str], overrides: Overrides, options: Options, *, out: Path | None = None
 ) -> str:
@@ -70,27 +90,13 @@ def command_line(
         words += ["--vary", text]
     for text in options.tune:
         words += ["--tune", text]
-    single = {
-        "--jobs": options.jobs if options.jobs > 1 else None,
-        "--on": options.on,
-        "--match": options.match,
-        "--seeds": options.seeds,
-        "--until": options.until,
-        "--seeds-at-most": options.seeds_at_most,
-        "--margin": options.margin,
-        "--first-seed": options.first_seed,
-        "--tuning-seeds": options.tuning_seeds,
-        "--first-tuning-seed": options.first_tuning_seed,
-        "--extend": options.extend,
-        "--finetunings": options.finetunings,
-        "--data": options.data,
-        "--scale": options.scale,
-        "--device": options.device,
-        "--out": out,
-    }
+    single = _given(options, _SINGLE)
+    if options.jobs > 1:
+        single = {"--jobs": options.jobs, **single}
+    if out is not None:
+        single["--out"] = out
     for name, value in single.items():
-        if value is not None:
-            words += [name, str(value)]
+        words += [name, str(value)]
     command = shlex.join(words)
     return command if out is None else f"cd {shlex.quote(str(Path.cwd()))} && {command}"
 
@@ -136,12 +142,7 @@ def asked_seeds(options: Options, n_seeds: int, *, is_tuned: bool) -> Seeds:
             FIRST_TUNING_SEED if options.first_tuning_seed is None else options.first_tuning_seed
         ),
     )
-    asked = {
-        "--tuning-seeds": options.tuning_seeds,
-        "--first-tuning-seed": options.first_tuning_seed,
-        "--extend": options.extend,
-    }
-    given = tuple(name for name, value in asked.items() if value is not None)
+    given = tuple(_given(options, ("tuning_seeds", "first_tuning_seed", "extend")))
     seeds.check(n_seeds, is_tuned=is_tuned, asked=given)
     return seeds
 
@@ -182,20 +183,10 @@ def as_asked(study: Study, tune: Sequence[str], finetunings: int | None, data: s
 
 def check_options(options: Options) -> None:
     """Raise ConfigError for options that chains do not have."""
-    asked = {
-        "--until": options.until,
-        "--seeds-at-most": options.seeds_at_most,
-        "--first-seed": options.first_seed,
-        "--tuning-seeds": options.tuning_seeds,
-        "--first-tuning-seed": options.first_tuning_seed,
-        "--extend": options.extend,
-    }
-    for name, value in asked.items():
-        if value is not None:
-            raise ConfigError(
-                f"{name} is of studies without stages, whose runs are one training each: leave it "
-                "out"
-            )
+    for name in _given(options, _OF_PLAIN):
+        raise ConfigError(
+            f"{name} is of studies without stages, whose runs are one training each: leave it out"
+        )
 
 
 def _check_without(
@@ -211,4 +202,47 @@ def _check_without(
         if text.startswith(f"{FINETUNE}."):
             raise ConfigError(
                 f"--tune {text}: {study} has no stages of tasks to be tuned: leave it out"
+            )
+
+
+def check_jobs(jobs: int, arms: Sequence[Arm], rule: Rule) -> None:
+    """Raise ConfigError where so many runs at a time have no meaning.
+
+    Runs side by side take time from each other, so that none is measured.
+    """
+    if not 1 <= jobs <= MOST_JOBS:
+        raise ConfigError(f"--jobs {jobs} is not between 1 and {MOST_JOBS}")
+    if jobs > 1:
+        reason = "runs side by side take time from each other; leave --jobs out"
+        _check_time(f"--jobs {jobs}", reason, arms, rule)
+
+
+def check_place(on: str | None, jobs: int, arms: Sequence[Arm], rule: Rule) -> None:
+    """Raise ConfigError where runs on a cluster contradict another option.
+
+    Time is no budget there: nodes differ, and other work may share them.
+    """
+    if on is None:
+        return
+    parse_place(on)
+    if jobs > 1:
+        raise ConfigError(
+            f"--jobs {jobs} contradicts --on {on}: it is for one machine, and a cluster makes "
+            "as many runs at a time as it has room for; leave one of them out"
+        )
+    reason = "the nodes of a cluster are not equally fast; leave --on out"
+    _check_time(f"--on {on}", reason, arms, rule)
+
+
+def _check_time(option: str, reason: str, arms: Sequence[Arm], rule: Rule) -> None:
+    if rule == "time":
+        raise ConfigError(
+            f"{option} contradicts match = time: {reason}, or give --match parameters or --match "
+            "flops"
+        )
+    for arm in arms:
+        minutes = arm.loaded.recipe.train.minutes
+        if minutes is not None:
+            raise ConfigError(
+                f"{option} contradicts train.minutes = {minutes:g}: {reason}, or give train.steps"
             )

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from sublayer.config.limits import LARGEST_FACTOR, LARGEST_SEED, MOST_SEEDS
+from sublayer.config.table import Table
 from sublayer.errors import ConfigError
 from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import FEWEST_SEEDS
@@ -17,13 +18,15 @@ Amount = Annotated[float, Field(ge=-LARGEST_FACTOR, le=LARGEST_FACTOR)] | str
 """A number in the unit that a metric's differences are shown in, or with the unit behind it."""
 
 
-@dataclass(frozen=True)
-class Hypothesis:
-    """The hypothesis of a study, written before it ran."""
+class Hypothesis(Table):
+    """``[hypothesis]``: a statement, written before the study ran, and the arms that decide it.
 
-    says: str
-    contrast: Mapping[str, float]
-    """Weights of arms that add up to 0: it holds where their sum is better than 0."""
+    ``contrast`` are weights of arms that add up to 0: ``{ "24 layers" = 1, "12 layers" = -1 }``. It
+    holds where the weighted sum is better than 0.
+    """
+
+    says: Annotated[str, Field(min_length=1)]
+    contrast: dict[str, float] = Field(min_length=2)
 
     @property
     def as_contrast(self) -> Contrast:
@@ -74,7 +77,7 @@ class Question:
         """Return the question that ``as_dict`` wrote; parts that older folders lack are empty."""
         hypothesis = None
         if "contrast" in written:
-            hypothesis = Hypothesis(written["says"], written["contrast"])
+            hypothesis = Hypothesis(says=written["says"], contrast=written["contrast"])
         return cls(
             written.get("margin", ""),
             written.get("margin_reason", ""),

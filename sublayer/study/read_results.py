@@ -18,11 +18,11 @@ from sublayer.study.chain_file import Kept, read_chain_file
 from sublayer.study.collect import collect_results, read_baselines
 from sublayer.study.columns import Column, list_columns, metric_columns, primary_column
 from sublayer.study.definition import Study
-from sublayer.study.findings.reproduction import list_differing_machines
 from sublayer.study.notes import (
     explain_collapses,
     explain_stage_choices,
     list_caveats,
+    list_differing_machines,
     list_notes,
     time_caveats,
 )

@@ -21,7 +21,6 @@ from sublayer.runs.run import measure_step
 from sublayer.runs.session import Place
 from sublayer.statistics.looks import Looks, fixed
 from sublayer.study.arms import Arm, arm_notes, check_extensible, make_trials
-from sublayer.study.budget.excess import plan_budgets
 from sublayer.study.budget.expected import tokens_per_step
 from sublayer.study.budget.match import (
     Measures,
@@ -29,19 +28,17 @@ from sublayer.study.budget.match import (
     arm_model,
     arm_steps,
     match_budgets,
+    plan_budgets,
 )
-from sublayer.study.budget.shared_tokenizer import keep_tokenizer, kept_forms, share_tokenizer
 from sublayer.study.chain_file import Kept, beside_earlier, describe_chain, keep_chain
 from sublayer.study.checks import (
     check_chain,
     check_disk,
-    check_held_out,
-    check_pairs,
     check_question,
     check_runs,
     check_splits,
     check_study,
-    check_windows,
+    check_texts,
     planned_recipes,
 )
 from sublayer.study.collect import keep_baselines
@@ -49,9 +46,13 @@ from sublayer.study.columns import study_metrics
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study, is_run, load_asked
 from sublayer.study.evidence import has_items
 from sublayer.study.finished_runs import compare_runs
-from sublayer.study.folder import find_folder
+from sublayer.study.folder import (
+    find_folder,
+    keep_tokenizer,
+    kept_forms,
+    share_tokenizer,
+)
 from sublayer.study.jobs.computing import Computing
-from sublayer.study.jobs.options import check_jobs, check_place
 from sublayer.study.jobs.run import SharedData
 from sublayer.study.notes import describe_planned, list_text_caveats
 from sublayer.study.options import (
@@ -59,7 +60,9 @@ from sublayer.study.options import (
     as_asked,
     asked_looks,
     asked_seeds,
+    check_jobs,
     check_options,
+    check_place,
     command_line,
     with_margin,
 )
@@ -179,9 +182,7 @@ class _Runner:
         computing = self._computing
         metric, looks, seeds = self._metric, self._looks, self._seeds
         assert metric is not None, "a study without stages has its metric"
-        check_held_out(study, data)
-        check_pairs(study, data)
-        check_windows(study, data)
+        check_texts(study, data)
         n_runs = len(study.arms) * (self._n_tuning + self._n_seeds)
         arms = self._settled(facts, data, n_runs)
         computing.check(arms, data, n_runs, is_announced=options.is_announced)

@@ -14,10 +14,14 @@ from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.errors import DataError
 from sublayer.estimate.micro_batch import FLOAT32_BYTES
 from sublayer.study.arms import Arm
-from sublayer.study.budget.capacity import PROGRAM_BYTES, Resources
-from sublayer.study.budget.excess import Budget, excess_over
-from sublayer.study.budget.expected import Clock, Vocabulary, expected_vocabulary
-from sublayer.study.budget.match import apply_match
+from sublayer.study.budget.expected import (
+    PROGRAM_BYTES,
+    Clock,
+    Resources,
+    Vocabulary,
+    expected_vocabulary,
+)
+from sublayer.study.budget.match import Budget, apply_match, excess_over
 from sublayer.study.budget.plan import ArmPlan, Plan, make_plan
 from sublayer.study.definition import Study
 from sublayer.study.runs import StageRuns

@@ -13,7 +13,7 @@ from sublayer.config.finetune import DEFAULT
 from sublayer.config.limits import MOST_ARMS, MOST_FINETUNINGS, MOST_SEEDS, MOST_STEPS
 from sublayer.config.load import LoadedRecipe
 from sublayer.config.messages import first_problem, show
-from sublayer.config.sources import override_layer, read_toml
+from sublayer.config.sources import read_toml
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.config.table import Table
 from sublayer.config.task_heads import expected_tasks
@@ -98,53 +98,57 @@ class StageTable(Table):
     preset: str = DEFAULT
     set: dict[str, Any] = Field(default_factory=dict)
 
+    @property
+    def task_names(self) -> list[str]:
+        """The tasks that it learns, as a mixture or each in a stage."""
+        if self.each is not None:
+            return self.each
+        return [self.tasks] if isinstance(self.tasks, str) else list(self.tasks or ())
 
-class HypothesisTable(Table):
-    """``[hypothesis]``: a statement, and the weights of the arms that decide it.
-
-    Weights add up to 0: ``contrast = { "24 layers" = 1, "12 layers" = -1 }``. It holds where the
-    weighted sum is better than 0.
-    """
-
-    says: Sentence
-    contrast: dict[str, float] = Field(min_length=2)
+    @property
+    def stage_names(self) -> list[str]:
+        """The names of its stages: each task's, or the one given, of its tasks or of its file."""
+        file = Path(self.table or "").name.partition(".")[0]
+        return self.each or [self.name or "-".join(self.task_names) or file]
 
 
-class ScaleTable(Table):
-    """``[scale.NAME]``: the recipe of all arms, and settings over it.
+class _SharedTable(Table):
+    """The fields that a study has for all of its scales, or a scale instead of the study."""
 
-    ``[[scale.cpu.arms]]`` are arms of this scale alone, for a study that has no ``[[arms]]`` of all
-    scales. ``caveats`` are those of this scale, after the study's own; ``seeds``, ``score``,
-    ``inspect``, ``tune``, ``tune_by``, ``metric``, ``margin``, ``margin_reason``, ``spread`` and
-    ``hypothesis`` are of this scale, instead of the study's; so are ``stages``, ``finetunings``,
-    ``tune_finetune``, ``metrics``, ``averages`` and ``published``. ``finetune`` are settings of all
-    stages of tasks.
-    """
-
-    recipe: str
     metric: str | None = None
     margin: Amount | None = None
     margin_reason: str | None = None
     spread: Amount | None = None
-    hypothesis: HypothesisTable | None = None
+    hypothesis: Hypothesis | None = None
     seeds: int | None = Field(None, ge=1, le=MOST_SEEDS)
-    caveats: list[Sentence] = Field(default_factory=list)
     score: Scoring | None = None
     inspect: Inspecting | None = None
     tune: dict[str, Any] | None = None
     tune_by: TuneBy | None = None
-    set: dict[str, Any] = Field(default_factory=dict)
     arms: list[ArmTable] | None = Field(None, min_length=2, max_length=MOST_ARMS)
-    finetune: dict[str, Any] = Field(default_factory=dict)
+    stages: list[StageTable] | None = Field(None, min_length=1)
     tune_finetune: dict[str, Any] | None = None
     finetunings: int | None = Field(None, ge=1, le=MOST_FINETUNINGS)
-    stages: list[StageTable] | None = Field(None, min_length=1)
     metrics: Metrics | None = None
     averages: Averages | None = None
     published: Published | None = None
+    caveats: list[Sentence] = Field(default_factory=list)
+    finetune: dict[str, Any] = Field(default_factory=dict)
 
 
-class StudyFile(Table):
+class ScaleTable(_SharedTable):
+    """``[scale.NAME]``: the recipe of all arms, and settings over it.
+
+    ``[[scale.cpu.arms]]`` are arms of this scale alone, for a study that has no ``[[arms]]`` of all
+    scales. ``caveats`` are those of this scale, after the study's own, and ``finetune`` are
+    settings of all stages of tasks, over the study's; other fields are instead of the study's.
+    """
+
+    recipe: str
+    set: dict[str, Any] = Field(default_factory=dict)
+
+
+class StudyFile(_SharedTable):
     """A study's file; settings are ``"model.ffn" = "relu"`` or tables, ``model.ffn = "relu"``.
 
     So is ``tune``, with a list of values for each field; ``tune_by = "loss"`` chooses among them by
@@ -166,67 +170,47 @@ class StudyFile(Table):
     title: str = ""
     source: str = ""
     match: Rule = "parameters"
-    metric: str | None = None
     also: list[str] = Field(default_factory=list)
-    margin: Amount = ""
-    margin_reason: str = ""
-    spread: Amount = ""
-    hypothesis: HypothesisTable | None = None
-    seeds: int | None = Field(None, ge=1, le=MOST_SEEDS)
-    caveats: list[Sentence] = Field(default_factory=list)
-    score: Scoring | None = None
-    inspect: Inspecting | None = None
-    tune: dict[str, Any] | None = None
-    tune_by: TuneBy = "metric"
-    scale: dict[str, ScaleTable] = Field(min_length=1)
-    arms: list[ArmTable] | None = Field(None, min_length=2, max_length=MOST_ARMS)
-    stages: list[StageTable] | None = Field(None, min_length=1)
-    finetune: dict[str, Any] = Field(default_factory=dict)
-    tune_finetune: dict[str, Any] | None = None
-    finetunings: int | None = Field(None, ge=1, le=MOST_FINETUNINGS)
     nested: Literal["mean", "median"] = "mean"
-    metrics: Metrics = Field(default_factory=dict)
-    averages: Averages = Field(default_factory=dict)
-    published: Published = Field(default_factory=dict)
+    scale: dict[str, ScaleTable] = Field(min_length=1)
+
+    @property
+    def has_stages(self) -> bool:
+        """Whether any scale has stages."""
+        return self.stages is not None or any(table.stages for table in self.scale.values())
+
+    def at(self, scale: str) -> ScaleTable:
+        """Return the table of a scale, completed by the study's fields."""
+        table = self.scale[scale]
+        fields = [name for name in _SharedTable.model_fields if getattr(table, name) is None]
+        return table.model_copy(
+            update={
+                **{name: getattr(self, name) for name in fields},
+                "caveats": [*self.caveats, *table.caveats],
+                "finetune": laid_over(flatten(self.finetune), flatten(table.finetune)),
+            }
+        )
 
     def question_of(self, scale: str) -> Question:
         """Return the question of the study at a scale."""
-        own = self.scale[scale]
-        hypothesis = own.hypothesis or self.hypothesis
+        table = self.at(scale)
         return Question(
-            margin=self.margin if own.margin is None else own.margin,
-            margin_reason=self.margin_reason if own.margin_reason is None else own.margin_reason,
-            spread=self.spread if own.spread is None else own.spread,
-            hypothesis=Hypothesis(hypothesis.says, hypothesis.contrast) if hypothesis else None,
+            margin="" if table.margin is None else table.margin,
+            margin_reason=table.margin_reason or "",
+            spread="" if table.spread is None else table.spread,
+            hypothesis=table.hypothesis,
             also=tuple(self.also),
         )
-
-    def tune_by_of(self, scale: str) -> TuneBy:
-        """Return what chooses among the values that are tried at a scale."""
-        return self.scale[scale].tune_by or self.tune_by
-
-    def arms_of(self, scale: str) -> list[ArmTable]:
-        """Return the arms of a scale: its own, or those of all scales."""
-        return self.scale[scale].arms or self.arms or []
-
-    def stages_of(self, scale: str) -> list[StageTable]:
-        """Return the stages of a scale: its own, or those of all scales; none of most studies."""
-        return self.scale[scale].stages or self.stages or []
 
     def published_of(self, scale: str) -> Published:
         """Return the published scores of the arms of a scale without stages, by metric.
 
         What stands for all scales is of the columns of stages where another scale has them.
         """
-        is_of_columns = any(map(self.stages_of, self.scale))
         own = self.scale[scale]
-        found: Published = {}
-        if own.arms or not is_of_columns:
-            found = {arm.name: arm.published for arm in self.arms_of(scale) if arm.published}
-        told = own.published
-        if told is None:
-            told = {} if is_of_columns else self.published
-        return {**found, **told}
+        table = own if self.has_stages else self.at(scale)
+        arms = {arm.name: arm.published for arm in table.arms or () if arm.published}
+        return {**arms, **(table.published or {})}
 
 
 def read_study_file(path: Path) -> StudyFile:
@@ -259,23 +243,6 @@ def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
         else:
             flat[name] = value
     return flat
-
-
-_OF_TRAINING = ("after", "from_step", "preset", "set")
-
-
-def check_table(study: str, table: StageTable) -> None:
-    """Raise ConfigError for fields of ``[[stages]]`` that exclude ``ensemble``."""
-    if table.ensemble is None:
-        return
-    if not table.name:
-        raise ConfigError(f"{study}: an ensemble of stages needs a name")
-    given = [name for name in _OF_TRAINING if name in table.model_fields_set]
-    if given:
-        raise ConfigError(
-            f"{study}: {table.name} is an ensemble, which trains nothing: leave out "
-            f"{', '.join(given)}"
-        )
 
 
 def check_untold(study: str, stages: Sequence[Stage], told: Mapping[str, object]) -> None:
@@ -394,152 +361,147 @@ def check_answers(study: str, arm: str, stage: Stage, members: Sequence[LoadedRe
             )
 
 
-Overrides = Sequence[str] | Mapping[str, Any]
 _OF_STAGES = ("finetune", "tune_finetune", "finetunings", "metrics", "averages")
 """Fields of a study, or a scale of it, that need stages."""
 _KINDS = ("tasks", "each", "table", "ensemble")
 """The kinds of stages, of which a stage has one."""
+_OF_TRAINING = ("after", "from_step", "preset", "set")
+"""The fields of a stage that an ensemble has not."""
+StageSettings = Mapping[str, Mapping[str, Any]]
+"""Settings of the command line by stage, or by ``finetune`` for all stages of tasks."""
 
 
-def split_overrides(
-    overrides: Overrides, stages: Sequence[StageTable]
-) -> tuple[Overrides, Overrides]:
-    """Split overrides into those of the recipe and those of stages.
+def split_settings(
+    settings: Mapping[str, Any], stages: Sequence[StageTable]
+) -> tuple[dict[str, Any], StageSettings]:
+    """Split settings into those of the recipe and those of stages.
 
-    The latter begin with ``finetune.`` or with the name of a stage.
+    The latter begin with ``finetune.`` or with the name of a stage. Raises ConfigError for a
+    setting ``NAME.TABLE.FIELD`` of an unknown stage.
     """
-    names = _prefixes(stages)
-
-    def is_of_stage(key: str) -> bool:
-        return any(key.partition("=")[0].strip().startswith(f"{name}.") for name in names)
-
-    if not stages:
-        return overrides, ()
-    for key in overrides:
-        _check_stage(key, names)
-    if isinstance(overrides, Mapping):
-        of_stages = {key: value for key, value in overrides.items() if is_of_stage(key)}
-        rest = {key: value for key, value in overrides.items() if key not in of_stages}
-        return rest, of_stages
-    return (
-        [text for text in overrides if not is_of_stage(text)],
-        [text for text in overrides if is_of_stage(text)],
-    )
-
-
-def _check_stage(setting: str, names: Sequence[str]) -> None:
-    """Raise ConfigError for a setting ``NAME.TABLE.FIELD`` of an unknown stage."""
-    name, *fields = setting.partition("=")[0].strip().rsplit(".", 2)
-    if len(fields) == 2 and fields[0] in TABLES and name not in (*names, *TABLES):
-        raise ConfigError(
-            f"{name} is no stage{nearest_hint(name, names)}: there are {', '.join(names)}"
-        )
+    names = [FINETUNE, *(name for table in stages for name in table.stage_names)] if stages else []
+    of_recipe: dict[str, Any] = {}
+    told: dict[str, dict[str, Any]] = {}
+    for key, value in settings.items():
+        stage = max((name for name in names if key.startswith(f"{name}.")), key=len, default="")
+        if stage:
+            told.setdefault(stage, {})[key.removeprefix(f"{stage}.")] = value
+            continue
+        name, *fields = key.rsplit(".", 2)
+        if names and len(fields) == 2 and fields[0] in TABLES and name not in TABLES:
+            raise ConfigError(
+                f"{name} is no stage{nearest_hint(name, names)}: there are "
+                f"{', '.join(dict.fromkeys(names))}"
+            )
+        of_recipe[key] = value
+    return of_recipe, told
 
 
 def read_chain(
-    path: Path,
+    study: str,
     file: StudyFile,
     scale: str,
-    overrides: Overrides,
+    told: StageSettings,
     tune: tuple[str, ...],
     *,
     at: Callable[[int], int] = lambda step: step,
 ) -> Chain | None:
     """Put together the chain of a study's scale; None where it has no stages.
 
-    ``overrides`` are those of stages, ``tune`` is the grid of stages of tasks, ``at`` moves a
-    step of the pre-training into a shorter one. Raises
-    ConfigError for stages that do not fit together, and settings of unknown stages.
+    ``told`` are the settings of the command line, ``tune`` is the grid of stages of tasks, ``at``
+    moves a step of the pre-training into a shorter one. Raises ConfigError for stages that do not
+    fit together, and settings of unknown stages.
     """
-    tables, scale_table = file.stages_of(scale), file.scale[scale]
-    arms = file.arms_of(scale)
-    if not tables:
-        _check_without(path, file, scale)
+    table = file.at(scale)
+    arms, tables = table.arms or [], table.stages
+    if tables is None:
         return None
-    common = laid_over(flatten(file.finetune), flatten(scale_table.finetune))
-    told = _by_stage(overrides, _prefixes(tables))
-    stages = []
-    for table in tables:
-        for each in _stages(path, table, common, told):
-            is_moved = each.from_step is not None and each.after == PRETRAINING
-            from_step = at(each.from_step) if is_moved and each.from_step else each.from_step
-            stages.append(replace(each, from_step=from_step))
-    names = [arm.name for arm in arms]
-    ordered = in_order(path.stem, with_tasks(path.stem, stages, names))
+    stages = [stage for one in tables for stage in _stages(study, one, table.finetune, told, at)]
+    ordered = in_order(study, with_tasks(study, stages, [arm.name for arm in arms]))
     for number, arm in enumerate(arms):
-        _check_arm_start(path.stem, arm, arms[:number])
-    check_untold(path.stem, ordered, told)
-    n_seeds = scale_table.finetunings or file.finetunings or 1
+        _check_arm_start(study, arm, arms[:number])
+    check_untold(study, ordered, told)
+    n_seeds = table.finetunings or 1
     for stage in ordered:
         if stage.n_seeds is not None and stage.n_seeds > n_seeds:
             raise ConfigError(
-                f"{path.stem}: stage {stage.name} has finetunings = {stage.n_seeds}, and the study "
+                f"{study}: stage {stage.name} has finetunings = {stage.n_seeds}, and the study "
                 f"{n_seeds}: a stage may have fewer"
             )
         if stage.from_step is not None and not any(arm.pretrain for arm in arms):
             raise ConfigError(
-                f"{path.stem}: stage {stage.name} starts from step {stage.from_step}, and no arm "
+                f"{study}: stage {stage.name} starts from step {stage.from_step}, and no arm "
                 "is pre-trained: leave out from_step"
             )
     published = {arm.name: arm.published for arm in arms if arm.published}
-    metrics, averages, others = (
-        getattr(file if getattr(scale_table, name) is None else scale_table, name)
-        for name in ("metrics", "averages", "published")
-    )
+    metrics, averages = table.metrics or {}, table.averages or {}
     return Chain(
         stages=ordered,
-        arms={arm.name: _arm(path, arm, ordered, told) for arm in arms},
+        arms={arm.name: _arm(study, arm, ordered, told) for arm in arms},
         n_seeds=n_seeds,
         nested=file.nested,
         metrics={name: _member(metric) for name, metric in metrics.items()},
         averages={name: tuple(map(_member, members)) for name, members in averages.items()},
-        published={**published, **others},
+        published={**published, **(table.published or {})},
         tune=tune,
     )
 
 
 def _stages(
-    path: Path, table: StageTable, common: Mapping[str, Any], told: Mapping[str, Mapping[str, Any]]
+    study: str,
+    table: StageTable,
+    common: Mapping[str, Any],
+    told: StageSettings,
+    at: Callable[[int], int],
 ) -> list[Stage]:
+    """Return the stages of a table; ``common`` are the settings of all stages of tasks."""
     kinds = [name for name in _KINDS if getattr(table, name) is not None]
-    shown = table.name or ", ".join(_names(table)) or "a stage"
+    names = table.task_names
+    shown = table.name or ", ".join(names) or "a stage"
     if len(kinds) > 1:
-        raise ConfigError(f"{path.stem}: {shown} has {' and '.join(kinds)}: give one of them")
+        raise ConfigError(f"{study}: {shown} has {' and '.join(kinds)}: give one of them")
     if table.each is not None and table.name is not None:
         raise ConfigError(
-            f"{path.stem}: stages of each task have the tasks' names: leave out name = {table.name}"
+            f"{study}: stages of each task have the tasks' names: leave out name = {table.name}"
         )
     if (table.columns is not None) != (table.table is not None):
-        raise ConfigError(f"{path.stem}: {shown}: table and columns stand together")
-    check_table(path.stem, table)
+        raise ConfigError(f"{study}: {shown}: table and columns stand together")
+    if table.ensemble is not None and not table.name:
+        raise ConfigError(f"{study}: an ensemble of stages needs a name")
+    given = [name for name in _OF_TRAINING if name in table.model_fields_set]
+    if table.ensemble is not None and given:
+        raise ConfigError(
+            f"{study}: {table.name} is an ensemble, which trains nothing: leave out "
+            f"{', '.join(given)}"
+        )
     if table.finetunings is not None and (not kinds or table.ensemble is not None):
         why = "goes on with a text, once under each pre-training"
         if table.ensemble is not None:
             why = "has as many as its members"
-        raise ConfigError(f"{path.stem}: {shown} {why}: leave out finetunings")
+        raise ConfigError(f"{study}: {shown} {why}: leave out finetunings")
     if table.ensemble is not None:
-        assert table.name is not None, "it is checked"
-        return [Stage(table.name, "", ensemble=tuple(table.ensemble))]
-    for name in _names(table):
+        return [Stage(table.stage_names[0], "", ensemble=tuple(table.ensemble))]
+    for name in names:
         if name not in TASKS:
             raise ConfigError(
-                f"{path.stem}: {name} is no task; `sublayer tasks` lists them"
+                f"{study}: {name} is no task; `sublayer tasks` lists them"
                 f"{nearest_hint(name, tuple(TASKS))}"
             )
     if not kinds and not table.name:
-        raise ConfigError(f"{path.stem}: a stage that goes on with a text needs a name")
+        raise ConfigError(f"{study}: a stage that goes on with a text needs a name")
     if not kinds and table.preset != DEFAULT:
         raise ConfigError(
-            f"{path.stem}: {shown} goes on with a text, and a preset is of tasks: leave out preset"
+            f"{study}: {shown} goes on with a text, and a preset is of tasks: leave out preset"
         )
-    groups = [(name,) for name in table.each] if table.each else [tuple(_names(table))]
+    from_step = table.from_step
+    if from_step is not None and table.after == PRETRAINING:
+        from_step = at(from_step)
+    groups = [(name,) for name in names] if table.each else [tuple(names)]
     stages = []
-    for tasks in groups:
-        name = "-".join(tasks) if table.each else _name(table)
+    for name, tasks in zip(table.stage_names, groups, strict=True):
         settings = flatten(table.set)
         if kinds:
             settings = laid_over(common, settings, told.get(FINETUNE, {}))
-        settings = laid_over(settings, told.get(name, {}))
         columns: OwnColumns | None = table.columns  # type: ignore[assignment]
         stages.append(
             Stage(
@@ -549,42 +511,38 @@ def _stages(
                 table.table,
                 columns,
                 table.preset,
-                settings,
+                laid_over(settings, told.get(name, {})),
                 n_seeds=table.finetunings,
-                from_step=table.from_step,
+                from_step=from_step,
             )
         )
     return stages
 
 
-def _arm(
-    path: Path, arm: ArmTable, stages: Sequence[Stage], told: Mapping[str, Mapping[str, Any]]
-) -> ArmStages:
-    by_stage: dict[str, dict[str, Any]] = {}
+def _arm(study: str, arm: ArmTable, stages: Sequence[Stage], told: StageSettings) -> ArmStages:
     names = [stage.name for stage in stages]
     for name in arm.stages:
         if name not in names:
             raise ConfigError(
-                f"{path.stem}: arm {arm.name} has settings of {name}, which is no stage"
+                f"{study}: arm {arm.name} has settings of {name}, which is no stage"
                 f"{nearest_hint(name, names)}"
             )
-    check_untold(path.stem, stages, arm.stages)
+    check_untold(study, stages, arm.stages)
     texts = [stage.name for stage in stages if not stage.finetunes]
     if not arm.pretrain and texts:
         raise ConfigError(
-            f"{path.stem}: arm {arm.name} is not pre-trained, and {', '.join(texts)} would go on "
+            f"{study}: arm {arm.name} is not pre-trained, and {', '.join(texts)} would go on "
             "with that: leave out pretrain = false, or the stage"
         )
+    by_stage: dict[str, dict[str, Any]] = {}
     for stage in stages:
         if stage.ensemble:
             continue
         own = flatten(arm.finetune) if stage.finetunes else {}
         own = laid_over(own, flatten(arm.stages.get(stage.name, {})))
-        for told_key in {**told.get(FINETUNE, {}), **told.get(stage.name, {})}:
-            if told_key in own:
-                raise ConfigError(
-                    f"{told_key} is what the arms of {path.stem} differ in: leave it out"
-                )
+        for key in {**told.get(FINETUNE, {}), **told.get(stage.name, {})}:
+            if key in own:
+                raise ConfigError(f"{key} is what the arms of {study} differ in: leave it out")
         by_stage[stage.name] = own
     return ArmStages(arm.pretrain, arm.start or "", by_stage)
 
@@ -607,16 +565,14 @@ def _check_arm_start(study: str, arm: ArmTable, before: Sequence[ArmTable]) -> N
         )
 
 
-def _check_without(path: Path, file: StudyFile, scale: str) -> None:
+def check_without_stages(path: Path, file: StudyFile, scale: str) -> None:
     """Raise ConfigError for what only stages give a meaning.
 
     What is said for all scales has one where another scale has stages.
     """
-    table = file.scale[scale]
+    table = file.scale[scale] if file.has_stages else file.at(scale)
     given: dict[str, Any] = {name: getattr(table, name) for name in _OF_STAGES}
-    if not any(file.stages_of(name) for name in file.scale):
-        given = {name: given[name] or getattr(file, name) for name in _OF_STAGES}
-    for arm in file.arms_of(scale):
+    for arm in file.at(scale).arms or ():
         given["finetune"] = given["finetune"] or arm.finetune
         given["stages of an arm"] = given.get("stages of an arm") or arm.stages
         given["start of an arm"] = given.get("start of an arm") or arm.start
@@ -627,36 +583,6 @@ def _check_without(path: Path, file: StudyFile, scale: str) -> None:
                 f"study {path}: {name} has no effect without [[stages]], of which "
                 f"{'it' if len(file.scale) == 1 else f'scale {scale}'} has none"
             )
-
-
-def _prefixes(stages: Sequence[StageTable]) -> list[str]:
-    """Return what settings of stages begin with, before a point."""
-    prefixes = [FINETUNE]
-    for table in stages:
-        prefixes += table.each or [_name(table)]
-    return list(dict.fromkeys(prefixes))
-
-
-def _by_stage(overrides: Overrides, names: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the settings of each stage, by the names that they begin with."""
-    told: dict[str, dict[str, Any]] = {}
-    for key, value in override_layer(overrides, "command line").values.items():
-        stage = max((name for name in names if key.startswith(f"{name}.")), key=len)
-        told.setdefault(stage, {})[key.removeprefix(f"{stage}.")] = value
-    return told
-
-
-def _name(table: StageTable) -> str:
-    """Return the name of a table's only stage: its own, its tasks' or its file's."""
-    return table.name or "-".join(_names(table)) or Path(table.table or "").name.partition(".")[0]
-
-
-def _names(table: StageTable) -> list[str]:
-    if table.each is not None:
-        return table.each
-    if table.tasks is None:
-        return []
-    return [table.tasks] if isinstance(table.tasks, str) else list(table.tasks)
 
 
 def _member(member: str | list[str]) -> Member:

@@ -1,7 +1,7 @@
 """The verdicts on a study: contrasts, looks, which arms go on, and which difference it can find."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,63 +45,51 @@ class Looking:
     """True where runs of planned seeds are missing: then there is no verdict yet."""
 
 
+@dataclass(frozen=True)
 class StudyJudge:
     """Judges the columns of a study, or its metrics; the first decides."""
 
-    def __init__(
-        self,
-        study: Study,
-        columns: Sequence[Column],
-        runs: Runs,
-        n_seeds: int,
-        looking: Looking,
-        n_awaited: int = 0,
-        *,
-        within: int = 0,
-    ) -> None:
-        """Take a study's runs: ``n_seeds`` are compared, ``n_awaited`` arms have no run yet.
-
-        ``within`` is as ``StageRuns.scored`` has it.
-        """
-        self._study = study
-        self._columns = columns
-        self._runs = runs
-        self._n_seeds = n_seeds
-        self._looking = looking
-        self._n_awaited = n_awaited
-        self._within = within
-        self._baseline = study.arms[0].name
+    study: Study
+    columns: Sequence[Column]
+    runs: Runs
+    n_seeds: int
+    """Those that are compared."""
+    looking: Looking
+    n_awaited: int = 0
+    """Arms that have no run yet."""
+    within: int = field(default=0, kw_only=True)
+    """As ``StageRuns.scored`` has it."""
 
     def first(self, values: Values) -> Judgement:
         """Judge the column that decides."""
-        column = self._columns[0]
-        margin = self._study.question.margin_of(self._study.name, column.metric)
+        column = self.columns[0]
+        margin = self.study.question.margin_of(self.study.name, column.metric)
         return self._judged(column, values, margin)
 
     def further(self, column: Column, values: Values) -> Judgement:
         """Judge another column: without a verdict, unless the study asks for one."""
         judged = self._judged(column, values, None)
-        if column.name in self._study.question.also:
+        if column.name in self.study.question.also:
             return judged
         return without_verdicts(judged)
 
     def _judged(self, column: Column, values: Values, margin: float | None) -> Judgement:
-        study, question = self._study, self._study.question
-        looks, taken = self._looking.looks, self._looking.taken
+        study, question, baseline = self.study, self.study.question, self.study.arms[0].name
+        looks, taken = self.looking.looks, self.looking.taken
         evidence = gather_evidence(
             study,
             column,
-            self._columns,
+            self.columns,
             values,
-            self._runs,
-            n_seeds=self._n_seeds,
-            n_tuning=self._looking.n_tuning,
-            within=self._within,
+            self.runs,
+            n_seeds=self.n_seeds,
+            n_tuning=self.looking.n_tuning,
+            within=self.within,
         )
-        contrasts = against_baseline(values, self._baseline, study.against)
-        contrasts += further_contrasts(question, values, self._baseline, study.against)
-        n_all = len(contrasts) + self._n_awaited
-        n_more = self._n_awaited + len(question.also) * n_all
+        contrasts = against_baseline(values, baseline, study.against)
+        contrasts += further_contrasts(question, values, baseline, study.against)
+        n_all = len(contrasts) + self.n_awaited
+        n_more = self.n_awaited + len(question.also) * n_all
         n_comparisons = len(contrasts) + n_more
         next_level = looks.next_level(taken, n_comparisons)
 
@@ -121,12 +109,12 @@ class StudyJudge:
             )
 
         if not looks.is_sequential:
-            judged = judged_by(evidence, self._n_seeds)
+            judged = judged_by(evidence, self.n_seeds)
         else:
-            reached = [look for look in looks.planned if look <= self._n_seeds]
+            reached = [look for look in looks.planned if look <= self.n_seeds]
             judged = judge_looks(lambda look: judged_by(evidence.first(look), look), reached)
-        if self._looking.is_unfinished and self._n_seeds >= FEWEST_SEEDS:
-            return unfinished(judged, self._n_seeds)
+        if self.looking.is_unfinished and self.n_seeds >= FEWEST_SEEDS:
+            return unfinished(judged, self.n_seeds)
         return judged
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from queue import SimpleQueue
 from threading import Thread
 
 from sublayer.errors import ConfigError
@@ -91,12 +90,8 @@ def _number(name: str, alone: str = "", *, least: int = 0) -> int:
     return int(text)
 
 
-Lines = SimpleQueue[bytes | None]
-"""Lines as they come; None follows the last."""
-
-
-def read_lines(at_end: Callable[[], None]) -> Lines:
-    """Read standard input from a thread of its own, which calls ``at_end`` after the last line.
+def at_end_of_input(act: Callable[[], None]) -> None:
+    """Call ``act`` once standard input has ended, from a thread of its own.
 
     Whatever else reads standard input after this finds nothing there.
     """
@@ -104,18 +99,13 @@ def read_lines(at_end: Callable[[], None]) -> Lines:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
-    lines: Lines = SimpleQueue()
-    Thread(target=_read, args=(descriptor, lines, at_end), daemon=True).start()
-    return lines
 
+    def wait() -> None:
+        while os.read(descriptor, 4096):
+            pass
+        act()
 
-def _read(descriptor: int, lines: Lines, at_end: Callable[[], None]) -> None:
-    # Without a buffer: the thread may hold nothing when the process ends.
-    with os.fdopen(descriptor, "rb", buffering=0, closefd=False) as file:
-        for line in iter(file.readline, b""):
-            lines.put(line)
-    lines.put(None)
-    at_end()
+    Thread(target=wait, daemon=True).start()
 
 
 def python_command(module: str) -> list[str]:

@@ -25,7 +25,7 @@ from sublayer.config.texts import parse_split
 from sublayer.config.train import is_better
 from sublayer.errors import ConfigError, SublayerError
 from sublayer.study.arms import Arm
-from sublayer.study.budget.capacity import Resources
+from sublayer.study.budget.expected import Resources
 from sublayer.study.budget.plan import make_plan, plan_to_json
 from sublayer.study.study_file import ArmTable, ScaleTable, StudyFile
 from tests.breadth import examples

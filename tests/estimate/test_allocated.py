@@ -63,10 +63,10 @@ ALL = [{}, *MODELS, *given.ENCODERS, *given.TRANSLATORS]
 EXACT = [MODELS[6], given.TRANSLATORS[0], given.TRANSLATORS[2]]
 WHOLE = """
 import json, sys, torch
-from sublayer.study.budget.capacity import step_memory
+from sublayer.study.budget.expected import step_memory
 from sublayer.study.budget.measure import train_step
-from sublayer.study.budget.capacity import find_resources
 from sublayer.config.load import load_recipe, vary
+from sublayer.study.budget.expected import find_resources
 from sublayer.system.machine import PeakMemory
 
 def prepare(smaller):

@@ -109,7 +109,9 @@ def by_budgets() -> Results:
     """Arms of other budgets, with contrasts of two and of four of them, and a hypothesis."""
     results = synthetic_results(FOUR)
     values = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in results.arms}
-    hypothesis = Hypothesis("Both help.", {"a": 1.0, "b": -1.0, "c": -1.0, "d": 1.0}).as_contrast
+    hypothesis = Hypothesis(
+        says="Both help.", contrast={"a": 1.0, "b": -1.0, "c": -1.0, "d": 1.0}
+    ).as_contrast
     pair = Contrast("c", "b", {"c": 1.0, "b": -1.0})
     judged = judge_values("a", values, results.metric, planned_seeds=5, further=[pair, hypothesis])
     results = replace(

@@ -17,8 +17,7 @@ from sublayer.config.sources import (
     shipped_recipes,
 )
 from sublayer.estimate.cost import count_parameters
-from sublayer.study.budget.capacity import Resources
-from sublayer.study.budget.expected import expected_vocabulary
+from sublayer.study.budget.expected import Resources, expected_vocabulary
 from sublayer.study.budget.plan import make_plan
 from sublayer.study.columns import study_metrics
 from sublayer.study.definition import load_study

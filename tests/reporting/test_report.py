@@ -42,9 +42,9 @@ from sublayer.runs.session import prepare_data
 from sublayer.statistics.difference import Verdict
 from sublayer.statistics.looks import ERROR, Looks, fixed, until_decided
 from sublayer.study.arms import Trial, beyond_edges
+from sublayer.study.comparisons import arm_budgets, secondary_analyses
+from sublayer.study.curves import cost_at, read_curves, same_quality
 from sublayer.study.definition import Study, load_study
-from sublayer.study.findings.comparisons import arm_budgets, secondary_analyses
-from sublayer.study.findings.curves import cost_at, read_curves, same_quality
 from sublayer.study.inspection import (
     LAYERS,
     InspectedLayers,
@@ -398,7 +398,7 @@ def test_as_many_seeds_as_would_do_are_enough_under_the_same_plan(plan, margin):
 def test_a_hypothesis_about_two_arms_that_are_compared_is_no_further_comparison():
     values = {"a": {0: 1.0, 1: 1.1, 2: 1.2}, "b": {0: 5.0, 1: 5.1, 2: 5.25}}
     judged = judge_values("a", values, BITS_PER_BYTE, planned_seeds=3)
-    assert Hypothesis("", {"a": 2.0, "b": -2.0}).names == ("a", "b")
+    assert Hypothesis(says="a is better.", contrast={"a": 2.0, "b": -2.0}).names == ("a", "b")
     # The difference that is judged is b less a, and b is worse: a is better.
     results = replace(synthetic_results({"a": 0.0, "b": 1.0}), differences=judged.differences)
     for names, verdict in ((("a", "b"), "better"), (("b", "a"), "worse")):

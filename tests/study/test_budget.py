@@ -16,34 +16,33 @@ from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.reporting.plans import plan_lines
 from sublayer.study.arms import Arm, expand
-from sublayer.study.budget.capacity import (
+from sublayer.study.budget.expected import (
     PROGRAM_BYTES,
     Resources,
+    StepTime,
     batches,
+    expected_vocabulary,
     find_resources,
     fits_memory,
     run_disk,
     scored_disk,
     step_memory,
 )
-from sublayer.study.budget.excess import (
+from sublayer.study.budget.match import (
     ArmBudget,
     Budget,
     Excess,
-    budget_to_json,
-    excess_over,
-    read_budget,
-)
-from sublayer.study.budget.expected import StepTime, expected_vocabulary
-from sublayer.study.budget.match import (
     Match,
     Measures,
     apply_match,
+    budget_to_json,
+    excess_over,
     leave_unmatched,
     match_arms,
     match_budgets,
     match_parameters,
     match_steps,
+    read_budget,
 )
 from sublayer.study.budget.measure import Stopwatch, train_step
 from sublayer.study.budget.plan import Plan, make_plan, plan_to_json
@@ -229,7 +228,7 @@ def test_the_precision_is_the_recipes_or_the_fastest_of_the_machine(tmp_path, mo
     assert [PLENTY.precision(each) for each in recipes] == ["bfloat16", "bfloat16", "float32"]
     assert [RESOURCES.precision(each) for each in recipes] == ["float32", "bfloat16", "float32"]
     (tmp_path / "cpuinfo").write_text("flags : fpu avx2 avx512_bf16\n")
-    monkeypatch.setattr("sublayer.study.budget.capacity._CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr("sublayer.study.budget.expected._CPUINFO", tmp_path / "cpuinfo")
     for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
         monkeypatch.delenv(name, raising=False)
     assert find_resources("cpu").has_fast_bfloat16

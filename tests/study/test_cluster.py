@@ -20,7 +20,7 @@ from sublayer.errors import CheckpointError, ConfigError, Interrupted, TrainingE
 from sublayer.files.checkpoints import RECORD
 from sublayer.runs.items import ITEMS
 from sublayer.runs.session import prepare_data
-from sublayer.study.budget.capacity import PROGRAM_BYTES
+from sublayer.study.budget.expected import PROGRAM_BYTES
 from sublayer.study.jobs import worker as of_worker
 from sublayer.study.jobs.backends import (
     CLUSTERS,
@@ -31,13 +31,13 @@ from sublayer.study.jobs.backends import (
     Ray,
     Refused,
     Slurm,
+    parse_place,
 )
 from sublayer.study.jobs.computing import check_needs, needs_of, preparation_bytes, usual_threads
 from sublayer.study.jobs.files import DONE, STOPPED, JobFiles, JobStatus
 from sublayer.study.jobs.loop import MOST_TRIES, Clock, JobLoop
-from sublayer.study.jobs.options import parse_place
 from sublayer.study.jobs.run import FAILURE, Job
-from sublayer.study.jobs.worker import Worker
+from sublayer.study.jobs.worker import make_run
 from sublayer.system.launch import python_command
 from sublayer.system.lock import held
 from sublayer.training.progress import Status
@@ -529,7 +529,7 @@ def test_a_node_of_other_versions_says_so_and_a_stop_file_ends_a_job(alone):
 def test_a_folder_that_is_held_is_waited_for_and_its_result_taken(alone, monkeypatch):
     monkeypatch.setattr(of_worker.os, "dup2", lambda one, other: None)  # the output is the tests'
     files, waited = alone.files(0), []
-    files.write_job(alone.jobs[0], "cpu")
+    files.write_job(alone.jobs[0], "cpu", alone.stop_file)
     alone.jobs[0].path.mkdir()
     lock = held(alone.jobs[0].path)
     lock.__enter__()
@@ -540,7 +540,7 @@ def test_a_folder_that_is_held_is_waited_for_and_its_result_taken(alone, monkeyp
         lock.__exit__(None, None, None)
 
     monkeypatch.setattr(of_worker.time, "sleep", sleep)
-    assert Worker(is_alone=True).make(files.folder)
+    make_run(files.folder)
     assert len(waited) == 1 and "where another process works" in waited[0]
     assert files.read_status().end == DONE and not (alone.jobs[0].path / RECORD).exists()
 
@@ -548,7 +548,7 @@ def test_a_folder_that_is_held_is_waited_for_and_its_result_taken(alone, monkeyp
 def test_an_end_is_written_as_soon_as_it_can_be(alone, monkeypatch):
     monkeypatch.setattr(of_worker.os, "dup2", lambda one, other: None)
     files, left = alone.files(0), [OSError(28, "No space left on device")] * 3
-    files.write_job(alone.jobs[0], "cpu")
+    files.write_job(alone.jobs[0], "cpu", alone.stop_file)
     alone.write_result(0)
     write = JobFiles.write_status
 
@@ -559,5 +559,5 @@ def test_an_end_is_written_as_soon_as_it_can_be(alone, monkeypatch):
 
     monkeypatch.setattr(JobFiles, "write_status", write_status)
     monkeypatch.setattr(of_worker, "_LOCK_S", 0.0)
-    assert Worker(is_alone=True).make(files.folder)
+    make_run(files.folder)
     assert files.read_status().end == DONE and not left

@@ -20,9 +20,10 @@ from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.runs.items import ITEMS
 from sublayer.runs.session import prepare_data
 from sublayer.study.arms import expand
-from sublayer.study.budget.capacity import PROGRAM_BYTES
-from sublayer.study.budget.expected import size_arm
-from sublayer.study.jobs import backends, computing, loop, options
+from sublayer.study.budget import match
+from sublayer.study.budget.expected import PROGRAM_BYTES, size_arm
+from sublayer.study.budget.match import share_threads, shared_threads
+from sublayer.study.jobs import backends, computing, loop
 from sublayer.study.jobs import run as of_run
 from sublayer.study.jobs.board import PlainBoard, Tally, TerminalBoard
 from sublayer.study.jobs.company import company
@@ -31,14 +32,13 @@ from sublayer.study.jobs.files import (
     DONE,
     JobFiles,
     JobStatus,
-    Order,
     end_message,
     installed_versions,
     read_end,
 )
 from sublayer.study.jobs.loop import MOST_TRIES, InTurn
-from sublayer.study.jobs.options import check_jobs, share_threads, shared_threads
 from sublayer.study.jobs.run import Job, Outcome, SharedData
+from sublayer.study.options import check_jobs
 from sublayer.training.progress import Status
 from tests.stopping import stopped_at
 from tests.study.studies import FAILING, FFN, copied, read_results, same_files, settings_of, values
@@ -49,14 +49,12 @@ def test_a_job_and_a_status_are_read_as_they_were_written(tmp_path):
     scored = load_recipe("gpt", ["train.seed=7", "data.path=/text.txt"]).recipe
     data = Mock(spec=Data, checksums={"test": "ab"})
     job = Job("ffn=gelu, seed 3", Path("/runs/é"), loaded, data, scored, members=(Path("/a"),))
-    files, shared = JobFiles(tmp_path / "job"), SharedData()
+    files = JobFiles(tmp_path / "job")
     files.write_job(job, "cuda:1", tmp_path / "stop")
-    order = files.read_job(shared)
-    plain = LoadedRecipe(loaded.recipe, {}, job.label, ())
-    assert order.job == replace(job, loaded=plain, data=shared)
-    assert order == Order(
-        order.job, {"test": "ab"}, "cuda:1", installed_versions(), tmp_path / "stop"
-    )
+    order, plain = files.read_job(), LoadedRecipe(loaded.recipe, {}, job.label, ())
+    assert replace(order.job(), data=data) == replace(job, loaded=plain)
+    known = {"test": "ab"}, "cuda:1", installed_versions(), tmp_path / "stop"
+    assert (order.checksums, order.device, order.versions, order.stop_file) == known
     assert files.read_status() is None
     training = Status(3, 5, 1.25, 1000.5)
     status = JobStatus("here", "", training, ("a note",), ("a warning",), {"end": "done"})
@@ -96,7 +94,7 @@ def test_what_is_measured_in_time_is_made_in_turn(jobs, settings, rule, message)
 
 @pytest.mark.parametrize(("jobs", "threads"), [(2, 3), (20, 1)])
 def test_threads_are_shared_and_never_none(jobs, threads, monkeypatch):
-    monkeypatch.setattr(options, "cores", lambda: 7)
+    monkeypatch.setattr(match, "cores", lambda: 7)
     assert shared_threads(jobs) == threads
     given = (["train.steps=5"], ["train.steps=5", "train.threads=9"])
     arms = [expand(load_recipe("gpt", each), [FFN])[0] for each in given]
@@ -268,7 +266,7 @@ def test_runs_at_a_time_give_what_runs_in_turn_give(studies, settings, capfd, st
     capfd.readouterr()
     found = compare("gpt", settings, **asked, jobs=2).to_dict()
     said = capfd.readouterr().err.splitlines()
-    assert started.call_count == 2  # for four runs
+    assert started.call_count == 4
     assert (values(found), found["failures"]) == (values(known), known["failures"])
     for name in ("model.safetensors", "test.json", ITEMS):
         assert same_files(name, in_turn, out), name

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from sublayer.errors import ConfigError
-from sublayer.study.budget import capacity
+from sublayer.study.budget import expected
 from sublayer.system import machine, memory
 from sublayer.system.launch import check_launch, is_first_launched, meeting_place, n_launched
 from sublayer.system.lock import LOCK, held
@@ -24,7 +24,7 @@ from tests.waiting import waits_until
 
 
 def test_a_machine_without_proc_is_described_and_planned(monkeypatch, tmp_path):
-    files = [(machine, "_CPUINFO"), (capacity, "_CPUINFO"), (memory, "_MEMINFO")]
+    files = [(machine, "_CPUINFO"), (expected, "_CPUINFO"), (memory, "_MEMINFO")]
     for module, name in (*files, (machine, "_STATUS"), (machine, "_CLEAR")):
         monkeypatch.setattr(module, name, tmp_path / "missing" / name)
     monkeypatch.setattr(memory, "_GROUPS", ())
@@ -37,9 +37,9 @@ def test_a_machine_without_proc_is_described_and_planned(monkeypatch, tmp_path):
         memory.keep_freed_memory()
         memory.return_freed_memory()
     assert peak.bytes is None
-    assert not capacity.find_resources("cpu").has_fast_bfloat16
+    assert not expected.find_resources("cpu").has_fast_bfloat16
     monkeypatch.delattr(os, "sysconf_names")
-    assert capacity.find_resources("cpu").memory_bytes is None
+    assert expected.find_resources("cpu").memory_bytes is None
 
 
 def test_a_device_is_chosen_for_every_process(monkeypatch):

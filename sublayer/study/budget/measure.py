@@ -17,8 +17,7 @@ from sublayer.config.task_heads import expected_model
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.model.build import build, compose
 from sublayer.objective.families import family_of
-from sublayer.study.budget.capacity import Resources, fits_memory
-from sublayer.study.budget.expected import Sized, StepTime
+from sublayer.study.budget.expected import Resources, Sized, StepTime, fits_memory
 from sublayer.system.memory import allocate_for_training, cores
 from sublayer.training.precision import fastest_precision, product_speed
 from sublayer.training.processes.world import World

@@ -2,38 +2,42 @@
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sublayer.estimate.cost import Parameters, count_parameters, flops_per_token
 from sublayer.estimate.micro_batch import Precision
 from sublayer.runs.start_check import check_start
 from sublayer.study.arms import Arm, arm_notes
-from sublayer.study.budget.capacity import (
+from sublayer.study.budget.expected import (
     PROGRAM_BYTES,
+    Clock,
     Resources,
+    StepTime,
+    Vocabulary,
+    arm_length,
     batches,
+    expected_hours,
+    expected_length,
+    expected_vocabulary,
     fits_disk,
     fits_memory,
     run_disk,
     scored_disk,
-    step_memory,
-)
-from sublayer.study.budget.excess import ArmBudget, budget_to_json, plan_budgets
-from sublayer.study.budget.expected import (
-    Clock,
-    Sized,
-    StepTime,
-    Vocabulary,
-    arm_length,
-    expected_hours,
-    expected_length,
-    expected_vocabulary,
     size_arm,
+    step_memory,
     tokens_per_step,
     too_short,
 )
-from sublayer.study.budget.match import Match, Rule, apply_match, match_arms
+from sublayer.study.budget.match import (
+    ArmBudget,
+    Match,
+    Rule,
+    apply_match,
+    budget_to_json,
+    match_arms,
+    plan_budgets,
+)
 
 
 @dataclass(frozen=True)
@@ -110,27 +114,53 @@ def make_plan(
     if rule in ("flops", "time"):
         seconds = [time.seconds for time in times if time is not None]
         matches = match_arms(arms, models, rule, steps=steps, step_seconds=seconds or None)
-    plans = []
+    lengths = []
+    hours = []
     for index, (sized, time, match) in enumerate(zip(all_sized, times, matches, strict=True)):
         matched = match.overrides if match else ()
         arms_length = arm_length(sized, matched, time, baseline=baseline, length=length)
         # Minutes are the baseline's; the others get its steps, or its time.
         minutes = sized.recipe.train.minutes if index == 0 or rule == "time" else None
-        hours = expected_hours(sized.recipe, arms_length, time, minutes)
-        arms_steps = None if arms_length is None else arms_length.steps
-        plans.append(_plan(sized, resources, time=time, match=match, steps=arms_steps, hours=hours))
-    training_s: list[float | None] = []
-    for plan in plans:
-        if plan.steps is None or plan.step_time is None:
-            training_s.append(None)
-        else:
-            training_s.append(plan.steps * plan.step_time.seconds)
+        hours.append(expected_hours(sized.recipe, arms_length, time, minutes))
+        lengths.append(None if arms_length is None else arms_length.steps)
     recipes = [sized.recipe for sized in all_sized]
-    tokens = [plan.tokens for plan in plans]
-    budgets = plan_budgets(
-        arms, recipes, models, tokens, rule, seconds=training_s if rule == "time" else ()
-    )
-    plans = [replace(plan, budget=budget) for plan, budget in zip(plans, budgets, strict=True)]
+    tokens = [
+        None if n_steps is None else n_steps * tokens_per_step(recipe)
+        for n_steps, recipe in zip(lengths, recipes, strict=True)
+    ]
+    training_s: list[float | None] = []
+    if rule == "time":
+        for n_steps, time in zip(lengths, times, strict=True):
+            if n_steps is None or time is None:
+                training_s.append(None)
+            else:
+                training_s.append(n_steps * time.seconds)
+    budgets = plan_budgets(arms, recipes, models, tokens, rule, seconds=training_s)
+    plans = []
+    for index, sized in enumerate(all_sized):
+        recipe, vocab_size, n_steps = sized.recipe, sized.vocab_size, lengths[index]
+        if n_steps is not None and recipe.train.minutes is None:
+            recipe.train.check_keep_steps(n_steps)
+        plans.append(
+            ArmPlan(
+                name=sized.arm.name,
+                parameters=count_parameters(sized.model, recipe.objective),
+                flops_per_token=flops_per_token(sized.model, recipe.data.context, recipe.objective),
+                memory_bytes=step_memory(recipe, vocab_size, resources).total,
+                disk_bytes=run_disk(recipe, vocab_size),
+                scored_bytes=scored_disk(recipe, vocab_size),
+                micro_batch_sequences=batches(recipe, resources).micro_batch_sequences,
+                precision=resources.precision(recipe),
+                step_time=times[index],
+                match=matches[index],
+                steps=n_steps,
+                tokens=tokens[index],
+                hours=hours[index],
+                fits_memory=fits_memory(recipe, vocab_size, resources),
+                fits_disk=fits_disk(recipe, vocab_size, resources),
+                budget=budgets[index],
+            )
+        )
     notes = arm_notes(arms)
     notes += [vocabulary.note for vocabulary in vocabularies if vocabulary.note]
     for sized, time in zip(all_sized, times, strict=True):
@@ -145,38 +175,6 @@ def make_plan(
     return Plan(tuple(plans), rule, tuple(unique))
 
 
-def _plan(
-    sized: Sized,
-    resources: Resources,
-    *,
-    time: StepTime | None,
-    match: Match | None,
-    steps: int | None,
-    hours: float | None,
-) -> ArmPlan:
-    recipe, vocab_size = sized.recipe, sized.vocab_size
-    if steps is not None and recipe.train.minutes is None:
-        recipe.train.check_keep_steps(steps)
-    return ArmPlan(
-        name=sized.arm.name,
-        parameters=count_parameters(sized.model, recipe.objective),
-        flops_per_token=flops_per_token(sized.model, recipe.data.context, recipe.objective),
-        memory_bytes=step_memory(recipe, vocab_size, resources).total,
-        disk_bytes=run_disk(recipe, vocab_size),
-        scored_bytes=scored_disk(recipe, vocab_size),
-        micro_batch_sequences=batches(recipe, resources).micro_batch_sequences,
-        precision=resources.precision(recipe),
-        step_time=time,
-        match=match,
-        steps=steps,
-        tokens=None if steps is None else steps * tokens_per_step(recipe),
-        hours=hours,
-        fits_memory=fits_memory(recipe, vocab_size, resources),
-        fits_disk=fits_disk(recipe, vocab_size, resources),
-        budget=ArmBudget(sized.arm.name, None),
-    )
-
-
 def plan_to_json(
     plan: Plan, resources: Resources, n_seeds: int, n_trials: int = 0, jobs: int = 1
 ) -> dict[str, Any]:
@@ -188,11 +186,17 @@ def plan_to_json(
     hours = [arm.hours for arm in plan.arms if arm.hours is not None]
     n_runs = n_trials + n_seeds
     at_once = min(jobs, n_runs * len(plan.arms))
-    disk = _disk(plan, n_runs, at_once)
     program_bytes = PROGRAM_BYTES if resources.device == "cpu" else 0
     memory = at_once * (max(arm.memory_bytes for arm in plan.arms) + program_bytes)
     free = resources.memory_bytes
     is_single = len(plan.arms) == 1
+    if is_single:
+        disk = n_runs * plan.arms[0].disk_bytes
+    else:
+        # The runs of a comparison keep their models, and what train.keep_steps names; only those
+        # that are being trained have other checkpoints.
+        disk = n_runs * sum(arm.scored_bytes for arm in plan.arms)
+        disk += at_once * max(arm.disk_bytes for arm in plan.arms)
     return {
         "arms": [_arm_to_json(arm, is_single=is_single) for arm in plan.arms],
         "match": None if is_single else plan.rule,
@@ -223,15 +227,6 @@ def _hours(hours: Sequence[float], n_runs: int, jobs: int) -> float:
         for hours_of_run in hours:
             heapq.heapreplace(ends, ends[0] + hours_of_run)
     return max(ends)
-
-
-def _disk(plan: Plan, n_runs: int, jobs: int) -> int:
-    if len(plan.arms) == 1:
-        return n_runs * plan.arms[0].disk_bytes
-    # The runs of a comparison keep their models, and what train.keep_steps names; only those that
-    # are being trained have other checkpoints.
-    kept = n_runs * sum(arm.scored_bytes for arm in plan.arms)
-    return kept + jobs * max(arm.disk_bytes for arm in plan.arms)
 
 
 def _arm_to_json(arm: ArmPlan, *, is_single: bool) -> dict[str, Any]:

@@ -26,14 +26,15 @@ from sublayer.estimate.cost import count_parameters
 from sublayer.estimate.memory import TrainingMemory, n_frozen_parameters
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, Precision
 from sublayer.study.arms import Arm
-from sublayer.study.budget.capacity import (
+from sublayer.study.budget.expected import (
     PROGRAM_BYTES,
     Resources,
     batches,
     copies_in_memory,
+    expected_vocabulary,
     micro_batch,
+    tokens_per_step,
 )
-from sublayer.study.budget.expected import expected_vocabulary, tokens_per_step
 from sublayer.study.budget.match import apply_match
 from sublayer.study.budget.plan import ArmPlan
 

@@ -99,21 +99,18 @@ class Backend(ABC):
     def stop(self, names: Collection[str]) -> None:
         """Have jobs save and end; those that have not begun are taken back."""
 
-    @abstractmethod
     def release(self, name: str) -> None:
         """Note that a job has ended."""
+        del name  # of a cluster nothing is kept
 
-    @abstractmethod
     def describe_loss(self, name: str) -> str:
         """Return why a job may have ended that wrote no end."""
+        del name
+        return "its node was lost, or its job was ended"
 
-    @abstractmethod
-    def close(self) -> None:
-        """End processes of this machine that wait for a job."""
-
-    @abstractmethod
-    def kill(self) -> None:
-        """End processes of this machine at once."""
+    def close(self, *, at_once: bool = False) -> None:
+        """Wait for the processes of this machine, or end them ``at_once``."""
+        del at_once  # those of a cluster are left where they are
 
 
 class Cluster(Backend):
@@ -123,22 +120,9 @@ class Cluster(Backend):
     def nodes(self) -> list[Node]:
         """Return the nodes that take jobs now, or would once they are free."""
 
-    def release(self, name: str) -> None:
-        """Keep nothing of a job."""
-
-    def describe_loss(self, name: str) -> str:
-        """Return the loss that is likely on a cluster."""
-        return "its node was lost, or its job was ended"
-
-    def close(self) -> None:
-        """Leave jobs where they are."""
-
-    def kill(self) -> None:
-        """Leave jobs where they are."""
-
 
 class LocalProcesses(Backend):
-    """Processes of this machine: each makes one run after another, and ends with this process."""
+    """Processes of this machine, which save and end with their standard input."""
 
     name = ""
     look_s, patience_s, grace_s, silence_s = 0.05, 0.0, 0.0, float("inf")
@@ -146,37 +130,26 @@ class LocalProcesses(Backend):
     def __init__(self, most_jobs: int) -> None:
         self.most_jobs = most_jobs
         self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self._idle: list[subprocess.Popen[bytes]] = []
+        self._ending: list[subprocess.Popen[bytes]] = []
 
     def start(self, name: str, label: str, folder: Path, needs: Needs | None) -> None:
-        """Give the job to a process that waits, or to a new one."""
-        process = (
-            self._idle.pop()
-            if self._idle
-            else subprocess.Popen(python_command(_WORKER), stdin=subprocess.PIPE)
-        )
-        self._running[name] = process
-        assert process.stdin is not None
-        with suppress(OSError):  # it has ended, which is seen soon
-            process.stdin.write(f"{folder}\n".encode())
-            process.stdin.flush()
+        """Start the process of a folder."""
+        command = [*python_command(_WORKER), str(folder)]
+        self._running[name] = subprocess.Popen(command, stdin=subprocess.PIPE)
 
     def active(self) -> Mapping[str, str]:
         """Return the jobs whose processes live."""
         return {name: "" for name, process in self._running.items() if process.poll() is None}
 
     def stop(self, names: Collection[str]) -> None:
-        """End the input of all processes, so that they save."""
-        for process in (*self._running.values(), *self._idle):
-            _close(process)
+        """End the input of processes."""
+        for name in names:
+            _close(self._running[name])
 
     def release(self, name: str) -> None:
-        """Keep the process for the next job, if it lives."""
-        process = self._running.pop(name)
-        if process.poll() is None:
-            self._idle.append(process)
-        else:
-            _close(process)
+        """Have a process end whose job has."""
+        _close(self._running[name])
+        self._ending.append(self._running.pop(name))
 
     def describe_loss(self, name: str) -> str:
         """Return the signal or the code that a process ended with."""
@@ -185,19 +158,16 @@ class LocalProcesses(Backend):
             return f"its process was ended by signal {-code}, as happens where memory is lacking"
         return f"its process ended with code {code}"
 
-    def close(self) -> None:
-        """Wait for the processes, which have no run."""
-        self.stop(())
-        for process in (*self._running.values(), *self._idle):
+    def close(self, *, at_once: bool = False) -> None:
+        """End all processes, and wait for them."""
+        for process in (*self._running.values(), *self._ending):
+            if at_once:
+                process.kill()
+            _close(process)
+        for process in (*self._running.values(), *self._ending):
             process.wait()
-        self._idle.clear()
         self._running.clear()
-
-    def kill(self) -> None:
-        """End all processes."""
-        for process in (*self._running.values(), *self._idle):
-            process.kill()
-        self.close()
+        self._ending.clear()
 
 
 def _close(process: subprocess.Popen[bytes]) -> None:
@@ -442,3 +412,19 @@ def _variable(name: str, value: str) -> Iterator[None]:
 
 CLUSTERS: Mapping[str, Callable[[str], Cluster]] = {"ray": Ray, "slurm": Slurm}
 """Clusters by the first word of ``--on``; the argument is the rest."""
+
+
+def parse_place(text: str) -> tuple[str, str]:
+    """Read ``--on``, ``ray[:ADDRESS]`` or ``slurm[:PARTITION]``, as kind and place.
+
+    "" is the usual place. Raises ConfigError.
+    """
+    kind, colon, where = text.partition(":")
+    if kind not in CLUSTERS or bool(colon) != bool(where):
+        raise ConfigError(f"--on {text!r} is neither ray[:ADDRESS] nor slurm[:PARTITION]")
+    if where.startswith("//"):
+        raise ConfigError(
+            f"--on {text} names a gateway of clients, and compare shares a folder with the nodes: "
+            "start it on a machine of the cluster with --on ray:HOST:PORT"
+        )
+    return kind, where

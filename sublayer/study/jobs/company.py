@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from sublayer.errors import ConfigError
-from sublayer.system.launch import python_command, read_lines
+from sublayer.system.launch import at_end_of_input, python_command
 
 if TYPE_CHECKING:
     from sublayer.study.budget.expected import Sized
@@ -32,17 +32,11 @@ def company(arm: "Sized", n_others: int, device: str) -> Iterator[list[subproces
         "d_model": arm.model.d_model,
         "device": device,
     }
-    line = f"{json.dumps(measured)}\n".encode()
-    command = python_command("sublayer.study.jobs.company")
+    command = [*python_command("sublayer.study.jobs.company"), json.dumps(measured)]
     others: list[subprocess.Popen[bytes]] = []
     try:
         for _ in range(n_others):
-            other = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-            others.append(other)
-            assert other.stdin is not None
-            with suppress(OSError):  # it has ended, which is seen below
-                other.stdin.write(line)
-                other.stdin.flush()
+            others.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
         for other in others:
             assert other.stdout is not None
             if not other.stdout.readline():
@@ -61,13 +55,11 @@ def company(arm: "Sized", n_others: int, device: str) -> Iterator[list[subproces
 
 
 def main() -> int:
-    """Take steps of the recipe that standard input names; say so by a line before the first."""
-    # Whoever started it ends it.
+    """Take steps of the recipe that the argument names; say so by a line before the first."""
+    # Whoever started it ends it; nothing is to be saved.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    line = read_lines(at_end=_end).get()
-    if line is None:
-        return 0
-    measured = json.loads(line)
+    at_end_of_input(lambda: os._exit(0))
+    measured = json.loads(sys.argv[2])
 
     import torch
 
@@ -83,8 +75,3 @@ def main() -> int:
     for number in itertools.count():
         take_step(number)
     return 0
-
-
-def _end() -> None:
-    # Nothing is to be saved.
-    os._exit(0)

@@ -15,10 +15,17 @@ from sublayer.estimate.cost import count_parameters
 from sublayer.estimate.micro_batch import FLOAT32_BYTES
 from sublayer.files.cache_folder import cache_folder
 from sublayer.study.arms import Arm
-from sublayer.study.budget.capacity import PROGRAM_BYTES, Resources, find_resources, step_memory
-from sublayer.study.jobs.backends import CLUSTERS, Cluster, LocalProcesses, Needs, Node
+from sublayer.study.budget.expected import PROGRAM_BYTES, Resources, find_resources, step_memory
+from sublayer.study.budget.match import shared_threads
+from sublayer.study.jobs.backends import (
+    CLUSTERS,
+    Cluster,
+    LocalProcesses,
+    Needs,
+    Node,
+    parse_place,
+)
 from sublayer.study.jobs.loop import InTurn, JobLoop
-from sublayer.study.jobs.options import parse_place, shared_threads
 from sublayer.study.jobs.run import Job, RunAll
 from sublayer.system.machine import check_device, choose_device
 from sublayer.system.memory import cores, format_bytes, total_memory

@@ -14,6 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
 from sublayer.config.load import LoadedRecipe
 from sublayer.config.recipe import Recipe
 from sublayer.config.run_recipe import absolute_paths
@@ -33,7 +35,7 @@ from sublayer.system.memory import lacks_memory
 from sublayer.training.progress import Status
 
 if TYPE_CHECKING:
-    from sublayer.study.jobs.run import Job, SharedData
+    from sublayer.study.jobs.run import Job
 
 _ERRORS = {
     kind.__name__: kind
@@ -59,19 +61,50 @@ class JobStatus:
     """The end of the process as ``end_message`` has it; None before."""
 
 
-@dataclass(frozen=True)
-class Order:
-    """A job as its process reads it."""
+_STATUS = TypeAdapter(JobStatus)
 
-    job: "Job"
-    checksums: Mapping[str, str]
+
+class Order(BaseModel):
+    """A job as its process reads it, by absolute paths."""
+
+    model_config = ConfigDict(frozen=True)
+
+    label: str
+    path: Path
+    recipe: Recipe
+    scored: Recipe
+    scoring: Scoring
+    finetunes: bool
+    is_scored: bool
+    members: tuple[Path, ...]
+    inspecting: Inspecting | None
+    plan: dict[str, Any] | None
+    checksums: dict[str, str]
     """Checksums of its text; empty: it is not prepared yet."""
     device: str | None
     """As on the command line."""
-    versions: Mapping[str, str]
+    versions: dict[str, str]
     """Versions of the packages of the command."""
     stop_file: Path | None
     """A file that asks it to save and stop, on a cluster."""
+
+    def job(self) -> "Job":
+        """Return the job, whose data are not prepared."""
+        from sublayer.study.jobs.run import Job, SharedData
+
+        return Job(
+            self.label,
+            self.path,
+            LoadedRecipe(self.recipe, {}, self.label, ()),
+            SharedData(1),
+            self.scored,
+            self.scoring,
+            self.finetunes,
+            self.is_scored,
+            self.members,
+            self.inspecting,
+            self.plan,
+        )
 
 
 @dataclass(frozen=True)
@@ -89,52 +122,27 @@ class JobFiles:
         """Write a job for its next process, by absolute paths; forget the status of the last."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "status.json").unlink(missing_ok=True)
-        inspecting = job.inspecting
-        content = {
-            "label": job.label,
-            "path": str(job.path.absolute()),
-            "recipe": absolute_paths(job.loaded.recipe).model_dump_json(),
-            "scored": absolute_paths(job.scored).model_dump_json(),
-            "checksums": dict(job.checksums),
-            "device": device,
-            "scoring": job.scoring.model_dump(),
-            "finetunes": job.finetunes,
-            "is_scored": job.is_scored,
-            "members": [str(member.absolute()) for member in job.members],
-            "inspecting": None if inspecting is None else inspecting.model_dump(),
-            "plan": None if job.plan is None else dict(job.plan),
-            "versions": installed_versions(),
-            "stop_file": None if stop_file is None else str(stop_file),
-        }
-        write_file(self.folder / "job.json", f"{json.dumps(content)}\n")
-
-    def read_job(self, data: "SharedData") -> Order:
-        """Read the job, whose data are prepared by ``data``; raise OSError where it is not here."""
-        from sublayer.study.jobs.run import Job
-
-        content = json.loads((self.folder / "job.json").read_bytes())
-        inspecting = content["inspecting"]
-        job = Job(
-            content["label"],
-            Path(content["path"]),
-            LoadedRecipe(Recipe.model_validate_json(content["recipe"]), {}, content["label"], ()),
-            data,
-            Recipe.model_validate_json(content["scored"]),
-            Scoring.model_validate(content["scoring"]),
-            content["finetunes"],
-            content["is_scored"],
-            tuple(map(Path, content["members"])),
-            None if inspecting is None else Inspecting.model_validate(inspecting),
-            content["plan"],
+        order = Order(
+            label=job.label,
+            path=job.path.absolute(),
+            recipe=absolute_paths(job.loaded.recipe),
+            scored=absolute_paths(job.scored),
+            scoring=job.scoring,
+            finetunes=job.finetunes,
+            is_scored=job.is_scored,
+            members=tuple(member.absolute() for member in job.members),
+            inspecting=job.inspecting,
+            plan=None if job.plan is None else dict(job.plan),
+            checksums=dict(job.checksums),
+            device=device,
+            versions=installed_versions(),
+            stop_file=stop_file,
         )
-        stop_file = content["stop_file"]
-        return Order(
-            job,
-            content["checksums"],
-            content["device"],
-            content["versions"],
-            None if stop_file is None else Path(stop_file),
-        )
+        write_file(self.folder / "job.json", f"{order.model_dump_json()}\n")
+
+    def read_job(self) -> Order:
+        """Read the job; raise OSError where it is not here."""
+        return Order.model_validate_json((self.folder / "job.json").read_bytes())
 
     def write_status(self, status: JobStatus) -> None:
         """Replace the status, whole, though it may not outlast a loss of power. Raises OSError."""
@@ -146,15 +154,7 @@ class JobFiles:
         """Read the status; None before there is one, or while it cannot be read."""
         with suppress(OSError, ValueError):
             content = json.loads((self.folder / "status.json").read_bytes())
-            training = content["training"]
-            return JobStatus(
-                content["host"],
-                content["stage"],
-                None if training is None else Status(**training),
-                tuple(content["notes"]),
-                tuple(content["warnings"]),
-                content["end"],
-            )
+            return _STATUS.validate_python(content)
         return None
 
     def last_lines(self, n_lines: int = 3) -> str:
@@ -178,12 +178,7 @@ def end_message(error: BaseException) -> dict[str, Any]:
     if lacks_memory(error):
         return {"end": _NO_MEMORY}
     if isinstance(error, OSError):
-        return {
-            "end": _SYSTEM,
-            "errno": error.errno,
-            "text": error.strerror,
-            "file": error.filename,
-        }
+        return {"end": _SYSTEM, "parts": [error.errno, error.strerror, error.filename]}
     return {"end": _CRASH, "text": f"{type(error).__name__}: {error}"}
 
 
@@ -193,7 +188,7 @@ def read_end(message: Mapping[str, Any], label: str) -> Exception | None:
     if end == DONE["end"]:
         return None
     if end == _SYSTEM:
-        return OSError(message["errno"], message["text"], message["file"])
+        return OSError(*message["parts"])
     if end == _NO_MEMORY:
         return ConfigError(
             f"{label} found too little memory beside the others: the same command resumes with "

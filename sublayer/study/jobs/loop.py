@@ -75,10 +75,12 @@ class Clock:
 _REAL = Clock()
 
 
-@dataclass
+@dataclass(eq=False)
 class _Run:
     """A run that is waiting, running or lost."""
 
+    name: str
+    """Of its jobs: the same run of the same study has the same, whoever asks."""
     job: Job
     files: JobFiles
     shown: JobStatus | None = None
@@ -91,6 +93,15 @@ class _Run:
     """Tries in a row that were lost with no checkpoint gained."""
     reached: str = ""
     """The newest checkpoint when the last of them was lost."""
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether its result is there, and can be read."""
+        try:
+            list(self.job.path.iterdir())  # has a shared file system look for new files
+            return is_finished(self.job)
+        except OSError:
+            return False
 
 
 class JobLoop:
@@ -121,7 +132,7 @@ class JobLoop:
         self._said: set[str] = set()
 
     def close(self) -> None:
-        """End processes that wait for a job, and remove their files on this machine."""
+        """End the processes of this machine, and remove their files."""
         self._backend.close()
         if not self._is_cluster:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -134,27 +145,25 @@ class JobLoop:
         done, where runs were lost too often, and where a cluster is gone; Interrupted.
         """
         self._outcomes: dict[Path, Outcome] = {}
-        self._runs: dict[str, _Run] = {}
+        self._waiting: deque[_Run] = deque()
+        self._running: list[_Run] = []
         for job in jobs:
             if is_finished(job):
                 self._outcomes[job.path] = finish_run(job, SilentProgress(), device=self._device)
                 self._board.tally.find()
             else:
                 run = str(job.path.absolute().relative_to(self._study))
-                # The same run of the same study has the same name, whoever asks.
                 name = hashlib.sha256(f"{self._study}\n{run}".encode()).hexdigest()[:16]
-                self._runs[name] = _Run(job, JobFiles(self._folder / "runs" / run))
-        if self._runs:
+                self._waiting.append(_Run(name, job, JobFiles(self._folder / "runs" / run)))
+        if self._waiting:
             try:
                 self._work()
             except BaseException:  # also a second Ctrl-C
-                self._backend.kill()
+                self._backend.close(at_once=True)
                 raise
         return self._outcomes
 
     def _work(self) -> None:
-        self._waiting = deque(self._runs)
-        self._running: dict[str, _Run] = {}
         self._active: dict[str, str] | None = None
         self._asked = self._due = -float("inf")
         self._answered = self._clock.now()
@@ -174,8 +183,8 @@ class JobLoop:
                 self._ask()
                 self._submit()
                 self._clock.sleep(self._backend.look_s)
-                for name, run in list(self._running.items()):
-                    self._look(name, run)
+                for run in list(self._running):
+                    self._look(run)
         if self._error is not None:
             raise self._error
         if self._is_stopping and self._is_cluster:
@@ -183,7 +192,13 @@ class JobLoop:
         if self._is_stopping:
             raise _interruption(self._board.tally)
         if self._lost:
-            raise self._give_up()
+            label, reason = next(iter(self._lost.items()))
+            hint = "" if self._is_cluster else ", with fewer --jobs if need be"
+            raise TrainingError(
+                f"{self._counted()}, and {count(len(self._lost), 'run')} lost {MOST_TRIES} times "
+                f"in a row with no checkpoint in between: the same command tries again{hint}; "
+                f"{label} first: {reason}"
+            )
 
     def _ask(self) -> None:
         """Ask the back end for its jobs, unless that was a moment ago."""
@@ -204,12 +219,12 @@ class JobLoop:
                 self._say(f"no answer for two minutes ({error}): it is asked again")
             return
         if self._active is None and self._is_cluster:
-            n_there = sum(name in active for name in self._waiting)
+            n_there = sum(run.name in active for run in self._waiting)
             if n_there:
                 self._board.note(f"{count(n_there, 'run')} of before on {backend.name}: joined")
         self._active, self._answered = active, now
-        for name, run in self._running.items():
-            reason = active.get(name, "")
+        for run in self._running:
+            reason = active.get(run.name, "")
             if reason not in _USUAL:
                 self._say(f"{run.job.label} waits on {backend.name} for {reason}")
 
@@ -218,11 +233,13 @@ class JobLoop:
         if self._active is None or self._is_stopping or self._clock.now() < self._due:
             return
         while self._waiting and len(self._running) < self._backend.most_jobs:
-            name = self._waiting[0]
-            run = self._runs[name]
-            if name not in self._active:
+            run = self._waiting[0]
+            if run.name not in self._active:
                 try:
-                    self._start(name, run)
+                    needs = None if self._needs_of is None else self._needs_of(run.job)
+                    run.files.write_job(run.job, self._device, self._stop_file)
+                    run.ended = run.stale = None
+                    self._backend.start(run.name, run.job.label, run.files.folder, needs)
                 except (Refused, OSError) as error:
                     if not self._is_cluster:
                         self._fail(error)
@@ -232,21 +249,14 @@ class JobLoop:
                         self._due = self._clock.now() + _PAUSE_S
                         self._say(f"{run.job.label} was not taken ({error}): it is tried again")
                     return
-                self._active[name] = ""
-            self._waiting.popleft()
-            self._running[name] = run
+                self._active[run.name] = ""
+            self._running.append(self._waiting.popleft())
 
-    def _start(self, name: str, run: _Run) -> None:
-        needs = None if self._needs_of is None else self._needs_of(run.job)
-        run.files.write_job(run.job, self._device, self._stop_file)
-        run.ended = run.stale = None
-        self._backend.start(name, run.job.label, run.files.folder, needs)
-
-    def _look(self, name: str, run: _Run) -> None:
+    def _look(self, run: _Run) -> None:
         """Read the status of a job, and its result where it has ended."""
         assert self._active is not None, "jobs run once the back end has answered"
         status = run.files.read_status()
-        reason = self._active.get(name)
+        reason = self._active.get(run.name)
         if reason and run.shown is not None:
             host = run.shown.host
             self._hide(run)
@@ -256,13 +266,18 @@ class JobLoop:
             self._show(run, status)
         end = None if status is None else status.end
         try:
-            if (end == DONE or reason is None) and self._is_seen(run):
+            if (end == DONE or reason is None) and run.is_seen:
                 if reason:  # made by an earlier try, which was taken for lost
-                    self._backend.stop([name])
-                self._finish(name, run)
+                    self._backend.stop([run.name])
+                outcome = finish_run(run.job, SilentProgress(), device=self._device)
+                self._outcomes[run.job.path] = outcome
+                on = f" on {run.shown.host}" if self._is_cluster and run.shown is not None else ""
+                self._board.finish(run.job.label, describe_end(run.job, outcome), on)
+                run.shown = None
+                self._drop(run)
                 return
         except SublayerError as error:
-            self._drop(name, run)
+            self._drop(run)
             self._fail(error)
             return
         if reason is not None and end != DONE:
@@ -274,44 +289,28 @@ class JobLoop:
         if self._is_cluster and now - run.ended < grace_s:
             return
         if end is None:
-            self._lose(name, run, self._backend.describe_loss(name))
+            self._lose(run, self._backend.describe_loss(run.name))
         elif end == DONE:
-            self._lose(name, run, "its node says that it is done, which is not seen here")
+            self._lose(run, "its node says that it is done, which is not seen here")
         elif end == STOPPED:
-            self._lose(name, run, "it was asked to stop, and saved")
+            self._lose(run, "it was asked to stop, and saved")
         else:
-            self._drop(name, run)
+            self._drop(run)
             self._fail(read_end(end, run.job.label))
 
-    def _is_seen(self, run: _Run) -> bool:
-        """Return whether a run's result is there, and can be read."""
-        try:
-            list(run.job.path.iterdir())  # has a shared file system look for new files
-            return is_finished(run.job)
-        except OSError:
-            return False
-
-    def _finish(self, name: str, run: _Run) -> None:
-        outcome = finish_run(run.job, SilentProgress(), device=self._device)
-        self._outcomes[run.job.path] = outcome
-        on = f" on {run.shown.host}" if self._is_cluster and run.shown is not None else ""
-        self._board.finish(run.job.label, describe_end(run.job, outcome), on)
-        run.shown = None
-        self._drop(name, run)
-
-    def _drop(self, name: str, run: _Run) -> None:
+    def _drop(self, run: _Run) -> None:
         """Take a job that has ended off the board and off the running ones."""
         self._hide(run)
-        self._backend.release(name)
-        del self._running[name]
+        self._backend.release(run.name)
+        self._running.remove(run)
         self._due = self._clock.now()  # there may be room
 
-    def _lose(self, name: str, run: _Run, reason: str) -> None:
+    def _lose(self, run: _Run, reason: str) -> None:
         """Have a run tried again, from its checkpoint, or give it up."""
         label = run.job.label
         if run.shown is not None and self._is_cluster:
             reason = f"{reason} on {run.shown.host}"
-        self._drop(name, run)
+        self._drop(run)
         if self._is_stopping:
             return
         reached = _reached(run.job.path)
@@ -319,13 +318,11 @@ class JobLoop:
         run.reached = reached
         if run.n_lost < MOST_TRIES:
             self._board.note(f"{label}: {reason}; tried again")
-            self._waiting.appendleft(name)
+            self._waiting.appendleft(run)
             return
         self._board.note(f"{label}: {reason}; given up after {MOST_TRIES} tries")
-        self._lost[label] = reason
         last = run.files.last_lines()
-        if last:
-            self._lost[label] += f"; {run.files.log} ends with {last}"
+        self._lost[label] = f"{reason}; {run.files.log} ends with {last}" if last else reason
 
     def _fail(self, error: Exception | None) -> None:
         """Have all other runs save and stop, and the error raised once they have."""
@@ -341,8 +338,8 @@ class JobLoop:
         self._is_stopping = True
         if self._stop_file is not None:
             self._stop_file.touch()
-        unbegun = [name for name, run in self._running.items() if run.shown is None]
-        self._backend.stop(unbegun if self._is_cluster else list(self._running))
+        ended = [run for run in self._running if run.shown is None or not self._is_cluster]
+        self._backend.stop([run.name for run in ended])
 
     def _show(self, run: _Run, status: JobStatus) -> None:
         """Show the changes of a job's status on the board."""
@@ -386,15 +383,6 @@ class JobLoop:
     def _counted(self) -> str:
         tally = self._board.tally
         return f"{tally.done} of {count(tally.total, 'run')} done"
-
-    def _give_up(self) -> TrainingError:
-        label, reason = next(iter(self._lost.items()))
-        hint = "" if self._is_cluster else ", with fewer --jobs if need be"
-        return TrainingError(
-            f"{self._counted()}, and {count(len(self._lost), 'run')} lost {MOST_TRIES} times in a "
-            f"row with no checkpoint in between: the same command tries again{hint}; {label} "
-            f"first: {reason}"
-        )
 
 
 def _reached(run: Path) -> str:

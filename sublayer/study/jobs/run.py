@@ -167,13 +167,11 @@ class _TextScores(Typed):
 
 
 class _MetricScore(Typed):
-    model_config = ConfigDict(extra="ignore")
     value: Number
     standard_error: Number | None = None
 
 
 class _PartScore(Typed):
-    model_config = ConfigDict(extra="ignore")
     task: str
     title: str
     score: Number
@@ -183,7 +181,6 @@ class _PartScore(Typed):
 
 
 class _TaskScores(Typed):
-    model_config = ConfigDict(extra="ignore")
     tasks: list[_PartScore] = Field(min_length=1)
     task_bests: list[_PartScore] = []
 
@@ -227,30 +224,14 @@ def finish_run(job: Job, progress: Progress, *, device: str | None) -> Outcome:
         _tidy(job)
         return Outcome(path, read_record(path), _read_scored(job))
     data = job.find_data()
+    settings: dict[str, Any] = {"device": device, "progress": progress, "plan": job.plan}
     try:
         if job.finetunes:
             baselines = BaselineScores(lambda: trained_examples(data), are_scored=False)
-            record = finetune_seed(
-                loaded,
-                path,
-                data,
-                baselines,
-                resume=True,
-                device=device,
-                progress=progress,
-                plan=job.plan,
-            ).record
+            made = finetune_seed(loaded, path, data, baselines, resume=True, **settings)
+            record = made.record
         else:
-            record = train_run(
-                loaded,
-                path,
-                resume=True,
-                device=device,
-                progress=progress,
-                data=data,
-                replans=False,
-                plan=job.plan,
-            )
+            record = train_run(loaded, path, resume=True, data=data, replans=False, **settings)
     except TrainingError as error:
         write_json(path / FAILURE, {"message": str(error)})
         return Outcome(path, failure=str(error))
@@ -260,7 +241,7 @@ def finish_run(job: Job, progress: Progress, *, device: str | None) -> Outcome:
     test = _read_scored(job)
     if test is None:
         with stage(f"scoring the {job.scoring.split_name} split"):
-            scored = score_run(job, device=device)
+            scored = score_run(path, data, job.scored, job.scoring, device=device)
         # The scores are written last: with them, the items are there.
         checksum = {}
         if scored.items is not None:
@@ -333,28 +314,17 @@ def describe_end(job: Job, outcome: Outcome) -> str:
     return describe_valid(family_of(job.loaded.recipe.objective), outcome.record["valid"])
 
 
-def score_test(run: Path, data: Data, recipe: Recipe, *, device: str | None) -> Scored:
-    """Score the test split under a run's model, by the metrics of its recipe's objective.
+def score_run(
+    run: Path, data: Data, recipe: Recipe, scoring: Scoring = WHOLE_TEST, *, device: str | None
+) -> Scored:
+    """Score a split under a run's model, by the metrics of its recipe's objective.
 
     ``device`` is as on the command line; None for the best there is. Raises CheckpointError where
     the run has no model, or a damaged one.
     """
     model = load(run, device=choose_device(device))
     family = family_of(recipe.objective)
-    assert data.test is not None, "a comparison without a test split is refused"
-    return family.score(model, data.test, recipe, "test", ALONE)
-
-
-def score_run(job: Job, *, device: str | None) -> Scored:
-    """Score the study's split under a run's model, by the metrics of its recipe's objective.
-
-    ``device`` is as on the command line; None for the best there is. Raises CheckpointError where
-    the run has no model, or a damaged one.
-    """
-    model = load(job.path, device=choose_device(device))
-    scoring, recipe = job.scoring, job.scored
-    family = family_of(recipe.objective)
-    split = scoring.split_of(job.find_data())
+    split = scoring.split_of(data)
     if scoring.stride is None and scoring.tokens is None:
         return family.score(model, split, recipe, "test", ALONE)
     stride = scoring.stride_of(recipe)

@@ -25,8 +25,8 @@ from sublayer.statistics.secondary import (
     superiority,
     welch_t,
 )
-from sublayer.study.budget.excess import ArmBudget, Budget, excess_over
-from sublayer.study.findings.curves import common_metric, curves_by_seed
+from sublayer.study.budget.match import ArmBudget, Budget, excess_over
+from sublayer.study.curves import common_metric, curves_by_seed
 from sublayer.study.results import ArmResult, Results, Tuning
 
 Origin = Literal["own", "matched", "tuned"]

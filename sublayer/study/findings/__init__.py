@@ -1,1 +1,0 @@
-"""Findings in the runs of a comparison, beside the values that decide."""
