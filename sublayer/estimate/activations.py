@@ -60,10 +60,9 @@ def last_block_activations(step: MicroBatch, stack: StackShape) -> int:
     total = block_activations(step, stack)
     for entry in stack.block[last + 1 :]:
         total -= sublayer_activations(step, stack, entry) - sublayer_activations(few, stack, entry)
-    attention = stack.block[last]
-    estimate = estimate_of(config, attention)
+    estimate = estimate_of(config, stack.block[last])
     assert isinstance(estimate, AttentionEstimate), "an entry that attends to something"
-    total -= sublayer_activations(step, stack, attention)
+    total -= sublayer_activations(step, stack, stack.block[last])
     normed = step if config.norm_order == "pre" else few
     total += normed.n_tokens(stack) * norm_activations(config)
     total += step.n_tokens(stack) * step.narrow * config.d_model
@@ -482,10 +481,8 @@ def _forward_work(step: MicroBatch) -> int:
     bias = score_bias(step, stack)
     if step.device == "cuda" or bias == 0:
         return 0
-    last = 0
-    for index, entry in enumerate(stack.block):
-        if entry.kind.attends_to != "nothing":
-            last = index
+    attending = [n for n, entry in enumerate(stack.block) if entry.kind.attends_to != "nothing"]
+    last = max(attending, default=0)
     unsaved = step.n_tokens(stack) * final_activations(step)
     for entry in stack.block[last + 1 :]:
         unsaved += sublayer_activations(step, stack, entry)

@@ -150,7 +150,7 @@ SHARDS: Sequence[Shard] = ("none", "optimizer", "full")
 
 @dataclass(frozen=True)
 class Group:
-    """How many processes train together, and what each of them keeps of a model."""
+    """The processes that train together, and the part of a model that each of them keeps."""
 
     size: int
     shard: Shard = "none"

@@ -25,7 +25,7 @@ from sublayer.estimate.sublayers import AttentionEstimate, estimate_of
 
 @dataclass(frozen=True)
 class Parameters:
-    """How many parameters a model has, by what is counted.
+    """Numbers of parameters of a model, by the parts that are counted.
 
     Papers differ in what of an encoder they count: the last three are None for other kinds.
     """
@@ -51,11 +51,11 @@ def count_parameters(config: ResolvedModel, objective: ObjectiveTable = NEXT_TOK
 
     Learned slopes and every bias, gain and offset count.
     """
-    n_stacks = len(stacks(config))
-    tables = _token_and_segment_tables(config) + _position_tables(config)
-    around_blocks = _projection(config) + n_stacks * _embedding_norm(config)
+    positions = _position_tables(config)
+    tables = _token_and_segment_tables(config) + positions
+    around_blocks = embedding_parameters(config) + positions
     if config.final_norm == "affine":
-        around_blocks += n_stacks * norm_parameters(config, config.d_model)
+        around_blocks += len(stacks(config)) * norm_parameters(config, config.d_model)
     unique = 0
     executed = 0
     for stack in stacks(config):
@@ -63,10 +63,8 @@ def count_parameters(config: ResolvedModel, objective: ObjectiveTable = NEXT_TOK
             size = entry_parameters(config, entry)
             unique += n_copies(config, stack, entry) * size
             executed += stack.n_layers * size
-    body = tables + around_blocks + unique
-    heads = {}
-    for name, row in asked_heads(config).items():
-        heads[name] = row.n_parameters(config)
+    body = around_blocks + unique
+    heads = {name: row.n_parameters(config) for name, row in asked_heads(config).items()}
     pooler = heads.get("pooler", 0)
     total = body + sum(heads.values())
     classifier = config.vocab_size * (config.d_model + 1)
@@ -149,10 +147,9 @@ def flops_per_token(
     for head in trained_heads(config, objective):
         if head.predicts_tokens:
             per_prediction += head.n_products(config)
-        elif head.reads == "positions":
-            per_example += lengths.read * head.n_products(config)
         else:
-            per_example += head.n_products(config)
+            n_read = lengths.read if head.reads == "positions" else 1
+            per_example += n_read * head.n_products(config)
     classifier = config.vocab_size * d_model
     classifiers = objective.mean_classifiers(config.n_layers) * classifier
     n_predictions = objective.n_predictions(lengths.written)
@@ -197,17 +194,18 @@ def n_copies(config: ResolvedModel, stack: StackShape, entry: Entry) -> int:
 
 def n_own_parameters(config: ResolvedModel, stack: StackShape) -> int:
     """Count the parameters that a block of a stack shares with no other."""
-    total = 0
-    for entry in stack.block:
-        if n_copies(config, stack, entry) == stack.n_layers:
-            total += entry_parameters(config, entry)
-    return total
+    own = (entry for entry in stack.block if n_copies(config, stack, entry) == stack.n_layers)
+    return sum(entry_parameters(config, entry) for entry in own)
 
 
 def embedding_parameters(config: ResolvedModel) -> int:
     """Count the parameters that stand before the first blocks, but for those of positions."""
-    norms = len(stacks(config)) * _embedding_norm(config)
-    return _token_and_segment_tables(config) + _projection(config) + norms
+    total = _token_and_segment_tables(config)
+    if is_factorised(config):
+        total += linear_parameters(config, config.d_embed, config.d_model)
+    if config.embedding_norm:
+        total += len(stacks(config)) * norm_parameters(config, embedding_width(config))
+    return total
 
 
 def _token_and_segment_tables(config: ResolvedModel) -> int:
@@ -223,15 +221,3 @@ def _position_tables(config: ResolvedModel) -> int:
         if row.in_attention == "nothing" or stack.attends_to_itself:
             total += row.n_parameters(config, stack.n_layers, width)
     return total
-
-
-def _embedding_norm(config: ResolvedModel) -> int:
-    if not config.embedding_norm:
-        return 0
-    return norm_parameters(config, embedding_width(config))
-
-
-def _projection(config: ResolvedModel) -> int:
-    if not is_factorised(config):
-        return 0
-    return linear_parameters(config, config.d_embed, config.d_model)

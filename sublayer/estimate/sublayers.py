@@ -149,14 +149,24 @@ class AttentionEstimate(SublayerEstimate):
         weights = self.saved_weights(few, stack, n_queries * length, is_fused=is_fused)
         return step.narrow * (keys + queries) + weights
 
+    def n_keys(self, step: MicroBatch, stack: StackShape) -> int:
+        """Count the keys of an example."""
+        return stack_length(stack, step.lengths)
+
+    def n_seen(self, step: MicroBatch, stack: StackShape) -> int:
+        """Count the pairs of a query and a key of an example whose weights are kept."""
+        length = stack_length(stack, step.lengths)
+        return _n_causal(length) if stack.is_causal else length**2
+
+    def n_projected(self, step: MicroBatch, stack: StackShape) -> int:
+        """Count the rows of queries, keys, values and what the output map reads."""
+        return 2 * (step.n_tokens(stack) + step.sequences * self.n_keys(step, stack))
+
     def saved(self, step: MicroBatch, stack: StackShape) -> int:
         """Sum the bytes of queries, keys, values, what the output map reads, and weights."""
-        n_projected = self.n_inputs + 1  # queries, keys, values, and the output map's input
-        features = step.narrow * n_projected * self.width
-        length = stack_length(stack, step.lengths)
-        n_seen = _n_causal(length) if stack.is_causal else length**2
-        weights = self.saved_weights(step, stack, n_seen, is_fused=self.is_fused(step, stack))
-        return step.n_tokens(stack) * features + weights
+        features = step.narrow * self.n_projected(step, stack) * self.width
+        n_seen, is_fused = self.n_seen(step, stack), self.is_fused(step, stack)
+        return features + self.saved_weights(step, stack, n_seen, is_fused=is_fused)
 
     def saved_weights(
         self, step: MicroBatch, stack: StackShape, n_seen: int, *, is_fused: bool
@@ -187,10 +197,12 @@ class AttentionEstimate(SublayerEstimate):
 
     def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
         """Count gradients of queries, keys, values and their mix, and of a block's scores."""
-        length = stack_length(stack, step.lengths)
-        features = 4 * self.width  # queries, keys, values, their mix
-        scores = 0 if self.is_fused(step, stack) else self.scores_per_key(step, length, length)
-        return step.n_tokens(stack) * (features + scores)
+        features = self.n_projected(step, stack) * self.width
+        if self.is_fused(step, stack):
+            return features
+        n_keys = self.n_keys(step, stack)
+        scores = self.scores_per_key(step, stack_length(stack, step.lengths), n_keys)
+        return features + step.sequences * n_keys * scores
 
     def is_fused(self, step: MicroBatch, stack: StackShape) -> bool:
         """Check whether a fused kernel attends, which keeps no weights, as ``attend`` chooses."""
@@ -230,20 +242,22 @@ class CrossAttentionEstimate(AttentionEstimate):
         """Count the multiply-adds of an example: maps on either side, scores, weighted values."""
         return self.n_products_of_queries(n_tokens, n_memory)
 
+    def n_keys(self, step: MicroBatch, stack: StackShape) -> int:
+        """Count the tokens of an example's memory."""
+        return step.lengths.read
+
+    def n_seen(self, step: MicroBatch, stack: StackShape) -> int:
+        """Count all pairs of a query and a key."""
+        return step.lengths.written * step.lengths.read
+
     def saved(self, step: MicroBatch, stack: StackShape) -> int:
         """Sum the same bytes, and those of a cast of the memory.
 
         In float32 all cross entries keep one memory.
         """
-        # Queries and what the output map reads; keys and values.
-        n_projected = 2 * step.n_tokens(stack) + 2 * step.n_read
-        projected = step.narrow * n_projected * self.width
-        n_seen = step.lengths.written * step.lengths.read
-        weights = self.saved_weights(step, stack, n_seen, is_fused=self.is_fused(step, stack))
-        if step.precision == "float32":
-            return projected + weights
-        memory_cast = step.n_read * step.narrow * step.config.d_model
-        return projected + weights + memory_cast
+        is_cast = step.precision != "float32"
+        memory_cast = step.n_read * step.narrow * step.config.d_model if is_cast else 0
+        return super().saved(step, stack) + memory_cast
 
     def is_fused(self, step: MicroBatch, stack: StackShape) -> bool:
         """Check for a GPU: on a CPU a memory is masked, or may be."""
@@ -252,12 +266,6 @@ class CrossAttentionEstimate(AttentionEstimate):
     def saved_per_layer(self, step: MicroBatch, stack: StackShape) -> int:
         """Sum nothing."""
         return 0
-
-    def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
-        """Count the same gradients: of queries and their mix, of keys and values."""
-        n_projected = 2 * step.n_tokens(stack) + 2 * step.n_read
-        scores = self.scores_per_key(step, step.lengths.written, step.lengths.read)
-        return n_projected * self.width + step.n_read * scores
 
 
 def _n_causal(length: int) -> int:

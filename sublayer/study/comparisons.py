@@ -113,11 +113,20 @@ def compared_budgets(results: Results) -> list[ArmBudget]:
     studies with stages. A contrast of more than two arms has no excess.
     """
     by_name = {arm.name: arm for arm in results.arms}
+    is_timed = results.match == "time"
+
+    def budgets_of(arm: ArmResult) -> tuple[Budget, Budget]:
+        total, costs = arm.parameters["total"], arm.costs
+        assert total is not None, "every model has a number of parameters"
+        seconds = costs.training_seconds if is_timed else None
+        return Budget(total, costs.planned_operations), Budget(total, costs.operations, seconds)
+
     budgets = []
     for difference in results.differences:
-        if difference.arm in by_name and difference.baseline in by_name:
-            arm, other = by_name[difference.arm], by_name[difference.baseline]
-            budgets.append(_budget(arm, other, is_timed=results.match == "time"))
+        names = difference.arm, difference.baseline
+        if by_name.keys() >= {*names}:
+            pairs = zip(*(budgets_of(by_name[name]) for name in names), strict=True)
+            budgets.append(ArmBudget(*names, *(excess_over(*pair) for pair in pairs)))
     return budgets
 
 
@@ -130,27 +139,6 @@ def arm_budgets(results: Results) -> list[ArmBudget]:
     for budget in compared_budgets(results):
         first.setdefault(budget.arm, budget)
     return [first.get(arm.name, ArmBudget(arm.name, None)) for arm in results.arms]
-
-
-def _budget(arm: ArmResult, other: ArmResult, *, is_timed: bool) -> ArmBudget:
-    planned = excess_over(_planned(arm), _planned(other))
-    realised = excess_over(_realised(arm, is_timed=is_timed), _realised(other, is_timed=is_timed))
-    return ArmBudget(arm.name, other.name, planned, realised)
-
-
-def _planned(arm: ArmResult) -> Budget:
-    return Budget(_parameters(arm), arm.costs.planned_operations)
-
-
-def _realised(arm: ArmResult, *, is_timed: bool) -> Budget:
-    seconds = arm.costs.training_seconds if is_timed else None
-    return Budget(_parameters(arm), arm.costs.operations, seconds)
-
-
-def _parameters(arm: ArmResult) -> int:
-    total = arm.parameters["total"]
-    assert total is not None, "every model has a number of parameters"
-    return total
 
 
 FEWEST_STEPS = 3

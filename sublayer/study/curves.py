@@ -236,24 +236,24 @@ def cost_at(curve: Curve, target: float, costs: Sequence[float], *, is_lower: bo
 def _compared(
     results: Results, by_name: dict[str, ArmResult], difference: Difference
 ) -> SameQuality:
-    if difference.arm not in by_name or difference.baseline not in by_name:
-        several = "it is a contrast of more than two arms"
-        return SameQuality(difference.arm, difference.baseline, results.metric, problem=several)
-    arm, baseline = by_name[difference.arm], by_name[difference.baseline]
+    names = difference.arm, difference.baseline
+    if not by_name.keys() >= {*names}:
+        problem = "it is a contrast of more than two arms"
+        return SameQuality(*names, results.metric, problem=problem)
+    arm, baseline = (by_name[name] for name in names)
     metric = common_metric(results, arm, baseline)
     if metric is None:
-        nothing = "the two arms have no validation curves of the same metric"
-        return SameQuality(arm.name, baseline.name, results.metric, problem=nothing)
+        problem = "the two arms have no validation curves of the same metric"
+        return SameQuality(*names, results.metric, problem=problem)
     curves = curves_by_seed(arm, metric, results), curves_by_seed(baseline, metric, results)
     seeds = [seed for seed in curves[0] if seed in curves[1]]
-    if not seeds:
-        problem = "no seed finished in both arms"
-        return SameQuality(arm.name, baseline.name, metric, problem=problem)
-    fewest = min(len(of_arm[seed].values) for of_arm in curves for seed in seeds)
+    fewest = min((len(of_arm[seed].values) for of_arm in curves for seed in seeds), default=0)
     if fewest < FEWEST_EVALUATIONS:
-        evaluations = count(fewest, "evaluation")
-        problem = f"a run has only {evaluations}, and {FEWEST_EVALUATIONS} are needed"
-        return SameQuality(arm.name, baseline.name, metric, problem=problem)
+        problem = "no seed finished in both arms"
+        if seeds:
+            evaluations = count(fewest, "evaluation")
+            problem = f"a run has only {evaluations}, and {FEWEST_EVALUATIONS} are needed"
+        return SameQuality(*names, metric, problem=problem)
     ends = [[of_arm[seed].values[-1] for seed in seeds] for of_arm in curves]
     ahead = float(np.mean(ends[0]) - np.mean(ends[1]))
     if not metric.is_lower_better:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -201,13 +202,11 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
     settings = override_layer(overrides, "command line").values
     overridden, told = split_settings(settings, table.stages or ())
     shrunk = _Shrunk(path, table, overridden)
-    bases: dict[str, LoadedRecipe] = {}
 
+    @cache
     def base(recipe: str) -> LoadedRecipe:
-        if recipe not in bases:
-            moved = shrunk.of_recipe(recipe)
-            bases[recipe] = _base(path, table, {**overridden, **moved}, recipe=recipe)
-        return bases[recipe]
+        moved = shrunk.of_recipe(recipe)
+        return _base(path, table, {**overridden, **moved}, recipe=recipe)
 
     base(table.recipe)
     arms = []
@@ -285,10 +284,10 @@ def _paper_budgets(path: Path, file: StudyFile, scale: str) -> dict[str, dict[st
     if PAPER not in file.scale or scale == PAPER:
         return {}
     table = file.at(PAPER)
+    base = cache(partial(_base, path, table, {}))
     budgets: dict[str, dict[str, float]] = {}
     for arm in table.arms or ():
-        loaded = _base(path, table, {}, recipe=arm.recipe)
-        recipe = make_arm(arm.name, loaded, flatten(arm.set)).loaded.recipe
+        recipe = make_arm(arm.name, base(arm.recipe), flatten(arm.set)).loaded.recipe
         length = expected_length(recipe, None)
         if length is not None:
             tokens = length.steps * tokens_per_step(recipe)

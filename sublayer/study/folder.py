@@ -55,7 +55,7 @@ class StudyFolder:
 
     def __init__(self, path: Path, request: Request) -> None:
         self.path = path
-        self._request = request.as_dict()
+        self._request = request.model_dump(exclude_unset=True)
         self._margin_factor = request.margin_factor
         self._plan = self._read()
 

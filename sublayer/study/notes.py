@@ -18,6 +18,7 @@ from sublayer.study.comparisons import compared_budgets
 from sublayer.study.definition import Study
 from sublayer.study.evidence import scored_elsewhere
 from sublayer.study.jobs.run import Outcome
+from sublayer.study.plan_file import Plan
 from sublayer.study.results import SIGNATURE, Reproduction, Results, StudyText
 from sublayer.study.runs import Runs
 from sublayer.study.scoring import WHOLE_TEST, Scoring
@@ -85,42 +86,29 @@ def list_notes(
     results: Results,
     study: Study,
     runs: Runs,
-    *,
-    tune: Sequence[str],
+    plan: Plan,
     trials: Sequence[Trial],
-    n_tuning: int,
-    layers: Sequence[str],
-    texts: Sequence[str],
-    jobs: Sequence[int],
-    clusters: Sequence[str],
-    looks: Sequence[int],
 ) -> tuple[str, ...]:
     """Return what a reader should know of a comparison of ``runs``, in the order that it is shown.
 
-    ``tune`` is what was tuned, by ``trials`` of ``n_tuning``
-    seeds each; ``layers`` and ``texts`` are the notes on the arms' settings and on their text;
-    ``jobs`` and ``clusters`` are as ``list_caveats`` has them, and ``looks`` as
-    ``explain_one_seed`` does.
+    ``plan`` is its folder's, ``trials`` are the planned ones.
     """
-    notes = [*study.caveats, *layers]
+    about, tune = plan.about, plan.asked.tune
+    notes = [*study.caveats, *(about.layer_notes if about else ())]
     if not results.has_verdicts:
-        notes.append(explain_one_seed(results, looks))
-    notes += explain_choices(runs, trials, n_tuning)
+        notes.append(explain_one_seed(results, plan.reported_seeds))
+    notes += explain_choices(runs, trials, len(plan.asked.tuning_seeds))
     if results.has_verdicts:
         notes += explain_unknown_choice(runs, results.metric)
     notes += time_caveats(results)
+    outcomes = {arm: [one for _, one in runs_of.seeded()] for (arm, _), runs_of in runs.items()}
     notes += list_caveats(
-        texts,
+        about.text_notes if about else (),
         metric=results.metric,
         elsewhere=scored_elsewhere(runs, results.baseline, results.metric, study.against),
-        jobs=jobs,
-        clusters=clusters,
-        machines=list_differing_machines(
-            {
-                arm: [outcome for _, outcome in stage_runs.seeded()]
-                for (arm, _), stage_runs in runs.items()
-            }
-        ),
+        jobs=plan.jobs,
+        clusters=plan.clusters,
+        machines=list_differing_machines(outcomes),
         scoring=study.scoring,
         chosen=chosen_by_validation(study.arms, tune),
     )
@@ -177,27 +165,18 @@ def explain_one_seed(results: Results, looks: Sequence[int] = ()) -> str:
 
     ``looks`` are the numbers of seeds of all reports so far: what was trained for them is there.
     """
-    n_trained = max((*looks, results.n_seeds))
-    return (
-        f"{_few(results.n_seeds)} values and no verdict, for the spread over seeds is unknown. "
-        f"{_remedy(results, n_trained)}"
-    )
-
-
-def _few(n_seeds: int) -> str:
-    return "One seed gives" if n_seeds == 1 else f"{n_seeds} seeds give"
-
-
-def _remedy(results: Results, n_trained: int) -> str:
+    n_seeds, n_arms = results.n_seeds, len(results.arms)
+    few = "One seed gives" if n_seeds == 1 else f"{n_seeds} seeds give"
+    text = f"{few} values and no verdict, for the spread over seeds is unknown. "
+    n_trained = max((*looks, n_seeds))
     if n_trained >= FEWEST_SEEDS:
-        return f"{n_trained} seeds have been trained: --seeds {n_trained} gives an interval."
-    n_arms = len(results.arms)
+        return f"{text}{n_trained} seeds have been trained: --seeds {n_trained} gives an interval."
     seconds = [arm.costs.seconds for arm in results.arms if arm.costs.seconds is not None]
     cost = f"{n_arms} runs"
     if len(seconds) == n_arms:
         cost += f" of {format_duration(sum(seconds))} together"
     times = "twice " if FEWEST_SEEDS - n_trained == 2 else ""
-    return f"Three seeds give an interval: --seeds 3 adds {times}{cost}."
+    return f"{text}Three seeds give an interval: --seeds 3 adds {times}{cost}."
 
 
 def list_text_caveats(

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from sublayer.config.run_recipe import absolute_paths, dump_recipe
 from sublayer.config.sources import RUN_RECIPE
 from sublayer.counts import count
@@ -35,54 +37,13 @@ _RUNS = ("arms/*/seed-*", "arms/*/*/seed-*", "stages/*/seed-*", "stages/*/*/seed
 _EARLIER = "the comparison was begun by a version of sublayer that sealed none"
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Typed):
     """The identity of a study: arms, matching, tuning, scoring; the number of seeds may grow."""
 
-    arms: tuple[Arm, ...]
-    match: Rule
-    tune: tuple[str, ...]
-    scoring: Scoring = WHOLE_TEST
-    chain: Chain | None = None
-    seeds: Seeds = USUAL_SEEDS
-    margin: float | None = None
-    """The smallest difference that matters, in the metric's own unit."""
-    margin_factor: float = 1.0
-    """The factor that it is shown by."""
-    looks: tuple[int, ...] = ()
-    """The numbers of seeds at which arms may stop; empty: all arms have the same number."""
-    tune_by: TuneBy = "metric"
-    """The criterion of the choice among trials."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain values; an arm is its whole recipe as TOML, paths absolute."""
-        recipes = {}
-        for arm in self.arms:
-            recipe = absolute_paths(arm.loaded.recipe)
-            recipes[arm.name] = dump_recipe(recipe)
-        request: dict[str, Any] = {"match": self.match, "tune": list(self.tune), "recipes": recipes}
-        # A default is left out: studies of before there was a choice have the same request.
-        if not self.scoring.is_whole_test:
-            request["score"] = self.scoring.model_dump(exclude_none=True)
-        if self.chain is not None:
-            request["stages"] = describe_stages(self.chain)
-        if self.seeds.first:
-            request["first_seed"] = self.seeds.first
-        if self.tune:
-            request["tuning_seeds"] = list(self.seeds.tuning)
-            if self.tune_by != "metric":
-                request["tune_by"] = self.tune_by
-        if self.margin is not None:
-            request["margin"] = self.margin
-        if self.looks:
-            request["looks"] = list(self.looks)
-        return request
-
-
-class _Asked(Typed):
     match: Rule
     tune: list[str]
     recipes: dict[str, str]
+    """By arm, the whole recipe as TOML, paths absolute."""
     score: dict[str, str | int] | None = None
     stages: str | None = None
     """Of a chain, as JSON."""
@@ -90,14 +51,53 @@ class _Asked(Typed):
     tuning_seeds: list[Count] = [0]
     """Of each trial. Studies of before there was a choice tuned on the first that they compared."""
     tune_by: TuneBy = "metric"
+    """The criterion of the choice among trials."""
     margin: Number | None = None
+    """The smallest difference that matters, in the metric's own unit."""
     looks: list[Count] = []
-    """The numbers of seeds at which arms may stop."""
+    """The numbers of seeds at which arms may stop; empty: all arms have the same number."""
+    margin_factor: float = Field(1.0, exclude=True)
+    """The factor that the margin is shown by."""
 
     @property
     def seeds(self) -> Seeds:
         """The seeds that are compared, and those that tune."""
         return Seeds(self.first_seed, len(self.tuning_seeds), self.tuning_seeds[0])
+
+    @classmethod
+    def of(
+        cls,
+        arms: Sequence[Arm],
+        match: Rule,
+        tune: Sequence[str] = (),
+        *,
+        scoring: Scoring = WHOLE_TEST,
+        chain: Chain | None = None,
+        seeds: Seeds = USUAL_SEEDS,
+        tune_by: TuneBy = "metric",
+        margin: float | None = None,
+        margin_factor: float = 1.0,
+        looks: Sequence[int] = (),
+    ) -> "Request":
+        """Build it; a default is left out, for older studies have the same request without."""
+        recipes = {arm.name: dump_recipe(absolute_paths(arm.loaded.recipe)) for arm in arms}
+        given: dict[str, Any] = {}
+        if not scoring.is_whole_test:
+            given["score"] = scoring.model_dump(exclude_none=True)
+        if chain is not None:
+            given["stages"] = describe_stages(chain)
+        if seeds.first:
+            given["first_seed"] = seeds.first
+        if tune:
+            given["tuning_seeds"] = list(seeds.tuning)
+            if tune_by != "metric":
+                given["tune_by"] = tune_by
+        if margin is not None:
+            given["margin"] = margin
+        if looks:
+            given["looks"] = list(looks)
+        factor = margin_factor
+        return cls(match=match, tune=list(tune), recipes=recipes, margin_factor=factor, **given)
 
 
 class _Settled(Typed):
@@ -156,7 +156,7 @@ class About(Typed):
 class Plan(Typed):
     """The content of ``study.toml``."""
 
-    asked: _Asked
+    asked: Request
     settled: list[_Settled]
     checksums: dict[str, str]
     """Of the first arm's data."""
@@ -215,11 +215,8 @@ def read_plan(folder: Path) -> Plan:
 def run_folders(study: Path) -> list[Path]:
     """Return the folders of all runs that have begun in that of a study, in order."""
     folders = (path for pattern in _RUNS for path in study.glob(pattern))
-    return sorted(path for path in folders if _has_begun(path))
-
-
-def _has_begun(path: Path) -> bool:
-    return any((path / name).is_file() for name in (RUN_RECIPE, ENSEMBLE))
+    began = (RUN_RECIPE, ENSEMBLE)
+    return sorted(path for path in folders if any((path / name).is_file() for name in began))
 
 
 def kept_seal(run: Path) -> Mapping[str, Any] | None:

@@ -35,13 +35,21 @@ class Hypothesis(Table):
         negative = [arm for arm, weight in self.contrast.items() if weight < 0]
         if len(positive) == len(negative) == 1:
             return arm_less(positive[0], negative[0])
-        return Contrast(_written(self.contrast), "", dict(self.contrast))
+        written = ""  # as a sum, ``a - b - c + d``
+        for arm, weight in self.contrast.items():
+            sign = "\N{MINUS SIGN}" if weight < 0 else "+"
+            size = "" if abs(weight) == 1 else f"{abs(weight):g} × "
+            written += f" {sign} {size}[{arm}]"
+        return Contrast(written.removeprefix(" ").removeprefix("+ "), "", dict(self.contrast))
 
     @property
     def names(self) -> tuple[str, str]:
         """The names of the difference that decides."""
         contrast = self.as_contrast
         return contrast.arm, contrast.baseline
+
+
+_PLAIN = ("margin", "margin_reason", "spread")
 
 
 @dataclass(frozen=True)
@@ -61,31 +69,21 @@ class Question:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the stated parts as plain values."""
-        written: dict[str, Any] = {
-            "margin": self.margin,
-            "margin_reason": self.margin_reason,
-            "spread": self.spread,
-            "also": list(self.also),
-        }
+        written: dict[str, Any] = {name: getattr(self, name) for name in _PLAIN}
+        written["also"] = list(self.also)
         if self.hypothesis is not None:
-            written["says"] = self.hypothesis.says
-            written["contrast"] = dict(self.hypothesis.contrast)
+            written |= self.hypothesis.model_dump()
         return {name: value for name, value in written.items() if value not in ("", [])}
 
     @classmethod
     def of_dict(cls, written: Mapping[str, Any]) -> "Question":
         """Return the question that ``as_dict`` wrote; parts that older folders lack are empty."""
+        plain = {name: written[name] for name in _PLAIN if name in written}
         hypothesis = None
         if "contrast" in written:
             hypothesis = Hypothesis(says=written["says"], contrast=written["contrast"])
-        return cls(
-            written.get("margin", ""),
-            written.get("margin_reason", ""),
-            written.get("spread", ""),
-            hypothesis,
-            tuple(written.get("also", ())),
-            is_stored=True,
-        )
+        also = tuple(written.get("also", ()))
+        return cls(**plain, hypothesis=hypothesis, also=also, is_stored=True)
 
     def margin_of(self, study: str, metric: Metric) -> float | None:
         """Return the margin in the metric's own unit; raise ConfigError for a wrong one."""
@@ -189,16 +187,6 @@ def _amount(
     if metric.factor == 100.0 and value >= 100:
         raise ConfigError(f"{shown} is more than there are points: give less than 100")
     return value / metric.factor
-
-
-def _written(contrast: Mapping[str, float]) -> str:
-    """Write a contrast as a sum, ``a - b - c + d``."""
-    terms = []
-    for arm, weight in contrast.items():
-        sign = "\N{MINUS SIGN}" if weight < 0 else "+"
-        size = "" if abs(weight) == 1 else f"{abs(weight):g} × "
-        terms.append(f"{sign} {size}[{arm}]")
-    return " ".join(terms).removeprefix("+ ")
 
 
 FIRST_TUNING_SEED = MOST_SEEDS

@@ -94,19 +94,8 @@ def _results_of_arms(folder: Path, plan: Plan, earlier: Mapping[str, Any], comma
     results = replace(results, arms=shown, sealing=sealing_of(folder))
     if not missing and earlier.get("planned_seeds") == n_seeds and "looks" in earlier:
         return replace(results, notes=tuple(earlier.get("notes", ())))
-    notes = list_notes(
-        results,
-        study,
-        runs,
-        tune=asked.tune,
-        trials=planned_trials(asked.tune, plan.extended),
-        n_tuning=n_tuning,
-        layers=about.layer_notes if about else (),
-        texts=about.text_notes if about else (),
-        jobs=plan.jobs,
-        clusters=plan.clusters,
-        looks=plan.reported_seeds,
-    )
+    trials = planned_trials(asked.tune, plan.extended)
+    notes = list_notes(results, study, runs, plan, trials)
     if missing:
         n_made = sum(len(stage_runs.outcomes) for stage_runs in runs.values())
         lacks = f"No run has ended of {', '.join(without)}." if without else ""

@@ -144,12 +144,12 @@ class _Runner:
         if self._metric is not None:
             margin = study.question.margin_of(study.name, self._metric)
             factor = self._metric.factor
-        request = Request(
+        request = Request.of(
             study.arms,
             self._rule,
             tune,
-            study.scoring,
-            chain,
+            scoring=study.scoring,
+            chain=chain,
             seeds=self._seeds,
             margin=margin,
             margin_factor=factor,

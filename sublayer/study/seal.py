@@ -61,7 +61,7 @@ class Seal(Typed):
 
     @property
     def is_whole(self) -> bool:
-        """Whether its content is what was hashed."""
+        """True where its content has its hash."""
         return self.hash == seal_hash(self.model_dump())
 
 
@@ -154,26 +154,6 @@ def describe_plan(
     }
     # Parts that a study lacks are left out.
     return {name: value for name, value in plan.items() if value not in ("", [], {}, 0)}
-
-
-def stated_plan(
-    study: Mapping[str, Any],
-    seal: Seal,
-    stage_texts: Mapping[str, Mapping[str, str]] | None = None,
-) -> dict[str, Any]:
-    """Return the plan that a ``study.toml`` states, to be held against the last seal.
-
-    What stands in the seal alone is taken from there.
-    """
-    sealed = seal.plan
-    return describe_plan(
-        study,
-        metric=study.get("about", {}).get("metric") or sealed.get("metric", ""),
-        extend=sealed.get("extend", 0),
-        stage_texts=stage_texts,
-        level=sealed.get("level"),
-        code=sealed.get("code", {}),
-    )
 
 
 def differing_parts(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
@@ -285,8 +265,17 @@ def list_alterations(
         if seal.former != former:
             named = seal.former[:SHOWN_DIGITS] or "none"
             yield "", f"{name} names {named} as the seal before it, which is not so"
-    stated = stated_plan(study, seals[-1], stage_texts)
-    yield from describe_changes(seals[-1].plan, stated)
+    # What stands in the seal alone is taken from there.
+    sealed = seals[-1].plan
+    stated = describe_plan(
+        study,
+        metric=study.get("about", {}).get("metric") or sealed.get("metric", ""),
+        extend=sealed.get("extend", 0),
+        stage_texts=stage_texts,
+        level=sealed.get("level"),
+        code=sealed.get("code", {}),
+    )
+    yield from describe_changes(sealed, stated)
 
 
 def read_seal(content: Mapping[str, Any]) -> Seal | None:

@@ -176,7 +176,7 @@ class StudyFile(_SharedTable):
 
     @property
     def has_stages(self) -> bool:
-        """Whether any scale has stages."""
+        """True where any scale has stages."""
         return self.stages is not None or any(table.stages for table in self.scale.values())
 
     def at(self, scale: str) -> ScaleTable:

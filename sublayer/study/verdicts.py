@@ -34,7 +34,7 @@ from sublayer.system.stages import note
 
 @dataclass(frozen=True)
 class Looking:
-    """When a study is judged, and how far it has come."""
+    """The looks of a study, planned and taken."""
 
     looks: Looks
     taken: tuple[int, ...] = ()

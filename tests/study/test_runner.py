@@ -324,19 +324,18 @@ def test_settings_that_keep_two_runs_apart_are_named(settings, name, message):
         check_agree(runs)
 
 
-def request_of(**settings) -> Request:
+def two_arms(**settings) -> list[Arm]:
     base = load_recipe("gpt", {"train.steps": 5, **BOOK, **settings})
     changes = {ffn: {"model.ffn": ffn} for ffn in ("relu", "gelu")}
-    arms = (Arm(ffn, vary(base, change), change) for ffn, change in changes.items())
-    return Request(tuple(arms), "parameters", ())
+    return [Arm(ffn, vary(base, change), change) for ffn, change in changes.items()]
 
 
-def begin(folder: StudyFolder, request: Request) -> None:
-    folder.begin(list(request.arms), {})
+def request_of(**settings) -> Request:
+    return Request.of(two_arms(**settings), "parameters")
 
 
 def test_another_setting_makes_another_study_and_fields_that_came_since_do_not(tmp_path):
-    begin(StudyFolder(tmp_path, request_of()), request_of())
+    StudyFolder(tmp_path, request_of()).begin(two_arms(), {})
     path = tmp_path / "study.toml"
     plan = read_toml(path)
     for name, text in plan["asked"]["recipes"].items():
@@ -366,7 +365,7 @@ def test_a_tokenizer_is_kept_only_of_a_study_that_begins(tmp_path, begins):
         path = keep_tokenizer(out, b"one")
         assert path.read_bytes() == b"one"
         if begins:
-            begin(folder, request_of())
+            folder.begin(two_arms(), {})
     assert out.exists() == path.exists() == begins
     other = keep_tokenizer(tmp_path, b"another's")
     with StudyFolder(tmp_path, request_of()).held():

@@ -27,7 +27,7 @@ TOLERANCE = 0.005
 
 @dataclass(frozen=True)
 class Match:
-    """What matching changes in an arm, and its mismatch difference from the arm it is matched to.
+    """The settings that matching changes in an arm, and the mismatch that is left.
 
     ``overrides`` are settings as on the command line. ``mismatch`` is the arm's excess over that
     other arm, as a share of what the other has, in what the rule matches (in parameters where the
@@ -39,7 +39,7 @@ class Match:
 
     @property
     def is_unequal(self) -> bool:
-        """Whether the arm differs by more than 0.5 % and is marked."""
+        """True where the arm differs by more than 0.5 % and is marked."""
         return abs(self.mismatch) > TOLERANCE
 
 
@@ -62,15 +62,14 @@ def match_arms(
     matches: list[Match | None]
     if rule == "none":
         by_name = {arm.name: model for arm, model in zip(arms, models, strict=True)}
-        matches = []
-        for arm in arms:
-            model = by_name[arm.name]
-            other = by_name[arm.against or arms[0].name]
-            matches.append(leave_unmatched(model, other))
+        matches = [
+            leave_unmatched(by_name[arm.name], by_name[arm.against or arms[0].name]) for arm in arms
+        ]
     elif rule == "parameters":
-        matches = []
-        for arm, model in zip(arms, models, strict=True):
-            matches.append(match_parameters(arm.name, model, models[0]))
+        matches = [
+            match_parameters(arm.name, model, models[0])
+            for arm, model in zip(arms, models, strict=True)
+        ]
     else:
         costs = step_seconds
         if rule == "flops":
@@ -138,9 +137,7 @@ def match_steps(steps: int, *, cost: float, baseline_cost: float) -> Match:
 
 def leave_unmatched(arm: ResolvedModel, baseline: ResolvedModel) -> Match:
     """Change nothing; return the excess of parameters."""
-    n_arm = count_parameters(arm).total
-    n_baseline = count_parameters(baseline).total
-    return Match((), _excess(n_arm, n_baseline))
+    return Match((), _excess(count_parameters(arm).total, count_parameters(baseline).total))
 
 
 def _check_free(arm: Arm, match: Match | None, rule: Rule) -> None:
@@ -190,7 +187,7 @@ ORIGIN = "study"
 
 @dataclass(frozen=True)
 class Measures:
-    """How the facts of a recipe are measured: texts are read and steps timed when these are called.
+    """The measurements of a recipe: texts are read and steps timed when these are called.
 
     Paths of the recipes are absolute, but for ``step_s``.
     """
@@ -342,7 +339,7 @@ TOLERANCES: dict[Currency, float] = {
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run of an arm takes, or is planned to; None where it is not known."""
+    """The cost of a run of an arm, realised or planned; None where it is not known."""
 
     parameters: int
     """The unique ones of the inference model."""
@@ -354,7 +351,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Excess:
-    """What an arm takes beyond the arm that it is compared with, as shares of what that takes.
+    """The excess cost of an arm over the arm that it is compared with, as shares of its costs.
 
     Each is below 0 where the arm takes less, and None where it is not known of one of the two.
     """
@@ -366,12 +363,8 @@ class Excess:
     @property
     def shares(self) -> dict[Currency, float]:
         """Those that are known, by their currencies."""
-        known: dict[Currency, float | None] = {
-            "parameters": self.parameters,
-            "operations": self.operations,
-            "time": self.time,
-        }
-        return {currency: share for currency, share in known.items() if share is not None}
+        shares = {currency: getattr(self, currency) for currency in TOLERANCES}
+        return {currency: share for currency, share in shares.items() if share is not None}
 
     @property
     def beyond(self) -> dict[Currency, float]:

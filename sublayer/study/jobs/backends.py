@@ -116,6 +116,11 @@ class Backend(ABC):
 class Cluster(Backend):
     """A back end whose jobs outlast the command."""
 
+    def line(self, error: object, *, is_start: bool = False) -> str:
+        """Write what a scheduler says in one line: its end, or its start, where it is long."""
+        said = one_line(str(error))
+        return f"--on {self.name}: {said[:_SHOWN] if is_start else said[-_SHOWN:]}"
+
     @abstractmethod
     def nodes(self) -> list[Node]:
         """Return the nodes that take jobs now, or would once they are free."""
@@ -244,7 +249,7 @@ class Slurm(Cluster):
         try:
             executor.submit(command)
         except self._submitit.core.utils.FailedJobError as error:
-            raise Refused(f"--on {self.name}: {one_line(str(error))[-_SHOWN:]}") from None
+            raise Refused(self.line(error)) from None
 
     def active(self) -> Mapping[str, str]:
         """Return the jobs of this user; the last word of a job's name is ours."""
@@ -349,7 +354,7 @@ class Ray(Cluster):
         try:
             submit()
         except (OSError, RuntimeError) as error:
-            raise Refused(f"--on {self.name}: {one_line(str(error))[-_SHOWN:]}") from None
+            raise Refused(self.line(error)) from None
         self._starts[name] = submit
 
     def active(self) -> Mapping[str, str]:
@@ -368,7 +373,7 @@ class Ray(Cluster):
                     self._client.delete_job(job.submission_id)
                     reasons[name] = "Resources"
         except (OSError, RuntimeError) as error:
-            raise NoAnswer(f"--on {self.name}: {one_line(str(error))[:_SHOWN]}") from None
+            raise NoAnswer(self.line(error, is_start=True)) from None
         return reasons
 
     def stop(self, names: Collection[str]) -> None:

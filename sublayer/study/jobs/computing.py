@@ -113,9 +113,8 @@ class Computing:
         Raises ConfigError where there is too little of it.
         """
         if self._cluster is not None:
-            known = [(arm.loaded.recipe, data[arm.name]) for arm in arms]
-            needs = [self._needs(recipe, text.tokenizer.vocab_size, text) for recipe, text in known]
-            self._check_needs(needs, n_runs)
+            recipes = [(arm.loaded.recipe, data[arm.name].tokenizer.vocab_size) for arm in arms]
+            self.check_recipes(recipes, n_runs, [data[arm.name] for arm in arms])
         elif self.jobs > 1:
             text = describe_share(
                 arms, data, n_runs=n_runs, jobs=self.jobs, device=self._device, folder=self._study
@@ -123,16 +122,18 @@ class Computing:
             if not is_announced:
                 note(text)
 
-    def check_recipes(self, recipes: Sequence[tuple[Recipe, int]], n_runs: int) -> None:
+    def check_recipes(
+        self, recipes: Sequence[tuple[Recipe, int]], n_runs: int, data: Sequence[Data] = ()
+    ) -> None:
         """Print what runs of recipes take of a cluster, each with the size of its vocabulary.
 
-        Raises as ``check`` does; without a cluster nothing is looked at.
+        ``data`` are those of the recipes, where they are prepared. Raises as ``check`` does;
+        without a cluster nothing is looked at.
         """
-        if self._cluster is not None:
-            self._check_needs([self._needs(recipe, size, None) for recipe, size in recipes], n_runs)
-
-    def _check_needs(self, needs: Sequence[Needs], n_runs: int) -> None:
-        assert self._cluster is not None, "without a cluster there is nothing to check"
+        if self._cluster is None:
+            return
+        texts: Sequence[Data | None] = data or [None] * len(recipes)
+        needs = [self._needs(*known, text) for known, text in zip(recipes, texts, strict=True)]
         on, nodes = self._cluster.name, self._cluster.nodes()
         most = check_needs(needs, nodes, on)
         at_once = min(n_runs, sum(node.n_jobs(most) for node in nodes))
@@ -287,13 +288,9 @@ def describe_share(
     resources = find_resources(str(chosen) if chosen.type == "cuda" else "cpu", folder)
     is_cpu = resources.device == "cpu"
     program = PROGRAM_BYTES if is_cpu else 0
-    steps, threads = [0], [1]
-    for arm in arms:
-        recipe = arm.loaded.recipe
-        vocab_size = data[arm.name].tokenizer.vocab_size
-        steps.append(step_memory(recipe, vocab_size, resources).total)
-        threads.append(recipe.train.threads or 1)
-    largest = max(steps) + program
+    recipes = [(arm.loaded.recipe, data[arm.name].tokenizer.vocab_size) for arm in arms]
+    largest = max(step_memory(*recipe, resources).total for recipe in recipes) + program
+    most_threads = max(recipe.train.threads or 1 for recipe, _ in recipes)
     # The process that starts them is one more.
     needed = at_once * largest + program
     total = total_memory() if is_cpu else resources.memory_bytes
@@ -304,16 +301,12 @@ def describe_share(
             f"--jobs {at_once} needs {format_bytes(needed)} of memory, {format_bytes(total)} here: "
             f"{remedy}"
         )
-    n_threads = count(max(threads), "thread")
-    words = [f"{count(n_runs, 'run')}, {at_once} at a time with {n_threads} each"]
-    free = resources.memory_bytes
-    if free is None:
-        words.append(f"about {format_bytes(needed)} of memory together")
-    else:
-        words.append(f"about {format_bytes(needed)} of memory together, {format_bytes(free)} free")
-    if at_once * max(threads) > cores():
-        words.append(
-            f"{at_once} x {n_threads} are more than {count(cores(), 'core')} and wait for each "
-            "other"
-        )
-    return "; ".join(words)
+    threads, free = count(most_threads, "thread"), resources.memory_bytes
+    words = f"{count(n_runs, 'run')}, {at_once} at a time with {threads} each; about "
+    words += f"{format_bytes(needed)} of memory together"
+    if free is not None:
+        words += f", {format_bytes(free)} free"
+    if at_once * most_threads > cores():
+        words += f"; {at_once} x {threads} are more than {count(cores(), 'core')} and wait for each"
+        words += " other"
+    return words

@@ -96,7 +96,7 @@ class _Run:
 
     @property
     def is_seen(self) -> bool:
-        """Whether its result is there, and can be read."""
+        """True where its result is there, and can be read."""
         try:
             list(self.job.path.iterdir())  # has a shared file system look for new files
             return is_finished(self.job)
