@@ -60,12 +60,12 @@ def check_study(study: Study, looks: Looks) -> None:
     metric, *others = study_metrics(study)
     names = [other.name for other in others]
     arms = [arm.name for arm in study.arms]
-    for title, own in study.published.items():
+    for title, scores in study.published.items():
         if title not in arms:
             raise ConfigError(choice_error(f"{study.name}: published", title, arms))
-        for name in own:
+        for name in scores:
             of, _, what = name.partition(":")
-            is_deviation = what == DEVIATION and of in own
+            is_deviation = what == DEVIATION and of in scores
             if name not in (metric.name, *names) and not is_deviation:
                 known = [metric.name, *names]
                 raise ConfigError(choice_error(f"{study.name}: published of {title}", name, known))
@@ -125,9 +125,9 @@ def check_texts(study: Study, data: Mapping[str, Data]) -> None:
     Raises DataError where that has nothing that the study's own metric is of, or is too short for
     the study's inspection.
     """
-    for each in data.values():
-        if study.scoring.find(each) is None:
-            raise ConfigError(f"the text of {' and '.join(each.train.sources)} {NO_TEST}")
+    for text in data.values():
+        if study.scoring.find(text) is None:
+            raise ConfigError(f"the text of {' and '.join(text.train.sources)} {NO_TEST}")
     splits = {arm.name: study.scoring.split_of(data[arm.name]) for arm in study.arms}
     if study.metric is not None:
         metric = study_metrics(study)[0]
@@ -212,8 +212,8 @@ def check_disk(
         largest = max(largest, *(run_disk(recipe, vocab_size) for recipe, vocab_size in planned))
         needed += kept.n_runs[stage] * max(models)
     needed += min(jobs, sum(kept.n_runs.values())) * largest
-    own = set(kept.folders(folder).values())
-    files = (path for each in own for path in each.rglob("*") if path.is_file())
+    folders = set(kept.folders(folder).values())
+    files = (path for run in folders for path in run.rglob("*") if path.is_file())
     written = sum(path.stat().st_size for path in files)
     free = shutil.disk_usage(folder).free
     if needed - written > free:

@@ -193,14 +193,14 @@ def load_base(source: str, overrides: Overrides) -> LoadedRecipe:
 def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
     file, name = read_study_file(path), path.stem
     if scale is None:
-        preferred = [each for each in _PREFERRED_SCALES if each in file.scale]
+        preferred = [usual for usual in _PREFERRED_SCALES if usual in file.scale]
         scale, *_ = (*preferred, *file.scale)
     if scale not in file.scale:
         raise ConfigError(f"{name} has no scale {scale}: it has {', '.join(file.scale)}")
     table = file.at(scale)
     has_stages = table.stages is not None
     settings = override_layer(overrides, "command line").values
-    overridden, told = split_settings(settings, table.stages or ())
+    overridden, of_stages = split_settings(settings, table.stages or ())
     shrunk = _Shrunk(path, table, overridden)
 
     @cache
@@ -213,25 +213,25 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
     tables = table.arms or []
     _check_against(name, tables)
     for arm in tables:
-        own = flatten(arm.set)
-        if "train.seed" in own:
+        given = flatten(arm.set)
+        if "train.seed" in given:
             raise ConfigError(
                 f"{name}: arm {arm.name} sets train.seed, and arms are compared on the same "
                 "seeds: leave it out, and give their number with --seeds"
             )
-        moved = shrunk.settings(own)
-        for key in (overridden.keys() & own.keys()) - moved.keys():
+        moved = shrunk.settings(given)
+        for key in (overridden.keys() & given.keys()) - moved.keys():
             raise ConfigError(
                 f"{key} is what the arms of {name} differ in: "
                 f"leave out {key}={show(overridden[key])}"
             )
-        made = make_arm(arm.name, base(arm.recipe or table.recipe), {**own, **moved})
+        made = make_arm(arm.name, base(arm.recipe or table.recipe), {**given, **moved})
         arms.append(replace(made, against=arm.against))
-    told_stages = {key for settings in told.values() for key in settings}
-    tune_stages = _tuned(path, table.tune_finetune, told_stages)
+    overridden_stages = {key for settings in of_stages.values() for key in settings}
+    tune_stages = _tuned(path, table.tune_finetune, overridden_stages)
     if not has_stages:
         check_without_stages(path, file, scale)
-    chain = read_chain(name, file, scale, told, tune_stages, at=shrunk.at)
+    chain = read_chain(name, file, scale, of_stages, tune_stages, at=shrunk.at)
     for text in shrunk.notes:
         note(text)
     names = [arm.name for arm in arms]
@@ -342,8 +342,8 @@ class _Shrunk:
         self._path = path
         self._scale = scale
         self._overridden = overridden
-        asked = overridden.get("train.steps")
-        self._steps: int = asked if isinstance(asked, int) else 0
+        steps = overridden.get("train.steps")
+        self._steps: int = steps if isinstance(steps, int) else 0
         self._before: int | None = None
         """None: the length is no number of steps, or is not overridden."""
         self._is_shrunk = self._steps > 0
@@ -496,14 +496,14 @@ def other_settings(arms: Sequence[Arm]) -> Iterator[str]:
     baseline = arms[0]
     before = _settings(baseline.loaded)
     for arm in arms[1:]:
-        own = _settings(arm.loaded)
+        settings = _settings(arm.loaded)
         following = _derived(baseline.loaded) & _derived(arm.loaded)
         changes = []
         # Of other kinds of optimizers or objectives, the kind stands for what only one has.
-        for key in sorted(before.keys() & own.keys()):
-            if before[key] != own[key] and key not in following:
-                told = setting_in_words(key, own[key])
-                changes.append(f"{told} ({baseline.name}: {show_path(before[key])})")
+        for key in sorted(before.keys() & settings.keys()):
+            if before[key] != settings[key] and key not in following:
+                words = setting_in_words(key, settings[key])
+                changes.append(f"{words} ({baseline.name}: {show_path(before[key])})")
         if changes:
             yield (
                 f"{arm.name} differs from {baseline.name} not only in the model, so verdicts are "

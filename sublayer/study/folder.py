@@ -107,12 +107,13 @@ class StudyFolder:
         """Raise ConfigError where another margin was stated before the first run."""
         if self._plan is None:
             return
-        stated, asked = (each.get("margin") for each in (self._plan["asked"], self._request))
-        if stated != asked:
+        plans = self._plan["asked"], self._request
+        stated, requested = (plan.get("margin") for plan in plans)
+        if stated != requested:
             raise ConfigError(
-                f"{self.path} was begun with {self._margin(stated)}, not {self._margin(asked)}, "
-                "and a verdict holds for what was stated before: give --margin "
-                f"{self._shown(stated)}, or another --out"
+                f"{self.path} was begun with {self._margin(stated)}, not "
+                f"{self._margin(requested)}, and a verdict holds for what was stated before: give "
+                f"--margin {self._shown(stated)}, or another --out"
             )
 
     def _check_looks(self) -> None:
@@ -155,9 +156,9 @@ class StudyFolder:
         if self._plan is None:
             return None
         matched_arms = []
-        for arm, each in zip(arms, self._plan["settled"], strict=True):
-            matched = tuple(each["matched"])
-            matched_arms.append(settle(arm, each["settings"], matched, each["residual"]))
+        for arm, kept in zip(arms, self._plan["settled"], strict=True):
+            matched = tuple(kept["matched"])
+            matched_arms.append(settle(arm, kept["settings"], matched, kept["residual"]))
         return matched_arms
 
     def is_begun(self) -> bool:
@@ -180,7 +181,7 @@ class StudyFolder:
             "asked": self._request,
             "settled": arms,
             "checksums": dict(next(iter(data.values())).checksums) if data else {},
-            "inputs": {name: [x.model_dump() for x in own] for name, own in inputs.items()},
+            "inputs": {name: [x.model_dump() for x in files] for name, files in inputs.items()},
             "reported_seeds": [],
             "initial_weights": DRAWING_RULE,
             "seals": [],
@@ -205,7 +206,7 @@ class StudyFolder:
                 f"{first.name} alone are compared with what it began with"
             )
         for arm in arms if known else ():
-            before = [Input(**each) for each in known.get(arm.name, ())]
+            before = [Input(**file) for file in known.get(arm.name, ())]
             what = f"{self.path}, arm {arm.name},"
             check_same_inputs(what, arm.loaded.recipe, before, _inputs(arm, data), _WAY_ON)
 
@@ -299,23 +300,23 @@ class StudyFolder:
         """Name the foreign content of the folder; None where it holds this study or nothing."""
         if self._plan is None:
             return "other files" if self._is_occupied() else None
-        asked, request = self._plan["asked"], self._request
-        stages = differing_stages(asked.get("stages"), request.get("stages"))
+        kept, request = self._plan["asked"], self._request
+        stages = differing_stages(kept.get("stages"), request.get("stages"))
         if stages:
             return f"another study, with other {stages}"
         for key in ("match", "tune", "score"):
-            if asked.get(key) != request.get(key):
-                return f"another study, with {key} = {asked.get(key)}, not {request.get(key)}"
-        if asked["tune"] and "tuning_seeds" not in asked:
+            if kept.get(key) != request.get(key):
+                return f"another study, with {key} = {kept.get(key)}, not {request.get(key)}"
+        if kept["tune"] and "tuning_seeds" not in kept:
             return "a study that an earlier version tuned with seed 0, which it compares too"
         usual = {"tune_by": "metric", "first_seed": 0, "tuning_seeds": []}
         for key, default in usual.items():
-            before, now = asked.get(key, default), request.get(key, default)
+            before, now = kept.get(key, default), request.get(key, default)
             if before != now and key == "tune_by":
                 return f"another study, tuned by its {before}, not its {now}"
             if before != now:
                 return f"another study, with {key.replace('_', ' ')} {before}, not {now}"
-        recipes = asked.get("recipes", {})
+        recipes = kept.get("recipes", {})
         if list(recipes) != list(request["recipes"]):
             return f"another study, of {', '.join(recipes)}"
         if not self._has_our_weights():
@@ -335,8 +336,8 @@ class StudyFolder:
 
         Fields that came since it was written have their defaults. Raises ConfigError for none.
         """
-        place = str(self.path / PLAN)
-        read = recipe_of(parse_toml(recipe, place, ConfigError), place)
+        file = str(self.path / PLAN)
+        read = recipe_of(parse_toml(recipe, file, ConfigError), file)
         return dump_recipe(read.model_copy(update=dict.fromkeys(HEADINGS, "")))
 
     def _is_occupied(self) -> bool:
@@ -350,7 +351,7 @@ class StudyFolder:
             return None
         content = read_toml(path, ConfigError)
         plan = check_typed(content, Plan, str(path), ConfigError)
-        settled_names = [each.name for each in plan.settled]
+        settled_names = [arm.name for arm in plan.settled]
         if settled_names != list(plan.asked.recipes):
             raise ConfigError(
                 f"{path} is damaged: what is settled is not settled for the arms that were asked "
@@ -395,13 +396,13 @@ def share_tokenizer(
     """
     baseline = arms[0].loaded.recipe
     tokenizer = data(baseline).tokenizer
-    asked = _asked(baseline)
+    training = _trained_as(baseline)
     shared = []
     for arm in arms:
         recipe = arm.loaded.recipe
         arms_tokenizer = data(recipe).tokenizer
         is_another = arms_tokenizer.fingerprint != tokenizer.fingerprint
-        if is_another and asked is not None and _asked(recipe) == asked:
+        if is_another and training is not None and _trained_as(recipe) == training:
             path = keep_tokenizer(folder.absolute(), *kept_forms(tokenizer))
             loaded = vary(arm.loaded, {"data.tokenizer": str(path)}, origin=ORIGIN)
             arm = replace(arm, loaded=loaded)
@@ -414,7 +415,7 @@ def kept_forms(tokenizer: Tokenizer) -> tuple[bytes, bytes]:
     return tokenizer.serialize(is_kept=True), tokenizer.serialize()
 
 
-def _asked(recipe: Recipe) -> tuple[str | int | None, ...] | None:
+def _trained_as(recipe: Recipe) -> tuple[str | int | None, ...] | None:
     """Return what a recipe asks of the tokenizer that it trains; None where it trains none."""
     is_trained = recipe.init.run is None and recipe.data.tokenizer in TOKENIZERS
     if not is_trained:

@@ -35,7 +35,7 @@ DOUBLE = 2.0
 
 def describe_planned(budgets: Sequence[ArmBudget]) -> str:
     """Format by how much the planned budgets of arms differ at most, without what differs."""
-    return describe_excesses([each.planned for each in budgets]) or "equal to half a percent"
+    return describe_excesses([budget.planned for budget in budgets]) or "equal to half a percent"
 
 
 def time_caveats(results: Results) -> list[str]:
@@ -44,11 +44,11 @@ def time_caveats(results: Results) -> list[str]:
     It is measured before the runs, and of the runs.
     """
     longer = []
-    for each in compared_budgets(results):
-        share = each.realised.beyond.get("time")
-        if share is not None and each.against is not None:
+    for budget in compared_budgets(results):
+        share = budget.realised.beyond.get("time")
+        if share is not None and budget.against is not None:
             than = "longer" if share > 0 else "shorter"
-            longer.append(f"{each.arm} {format_excess(share)} {than} than {each.against}")
+            longer.append(f"{budget.arm} {format_excess(share)} {than} than {budget.against}")
     if not longer:
         return []
     return [
@@ -62,7 +62,7 @@ def describe_excesses(excesses: Sequence[Excess]) -> str:
     """Format by how much some budgets differ at most, in each currency; empty for nothing."""
     parts = []
     for currency, name in COLUMNS.items():
-        largest = max((each.beyond.get(currency, 0.0) for each in excesses), key=_times, default=0)
+        largest = max((one.beyond.get(currency, 0.0) for one in excesses), key=_times, default=0)
         if largest:
             parts.append(f"{_size(largest)} in {name}")
     if not parts:
@@ -203,7 +203,7 @@ def list_text_caveats(
             f"by data.{scoring.split}_path."
         )
     foreign = _others(data, "tokenizer", against)
-    texts = {name: scoring.split_of(each) for name, each in data.items()}
+    texts = {name: scoring.split_of(text) for name, text in data.items()}
     if foreign and any(text.read_pairs is not None for text in texts.values()):
         notes.append(
             f"{foreign}: another vocabulary than the baseline's, so nats per token cannot be "
@@ -227,9 +227,9 @@ def _others(data: Mapping[str, Data], what: str, against: Mapping[str, str]) -> 
     """Name the arms in whose data something is another than in that of their baseline."""
     first, *_ = data
     names = []
-    for name, each in data.items():
+    for name, text in data.items():
         baseline = data[against.get(name, first)]
-        if _digest(each, what) != _digest(baseline, what):
+        if _digest(text, what) != _digest(baseline, what):
             names.append(name)
     return ", ".join(names)
 
@@ -321,16 +321,18 @@ def explain_collapses(results: Results) -> tuple[str, ...]:
     card = results.scorecard
     if card is None:
         return ()
-    said = []
+    collapsed = []
     for row in card.rows:
         for column in card.columns:
             cell = row.cells.get(column.name)
             if cell is not None and cell.n_collapsed:
-                said.append(f"{cell.n_collapsed} of {cell.n_runs} of {row.name} on {column.label}")
-    if not said:
+                collapsed.append(
+                    f"{cell.n_collapsed} of {cell.n_runs} of {row.name} on {column.label}"
+                )
+    if not collapsed:
         return ()
     return (
-        f"Collapsed runs, which give the same answer to every example: {'; '.join(said)}. A "
+        f"Collapsed runs, which give the same answer to every example: {'; '.join(collapsed)}. A "
         f"difference from such a mean is no difference in skill. What helps: {REMEDY}.",
     )
 
@@ -349,7 +351,7 @@ def edges(
         yield f"{names} scored the same: the lower validation loss decided."
     for field, value in chosen.settings.items():
         tried = [trial.settings[field] for trial in trials]
-        if not all(isinstance(each, int | float) and not isinstance(each, bool) for each in tried):
+        if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in tried):
             continue
         edges = {min(tried): "lowest", max(tried): "highest"}
         is_alone = all(trial.settings[field] == value for trial in alike)

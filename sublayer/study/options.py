@@ -143,7 +143,7 @@ def asked_seeds(options: Options, n_seeds: int, *, is_tuned: bool) -> Seeds:
         ),
     )
     given = tuple(_given(options, ("tuning_seeds", "first_tuning_seed", "extend")))
-    seeds.check(n_seeds, is_tuned=is_tuned, asked=given)
+    seeds.check(n_seeds, is_tuned=is_tuned, options=given)
     return seeds
 
 
@@ -164,19 +164,19 @@ def as_asked(study: Study, tune: Sequence[str], finetunings: int | None, data: s
         raise ConfigError(
             f"--data is of stages of published tasks, of which {study.name} has none: leave it out"
         )
-    told = []
+    fields = []
     for text in tune:
         if not text.startswith(f"{FINETUNE}."):
             raise ConfigError(
                 f"--tune {text}: of {study.name} the stages of tasks are tuned: write "
                 f"--tune {FINETUNE}.{text}"
             )
-        told.append(text.removeprefix(f"{FINETUNE}."))
+        fields.append(text.removeprefix(f"{FINETUNE}."))
     chain = replace(
         study.chain,
         n_seeds=study.chain.n_seeds if finetunings is None else finetunings,
         data=data,
-        tune=tuple(told) or study.chain.tune,
+        tune=tuple(fields) or study.chain.tune,
     )
     return replace(study, chain=chain)
 

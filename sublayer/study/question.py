@@ -178,7 +178,7 @@ def _amount(
             f"{shown} does not say of which metric, and several are told in points: give "
             f'"{value:g} {units_of(metric)[-1]}"'
         )
-    known = [each.casefold() for each in units_of(metric)]
+    known = [name.casefold() for name in units_of(metric)]
     if unit and not is_plain and unit.casefold() not in known:
         raise ConfigError(
             f"{shown}: differences in {metric.label} are told in {metric.difference}, not in "
@@ -214,15 +214,15 @@ class Seeds:
         """The seeds of the runs of each trial."""
         return range(self.first_tuning, self.first_tuning + self.n_tuning)
 
-    def check(self, n_seeds: int, *, is_tuned: bool, asked: tuple[str, ...]) -> None:
+    def check(self, n_seeds: int, *, is_tuned: bool, options: tuple[str, ...]) -> None:
         """Raise ConfigError where tuning seeds are compared too, or were asked for in vain.
 
-        ``n_seeds`` are the most that are compared, ``asked`` the options that were given.
+        ``n_seeds`` are the most that are compared, ``options`` the options that were given.
         """
         if max(self.compared(n_seeds)[-1], self.tuning[-1]) > LARGEST_SEED:
             raise ConfigError(f"there is no seed above {LARGEST_SEED}: give smaller ones")
         if not is_tuned:
-            for option in asked:
+            for option in options:
                 raise ConfigError(f"{option} is of --tune, and nothing is tuned: leave it out")
             return
         shared = set(self.compared(n_seeds)) & set(self.tuning)

@@ -115,35 +115,35 @@ def describe_plan(
     ``metric`` decides; ``extend`` is how often a grid may be extended; ``stage_texts`` are digests
     of the files of stages, by arm and stage. ``level`` and ``code`` are those of now unless given.
     """
-    asked = study["asked"]
+    request = study["asked"]
     about = study.get("about", {})
     question = about.get("question", {})
     against = about.get("against", {})
     settled = {arm["name"]: arm["settings"] for arm in study["settled"]}
     arms = {}
-    for name, recipe in asked["recipes"].items():
+    for name, recipe in request["recipes"].items():
         arm = {"recipe": recipe, "settings": settled.get(name), "against": against.get(name, "")}
         arms[name] = digest(arm)
-    looks = asked.get("looks") or [study.get("planned_seeds", 0)]
+    looks = request.get("looks") or [study.get("planned_seeds", 0)]
     texts = {
         arm: {file["name"]: file["digest"] for file in inputs}
         for arm, inputs in study.get("inputs", {}).items()
     }
     plan = {
         "study": about.get("name", ""),
-        "match": asked["match"],
+        "match": request["match"],
         "arms": arms,
-        "stages": digest(asked["stages"]) if "stages" in asked else "",
-        "score": asked.get("score", {}),
-        "tune": asked["tune"],
-        "tune_by": asked.get("tune_by", "metric") if asked["tune"] else "",
-        "tuning_seeds": asked.get("tuning_seeds", []),
+        "stages": digest(request["stages"]) if "stages" in request else "",
+        "score": request.get("score", {}),
+        "tune": request["tune"],
+        "tune_by": request.get("tune_by", "metric") if request["tune"] else "",
+        "tuning_seeds": request.get("tuning_seeds", []),
         "extend": extend,
-        "seeds": list(Seeds(asked.get("first_seed", 0)).compared(looks[-1])),
+        "seeds": list(Seeds(request.get("first_seed", 0)).compared(looks[-1])),
         "looks": looks,
         "level": round(1.0 - CONFIDENCE, 9) if level is None else level,
         "metric": metric,
-        "margin": asked.get("margin", ""),
+        "margin": request.get("margin", ""),
         "margin_stated": question.get("margin", ""),
         "margin_reason": question.get("margin_reason", ""),
         "also": question.get("also", []),

@@ -207,8 +207,7 @@ class StudyFile(_SharedTable):
 
         What stands for all scales is of the columns of stages where another scale has them.
         """
-        own = self.scale[scale]
-        table = own if self.has_stages else self.at(scale)
+        table = self.scale[scale] if self.has_stages else self.at(scale)
         arms = {arm.name: arm.published for arm in table.arms or () if arm.published}
         return {**arms, **(table.published or {})}
 
@@ -245,10 +244,10 @@ def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def check_untold(study: str, stages: Sequence[Stage], told: Mapping[str, object]) -> None:
-    """Raise ConfigError where settings are told of an ensemble; ``told`` is by stage."""
+def check_ensembles(study: str, stages: Sequence[Stage], settings: Mapping[str, object]) -> None:
+    """Raise ConfigError where an ensemble has settings, which are by stage."""
     for stage in stages:
-        if stage.ensemble and stage.name in told:
+        if stage.ensemble and stage.name in settings:
             raise ConfigError(
                 f"{study}: {stage.name} is an ensemble, which trains nothing, and has no settings: "
                 f"give them to {', '.join(stage.ensemble)}"
@@ -263,7 +262,7 @@ def with_tasks(study: str, stages: Sequence[Stage], arms: Sequence[str] = ()) ->
     ensemble.
     """
     by_name = {stage.name: stage for stage in stages}
-    found = []
+    complete = []
     for stage in stages:
         start = by_name.get(stage.after)
         if start is not None and start.ensemble:
@@ -273,12 +272,12 @@ def with_tasks(study: str, stages: Sequence[Stage], arms: Sequence[str] = ()) ->
             )
         if stage.ensemble:
             first = _members(study, stage, by_name, arms)[0]
-            found.append(
+            complete.append(
                 replace(stage, tasks=first.tasks, table=first.table, columns=first.columns)
             )
         else:
-            found.append(stage)
-    return found
+            complete.append(stage)
+    return complete
 
 
 def _members(
@@ -297,7 +296,7 @@ def _members(
                 f"{', '.join(arms)}"
             )
         if name not in by_name:
-            others = [own for own in by_name if own != stage.name]
+            others = [other for other in by_name if other != stage.name]
             if name == PRETRAINING:
                 raise ConfigError(f"{shown} has {name}, which answers no task: name stages of one")
             raise ConfigError(
@@ -381,11 +380,11 @@ def split_settings(
     """
     names = [FINETUNE, *(name for table in stages for name in table.stage_names)] if stages else []
     of_recipe: dict[str, Any] = {}
-    told: dict[str, dict[str, Any]] = {}
+    of_stages: dict[str, dict[str, Any]] = {}
     for key, value in settings.items():
         stage = max((name for name in names if key.startswith(f"{name}.")), key=len, default="")
         if stage:
-            told.setdefault(stage, {})[key.removeprefix(f"{stage}.")] = value
+            of_stages.setdefault(stage, {})[key.removeprefix(f"{stage}.")] = value
             continue
         name, *fields = key.rsplit(".", 2)
         if names and len(fields) == 2 and fields[0] in TABLES and name not in TABLES:
@@ -394,21 +393,21 @@ def split_settings(
                 f"{', '.join(dict.fromkeys(names))}"
             )
         of_recipe[key] = value
-    return of_recipe, told
+    return of_recipe, of_stages
 
 
 def read_chain(
     study: str,
     file: StudyFile,
     scale: str,
-    told: StageSettings,
+    overrides: StageSettings,
     tune: tuple[str, ...],
     *,
     at: Callable[[int], int] = lambda step: step,
 ) -> Chain | None:
     """Put together the chain of a study's scale; None where it has no stages.
 
-    ``told`` are the settings of the command line, ``tune`` is the grid of stages of tasks, ``at``
+    ``overrides`` are those of the command line, ``tune`` is the grid of stages of tasks, ``at``
     moves a step of the pre-training into a shorter one. Raises ConfigError for stages that do not
     fit together, and settings of unknown stages.
     """
@@ -416,11 +415,13 @@ def read_chain(
     arms, tables = table.arms or [], table.stages
     if tables is None:
         return None
-    stages = [stage for one in tables for stage in _stages(study, one, table.finetune, told, at)]
+    stages = [
+        stage for one in tables for stage in _stages(study, one, table.finetune, overrides, at)
+    ]
     ordered = in_order(study, with_tasks(study, stages, [arm.name for arm in arms]))
     for number, arm in enumerate(arms):
         _check_arm_start(study, arm, arms[:number])
-    check_untold(study, ordered, told)
+    check_ensembles(study, ordered, overrides)
     n_seeds = table.finetunings or 1
     for stage in ordered:
         if stage.n_seeds is not None and stage.n_seeds > n_seeds:
@@ -437,7 +438,7 @@ def read_chain(
     metrics, averages = table.metrics or {}, table.averages or {}
     return Chain(
         stages=ordered,
-        arms={arm.name: _arm(study, arm, ordered, told) for arm in arms},
+        arms={arm.name: _arm(study, arm, ordered, overrides) for arm in arms},
         n_seeds=n_seeds,
         nested=file.nested,
         metrics={name: _member(metric) for name, metric in metrics.items()},
@@ -451,7 +452,7 @@ def _stages(
     study: str,
     table: StageTable,
     common: Mapping[str, Any],
-    told: StageSettings,
+    overrides: StageSettings,
     at: Callable[[int], int],
 ) -> list[Stage]:
     """Return the stages of a table; ``common`` are the settings of all stages of tasks."""
@@ -501,7 +502,7 @@ def _stages(
     for name, tasks in zip(table.stage_names, groups, strict=True):
         settings = flatten(table.set)
         if kinds:
-            settings = laid_over(common, settings, told.get(FINETUNE, {}))
+            settings = laid_over(common, settings, overrides.get(FINETUNE, {}))
         columns: OwnColumns | None = table.columns  # type: ignore[assignment]
         stages.append(
             Stage(
@@ -511,7 +512,7 @@ def _stages(
                 table.table,
                 columns,
                 table.preset,
-                laid_over(settings, told.get(name, {})),
+                laid_over(settings, overrides.get(name, {})),
                 n_seeds=table.finetunings,
                 from_step=from_step,
             )
@@ -519,7 +520,7 @@ def _stages(
     return stages
 
 
-def _arm(study: str, arm: ArmTable, stages: Sequence[Stage], told: StageSettings) -> ArmStages:
+def _arm(study: str, arm: ArmTable, stages: Sequence[Stage], overrides: StageSettings) -> ArmStages:
     names = [stage.name for stage in stages]
     for name in arm.stages:
         if name not in names:
@@ -527,7 +528,7 @@ def _arm(study: str, arm: ArmTable, stages: Sequence[Stage], told: StageSettings
                 f"{study}: arm {arm.name} has settings of {name}, which is no stage"
                 f"{nearest_hint(name, names)}"
             )
-    check_untold(study, stages, arm.stages)
+    check_ensembles(study, stages, arm.stages)
     texts = [stage.name for stage in stages if not stage.finetunes]
     if not arm.pretrain and texts:
         raise ConfigError(
@@ -538,12 +539,12 @@ def _arm(study: str, arm: ArmTable, stages: Sequence[Stage], told: StageSettings
     for stage in stages:
         if stage.ensemble:
             continue
-        own = flatten(arm.finetune) if stage.finetunes else {}
-        own = laid_over(own, flatten(arm.stages.get(stage.name, {})))
-        for key in {**told.get(FINETUNE, {}), **told.get(stage.name, {})}:
-            if key in own:
+        settings = flatten(arm.finetune) if stage.finetunes else {}
+        settings = laid_over(settings, flatten(arm.stages.get(stage.name, {})))
+        for key in {**overrides.get(FINETUNE, {}), **overrides.get(stage.name, {})}:
+            if key in settings:
                 raise ConfigError(f"{key} is what the arms of {study} differ in: leave it out")
-        by_stage[stage.name] = own
+        by_stage[stage.name] = settings
     return ArmStages(arm.pretrain, arm.start or "", by_stage)
 
 
@@ -551,7 +552,7 @@ def _check_arm_start(study: str, arm: ArmTable, before: Sequence[ArmTable]) -> N
     """Raise ConfigError where an arm starts from none that is pre-trained before it."""
     if arm.start is None:
         return
-    names = [each.name for each in before if each.pretrain]
+    names = [earlier.name for earlier in before if earlier.pretrain]
     if not arm.pretrain:
         raise ConfigError(
             f"{study}: arm {arm.name} is not pre-trained, and start = {arm.start} is of that: "

@@ -134,8 +134,8 @@ def run_looks(
     before = 0
     for look in looking.looks.planned:
         work.run(seeds.compared(look)[before:], going_on)
-        _, found = read_runs(folder, read_plan(folder), metric)
-        runs = of_seeds(found, seeds.compared(look))
+        _, all_runs = read_runs(folder, read_plan(folder), metric)
+        runs = of_seeds(all_runs, seeds.compared(look))
         if look == looking.looks.planned[-1]:
             break
         going_on = _going_on(study, runs, look, looking)
@@ -220,10 +220,10 @@ def foresee(
     if looks.planned[-1] < FEWEST_SEEDS:
         return
     margin = study.question.margin_of(study.name, metric)
-    found = _found(folder, metric) if folder is not None else None
+    earlier = _earlier_spread(folder, metric) if folder is not None else None
     spread, whence, item_error = None, "", 0.0
-    if found is not None:
-        spread, item_error = found
+    if earlier is not None:
+        spread, item_error = earlier
         whence = "at the spread of the earlier runs"
     else:
         spread = study.question.spread_of(study.name, metric)
@@ -277,7 +277,7 @@ def _detectable(spread: float, *, n_arms: int, looks: Looks, item_error: float =
     return spread * planned_detectable(n_arms, n_seeds, level, item_error / spread)
 
 
-def _found(folder: Path, metric: Metric) -> tuple[float, float] | None:
+def _earlier_spread(folder: Path, metric: Metric) -> tuple[float, float] | None:
     """Return the spread over seeds and the error over items of a folder's earlier results.
 
     The spread is that of a run, less what arms share of a seed.
@@ -292,7 +292,7 @@ def _found(folder: Path, metric: Metric) -> tuple[float, float] | None:
     known = [sd for sd in sds if sd]
     if not known:
         return None
-    parts = [_number(each.get("parts") or {}, "items") for each in _rows(earlier, "differences")]
+    parts = [_number(row.get("parts") or {}, "items") for row in _rows(earlier, "differences")]
     errors = [part for part in parts if part]
     variance = sum(sd**2 for sd in known) / len(known)
     # The part of a seed that all arms share cancels in differences.
