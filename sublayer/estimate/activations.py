@@ -373,33 +373,31 @@ class Peaks:
 
 def peaks_of_pass(step: MicroBatch) -> Peaks:
     """Compute the peaks of a forward and a backward pass, for ``training_memory`` to add up."""
-    if step.recomputes:
-        return _peaks_of_recomputing(step)
-    saved = saved_activations(step) + saved_casts(step)
+    casts = saved_casts(step)
+    saved = saved_activations(step) + casts
     in_loss = saved + _loss_work(step)
+    # The loss has let go of what it saved by the time that blocks go backwards, and has saved
+    # nothing while they go forwards.
+    held = saved - loss_activations(step)
+    if step.recomputes:
+        return Peaks(in_loss, *_peaks_of_recomputing(step, held, casts))
     stack = stacks(step.config)[-1]
     work = max(_block_work(step, stack), _forward_work(step))
     n_tokens = stack_length(stack, step.lengths)
     if stack.n_layers > 1 and n_read_states(step.config, step.objective, n_tokens) < n_tokens:
         # The last block works with less; by the time that the one below goes backwards it is free.
         work -= last_block_activations(step, stack)
-    # The loss has let go of what it saved by the time that blocks go backwards, and has saved
-    # nothing while they go forwards.
-    in_blocks = saved - loss_activations(step) + work
-    return Peaks(in_loss, in_blocks, last_block=0)
+    return Peaks(in_loss, held + work, last_block=0)
 
 
-def _peaks_of_recomputing(step: MicroBatch) -> Peaks:
-    """Compute the same where the backward pass runs each block again.
+def _peaks_of_recomputing(step: MicroBatch, held: int, casts: int) -> tuple[int, int]:
+    """Compute the peaks of the first and of the last block backwards, where each runs again.
 
-    What the stacks behind a block's own saved is free by then; their gradients are there.
+    ``held`` are the bytes saved but for the loss's, ``casts`` among them. What the stacks behind a
+    block's own saved is free by then; their gradients are there.
     """
     config = step.config
-    casts = saved_casts(step)
-    saved = saved_activations(step) + casts
-    in_loss = saved + _loss_work(step)
-    bias = score_bias(step, stacks(config)[0])
-    held = saved - loss_activations(step)
+    beside = n_dropped_in_matrix(config) + casts + score_bias(step, stacks(config)[0])
     in_first_blocks = []
     in_last_blocks = []
     for stack in reversed(stacks(config)):
@@ -410,18 +408,16 @@ def _peaks_of_recomputing(step: MicroBatch) -> Peaks:
         is_normed_first = config.norm_order == "pre" and config.norm != "none"
         if is_normed_first or step.precision == "float32":
             block -= one_input
-        final_norm = n_tokens * final_activations(step)
-        in_first_blocks.append(held - final_norm + block)
+        in_first_blocks.append(held - n_tokens * final_activations(step) + block)
         # The block that goes backwards last has its input alone, and not all gradients yet.
         unmade = FLOAT32_BYTES * n_own_parameters(config, stack)
         if step.precision == "float32":
             # A gradient that is computed there is the one that is kept.
             estimates = [estimate_of(config, entry) for entry in stack.block]
             unmade += FLOAT32_BYTES * min(e.n_backward_maps * e.n_matrix for e in estimates)
-        mask = n_dropped_in_matrix(config)
-        in_last_blocks.append(one_input + mask + casts + bias + block - unmade)
+        in_last_blocks.append(one_input + beside + block - unmade)
         held -= stack_activations(step, stack)
-    return Peaks(in_loss, max(in_first_blocks), max(in_last_blocks))
+    return max(in_first_blocks), max(in_last_blocks)
 
 
 def _loss_work(step: MicroBatch) -> int:

@@ -14,7 +14,7 @@ from sublayer.config.load import load_recipe
 from sublayer.errors import ConfigError
 from sublayer.numbers import format_interval, format_signed, interval_ends
 from sublayer.objective.causal import BITS_PER_BYTE
-from sublayer.objective.masked.family import MASKED
+from sublayer.objective.families import family
 from sublayer.statistics.looks import fixed
 from sublayer.study.arms import (
     Trial,
@@ -239,7 +239,7 @@ def test_a_margin_is_a_number_or_has_the_unit_of_differences_and_a_stride_one_or
     recipe = load_recipe("gpt", ["data.context=49"]).recipe
     strides = [Scoring(stride=stride).stride_of(recipe) for stride in (None, "context", 7)]
     assert strides == [24, 49, 7]
-    accuracy, masked = points_metric("sst2", "SST-2"), MASKED.metrics[0]
+    accuracy, masked = points_metric("sst2", "SST-2"), family("masked").metrics[0]
     for written, metric, size in (
         (0.01, BITS_PER_BYTE, 0.01), ("0.01 bits per byte", BITS_PER_BYTE, 0.01),
         ("", BITS_PER_BYTE, None), ("0.5 points of SST-2", accuracy, 0.005),
