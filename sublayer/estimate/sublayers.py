@@ -17,24 +17,17 @@ class SublayerEstimate(ABC):
     several. The config is resolved.
     """
 
-    def __init__(self, config: ResolvedModel, entry: Entry) -> None:
+    n_inputs: int
+    """Maps from the residual stream to the inner width."""
+    n_backward_maps: int
+    """Maps whose gradients exist while its backward pass holds most."""
+
+    def __init__(self, config: ResolvedModel, entry: Entry, width: int) -> None:
+        """``width`` are the features of what one of the input maps makes."""
         self.config = config
         self.entry = entry
-
-    @property
-    @abstractmethod
-    def width(self) -> int:
-        """Features of what one of the input maps makes."""
-
-    @property
-    @abstractmethod
-    def n_inputs(self) -> int:
-        """Count the maps from the residual stream to the inner width."""
-
-    @property
-    @abstractmethod
-    def n_backward_maps(self) -> int:
-        """Count the maps whose gradients exist while its backward pass holds most."""
+        self.width = width
+        self.n_matrix = config.d_model * width  # numbers of one map
 
     @abstractmethod
     def saved(self, step: MicroBatch, stack: StackShape) -> int:
@@ -61,11 +54,6 @@ class SublayerEstimate(ABC):
         ``n_memory`` are the tokens of the memory, which a cross entry attends to.
         """
         return (self.n_inputs + 1) * self.n_matrix * n_tokens
-
-    @property
-    def n_matrix(self) -> int:
-        """Count the numbers of one map."""
-        return self.config.d_model * self.width
 
     def matrix_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return the shapes in which the maps are stored: to the inner width, and back."""
@@ -111,16 +99,6 @@ class AttentionEstimate(SublayerEstimate):
 
     n_inputs = 3
     n_backward_maps = 3
-
-    @property
-    def d_head(self) -> int:
-        """Width of a head."""
-        return self.config.d_head
-
-    @property
-    def width(self) -> int:
-        """Features of all heads."""
-        return self.config.n_heads * self.d_head
 
     def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
         """Count the multiply-adds of an example: maps, scores and weighted values."""
@@ -192,7 +170,7 @@ class AttentionEstimate(SublayerEstimate):
         if not is_rotated or step.precision == "float32":
             return 0
         n_casts = 4  # cosines and sines, of queries and of keys
-        n_angles = stack_length(stack, step.lengths) * self.d_head
+        n_angles = stack_length(stack, step.lengths) * self.config.d_head
         return n_casts * step.narrow * n_angles
 
     def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
@@ -207,7 +185,7 @@ class AttentionEstimate(SublayerEstimate):
     def is_fused(self, step: MicroBatch, stack: StackShape) -> bool:
         """Check whether a fused kernel attends, which keeps no weights, as ``attend`` chooses."""
         config = step.config
-        is_narrow = self.d_head <= NARROW_HEAD and step.precision == "float32"
+        is_narrow = self.config.d_head <= NARROW_HEAD and step.precision == "float32"
         is_plain = stack.is_causal and not (config.dropout_attention or step.keeps_documents_apart)
         is_biased = POSITIONS[config.positions].in_attention == "bias"
         has_no_mask = step.objective.kind in ("causal", "translation")
@@ -282,22 +260,11 @@ class FeedForwardEstimate(SublayerEstimate):
 
     n_backward_maps = 2
 
-    @property
-    def ffn(self) -> Ffn:
-        """The row of its variant."""
-        ffn = self.entry.ffn
-        assert ffn is not None, "an ffn entry has a variant"
-        return ffn
-
-    @property
-    def width(self) -> int:
-        """Hidden units."""
-        return self.config.d_ff
-
-    @property
-    def n_inputs(self) -> int:
-        """Count the maps before the activation."""
-        return self.ffn.n_inputs
+    def __init__(self, config: ResolvedModel, entry: Entry, width: int) -> None:
+        super().__init__(config, entry, width)
+        assert entry.ffn is not None, "an ffn entry has a variant"
+        self.ffn: Ffn = entry.ffn
+        self.n_inputs = entry.ffn.n_inputs
 
     def n_parameters(self) -> int:
         """Count the parameters of one copy: those of the maps, and a swish's learned slope."""
@@ -305,30 +272,16 @@ class FeedForwardEstimate(SublayerEstimate):
 
     def saved(self, step: MicroBatch, stack: StackShape) -> int:
         """Sum the bytes of what activation, product, dropout and the output map save."""
-        n_saved = self._n_saved_gated(step) if self.ffn.is_gated else self._n_saved_plain(step)
-        unit = n_saved * step.narrow
-        if step.config.dropout_ffn:
-            unit += 1  # the mask's byte
+        dropout = bool(step.config.dropout_ffn)
+        if self.ffn.is_gated:
+            # Gate and value, which are one tensor, and their product; the activated gate; a slope.
+            n_saved = 3 + (self.ffn.saves != "nothing") + self._has_own_gelu(step)
+        else:
+            # The output; the activation's input, of our GELU its slope instead. What is dropped
+            # takes the output's place, unless the activation needs that too.
+            n_saved = 1 + (self.ffn.saves == "input") + (self.ffn.saves == "output" and dropout)
+        unit = n_saved * step.narrow + dropout  # the mask's byte
         return step.n_tokens(stack) * unit * self.width
-
-    def _n_saved_gated(self, step: MicroBatch) -> int:
-        """Count the numbers that a hidden unit of a gated network saves."""
-        n_saved = 3  # gate and value, which are one tensor, and their product
-        if self.ffn.saves != "nothing":
-            n_saved += 1  # the activated gate
-        if self._has_own_gelu(step):
-            n_saved += 1  # its slope
-        return n_saved
-
-    def _n_saved_plain(self, step: MicroBatch) -> int:
-        """Count the numbers that a hidden unit of a network without gates saves."""
-        n_saved = 1  # the output
-        if self.ffn.saves == "input":
-            n_saved += 1  # the activation's input; of our GELU its slope instead
-        if self.ffn.saves == "output" and step.config.dropout_ffn:
-            # What is dropped takes the output's place, unless the activation needs that too.
-            n_saved += 1
-        return n_saved
 
     def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
         """Count gradients of hidden units.
@@ -389,11 +342,6 @@ class LstmEstimate(SublayerEstimate):
     n_inputs = 1
     n_backward_maps = 2 * _GATES
 
-    @property
-    def width(self) -> int:
-        """Units of the layer."""
-        return self.config.d_model
-
     def n_parameters(self) -> int:
         """Count the parameters of one copy: both maps, each with biases of its own."""
         n_biases = 2 * _GATES * self.width if self.config.bias else 0
@@ -440,4 +388,10 @@ ESTIMATES: dict[str, type[SublayerEstimate]] = {
 
 def estimate_of(config: ResolvedModel, entry: Entry) -> SublayerEstimate:
     """Return the estimate of an entry of a resolved config."""
-    return ESTIMATES[entry.name](config, entry)
+    if entry.name == "ffn":
+        width = config.d_ff
+    elif entry.name == "lstm":
+        width = config.d_model
+    else:
+        width = config.n_heads * config.d_head
+    return ESTIMATES[entry.name](config, entry, width)

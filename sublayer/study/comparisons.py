@@ -64,31 +64,25 @@ def differing_fields(arms: Sequence[ArmResult]) -> dict[str, dict[str, Setting]]
     if any("init.run" in recipe for recipe in recipes.values()):
         following |= _OF_TOKENIZER
     fields = dict.fromkeys(field for recipe in recipes.values() for field in recipe)
+    by_name = {arm.name: arm for arm in arms}
     differing: dict[str, dict[str, Setting]] = {}
     for field in fields:
         texts = {name: _written(recipe.get(field)) for name, recipe in recipes.items()}
         if field in {*_OF_A_RUN, *following} or len(set(texts.values())) < 2:
             continue
-        by_name = {arm.name: arm for arm in arms}
-        settings = {}
+        differing[field] = {}
         for name, text in texts.items():
-            settings[name] = Setting(text, _origin(by_name[name], field))
-        differing[field] = settings
-    return dict(sorted(differing.items(), key=_rank))
+            arm, origin = by_name[name], _ORDER[0]
+            if any(setting.startswith(f"{field}=") for setting in arm.tuned):
+                origin = "tuned"
+            elif any(setting.startswith(f"{field}=") for setting in arm.matched):
+                origin = "matched"
+            differing[field][name] = Setting(text, origin)
 
+    def last_origin(field: str) -> int:
+        return max(_ORDER.index(setting.origin) for setting in differing[field].values())
 
-def _rank(item: tuple[str, Mapping[str, Setting]]) -> int:
-    """Put the settings of recipes before those that were matched or tuned."""
-    _, settings = item
-    return max(_ORDER.index(setting.origin) for setting in settings.values())
-
-
-def _origin(arm: ArmResult, field: str) -> Origin:
-    if any(setting.startswith(f"{field}=") for setting in arm.tuned):
-        return "tuned"
-    if any(setting.startswith(f"{field}=") for setting in arm.matched):
-        return "matched"
-    return "own"
+    return {field: differing[field] for field in sorted(differing, key=last_origin)}
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
