@@ -69,7 +69,7 @@ Copied = TypeVar("Copied")
 
 @runtime_checkable
 class AnyBatch(Protocol):
-    """What training needs of a batch: rows, slices of which are micro-batches."""
+    """The batch that training needs: rows, slices of which are micro-batches."""
 
     def __len__(self) -> int: ...
 

@@ -35,7 +35,7 @@ _WORD_BITS = 64
 
 
 class Purpose(IntEnum):
-    """What a number is drawn for: purposes that share a seed and an epoch are independent."""
+    """The purpose of a random number: purposes that share a seed and an epoch are independent."""
 
     WINDOWS = 1
     WINDOW_ORDER = 2

@@ -237,7 +237,7 @@ class PackedBatch:
 
     @property
     def places(self) -> Int[Tensor, " S"]:
-        """Where the token that stands for each sequence is, in rows one behind another."""
+        """Places of the tokens that stand for sequences, in rows one behind another."""
         return self.readouts[:, 0] * self.read.tokens.shape[1] + self.readouts[:, 1]
 
     @property

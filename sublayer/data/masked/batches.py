@@ -34,7 +34,7 @@ _EMPTY_PASSES = 64
 
 @dataclass(frozen=True)
 class PairSettings:
-    """How examples are made of a text: which sentences pair up, what is masked, what repeats."""
+    """Settings of masked examples: pairs of sentences, masks, and when they repeat."""
 
     pairs: PairRule
     masks: MaskRule

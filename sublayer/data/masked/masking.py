@@ -19,7 +19,7 @@ _DEFAULTS = MaskedObjective()
 
 @dataclass(frozen=True)
 class MaskRule:
-    """How many tokens are predicted, in which units they are chosen, and what replaces them.
+    """The rule of masks: the number of predicted tokens, their units, and their replacements.
 
     Defaults are the recipe's. A predicted token becomes the mask with ``p_mask``, a random one with
     ``p_random``, else it stays.
@@ -71,7 +71,7 @@ class MaskRule:
 
 @dataclass(frozen=True, eq=False)
 class MaskVocabulary:
-    """What masking needs to know of a vocabulary."""
+    """The ids of a vocabulary that masking needs."""
 
     mask_id: int
     is_maskable: Bools

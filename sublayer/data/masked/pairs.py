@@ -22,7 +22,7 @@ UNLABELLED, IN_ORDER, OUT_OF_ORDER = -1, 0, 1
 
 
 class Drawn(IntEnum):
-    """What is drawn for an example, each from a fork of its seed.
+    """The draws for an example, each from a fork of its seed.
 
     Seeded runs depend on the numbers: a new one goes to the end.
     """
@@ -39,7 +39,7 @@ class Drawn(IntEnum):
 
 @dataclass(frozen=True)
 class PairRule:
-    """How chunks of consecutive sentences become pairs, and what is predicted of a pair.
+    """The rule by which chunks of consecutive sentences become pairs, and a pair's label.
 
     A chunk is filled up to a target: ``max_len`` less three special tokens, or, with ``p_short``, a
     uniform length from 2 tokens to that.
@@ -143,7 +143,7 @@ def trim(pairs: Pairs, a_length: Ints, b_length: Ints, bits: Bits) -> Pairs:
 
 
 class Corpus(NamedTuple):
-    """Where sentences and documents start, and where the last of them ends."""
+    """The starts of sentences and documents, and the end of the last."""
 
     starts: Ints
     """Of each sentence its first token, and the end of the text: [S+1]."""

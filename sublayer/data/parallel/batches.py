@@ -19,7 +19,7 @@ BatchOrder = Literal["anew", "once"]
 
 @dataclass(frozen=True)
 class BatchRule:
-    """How pairs are filled into the batches of an epoch.
+    """The rule by which pairs are filled into the batches of an epoch.
 
     Pairs are sorted by length, equal ones at random, and filled into batches, which are shuffled.
     """

@@ -91,7 +91,8 @@ class UnigramTokenizer(Tokenizer):
                 by_name[token.content] = len(self.names)
                 self.names.append(token.content)
         self.vocab_size = len(self.names)
-        controls = [id_ for id_ in ids if self._is_control(id_)]
+        is_control, is_unused = self._processor.is_control, self._processor.is_unused
+        controls = [id_ for id_ in ids if is_control(id_) or is_unused(id_)]
         self.unk_id = int(self._processor.unk_id())
         special_ids = {*controls, self.unk_id, *self.sentinel_ids}
         marks = {self.names[id_]: id_ for id_ in special_ids}
@@ -115,7 +116,8 @@ class UnigramTokenizer(Tokenizer):
         words = {token.content: by_name[token.content] for token in added if not token.special}
         self._marked = MarkedText(marks if reads_marks else words, added)
         if normalization is None:
-            normalization = self._detected()
+            texts = (name for id_, name in enumerate(self.names) if id_ not in special_ids)
+            normalization = AS_MODEL if self.mask_id is None else Normalization.of(texts)
         self.normalization = normalization
         self._set_pieces(self._find_pieces())
 
@@ -224,7 +226,7 @@ class UnigramTokenizer(Tokenizer):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it segments as a unigram model of words after a space does, without bytes."""
+        """True for a unigram model of words after a space, without bytes."""
         model = parse_model(self._model)
         trainer = model.trainer_spec
         normalizer = model.normalizer_spec
@@ -270,7 +272,7 @@ class UnigramTokenizer(Tokenizer):
 
     @cached_property
     def _divides_lines(self) -> bool:
-        """Whether a model that sees whole texts makes the same ids of their lines."""
+        """True for a model that makes the same ids of a text and of its lines."""
         spec = parse_model(self._model)
         rules = spec.normalizer_spec
         if not (rules.add_dummy_prefix and rules.remove_extra_whitespaces):
@@ -359,16 +361,6 @@ class UnigramTokenizer(Tokenizer):
         self.names += names_behind(sentinels)
         last = len(self.names) - 1
         self.sentinel_ids = tuple(last - number for number in range(sentinels))
-
-    def _detected(self) -> Normalization:
-        return AS_MODEL if self.mask_id is None else Normalization.of(self._texts())
-
-    def _is_control(self, id_: int) -> bool:
-        return bool(self._processor.is_control(id_) or self._processor.is_unused(id_))
-
-    def _texts(self) -> list[str]:
-        special = set(self.special_ids)
-        return [name for id_, name in enumerate(self.names) if id_ not in special]
 
     def _find_pieces(self) -> list[bytes]:
         special = set(self.special_ids)

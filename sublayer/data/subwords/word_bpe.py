@@ -32,7 +32,7 @@ _BATCH_CHARACTERS = 64 << 10
 
 @dataclass(frozen=True)
 class Marks:
-    """Where pieces are marked; empty where they are not."""
+    """Marks of pieces; empty where there are none."""
 
     inner: str = ""
     """Before all but a word's first piece: WordPiece's ``##``."""
@@ -148,6 +148,23 @@ END = "</w>"
 
 # Names that no word can have, since none holds a newline.
 _APART, _UNKNOWN = "\n", "\n\n"
+
+
+def train_ended(
+    words: Mapping[str, int], kind: str, n_others: int, vocab_size: int | None, n_merges: int | None
+) -> Merges:
+    """Train merges with an end of word: ``n_merges``, or as many as ``vocab_size`` has room for.
+
+    ``n_others`` are ids beside characters and merges. Raises ConfigError where the characters of
+    the text do not fit in, DataError where there is no text.
+    """
+    alphabet = alphabet_of(words)
+    if not alphabet:
+        raise DataError("there is no text to train a tokenizer on: give a longer one")
+    if vocab_size is not None:
+        n_merges = count_merges(kind, vocab_size, n_others + 2 * len(alphabet))
+    assert n_merges is not None, "the number of merges is given, or follows from the size"
+    return train_merges(words, alphabet, n_merges=n_merges, marks=Marks(end=END))
 
 
 class BpeEncoder:
@@ -295,14 +312,7 @@ class WordBpeTokenizer(Tokenizer):
         """
         divide = cls.words_of(rules)
         words = count_words(line for text in texts for line in divide(decode_utf8(text)))
-        alphabet = alphabet_of(words)
-        if not alphabet:
-            raise DataError("there is no text to train a tokenizer on: give a longer one")
-        least = len(cls.specials) + 2 * len(alphabet)
-        if vocab_size is not None:
-            n_merges = count_merges(cls.kind, vocab_size, least)
-        assert n_merges is not None, "the number of merges is given, or follows from the size"
-        merges = train_merges(words, alphabet, n_merges=n_merges, marks=Marks(end=END))
+        merges = train_ended(words, cls.kind, len(cls.specials), vocab_size, n_merges)
         return cls(merges, rules=rules)
 
     @classmethod
@@ -312,7 +322,7 @@ class WordBpeTokenizer(Tokenizer):
         merges = content.get("merges")
         if not (isinstance(pieces, list) and isinstance(merges, list)):
             raise DataError("its pieces or merges are missing: it is damaged")
-        if not (_are_texts(pieces) and all(map(_is_pair, merges))):
+        if not (_are_texts(pieces) and all(map(is_pair, merges))):
             raise DataError("its pieces or merges are damaged")
         if any("\n" in piece for piece in pieces):
             raise DataError("one of its pieces has an end of line, which no word has")
@@ -376,7 +386,7 @@ class WordBpeTokenizer(Tokenizer):
 
     @property
     def is_apart(self) -> bool:
-        """Whether the end of a word is a symbol until it is merged, as in codes of version 0.1."""
+        """True where the end of a word is a symbol until it is merged: codes of version 0.1."""
         return self._codes == APART
 
     @classmethod
@@ -399,7 +409,8 @@ def _are_texts(values: Any) -> bool:
     return all(isinstance(value, str) and value for value in values)
 
 
-def _is_pair(merge: Any) -> bool:
+def is_pair(merge: Any) -> bool:
+    """Return whether a value of a file is a merge: two pieces."""
     return _are_texts(merge) and len(merge) == 2
 
 

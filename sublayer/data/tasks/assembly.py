@@ -68,7 +68,7 @@ _ROW_TOKENS = 128
 
 @dataclass(frozen=True)
 class RowRule:
-    """How texts become what a model reads, and how many at once."""
+    """The rule by which texts become rows of a model, and the number of rows at once."""
 
     format: Format
     marks: Marks
@@ -107,7 +107,7 @@ class Assembler:
 
     @cached_property
     def _row_bounds(self) -> Ints:
-        """Where every row would begin if all stood one behind another, and the end: [R + 1]."""
+        """Bounds of all rows, one behind another: [R + 1]."""
         return np.concatenate([[0], np.cumsum(self._row_lengths)])
 
     @cached_property

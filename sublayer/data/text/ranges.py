@@ -136,7 +136,7 @@ class WholeDocuments(LazySequence[DocumentRange]):
 
     @property
     def are_records(self) -> bool:
-        """Whether they are of one file, which this program wrote."""
+        """True for documents of one file that this program wrote."""
         return isinstance(self._documents, Records)
 
     @property

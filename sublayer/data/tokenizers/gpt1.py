@@ -17,7 +17,7 @@ from sublayer.config.texts import GPT1, Normalization
 from sublayer.data.arrays import Ints, TokenIds
 from sublayer.data.subwords.library import call_library, check_ids, parse_merge, read_ids, read_text
 from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.subwords.word_bpe import END, Marks, alphabet_of, count_merges, train_merges
+from sublayer.data.subwords.word_bpe import END, is_pair, train_ended
 from sublayer.data.tokenizers.base import (
     ExtendedTokenizer,
     Tokenizer,
@@ -141,7 +141,7 @@ class Gpt1Tokenizer(Tokenizer):
         """Build from ``content``; raise DataError, without a path, where it is damaged."""
         ids = check_ids(content.get("ids"), "its vocabulary")
         merges = content.get("merges")
-        if not (isinstance(merges, list) and all(map(_is_pair, merges))):
+        if not (isinstance(merges, list) and all(map(is_pair, merges))):
             raise DataError("its merges are missing or damaged")
         pairs = tuple((left, right) for left, right in merges)
         check_vocabulary(ids, pairs, "its vocabulary", "its merges")
@@ -256,12 +256,6 @@ def _model(vocabulary: Gpt1Vocabulary) -> models.BPE:
     )
 
 
-def _is_pair(merge: Any) -> bool:
-    if not isinstance(merge, list) or len(merge) != 2:
-        return False
-    return all(isinstance(piece, str) and piece for piece in merge)
-
-
 def train_gpt1(
     texts: Iterable[bytes],
     *,
@@ -286,14 +280,7 @@ def train_gpt1(
         last = []
     # It is whitespace, of which no piece of a word has any.
     words = Counter({word: count for word, count in words.items() if word != NEWLINE})
-    alphabet = alphabet_of(words)
-    if not alphabet:
-        raise DataError("there is no text to train a tokenizer on: give a longer one")
-    least = 1 + 2 * len(alphabet) + len(last)
-    if vocab_size is not None:
-        n_merges = count_merges(GPT1, vocab_size, least)
-    assert n_merges is not None, "the number of merges is given, or follows from the size"
-    trained = train_merges(words, alphabet, n_merges=n_merges, marks=Marks(end=END))
+    trained = train_ended(words, GPT1, 1 + len(last), vocab_size, n_merges)
     pieces = (UNKNOWN, *trained.pieces, *last)
     ids = {piece: id_ for id_, piece in enumerate(pieces)}
     return with_normalization(Gpt1Vocabulary(ids, trained.merges), normalization)
@@ -396,7 +383,7 @@ Parts = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Counts:
-    """What one of the rules makes of a text."""
+    """Counts of a text's tokens by one of the rules."""
 
     tokens: int
     unknown: int
