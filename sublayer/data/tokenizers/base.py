@@ -63,7 +63,7 @@ SPECIAL_NAMES = {
 
 _KEPT = (
     *("kind", "vocab_size", "has_words", "is_lossless", "end_id", "unk_id", *SPECIAL_NAMES),
-    *("special_ids", "sentinel_ids", "marks", "reads_marks", "token_bytes", "token_characters"),
+    *("special_ids", "sentinel_ids", "reads_marks", "token_bytes", "token_characters"),
 )
 """Properties of a vocabulary that a tokenizer around it has too."""
 
@@ -258,6 +258,7 @@ class WrappedTokenizer(Tokenizer):
         self.vocabulary = vocabulary
         for name in _KEPT:
             setattr(self, name, getattr(vocabulary, name))
+        self.marks = dict(vocabulary.marks)  # a copy that can be copied, too
 
     @abstractmethod
     def around(self, vocabulary: Tokenizer) -> Tokenizer:
