@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from sublayer.api.answering import embed, predict
     from sublayer.api.comparing import compare, judge
     from sublayer.api.converting import export, import_model
+    from sublayer.api.finetuning import finetune
     from sublayer.api.inspecting import inspect_layers, inspect_paths, inspect_splitting
     from sublayer.api.planning import plan
     from sublayer.api.recipes import draw, list_recipes, recipe
     from sublayer.api.run import Run, list_runs, load, open_run, report
     from sublayer.api.scoring import evaluate, harness_model
     from sublayer.api.tokenizing import tokenize
-    from sublayer.api.training import finetune, train
+    from sublayer.api.training import train
     from sublayer.api.writing import fill, generate, translate
     from sublayer.runs.run import from_recipe
 
@@ -79,13 +80,14 @@ _NAMES = {
     "sublayer.api.answering": ("embed", "predict"),
     "sublayer.api.comparing": ("compare", "judge"),
     "sublayer.api.converting": ("export", "import_model"),
+    "sublayer.api.finetuning": ("finetune",),
     "sublayer.api.inspecting": ("inspect_layers", "inspect_paths", "inspect_splitting"),
     "sublayer.api.planning": ("plan",),
     "sublayer.api.recipes": ("draw", "list_recipes", "recipe"),
     "sublayer.api.run": ("Run", "list_runs", "load", "open_run", "report"),
     "sublayer.api.scoring": ("evaluate", "harness_model"),
     "sublayer.api.tokenizing": ("tokenize",),
-    "sublayer.api.training": ("finetune", "train"),
+    "sublayer.api.training": ("train",),
     "sublayer.api.writing": ("fill", "generate", "translate"),
     "sublayer.runs.run": ("from_recipe",),
 }

@@ -29,8 +29,6 @@ from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.estimate.cluster import DEVICES, DEVICES_PER_MACHINE, THIS_MACHINE, check_device
 from sublayer.options import Option, PathText, checked
-from sublayer.reporting.plans import plan_cells, plan_lines, render_plan
-from sublayer.reporting.terminal import planned_cells
 from sublayer.system.stages import note, stage
 from sublayer.system.terminal import searchable
 from sublayer.values import as_json_values
@@ -80,9 +78,14 @@ class Plan:
         return found
 
     def __repr__(self) -> str:
+        from sublayer.reporting.plans import render_plan
+
         return searchable(render_plan(self.plan))
 
     def _repr_html_(self) -> str:
+        from sublayer.reporting.plans import plan_cells, plan_lines
+        from sublayer.reporting.terminal import planned_cells
+
         headings, cells = plan_cells(self.arms)
         lines = [*plan_lines(self.plan), *self.notes]
         beyond, rows = planned_cells(self.arms)

@@ -1,145 +1,15 @@
-"""Training and fine-tuning: recipes and models to runs."""
+"""Training: a recipe to a run."""
 
-import shlex
-import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from os import fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-from sublayer.api.arguments import (
-    Device,
-    Overrides,
-    Recipe,
-    as_source,
-    as_text,
-    as_words,
-)
-from sublayer.api.results import prose
-from sublayer.api.run import Run
-from sublayer.config.finetune import DEFAULT, describe_preset, load_finetune, preset_names
-from sublayer.config.texts import OwnColumns
-from sublayer.counts import count
-from sublayer.errors import ConfigError
-from sublayer.files.paths import as_typed, expanded
-from sublayer.nearest import nearest_hint
-from sublayer.options import Argument, Option, PathText, checked
+from sublayer.api.arguments import Device, Overrides, Recipe, as_text
+from sublayer.options import Option, PathText, checked
 from sublayer.system.launch import is_first_launched
 from sublayer.system.stages import note, stage
-from sublayer.tasks.own_table import SUFFIXES, columns_of, table_of
-from sublayer.tasks.records import named
-from sublayer.tasks.registry import TASKS
-from sublayer.values import plain
 
 if TYPE_CHECKING:
-    from sublayer.runs.finetuning import SeedResult
-
-
-@dataclass(frozen=True, repr=False)
-class Finetuned:
-    """The runs of a fine-tuning, one a seed, with their scores beside the baselines."""
-
-    path: Path
-    """The folder of the run, or of the runs of several seeds."""
-    seeds: "Sequence[SeedResult]"
-    selected_by: str
-    """The examples whose score chose the checkpoint, as ``data.select`` names them, or last."""
-
-    @property
-    def scores(self) -> list[float]:
-        """The score of each seed: the mean over its tasks."""
-        return [seed.score for seed in self.seeds]
-
-    @property
-    def median(self) -> float:
-        """The median score of the seeds."""
-        return statistics.median(self.scores)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what ``sublayer finetune --json`` prints."""
-        from sublayer.objective.supervised.scores import average_reports
-
-        seeds = [
-            {
-                "seed": seed.seed,
-                "run": str(seed.folder),
-                "score": seed.score,
-                "steps": seed.record["step"],
-                "seconds": seed.record["seconds"],
-                "tasks": [report.to_json() for report in seed.reports],
-                "averages": average_reports(seed.reports),
-                "task_bests": [report.to_json() for report in seed.task_bests],
-                "collapsed": seed.has_collapsed,
-            }
-            for seed in self.seeds
-        ]
-        return {
-            "run": str(self.path),
-            "select": self.selected_by,
-            "median": self.median,
-            "lowest": min(self.scores),
-            "best": max(self.scores),
-            "collapsed": sum(seed.has_collapsed for seed in self.seeds),
-            "seeds": seeds,
-        }
-
-    def __repr__(self) -> str:
-        from sublayer.objective.supervised.rendering import (
-            render_averages,
-            render_baselines,
-            render_reports,
-        )
-        from sublayer.objective.supervised.scores import REMEDY
-        from sublayer.tasks.scoring import points
-
-        result = self.to_dict()
-        seeds = result["seeds"]
-        folder = as_typed(result["run"])
-        lines = []
-        if len(seeds) == 1:
-            lines.append(render_reports(seeds[0]["tasks"]))
-            lines += render_averages(seeds[0]["averages"])
-            if seeds[0]["task_bests"]:
-                lines.append("each task by the checkpoint that was best for it:")
-                lines.append(render_reports(seeds[0]["task_bests"]))
-        else:
-            # The seed in the middle stands for all of them.
-            ordered = sorted(seeds, key=lambda seed: seed["score"])
-            middle = ordered[(len(seeds) - 1) // 2]
-            lines.append(render_reports(middle["tasks"]))
-            lines += render_averages(middle["averages"])
-            shown = ", ".join(points(seed["score"]) for seed in seeds)
-            lines.append(
-                f"{count(len(seeds), 'seed')}: median {points(result['median'])}, from "
-                f"{points(result['lowest'])} to {points(result['best'])} (the best of several is "
-                f"too good by chance): {shown}"
-            )
-        lines += render_baselines(seeds[0]["tasks"])
-        if result["collapsed"]:
-            lines.append(
-                f"collapsed: {result['collapsed']} of {count(len(seeds), 'run')}; "
-                f"what helps: {REMEDY}"
-            )
-            if len(seeds) > 1:
-                for seed in seeds:
-                    for task in seed["tasks"]:
-                        if task["collapse"]:
-                            lines.append(
-                                f"  seed {seed['seed']}, {task['title']}: {task['collapse']}"
-                            )
-        if result["select"].startswith("dev"):
-            lines.append(
-                "selected by the development set, which is what is scored (data.select = "
-                f"{result['select']}): as in the papers, and too good by that"
-            )
-        lines.append(f"model and record: {folder}")
-        lines.append(f"next: sublayer predict {shlex.quote(as_typed(seeds[0]['run']))}")
-        return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        return prose(repr(self))
+    from sublayer.api.run import Run
 
 
 @checked
@@ -159,13 +29,14 @@ def train(
         ),
     ] = False,
     device: Device = None,
-) -> Run:
+) -> "Run":
     """Train a recipe, and return the run.
 
     ``overrides`` maps fields to values, such as ``{"model.d_ff": 512}``. Resuming a run that has
     ended returns it, unless a longer length is given. Raises the errors of
     :mod:`sublayer.errors`.
     """
+    from sublayer.api.run import Run
     from sublayer.config.load import load_recipe
 
     loaded = load_recipe(as_text(source, "a recipe"), overrides or {})
@@ -190,157 +61,3 @@ def train(
                 f"{longer}, to continue it"
             )
     return Run(folder)
-
-
-@checked
-def finetune(
-    source: Annotated[
-        PathText,
-        Argument(
-            "A run, a checkpoint or an imported folder to start from; or a recipe, whose "
-            "model then starts from random weights.",
-            metavar="RUN",
-            complete="runs",
-        ),
-    ],
-    tasks: PathText | Sequence[str] | Any,
-    overrides: Overrides | None = None,
-    *,
-    data: Annotated[
-        PathText | None,
-        Option(
-            "The folder of the tasks' files. Default: the cache, into which they are "
-            "downloaded where they are missing.",
-            metavar="DIR",
-        ),
-    ] = None,
-    columns: Mapping[str, str | Sequence[str]] | None = None,
-    preset: Annotated[
-        str,
-        Option(
-            f"Settings of published work, with their sources: {', '.join(preset_names())}. "
-            "Settings on the command line replace them.",
-            metavar="NAME",
-            complete="presets",
-        ),
-    ] = DEFAULT,
-    seeds: Annotated[
-        int | None,
-        Option(
-            "Train with seeds 0 to N - 1, and give median, spread and how many collapsed.",
-            least=1,
-            most=100,
-        ),
-    ] = None,
-    out: Annotated[
-        PathText | None,
-        Option("The run's folder. Default: runs/TASK, then runs/TASK.2, ..."),
-    ] = None,
-    resume: Annotated[bool, Option("Resume the run in --out, or the last of this task.")] = False,
-    device: Device = None,
-) -> Finetuned:
-    """Fine-tune a model on tasks, or a table of your own, and score it beside the baselines.
-
-    ``tasks`` are names of tasks, whose files are in the folder ``data``; or a table, as a path or a
-    DataFrame, whose ``columns`` are named by role, as in ``data.columns``: ``{"text": "review",
-    "label": "stars"}``. Raises the errors of :mod:`sublayer.errors`.
-    """
-    is_named = isinstance(tasks, list | tuple) and all(isinstance(name, str) for name in tasks)
-    names: list[str] = [*tasks] if is_named else [as_source(tasks)]  # type: ignore[misc]
-    table = next((name for name in names if is_table(name)), None)
-    folder = None if data is None else fspath(data)
-    loading = partial(load_finetune, fspath(source), overrides=as_words(overrides), preset=preset)
-    if table is None:
-        _check_tasks(names, columns)
-        finetuning = loading(names, folder)
-    else:
-        finetuning = loading((), table, columns=_columns(table, names, columns, folder))
-    if is_first_launched():
-        for line in describe_preset(finetuning):
-            note(line)
-    with stage("starting PyTorch"):
-        from sublayer.runs.finetuning import finetune_seeds
-        from sublayer.runs.folder import chosen_folder
-        from sublayer.training.processes.world import leave_world
-
-    loaded = finetuning.loaded
-    try:
-        path = chosen_folder(None if out is None else Path(out), loaded, resume=resume)
-        results = finetune_seeds(loaded, path, seeds, resume=resume, device=device)
-    finally:
-        leave_world()
-    recipe = loaded.recipe
-    return Finetuned(
-        path, results, "last" if recipe.train.best_by == "last" else recipe.data.select
-    )
-
-
-def is_table(name: str) -> bool:
-    """Return whether a name is that of a table, and no task: a file, a folder, or one to come."""
-    if name in TASKS:
-        return False
-    return name.lower().endswith(SUFFIXES) or expanded(name).exists()
-
-
-def _check_tasks(names: Sequence[str], columns: object) -> None:
-    """Raise ConfigError for a task that there is not, for none, and for columns of no table."""
-    for name in names:
-        if name not in TASKS:
-            raise ConfigError(
-                f"{name} is no task, and no table is there of that name; `sublayer tasks` lists "
-                f"the tasks{nearest_hint(name, tuple(TASKS))}"
-            )
-    if not names:
-        raise ConfigError(
-            "no task is named: give one, such as sst2 (`sublayer tasks` lists them), or the file "
-            "of a table of your own with the names of its columns, such as my.csv --text review "
-            "--label stars"
-        )
-    if columns is not None:
-        raise ConfigError(f"columns are of a table, and {names[0]} is a task: leave them out")
-
-
-def _columns(
-    table: str,
-    names: Sequence[str],
-    columns: Mapping[str, str | Sequence[str]] | None,
-    data: str | None,
-) -> OwnColumns:
-    """Return the columns of a table that is learned alone; raise ConfigError for contradictions."""
-    if len(names) > 1:
-        others = [name for name in names if name != table] or [table]
-        raise ConfigError(
-            f"{table} is a table of your own, which is learned alone: leave out "
-            f"{', '.join(others)}; columns are named by options, such as --label stars"
-        )
-    if data is not None:
-        raise ConfigError(f"{table} is all that is read: leave out --data")
-    if columns is None:
-        columns = {}
-    if not isinstance(columns, Mapping):
-        raise ConfigError(
-            f"columns is {columns!r:.80}: give a mapping of what columns are to their names, such "
-            'as {"text": "review", "label": "stars"}'
-        )
-    given: OwnColumns = plain(dict(columns))
-    if "text" not in given or not given.keys() & {"label", "number", "answer", "target"}:
-        raise ConfigError(_columns_hint(table, given))
-    table_of("", given)
-    return given
-
-
-_TEXTS = {"text", "sentence", "review", "content", "body", "message"}
-_LABELS = {"label", "labels", "class", "category", "sentiment", "stars", "target", "rating"}
-"""Common names of columns, for an example in a message."""
-
-
-def _columns_hint(table: str, given: Mapping[str, Any]) -> str:
-    there = columns_of(table)
-    text, label = (
-        shlex.quote(next((name for name in there if name.lower() in known), other))
-        for known, other in ((_TEXTS, there[0]), (_LABELS, there[-1]))
-    )
-    return (
-        f"{table} has the columns {named(there)}: say which is the text and which what is right, "
-        f"such as --text {given.get('text', text)} --label {given.get('label', label)}"
-    )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from sublayer.api.training import finetune, is_table
+from sublayer.api.finetuning import finetune, is_table
 from sublayer.cli.build import Choices, Json, TextPair, client_of, names_among, print_result
 from sublayer.config.sources import RUN_RECIPE
 from sublayer.errors import ConfigError
