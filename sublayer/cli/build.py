@@ -147,7 +147,7 @@ class Command(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return what stands behind the command's name in the line of usage."""
-        arguments = (each for each in self.params if isinstance(each, TyperArgument))
+        arguments = (one for one in self.params if isinstance(one, TyperArgument))
         return [self.options_metavar or "", *map(_in_usage, arguments)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
@@ -205,7 +205,10 @@ def client_of(
     shared = {} if function is None else options_of(function)
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = [*inspect.signature(command).parameters.values()][function is not None :]
+        parameters = [*inspect.signature(command).parameters.values()]
+        if function is not None:
+            of_function = inspect.signature(function).parameters
+            parameters[:1] = [of_function[name] for name in shared]
         declared = shared | options_of(command)
         names = {name: option.named(name) for name, (_, option) in declared.items()}
 
@@ -216,24 +219,17 @@ def client_of(
                     if problem := declared[name][1].problem(part):
                         raise OptionError(names[name], problem)
             given = {name: value for name, value in values.items() if value not in (None, [])}
-            options = {name: value for name, value in given.items() if name in shared}
-            others = {name: value for name, value in given.items() if name not in shared}
+            options = {name: given.pop(name) for name in shared if name in given}
             try:
-                if function is None:
-                    command(**others)
-                else:
-                    command(options, **others)
+                command(*([] if function is None else [options]), **given)
             except OptionError as error:
                 name = names.get(error.parameter, error.parameter)
                 raise OptionError(name, error.problem) from None
 
-        if function is not None:
-            of_function = inspect.signature(function).parameters
-            own = [*(of_function[name] for name in shared), *own]
-        parameters = [_parameter(each, *declared[each.name]) for each in own]
-        parameters.sort(key=lambda one: one.default is not one.empty)
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        typed = [_parameter(parameter, *declared[parameter.name]) for parameter in parameters]
+        typed.sort(key=lambda parameter: parameter.default is not Parameter.empty)
+        run.__signature__ = inspect.Signature(typed)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in typed}
         return run
 
     return decorate

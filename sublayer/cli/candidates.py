@@ -1,4 +1,4 @@
-"""What words of a command line may become, for shells that complete them: names and what they are.
+"""Completions of words of a command line: names, each with a description.
 
 Everything is imported late: where these are named, commands are declared.
 """
@@ -44,7 +44,7 @@ def recipes_and_settings(incomplete: str) -> Candidates:
 
 def runs(incomplete: str) -> Candidates:
     """Return the runs and imported models below ``runs``; those of a comparison behind its path."""
-    return [found for found in runs_and_comparisons(incomplete) if found[1] != "comparison"]
+    return [run for run in runs_and_comparisons(incomplete) if run[1] != "comparison"]
 
 
 def runs_and_comparisons(incomplete: str) -> Candidates:
@@ -63,7 +63,7 @@ def fields(incomplete: str) -> Candidates:
     from sublayer.config.catalog import TABLES, keys
 
     tables = [(table, f"all fields of [{table}]") for table in TABLES]
-    return [*tables, *((key, _said(key)) for key in keys())]
+    return [*tables, *((key, _description(key)) for key in keys())]
 
 
 def settings(incomplete: str) -> Candidates:
@@ -72,8 +72,8 @@ def settings(incomplete: str) -> Candidates:
 
     key, equals, _ = incomplete.partition("=")
     if not equals:
-        return [(f"{each}=", _said(each)) for each in keys()]
-    return [(f"{key}={each}", said) for each, said in _values(key)]
+        return [(f"{name}=", _description(name)) for name in keys()]
+    return [(f"{key}={choice}", text) for choice, text in _values(key)]
 
 
 def varied(incomplete: str) -> Candidates:
@@ -84,7 +84,7 @@ def varied(incomplete: str) -> Candidates:
     done, comma, _ = values.rpartition(",")
     before = f"{key}={done}{comma}"
     given = done.split(",")
-    return [(f"{before}{each}", said) for each, said in _values(key) if each not in given]
+    return [(f"{before}{choice}", text) for choice, text in _values(key) if choice not in given]
 
 
 def corpora(incomplete: str) -> Candidates:
@@ -139,14 +139,14 @@ def _values(key: str) -> Candidates:
         return corpora("")
     if key == "data.tokenizer":
         return [(name, "") for name in TOKENIZERS]
-    found: dict[str, str] = {}
+    values: dict[str, None] = {}
     for info in declarations(key).values():
         choices = ("true", "false") if info.annotation is bool else choices_of(info.annotation)
-        found.update((str(choice), "") for choice in choices)
-    return list(found.items())
+        values.update(dict.fromkeys(map(str, choices)))
+    return [(value, "") for value in values]
 
 
-def _said(key: str) -> str:
+def _description(key: str) -> str:
     from sublayer.config.catalog import declaration
 
     first, *_ = (declaration(key).description or "").split(". ")

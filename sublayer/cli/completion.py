@@ -132,8 +132,8 @@ def command(
     if changed:
         lines.append(f"a line that reads it: {changed}")
     lines.append(f"new shells have it: exec {name}")
-    found = {"shell": name, "installed": str(file), "changed": changed}
-    emit(found, as_json, lambda _: "\n".join(lines))
+    installed = {"shell": name, "installed": str(file), "changed": changed}
+    emit(installed, as_json, lambda _: "\n".join(lines))
 
 
 def _install(shell: Shell) -> tuple[Path, str | None]:

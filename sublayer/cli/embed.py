@@ -70,7 +70,7 @@ def command(
     run, pool, normalize = (options[name] for name in ("run", "pool", "normalize"))
     model = load(run, device=choose_device(options.get("device")))
     width = model.config.d_model
-    found = []
+    written = []
     blocks = embed_texts(
         model, lines, pool=pool, normalize=normalize, batch=options["batch"], progress=show
     )
@@ -79,8 +79,8 @@ def command(
         np.lib.format.write_array_header_1_0(stream, header)
         for block in blocks:
             stream.write(block.values.astype("<f4", copy=False).tobytes())
-            found.append(block)
-    for line in describe_unread(found, "line"):
+            written.append(block)
+    for line in describe_unread(written, "line"):
         note(line)
     result = {
         "run": str(run),
@@ -90,8 +90,8 @@ def command(
         "width": width,
         "pool": pool,
         "normalized": normalize,
-        "cut": sum(int(each.is_cut.sum()) for each in found),
-        "empty": sum(int(each.is_empty.sum()) for each in found),
+        "cut": sum(int(block.is_cut.sum()) for block in written),
+        "empty": sum(int(block.is_empty.sum()) for block in written),
     }
     vectors = f"{count(len(lines), 'vector')} of {width:,} numbers"
     emit(result, as_json, lambda _: f"{vectors} written to {as_typed(str(out))}")

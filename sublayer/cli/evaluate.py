@@ -85,58 +85,57 @@ def command(
     by what a file lists. The arithmetic is that of the saved weights, float32, whatever the
     precision of training was.
     """
-    files = {"csv": csv, "html": html}
     given = {name: value for name, value in options.items() if value is not False}
-    device, average = given.pop("device", None), given.get("average")
+    device = given.pop("device", None)
+    files = {"csv": csv, "html": html}
+    of_probes = {"words": words, "reference": reference}
     if suite is not None:
-        of_probes = {"probes": probes, "words": words, "reference": reference}
-        beside = {**given, **{name: value for name, value in of_probes.items() if value}}
-        _evaluate_models(suite, runs, files, beside, device, as_json=as_json)
+        others = {"probes": probes, **of_probes}
+        for name in [*given, *(name for name, value in others.items() if value)]:
+            raise ConfigError(
+                f"{_option(name)} is of one model's own text or task: with --suite leave it out, "
+                "the suite says what is scored"
+            )
+        _evaluate_suite(suite, runs, files, device, as_json=as_json)
         return
-    _check_without_suite(files)
+    for name, file in files.items():
+        if file is not None:
+            raise ConfigError(
+                f"--{name} is of the scorecard of a suite: give --suite, or leave it out"
+            )
     if not has_work("evaluate"):
         return
-    if probes is not None:
-        given.pop("average", None)
-        _check_alone(given, runs)
-        asked = (runs[0], probes, given.get("path"), words, reference)
-        print_result(ask_probes(*asked, device=device, average=average), as_json)
+    if probes is None:
+        for name, value in of_probes.items():
+            if value:
+                raise ConfigError(f"--{name} is of --probes: give both, or leave it out")
+        print_result(evaluate(runs, **options), as_json)
         return
-    for name, value in (("--words", words), ("--reference", reference)):
-        if value:
-            raise ConfigError(f"{name} is of --probes: give both, or leave it out")
-    print_result(evaluate(runs, **options), as_json)
-
-
-def _check_alone(given: Mapping[str, Any], runs: Sequence[Path]) -> None:
-    """Raise ConfigError for several models, or an option of scoring a text beside the probes."""
+    average, path = given.pop("average", None), given.pop("path", None)
     if len(runs) > 1:
         raise ConfigError("--probes asks one model: name one run, or a --suite for several")
     for name in given:
-        if name != "path":
-            option = f"--{name.replace('_', '-')}"
-            raise ConfigError(f"{option} has no effect on --probes: leave it out")
+        raise ConfigError(f"{_option(name)} has no effect on --probes: leave it out")
+    of_text = (runs[0], probes, path, words, reference)
+    print_result(ask_probes(*of_text, device=device, average=average), as_json)
 
 
-def _evaluate_models(
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _evaluate_suite(
     suite: Path,
     runs: Sequence[Path],
     files: Mapping[str, Path | None],
-    given: Mapping[str, Any],
     device: str | None,
     *,
     as_json: bool,
 ) -> None:
-    """Score models side by side, print the scorecard, and write it to the files asked for.
+    """Score models side by side, print the scorecard, and write it to files, by their kinds.
 
-    ``files`` are by ``csv`` and ``html``; ``given`` are the other options, which a suite has no use
-    for. Raises ConfigError, DataError and CheckpointError before anything is computed.
+    Raises ConfigError, DataError and CheckpointError before anything is computed.
     """
-    for name in given:
-        raise ConfigError(
-            f"--{name.replace('_', '-')} is of one model's own text or task: with --suite leave it "
-            "out, the suite says what is scored"
-        )
     targets = {kind: expanded(path) for kind, path in files.items() if path is not None}
     if len({path.resolve() for path in targets.values()}) < len(targets):
         raise ConfigError("--csv and --html are the same file: name one for each")
@@ -175,12 +174,3 @@ def _evaluate_models(
         return "\n".join([*([title, ""] if title else []), render_scorecard(card)])
 
     emit(evaluated.to_json(), as_json, render)
-
-
-def _check_without_suite(files: Mapping[str, Path | None]) -> None:
-    """Raise ConfigError for an option that is of a suite alone."""
-    for name, path in files.items():
-        if path is not None:
-            raise ConfigError(
-                f"--{name} is of the scorecard of a suite: give --suite, or leave it out"
-            )

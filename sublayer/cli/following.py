@@ -1,4 +1,4 @@
-"""What may be done next with a model: commands that fit its kind, on the text that it has."""
+"""Next commands for a model, by its kind and its text."""
 
 import shlex
 from collections.abc import Collection, Sequence

@@ -25,32 +25,32 @@ def command(options: dict[str, Any], as_json: Json = False) -> None:
     <extra_id_1> ... stand for: greedy, by a beam, or drawn.
     """
     is_single = options["n"] == 1 and not as_json
-    found = generate(**options, show=write_result if is_single else None)
+    written = generate(**options, show=write_result if is_single else None)
     if as_json:
-        print_result(found, as_json)
-    elif isinstance(found, Completions):
-        _print_completions(found, is_single=is_single)
+        print_result(written, as_json)
+    elif isinstance(written, Completions):
+        _print_completions(written, is_single=is_single)
     elif is_single:
         write_result("\n")
-        note(_speed(found.n_tokens, found.seconds))
+        note(_speed(written.n_tokens, written.seconds))
     else:
-        write_result(_listed(found))  # as it is, to the last no-break space
+        write_result(_listed(written))  # as it is, to the last no-break space
 
 
-def _listed(found: Texts) -> str:
-    texts = enumerate(found.texts, start=1)
-    return "".join(f"--- {number}\n{found.prompt}{text}\n" for number, text in texts)
+def _listed(written: Texts) -> str:
+    texts = enumerate(written.texts, start=1)
+    return "".join(f"--- {number}\n{written.prompt}{text}\n" for number, text in texts)
 
 
-def _print_completions(found: Completions, *, is_single: bool) -> None:
+def _print_completions(written: Completions, *, is_single: bool) -> None:
     """Print all completions that were drawn, or the best that was searched for."""
     if is_single:
-        best = found.completions[0]
+        best = written.completions[0]
         write_result(f"{_underlined(best)}\n")
         _say_unplaced(best)
-        note(_speed(best.n_tokens, found.seconds))
+        note(_speed(best.n_tokens, written.seconds))
         return
-    for number, completion in enumerate(found.completions, start=1):
+    for number, completion in enumerate(written.completions, start=1):
         write_result(f"--- {number}\n{_underlined(completion)}\n")
         _say_unplaced(completion)
 

@@ -258,7 +258,7 @@ def _key_meant(option: str, options: Sequence[str] | None, context: Any) -> str 
     name = option.lstrip("-").replace("-", "_")
     key = nearest_key(name)
     field = (key or "").rpartition(".")[2]
-    near = [each.lstrip("-").replace("-", "_") for each in options or ()]
+    near = [name.lstrip("-").replace("-", "_") for name in options or ()]
     return key if field and nearest(name, [field, *near]) == field else None
 
 

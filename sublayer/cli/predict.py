@@ -1,12 +1,13 @@
 """``sublayer predict``: the answers of a fine-tuned model to rows of a file, or to lines."""
 
+import io
 import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, cast
+from typing import IO, TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 from sublayer.api.answering import as_dtype, load_answerer, predict
 from sublayer.cli.build import (
@@ -29,7 +30,6 @@ from sublayer.system.memory import keep_freed_memory
 from sublayer.system.stages import display, note, stage
 from sublayer.tables import table
 from sublayer.tasks.predicting import (
-    UNANSWERED,
     AskedFile,
     NamedPrediction,
     ToldColumns,
@@ -135,39 +135,39 @@ def command(
     average of what they say.
     """
     if submission is not None:
-        own = {"text": text, "text_pair": text_pair, "choices": choices, "out": out}
-        own["precision"] = precision if precision != "float32" else None
-        _check_alone({**own, **options})
+        given = {"text": text, "text_pair": text_pair, "choices": choices, "out": out, **options}
+        given["precision"] = precision if precision != "float32" else None
+        batch, device = given.pop("batch", None), given.pop("device", None)
+        for name, value in given.items():
+            if value is not None:
+                option = name.replace("_", "-")
+                raise ConfigError(f"--submission answers whole test sets: leave out --{option}")
         _check_one_process("what is handed in is written")
-        result = _submit(
-            [run, *places],
-            submission,
-            suite,
-            data,
-            options.get("batch"),
-            options.get("device"),
-        )
-        emit(result, as_json, _render_submission)
+        from sublayer.runs.finetuning import submit
+        from sublayer.system.machine import choose_device
+
+        asked = {"suite": suite, "data": data, "batch": batch}
+        handed_in = submit([run, *places], submission, **asked, device=choose_device(device))
+        emit(_submission_result(handed_in), as_json, _render_submission)
         return
     if data is not None or suite is not None:
         raise ConfigError("--data and --suite are of what is handed in: give --submission, too")
     runs, file = _divided(run, places)
     told = ToldColumns(text or "", text_pair or "", names_among(choices))
-    if file is None and out is not None:
-        raise ConfigError("--out is of a file of rows: name it, or redirect standard output")
-    if file is None and told != ToldColumns():
-        raise ConfigError("lines of standard input have no columns: leave their names out")
-    keep_freed_memory()
     if file is None:
+        if out is not None:
+            raise ConfigError("--out is of a file of rows: name it, or redirect standard output")
+        if told != ToldColumns():
+            raise ConfigError("lines of standard input have no columns: leave their names out")
         _check_one_process("lines of standard input are answered")
-    device = options.get("device")
+    keep_freed_memory()
     answerer = load_answerer(
         runs,
         options.get("task"),
         [options.get(name) for name in _DECODING],
         options.get("average"),
         options.get("batch"),
-        device,
+        options.get("device"),
         as_dtype(precision),
     )
     if file is None:
@@ -175,19 +175,12 @@ def command(
     elif n_launched() == 1:
         _predict_file(answerer, file, told, out, as_json=as_json)
     else:
-        _predict_together(answerer, file, told, out, device, as_json=as_json)
+        _predict_together(answerer, file, told, out, options.get("device"), as_json=as_json)
 
 
 def _check_one_process(what: str) -> None:
     if n_launched() > 1:
         raise ConfigError(f"{what} by one process: start one, or name a file of rows")
-
-
-def _check_alone(options: Mapping[str, Any]) -> None:
-    for name, value in options.items():
-        if value is not None and name not in ("batch", "device"):
-            option = name.replace("_", "-")
-            raise ConfigError(f"--submission answers whole test sets: leave out --{option}")
 
 
 def _divided(run: Path, places: Sequence[Path]) -> tuple[list[Path], Path | None]:
@@ -206,20 +199,14 @@ def _divided(run: Path, places: Sequence[Path]) -> tuple[list[Path], Path | None
     return runs, files[0] if files else None
 
 
-class _StandardOutput:
+class _StandardOutput(io.BytesIO):
     """Standard output for results, as a stream of bytes."""
 
-    def __init__(self) -> None:
-        self._waiting: list[bytes] = []
-
-    def write(self, data: bytes) -> int:
-        self._waiting.append(data)
-        return len(data)
-
     def flush(self) -> None:
-        if self._waiting:
-            write_result(b"".join(self._waiting).decode("utf-8", "surrogatepass"))
-            self._waiting.clear()
+        if text := self.getvalue().decode("utf-8", "surrogatepass"):
+            write_result(text)
+            self.seek(0)
+            self.truncate()
 
 
 def _predict_file(
@@ -246,9 +233,21 @@ def _predict_file(
         is_written=answerer.is_written,
         has_probabilities=answerer.has_probabilities,
     )
-    with _opened(out) as stream, stage("answering"):
-        counted, firsts = _answer(answerer, asked, WRITERS[kind](stream, asked, columns), stream)
-    _say_counts(counted, firsts, asked)
+    opened = nullcontext(_StandardOutput()) if out is None else new_file(out)
+    with opened as stream, stage("answering"):
+        counted, first = _answer(answerer, asked, WRITERS[kind](stream, asked, columns), stream)
+        if out is None:
+            stream.flush()
+    n_rows = count(counted["rows"], "row")
+    if counted["unanswered"]:
+        note(
+            f"not answered, for a text of theirs is empty: {counted['unanswered']:,} of {n_rows}, "
+            f"the first at {first}"
+        )
+    if counted["outside"]:
+        note(f"answered with none of the labels: {counted['outside']:,} of {n_rows}")
+    if not counted["unanswered"] and not counted["outside"]:
+        note(f"answered {n_rows} of {as_typed(str(asked.path))}")
     if out is not None:
         note(f"written to {as_typed(str(out))}")
 
@@ -286,26 +285,15 @@ def _predict_together(
         leave_world()
 
 
-@contextmanager
-def _opened(out: Path | None) -> Iterator[IO[bytes]]:
-    if out is None:
-        output = cast(IO[bytes], _StandardOutput())
-        yield output
-        output.flush()
-        return
-    with new_file(out) as file:
-        yield file
-
-
 def _answer(
     answerer: "Answerer", asked: AskedFile, writer: RowWriter, stream: IO[bytes]
-) -> tuple[Counter[str], dict[str, str]]:
-    """Write all rows; count them, those that are not answered, and where the first of these is."""
+) -> tuple[Counter[str], str]:
+    """Write all rows; return their counts, and the place of the first that is not answered."""
     from sublayer.objective.supervised.answering import CutRows, answer_rows
 
     counted: Counter[str] = Counter(rows=0, unanswered=0, outside=0)
     cut = CutRows(answerer)
-    firsts: dict[str, str] = {}
+    first = ""
 
     def show(done: int, total: int) -> None:
         display().change_innermost(
@@ -319,7 +307,7 @@ def _answer(
             counted["rows"] += 1
             if not named.is_answered:
                 counted["unanswered"] += 1
-                firsts.setdefault("unanswered", row.place)
+                first = first or row.place
             elif named.label is None:
                 counted["outside"] += 1
             if counted["rows"] % _FLUSHED_ROWS == 0:
@@ -329,20 +317,7 @@ def _answer(
         raise Interrupted(f"interrupted after {count(counted['rows'], 'row')}") from None
     writer.finish()
     cut.say()
-    return counted, firsts
-
-
-def _say_counts(counted: Counter[str], firsts: Mapping[str, str], asked: AskedFile) -> None:
-    n_rows = count(counted["rows"], "row")
-    if counted["unanswered"]:
-        note(
-            f"not answered, for a text of theirs is empty: {counted['unanswered']:,} of {n_rows}, "
-            f"the first at {firsts['unanswered']}"
-        )
-    if counted["outside"]:
-        note(f"answered with none of the labels: {counted['outside']:,} of {n_rows}")
-    if not counted["unanswered"] and not counted["outside"]:
-        note(f"answered {n_rows} of {as_typed(str(asked.path))}")
+    return counted, first
 
 
 def blocks_of_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
@@ -363,22 +338,29 @@ def _predict_lines(answerer: "Answerer", stream: BinaryIO, *, as_json: bool) -> 
     A line that is empty, or has other texts than the task, is answered with an empty line, and
     said. Raises DataError at a line that is not UTF-8, after those before it.
     """
-    from sublayer.objective.supervised.answering import CutRows
+    from sublayer.objective.supervised.answering import CutRows, answer_rows
 
     n_lines = n_unanswered = 0
     cut = CutRows(answerer)
     problem: DataError | None = None
     try:
         for lines in blocks_of_lines(stream):
-            texts, problem = _texts(lines, n_lines)
-            rows = [_row(answerer, text, n_lines + place) for place, text in enumerate(texts, 1)]
-            answers = _answered(answerer, rows)
-            for row, each in zip(rows, answers, strict=True):
-                if row is not None:
-                    cut.hear(row, each)
-            write_result("".join(f"{_written(each, as_json)}\n" for each in answers))
-            n_lines += len(answers)
-            n_unanswered += sum(not each.is_answered for each in answers)
+            rows = []
+            for number, line in enumerate(lines, n_lines + 1):
+                try:
+                    text = decoded("standard input", number, line)
+                except DataError as error:
+                    problem = error
+                    break
+                rows.append(_row(answerer, text.removesuffix("\r"), number))
+            answers = ""
+            for row, named in answer_rows(answerer, rows):
+                if row.example is not None:
+                    cut.hear(row, named)
+                n_unanswered += not named.is_answered
+                answers += f"{_written(named, as_json)}\n"
+            write_result(answers)
+            n_lines += len(rows)
             if problem is not None:
                 break
     except KeyboardInterrupt:
@@ -390,38 +372,18 @@ def _predict_lines(answerer: "Answerer", stream: BinaryIO, *, as_json: bool) -> 
         raise DataError(f"{problem}; answered before it: {count(n_lines, 'line')}")
 
 
-def _texts(lines: list[bytes], n_before: int) -> tuple[list[str], DataError | None]:
-    """Decode lines up to the first that is not UTF-8."""
-    texts = []
-    for number, line in enumerate(lines, n_before + 1):
-        try:
-            texts.append(decoded("standard input", number, line))
-        except DataError as error:
-            return texts, error
-    return texts, None
-
-
-def _row(answerer: "Answerer", line: str, number: int) -> "AskedRow | None":
+def _row(answerer: "Answerer", line: str, number: int) -> "AskedRow":
+    """Read the texts of a line; none where it is empty or has too many or few, which is said."""
     from sublayer.objective.supervised.answering import given_row
 
-    text = line.removesuffix("\r")
+    place = f"line {number}"
     is_one = len(answerer.task.fields) == 1 and answerer.task.kind != "choice"
-    texts = [text] if is_one else text.split("\t")
-    if not text.strip():
-        return None
-    try:
-        return given_row(answerer, texts, f"line {number}")
-    except DataError as error:
-        note(f"{error}, divided by tabs")
-        return None
-
-
-def _answered(answerer: "Answerer", rows: "list[AskedRow | None]") -> list[NamedPrediction]:
-    from sublayer.objective.supervised.answering import answer_rows
-
-    asked = [row for row in rows if row is not None]
-    found = (named for _, named in answer_rows(answerer, asked))
-    return [UNANSWERED if row is None else next(found) for row in rows]
+    if line.strip():
+        try:
+            return given_row(answerer, [line] if is_one else line.split("\t"), place)
+        except DataError as error:
+            note(f"{error}, divided by tabs")
+    return given_row(answerer, None, place)
 
 
 def _written(named: NamedPrediction, as_json: bool) -> str:
@@ -434,22 +396,6 @@ def _written(named: NamedPrediction, as_json: bool) -> str:
     if named.probability is not None:
         cells.append(f"{named.probability:.{_DECIMALS}f}")
     return "\t".join(cells)
-
-
-def _submit(
-    runs: Sequence[Path],
-    out: Path,
-    suite: str | None,
-    data: str | None,
-    batch: int | None,
-    device: str | None,
-) -> dict[str, Any]:
-    """Write a submission, and return what it has as JSON. Raises as ``submit`` does."""
-    from sublayer.runs.finetuning import submit
-    from sublayer.system.machine import choose_device
-
-    handed_in = submit(runs, out, suite=suite, data=data, batch=batch, device=choose_device(device))
-    return _submission_result(handed_in)
 
 
 def _submission_result(handed_in: "HandedIn") -> dict[str, Any]:
@@ -479,12 +425,12 @@ def _render_submission(result: Mapping[str, Any]) -> str:
     """Format a submission for the terminal."""
     rows = [
         (
-            each["title"],
-            each["split"],
-            f"{each['rows']:,}",
-            ", ".join(map(as_typed, each["runs"])) or "the majority",
+            row["title"],
+            row["split"],
+            f"{row['rows']:,}",
+            ", ".join(map(as_typed, row["runs"])) or "the majority",
         )
-        for each in result["sets"]
+        for row in result["sets"]
     ]
     lines = [table(["task", "set", "rows", "answered by"], rows, right=[2])]
     lines += [f"note: {note}" for note in result["notes"]]

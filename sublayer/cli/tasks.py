@@ -50,7 +50,7 @@ _MOST_TOKENS = 48
 """Of one text; of a longer one as many are shown of its beginning and of its end as this halved."""
 _WIDTH = 100
 
-Asked = Annotated[
+Name = Annotated[
     str | None,
     Argument(
         "A folder, to see what it has of each task; or a task. Without it, all are "
@@ -86,7 +86,7 @@ Tokens = Annotated[
 
 @client_of()
 def command(
-    asked: Asked = None,
+    name: Name = None,
     data: Data = None,
     show: Show = False,
     row: Row = 0,
@@ -101,20 +101,20 @@ def command(
     """
     from sublayer.tasks.registry import TASKS
 
-    task = TASKS.get(asked or "")
+    task = TASKS.get(name or "")
     if task is None and show:
         raise ConfigError("--show shows an example of one task: name it, such as rte")
     if task is None and data is not None:
         raise ConfigError("--data is the folder of one task: name the task, or the folder alone")
-    for name, is_given in {"--tokenizer": tokenizer is not None, "--row": row > 0}.items():
+    for option, is_given in {"--tokenizer": tokenizer is not None, "--row": row > 0}.items():
         if is_given and not show:
-            raise ConfigError(f"{name} says what --show shows: add --show")
+            raise ConfigError(f"{option} says what --show shows: add --show")
     if task is None:
-        folder = None if asked is None else _folder(asked, TASKS)
-        rows = [_described(each, folder, reads=folder is not None) for each in TASKS.values()]
-        entries = [] if folder is None else sorted(each.name for each in folder.iterdir())
-        result = {"folder": asked, "entries": entries[:_MOST_ENTRIES], "tasks": rows}
-        emit(result, as_json, _render_tasks if asked is None else _render_found)
+        folder = None if name is None else _folder(name, TASKS)
+        rows = [_described(listed, folder, reads=folder is not None) for listed in TASKS.values()]
+        entries = [] if folder is None else sorted(path.name for path in folder.iterdir())
+        result = {"folder": name, "entries": entries[:_MOST_ENTRIES], "tasks": rows}
+        emit(result, as_json, _render_tasks if name is None else _render_found)
     elif show:
         from sublayer.api.tokenizing import find_tokenizer
 
@@ -125,18 +125,18 @@ def command(
         emit({"folder": data, "tasks": [described]}, as_json, lambda _: _render_task(described))
 
 
-def _folder(asked: str, tasks: Collection[str]) -> Path:
+def _folder(name: str, tasks: Collection[str]) -> Path:
     from sublayer.files.paths import expanded
 
-    folder = expanded(asked)
+    folder = expanded(name)
     if not folder.is_dir():
-        raise ConfigError(f"{asked!r} is no folder and no task{nearest_hint(asked, tasks)}")
+        raise ConfigError(f"{name!r} is no folder and no task{nearest_hint(name, tasks)}")
     return folder
 
 
 def _described(task: "Task", folder: Path | None, *, reads: bool) -> dict[str, Any]:
     """Describe a task and its files in a folder, or without one in the cache."""
-    from sublayer.tasks.found import find_task
+    from sublayer.tasks.available import find_task
     from sublayer.tasks.registry import ROWS
     from sublayer.tasks.releases import RELEASES
     from sublayer.tasks.scoring import METRICS
@@ -156,7 +156,7 @@ def _described(task: "Task", folder: Path | None, *, reads: bool) -> dict[str, A
         "files": ROWS[task.name].files,
         "urls": [file.url for file in release.files] if release else [],
         "splits": {
-            split: asdict(found) for split, found in find_task(task, folder, reads=reads).items()
+            split: asdict(rows) for split, rows in find_task(task, folder, reads=reads).items()
         },
     }
 

@@ -64,9 +64,9 @@ def _render(record: JsonObject, recipe: "ResolvedRecipe") -> str:
     lines += scores
     if "loss" in record["valid"]:
         lines += _last_losses(Path(folder), record["valid"]["loss"])
-    found = [hanging(line, "", "  ") for line in lines]
+    wrapped = [hanging(line, "", "  ") for line in lines]
     following = after_training(folder, recipe, record["data"])
-    return "\n".join([*found, f"model and record: {as_typed(folder)}", *following])
+    return "\n".join([*wrapped, f"model and record: {as_typed(folder)}", *following])
 
 
 def _last_losses(folder: Path, best: float) -> list[str]:

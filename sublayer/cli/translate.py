@@ -22,25 +22,25 @@ def command(options: dict[str, Any], as_json: Json = False) -> None:
     after the last line that was printed, and says which.
     """
     lines = LineInput(sys.stdin.buffer)
-    found = Translations()
+    translations = Translations()
 
     def show(line: TranslatedLine) -> None:
         if not as_json:
             _print(line, has_scores="n_best" in options)
-        found.add(line, is_kept=as_json)
+        translations.add(line, is_kept=as_json)
 
     is_interrupted = False
     try:
         translate(lines=lines, show=show, **options)
     except KeyboardInterrupt:
         is_interrupted = True
-    for text in found.left_out():
+    for text in translations.left_out():
         note(text)
     if as_json:
-        print_result(found, as_json)
+        print_result(translations, as_json)
     if is_interrupted:
-        left = f"the input from line {found.n_lines + 1:,} on is left"
-        raise Interrupted(f"interrupted after {count(found.n_lines, 'line')}: {left}")
+        left = f"the input from line {translations.n_lines + 1:,} on is left"
+        raise Interrupted(f"interrupted after {count(translations.n_lines, 'line')}: {left}")
     if lines.error is not None:
         raise lines.error
 

@@ -1,4 +1,4 @@
-"""What was found of a task: its splits, how many rows each has, and what was left out of it."""
+"""Splits of a task in a folder: files, rows, rows left out, repaired or kept with a fault."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class FoundSplit:
+class AvailableSplit:
     """A split of a task."""
 
     files: tuple[str, ...]
@@ -42,7 +42,7 @@ class FoundSplit:
 
 def find_task(
     task: Task, folder: Path | None, cache: Path | None = None, *, reads: bool
-) -> dict[str, FoundSplit]:
+) -> dict[str, AvailableSplit]:
     """Find the splits of a task in a folder, or without one in the cache, and count their rows.
 
     Where ``reads`` is false they are found alone. What cannot be read has its problem instead.
@@ -52,18 +52,18 @@ def find_task(
     if place is None:
         return {}
     return {
-        split: _read(task, split, paths) if reads else FoundSplit(_names(paths))
+        split: _read(task, split, paths) if reads else AvailableSplit(_names(paths))
         for split, paths in find_files(task, place).items()
     }
 
 
-def _read(task: Task, split: str, paths: tuple[Path, ...]) -> FoundSplit:
+def _read(task: Task, split: str, paths: tuple[Path, ...]) -> AvailableSplit:
     try:
         with stage(f"reading {split} of {task.title}"):
             read = read_split(task, split, paths)
     except DataError as error:
-        return FoundSplit(_names(paths), problem=str(error))
-    return FoundSplit(
+        return AvailableSplit(_names(paths), problem=str(error))
+    return AvailableSplit(
         files=_names(paths),
         rows=len(read.examples),
         unlabelled=sum(not example.is_labelled for example in read.examples),
