@@ -22,7 +22,7 @@ class ItemTable:
     unit: str
     """The description of an item, for people."""
     digest: str
-    """SHA-256 of what was scored, item for item: tests with one digest scored the same items."""
+    """SHA-256 of the scored items, one by one: tests with one digest scored the same items."""
     columns: Mapping[str, Numbers]
     """``[N]`` or ``[N, K]`` by name, of which only sums over items mean something."""
     documents: NDArray[np.integer] | None

@@ -43,7 +43,7 @@ class Settings:
     """Settings of probes."""
 
     words: tuple[str, str] | None = None
-    """Of SST-2: what is compared behind the sentence, for each label; None: negative, positive."""
+    """Of SST-2: the words compared behind the sentence, by label; None: negative, positive."""
     references: Mapping[str, float] = field(default_factory=dict)
     """By probe, instead of the table's."""
 
@@ -128,7 +128,7 @@ class Probe:
     """Chooses a threshold by examples of the training part, never by those that are scored; None:
     none is needed."""
     notes: Callable[[Tokenizer, Settings], list[str]] = say_nothing
-    """Says what a reader should know of how a tokenizer writes what is asked."""
+    """Notes for a reader on how a tokenizer writes the queries."""
 
     def chance_error(self, n_examples: int) -> float:
         """Return the standard error of guessing on so many examples.

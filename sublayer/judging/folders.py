@@ -64,7 +64,7 @@ def runs_below(path: Path) -> list[Path]:
 def read_folder(path: Path, asked: Asked, namer: RunName) -> Understood:
     """Read a folder of runs of any kind, or one file of samples.
 
-    Raises DataError where it holds none that is known.
+    Raises DataError where it holds no known kind of run.
     """
     if path.is_file() and SAMPLES.fullmatch(path.name):
         return _of_samples(path.parent, [path], asked, namer)

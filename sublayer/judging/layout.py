@@ -25,7 +25,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = {
     "document": ("document", "document_id", "passage", "passage_id", "article", "article_id"),
     "step": ("step", "global_step", "_step", "training_step"),
 }
-"""The names of columns that say by themselves what they hold, in lower case."""
+"""Names of columns by role, in lower case."""
 LOWER = re.compile(
     "_(loss|nll|ppl|perplexity|bp[bc]|bits_per_[a-z]+|nats|err(or)?|[wct]er|r?mse|mae|brier)_"
 )
@@ -143,7 +143,7 @@ def understand_tables(tables: Sequence[Table], asked: Asked, *, n_sources: int =
 
     ``n_sources`` counts what else is judged with them; at least the tables.
 
-    Raises ConfigError where it is doubtful what a column is, with the option that says it.
+    Raises ConfigError where the role of a column is doubtful, with the option that says it.
     """
     check_words(asked)
     namer = RunName.of(asked.names)
@@ -258,7 +258,7 @@ def _layout(table: Table, asked: Asked, n_tables: int, n_sources: int) -> Layout
 def _values(
     table: Table, asked: Asked, roles: Mapping[str, str], numbers: Sequence[str]
 ) -> tuple[str, list[str]]:
-    """Return what the columns of numbers are over, and which they are."""
+    """Return the role of the columns of numbers, and their names."""
     over = next((role for role in ("arm", "seed", "item") if roles.get(role) == COLUMNS), "")
     if over and asked.value:
         raise ConfigError(f"--{over} columns leaves --value without effect: leave one out")
@@ -295,7 +295,7 @@ def _values(
 
 
 def _settle_rows(table: Table, roles: dict[str, str], over: str, n_sources: int) -> None:
-    """Find out what a row is that no column names; raise ConfigError where it is doubtful."""
+    """Settle the role of rows that no column names; raise ConfigError where it is doubtful."""
     named = {role for role in ("arm", "seed", "item") if roles.get(role, FILES) != FILES}
     if over == "run":
         named |= {"arm", "seed"}
@@ -471,7 +471,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _said(tables: Sequence[Table], layout: Layout, records: Records, namer: RunName) -> str:
-    """Say in one line what a row and a column of the tables are."""
+    """Describe the roles of rows and columns of the tables in one line."""
     shown = {}
     for role in ("arm", "seed", "item", "document", "step"):
         column = layout.roles.get(role, "")

@@ -5,7 +5,7 @@ is a file that remembers the looks that were taken, and gives each further one i
 over the whole loop the probability of keeping any candidate that is no better is at most 5 %, the
 error of its plan:
 
-- Of ``n`` looks that may still come, the next may spend ``1 / n`` of what is left of the error. A
+- Of ``n`` looks that may still come, the next may spend ``1 / n`` of the error that is left. A
   plan of 100 looks gives each 0.0005, as Bonferroni's correction does; without an end it is what a
   plan of 200 would give, and from the 101st look on ``left / look``, so that it lasts for ever.
 - A look that keeps its candidate has its spending returned (Holm 1979; in a sequence: Tian and
@@ -78,7 +78,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Look:
-    """A look that was taken, and what it leaves."""
+    """A look that was taken, and the error that it leaves."""
 
     number: int
     """From 1."""
@@ -176,7 +176,7 @@ class Ledger:
         return _round(level_of(self._spending(), len(candidates)))
 
     def record(self, differences: Sequence[Difference]) -> Look:
-        """Write down the look whose level was asked for: what its judgement says, and what it kept.
+        """Record the look whose level was asked for: its judgement and its kept candidates.
 
         A candidate is kept where it is better. Where the same runs have been judged before nothing
         is written. Raises DataError where they came out otherwise then.
@@ -447,7 +447,7 @@ def _encode(line: Mapping[str, Any]) -> bytes:
 
 
 def _append(descriptor: int, data: bytes, path: Path) -> None:
-    """Write a line and wait until it is on the disk; what was written of it in vain is undone."""
+    """Write a line and wait until it is on the disk; a partial write is undone."""
     size = os.fstat(descriptor).st_size
     try:
         written = 0

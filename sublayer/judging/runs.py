@@ -31,16 +31,16 @@ class Records:
     value: Numbers
     """``[R]``."""
     place: Callable[[int], str]
-    """Says where a row stands: file, line and column."""
+    """The place of a row for an error: file, line and column."""
     item: Coded | None = None
     """None: each row is the value of a whole run."""
     document: Coded | None = None
     weight: Numbers | None = None
-    """``[R]``: what the values of a run are divided by, both added up; None: 1 each."""
+    """``[R]``: denominators; a run's score is the sum of its values over theirs; None: 1 each."""
     step: Numbers | None = None
     """``[R]``: the step of training at which the value was logged."""
     failed: NDArray[np.bool_] | None = None
-    """``[R]``: rows of runs that are known to have failed; None: none is."""
+    """``[R]``: rows of failed runs; None: none is known."""
 
     @classmethod
     def of_run(

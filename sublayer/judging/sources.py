@@ -25,7 +25,7 @@ from sublayer.values import is_frame, plain
 def read_paths(paths: Sequence[Path], asked: Asked) -> Understood:
     """Read files and folders as records, and say how they were understood.
 
-    Raises DataError for what cannot be read, ConfigError for what is doubtful.
+    Raises DataError for unreadable sources, ConfigError for doubtful ones.
     """
     namer = RunName.of(asked.names)
     twice = next((path for path, n in Counter(map(os.path.abspath, paths)).items() if n > 1), None)

@@ -31,7 +31,7 @@ _PARQUET = ".parquet"
 _CHUNK_ROWS = 5_000
 _CHUNK_CELLS = 200_000
 _HEAD_ROWS = 200
-"""By which a table's columns are told apart."""
+"""Rows by which the kinds of a table's columns are told."""
 _OWN_NAMES = ("kind", "arm", "baseline", "seed")
 """The first columns of a table that ``compare --table`` and ``judge --table`` write."""
 _SHOWN = 40
@@ -67,7 +67,7 @@ class Loaded:
 
 
 class Table:
-    """A table whose columns are read when it is known what they are.
+    """A table whose columns are read once their roles are known.
 
     ``chunks`` yields rows as columns, in the order of ``names``, each time from the first row on.
     """
@@ -209,7 +209,7 @@ class Table:
 def read_table(path: Path) -> Table:
     """Open a table by its suffix, packed (.gz and the like) or not.
 
-    Raises DataError for another suffix, for what is damaged, and without pyarrow for Parquet.
+    Raises DataError for another suffix, a damaged file, and without pyarrow for Parquet.
     """
     suffix = next((each for each in reversed(path.suffixes) if _is_table(each)), "")
     if suffix.lower() in TEXT_TABLES:
@@ -367,7 +367,7 @@ def _ends(body: bytes, delimiter: str, n_columns: int) -> NDArray[np.int64] | No
 
 
 class _ByteColumns(Sequence[Cells]):
-    """Some rows of a text as columns of bytes, each made when it is asked for."""
+    """Some rows of a text as columns of bytes, made on access."""
 
     def __init__(self, body: bytes, ends: NDArray[np.int64], begin: int, stop: int) -> None:
         self._characters = np.frombuffer(body, dtype=np.uint8)

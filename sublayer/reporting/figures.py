@@ -216,7 +216,7 @@ class ProbedRun:
 
     name: str
     described: Mapping[str, Mapping[str, Any]]
-    """By probe, what the record says of it."""
+    """By probe, its description in the record."""
     curves: Mapping[str, Sequence[tuple[int, float]]]
     """By probe its score after so many steps."""
 
@@ -406,7 +406,7 @@ def _draw_course(results: Results, found: Secondary, along: Course, number: int)
     steps = np.array(along.steps)
     has_interval = bool(along.lows)
     ends: list[Sequence[float]] = [along.lows, along.highs] if has_interval else [along.means]
-    # The first third would flatten what the last differs by.
+    # The first third would flatten the differences of the last.
     late = [value for end in ends for value in end[len(steps) // 3 :]]
     reach = 1.15 * max(map(abs, [*late, results.margin or 0.0])) or 1.0
 
@@ -500,7 +500,7 @@ def draw_layers(results: Results) -> list[str]:
 
 
 def layer_rows(results: Results) -> dict[str, list[str]]:
-    """Format by arm what the table below says: first of its distances, then of its angles.
+    """Format the cells of the table below by arm: first of its distances, then of its angles.
 
     Of each the mean, the change from block to block, the last, and where any arm has them the range
     of the blocks beyond its model's number.
@@ -529,7 +529,7 @@ def has_beyond(results: Results) -> bool:
 
 
 def layers_read(results: Results) -> str:
-    """Name what was read for it, as what follows "over"; empty where nothing was inspected."""
+    """Name the tokens read for it, to follow "over"; empty where nothing was inspected."""
     found = [layer for arm in results.arms for layer in arm.layers.values()]
     if not found:
         return ""

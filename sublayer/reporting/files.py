@@ -36,13 +36,13 @@ from sublayer.study.runner import run_study
 from sublayer.system.stages import stage
 
 _HEADING = '<h1 id="verdict">'
-"""What a comparison's report has, whichever command wrote it."""
+"""The mark of a comparison's report, whichever command wrote it."""
 
 
 def report_study(
     sources: Sequence[str], overrides: Overrides, options: Options
 ) -> tuple[Results, Path]:
-    """Run a study, or what is missing of it, and write its report; return results and report.
+    """Run a study, or its missing runs, and write its report; return results and report.
 
     Raises what ``run_study`` does, and TrainingError, the report written, where no arm is left with
     two seeds to compare, or with the one that was planned.
@@ -74,12 +74,12 @@ def write_results(results: Results, folder: Path) -> Path:
 
 
 def report_again(folder: Path, out: Path | None = None, tables: Sequence[Path] = ()) -> Path:
-    """Write the report of what is in ``folder``, and ``tables``; return the report's absolute path.
+    """Write the report of a folder, and ``tables``; return the report's absolute path.
 
     A comparison's report replaces the report in its folder. Raises ConfigError where the folder
     holds neither a run nor a comparison, where the file is no report of this folder, and where a
     table is there already or of a run, and
-    CheckpointError where what is in it is damaged.
+    CheckpointError where its content is damaged.
     """
     target = out or folder / REPORT
     mark = f"<!-- sublayer report of {_escaped(str(resolved(folder)))} -->"
@@ -90,7 +90,7 @@ def report_again(folder: Path, out: Path | None = None, tables: Sequence[Path] =
     if (folder / PLAN).is_file():
         results = results_of_folder(folder)
     elif (folder / RUNS).is_file():
-        # What was scored is kept in the folder, so that nothing is computed again.
+        # Scores are kept in the folder, so that nothing is computed again.
         results, _ = compare_runs(read_paths(folder), folder)
         write_results(results, folder)
     if results is not None:

@@ -204,7 +204,7 @@ def _texts(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _sample(run: Path, kind: str, context: int) -> str:
-    """Return what a decoder writes after a prompt; nothing of other models, or without a model."""
+    """Return a decoder's text after a prompt; nothing of other models, or without a model."""
     if kind != "decoder" or not (run / MODEL).is_dir():
         return ""
     from sublayer.study.samples import continuation
@@ -245,7 +245,7 @@ def _unbroken(text: str) -> Any:
 
 
 def _printable(text: str) -> Any:
-    """Escape generated text, and mark line breaks, what is no UTF-8 and what cannot be seen."""
+    """Escape generated text; mark line breaks, invalid UTF-8 and invisible characters."""
     from markupsafe import Markup, escape
 
     parts = []

@@ -57,7 +57,7 @@ def judge_understood(
 
 
 def text_of(judged: RunsVerdict) -> str:
-    """Lay out a verdict for a terminal: what was read, the verdicts, what they rest on."""
+    """Lay out a verdict for a terminal: how sources were read, the verdicts, their conditions."""
     lines = [f"read: {line}" for line in judged.said]
     lines += ["", *(statement(judged, difference) for difference in judged.comparisons), ""]
     lines.append(conditions(judged))
@@ -98,7 +98,7 @@ def confidence(judged: RunsVerdict) -> str:
 
 
 def conditions(judged: RunsVerdict) -> str:
-    """Say in one line what the verdicts rest on."""
+    """Describe the conditions of the verdicts in one line."""
     runs = judged.runs
     parts = [f"{judged.metric}, {'lower' if judged.is_lower_better else 'higher'} is better"]
     if judged.is_of_items:
@@ -120,7 +120,7 @@ def conditions(judged: RunsVerdict) -> str:
 
 
 def loop_lines(judged: RunsVerdict) -> list[str]:
-    """Say what the look of a loop spent, and how its champion fits the ledger."""
+    """Describe the spending of a look of a loop, and how its champion fits the ledger."""
     look = judged.in_loop
     if look is None or judged.ledger is None:
         return []

@@ -56,11 +56,11 @@ class SecondaryRow:
 
     arm: str
     name: str
-    """The arm, and what it is compared with where that is not the baseline."""
+    """The arm, and its comparison partner unless that is the baseline."""
     cells: list[str]
     """In the order of the headings."""
     tests: str
-    """What a paired t test and Welch's test give; empty where neither can be computed."""
+    """Results of a paired t test and Welch's test; empty where neither can be computed."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _tests(found: Secondary, decimals: int) -> str:
 
 
 def basis_lines(results: Results) -> Iterator[str]:
-    """Yield what the verdicts rest on: level, test, trials of tuning, share of the paper's budget.
+    """Yield the basis of the verdicts: level, test, trials of tuning, share of the paper's budget.
 
     A line begins with its subject and a colon.
     """

@@ -96,9 +96,9 @@ def further_difference(arm: ArmResult, further: Further) -> str:
 
 
 def published_value(results: Results, arm: ArmResult) -> str:
-    """Format what was published of an arm; a dash for nothing.
+    """Format the published scores of an arm; a dash for none.
 
-    What the metric that decides has none of is named, as ``28.9 BLEU``.
+    Scores in other metrics than the deciding one are named, as ``28.9 BLEU``.
     """
     labels = {each.metric.name: f" {each.metric.label}" for each in results.further}
     texts: list[str] = []
@@ -115,10 +115,10 @@ def published_value(results: Results, arm: ArmResult) -> str:
 
 
 def budget_table(budgets: Sequence[ArmBudget], baseline: str, mark: str) -> Cells:
-    """Lay out what arms take beyond those that they are compared with, mostly ``baseline``.
+    """Lay out the excess of arms over their comparison partners, mostly ``baseline``.
 
-    What was planned stands in brackets where it is not what came. ``mark`` ends the cells of what
-    is beyond its tolerance. No rows where no arm is compared.
+    The planned excess is in brackets where another was realised. ``mark`` ends cells beyond their
+    tolerance. No rows where no arm is compared.
     """
     compared = [budget for budget in budgets if budget.against is not None]
     known = {key for each in compared for key in (*each.planned.shares, *each.realised.shares)}
@@ -140,7 +140,7 @@ def budget_table(budgets: Sequence[ArmBudget], baseline: str, mark: str) -> Cell
 
 
 def check_table_files(paths: Sequence[Path]) -> None:
-    """Raise ConfigError where a table cannot be written: its suffix, or what is there already."""
+    """Raise ConfigError where a table cannot be written, by its suffix or its place."""
     for path in paths:
         check_free(path, "--table", FILES)
 

@@ -220,7 +220,7 @@ def _costs(results: Results) -> str:
 
 
 def _secondary(results: Results) -> Iterator[str]:
-    """Yield the secondary analyses, t tests below the table, and what the verdicts rest on."""
+    """Yield the secondary analyses, t tests below the table, and the basis of the verdicts."""
     found = secondary.secondary_table(results)
     if found.rows:
         headings = [f"against {results.baseline}", *found.headings]

@@ -129,7 +129,7 @@ def decimals_for(differences: Sequence[Difference], metric: Metric) -> int:
 def describe_excess(results: Results, difference: Difference) -> str:
     """Format the excess of an arm's budget, as ``12 % more operations``; empty for nothing.
 
-    Nothing is told within the tolerance, nor of a contrast of more than two arms.
+    Empty within the tolerance, and for a contrast of more than two arms.
     """
     parts = []
     for budget in compared_budgets(results):
@@ -148,7 +148,7 @@ def describe_excess(results: Results, difference: Difference) -> str:
 def describe_largest(results: Results) -> str:
     """Format by how much budgets differ at most, in one clause; empty where all are equal.
 
-    Equal is what is within the tolerance: 0.5 %, and 3 % of time.
+    Equal: within the tolerance of 0.5 %, and 3 % of time.
     """
     largest = describe_excesses([budget.realised for budget in compared_budgets(results)])
     return f"budgets {largest}" if largest else ""
@@ -260,7 +260,7 @@ def headline(results: Results) -> str:
 def headline_parts(results: Results) -> tuple[str, ...]:
     """Return the verdict of the headline, its budget, its size, and the other verdicts.
 
-    What a narrow screen leaves out, the budget and the others, stands below the headline too.
+    A narrow screen leaves out the budget and the others, which are repeated below.
     """
     parts: tuple[str, ...] = ()
     for parts in _headlines(in_display_units(results)):
@@ -500,7 +500,7 @@ def budget_in_words(results: Results) -> str:
 
 
 def text_line(results: Results) -> str:
-    """Name the text, what was trained and scored on, and the date; empty where nothing is known."""
+    """Name the text, its sizes and the date; empty where nothing is known."""
     reproduction = results.reproduction
     sentences = []
     if reproduction.text is not None:

@@ -366,7 +366,7 @@ class _Structures:
     errors: Numbers
     """``[K]``: weights of the errors under each."""
     shares: Numbers
-    """``[K]``: shares of the level; what is missing to 1 is given to no residuals."""
+    """``[K]``: shares of the level; the rest to 1 is given to no residuals."""
     extra: Numbers
     """``[K]``: degrees of freedom of an inverse Wishart prior beyond the fewest."""
 

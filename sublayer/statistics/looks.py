@@ -189,7 +189,7 @@ def undecided_arms(judgement: Judgement, arms: Iterable[str], weights: Iterable[
     known = set(arms)
     going_on = set()
     for difference in judgement.differences:
-        # What is not judged at all will not be at another look either.
+        # A comparison without a verdict has none at another look either.
         if difference.verdict in DECIDED or difference.verdict == "no verdict":
             continue
         if difference.baseline:

@@ -18,7 +18,7 @@ _FREEDOM = 4.0
 
 @dataclass(frozen=True)
 class Scores:
-    """A metric of runs, in its unit, with what each unit of the test contributed.
+    """A metric of runs, in its unit, with the contribution of each unit of the test.
 
     Axes: arms A, seeds S, units of the test U (documents, or items of a test without documents).
     """
