@@ -12,7 +12,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal
+from operator import itemgetter
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ from sublayer.decode.continuations import Continuations, Continue, best_continua
 from sublayer.errors import ConfigError
 from sublayer.model.build import Decoder, EncoderDecoder
 from sublayer.model.cache import Cache, cache_bytes
+from sublayer.model.transformer import Transformer
 from sublayer.system.memory import check_memory
 
 LengthRule = Literal["fairseq", "gnmt"]
@@ -162,7 +164,7 @@ def search(
         raise ConfigError(
             "the model is in training mode, with dropout: call model.eval() before translating"
         )
-    batch = _Search(
+    batch = _SourceSearch(
         model,
         settings,
         sentences,
@@ -201,49 +203,55 @@ def search_behind(
     positions.
     """
     n, length = prompts.shape
-    beam, device = settings.beam, prompts.device
     longest = max(1, settings.max_length(length))
-    dtype = torch.promote_types(model.embedding.weight.dtype, torch.float32)
-    cache = Cache(model.config, n, length + longest, dtype, device)
-    first_rows = torch.arange(n, device=device)[:, None] * beam  # [N, 1]
-    logits = model.last_logits(prompts, cache).repeat_interleave(beam, 0)
-    cache.take_rows(torch.arange(n, device=device).repeat_interleave(beam))
-    log_p = torch.full((n, beam), -torch.inf, dtype=dtype, device=device)
-    log_p[:, 0] = 0.0
-    written = torch.zeros(n, beam, 0, dtype=torch.long, device=device)
-    closed: list[list[Hypothesis]] = [[] for _ in range(n)]
-    for n_written in range(longest + 1):
-        logits = logits.to(dtype)
-        partition = log_sum_exp(logits)
-        if pad_id != end_id:
-            logits[:, pad_id] = -torch.inf
-        end_logits = logits[:, end_id].clone()
-        if n_written == longest:
-            logits.fill_(-torch.inf)
-        logits[:, end_id] = -torch.inf if n_written == 0 else end_logits
-        best = best_continuations(logits, partition, log_p)
-        is_end, is_possible = best.tokens == end_id, np.isfinite(best.log_p)
-        for slot, rank in np.argwhere((is_end & is_possible)[:, :beam]).tolist():
-            if len(closed[slot]) < beam:
-                value = float(best.log_p[slot, rank])
-                ids = written[slot, int(best.origins[slot, rank])].cpu().numpy()
-                closed[slot].append(Hypothesis(ids, value, settings.score(value, n_written + 1)))
-        order = np.argsort(is_end, axis=1, kind="stable")[:, :beam]
-        is_open = np.array([len(each) < beam for each in closed])[:, None]
-        goes_on = np.take_along_axis(~is_end & is_possible, order, 1) & is_open
-        if not goes_on.any():
-            break
-        chosen = best.take(order)
-        values = np.where(goes_on, chosen.log_p, -np.inf)
-        log_p = torch.from_numpy(values).to(device, dtype)
-        origins, tokens = (
-            torch.from_numpy(each).to(device) for each in (chosen.origins, chosen.tokens)
-        )
-        before = written.gather(1, origins[:, :, None].expand(-1, -1, n_written))
-        written = torch.cat([before, tokens[:, :, None]], 2)
-        cache.take_rows((origins + first_rows).flatten())
-        logits = model.last_logits(tokens.flatten()[:, None], cache)
-    return [sorted(each, key=lambda found: found.score, reverse=True) for each in closed]
+    rows = _PromptRows(model, prompts, settings.beam, length + longest)
+    batch = _Search(settings, rows, rows.logits, model, end_id=end_id, pad_id=pad_id)
+    batch.make_slots(n)
+    batch.begin([_Sentence(number, longest) for number in range(n)], range(n), end_id)
+    found: list[tuple[int, list[Hypothesis]]] = []
+    while batch.n_sentences:
+        found += batch.step()
+    return [hypotheses for _, hypotheses in sorted(found, key=itemgetter(0))]
+
+
+class _PromptRows:
+    """The hypotheses of prompts, ``beam`` of each, as rows of a decoder's cache."""
+
+    def __init__(
+        self, model: Decoder, prompts: Int[Tensor, "N P"], beam: int, max_len: int
+    ) -> None:
+        n, device = len(prompts), prompts.device
+        dtype = torch.promote_types(model.embedding.weight.dtype, torch.float32)
+        self.lengths = [0] * n
+        """Tokens that are written behind each prompt."""
+        self._model = model
+        self._cache = Cache(model.config, n, max_len, dtype, device)
+        self._first_rows = torch.arange(n, device=device)[:, None] * beam  # [N, 1]
+        self._logits = model.last_logits(prompts, self._cache).repeat_interleave(beam, 0)
+        self._cache.take_rows(torch.arange(n, device=device).repeat_interleave(beam))
+        self._written = torch.zeros(n, beam, 0, dtype=torch.long, device=device)
+
+    def logits(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R V"]:
+        """Return the logits behind tokens; behind the prompts, at first, whatever the tokens."""
+        if not self.lengths[0]:
+            return self._logits
+        newest = tokens.view(*self._written.shape[:2], 1)
+        self._written = torch.cat([self._written, newest], 2)
+        return self._model.last_logits(tokens[:, None], self._cache)
+
+    def written(self, slot: int, hypothesis: int) -> Int[Tensor, " L"]:
+        """Return the tokens that a hypothesis has written."""
+        return self._written[slot, hypothesis]
+
+    def advance(self, origins: Int[Tensor, "N beam"]) -> None:
+        """Let hypothesis j of each prompt continue from ``origins[:, j]``."""
+        index = origins[:, :, None].expand_as(self._written)
+        self._written = self._written.gather(1, index)
+        self._cache.take_rows((origins + self._first_rows).flatten())
+        self.lengths = [length + 1 for length in self.lengths]
+
+    def free(self, slots: Sequence[int]) -> None:
+        """Keep the rows of slots, whose hypotheses are closed."""
 
 
 class _Search:
@@ -254,84 +262,57 @@ class _Search:
 
     def __init__(
         self,
-        model: EncoderDecoder,
         settings: BeamSettings,
-        sentences: int,
+        cache: BeamCache | _PromptRows,
+        next_logits: Callable[[Tensor], Tensor],
+        model: Transformer,
         *,
         end_id: int,
         pad_id: int,
-        start_id: int,
-        other_ends: Sequence[int],
-        continuations: Continue,
-        goes_on: GoesOn | None,
+        other_ends: Sequence[int] = (),
+        continuations: Continue = best_continuations,
+        goes_on: GoesOn | None = None,
     ) -> None:
         self._settings = settings
-        self._goes_on = goes_on
-        self._end, self._pad, self._start = end_id, pad_id, start_id
+        self._rows = cache
+        self._next_logits = next_logits
+        self._end, self._pad = end_id, pad_id
         self._other_ends = list(other_ends)
         self._continuations = continuations
-        self._max_len = model.config.max_len
+        self._goes_on = goes_on
         weight = model.embedding.weight
         self._device = weight.device
-        beam = settings.beam
-        n_rows = sentences * beam
-        logits_bytes = 2 * n_rows * model.config.vocab_size * weight.dtype.itemsize
-        key_value_bytes = cache_bytes(model.config, n_rows, FIRST_LENGTH, torch.float32)
-        check_memory(
-            logits_bytes + key_value_bytes,
-            f"a beam of {beam:,} for {sentences:,} sentences",
-            "give a smaller --beam or --batch",
-        )
-        self._stepper = BeamStepper(model, n_rows)
-        self._cache = BeamCache(beam, self._device)
         self._slots: list[_Sentence | None] = []
         dtype = torch.promote_types(weight.dtype, torch.float32)
-        self._log_p = torch.zeros(0, beam, dtype=dtype, device=self._device)
+        self._log_p = torch.zeros(0, settings.beam, dtype=dtype, device=self._device)
         # What each row reads next.
-        self._tokens = torch.zeros(0, beam, dtype=torch.long, device=self._device)
+        self._tokens = torch.zeros(0, settings.beam, dtype=torch.long, device=self._device)
+
+    def make_slots(self, count: int) -> None:
+        """Make slots, where there are none."""
+        beam = self._settings.beam
+        self._slots = [None] * count
+        self._log_p = self._log_p.new_zeros(count, beam)
+        self._tokens = self._tokens.new_zeros(count, beam)
+
+    def begin(self, sentences: Sequence[_Sentence], slots: Sequence[int], start_id: int) -> None:
+        """Begin sentences in slots that are free."""
+        for slot, sentence in zip(slots, sentences, strict=True):
+            self._slots[slot] = sentence
+        # One hypothesis begins; the others are not there yet.
+        self._tokens[slots] = start_id
+        self._log_p[slots] = -torch.inf
+        self._log_p[slots, 0] = 0.0
 
     @property
     def n_sentences(self) -> int:
         return sum(sentence is not None for sentence in self._slots)
 
-    def admit(self, sources: list[tuple[int, NDArray[np.integer]]]) -> None:
-        """Start sentences in free slots; where there are none to start, drop slots not in use."""
-        if not sources:
-            self._shrink()
-            return
-        slots = self._free_slots(len(sources))
-        for slot, (number, ids) in zip(slots, sources, strict=True):
-            n_source = len(ids) + 1  # with its end
-            longest = min(self._settings.max_length(n_source), self._max_len - 1)
-            self._slots[slot] = _Sentence(number, max_length=max(1, longest))
-        all_ids = [ids for _, ids in sources]
-        tokens, mask = self._batch(all_ids)
-        self._stepper.admit(tokens, mask, self._cache, slots)
-        # One hypothesis begins; the others are not there yet.
-        self._tokens[slots] = self._start
-        self._log_p[slots] = -torch.inf
-        self._log_p[slots, 0] = 0.0
-
-    def _batch(
-        self, sources: list[NDArray[np.integer]]
-    ) -> tuple[Int[Tensor, "n S"], Bool[Tensor, "n S"] | None]:
-        """Stack sources with their ends, padded; the mask is None where all tokens are real."""
-        lengths = np.array([len(ids) + 1 for ids in sources])
-        shape = (len(sources), lengths.max())
-        tokens = np.full(shape, self._pad, dtype=np.int64)
-        for row, ids in enumerate(sources):
-            tokens[row, : len(ids)] = ids
-            tokens[row, len(ids)] = self._end
-        indices = np.arange(tokens.shape[1])
-        is_real = indices < lengths[:, None]  # [n, S]
-        mask = None if is_real.all() else self._tensor(is_real)
-        return self._tensor(tokens), mask
-
     def step(self) -> list[tuple[int, list[Hypothesis]]]:
         """Extend every hypothesis by a token; return the sentences that are done."""
-        n_written = list(self._cache.lengths)
+        n_written = list(self._rows.lengths)
         rows = self._tokens.flatten()  # [R]
-        logits = self._stepper(rows, self._cache).to(self._log_p.dtype)  # [R, V]
+        logits = self._next_logits(rows).to(self._log_p.dtype)  # [R, V]
         # Before the mask, so that what is masked keeps its part of the probability.
         partition = log_sum_exp(logits)
         self._join_ends(logits)
@@ -383,7 +364,7 @@ class _Search:
             sentence = self._slots[slot]
             if sentence is None or len(sentence.closed) == beam:
                 continue
-            ids = self._cache.written(slot, int(best.origins[slot, rank])).cpu().numpy()
+            ids = self._rows.written(slot, int(best.origins[slot, rank])).cpu().numpy()
             assert len(ids) == n_written[slot], "it has written a token at each place but the first"
             log_p = float(best.log_p[slot, rank])
             score = self._settings.score(log_p, n_written[slot] + 1)
@@ -424,7 +405,7 @@ class _Search:
         is_masked = self._tensor(~goes_on)
         log_p = self._tensor(chosen.log_p).to(self._log_p)
         self._log_p = log_p.masked_fill_(is_masked, -torch.inf)
-        self._cache.advance(self._tensor(chosen.origins))
+        self._rows.advance(self._tensor(chosen.origins))
 
     def _finish(self, done: list[int]) -> list[tuple[int, list[Hypothesis]]]:
         """Empty slots, and return what their sentences closed, the best first."""
@@ -436,18 +417,75 @@ class _Search:
             finished.append((sentence.number, best_first))
             self._slots[slot] = None
         if done:
-            self._cache.free(done)
+            self._rows.free(done)
             self._log_p[done] = -torch.inf
         return finished
 
-    def _free_slots(self, count: int) -> list[int]:
+    def _tensor(self, array: NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
+
+
+class _SourceSearch(_Search):
+    """A search of an encoder-decoder: sources are encoded as slots become free."""
+
+    def __init__(
+        self,
+        model: EncoderDecoder,
+        settings: BeamSettings,
+        sentences: int,
+        *,
+        start_id: int,
+        **options: Any,
+    ) -> None:
+        weight = model.embedding.weight
+        beam, n_rows = settings.beam, sentences * settings.beam
+        logits_bytes = 2 * n_rows * model.config.vocab_size * weight.dtype.itemsize
+        key_value_bytes = cache_bytes(model.config, n_rows, FIRST_LENGTH, torch.float32)
+        check_memory(
+            logits_bytes + key_value_bytes,
+            f"a beam of {beam:,} for {sentences:,} sentences",
+            "give a smaller --beam or --batch",
+        )
+        self._start, self._max_len = start_id, model.config.max_len
+        self._stepper = BeamStepper(model, n_rows)
+        self._cache = BeamCache(beam, weight.device)
+        super().__init__(settings, self._cache, self._next, model, **options)
+
+    def _next(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R V"]:
+        return self._stepper(tokens, self._cache)
+
+    def admit(self, sources: list[tuple[int, NDArray[np.integer]]]) -> None:
+        """Start sentences in free slots; where there are none to start, drop slots not in use."""
+        if not sources:
+            self._shrink()
+            return
         if not self._slots:
-            self._slots = [None] * count
-            beam = self._settings.beam
-            self._log_p = self._log_p.new_zeros(count, beam)
-            self._tokens = self._tokens.new_zeros(count, beam)
+            self.make_slots(len(sources))
         free = [slot for slot, sentence in enumerate(self._slots) if sentence is None]
-        return free[:count]
+        slots = free[: len(sources)]
+        sentences = []
+        for number, ids in sources:
+            n_source = len(ids) + 1  # with its end
+            longest = min(self._settings.max_length(n_source), self._max_len - 1)
+            sentences.append(_Sentence(number, max_length=max(1, longest)))
+        tokens, mask = self._batch([ids for _, ids in sources])
+        self._stepper.admit(tokens, mask, self._cache, slots)
+        self.begin(sentences, slots, self._start)
+
+    def _batch(
+        self, sources: list[NDArray[np.integer]]
+    ) -> tuple[Int[Tensor, "n S"], Bool[Tensor, "n S"] | None]:
+        """Stack sources with their ends, padded; the mask is None where all tokens are real."""
+        lengths = np.array([len(ids) + 1 for ids in sources])
+        shape = (len(sources), lengths.max())
+        tokens = np.full(shape, self._pad, dtype=np.int64)
+        for row, ids in enumerate(sources):
+            tokens[row, : len(ids)] = ids
+            tokens[row, len(ids)] = self._end
+        indices = np.arange(tokens.shape[1])
+        is_real = indices < lengths[:, None]  # [n, S]
+        mask = None if is_real.all() else self._tensor(is_real)
+        return self._tensor(tokens), mask
 
     def _shrink(self) -> None:
         used = [slot for slot, sentence in enumerate(self._slots) if sentence is not None]
@@ -456,6 +494,3 @@ class _Search:
             self._log_p = self._log_p[used]
             self._tokens = self._tokens[used]
             self._cache.keep(used)
-
-    def _tensor(self, array: NDArray[np.generic]) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
