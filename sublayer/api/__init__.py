@@ -1,1 +1,1 @@
-"""What Python sees of the program: functions that are its commands, and results that show."""
+"""Public functions, a function for each command, and their results."""

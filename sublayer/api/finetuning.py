@@ -93,45 +93,35 @@ class Finetuned:
 
         result = self.to_dict()
         seeds = result["seeds"]
-        folder = as_typed(result["run"])
-        lines = []
-        if len(seeds) == 1:
-            lines.append(render_reports(seeds[0]["tasks"]))
-            lines += render_averages(seeds[0]["averages"])
-            if seeds[0]["task_bests"]:
-                lines.append("each task by the checkpoint that was best for it:")
-                lines.append(render_reports(seeds[0]["task_bests"]))
-        else:
-            # The seed in the middle stands for all of them.
-            ordered = sorted(seeds, key=lambda seed: seed["score"])
-            middle = ordered[(len(seeds) - 1) // 2]
-            lines.append(render_reports(middle["tasks"]))
-            lines += render_averages(middle["averages"])
-            shown = ", ".join(points(seed["score"]) for seed in seeds)
+        # The seed in the middle stands for all of them.
+        middle = sorted(seeds, key=lambda seed: seed["score"])[(len(seeds) - 1) // 2]
+        lines = [render_reports(middle["tasks"]), *render_averages(middle["averages"])]
+        if len(seeds) > 1:
+            shown = ", ".join(points(score) for score in self.scores)
             lines.append(
                 f"{count(len(seeds), 'seed')}: median {points(result['median'])}, from "
                 f"{points(result['lowest'])} to {points(result['best'])} (the best of several is "
                 f"too good by chance): {shown}"
             )
+        elif middle["task_bests"]:
+            lines.append("each task by the checkpoint that was best for it:")
+            lines.append(render_reports(middle["task_bests"]))
         lines += render_baselines(seeds[0]["tasks"])
         if result["collapsed"]:
-            lines.append(
-                f"collapsed: {result['collapsed']} of {count(len(seeds), 'run')}; "
-                f"what helps: {REMEDY}"
-            )
-            if len(seeds) > 1:
-                for seed in seeds:
-                    for task in seed["tasks"]:
-                        if task["collapse"]:
-                            lines.append(
-                                f"  seed {seed['seed']}, {task['title']}: {task['collapse']}"
-                            )
+            runs = count(len(seeds), "run")
+            lines.append(f"collapsed: {result['collapsed']} of {runs}; what helps: {REMEDY}")
+            lines += [
+                f"  seed {seed['seed']}, {task['title']}: {task['collapse']}"
+                for seed in (seeds if len(seeds) > 1 else ())
+                for task in seed["tasks"]
+                if task["collapse"]
+            ]
         if result["select"].startswith("dev"):
             lines.append(
                 "selected by the development set, which is what is scored (data.select = "
                 f"{result['select']}): as in the papers, and too good by that"
             )
-        lines.append(f"model and record: {folder}")
+        lines.append(f"model and record: {as_typed(result['run'])}")
         lines.append(f"next: sublayer predict {shlex.quote(as_typed(seeds[0]['run']))}")
         return "\n".join(lines)
 

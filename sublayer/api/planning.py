@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,15 +23,13 @@ from sublayer.api.arguments import (
     Until,
     as_text,
 )
-from sublayer.api.results import html_table, page, prose
+from sublayer.api.results import Result, html_table, page, prose
 from sublayer.config.limits import MOST_SEEDS
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.estimate.cluster import DEVICES, DEVICES_PER_MACHINE, THIS_MACHINE, check_device
 from sublayer.options import Option, PathText, checked
 from sublayer.system.stages import note, stage
-from sublayer.system.terminal import searchable
-from sublayer.values import as_json_values
 
 if TYPE_CHECKING:
     from sublayer.statistics.looks import Looks
@@ -47,47 +45,33 @@ _AS_LONG = (
 _ONE_SEED = "one seed gives values and no verdict: an interval needs three"
 
 
-@dataclass(frozen=True, repr=False)
-class Plan:
-    """What each arm of a comparison, or a run, has and takes, before anything is spent."""
-
-    plan: dict[str, Any]
-    """The object that ``sublayer plan --json`` prints."""
+class Plan(Result):
+    """Parameters, operations, memory, disk and time of each arm of a comparison, or of a run."""
 
     @property
     def arms(self) -> list[dict[str, Any]]:
         """Each arm: parameters, FLOPs per token, bytes of memory and disk, steps, hours."""
-        arms: list[dict[str, Any]] = self.plan["arms"]
+        arms: list[dict[str, Any]] = self["arms"]
         return arms
 
     @property
     def total(self) -> dict[str, Any]:
         """The runs together: their number, hours, bytes of memory and disk."""
-        total: dict[str, Any] = self.plan["total"]
+        total: dict[str, Any] = self["total"]
         return total
 
     @property
     def notes(self) -> list[str]:
-        """What is assumed, and what the study can find."""
-        notes: list[str] = self.plan["notes"]
+        """Assumptions, and the difference that the study can find."""
+        notes: list[str] = self["notes"]
         return notes
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what ``sublayer plan --json`` prints."""
-        found: dict[str, Any] = as_json_values(self.plan)
-        return found
-
-    def __repr__(self) -> str:
-        from sublayer.reporting.plans import render_plan
-
-        return searchable(render_plan(self.plan))
 
     def _repr_html_(self) -> str:
         from sublayer.reporting.plans import plan_cells, plan_lines
         from sublayer.reporting.terminal import planned_cells
 
         headings, cells = plan_cells(self.arms)
-        lines = [*plan_lines(self.plan), *self.notes]
+        lines = [*plan_lines(self.found), *self.notes]
         beyond, rows = planned_cells(self.arms)
         budgets = html_table(beyond, rows) if rows else ""
         return page(html_table(headings, cells), budgets, "".join(map(prose, lines)))
@@ -241,8 +225,8 @@ def plan(
         check_numbers(study.chain, n_seeds)
     elif len(study.arms) > 1:
         check_seeds(n_seeds)
-    own_seeds = asked_seeds(asked, n_seeds, is_tuned=len(trials) > 1)
-    n_tried = (len(trials) + (extend or 0)) * own_seeds.n_tuning if len(trials) > 1 else 0
+    used_seeds = asked_seeds(asked, n_seeds, is_tuned=len(trials) > 1)
+    n_tried = (len(trials) + (extend or 0)) * used_seeds.n_tuning if len(trials) > 1 else 0
     here = None if datasheet else device
     resources = find_resources(here, _existing(target or Path()))
     if datasheet is not None:
@@ -251,7 +235,7 @@ def plan(
     clock = _clock(resources, jobs) if measure else None
     with stage("measuring" if measure else "counting"):
         plan = make_plan(study.arms, rule, resources, clock)
-    tuning = _describe_tuning(tuned, len(trials), own_seeds.n_tuning) if tuned else ""
+    tuning = _describe_tuning(tuned, len(trials), used_seeds.n_tuning) if tuned else ""
     plan = replace(plan, notes=(*plan.notes, *_study_notes(study, looks, tuning, target)))
     result = plan_to_json(plan, resources, n_seeds, n_tried, jobs)
     if processes is not None or datasheet is not None:
@@ -270,7 +254,9 @@ def plan(
         result |= stages_to_json(stages, resources, jobs)
         as_long = [_AS_LONG] if study.chain.finetunes else []
         result["notes"] += [*as_long, explain_nesting(study.chain, n_seeds)]
-    return Plan(result)
+    from sublayer.reporting.plans import render_plan
+
+    return Plan(result, render_plan)
 
 
 def _listed(source: PathText | Sequence[PathText]) -> list[PathText]:

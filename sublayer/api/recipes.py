@@ -28,8 +28,8 @@ class Listing(Result):
     """The recipes and studies that there are."""
 
     def _repr_html_(self) -> str:
-        recipes = [[each["name"], each["title"], each["cost"]] for each in self["recipes"]]
-        studies = [[each["name"], each["title"]] for each in self["studies"]]
+        recipes = [[row["name"], row["title"], row["cost"]] for row in self["recipes"]]
+        studies = [[row["name"], row["title"]] for row in self["studies"]]
         return page(
             html_table(["recipe", "title", "cost"], recipes),
             html_table(["study", "title"], studies),

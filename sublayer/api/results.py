@@ -23,10 +23,10 @@ def page(*parts: str) -> str:
 
 def html_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Lay out rows below headings; what is in them is escaped."""
-    head = "".join(f'<th style="text-align:left">{escape(each)}</th>' for each in headings)
+    head = "".join(f'<th style="text-align:left">{escape(heading)}</th>' for heading in headings)
     lines = [f"<tr>{head}</tr>"]
     for row in rows:
-        cells = "".join(f'<td style="text-align:left">{escape(str(each))}</td>' for each in row)
+        cells = "".join(f'<td style="text-align:left">{escape(str(cell))}</td>' for cell in row)
         lines.append(f"<tr>{cells}</tr>")
     return f"<table>{''.join(lines)}</table>"
 

@@ -151,7 +151,7 @@ class Run(dict[str, Any]):
 
     @property
     def is_finished(self) -> bool:
-        """Whether it was trained to its end, and has a record."""
+        """True where it was trained to its end, and has a record."""
         return bool(self)
 
     @property
@@ -163,7 +163,7 @@ class Run(dict[str, Any]):
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """What training measured, in order: ``kind`` (train or valid), ``step``, ``loss`` ..."""
+        """Measures of training, in order: ``kind`` (train or valid), ``step``, ``loss`` ..."""
         from sublayer.training.metrics import METRICS, read_metrics
 
         return read_metrics(self.path / METRICS)
@@ -262,8 +262,8 @@ class Rows(Result):
 
     def _repr_html_(self) -> str:
         rows = [
-            [each["folder"], each["kind"], each["state"], each["headline"] or each["title"]]
-            for each in self["runs"]
+            [row["folder"], row["kind"], row["state"], row["headline"] or row["title"]]
+            for row in self["runs"]
         ]
         return page(html_table(["folder", "kind", "state", "headline"], rows))
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Scores(Result):
-    """How well a model did: measures by name, and what was scored; ``scores["loss"]`` is one."""
+    """Scores of a model: measures by name, and what was scored; ``scores["loss"]`` is one."""
 
     def _repr_html_(self) -> str:
         measures = {
@@ -377,21 +377,21 @@ def _render_probes(result: Mapping[str, Any]) -> str:
 
     rows = []
     notes = []
-    for each in result["probes"]:
-        error = each["standard_error"]
+    for probe in result["probes"]:
+        error = probe["standard_error"]
         spread = "" if error is None else f" ± {points(error)}"
         rows.append(
             (
-                each["title"],
-                f"{each['examples']:,}",
-                METRICS[each["metric"]].title,
-                f"{points(each['value'])}{spread}",
-                points(each["chance"]),
-                _DASH if each["reference"] is None else points(each["reference"]),
-                _DASH if each["normalised"] is None else f"{each['normalised']:.2f}",
+                probe["title"],
+                f"{probe['examples']:,}",
+                METRICS[probe["metric"]].title,
+                f"{points(probe['value'])}{spread}",
+                points(probe["chance"]),
+                _DASH if probe["reference"] is None else points(probe["reference"]),
+                _DASH if probe["normalised"] is None else f"{probe['normalised']:.2f}",
             )
         )
-        notes += [noted(f"{each['title']}: {note}") for note in each["notes"]]
+        notes += [noted(f"{probe['title']}: {note}") for note in probe["notes"]]
     headings = ["probe", "examples", "metric", "score", "chance", "reference", "from 0 to 1"]
     shown = table(headings, rows, right=[1, 3, 4, 5, 6], width=terminal_width())
     return "\n".join([shown, paragraph(_LEGEND), *notes])

@@ -71,22 +71,22 @@ class BeamCache:
         self.lengths: list[int] = []
         """Positions that each slot has filled; 0 where it is not in use."""
         self._is_live: list[bool] = []
-        """Which slots are in use."""
+        """True for slots in use."""
         self.ancestors = torch.zeros(0, beam, FIRST_LENGTH, dtype=torch.long, device=device)
         self.inputs = torch.zeros(0, FIRST_LENGTH, beam, dtype=torch.long, device=device)
         """The token that each hypothesis read at each position."""
         self.hidden: Bool[Tensor, "N S"] = torch.zeros(0, 0, dtype=torch.bool, device=device)
-        """Which tokens of the memory are padding."""
-        self.own: dict[SublayerIndex, KeysAndValues] = {}
+        """True at padding of the memory."""
+        self.kept: dict[SublayerIndex, KeysAndValues] = {}
         self.cross: dict[SublayerIndex, KeysAndValues] = {}
         self.window = 0
         """Positions that any hypothesis of this step sees."""
         self.common: int | None = None
         """The length of all slots in use at this step; None where they differ."""
         self._place: _Place = slice(None), slice(None), 0
-        """Where this step writes."""
+        """The index that this step writes to."""
         self._memory: tuple[int, Bool[Tensor, "N S"] | None] | None = None
-        """What ``memory`` returns, until slots change."""
+        """The result of ``memory``, until slots change."""
 
     @property
     def n_slots(self) -> int:
@@ -153,18 +153,18 @@ class BeamCache:
         which of them are hidden. Room in the type and on the device of ``k`` is made at the first
         call for an index.
         """
-        if index not in self.own:
+        if index not in self.kept:
             n_slots, n_heads, beam, d_head = k.shape
             n_positions = self.inputs.shape[1]
             shape = (n_slots, n_heads, n_positions, beam, d_head)
             keys = k.new_zeros(shape)
             values = v.new_zeros(shape)
-            self.own[index] = KeysAndValues(keys, values)
-        own = self.own[index]
-        own.keys[self._place] = k
-        own.values[self._place] = v
-        keys = own.keys[:, :, : self.window].flatten(2, 3)  # [N, H, L beam, K]
-        values = own.values[:, :, : self.window].flatten(2, 3)
+            self.kept[index] = KeysAndValues(keys, values)
+        kept = self.kept[index]
+        kept.keys[self._place] = k
+        kept.values[self._place] = v
+        keys = kept.keys[:, :, : self.window].flatten(2, 3)  # [N, H, L beam, K]
+        values = kept.values[:, :, : self.window].flatten(2, 3)
         return keys, values
 
     def written(self, slot: int, hypothesis: int) -> Int[Tensor, " L"]:
@@ -265,14 +265,14 @@ class BeamCache:
         self.hidden = self.hidden[chosen]
         self.ancestors = self.ancestors[chosen]
         self.inputs = self.inputs[chosen]
-        for held in (*self.own.values(), *self.cross.values()):
+        for held in (*self.kept.values(), *self.cross.values()):
             held.map(partial(torch.index_select, dim=0, index=chosen))
 
     def _lengthen(self, length: int) -> None:
         self.inputs = _widened(self.inputs, length, dim=1)
         self.ancestors = _widened(self.ancestors, length, dim=2, value=_NOBODY)
-        for own in self.own.values():
-            own.map(partial(_widened, width=length, dim=2))
+        for kept in self.kept.values():
+            kept.map(partial(_widened, width=length, dim=2))
 
 
 def _widened(tensor: Tensor, width: int, *, dim: int, value: bool | float = 0) -> Tensor:
@@ -293,11 +293,11 @@ class _Step:
     cache: BeamCache
     rotation: Rotation | None
     bias: Float[Tensor, "N H 1 LB"] | None
-    """What positions add to the scores of a slot's own tokens."""
-    own: StepKeys
-    """What each hypothesis sees of what all hypotheses of its slot wrote."""
+    """The bias by positions of the scores of a slot's tokens."""
+    keys: StepKeys
+    """The keys that each hypothesis sees, of all hypotheses of its slot."""
     memory: StepKeys
-    """What it sees of its memory."""
+    """The keys of the memory that it sees."""
     memory_width: int
     """Tokens of the longest memory."""
 
@@ -358,11 +358,11 @@ class BeamStepper:
         x = model.embed_tokens(tokens[:, None], positions)[:, 0]  # [R, D]
         rotation = model.positions.rotation(positions, x.dtype)
         hidden = cache.begin(tokens)  # [N, beam, L, beam]
-        own = _ALL if hidden is None else StepKeys.hiding(hidden.flatten(2), x.dtype)
+        keys = _ALL if hidden is None else StepKeys.hiding(hidden.flatten(2), x.dtype)
         width, padding = cache.memory()
         memory = _ALL if padding is None else StepKeys.hiding(padding[:, None], x.dtype)
         bias = self._bias(cache, x.dtype)
-        step = _Step(cache, rotation, bias, own, memory, width)
+        step = _Step(cache, rotation, bias, keys, memory, width)
         if self._is_vector:
             x = x[0]  # [D]
         for layer, sublayers in enumerate(self._layers):
@@ -409,7 +409,7 @@ class BeamStepper:
                 q = _rotated(q, step.rotation)
                 k = _rotated(k, step.rotation)
             keys, values = step.cache.append(index, k, v)  # [N, H, L beam, K] each
-            mixed = attend(q, keys, values, step.own, step.bias, scale=scale)  # [N, H, beam, K]
+            mixed = attend(q, keys, values, step.keys, step.bias, scale=scale)  # [N, H, beam, K]
             by_row = mixed.transpose(1, 2).reshape(*x.shape[:-1], n_heads * d_head)
             return output(by_row)
 

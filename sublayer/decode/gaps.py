@@ -42,7 +42,7 @@ class Prompt:
     texts: list[str]
     ids: list[list[int]]
     sentinels: tuple[int, ...]
-    """What stands for each gap; none where the one gap is all that follows the text."""
+    """The sentinel of each gap; none where the one gap is all that follows the text."""
 
     @property
     def source(self) -> list[int]:
@@ -131,7 +131,7 @@ def _is_space(tokenizer: Tokenizer, id_: int) -> bool:
 
 @dataclass(frozen=True)
 class FillSettings:
-    """How gaps are filled: most probably, by a beam, or ``n_drawn`` times by a sampling.
+    """Settings of filling gaps: most probably, by a beam, or ``n_drawn`` times by a sampling.
 
     Raises ConfigError for both, or for several drawn without a sampling.
     """
@@ -159,14 +159,14 @@ class FillSettings:
 
 @dataclass(frozen=True)
 class Gap:
-    """What fills a gap."""
+    """The filling of a gap."""
 
     text: str
     score: float | None
     """Log-probability of its tokens, in nats, each given those before; None: there is nothing."""
     n_tokens: int
     place: slice
-    """Where the text stands in the completed one."""
+    """The position of the text in the completed one."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Completion:
     n_tokens: int
     """Tokens written, sentinels included, without the end."""
     unplaced: str = ""
-    """What was written for no gap, and is not in the text: a model that has learned little writes
+    """Text that was written for no gap, and is left out: a model that has learned little writes
     before the first sentinel, or one sentinel twice."""
 
 

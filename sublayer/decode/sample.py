@@ -18,7 +18,7 @@ Window = Literal["exact", "rolling"]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is sampled from the model's probabilities.
+    """The rule by which a token is sampled from the model's probabilities.
 
     ``temperature`` divides the logits, 0 takes the most probable token. ``top_k`` keeps the k most
     probable, ``top_p`` the fewest whose probabilities reach p (Holtzman et al. 2020); both act

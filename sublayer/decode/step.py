@@ -62,7 +62,7 @@ _ALL = StepKeys()
 
 @runtime_checkable
 class StepKeyValues(Protocol):
-    """Where a step writes the keys and values of its token, and what it then reads."""
+    """Keys and values that a step writes of its token, and then reads of all."""
 
     @property
     def dtype(self) -> torch.dtype:

@@ -28,9 +28,9 @@ class Translation:
     n_tokens: int
     """Tokens of the source, its end included."""
     n_unknown: int
-    """How many of them stand for what the vocabulary does not know."""
+    """Tokens that the vocabulary does not know."""
     is_too_long: bool = False
-    """Whether the source has more tokens than the model has positions."""
+    """True where the source has more tokens than the model has positions."""
 
     @property
     def ids(self) -> NDArray[np.int64]:

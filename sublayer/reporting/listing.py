@@ -61,7 +61,7 @@ class Row:
     kind: Kind
     state: State
     when: float
-    """When it was last written to, in seconds since 1970."""
+    """Time of the last write, in seconds since 1970."""
     recipe: str = ""
     """The shipped recipe of a run, the name of a study."""
     title: str = ""
