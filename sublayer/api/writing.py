@@ -1,6 +1,5 @@
 """Texts that models write: prompts continued, masks and gaps filled, lines translated."""
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,11 +32,8 @@ from sublayer.tables import table
 from sublayer.values import given_lines
 
 if TYPE_CHECKING:
-    from sublayer.data.tokenizers.base import Tokenizer
     from sublayer.decode.gaps import Completion
     from sublayer.decode.prompted import Show
-    from sublayer.decode.sample import Sampling
-    from sublayer.model.build import EncoderDecoder
     from sublayer.model.output import Filling
 
 
@@ -303,7 +299,8 @@ def generate(
     with stage("starting PyTorch"):
         import torch
 
-        from sublayer.decode.prompted import continue_prompt
+        from sublayer.decode.gaps import FillSettings
+        from sublayer.decode.prompted import complete_prompt, continue_prompt
         from sublayer.decode.sample import Sampling
         from sublayer.model.build import Decoder, EncoderDecoder
 
@@ -311,8 +308,9 @@ def generate(
     model = loaded(run, device, getattr(torch, precision))
     if isinstance(model, EncoderDecoder):
         _check_no_decoder(path, window, stop)
-        drawn = sampling if drawn_by else None
-        return _complete(path, model, prompt, drawn, n, beam or 1, seed or 0, tokens)
+        settings = FillSettings(beam or 1, sampling if drawn_by else None, n, seed or 0)
+        completions, seconds = complete_prompt(model, path, prompt, settings, tokens)
+        return Completions(prompt, completions, seconds)
     if not isinstance(model, Decoder):
         raise ConfigError(
             f"{path} is an {model.config.kind}, which predicts no next token: name a decoder's run"
@@ -437,69 +435,6 @@ def _check_no_decoder(run: Path, window: str | None, stop: Sequence[str]) -> Non
             f"--stop {stop[0]!r} is of decoders, and {run} is an encoder-decoder, which "
             "ends by itself: leave it out"
         )
-
-
-def _complete(
-    run: Path,
-    model: "EncoderDecoder",
-    prompt: str,
-    sampling: "Sampling | None",
-    n: int,
-    beam: int,
-    seed: int,
-    n_tokens: int | None,
-) -> Completions:
-    """Fill the gaps of a prompt, or, by a model that knows none, continue it."""
-    from sublayer.config.run_recipe import read_run_recipe
-    from sublayer.data.tokenizers.languages import BilingualTokenizer
-    from sublayer.decode.gaps import FillSettings, fill_gaps, go_on
-    from sublayer.decode.prompted import check_no_gap, encode_prompt, tokenizer_of
-    from sublayer.loading import find_recipe
-
-    tokenizer = tokenizer_of(run, model)
-    if isinstance(tokenizer, BilingualTokenizer):
-        raise ConfigError(
-            f"{run} is a translator, which completes no text: use `sublayer translate {run}`"
-        )
-    longest = model.config.max_len - 1
-    if n_tokens is not None and n_tokens > longest:
-        raise ConfigError(
-            f"--tokens {n_tokens} is more than the model writes beside its end, {longest}: "
-            "give fewer"
-        )
-    path = find_recipe(run)
-    recipe = None if path is None else read_run_recipe(path)
-    most_tokens, knows_gaps = FillSettings.most_tokens, bool(tokenizer.sentinel_ids)
-    if recipe is not None:
-        # As many as targets had in training, which counts their end.
-        most_tokens = recipe.objective.lengths(recipe.data.context).written - 1
-        knows_gaps = recipe.objective.n_sentinels(recipe.data.context) > 0
-    settings = FillSettings(
-        beam=beam,
-        sampling=sampling,
-        n_drawn=n,
-        seed=seed,
-        most_tokens=n_tokens or most_tokens,
-    )
-    if knows_gaps:
-        _check_known(tokenizer, prompt)
-    else:
-        check_no_gap(run, "an encoder-decoder that continues a text", prompt)
-        encode_prompt(tokenizer, prompt)  # which refuses unknown characters
-    start = time.perf_counter()
-    with stage("filling the gaps" if knows_gaps else "continuing the prompt"):
-        completions = (fill_gaps if knows_gaps else go_on)(model, prompt, settings)
-    return Completions(prompt, completions, time.perf_counter() - start)
-
-
-def _check_known(tokenizer: "Tokenizer", prompt: str) -> None:
-    """Raise ConfigError where the text around gaps has what the tokenizer does not know."""
-    from sublayer.data.tokenizers.base import split_at_gaps
-    from sublayer.decode.prompted import encode_prompt
-
-    texts, _ = split_at_gaps(prompt.encode("utf-8", "surrogateescape"))
-    for text in texts:
-        encode_prompt(tokenizer, text.decode("utf-8", "surrogateescape"))
 
 
 @checked

@@ -1,9 +1,9 @@
-"""Prompts continued by decoders, token by token, and what prompts are refused."""
+"""Prompts continued by decoders, token by token, or completed by encoder-decoders."""
 
 import codecs
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -12,10 +12,12 @@ import torch
 from sublayer.config.run_recipe import read_run_recipe
 from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer, split_at_gaps
+from sublayer.data.tokenizers.languages import BilingualTokenizer
+from sublayer.decode.gaps import Completion, FillSettings, fill_gaps, go_on
 from sublayer.decode.sample import Sampling, generate
 from sublayer.errors import ConfigError
 from sublayer.loading import find_recipe
-from sublayer.model.build import Decoder, Lstm
+from sublayer.model.build import Decoder, EncoderDecoder, Lstm
 from sublayer.model.transformer import Transformer
 from sublayer.system.stages import display, stage
 
@@ -174,6 +176,45 @@ def _counted(steps: Iterator[list[int]], n_tokens: int) -> Iterator[list[int]]:
         text = f"generated {n_done:,} of {count(n_tokens, 'token')}"
         display().change_innermost(text, n_done / n_tokens)
         yield step
+
+
+def complete_prompt(
+    model: EncoderDecoder, run: Path, prompt: str, settings: FillSettings, n_tokens: int | None
+) -> tuple[list[Completion], float]:
+    """Fill the gaps of a prompt, or, by a model that knows none, continue it; return the seconds.
+
+    ``n_tokens`` are written at most; None for as many as targets had in training. Raises
+    ConfigError for a translator, for more tokens than the model writes, and for characters unknown
+    to the tokenizer.
+    """
+    tokenizer = tokenizer_of(run, model)
+    if isinstance(tokenizer, BilingualTokenizer):
+        raise ConfigError(
+            f"{run} is a translator, which completes no text: use `sublayer translate {run}`"
+        )
+    longest = model.config.max_len - 1
+    if n_tokens is not None and n_tokens > longest:
+        raise ConfigError(
+            f"--tokens {n_tokens} is more than the model writes beside its end, {longest}: "
+            "give fewer"
+        )
+    path = find_recipe(run)
+    most_tokens, knows_gaps = settings.most_tokens, bool(tokenizer.sentinel_ids)
+    if path is not None:
+        recipe = read_run_recipe(path)
+        # As many as targets had in training, which counts their end.
+        most_tokens = recipe.objective.lengths(recipe.data.context).written - 1
+        knows_gaps = recipe.objective.n_sentinels(recipe.data.context) > 0
+    settings = replace(settings, most_tokens=n_tokens or most_tokens)
+    if not knows_gaps:
+        check_no_gap(run, "an encoder-decoder that continues a text", prompt)
+    texts, _ = split_at_gaps(prompt.encode("utf-8", "surrogateescape"))
+    for text in texts:  # which refuses unknown characters
+        encode_prompt(tokenizer, text.decode("utf-8", "surrogateescape"))
+    start = time.perf_counter()
+    with stage("filling the gaps" if knows_gaps else "continuing the prompt"):
+        completions = (fill_gaps if knows_gaps else go_on)(model, prompt, settings)
+    return completions, time.perf_counter() - start
 
 
 def tokenizer_of(run: Path, model: Transformer) -> Tokenizer:
