@@ -1,7 +1,8 @@
 """Format results in columns: for a terminal, in Markdown, in LaTeX."""
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
+from itertools import zip_longest
 
 _WORD = re.compile(r" *(?:[^ |]*\|(?=[^ ])|[^ |]+\|?)")
 """A cell is broken behind a bar too, as in ``case:lc|eff:no``."""
@@ -33,14 +34,21 @@ def table(
     there are headings.
     """
     columns = list(zip(headings, *rows, strict=True))
-    widths = [_widest(column) for column in columns]
+    widths = [max(map(len, column)) for column in columns]
     if width is None or _total(widths) <= width:
         return _laid_out(columns, widths, right)
-    if _total([_least(column) for column in columns]) <= width or len(columns) <= _FEWEST_DIVIDED:
+    least = [_filled(column, 0) for column in columns]
+    if _total(least) <= width or len(columns) <= _FEWEST_DIVIDED:
         widths = _with_broken_headings(columns, widths, width)
-        return _laid_out(columns, _with_broken_cells(columns, widths, width), right)
+        return _laid_out(columns, _with_broken_cells(columns, widths, least, width), right)
+    parts = [[0]]
+    for index in range(1, len(widths)):
+        part = parts[-1]
+        if len(part) > 1 and _total([widths[each] for each in [*part, index]]) > width:
+            parts.append(part := [0])
+        part.append(index)
     texts = []
-    for part in _divided(widths, width):
+    for part in parts:
         part_headings, *part_rows = zip(*(columns[index] for index in part), strict=True)
         part_right = [position for position, index in enumerate(part) if index in right]
         texts.append(table(part_headings, part_rows, right=part_right, width=width))
@@ -48,30 +56,25 @@ def table(
 
 
 def _laid_out(columns: Sequence[Column], widths: Sequence[int], right: Collection[int]) -> str:
-    headings, *rows = zip(*columns, strict=True)
-    lines = _lines(headings, widths, right, _HEADING_WORD)
-    lines += _lines(["-" * width for width in widths], widths, right)
-    for row in rows:
-        lines += _lines(row, widths, right)
+    """Lay out columns, below each heading a rule; the cells of a row may take several lines."""
+    broken = [_broken_cells(column, width) for column, width in zip(columns, widths, strict=True)]
+    for cells, width in zip(broken, widths, strict=True):
+        cells.insert(1, ["-" * width])
+    lines = []
+    for row in zip(*broken, strict=True):
+        for parts in zip_longest(*row, fillvalue=""):
+            line = [
+                part.rjust(width) if index in right else part.ljust(width)
+                for index, (part, width) in enumerate(zip(parts, widths, strict=True))
+            ]
+            lines.append((" " * _GAP).join(line).rstrip())
     return "\n".join(lines)
 
 
-def _lines(
-    row: Sequence[str],
-    widths: Sequence[int],
-    right: Collection[int],
-    words: re.Pattern[str] = _WORD,
-) -> list[str]:
-    """Lay out a row, whose cells may take several lines."""
-    broken = [_broken(cell, width, words) for cell, width in zip(row, widths, strict=True)]
-    lines = []
-    for number in range(max(map(len, broken), default=1)):
-        cells = []
-        for index, (parts, width) in enumerate(zip(broken, widths, strict=True)):
-            part = parts[number] if number < len(parts) else ""
-            cells.append(part.rjust(width) if index in right else part.ljust(width))
-        lines.append((" " * _GAP).join(cells).rstrip())
-    return lines
+def _broken_cells(column: Column, width: int) -> list[list[str]]:
+    """Break the heading and the cells of a column into lines of at most ``width``."""
+    heading, *cells = column
+    return [_broken(heading, width, _HEADING_WORD), *(_broken(x, width, _WORD) for x in cells)]
 
 
 def _broken(cell: str, width: int, words: re.Pattern[str]) -> list[str]:
@@ -98,8 +101,10 @@ def _with_broken_headings(
             n_lines = 1 + len(_broken(heading, narrowed[index], _HEADING_WORD))
             if n_lines > _MOST_HEADING_LINES:
                 continue
-            narrower = max([_width_of(heading, n_lines), *map(len, cells)])
-            saved.append((narrowed[index] - narrower, -index))
+            narrower = _filled([heading], 0)
+            while len(_broken(heading, narrower, _HEADING_WORD)) > n_lines:
+                narrower += 1
+            saved.append((narrowed[index] - max([narrower, *map(len, cells)]), -index))
         most, index = max(saved, default=(0, 0))
         if most <= 0:
             break
@@ -107,62 +112,26 @@ def _with_broken_headings(
     return narrowed
 
 
-def _with_broken_cells(columns: Sequence[Column], widths: Sequence[int], width: int) -> list[int]:
+def _with_broken_cells(
+    columns: Sequence[Column], widths: Sequence[int], least: Sequence[int], width: int
+) -> list[int]:
     """Take from the widest columns what is too much, and break their cells."""
-    least = [_least(column) for column in columns]
     narrowed = list(widths)
     while _total(narrowed) > width:
-        left = [each for each in range(len(least)) if narrowed[each] > least[each]]
+        left = [index for index in range(len(least)) if narrowed[index] > least[index]]
         if not left:
             break
-        widest = max(left, key=narrowed.__getitem__)
-        narrowed[widest] -= 1
+        narrowed[max(left, key=narrowed.__getitem__)] -= 1
     return [_filled(column, width) for column, width in zip(columns, narrowed, strict=True)]
 
 
 def _filled(column: Column, width: int) -> int:
-    """Return the width of the lines that a column is broken into."""
-    heading, *cells = column
-    lines = _broken(heading, width, _HEADING_WORD)
-    for cell in cells:
-        lines += _broken(cell, width, _WORD)
-    return _widest(lines)
-
-
-def _divided(widths: Sequence[int], width: int) -> Iterator[list[int]]:
-    """Divide the columns into tables that fit where they can, each with the first column."""
-    part = [0]
-    for index in range(1, len(widths)):
-        if len(part) > 1 and _total([widths[each] for each in [*part, index]]) > width:
-            yield part
-            part = [0]
-        part.append(index)
-    yield part
+    """Return the width of the lines that a column is broken into; at width 0, of its words."""
+    return max((len(line) for lines in _broken_cells(column, width) for line in lines), default=0)
 
 
 def _total(widths: Sequence[int]) -> int:
     return sum(widths) + _GAP * (len(widths) - 1)
-
-
-def _width_of(heading: str, n_lines: int) -> int:
-    """Return the least width of a heading that takes at most so many lines."""
-    width = _longest(heading, _HEADING_WORD)
-    while len(_broken(heading, width, _HEADING_WORD)) > n_lines:
-        width += 1
-    return width
-
-
-def _widest(column: Column) -> int:
-    return max(map(len, column))
-
-
-def _least(column: Column) -> int:
-    heading, *cells = column
-    return max([_longest(heading, _HEADING_WORD), *(_longest(cell, _WORD) for cell in cells)])
-
-
-def _longest(text: str, words: re.Pattern[str]) -> int:
-    return max((len(word.lstrip(" ")) for word in words.findall(text)), default=0)
 
 
 FILES = (".csv", ".md", ".tex")

@@ -42,12 +42,8 @@ def dump_arrays(arrays: Arrays, header: Mapping[str, Any]) -> bytes:
     Arrays keep their shapes; reading them back, whole numbers keep the narrow type. ``header`` is
     any JSON. Raises ValueError for a number in it that is not finite.
     """
-    packed = {}
-    for name, array in arrays.items():
-        narrow = _narrow(array)
-        packed[name] = np.ascontiguousarray(narrow)
-    text = json.dumps(header, allow_nan=False)
-    return save(packed, metadata={_HEADER: text})
+    packed = {name: np.ascontiguousarray(_narrow(array)) for name, array in arrays.items()}
+    return save(packed, metadata={_HEADER: json.dumps(header, allow_nan=False)})
 
 
 def dump_npz(arrays: Arrays, header: Mapping[str, Any]) -> bytes:
@@ -75,8 +71,7 @@ def load_arrays(
     if header is None:
         raise error(f"{name} has no header of what its arrays are")
     for key, array in arrays.items():
-        is_finite = np.isfinite(array)
-        if not is_finite.all():
+        if not np.isfinite(array).all():
             raise error(f"{name}: {key[:60]!r} has numbers that are not finite")
     content = parse_json(header, f"the header of {name}", error)
     return arrays, content
@@ -110,10 +105,7 @@ def _load_safetensors(
     metadata = entries.pop("__metadata__", None)
     header = metadata.get(_HEADER) if isinstance(metadata, dict) else None
     for key, entry in entries.items():
-        dtype = None
-        if isinstance(entry, dict):
-            dtype = entry.get("dtype")
-        if dtype not in _DTYPES:
+        if not isinstance(entry, dict) or entry.get("dtype") not in _DTYPES:
             raise error(f"{name}: {key[:60]!r} is no array of numbers")
     try:
         arrays = load(data)
@@ -139,8 +131,7 @@ def _narrow(array: NDArray[np.number[Any]]) -> NDArray[np.number[Any]]:
     is_whole = np.issubdtype(array.dtype, np.integer)
     if not is_whole or not array.size:
         return array
-    low = int(array.min())
-    high = int(array.max())
+    low, high = int(array.min()), int(array.max())
     for dtype in _SMALLEST:
         limits = np.iinfo(dtype)
         if limits.min <= low and high <= limits.max:
@@ -159,9 +150,7 @@ def write_description(file: BinaryIO, meta: dict[str, Any]) -> None:
     ``file`` stands behind the last of its arrays. Raises TypeError for what JSON cannot hold.
     """
     text = json.dumps(meta).encode()
-    digest = hashlib.sha256(text).digest()
-    tail = _TAIL.pack(len(text), digest, _MAGIC)
-    file.write(text + tail)
+    file.write(text + _TAIL.pack(len(text), hashlib.sha256(text).digest(), _MAGIC))
 
 
 def read_description(path: Path) -> tuple[dict[str, Any], int]:
@@ -183,8 +172,7 @@ def read_description(path: Path) -> tuple[dict[str, Any], int]:
             raise ValueError("it does not end in a description")
         file.seek(n_bytes)
         text = file.read(length)
-    actual = hashlib.sha256(text).digest()
-    if actual != digest:
+    if hashlib.sha256(text).digest() != digest:
         raise ValueError("its description is damaged")
     meta: dict[str, Any] = json.loads(text)
     return meta, n_bytes
@@ -192,5 +180,4 @@ def read_description(path: Path) -> tuple[dict[str, Any], int]:
 
 def aligned(n_bytes: int) -> int:
     """Round a number of bytes up to a multiple of 8, so that any array may begin there."""
-    n_words = -(-n_bytes // 8)  # rounded up
-    return n_words * 8
+    return -(-n_bytes // 8) * 8

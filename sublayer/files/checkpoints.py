@@ -121,7 +121,6 @@ STATE = "state.json"
 _NAME = re.compile(r"step-([0-9]{8,18})")
 _PARTS = {"model", "training", "training.safetensors", STATE, MANIFEST}
 """What stands in a checkpoint."""
-_CHUNK_BYTES = 1 << 20
 
 
 class _File(Typed):
@@ -172,12 +171,11 @@ def new_checkpoint(root: Path, step: int) -> Iterator[Path]:
         set_aside(target)
     with new_folder(target) as partial:
         yield partial
-        manifest = {}
-        for name, path in _files(partial):
-            size = path.stat().st_size
-            manifest[name] = {"bytes": size, "sha256": _sha256(path)}
-        text = json.dumps(manifest, indent=1)
-        (partial / MANIFEST).write_text(text)
+        manifest = {
+            name: {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+            for name, path in _files(partial)
+        }
+        (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
 
 
 def remove_partial_checkpoints(root: Path) -> None:
@@ -277,10 +275,7 @@ def read_state(path: Path) -> SavedState:
 
 def best_steps(state: SavedState) -> set[int]:
     """Return the steps of the best evaluations, without whose checkpoints a run cannot go on."""
-    bests = [*state.task_bests.values()]
-    if state.best is not None:
-        bests.append(state.best)
-    return {best.step for best in bests}
+    return {best.step for best in (state.best, *state.task_bests.values()) if best is not None}
 
 
 def newest_checkpoint(
@@ -341,17 +336,11 @@ def prune_checkpoints(root: Path, keep: Iterable[int]) -> None:
 
 def _files(folder: Path) -> list[tuple[str, Path]]:
     """List the files below a folder, the manifest not, with their names in it."""
-    files = []
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_file() and name != MANIFEST:
-            files.append((name, path))
-    return files
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    named = [(path.relative_to(folder).as_posix(), path) for path in paths]
+    return [(name, path) for name, path in named if name != MANIFEST]
 
 
 def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with open_file(path) as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

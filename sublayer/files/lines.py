@@ -16,7 +16,7 @@ from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
 from shutil import disk_usage
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any
 
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import held_in_cache, lock_of, replacing
@@ -44,6 +44,11 @@ _POINTER = b"version https://git-lfs.github.com/spec/"
 _FEWEST_BYTES = 8
 """Of fewer no encoding is guessed."""
 _UNPACKERS = {".gz": "zcat", ".zst": "zstdcat", ".bz2": "bzcat", ".xz": "xzcat"}
+_OPENERS: dict[str, Any] = {
+    "gzip": gzip.open,
+    "bzip2": bz2.open,
+    "xz": lzma.open,
+}
 _BLOCK_BYTES = 1 << 20
 _HELD_LINE_BYTES = 1000
 """What a line takes beside its bytes where all are held, as a row of a table."""
@@ -65,8 +70,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     MiB or more.
     """
     with _opened(path) as file:
-        lines = iter(lambda: file.readline(_LONGEST_LINE), b"")
-        for line, data in enumerate(lines, 1):
+        for line, data in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), 1):
             if len(data) == _LONGEST_LINE:
                 raise DataError(
                     f"{path}, line {line}: longer than {_LONGEST_LINE >> 20} MiB, which no line is"
@@ -297,12 +301,9 @@ def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
 
 def _reader(packed: "io.BufferedReader[_Heard]", kind: str, path: Path) -> IO[bytes]:
     check_no_pointer(path, packed.peek(len(_POINTER)))
-    if kind == "gzip":
-        return cast(IO[bytes], gzip.open(packed))
-    if kind == "bzip2":
-        return cast(IO[bytes], bz2.open(packed))
-    if kind == "xz":
-        return cast(IO[bytes], lzma.open(packed))
+    if kind in _OPENERS:
+        opened: IO[bytes] = _OPENERS[kind](packed)
+        return opened
     if kind == "zip":
         archive = zipfile.ZipFile(packed)
         return archive.open(_only_member(archive, path))

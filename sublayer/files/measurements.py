@@ -60,9 +60,13 @@ def recall(key: str, n_values: int) -> Measurement | None:
     that they were measured with. What cannot be read, or is no such thing, is as if it had never
     been measured: None.
     """
-    measurements = _read(_path())
-    entry = measurements.get(_full(key))
-    return _valid(entry, n_values)
+    entry = _read(_path()).get(_full(key))
+    values, at = (entry.get("values"), entry.get("at")) if isinstance(entry, dict) else (None, None)
+    if not isinstance(values, list) or len(values) != n_values:
+        return None
+    *measured, when = map(_number, (*values, at))
+    known = [value for value in measured if value is not None]
+    return None if when is None or len(known) < n_values else Measurement(tuple(known), when)
 
 
 def keep(key: str, values: Sequence[float], clock: Clock = time.time) -> Measurement:
@@ -73,13 +77,14 @@ def keep(key: str, values: Sequence[float], clock: Clock = time.time) -> Measure
     taken = Measurement(tuple(map(float, values)), clock())
     path = _path()
     own_name = _full(key)
-    others = {}
-    for name, entry in _read(path).items():
-        if isinstance(entry, dict) and name != own_name:
-            others[name] = entry
-    by_age = sorted(others, key=lambda name: _age_key(others[name]))
-    newest = by_age[1 - _MOST :]
-    kept = {name: others[name] for name in newest}
+    others = {
+        name: entry
+        for name, entry in _read(path).items()
+        if isinstance(entry, dict) and name != own_name
+    }
+    # What has no time counts as the oldest.
+    by_age = sorted(others, key=lambda name: _number(others[name].get("at")) or 0.0)
+    kept = {name: others[name] for name in by_age[1 - _MOST :]}
     kept[own_name] = {"values": list(taken.values), "at": taken.at}
     # A measurement serves this process even where nothing can be kept for the next.
     with suppress(OSError):
@@ -93,12 +98,13 @@ def _path() -> Path:
 
 
 def _full(key: str) -> str:
-    parts = [f"{processor()} x{cores()}", f"torch {torch.__version__}"]
-    for name, value in sorted(os.environ.items()):
-        if name.startswith(_SETTINGS) or name in _NAMED:
-            parts.append(f"{name}={value}")
-    parts.append(key)
-    return "; ".join(parts)
+    settings = [
+        f"{name}={value}"
+        for name, value in sorted(os.environ.items())
+        if name.startswith(_SETTINGS) or name in _NAMED
+    ]
+    machine = [f"{processor()} x{cores()}", f"torch {torch.__version__}"]
+    return "; ".join([*machine, *settings, key])
 
 
 def _read(path: Path) -> dict[str, object]:
@@ -110,32 +116,8 @@ def _read(path: Path) -> dict[str, object]:
         return {}
 
 
-def _valid(entry: object, n_values: int) -> Measurement | None:
-    if not isinstance(entry, dict):
-        return None
-    values = entry.get("values")
-    at = entry.get("at")
-    if not isinstance(values, list) or len(values) != n_values:
-        return None
-    numbers: list[float] = []
-    for value in (*values, at):
-        number = _number(value)
-        if number is None:
-            return None
-        numbers.append(number)
-    *measured, when = numbers
-    return Measurement(tuple(measured), when)
-
-
 def _number(value: object) -> float | None:
     """Return a number that can have been measured: finite and not negative."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if not math.isfinite(value) or value < 0:
-        return None
-    return float(value)
-
-
-def _age_key(entry: dict[str, object]) -> float:
-    at = _number(entry.get("at"))
-    return at or 0.0  # what has no time counts as the oldest
+    return float(value) if math.isfinite(value) and value >= 0 else None

@@ -39,8 +39,7 @@ def read_json(path: Path, error: type[SublayerError], *, max_bytes: int = MAX_BY
     Raises FileNotFoundError without a file; ``error``, with its name, where it cannot be read, is
     larger than ``max_bytes`` or is not such JSON.
     """
-    data = read_bytes(path, error, max_bytes=max_bytes)
-    return parse_json(data, str(path), error)
+    return parse_json(read_bytes(path, error, max_bytes=max_bytes), str(path), error)
 
 
 def read_json_object(
@@ -64,8 +63,7 @@ def read_toml(
     Raises FileNotFoundError without a file; ``error``, with its name, where it cannot be read, is
     larger than ``max_bytes`` or is not such TOML.
     """
-    data = read_bytes(path, error, max_bytes=max_bytes)
-    return parse_toml(data, str(path), error)
+    return parse_toml(read_bytes(path, error, max_bytes=max_bytes), str(path), error)
 
 
 def read_bytes(path: Path, error: type[SublayerError], *, max_bytes: int) -> bytes:
@@ -282,13 +280,10 @@ def check_typed(
             return adapter.validate_json(json.dumps(content), strict=True)
         checked: Content = adapter.validate_python(content, strict=True)
     except ValidationError as problem:
-        details = problem.errors(include_url=False, include_input=False, include_context=False)
-        first = details[0]
-        keys = ".".join(map(str, first["loc"]))
-        shortened = keys[:80]
-        where = f"{shortened}: " if keys else ""
+        first, *_ = problem.errors(include_url=False, include_input=False, include_context=False)
+        keys, message = ".".join(map(str, first["loc"])), first["msg"]
+        where = f"{keys[:80]}: " if keys else ""
         # Pydantic's messages begin with a capital; here they end a sentence.
-        message = first["msg"]
         why = message[:1].lower() + message[1:]
         raise error(f"{name} is damaged: {where}{why}") from None
     return checked

@@ -48,8 +48,7 @@ def header_of(tensor: Tensor) -> Header:
 
     Raises KeyError for any other dtype: weights have none.
     """
-    shape = list(tensor.shape)
-    return Header(shape, _DTYPES[tensor.dtype])
+    return Header(list(tensor.shape), _DTYPES[tensor.dtype])
 
 
 def check_names_and_shapes(
@@ -82,17 +81,14 @@ def check_headers(
     A dtype is not converted: a run continues in the precision that it was saved in.
     """
     expected = {name: header_of(target) for name, target in targets.items()}
-    expected_shapes = _shapes(expected)
-    stored_shapes = _shapes(stored)
-    check_names_and_shapes(expected_shapes, stored_shapes, where)
+    shapes, stored_shapes = (
+        {name: header.shape for name, header in some.items()} for some in (expected, stored)
+    )
+    check_names_and_shapes(shapes, stored_shapes, where)
     for name, header in expected.items():
         dtype = stored[name].dtype
         if dtype != header.dtype:
             raise CheckpointError(f"{where}: {name} is of dtype {dtype} there, {header.dtype} here")
-
-
-def _shapes(headers: Mapping[str, Header]) -> dict[str, list[int]]:
-    return {name: header.shape for name, header in headers.items()}
 
 
 PART_PATTERN = "shard-*.safetensors"

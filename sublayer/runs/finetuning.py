@@ -20,7 +20,6 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.files.checkpoints import checkpoint_path
 from sublayer.files.storage import write_file
 from sublayer.loading import find_recipe, load
-from sublayer.model.transformer import Transformer
 from sublayer.objective.supervised.answering import Answerer
 from sublayer.objective.supervised.batches import rule_of_model
 from sublayer.objective.supervised.ensemble import EnsembleAnswerer, check_members, find_members
@@ -41,7 +40,6 @@ from sublayer.system.launch import is_first_launched
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import stage
 from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split
-from sublayer.tasks.rows import Found
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.submissions import (
     SUBMISSIONS,
@@ -50,7 +48,7 @@ from sublayer.tasks.submissions import (
     asked_sets,
     read_test_set,
 )
-from sublayer.tasks.task import Example, Prediction, Task
+from sublayer.tasks.task import Prediction, Task
 from sublayer.training.metrics import METRICS, read_metrics
 from sublayer.training.processes.world import join_world
 from sublayer.training.progress import Progress
@@ -182,10 +180,11 @@ def finetune_seeds(
     data = prepare_data(recipe, Pretrained(recipe.init), tokenizer)
     baselines = BaselineScores(lambda: trained_examples(data))
     if n_seeds is None:
-        alone = finetune_seed(
-            loaded, folder, data, baselines, resume=resume, device=device, replans=True
-        )
-        return [alone]
+        return [
+            finetune_seed(
+                loaded, folder, data, baselines, resume=resume, device=device, replans=True
+            )
+        ]
     results = []
     for seed in range(n_seeds):
         # What is to be said of the recipe is the same for all seeds.
@@ -201,10 +200,8 @@ def finetune_seeds(
 
 def last_loss(folder: Path) -> float | None:
     """Compute the mean loss of a run's last tenth; None where it was not logged."""
-    losses = []
-    for line in read_metrics(folder / METRICS):
-        if line["kind"] == "train" and "loss" in line:
-            losses.append(float(line["loss"]))
+    lines = read_metrics(folder / METRICS)
+    losses = [float(each["loss"]) for each in lines if each["kind"] == "train" and "loss" in each]
     if not losses:
         return None
     return statistics.fmean(losses[-max(1, math.ceil(_LAST_SHARE * len(losses))) :])
@@ -334,7 +331,12 @@ def _answered(
                 continue
             examples = read_test_set(task, split, paths).examples
             with stage(f"answering {task.title}, {split}"):
-                predictions = _answerer(models, runs, task, batch).answer(examples)
+                answerer = (
+                    Answerer(models[0], task.name, batch=batch)
+                    if len(models) == 1
+                    else EnsembleAnswerer(models, list(map(str, runs)), task.name, batch=batch)
+                )
+            predictions = answerer.answer(examples)
             pairs = [(each.id, given) for each, given in zip(examples, predictions, strict=True)]
             yield Answers(task, split, examples, pairs), runs
     # One by one, tasks that nobody answers are not handed in.
@@ -344,15 +346,8 @@ def _answered(
         found = find_files(task, folder) if task.name not in by_task else {}
         if split in found:
             examples = read_test_set(task, split, found[split]).examples
-            yield Answers(task, split, examples, train=_train(task, found)), ()
-
-
-def _answerer(
-    models: Sequence[Transformer], runs: Sequence[Path], task: Task, batch: int | None
-) -> Answerer:
-    if len(models) == 1:
-        return Answerer(models[0], task.name, batch=batch)
-    return EnsembleAnswerer(models, list(map(str, runs)), task.name, batch=batch)
+            train = read_split(task, "train", found["train"]).examples if "train" in found else []
+            yield Answers(task, split, examples, train=train), ()
 
 
 def _found(task: Task, split: str, who: Answering) -> tuple[Path, ...] | None:
@@ -366,9 +361,3 @@ def _found(task: Task, split: str, who: Answering) -> tuple[Path, ...] | None:
             "answers: name the folder that has (--data)"
         )
     return found[split]
-
-
-def _train(task: Task, found: Found) -> list[Example]:
-    if "train" not in found:
-        return []
-    return read_split(task, "train", found["train"]).examples

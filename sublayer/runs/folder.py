@@ -44,18 +44,18 @@ def folders_named(name: str) -> Iterator[Path]:
 
     No model is named so: ``gpt-2`` would be one.
     """
-    runs = Path("runs")
-    yield runs / name
-    for number in count(2):
-        yield runs / f"{name}.{number}"
+    return _numbered(name, ".")
 
 
 def earlier_folders_named(name: str) -> Iterator[Path]:
     """Yield ``runs/name``, ``runs/name-2`` and so on, as versions to 0.1 numbered them."""
-    runs = Path("runs")
-    yield runs / name
+    return _numbered(name, "-")
+
+
+def _numbered(name: str, mark: str) -> Iterator[Path]:
+    yield Path("runs") / name
     for number in count(2):
-        yield runs / f"{name}-{number}"
+        yield Path("runs") / f"{name}{mark}{number}"
 
 
 def free_folder(name: str) -> Path:
@@ -164,14 +164,16 @@ class RunFolder:
         self, before: Mapping[str, Any], now: Mapping[str, Any], shaped: ModelConfig
     ) -> dict[str, Any]:
         """Return a model's fields, those that the data gave their values as the run has them."""
-        recorded = self.recipe().model.model_dump()
+        recorded, after = self.recipe().model.model_dump(), shaped.model_dump()
         derived = read_derived(self.path / RECIPE)
-        after = shaped.model_dump()
-        fields = dict(now)
-        for name, value in now.items():
-            if value != after[name] == recorded[name] and f"model.{name}" in derived:
-                fields[name] = before[name]
-        return fields
+
+        def is_given_by_data(name: str, value: Any) -> bool:
+            return value != after[name] == recorded[name] and f"model.{name}" in derived
+
+        return {
+            name: before[name] if is_given_by_data(name, value) else value
+            for name, value in now.items()
+        }
 
     def check_model(self) -> None:
         """Raise ConfigError if what stands at ``model/`` is not the model of a checkpoint.
@@ -270,10 +272,9 @@ class RunFolder:
                 # A longer run may keep more.
                 fields.discard("keep_steps")
         for name in sorted(fields):
-            started_with = before.get(name)
-            given = now.get(name)
-            if started_with != given:
+            if before.get(name) != now.get(name):
                 raise ConfigError(
-                    f"{self.path} was started with {table}.{name} = {show(started_with)}, not "
-                    f"{show(given)}: resume it with the same settings, or give another --out"
+                    f"{self.path} was started with {table}.{name} = {show(before.get(name))}, not "
+                    f"{show(now.get(name))}: resume it with the same settings, or give another "
+                    "--out"
                 )

@@ -223,9 +223,8 @@ def check_same_inputs(
     if not names:
         return
     values, others = ({each.name: each.value for each in some} for some in (before, now))
-    first = names[0]
-    rest = ", ".join(names[1:])
-    beside = f" (also: {rest})" if rest else ""
+    first, *rest = names
+    beside = f" (also: {', '.join(rest)})" if rest else ""
     raise DataError(
         f"{what} began with other data: {_label(first, recipe)} was {values.get(first, 'none')} "
         f"and is {others.get(first, 'none')}{beside}: bring back what it was, or {way_on}"
@@ -237,9 +236,7 @@ def _check_recipe(folder: Path, kept: _Kept, resolved: Recipe, way_on: str) -> N
     origin = str(folder / INPUTS)
     before = recipe_of(parse_toml(kept.recipe, origin, CheckpointError), origin).model_dump()
     for table, fields in resolved.model_dump().items():
-        if not isinstance(fields, dict):
-            continue
-        for name, value in fields.items():
+        for name, value in fields.items() if isinstance(fields, dict) else ():
             is_length = table == "train" and name in (*LENGTHS, "keep_steps")
             if not is_length and value != before[table].get(name):
                 raise ConfigError(

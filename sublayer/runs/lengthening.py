@@ -4,14 +4,13 @@ A run continues from its newest checkpoint. What was derived from its first leng
 the warm-up, and how often it logs, evaluates and saves.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from sublayer.config.load import load_recipe
 from sublayer.config.messages import show
-from sublayer.config.optimizers import OptimizerConfig
 from sublayer.config.recipe import Recipe, ResolvedRecipe
 from sublayer.config.resolve_train import run_steps
 from sublayer.config.run_recipe import read_derived
@@ -24,6 +23,7 @@ from sublayer.files.checkpoints import checkpoint_path, read_state, saved_steps
 from sublayer.files.parsing import Count, Typed, check_typed
 from sublayer.objective.families import family_of
 from sublayer.runs.folder import RECIPE, RunFolder
+from sublayer.system.stages import Say
 from sublayer.training.checkpoints import CHECKPOINTS
 from sublayer.training.schedule import FALLS, learning_rate
 from sublayer.training.step_time import Replanned
@@ -91,33 +91,26 @@ def add_replanned(folder: RunFolder, change: Replanned) -> None:
     folder.write_recipe(changed, read_derived(path), [*listed, entry])
 
 
-def as_dicts(lengthenings: Sequence[Lengthening]) -> list[dict[str, int]]:
-    """Return lengthenings as a recipe and a record keep them."""
-    return [asdict(each) for each in lengthenings]
-
-
 def has_other_length(before: Recipe, given: Recipe) -> bool:
     """Return whether two recipes, as they were given, say their length otherwise."""
     return any(getattr(before.train, name) != getattr(given.train, name) for name in LENGTHS)
 
 
-def lengthen(folder: RunFolder, given: Recipe, data: Data) -> str | None:
+def lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
     """Give a run the length of ``given``, in its recipe, and say what that means for the rest.
 
-    None where it has that length. What a kill left of this is done with: the record and the model
-    of the shorter run. Raises ConfigError as ``plan_lengthening`` does.
+    Nothing is said where it has that length. What a kill left of this is done with: the record and
+    the model of the shorter run. Raises ConfigError as ``plan_lengthening`` does.
     """
-    said = None
     path = folder.path / RECIPE
     before = load_recipe(folder.path).recipe
     if has_other_length(before, given):
         change, recipe = plan_lengthening(folder.path, folder.recipe(), given, data)
         lengthenings = (*read_lengthenings(path), change)
-        folder.write_recipe(recipe, _derived(path, given), as_dicts(lengthenings))
-        said = describe(change, recipe)
+        folder.write_recipe(recipe, _derived(path, given), [asdict(each) for each in lengthenings])
+        say(describe(change, recipe))
     if read_lengthenings(path):
         folder.reopen()
-    return said
 
 
 def is_cut_off(folder: RunFolder, given: Recipe, record: Mapping[str, Any]) -> bool:
@@ -169,8 +162,10 @@ def plan_lengthening(
     """
     steps = _steps(run, given, data)
     before = recipe.train.steps
-    asked = _asked(given)
     if steps <= before:
+        lengths = ((name, getattr(given.train, name)) for name in LENGTHS)
+        named = [f"train.{name} = {show(value)}" for name, value in lengths if value is not None]
+        asked = named[0] if named else "a recipe without a length"
         compared = "as long" if steps == before else "shorter"
         raise ConfigError(
             f"{run} has {count(before, 'step')}, and {asked} is {compared}: give more, or leave it "
@@ -205,7 +200,7 @@ def describe(change: Lengthening, recipe: ResolvedRecipe) -> str:
     """Say from where a lengthened run continues, and what the rest of it is trained with."""
     begun = f"continues from step {change.at_step:,} to {change.to_steps:,}"
     optimizer = recipe.optimizer
-    depending = [name for name, depends in _length_dependent(recipe).items() if depends]
+    depending = _length_dependent(recipe)
     if not depending:
         return f"{begun} instead of {change.from_steps:,}"
     next_rate = learning_rate(optimizer, change.at_step, change.to_steps)
@@ -217,28 +212,18 @@ def describe(change: Lengthening, recipe: ResolvedRecipe) -> str:
     )
 
 
-def _length_dependent(recipe: ResolvedRecipe) -> dict[str, bool]:
-    """Return what of a recipe is a function of the run's length, and whether it is here."""
+def _length_dependent(recipe: ResolvedRecipe) -> list[str]:
+    """Return the settings of a recipe that are functions of the run's length."""
     optimizer = recipe.optimizer
+    # A constant warm-up is T5's schedule, whatever the other field says.
+    falls = optimizer.schedule in FALLS and optimizer.warmup != "constant"
     auxiliary = getattr(recipe.objective, "auxiliary", "none")
-    return {
-        f"optimizer.schedule = {optimizer.schedule}": _falls(optimizer),
+    depends = {
+        f"optimizer.schedule = {optimizer.schedule}": falls,
         "optimizer.cooldown_share": optimizer.cooldown_share > 0,
         f"objective.auxiliary = {auxiliary}": auxiliary != "none",
     }
-
-
-def _falls(optimizer: OptimizerConfig) -> bool:
-    # A constant warm-up is T5's schedule, whatever the other field says.
-    return optimizer.schedule in FALLS and optimizer.warmup != "constant"
-
-
-def _asked(given: Recipe) -> str:
-    for name in LENGTHS:
-        value = getattr(given.train, name)
-        if value is not None:
-            return f"train.{name} = {show(value)}"
-    return "a recipe without a length"
+    return [name for name, is_so in depends.items() if is_so]
 
 
 def _steps(run: Path, given: Recipe, data: Data) -> int:

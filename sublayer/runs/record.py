@@ -18,14 +18,13 @@ from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.store import Split
 from sublayer.data.tasks.batches import ExampleBatches, TaskSplit
-from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.files.paths import as_typed
 from sublayer.objective.families import family_of
 from sublayer.runs.folder import RECIPE
 from sublayer.runs.inputs import read_began
-from sublayer.runs.lengthening import as_dicts, read_lengthenings, read_replanned
+from sublayer.runs.lengthening import read_lengthenings, read_replanned
 from sublayer.runs.resolution import recall_run_pace
 from sublayer.runs.session import Session
 from sublayer.system.machine import describe_machine
@@ -49,15 +48,13 @@ def describe_small_test(data: Data) -> str | None:
         return (
             f"the test split has only {count(n, 'pair')} of texts: scores on other texts may differ"
         )
-    if test.is_cut:
-        whole = "one document" if n == 1 else f"{n} documents"
-        part = "part" if n == 1 else "parts"
-        return (
-            f"the test split is {part} of {whole}, the rest of which is trained on: scores on "
-            "other documents may differ"
-        )
     unit = "example" if isinstance(test, TaskSplit) else "document"
     items = f"one {unit}" if n == 1 else f"{n} {unit}s"
+    if test.is_cut:
+        return (
+            f"the test split is {'part' if n == 1 else 'parts'} of {items}, the rest of which is "
+            f"trained on: scores on other {unit}s may differ"
+        )
     return f"the test split has only {items}: scores on other {unit}s may differ"
 
 
@@ -107,10 +104,14 @@ def text_rows(recipe: Recipe, data: Data) -> list[tuple[str, str]]:
             rows.append((_NAMES[split.name], _size([split], _n_documents([split]), unit)))
     if data.test not in divided:
         rows += small_rows
-    watched = watched_texts(recipe.data.watch)
     for name, text in data.watched.items():
-        rows.append(("watched", _watched(name, watched[name], text)))
-    return [*rows, ("tokenizer", _tokenizer(data.tokenizer))]
+        source = as_typed(watched_texts(recipe.data.watch)[name])
+        sizes = f"{count(_n_documents([text]), 'document')}, {count(text.store.n_bytes, 'byte')}"
+        rows.append(("watched", f"{source} as {name}: {sizes}"))
+    kind = data.tokenizer.kind
+    if isinstance(data.tokenizer, BilingualTokenizer):
+        kind = f"{data.tokenizer.vocabulary.kind} of both languages"
+    return [*rows, ("tokenizer", f"{kind}, {count(data.tokenizer.vocab_size, 'id')}")]
 
 
 def lay_out(rows: Sequence[tuple[str, str]]) -> list[str]:
@@ -134,8 +135,12 @@ def _size(splits: Sequence[Split], n_documents: int, unit: str, languages: str =
     size = count(n_bytes, "byte")
     if unit == "example":
         size = count(sum(len(split.ids) for split in splits), "token")
-    said = [count(n_documents, unit), languages, size]
-    return f"{_sources(splits[0].sources)}: {', '.join(filter(None, said))}"
+    sources = splits[0].sources
+    named = ", ".join(map(as_typed, sources[:_MOST_SOURCES]))
+    if len(sources) > _MOST_SOURCES:
+        named += f" and {len(sources) - _MOST_SOURCES} more"
+    parts = [count(n_documents, unit), languages, size]
+    return f"{named}: {', '.join(filter(None, parts))}"
 
 
 def _parts(splits: Sequence[Split], unit: str) -> str:
@@ -145,35 +150,13 @@ def _parts(splits: Sequence[Split], unit: str) -> str:
         sizes, unit = [split.store.n_bytes for split in splits], "byte"
     parts = " / ".join(f"{size:,}" for size in sizes)
     plural = "" if sizes == [1] else "s"
-    return f"{parts} {unit}{plural} to {_uses([split.name for split in splits])} on"
+    *others, last = [{"valid": "validate"}.get(split.name, split.name) for split in splits]
+    uses = f"{', '.join(others)} and {last}" if others else last
+    return f"{parts} {unit}{plural} to {uses} on"
 
 
 def _n_documents(splits: Sequence[Split]) -> int:
     return sum(len(split.document_starts) for split in splits)
-
-
-def _sources(names: Sequence[str]) -> str:
-    named = ", ".join(map(as_typed, names[:_MOST_SOURCES]))
-    left = len(names) - _MOST_SOURCES
-    return f"{named} and {left} more" if left > 0 else named
-
-
-def _watched(name: str, source: str, text: Split) -> str:
-    sizes = [count(_n_documents([text]), "document"), count(text.store.n_bytes, "byte")]
-    return f"{as_typed(source)} as {name}: {', '.join(sizes)}"
-
-
-def _tokenizer(tokenizer: Tokenizer) -> str:
-    kind = tokenizer.kind
-    if isinstance(tokenizer, BilingualTokenizer):
-        kind = f"{tokenizer.vocabulary.kind} of both languages"
-    return f"{kind}, {count(tokenizer.vocab_size, 'id')}"
-
-
-def _uses(splits: Sequence[str]) -> str:
-    """Say what splits are for, as in ``train, validate and test``."""
-    *others, last = [{"valid": "validate"}.get(split, split) for split in splits]
-    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _device(session: Session) -> str:
@@ -254,7 +237,7 @@ def describe_run(
         **({"task_bests": state.task_bests} if state.task_bests else {}),
         **({"probes": _probes(session)} if session.probes else {}),
         "seconds": round(state.seconds, 3),
-        "lengthened": as_dicts(read_lengthenings(run / RECIPE)),
+        "lengthened": [asdict(each) for each in read_lengthenings(run / RECIPE)],
         **({"stopped_early": True} if state.has_stopped else {}),
         "minutes": _minutes(recipe.train.minutes, state.seconds, run),
         "peak_memory_bytes": peak_memory_bytes,

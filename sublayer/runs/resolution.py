@@ -40,25 +40,20 @@ _PACE_SHARE = 0.03
 _LEAST_PACE_S, _MOST_PACE_S = 2.0, 20.0
 
 
-@dataclass(frozen=True)
-class PaceRequest:
-    """What it takes to measure the pace of a recipe, at a length that says nothing of its own."""
-
-    recipe: ResolvedRecipe
-    data: Data
-    place: Place
-    pretrained: Pretrained | None
-    """The model that the recipe starts from, where it has been read; None: it is read if needed."""
-
-
-def find_pace(asked: PaceRequest, oldest_s: float) -> Pace:
+def find_pace(
+    recipe: ResolvedRecipe, data: Data, place: Place, pretrained: Pretrained | None, oldest_s: float
+) -> Pace:
     """Return the kept pace of this recipe, whatever its seed and minutes, or measure it.
 
-    A pace older than ``oldest_s`` is measured again; below 0, every pace is. All processes enter,
-    and return the same.
+    The recipe has a length that says nothing of its own; ``pretrained`` is the model that it starts
+    from, where it has been read. A pace older than ``oldest_s`` is measured again; below 0, every
+    pace is. All processes enter, and return the same.
     """
-    recipe, world = asked.recipe, asked.place.world
-    key = _key(asked)
+    world = place.world
+    # All of the recipe but for what changes no step's time.
+    same_train = recipe.train.model_copy(update={"seed": 0, "minutes": 1.0})
+    text = dump_recipe(recipe.model_copy(update={"train": same_train}), ())
+    key = _key("pace", place, text)
     # The first process alone looks, so that all measure or none does.
     figures = [math.nan] * 3
     if world.is_main:
@@ -69,7 +64,7 @@ def find_pace(asked: PaceRequest, oldest_s: float) -> Pace:
     if 0 <= pace.age_s <= oldest_s and pace.step_s > 0:
         return pace
     with stage("measuring how long a step and an evaluation take"):
-        session = assemble(recipe, asked.data, asked.place, asked.pretrained)
+        session = assemble(recipe, data, place, pretrained)
         measured = _measure_pace(session, minutes=recipe.train.minutes or 0.0)
     pace = Pace(*world.share([measured.step_s, measured.evaluation_s]))
     if world.is_main:
@@ -99,18 +94,12 @@ def _run_key(recipe: ResolvedRecipe, place: Place) -> str:
         str((train.batch_sequences, train.micro_batch_sequences, train.precision)),
         str((train.threads, train.recompute, train.compile)),
     ]
-    digest = hashlib.sha256("\n".join(sizes).encode()).hexdigest()
-    return f"run on {place.device}, {place.world.size} processes: {digest}"
+    return _key("run", place, "\n".join(sizes))
 
 
-def _key(asked: PaceRequest) -> str:
-    """Return what a pace is kept under: the recipe, but for what changes no step's time."""
-    recipe, place = asked.recipe, asked.place
-    same_train = recipe.train.model_copy(update={"seed": 0, "minutes": 1.0})
-    same = recipe.model_copy(update={"train": same_train})
-    text = dump_recipe(same, ())
+def _key(kind: str, place: Place, text: str) -> str:
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return f"pace on {place.device}, {place.world.size} processes: {digest}"
+    return f"{kind} on {place.device}, {place.world.size} processes: {digest}"
 
 
 def _measure_pace(session: Session, *, minutes: float) -> Pace:
@@ -202,11 +191,11 @@ def resolve_run(
             train.check_keep_steps(steps)
     pace = None
     if steps is None:
-        asked = PaceRequest(_provisional(fixed, data, place), data, place, pretrained)
-        pace = find_pace(asked, oldest_s)
+        measured = _provisional(fixed, data, place)
+        pace = find_pace(measured, data, place, pretrained, oldest_s)
         if pace.age_s > 0 and not _is_long_enough(fixed, data, place, pace):
             # Nothing is refused for what was measured another time.
-            pace = find_pace(asked, -1.0)
+            pace = find_pace(measured, data, place, pretrained, -1.0)
         length = _length_in_minutes(fixed, data, place, pace)
         train.check_keep_steps(length.steps)
         say(describe_length(train.minutes or 0.0, length.steps, pace))

@@ -4,7 +4,7 @@ import json
 import logging
 import os
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ from sublayer.runs.resolution import (
 from sublayer.runs.session import Place, Session, assemble, prepare_data
 from sublayer.runs.start_check import check_start
 from sublayer.system.machine import PeakMemory, choose_device
-from sublayer.system.stages import Say, say_nothing, stage
+from sublayer.system.stages import say_nothing, stage
 from sublayer.tasks.spec import spec_files
 from sublayer.training.checkpoints import LoopState, Snapshots
 from sublayer.training.loop import Evaluate, Loop
@@ -143,7 +143,8 @@ def train_run(
         with PeakMemory(chosen) as memory:
             session, state = _set_up_and_train(folder, loaded, place, shown, data, replans, plan)
         record = describe_run(out, session, state, memory.bytes)
-        world.by_first(lambda: _finish(folder, record))
+        with stage("writing the model and the record") if world.is_main else nullcontext():
+            world.by_first(lambda: folder.finish(record))
         if world.is_main:
             keep_run_pace(session.recipe, place, state.seconds / state.step)
         world.part()
@@ -156,11 +157,6 @@ def _shape(recipe: Recipe, data: Data | None, pretrained: Pretrained | None = No
     if type(family).shape_model is Family.shape_model:
         return recipe.model
     return family.shape_model(recipe, data or prepare_data(recipe, pretrained))
-
-
-def _finish(folder: RunFolder, record: Mapping[str, Any]) -> None:
-    with stage("writing the model and the record"):
-        folder.finish(record)
 
 
 def measure_step(
@@ -254,7 +250,7 @@ def _open_session(
 
         place.world.by_first(begin)
     else:
-        place.world.by_first(lambda: _lengthen(folder, given, data, say))
+        place.world.by_first(lambda: lengthen(folder, given, data, say))
     recipe = folder.recipe()
     torch.set_num_threads(recipe.train.threads)
     with stage("building the model"):
@@ -275,12 +271,6 @@ def _check_read(session: Session, state: LoopState, run: Path) -> None:
             "examples than its train.batch_tokens gives now, which fills rows: start a new run "
             f"from its weights with init.run={run}"
         )
-
-
-def _lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
-    said = lengthen(folder, given, data)
-    if said is not None:
-        say(said)
 
 
 def _train(

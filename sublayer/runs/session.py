@@ -123,12 +123,9 @@ def _unknown(recipe: Recipe, data: Data) -> Iterator[str]:
     if not recipe.data.is_parallel or data.tokenizer.unk_id is None:
         return
     ids = data.train.ids
-    n_unknown = 0
     # The comparison takes a byte for each id: in chunks it stays small.
-    for start in range(0, len(ids), _CHUNK):
-        chunk = ids[start : start + _CHUNK]
-        is_unknown = chunk == data.tokenizer.unk_id
-        n_unknown += int(np.count_nonzero(is_unknown))
+    chunks = (ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK))
+    n_unknown = sum(int(np.count_nonzero(chunk == data.tokenizer.unk_id)) for chunk in chunks)
     if n_unknown > _UNKNOWN_SHARE * len(ids):
         yield (
             f"{n_unknown:,} of {len(ids):,} tokens of the train split are unknown to data.tokenizer"
@@ -152,9 +149,7 @@ def _too_long(recipe: Recipe, data: Data, batches: Batches) -> Iterator[str]:
     if not recipe.data.is_parallel:
         return
     for split in data.splits()[1:]:
-        longer_sides = side_lengths(split).max(1)
-        is_long = longer_sides > recipe.data.context
-        n_long = int(is_long.sum())
+        n_long = int((side_lengths(split).max(1) > recipe.data.context).sum())
         if n_long:
             yield (
                 f"the loss of the {split.name} split leaves out {count(n_long, 'pair')}, longer "
@@ -189,12 +184,12 @@ class Session:
     @property
     def metrics(self) -> tuple[str, ...]:
         """The names of what ``evaluate`` returns, the loss first where there is one."""
-        own = self.recipe.objective.evaluations(self.recipe.data)
-        names = [] if self.data.valid is None else [*own]
-        for text in self.data.watched:
-            names += [f"{text}/{name}" for name in own]
-        names += [f"{PREFIX}/{each.probe.name}" for each in self.probes]
-        return tuple(names)
+        scored = self.recipe.objective.evaluations(self.recipe.data)
+        return (
+            *(() if self.data.valid is None else scored),
+            *(f"{text}/{name}" for text in self.data.watched for name in scored),
+            *(f"{PREFIX}/{each.probe.name}" for each in self.probes),
+        )
 
     @property
     def task_scores(self) -> tuple[str, ...]:
@@ -224,20 +219,16 @@ class Session:
         With it the texts that are watched, whose scores begin with their names. All processes
         enter, and share the work.
         """
-        with self.train_step.parallel.whole_weights():
-            return self._scores()
-
-    def _scores(self) -> dict[str, Any]:
         scores: dict[str, Any] = {}
-        if self.data.valid is not None:
-            scores.update(self._score(self.data.valid))
-        for name, text in self.data.watched.items():
-            for metric, value in self._score(text).items():
-                scores[f"{name}/{metric}"] = value
-        if self.probes:
-            model = self.train_step.objective.model
-            for each in ask(model, self.probes, self.recipe.data.context):
-                scores[f"{PREFIX}/{each.name}"] = each.value
+        with self.train_step.parallel.whole_weights():
+            if self.data.valid is not None:
+                scores.update(self._score(self.data.valid))
+            for name, text in self.data.watched.items():
+                scores |= {f"{name}/{key}": value for key, value in self._score(text).items()}
+            if self.probes:
+                model = self.train_step.objective.model
+                for each in ask(model, self.probes, self.recipe.data.context):
+                    scores[f"{PREFIX}/{each.name}"] = each.value
         return scores
 
     def describe_watched(self, scores: Scores) -> list[str]:
@@ -245,12 +236,14 @@ class Session:
         return describe_watched(family_of(self.recipe.objective), scores)
 
     def _score(self, split: Split) -> Scores:
-        model = self.train_step.objective.model
-        family = family_of(self.recipe.objective)
-        place = self.place
-        is_low = self.recipe.train.precision == "bfloat16"
+        recipe, place, model = self.recipe, self.place, self.train_step.objective.model
+        is_low = recipe.train.precision == "bfloat16"
         with torch.autocast(place.device.type, dtype=torch.bfloat16, enabled=is_low):
-            return family.score(model, split, self.recipe, "training", place.world).scores
+            return (
+                family_of(recipe.objective)
+                .score(model, split, recipe, "training", place.world)
+                .scores
+            )
 
 
 def prepare_data(
@@ -314,13 +307,10 @@ def assemble(
 
 
 def _read_probes(recipe: ResolvedRecipe, model: Transformer) -> tuple[ReadProbe, ...]:
-    asked = probe_folders(recipe.train.probes)
-    if asked:
+    folders = probe_folders(recipe.train.probes)
+    if folders:
         check_model(model, "the model")
-    read = []
-    for name, folder in asked.items():
-        read += read_probes([name], folder)
-    return tuple(read)
+    return tuple(probe for name, folder in folders.items() for probe in read_probes([name], folder))
 
 
 def check_place(recipe: ResolvedRecipe, place: Place) -> None:

@@ -37,38 +37,27 @@ def check_start(loaded: LoadedRecipe, command: str = "train") -> None:
     start = loaded.start
     if start is None:
         return
-    _check_layers(start, loaded)
+    model, layers = loaded.recipe.model, loaded.recipe.init.layers
+    if layers is not None:
+        check_first_blocks(layers, start.model, start.run)
+        check_first_blocks(layers, model, "the recipe")
     fields = _fields_of_weights(start, loaded)
-    if not fields:
-        _check_positions(start, loaded, command)
-        return
-    model = loaded.recipe.model
-    differences = []
-    for name in fields:
-        ours, theirs = show(getattr(model, name)), show(getattr(start.model, name))
-        differences.append(f"model.{name} = {ours} where {start.run} has {theirs}")
-    raise ConfigError(
-        f"the weights of {start.run} do not fit {' and '.join(differences)}: "
-        f"{_remedy(loaded, start, fields, command)}"
-    )
-
-
-def _check_layers(start: Start, loaded: LoadedRecipe) -> None:
-    layers = loaded.recipe.init.layers
-    if layers is None:
-        return
-    check_first_blocks(layers, start.model, start.run)
-    check_first_blocks(layers, loaded.recipe.model, "the recipe")
-
-
-def _check_positions(start: Start, loaded: LoadedRecipe, command: str) -> None:
+    if fields:
+        differences = [
+            f"model.{name} = {show(getattr(model, name))} where {start.run} has "
+            f"{show(getattr(start.model, name))}"
+            for name in fields
+        ]
+        raise ConfigError(
+            f"the weights of {start.run} do not fit {' and '.join(differences)}: "
+            f"{_remedy(loaded, start, fields, command)}"
+        )
     context, learned = loaded.recipe.data.context, start.model.max_len
-    if not position_scheme(loaded.recipe.model).has_rows or context <= (learned or context):
-        return
-    raise ConfigError(
-        f"data.context = {context} is longer than the {learned} positions that {start.run} has "
-        f"learned, and no others can be added: {_remedy(loaded, start, [], command)}"
-    )
+    if position_scheme(model).has_rows and context > (learned or context):
+        raise ConfigError(
+            f"data.context = {context} is longer than the {learned} positions that {start.run} has "
+            f"learned, and no others can be added: {_remedy(loaded, start, [], command)}"
+        )
 
 
 def _fields_of_weights(start: Start, loaded: LoadedRecipe) -> list[str]:
@@ -118,11 +107,10 @@ def _remedy(loaded: LoadedRecipe, start: Start, fields: list[str], command: str)
     if not is_told or below.startswith("preset "):
         return f"leave out {' and '.join(keys)}, which keeps those of {start.run}"
     source = below.partition(" ")[2] if below else loaded.name
-    words = ["sublayer", command, source]
-    for key, value in last.values.items():
-        if key not in keys:
-            words.append(f"{key}={as_setting(value)}")
+    settings = {key: value for key, value in last.values.items() if key not in keys}
     for key, name in zip(keys, fields, strict=False):
         if key not in last.values:
-            words.append(f"{key}={as_setting(getattr(start.model, name))}")
+            settings[key] = getattr(start.model, name)
+    words = ["sublayer", command, source]
+    words += [f"{key}={as_setting(value)}" for key, value in settings.items()]
     return f"leave out {' and '.join(keys)}, as in `{shlex.join(words)}`"

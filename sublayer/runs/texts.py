@@ -26,9 +26,7 @@ def recipe_of(run: Path) -> "Recipe | None":
     from sublayer.loading import find_recipe
 
     path = find_recipe(run)
-    if path is None:
-        return None
-    return read_run_recipe(path)
+    return None if path is None else read_run_recipe(path)
 
 
 def own_split(
@@ -60,8 +58,9 @@ def own_split(
             f"{run} was trained on all of its text, so it has no {name} split: give another text "
             "(--path)"
         )
-    recorded = _recorded_checksum(path.parent, name)
+    record = read_record(path.parent)
     # A run that has not ended has no record to compare with.
+    recorded = None if record is None else record["data"]["checksums"].get(name)
     if recorded not in (None, split.store.sha256):
         raise DataError(
             f"the text of {run} is no longer what it was trained with: "
@@ -141,14 +140,6 @@ class TokenProgress:
         share = done / total
         text = f"{self._done} {done:,} of {total:,} {self._unit} ({share:.0%})"
         display().change_innermost(text, share)
-
-
-def _recorded_checksum(run: Path, name: str) -> str | None:
-    record = read_record(run)
-    if record is None:
-        return None
-    checksums: dict[str, str] = record["data"]["checksums"]
-    return checksums.get(name)
 
 
 @dataclass(frozen=True)

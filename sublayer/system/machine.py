@@ -1,9 +1,9 @@
 """This machine: its device, its processor, their description in a record, and peak memory."""
 
 import platform
+import re
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -24,11 +24,9 @@ def choose_device(name: str | None) -> torch.device:
     """
     if name is None:
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    return check_device(_own_gpu(name))
-
-
-def _own_gpu(name: str) -> str:
-    return f"cuda:{own_gpu_number()}" if name == "cuda" and n_launched() > 1 else name
+    if name == "cuda" and n_launched() > 1:
+        name = f"cuda:{own_gpu_number()}"
+    return check_device(name)
 
 
 def check_device(name: str | torch.device) -> torch.device:
@@ -59,24 +57,19 @@ def processor() -> str:
         text = _CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError:  # only Linux has it
         text = ""
-    for line in text.splitlines():
-        if line.startswith("model name"):
-            _, _, name = line.partition(":")
-            return name.strip()
-    return platform.processor() or platform.machine()
+    named = re.search(r"^model name[^:\n]*:(.*)", text, re.MULTILINE)
+    return named[1].strip() if named else platform.processor() or platform.machine()
 
 
 def describe_machine(device: torch.device) -> dict[str, Any]:
     """Describe hardware and versions, for the record; ``gpu`` is there only where one is used."""
-    gpu = {}
-    if device.type == "cuda":
-        gpu["gpu"] = torch.cuda.get_device_name(device)
+    is_gpu = device.type == "cuda"
     return {
         "processor": processor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "cores": cores(),
         "device": str(device),
-        **gpu,
+        **({"gpu": torch.cuda.get_device_name(device)} if is_gpu else {}),
         "system": platform.platform(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -113,12 +106,7 @@ class PeakMemory:
         self._before = _resident("VmRSS")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop measuring: ``bytes`` is there."""
         if self._device.type == "cuda":
             peak: int | None = torch.cuda.max_memory_allocated(self._device)

@@ -32,14 +32,11 @@ def total_memory() -> int | None:
     That is what is installed or a container's limit, and no more than a limit on addresses
     (``ulimit -v``) leaves.
     """
-    limits = [_installed()]
-    for folder, limit_name, _, _ in _GROUPS:
-        limits.append(_number(folder / limit_name))
+    limits = [_installed(), *(_number(folder / limit) for folder, limit, _, _ in _GROUPS)]
     known = [limit for limit in limits if limit]
     if not known:
         return None
-    swap = _meminfo("SwapTotal:") or 0
-    total = min(known) + swap
+    total = min(known) + (_meminfo("SwapTotal:") or 0)
     own = _own_limit()
     return total if own is None else min(total, own)
 

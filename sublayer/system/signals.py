@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 INTERRUPTED, PREEMPTED = 130, 75
@@ -113,12 +113,7 @@ class GracefulStop:
             self.is_warned = self.requested and interruption.number == WARNING
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Restore the handlers that were there before."""
         if self.requested:
             interruption.note()

@@ -48,13 +48,12 @@ def entries(rows: Sequence[tuple[str, str]], *, indent: str = "  ") -> str:
     """Format names, each with a text beside it that wraps in a column of its own."""
     widest = min(_WIDEST_NAME, max((len(name) for name, _ in rows), default=0))
     column = indent + " " * (widest + 2)
-    lines = []
-    for name, text in rows:
-        if len(name) > widest:
-            lines += [f"{indent}{name}", hanging(text, column, column)]
-        else:
-            lines.append(hanging(text, f"{indent}{name:<{widest}}  ", column))
-    return "\n".join(lines)
+    return "\n".join(
+        f"{indent}{name}\n{hanging(text, column, column)}"
+        if len(name) > widest
+        else hanging(text, f"{indent}{name:<{widest}}  ", column)
+        for name, text in rows
+    )
 
 
 def hanging(text: str, first: str, others: str) -> str:

@@ -63,14 +63,8 @@ def heads_to_save(objective: Objective) -> dict[str, Tensor]:
 
 def split_heads(saved: Mapping[str, Saved]) -> tuple[dict[str, Saved], dict[str, Saved]]:
     """Split what training saves beside the model into heads and the optimizer's state."""
-    heads = {}
-    state = {}
-    for name, value in saved.items():
-        if name.startswith(_HEAD):
-            heads[name] = value
-        else:
-            state[name] = value
-    return heads, state
+    heads = {name: value for name, value in saved.items() if name.startswith(_HEAD)}
+    return heads, {name: value for name, value in saved.items() if name not in heads}
 
 
 def owner_of_weight(name: str) -> Owner:
@@ -101,16 +95,12 @@ def load_into(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], wher
 
     Raises CheckpointError, naming the tensor and both shapes, unless names and shapes are the same.
     """
-    check_names_and_shapes(_shapes(targets), _shapes(tensors), where)
+    expected, stored = (
+        {name: list(tensor.shape) for name, tensor in some.items()} for some in (targets, tensors)
+    )
+    check_names_and_shapes(expected, stored, where)
     for name, target in targets.items():
         target.detach().copy_(tensors[name])
-
-
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, list[int]]:
-    shapes = {}
-    for name, tensor in tensors.items():
-        shapes[name] = list(tensor.shape)
-    return shapes
 
 
 @dataclass
@@ -263,8 +253,7 @@ class Saving:
             training = _copies(taken.training, self._training)
         finally:
             self._has_copied.set()
-        # Not before: an update may wait for the copies.
-        give_way()
+        give_way()  # not before: an update may wait for the copies
         self._write(replace(taken, weights=weights, training=training))
 
     def _take(self, state: LoopState) -> _Taken:
@@ -273,10 +262,8 @@ class Saving:
         model = train_step.objective.model.state_dict()
         held = [Held(name, owner_of_weight(name), value) for name, value in model.items()]
         weights = train_step.parallel.to_write(held)
-        states = {
-            **heads_to_save(train_step.objective),
-            **optimizer_tensors(train_step.optimizer, train_step.parameters),
-        }
+        states = heads_to_save(train_step.objective)
+        states |= optimizer_tensors(train_step.optimizer, train_step.parameters)
         held = [Held(name, owner_of_state(name), value) for name, value in states.items()]
         training = train_step.parallel.to_write(held)
         return _Taken(state.step, json.dumps(asdict(state)), weights, training)
@@ -435,10 +422,7 @@ class Snapshots:
         heads, optimizer_state = split_heads(training)
         load_into(local(heads_to_save(train_step.objective)), heads, checkpoint)
         restore_optimizer(train_step.optimizer, train_step.parameters, optimizer_state)
-        fields = dict(state)
-        fields["best"] = None if state.best is None else state.best.model_dump()
-        fields["task_bests"] = {task: best.model_dump() for task, best in state.task_bests.items()}
-        return LoopState(**fields)
+        return LoopState(**state.model_dump())
 
     def _read(self, stored: StoredTensors, owner: Callable[[str], Owner]) -> dict[str, Tensor]:
         """Read this process's parts; ``owner`` tells what a tensor is of."""

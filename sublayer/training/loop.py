@@ -118,7 +118,10 @@ class Loop:
                 self.state.step_seconds += seconds
                 self._check_pace(seconds)
                 self._between_steps(log)
-                progress.update(self._status())
+                tokens_per_s = self.state.tokens / self.state.step_seconds
+                progress.update(
+                    Status(self.state.step, self._steps, self._loss, tokens_per_s, self._valid_loss)
+                )
                 if self._must_stop(watch):
                     self._stop(log, watch)
         return self.state
@@ -143,7 +146,9 @@ class Loop:
             return
         self._first_seconds.append(seconds)
         # What is evaluated or saved is not taken back, so the comparison comes before.
-        n_checked = min(N_CHECKED, self._steps, *self._kept_steps())
+        config = self._config
+        kept = (config.evaluate_steps, config.checkpoint_steps, *config.keep_steps)
+        n_checked = min(N_CHECKED, self._steps, *kept)
         # Where steps take long, few of them tell; they are not to take the run's minutes.
         is_long = self._plan is not None and has_taken_share(
             self._first_seconds, self._plan.seconds
@@ -153,10 +158,6 @@ class Loop:
             if has_changed(first, self._pace_s):
                 raise PaceChanged(first, self._pace_s)
             self._pace_s = None
-
-    def _kept_steps(self) -> tuple[int, ...]:
-        config = self._config
-        return config.evaluate_steps, config.checkpoint_steps, *config.keep_steps
 
     def _between_steps(self, log: MetricsLog | None) -> None:
         config = self._config
@@ -245,8 +246,7 @@ class Loop:
             )
 
     def _log_training(self, log: MetricsLog | None) -> None:
-        losses = self.state.pending_losses
-        self.state.pending_losses = []
+        losses, self.state.pending_losses = self.state.pending_losses, []
         values = {
             "loss": math.fsum(losses) / len(losses),
             "lr": self._train_step.lr,
@@ -305,22 +305,21 @@ class Loop:
         with stage(f"evaluating at step {self.state.step:,}"):
             scores = self._evaluate.score()
         self._evaluation_s = self._clock() - begun
-        own = [scores.get(name, math.nan) for name in names]
-        shared = self._world.share(own)
-        values = {}
-        for name, value in zip(names, shared, strict=True):
-            # What a text is too short for is left out, but for the loss, without which there is
-            # no best.
-            if _is_loss(name) or math.isfinite(value):
-                values[name] = value
-        return values
+        shared = self._world.share([scores.get(name, math.nan) for name in names])
+        # What a text is too short for is left out, but for the loss, which chooses the best.
+        return {
+            name: value
+            for name, value in zip(names, shared, strict=True)
+            if _is_loss(name) or math.isfinite(value)
+        }
 
     def _write(self, log: MetricsLog | None, kind: str, values: Mapping[str, float]) -> None:
         if log is None:
             return
-        seconds = self._clock() - self._began
-        where = {"tokens": self.state.tokens, "seconds": round(seconds, 3)}
-        log.write(kind, self.state.step, {**values, **where})
+        seconds = round(self._clock() - self._began, 3)
+        log.write(
+            kind, self.state.step, {**values, "tokens": self.state.tokens, "seconds": seconds}
+        )
 
     def _save(self, log: MetricsLog | None, *, waits: bool) -> None:
         if self._saved_step == self.state.step:
@@ -344,10 +343,6 @@ class Loop:
             f"interrupted and saved at step {self.state.step} of {self._steps} in "
             f"{self._snapshots.folder}; the same command with --resume resumes"
         )
-
-    def _status(self) -> Status:
-        tokens_per_s = self.state.tokens / self.state.step_seconds
-        return Status(self.state.step, self._steps, self._loss, tokens_per_s, self._valid_loss)
 
 
 def _is_loss(name: str) -> bool:

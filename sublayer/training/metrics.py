@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from pydantic import ConfigDict, Field
@@ -69,9 +68,7 @@ def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
     """Read line by line; the content of a damaged line is None, a too long one comes in parts."""
     with open_file(path) as file:
         while line := file.readline(_MAX_LINE_BYTES):
-            is_whole = line.endswith(b"\n")
-            content = _content(line) if is_whole else None
-            yield line.rstrip(b"\n"), content
+            yield line.rstrip(b"\n"), _content(line) if line.endswith(b"\n") else None
 
 
 def _content(line: bytes) -> dict[str, Any] | None:
@@ -110,12 +107,7 @@ class MetricsLog:
         """Return itself."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close both files."""
         self._lines.close()
         self._events.close()
@@ -145,11 +137,10 @@ class MetricsLog:
         from tensorboardX.proto.event_pb2 import Event
         from tensorboardX.proto.summary_pb2 import Summary
 
-        values = []
-        for name, value in line.items():
-            if name not in ("kind", "step"):
-                tag = f"{line['kind']}/{name}"
-                values.append(Summary.Value(tag=tag, simple_value=value))
+        values = [
+            Summary.Value(tag=f"{line['kind']}/{name}", simple_value=value)
+            for name, value in line.items()
+            if name not in ("kind", "step")
+        ]
         summary = Summary(value=values)
-        event = Event(wall_time=time.time(), step=line["step"], summary=summary)
-        self._events.write_event(event)
+        self._events.write_event(Event(wall_time=time.time(), step=line["step"], summary=summary))

@@ -93,38 +93,26 @@ class ShownProgress(Progress):
 
     def update(self, status: Status) -> None:
         """Show where it stands; the first time and at the last step as a line that stays."""
-        remaining_s = self._remaining_s(status)
+        begun, first = self._begun or (self._clock(), status.step)
+        lasted_s, n_done = self._clock() - begun, status.step - first
+        remaining_s = lasted_s / n_done * (status.steps - status.step) if n_done else None
         text = describe(status, remaining_s)
         if self._stage is not None:
             self._stage.is_timed = False
             self._stages.change(self._stage, text, status.step / status.steps)
         if status.step == status.steps or self._begun is None:
             self._stages.note(text)
-        if self._begun is None:
-            self._begun = (self._clock(), status.step)
-        elif remaining_s is not None and not self._is_estimated:
-            self._estimate(remaining_s)
-
-    def note(self, text: str) -> None:
-        """Print a line."""
-        self._stages.note(text)
-
-    def _estimate(self, remaining_s: float) -> None:
-        """Say once, after the first seconds, how long a run will take that takes long."""
-        assert self._begun is not None, "some steps were seen"
-        if self._clock() - self._begun[0] < _FIRST_ESTIMATE_S:
+        self._begun = begun, first
+        # Once, after the first seconds, of a run that takes long.
+        if remaining_s is None or self._is_estimated or lasted_s < _FIRST_ESTIMATE_S:
             return
         self._is_estimated = True
         if remaining_s >= _LONG_S:
             self.note(f"about {format_seconds(remaining_s)} to go, by the first steps")
 
-    def _remaining_s(self, status: Status) -> float | None:
-        if self._begun is None:
-            return None
-        begun, first = self._begun
-        n_done = status.step - first
-        n_left = status.steps - status.step
-        return (self._clock() - begun) / n_done * n_left if n_done else None
+    def note(self, text: str) -> None:
+        """Print a line."""
+        self._stages.note(text)
 
 
 class SilentProgress(Progress):

@@ -1,6 +1,7 @@
 """One optimizer step: micro-batches, prefetched on a GPU, that add up to the global batch."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -34,9 +35,8 @@ def seed_dropout(seed: int, step: int, micro_batch: int, rank: int) -> None:
     """
     position = f"dropout {seed} {step} {micro_batch} {rank}"
     hashed = hashlib.blake2b(position.encode(), digest_size=8)
-    number = int.from_bytes(hashed.digest(), "little")
     # Within the range of a signed integer of 64 bits.
-    number >>= 1
+    number = int.from_bytes(hashed.digest(), "little") >> 1
     if torch.accelerator.is_available():
         torch.manual_seed(number)
     else:  # for each device that is not there, torch.manual_seed formats the stack
@@ -182,6 +182,7 @@ class TrainStep:
         device: torch.device,
         world: World,
     ) -> None:
+        self.recipe = recipe
         self.objective = objective
         self.batches = batches
         self.device = device
@@ -193,7 +194,6 @@ class TrainStep:
         # The GPU whose generator dropout draws from, beside the processor's: of several each
         # process has one.
         self._generators = [device] if device.type == "cuda" else []
-        self._recipe = recipe
         for stack in objective.model.stacks:
             stack.recomputes = recipe.train.recompute == "blocks"
         self.parallel = parallelise(objective, world, recipe.train, recipe.optimizer)
@@ -214,11 +214,6 @@ class TrainStep:
             self.parallel.division,
         )
 
-    @property
-    def recipe(self) -> ResolvedRecipe:
-        """Return the resolved recipe."""
-        return self._recipe
-
     def set_length(self, steps: int) -> None:
         """Change the run's length, to which the learning rate falls and batches are prepared."""
         self.steps = steps
@@ -235,7 +230,7 @@ class TrainStep:
         All processes enter, and all learn the same loss and norm. The objective is left in training
         mode, without gradients.
         """
-        recipe = self._recipe
+        recipe = self.recipe
         self.objective.train()
         self.objective.begin(step, self.steps)
         self.lr = learning_rate(recipe.optimizer, step, self.steps)
@@ -251,7 +246,7 @@ class TrainStep:
         return StepResult(loss, norm, prepared.n_tokens)
 
     def _accumulate(self, step: int, prepared: PreparedStep) -> Tensor:
-        seed = self._recipe.train.seed
+        seed = self.recipe.train.seed
         parts = prepared.parts
         losses = []
         # Casts of the weights to bfloat16 live as long as the outermost autocast: once per step,
@@ -275,12 +270,8 @@ class TrainStep:
         the large blocks that the next pass needs.
         """
         totals = self.parallel.totals(batch)
-        weights = self.objective.weights
-        shares = []
-        for term, total in totals.items():
-            weight = weights[term] / counts[term] if is_counted else 0.0
-            shares.append(weight * total)
-        share = sum(shares)
+        weights = self.objective.weights if is_counted else dict.fromkeys(totals, 0.0)
+        share = sum(weights[term] / counts[term] * total for term, total in totals.items())
         assert isinstance(share, Tensor), "an objective has at least one term"
         with self._autocast(enabled=False):
             self.parallel.backward(share)
@@ -289,27 +280,22 @@ class TrainStep:
         return loss / counts[reported] if is_counted else torch.zeros_like(loss)
 
     def _global_counts(self, batches: list[AnyBatch]) -> dict[str, float]:
-        totals: dict[str, int] = {}
+        totals: Counter[str] = Counter()
         for batch in batches:
-            for term, count in self.objective.counts(batch).items():
-                totals[term] = totals.get(term, 0) + count
+            totals.update(self.objective.counts(batch))
         numbers = list(totals.values())
         if self.world.size > 1:
             # Between the processors alone, as a GPU would first end the step before.
             values = torch.tensor(numbers, dtype=torch.float64)
             numbers = self.world.sum(values).tolist()
-        counts = {}
-        for term, number in zip(totals, numbers, strict=True):
-            # A term that nothing counts towards adds nothing: by what it is divided is no matter.
-            counts[term] = float(max(number, 1))
-        return counts
+        # A term that nothing counts towards adds nothing: by what it is divided is no matter.
+        return {term: float(max(n, 1)) for term, n in zip(totals, numbers, strict=True)}
 
     def _autocast(self, *, enabled: bool) -> torch.autocast:
-        is_low = self._recipe.train.precision == "bfloat16"
         return torch.autocast(
             self.device.type,
             dtype=torch.bfloat16,
-            enabled=enabled and is_low,
+            enabled=enabled and self.recipe.train.precision == "bfloat16",
             cache_enabled=self.parallel.caches_casts,
         )
 

@@ -121,19 +121,18 @@ def describe_length(minutes: float, steps: int, pace: Pace) -> str:
 
     As in ``10 minutes: 1,200 steps of`` with the time of a step, and how long ago it was measured.
     """
-    asked = count(minutes, "minute", "g")
-    taken = f"{count(steps, 'step')} of {format_step(pace.step_s)}"
-    return f"{asked}: {taken}, measured {describe_age(pace.age_s)}"
+    return (
+        f"{count(minutes, 'minute', 'g')}: {count(steps, 'step')} of {format_step(pace.step_s)}, "
+        f"measured {describe_age(pace.age_s)}"
+    )
 
 
 def describe_age(seconds: float) -> str:
     """Format how long ago something was, in one unit, rounded down: ``3 hours ago``, ``now``."""
     if seconds < _NOW_S:
         return "now"
-    fitting = [unit for unit, length in _UNITS.items() if seconds >= length]
-    unit = fitting[0]
-    n = int(seconds / _UNITS[unit])
-    return f"{count(n, unit)} ago"
+    unit = next(unit for unit, length in _UNITS.items() if seconds >= length)
+    return f"{count(int(seconds / _UNITS[unit]), unit)} ago"
 
 
 def describe_use(minutes: float, seconds: float) -> str | None:

@@ -22,13 +22,14 @@ from sublayer.model.parts import block_parameters, embedding_parameters
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
 from sublayer.tasks.spec import TaskSpec
-from sublayer.tasks.task import Task
 from sublayer.training.checkpoints import load_into
 
 TOKEN_TABLES = ("embedding.weight", "head.weight", "head.bias")
 """The tensors with a row for each id of a vocabulary."""
 _POSITION_TABLE = "positions.tables."
-"""What the name of each table with a row for each position has."""
+"""Part of the name of each table with a row for each position."""
+OUTPUT_BIAS = "head.bias"
+"""The one tensor of the vocabulary head that stands apart: with or without it, the rest fits."""
 
 
 def fit_rows(
@@ -45,14 +46,17 @@ def fit_rows(
     Raises CheckpointError where the target has more positions than were learned.
     """
     fitted = dict(tensors)
-    for name, value in tensors.items():
-        if name not in targets:
-            continue
-        target = targets[name]
+    for name in tensors.keys() & targets.keys():
+        value, target = tensors[name], targets[name]
         if name in TOKEN_TABLES:
             fitted[name] = _with_token_rows(value, target, new_ids)
         elif _POSITION_TABLE in name:
-            fitted[name] = _first_positions(value, len(target), where)
+            if len(target) > len(value):
+                raise CheckpointError(
+                    f"{where} has learned {len(value):,} positions, and {len(target):,} are asked "
+                    f"for: give data.context={len(value)}"
+                )
+            fitted[name] = value[: len(target)]
     return fitted
 
 
@@ -88,22 +92,9 @@ def _with_token_rows(value: Tensor, target: Tensor, new_ids: range) -> Tensor:
         return value  # another width, or ids without rows: refused where it is loaded
     rows = target.detach().clone()
     rows[: len(value)] = value
-    fresh = torch.arange(new_ids.start, new_ids.stop)
+    fresh = slice(new_ids.start, new_ids.stop)
     rows[fresh] = target.detach()[fresh]
     return rows
-
-
-def _first_positions(value: Tensor, n_positions: int, where: Path) -> Tensor:
-    if n_positions > len(value):
-        raise CheckpointError(
-            f"{where} has learned {len(value):,} positions, and {n_positions:,} are asked for: "
-            f"give data.context={len(value)}"
-        )
-    return value[:n_positions]
-
-
-OUTPUT_BIAS = "head.bias"
-"""The one tensor of the vocabulary head that stands apart: with or without it, the rest fits."""
 
 
 def fresh_heads(
@@ -140,24 +131,20 @@ def without_output_bias(
 def _shapes(model: Transformer, head: str) -> dict[str, tuple[int, ...]]:
     """Collect the shapes of a head's tensors, without the rows of tokens."""
     prefix = f"{HEADS[head].attribute}."
-    shapes = {}
-    for name, value in model.state_dict().items():
-        if name.startswith(prefix) and name != OUTPUT_BIAS:
-            shape = tuple(value.shape)
-            shapes[name] = shape[1:] if name in TOKEN_TABLES else shape
-    return shapes
+    return {
+        name: tuple(value.shape[1:] if name in TOKEN_TABLES else value.shape)
+        for name, value in model.state_dict().items()
+        if name.startswith(prefix) and name != OUTPUT_BIAS
+    }
 
 
 def _answers_alike(there: TaskSpec | None, here: TaskSpec | None) -> bool:
     """Return whether one head can answer both; of a model that says nothing it is taken."""
     if there is None or here is None:
         return True
-    return _asked(there.tasks[0]) == _asked(here.tasks[0])
-
-
-def _asked(task: Task) -> tuple[object, ...]:
-    """Return what an output of a task's head means."""
-    return (task.kind, task.labels, task.numbers if task.kind == "number" else ())
+    a, b = there.tasks[0], here.tasks[0]
+    is_alike = (a.kind, a.labels) == (b.kind, b.labels)
+    return is_alike and (a.kind != "number" or a.numbers == b.numbers)
 
 
 class Pretrained:
@@ -220,12 +207,12 @@ def start_from(model: Transformer, pretrained: Pretrained) -> list[str]:
     tensors = fit_rows(_without(source, {*fresh, *left_out}), targets, new_ids, where)
     reasons = describe_added(model, source, model.tokenizer, new_ids)
     reasons += without_output_bias(targets, tensors, init.run)
-    for name, reason in fresh.items():
-        reasons.append(f"{HEADS[name].title} ({reason})")
+    reasons += [f"{HEADS[name].title} ({reason})" for name, reason in fresh.items()]
     if init.layers is None:
         load_into(targets, tensors, where)
     else:
-        _check_blocks(model, source, init)
+        check_first_blocks(init.layers, source.config, f"the model of {init.run}")
+        check_first_blocks(init.layers, model.config, "the recipe")
         load_into(
             _outside_blocks(model, targets, init.layers),
             _outside_blocks(source, tensors, init.layers),
@@ -247,10 +234,9 @@ def note_training_only(objective: Objective, pretrained: Pretrained) -> list[str
 
     A line at most; none where training starts from no model, or needs nothing of its own.
     """
-    values = objective.training_only().values()
-    if pretrained.init.run is None or not values:
+    n_parameters = sum(value.numel() for value in objective.training_only().values())
+    if pretrained.init.run is None or not n_parameters:
         return []
-    n_parameters = sum(value.numel() for value in values)
     return [
         f"starts fresh: {count(n_parameters, 'parameter')} that training alone needs "
         "(no saved model has them)"
@@ -260,17 +246,8 @@ def note_training_only(objective: Objective, pretrained: Pretrained) -> list[str
 def _without(model: Transformer, heads: Collection[str]) -> dict[str, Tensor]:
     """Collect a model's tensors by name, but for those of some heads."""
     prefixes = tuple(f"{HEADS[name].attribute}." for name in heads)
-    tensors = {}
-    for name, value in model.state_dict().items():
-        if not name.startswith(prefixes):
-            tensors[name] = value
-    return tensors
-
-
-def _check_blocks(model: Transformer, source: Transformer, init: InitConfig) -> None:
-    assert init.layers is not None, "the first blocks are asked for"
-    check_first_blocks(init.layers, source.config, f"the model of {init.run}")
-    check_first_blocks(init.layers, model.config, "the recipe")
+    state = model.state_dict()
+    return {name: value for name, value in state.items() if not name.startswith(prefixes)}
 
 
 def _bodies(model: Transformer) -> dict[str, Body]:
@@ -326,14 +303,9 @@ def _fresh_blocks(model: Transformer, n_blocks: int) -> list[str]:
 
 
 def _n_fresh(stack: Stack, n_blocks: int) -> int:
-    taken: set[int] = set()
-    for layer in range(n_blocks):
-        taken.update(map(id, stack.block(layer)))
-    n_fresh = 0
-    for layer in range(n_blocks, len(stack.slots)):
-        own = set(map(id, stack.block(layer)))
-        n_fresh += not own <= taken
-    return n_fresh
+    blocks = [set(map(id, stack.block(layer))) for layer in range(len(stack.slots))]
+    taken = set().union(*blocks[:n_blocks])
+    return sum(not block <= taken for block in blocks[n_blocks:])
 
 
 def freeze(objective: Objective, init: InitConfig) -> list[str]:

@@ -23,7 +23,7 @@ from sublayer.config.optimizers import (
 from sublayer.errors import CheckpointError
 from sublayer.files.tensors import StoredTensors, read_stored_headers
 from sublayer.model.names import parameter_roles
-from sublayer.objective.causal import CAUSAL
+from sublayer.objective.families import family_of
 from sublayer.training.optimizers import adafactor
 from sublayer.training.optimizers.adam import parameter_scales
 from sublayer.training.optimizers.build import (
@@ -316,7 +316,9 @@ def test_a_matrix_moves_as_scaled_adamw_by_hand(double, is_corrected, gradient):
 
 
 def shares(**fields):
-    found = rate_shares(CAUSAL.build(make_model(1, **fields), CausalObjective(), 0), 0.5)
+    found = rate_shares(
+        family_of(CausalObjective()).build(make_model(1, **fields), CausalObjective(), 0), 0.5
+    )
     return {name.removeprefix("model."): share for name, share in found.items()}
 
 
@@ -337,7 +339,7 @@ def test_each_block_has_half_the_rate_of_the_next():
 
 @pytest.mark.parametrize("config", [AdamConfig(), AdamWConfig(bias_correction=False)], ids=str)
 def test_an_update_is_as_long_as_its_share_of_the_rate(config):
-    objective = CAUSAL.build(make_model(1), CausalObjective(), 0)
+    objective = family_of(CausalObjective()).build(make_model(1), CausalObjective(), 0)
     parameters = dict(objective.named_parameters())
     bare = config.model_copy(update={"weight_decay": 0.0, "betas": (0.0, 0.0)})
     shared = rate_shares(objective, 0.5)

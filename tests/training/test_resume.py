@@ -32,7 +32,7 @@ from sublayer.files.checkpoints import checkpoint_path, saved_steps
 from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
-from sublayer.objective.causal import CAUSAL
+from sublayer.objective.families import family_of
 from sublayer.runs.lengthening import read_lengthenings
 from sublayer.runs.resolution import resolve
 from sublayer.runs.run import from_recipe, train_run
@@ -242,7 +242,7 @@ def test_estimates_count_the_frozen_parameters(fields, frozen):
 
 def test_to_freeze_all_parameters_is_refused():
     model = make_model(1, norm="none", final_norm="none", head_bias=False, tie_embeddings=True)
-    objective = CAUSAL.build(model, CausalObjective(), 0)
+    objective = family_of(CausalObjective()).build(model, CausalObjective(), 0)
     with pytest.raises(ConfigError, match="leaves nothing to train"):
         freeze(objective, InitConfig(run="run", freeze=("embeddings", "layers:3")))
 

@@ -53,18 +53,13 @@ def update_moments(
     ``beta2 v + (1 - beta2) g^2``, in the parameter's type.
     """
     beta1, beta2 = betas
-    gradients = []
-    first = []
-    second = []
     for parameter in parameters:
-        kept = state[parameter]
-        if "exp_avg" not in kept:
-            kept["exp_avg"] = torch.zeros_like(parameter)
-            kept["exp_avg_sq"] = torch.zeros_like(parameter)
-        assert parameter.grad is not None, "what has no gradient is left alone"
-        gradients.append(parameter.grad)
-        first.append(kept["exp_avg"])
-        second.append(kept["exp_avg_sq"])
+        if "exp_avg" not in state[parameter]:
+            for name in ("exp_avg", "exp_avg_sq"):
+                state[parameter][name] = torch.zeros_like(parameter)
+    gradients = [each.grad for each in parameters if each.grad is not None]
+    first = [state[each]["exp_avg"] for each in parameters]
+    second = [state[each]["exp_avg_sq"] for each in parameters]
     torch._foreach_lerp_(first, gradients, 1.0 - beta1)
     torch._foreach_mul_(second, beta2)
     torch._foreach_addcmul_(second, gradients, gradients, 1.0 - beta2)
@@ -76,12 +71,11 @@ def count_steps(state: State, parameters: Sequence[Tensor]) -> Tensor:
 
     It is ``[n]``, of which the first step is 1. Counts are kept in float32, exact up to 2**24.
     """
-    steps = []
     for parameter in parameters:
-        kept = state[parameter]
-        if "step" not in kept:
-            kept["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
-        steps.append(kept["step"])
+        if "step" not in state[parameter]:
+            zero = torch.zeros((), dtype=torch.float32, device=parameter.device)
+            state[parameter]["step"] = zero
+    steps = [state[each]["step"] for each in parameters]
     torch._foreach_add_(steps, 1.0)
     return torch.stack(steps).double()
 

@@ -66,19 +66,16 @@ def build_optimizer(
     """
     shares = rate_shares or dict.fromkeys(parameters, 1.0)
     groups = _groups(config, parameters, roles, shares)
-    return BUILDERS[config.kind](config, groups, division)
-
-
-def _sgd(config: SgdConfig, groups: Groups, _: Division) -> torch.optim.Optimizer:
-    return Sgd(groups, lr=config.lr, momentum=config.momentum, foreach=True)
-
-
-def _adam(config: AdamConfig, groups: Groups, _: Division) -> torch.optim.Optimizer:
-    return Adam(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
-
-
-def _adamw(config: AdamWConfig, groups: Groups, division: Division) -> torch.optim.Optimizer:
+    if isinstance(config, SgdConfig):
+        return Sgd(groups, lr=config.lr, momentum=config.momentum, foreach=True)
+    if isinstance(config, AdafactorConfig):
+        return Adafactor(groups, config, division)
     settings: dict[str, Any] = {"lr": config.lr, "betas": config.betas, "eps": config.eps}
+    if isinstance(config, AdamConfig):
+        return Adam(groups, **settings, fused=True)
+    if isinstance(config, LambConfig):
+        is_corrected = config.form == "published"
+        return Lamb(groups, **settings, is_corrected=is_corrected, division=division)
     if config.is_as_published:
         return AdamW(groups, **settings, fused=True)
     if config.form == "gpt1":
@@ -88,30 +85,6 @@ def _adamw(config: AdamWConfig, groups: Groups, division: Division) -> torch.opt
         return ScaledAdamW(groups, **settings, division=division)
     # As BERT and ALBERT have it, as released: without correction.
     return MomentOptimizer(groups, **settings)
-
-
-def _lamb(config: LambConfig, groups: Groups, division: Division) -> torch.optim.Optimizer:
-    settings: dict[str, Any] = {"lr": config.lr, "betas": config.betas, "eps": config.eps}
-    return Lamb(groups, **settings, is_corrected=config.form == "published", division=division)
-
-
-def _adafactor(
-    config: AdafactorConfig, groups: Groups, division: Division
-) -> torch.optim.Optimizer:
-    return Adafactor(groups, config, division)
-
-
-BUILDERS: dict[str, Callable[[Any, Groups, Division], torch.optim.Optimizer]] = {
-    "sgd": _sgd,
-    "adam": _adam,
-    "adamw": _adamw,
-    "lamb": _lamb,
-    "adafactor": _adafactor,
-}
-"""What builds an optimizer of each kind from its table and the parameters in groups.
-
-That of a kind which goes by parameters one number at a time does not ask how they are divided.
-"""
 
 
 def _groups(
@@ -177,9 +150,7 @@ def check_state(
     """
     for full_name, header in headers.items():
         key, _, name = full_name.partition("/")
-        expected: dict[str, Header] = {}
-        if name in parameters:
-            expected = _state_headers(config, parameters[name])
+        expected = _state_headers(config, parameters[name]) if name in parameters else {}
         if key not in expected:
             raise CheckpointError(
                 f"{where}: the optimizer's state {full_name} belongs to no parameter of this model"
@@ -190,10 +161,9 @@ def check_state(
                 f"{header.shape}, optimizer.kind = {config.kind} asks for {expected[key].dtype} of "
                 f"shape {expected[key].shape}"
             )
-        names = [f"{other}/{name}" for other in expected]
-        lacking = [each for each in names if each not in headers]
-        if lacking:
-            raise CheckpointError(f"{where}: the optimizer's state has no {lacking[0]}")
+        for lacking in (f"{other}/{name}" for other in expected):
+            if lacking not in headers:
+                raise CheckpointError(f"{where}: the optimizer's state has no {lacking}")
     has_state = any(_state_headers(config, each) for each in parameters.values())
     if has_state and not headers:
         raise CheckpointError(f"{where}: the optimizer's state is missing")
@@ -202,12 +172,10 @@ def check_state(
 def _state_headers(config: OptimizerConfig, parameter: Tensor) -> dict[str, Header]:
     """Return the headers of one parameter's state, as a file has them."""
     own_dtype = header_of(parameter).dtype
-    shapes = config.state_shapes(tuple(parameter.shape))
-    headers = {}
-    for key, shape in shapes.items():
-        dtype = "F32" if key == "step" else own_dtype
-        headers[key] = Header(list(shape), dtype)
-    return headers
+    return {
+        key: Header(list(shape), "F32" if key == "step" else own_dtype)
+        for key, shape in config.state_shapes(tuple(parameter.shape)).items()
+    }
 
 
 def restore_optimizer(

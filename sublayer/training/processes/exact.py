@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate, compress
 from typing import Generic, TypeVar
 
 import torch
@@ -75,8 +76,7 @@ class TreeSum(Generic[T]):
 
 def part_range(rank: int, size: int, n_parts: int) -> range:
     """Return the consecutive parts of process ``rank`` of ``size``, a share each."""
-    start, stop = (number * n_parts // size for number in (rank, rank + 1))
-    return range(start, stop)
+    return range(rank * n_parts // size, (rank + 1) * n_parts // size)
 
 
 def subtrees(parts: range) -> list[Node]:
@@ -135,11 +135,9 @@ def _used(world: World, sums: Sums) -> list[bool]:
 def _buckets(parameters: Sequence[Tensor], is_used: Sequence[bool]) -> Iterator[list[int]]:
     bucket: list[int] = []
     size = 0
-    for index, parameter in enumerate(parameters):
-        if not is_used[index]:
-            continue
+    for index in compress(range(len(parameters)), is_used):
         bucket.append(index)
-        size += parameter.numel()
+        size += parameters[index].numel()
         if size >= _BUCKET:
             yield bucket
             bucket, size = [], 0
@@ -151,9 +149,7 @@ def _exchanged(
     world: World, shapes: Sequence[torch.Size], own: Sequence[Gradients], n_parts: int
 ) -> list[Tensor]:
     """Add up some parameters' gradients; ``own`` has this process's, by subtree."""
-    starts = [0]
-    for shape in shapes:
-        starts.append(starts[-1] + _rounded(shape.numel()))
+    starts = list(accumulate((_rounded(shape.numel()) for shape in shapes), initial=0))
     each = _rounded(math.ceil(starts[-1] / world.size))
     # What a process adds up is one after another for it: [size, subtrees, each].
     flat = torch.empty(len(own), world.size * each, device=world.device)
@@ -206,8 +202,6 @@ class Exact(Alone):
         self._n_parts = n_parts
         self._parameters = list(self.parameters.values())
         self._own = part_range(world.rank, world.size, n_parts)
-        self._next = iter(self._own)
-        self._sum = TreeSum[Gradients](add_gradients)
 
     def micro_batches(
         self, batches: Batches, step: int, n_sequences: int, context: int
@@ -233,7 +227,12 @@ class Exact(Alone):
             parameter.grad = None
         self._sum.push(Node(0, next(self._next)), gradients)
         if is_last:
-            for parameter, gradient in zip(self._parameters, self._total(), strict=True):
+            total = (
+                self._sum.total()
+                if self._world.size == 1
+                else exchange(self._world, self._parameters, self._sum.nodes, self._n_parts)
+            )
+            for parameter, gradient in zip(self._parameters, total, strict=True):
                 parameter.grad = gradient
 
     def sum_losses(self, losses: Sequence[Tensor]) -> Tensor:
@@ -243,21 +242,15 @@ class Exact(Alone):
             total.push(Node(0, part), loss)
         return total.total()
 
-    def _total(self) -> Gradients:
-        if self._world.size == 1:
-            return self._sum.total()
-        return exchange(self._world, self._parameters, self._sum.nodes, self._n_parts)
-
     def _all_losses(self, losses: Sequence[Tensor]) -> list[Tensor]:
         """Return the losses of all micro-batches, in their order."""
         size = self._world.size
         if size == 1:
             return list(losses)
-        most = -(-self._n_parts // size)
-        own = losses[0].new_zeros(most)
+        own = losses[0].new_zeros(-(-self._n_parts // size))
         own[: len(losses)] = torch.stack(list(losses))
-        gathered = []
-        for rank, row in enumerate(self._world.gather_equal(own)):
-            n_parts = len(part_range(rank, size, self._n_parts))
-            gathered += list(row[:n_parts].unbind())
-        return gathered
+        return [
+            loss
+            for rank, row in enumerate(self._world.gather_equal(own))
+            for loss in row[: len(part_range(rank, size, self._n_parts))].unbind()
+        ]

@@ -8,6 +8,7 @@ nothing: what some processes wrote is read by any number of them, and what one w
 
 import logging
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -256,7 +257,8 @@ class Sharded(DataParallel):
 def _shard(objective: Objective, world: World, *, gives_up: bool) -> list[FSDPModule]:
     """Shard an objective in place; return its units, the root, which has all the rest, last."""
     mesh = init_device_mesh(world.device.type, (world.size,))
-    roles = {id(each): role for each, role in _with_roles(objective)}
+    by_name = parameter_roles(objective)
+    roles = {id(each): by_name[name] for name, each in named_parameters(objective)}
 
     def place(parameter: nn.Parameter) -> Shard:
         return Shard(_sharded_axis(parameter, roles[id(parameter)], world.size))
@@ -303,20 +305,11 @@ def _as_unit(module: nn.Module) -> FSDPModule:
 def _own_blocks(stack: Stack) -> Iterator[list[nn.Module]]:
     """Generate the sub-layers of each block that are its alone."""
     blocks = [stack.block(layer) for layer in range(len(stack.slots))]
-    n_uses: dict[int, int] = {}
-    for block in blocks:
-        for sublayer in block:
-            n_uses[id(sublayer)] = n_uses.get(id(sublayer), 0) + 1
+    n_uses = Counter(id(sublayer) for block in blocks for sublayer in block)
     for block in blocks:
         own: list[nn.Module] = [each for each in block if n_uses[id(each)] == 1]
         if own:
             yield own
-
-
-def _with_roles(objective: Objective) -> Iterator[tuple[nn.Parameter, Role]]:
-    roles = parameter_roles(objective)
-    for name, parameter in named_parameters(objective):
-        yield parameter, roles[name]
 
 
 def _sharded_axis(parameter: Tensor, role: Role, size: int) -> int:
@@ -327,7 +320,4 @@ def _sharded_axis(parameter: Tensor, role: Role, size: int) -> int:
     axes = list(range(parameter.dim()))
     if role == "stacked":
         axes = [*axes[1:], 0]
-    for axis in axes:
-        if parameter.shape[axis] % size == 0:
-            return axis
-    return 0
+    return next((axis for axis in axes if parameter.shape[axis] % size == 0), 0)

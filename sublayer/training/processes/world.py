@@ -130,22 +130,18 @@ class World:
         """
         if self.size == 1 or n == 0:
             return list(rows)
-        most_parts = math.ceil(n / self.size)
-        lengths = np.zeros(most_parts)
+        lengths = np.zeros(math.ceil(n / self.size))
         lengths[: len(rows)] = [len(row) for row in rows]
         all_lengths = [each.astype(np.int64) for each in self._gather_row(lengths)]
         # Processes exchange tensors of one shape.
-        largest = max(int(each.sum()) for each in all_lengths)
-        flat = np.zeros(max(1, largest))
+        flat = np.zeros(max(1, *(int(each.sum()) for each in all_lengths)))
         own = np.concatenate([*rows, np.zeros(0)])
         flat[: len(own)] = own
         gathered: list[Row] = [np.zeros(0)] * n
         for rank, numbers in enumerate(self._gather_row(flat)):
             stops = np.cumsum(all_lengths[rank])
-            of_rank = numbers[: stops[-1]]
-            parts = np.split(of_rank, stops[:-1])
-            indices = range(rank, n, self.size)
-            for index, part in zip(indices, parts, strict=False):
+            parts = np.split(numbers[: stops[-1]], stops[:-1])
+            for index, part in zip(range(rank, n, self.size), parts, strict=False):
                 gathered[index] = part
         return gathered
 
@@ -402,8 +398,8 @@ def check_agreement(world: World, recipe: Recipe, folder: Path) -> None:
     check_same(world, versions, "other versions", f"install the same on all nodes, here {versions}")
     recipe_json = recipe.model_dump_json()
     check_same(world, recipe_json, "another recipe", "give all processes the same settings")
-    sees = np.array([float(folder.is_dir())])
-    blind = [rank for rank, (sees,) in enumerate(_rows(world, sees)) if not sees]
+    sees = world.gather([np.array([float(folder.is_dir())])], world.size)
+    blind = [rank for rank, row in enumerate(sees) if not row.any()]
     if blind:
         raise ConfigError(
             f"process {blind[0]} does not see {folder}, which the first has made: give a folder "
@@ -418,11 +414,7 @@ def check_same(world: World, text: str, what: str, remedy: str) -> None:
     """
     digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()
     own = np.array([float(int.from_bytes(digest, "little"))])
-    first, *others = [float(number) for (number,) in _rows(world, own)]
+    first, *others = world.gather([own], world.size)
     for rank, number in enumerate(others, 1):
         if number != first:
             raise ConfigError(f"process {rank} has {what} than the first: {remedy}")
-
-
-def _rows(world: World, own: np.ndarray) -> list[np.ndarray]:
-    return world.gather([own], world.size)
