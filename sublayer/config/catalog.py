@@ -75,12 +75,11 @@ def declarations(key: str) -> dict[str, FieldInfo]:
     table, _, name = key.rpartition(".")
     if not table:
         return {"": Recipe.model_fields[name]} if name in HEADINGS else {}
-    found = {}
-    for kind, cls in TABLES.get(table, {}).items():
-        info = cls.model_fields.get(name)
-        if info is not None:
-            found[kind] = info
-    return found
+    return {
+        kind: cls.model_fields[name]
+        for kind, cls in TABLES.get(table, {}).items()
+        if name in cls.model_fields
+    }
 
 
 def declaration(key: str, kind: str = "") -> FieldInfo:
@@ -99,10 +98,7 @@ def extra(info: FieldInfo) -> dict[str, Any]:
 def keys(table: str | None = None) -> tuple[str, ...]:
     """Return every ``table.field``, in the order of declaration, of one table or of all."""
     if not table:
-        every: list[str] = []
-        for each in TABLES:
-            every += keys(each)
-        return tuple(every)
+        return tuple(key for each in TABLES for key in keys(each))
     # A mapping instead of a set, which would forget the order.
     names: dict[str, None] = {}
     for cls in TABLES[table].values():

@@ -22,7 +22,7 @@ from sublayer.config.sources import (
     shipped_recipes,
 )
 from sublayer.config.stacks import position_scheme
-from sublayer.config.start import SEEN_AS, Start, read_start
+from sublayer.config.start import SEEN_AS, read_start
 from sublayer.config.supervised import KINDS, Format, SupervisedObjective
 from sublayer.config.texts import OwnColumns
 from sublayer.config.train import LENGTHS
@@ -105,8 +105,10 @@ def load_preset(
     differs: list[str] = []
     for table in tables:
         differs += table.get("differs", [])
-        for key, value in _flattened(table):
-            figures[key] = Figure(key, value, table["source"])
+        for heading, settings in table.items():
+            for field, value in settings.items() if heading not in _HEADINGS else ():
+                key = f"{heading}.{field}"
+                figures[key] = Figure(key, value, table["source"])
     longest = figures.get("data.context")
     if longest is not None and positions is not None and longest.value > positions:
         source = f"{longest.value} in {longest.source}; the model has positions for {positions}"
@@ -161,24 +163,13 @@ def _tables(
     found = [each for each in own if each is not None]
     if not found and "any" not in content:
         what = "a mixture" if len(tasks) > 1 else tasks[0]
+        suites, named = content.get("suites", {}), content.get("tasks", {})
+        known = [each.name for each in TASKS.values() if each.suite in suites or each.name in named]
         raise ConfigError(
-            f"preset {name} has no figures for {what}, only for {', '.join(_known(content))}: give "
+            f"preset {name} has no figures for {what}, only for {', '.join(known)}: give "
             f"--preset {DEFAULT}, or another"
         )
     return [*general, *found]
-
-
-def _known(content: Mapping[str, Any]) -> list[str]:
-    """Name the tasks that a preset has figures for."""
-    suites, named = content.get("suites", {}), content.get("tasks", {})
-    return [task.name for task in TASKS.values() if task.suite in suites or task.name in named]
-
-
-def _flattened(table: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, content in table.items():
-        if name not in _HEADINGS:
-            for key, value in content.items():
-                yield f"{name}.{key}", value
 
 
 _FORMATS: dict[str, Format] = {
@@ -188,7 +179,7 @@ _FORMATS: dict[str, Format] = {
 """The format of each kind of model, unless told: the first that it can read."""
 
 _WARMUP = "optimizer.warmup_steps"
-_LENGTHS = tuple(f"train.{name}" for name in LENGTHS)
+_OF_LENGTH = (*(f"train.{name}" for name in LENGTHS), "train.keep_steps")
 _OF_FRESH = ("data.tokenizer", *(f"data.{name}" for name in SEEN_AS))
 """What a model that nothing was learned by is like beside its ``[model]``: as a start gives it."""
 
@@ -247,11 +238,15 @@ def load_finetune(
         base = [_fresh(source)]
         positions = _last_position(source.recipe.model, source.recipe.data.context)
     elif is_recipe(source):
-        base = [_without_length(layer) for layer in read_layers(find_source(source))]
+        # How long it pre-trains is left out: a task is trained on by its number of examples.
+        for layer in read_layers(find_source(source)):
+            values = {key: each for key, each in layer.values.items() if key not in _OF_LENGTH}
+            base.append(replace(layer, values=values))
     else:
         words["init.run"] = source
         start = read_start(source)
-        positions = _positions(start)
+        if start is not None:
+            positions = _last_position(start.model, start.model.max_len)
     layers = [*base, Layer("finetune", words)]
     format_ = told.values.get("objective.format", words["objective.format"])
     chosen = None
@@ -266,7 +261,11 @@ def load_finetune(
             has_start=start is not None,
             is_imported=start is not None and start.is_imported,
         )
-        model = start.model if start is not None else _of_kind(kind_of(source))
+        model = (
+            start.model
+            if start is not None
+            else ModelConfig.model_validate({"kind": kind_of(source)})
+        )
         settings = _with_effect(chosen.settings, model)
         layers.append(Layer(f"preset {preset}", settings))
         shorter = _shortened(settings, told.values)
@@ -301,10 +300,6 @@ def _shortened(settings: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str
     return {_WARMUP: in_proportion(warmup, of=before, to=steps)}
 
 
-def _of_kind(kind: str) -> ModelConfig:
-    return ModelConfig.model_validate({"kind": kind})
-
-
 def _with_effect(settings: Mapping[str, Any], model: ModelConfig) -> dict[str, Any]:
     """Leave out of a preset what a model has not: an LSTM has no attention to drop."""
     given = Recipe(model=model)
@@ -313,11 +308,6 @@ def _with_effect(settings: Mapping[str, Any], model: ModelConfig) -> dict[str, A
         for key, value in settings.items()
         if not (key.startswith("model.") and is_idle(key, given))
     }
-
-
-def _positions(start: Start | None) -> int | None:
-    """Return how many positions the model of a start has; None where it has no end."""
-    return None if start is None else _last_position(start.model, start.model.max_len)
 
 
 def _last_position(model: ModelConfig, n_positions: int | None) -> int | None:
@@ -338,16 +328,6 @@ def _fresh(loaded: LoadedRecipe) -> Layer:
 
 def _named(source: str | LoadedRecipe) -> str:
     return source.name if isinstance(source, LoadedRecipe) else as_typed(source)
-
-
-def _without_length(layer: Layer) -> Layer:
-    """Leave out how long a recipe pre-trains: a task is trained on by its number of examples.
-
-    So are the steps whose checkpoints it keeps, which are of that length.
-    """
-    of_length = (*_LENGTHS, "train.keep_steps")
-    values = {key: value for key, value in layer.values.items() if key not in of_length}
-    return replace(layer, values=values)
 
 
 def _run_name(tasks: Sequence[str], folder: str | None) -> str:

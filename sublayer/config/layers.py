@@ -163,14 +163,10 @@ def check_keys(layer: Layer) -> None:
 def _check_layer(layer: Layer) -> None:
     check_keys(layer)
     for group in EXCLUSIVE:
-        given = []
-        for key in group:
-            if key in layer.values:
-                given.append(f"{key} = {show(layer.values[key])}")
+        given = [f"{key} = {show(layer.values[key])}" for key in group if key in layer.values]
         if len(given) > 1:
-            choices = ", ".join(group)
             raise ConfigError(
-                f"{' and '.join(given)} exclude each other: give one of {choices}"
+                f"{' and '.join(given)} exclude each other: give one of {', '.join(group)}"
                 f"{where(layer.origin)}"
             )
 
@@ -217,14 +213,11 @@ def build(settings: Mapping[str, Setting]) -> Recipe:
     Raises ConfigError, in one line with field, value and rule, for the first value that its field
     does not take.
     """
-    tables: dict[str, dict[str, Any]] = {}
-    kinds = {}
-    for table in TABLES:
-        tables[table] = {}
-        if is_union(table):
-            # Pydantic tells the members of a union by it, also where no layer set it.
-            kinds[table] = chosen_kind(table, settings)
-            tables[table]["kind"] = kinds[table]
+    # Pydantic tells the members of a union by their kind, also where no layer set it.
+    kinds = {table: chosen_kind(table, settings) for table in TABLES if is_union(table)}
+    tables: dict[str, dict[str, Any]] = {
+        table: {"kind": kinds[table]} if table in kinds else {} for table in TABLES
+    }
     headings = {}
     for key, setting in settings.items():
         _check_texts(key, setting)
@@ -244,12 +237,8 @@ def build(settings: Mapping[str, Setting]) -> Recipe:
 
 def _check_texts(key: str, setting: Setting) -> None:
     value = setting.value
-    members = value if isinstance(value, list | tuple | Mapping) else [value]
-    for text in members:
-        if not isinstance(text, str):
-            continue
-        problem = text_problem(text)
-        if problem:
+    for text in value if isinstance(value, list | tuple | Mapping) else [value]:
+        if isinstance(text, str) and (problem := text_problem(text)):
             raise ConfigError(f"{key} = {show(text)} {problem}{where(setting.origin)}")
 
 

@@ -1,6 +1,6 @@
 """Every field of a recipe in words, by search, and as a JSON Schema for editors."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -220,22 +220,16 @@ def find_fields(asked: str) -> tuple[FieldRow, ...]:
     if asked in TABLES:
         return field_rows(asked)
     rows = field_rows()
-    named = _named(current_name(asked), rows)
+    name = current_name(asked)
+    named = tuple(row for row in rows if name in (row.name, f"{row.table}.{row.name}"))
     if named:
         return named
     word = asked.casefold().strip()
-    found = [row for row in rows if word in _words(row)]
+    texts = [f"{row.table}.{row.name}\n{row.type}\n{row.description}".casefold() for row in rows]
+    found = [row for row, text in zip(rows, texts, strict=True) if word in text]
     if not found or not word:
         raise ConfigError(_not_found(asked))
     return tuple(sorted(found, key=lambda row: word not in row.name))
-
-
-def _named(asked: str, rows: Sequence[FieldRow]) -> tuple[FieldRow, ...]:
-    return tuple(row for row in rows if asked in (row.name, f"{row.table}.{row.name}"))
-
-
-def _words(row: FieldRow) -> str:
-    return f"{row.table}.{row.name}\n{row.type}\n{row.description}".casefold()
 
 
 def _not_found(asked: str) -> str:

@@ -6,13 +6,13 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.catalog import HEADINGS, TABLES, keys
+from sublayer.config.catalog import HEADINGS, keys
 from sublayer.config.layers import Layer, Setting, build, merge
 from sublayer.config.messages import show
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import check_chosen, check_shard, resolve_optimizer
-from sublayer.config.rules import Idle, first_idle, value_of
+from sublayer.config.rules import Idle, first_idle, has_value, value_of
 from sublayer.config.run_recipe import dump_recipe, read_run_recipe
 from sublayer.config.sources import find_source, override_layer, read_layers
 from sublayer.config.stacks import check_frozen
@@ -43,17 +43,12 @@ def settle(layers: Sequence[Layer]) -> Settled:
         idle = first_idle(recipe, settings)
         if idle is None:
             return Settled(recipe, settings, tuple(notes))
-        last = _layer_of(idle.key, layers)
+        last = max(n for n, layer in enumerate(layers) if idle.key in layer.values)
         if not _had_effect(idle.key, layers[: last + 1], is_last=last == len(layers) - 1):
             raise idle.error(recipe, settings)
         # What follows in the loop is a recipe with one setting less, so it ends.
         del settings[idle.key]
         notes.append(_note(idle, recipe, layers[last + 1 :]))
-
-
-def _layer_of(key: str, layers: Sequence[Layer]) -> int:
-    """Return the number of the last layer that set a key."""
-    return max(index for index, layer in enumerate(layers) if key in layer.values)
 
 
 def _had_effect(key: str, layers: Sequence[Layer], *, is_last: bool) -> bool:
@@ -138,9 +133,9 @@ def load_layers(layers: Sequence[Layer], name: str) -> LoadedRecipe:
     recipe = settled.recipe
     check_kind(started, recipe)
     _check_contradictions(recipe)
-    origins = dict.fromkeys(_keys(recipe), "default")
-    for key, setting in settled.settings.items():
-        origins[key] = setting.origin
+    known = [key for key in keys() if has_value(key, recipe)]
+    origins = dict.fromkeys((*HEADINGS, *known), "default")
+    origins |= {key: setting.origin for key, setting in settled.settings.items()}
     notes = (*describe_start(started, recipe), *settled.notes)
     return LoadedRecipe(recipe, origins, name, tuple(layers), start=started.start, notes=notes)
 
@@ -157,12 +152,3 @@ def _check_contradictions(recipe: Recipe) -> None:
     if recipe.train.steps is not None:
         resolve_optimizer(recipe.optimizer, steps=recipe.train.steps)
         recipe.train.check_keep_steps(recipe.train.steps)
-
-
-def _keys(recipe: Recipe) -> list[str]:
-    """Return every field that the tables of a recipe have, of unions those of their kinds."""
-    found = list(HEADINGS)
-    for table in TABLES:
-        fields = type(getattr(recipe, table)).model_fields
-        found += [key for key in keys(table) if key.removeprefix(f"{table}.") in fields]
-    return found

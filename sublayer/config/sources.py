@@ -4,7 +4,7 @@ import datetime
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +117,7 @@ class Source:
 
 def shipped_recipes() -> tuple[str, ...]:
     """Return the names of the recipes that come with the package, sorted."""
-    names = [path.stem for path in SHIPPED.glob("*.toml")]
-    return tuple(sorted(names))
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
 
 
 def find_source(source: str, folder: Path = Path()) -> Source:
@@ -163,17 +162,13 @@ def read_layers(source: Source) -> list[Layer]:
         table = read_toml(next_source.path)
         layer = layer_of(table, next_source.origin)
         if next_source is not source:
-            layer = _without_headings(layer)
+            # What a recipe is called, follows and costs is not true of those that extend it.
+            fields = {key: value for key, value in layer.values.items() if "." in key}
+            layer = replace(layer, values=fields)
         layers.append(layer)
         next_source = _extended(table, next_source)
     layers.reverse()
     return layers
-
-
-def _without_headings(layer: Layer) -> Layer:
-    # What a recipe is called, follows and costs is not true of those that extend it.
-    fields = {key: value for key, value in layer.values.items() if "." in key}
-    return Layer(layer.origin, fields, is_complete=layer.is_complete)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -292,19 +287,19 @@ def grouped_recipes() -> dict[str, list[ShippedRecipe]]:
     A recipe is of the group of the recipe that it extends, unless it names one. The group with the
     lowest place comes first; groups that have none follow by name.
     """
-    recipes = sorted(map(shipped_recipe, shipped_recipes()), key=_order)
+    recipes = map(shipped_recipe, shipped_recipes())
     groups: dict[str, list[ShippedRecipe]] = {}
-    for recipe in recipes:
+    for recipe in sorted(recipes, key=lambda each: (each.place, each.group, each.name)):
         groups.setdefault(recipe.group, []).append(recipe)
     return groups
 
 
 def shipped_recipe(name: str) -> ShippedRecipe:
     """Read what a shipped recipe says of itself. Raises ConfigError where its file is no TOML."""
-    own = _read(name)
+    own = read_toml(find_source(name).path)
     placed = own
     while "group" not in placed and "extends" in placed:
-        placed = _read(str(placed["extends"]))
+        placed = read_toml(find_source(str(placed["extends"])).path)
     return ShippedRecipe(
         name=name,
         title=str(own["title"]),
@@ -313,11 +308,3 @@ def shipped_recipe(name: str) -> ShippedRecipe:
         group=str(placed.get("group", OTHERS)),
         place=int(own.get("place", placed.get("place", sys.maxsize))),
     )
-
-
-def _read(name: str) -> Mapping[str, Any]:
-    return read_toml(find_source(name).path)
-
-
-def _order(recipe: ShippedRecipe) -> tuple[int, str, str]:
-    return (recipe.place, recipe.group, recipe.name)

@@ -14,7 +14,7 @@ from sublayer.config.messages import setting_in_words, show_path
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
-from sublayer.config.rules import is_idle
+from sublayer.config.rules import is_idle, value_of
 from sublayer.config.run_recipe import read_recipe
 from sublayer.config.sources import RUN_RECIPE
 from sublayer.errors import ConfigError
@@ -169,14 +169,16 @@ def with_start(layers: Sequence[Layer]) -> Started:
     Where a finished run names it, the run's own recipe says all, and nothing is put. What the base
     says of data counts where it names tasks: a recipe of fine-tuning is for any model.
     """
-    index = _naming_layer(layers)
-    if index is None:
+    naming = [index for index, layer in enumerate(layers) if "init.run" in layer.values]
+    if not naming:
         return Started(tuple(layers), None, {})
+    index = naming[-1]
     start = read_start(layers[index].values["init.run"])
     if start is None or layers[index].is_complete:
         return Started(tuple(layers), start, {})
     told = {key for layer in layers[index:] for key in layer.values}
-    of_tasks = _told_of_tasks(layers[:index])
+    of_data = {key for layer in layers[:index] for key in layer.values if key.startswith("data.")}
+    of_tasks = of_data if "data.tasks" in of_data else set()
     dropped = set(_kept_fields(start, told | of_tasks)) - of_tasks
     replaced: dict[str, Any] = {}
     below = []
@@ -212,12 +214,6 @@ def _kept_fields(start: Start, told: Set[str]) -> list[str]:
 def _seen_as(data: DataConfig) -> list[str]:
     # Capitals of a text that is no pairs are lowered by the tokenizer, which is the start's.
     return [name for name in SEEN_AS if name != "lowercase" or data.is_parallel]
-
-
-def _told_of_tasks(below: Sequence[Layer]) -> set[str]:
-    """Return the fields of ``[data]`` that the base sets, where it names tasks."""
-    given = {key for layer in below for key in layer.values if key.startswith("data.")}
-    return given if "data.tasks" in given else set()
 
 
 def _exceeds_positions(start: Start, told: Sequence[Layer]) -> bool:
@@ -283,64 +279,44 @@ def describe_start(started: Started, recipe: Recipe) -> list[str]:
         line += f", but for {', '.join(changed)}"
     instead = []
     for key, value in started.replaced.items():
-        now = _value(recipe, key)
-        if not _is_same(now, value):
+        now = value_of(key, recipe)
+        if (list(now) if isinstance(now, tuple) else now) != value:
             instead.append(_instead(recipe, key, value))
-    lines = [line]
-    if instead:
-        lines.append(f"of {start.run}, not of the recipe: {', '.join(instead)}")
-    return lines
-
-
-def _naming_layer(layers: Sequence[Layer]) -> int | None:
-    for index in reversed(range(len(layers))):
-        if "init.run" in layers[index].values:
-            return index
-    return None
+    if not instead:
+        return [line]
+    return [line, f"of {start.run}, not of the recipe: {', '.join(instead)}"]
 
 
 def _set_fields(table: str, content: ModelConfig | DataConfig | None) -> dict[str, Any]:
     """Return the fields of a table that differ from their defaults, as a recipe file has them."""
-    fields: dict[str, Any] = {}
     if content is None:
-        return fields
-    for name, declared in type(content).model_fields.items():
-        value = getattr(content, name)
-        if value not in (declared.default, None):
-            fields[f"{table}.{name}"] = list(value) if isinstance(value, tuple) else value
-    return fields
+        return {}
+    return {
+        f"{table}.{name}": list(value) if isinstance(value, tuple) else value
+        for name, value in content
+        if value not in (type(content).model_fields[name].default, None)
+    }
 
 
 def _changes(table: str, before: Any, now: Any, names: Sequence[str] | None = None) -> list[str]:
-    changes = []
-    for name in names or type(before).model_fields:
-        if name in ("vocab_size", "max_len"):
-            continue
-        old, new = getattr(before, name), getattr(now, name)
-        if old != new:
-            changes.append(f"{setting_in_words(f'{table}.{name}', new)} (there {show_path(old)})")
-    return changes
-
-
-def _value(recipe: Recipe, key: str) -> Any:
-    table, _, name = key.partition(".")
-    return getattr(getattr(recipe, table), name)
+    return [
+        f"{setting_in_words(f'{table}.{name}', getattr(now, name))} (there {show_path(old)})"
+        for name in names or type(before).model_fields
+        if (old := getattr(before, name)) != getattr(now, name)
+        and name not in ("vocab_size", "max_len")
+    ]
 
 
 def _instead(recipe: Recipe, key: str, value: Any) -> str:
     """Say what stands for a setting; for one that named a text, the settings that name it now."""
     table, _, name = key.partition(".")
-    now = _value(recipe, key)
+    now = value_of(key, recipe)
     if now is not None or table != "data" or name not in SOURCES:
         return f"{setting_in_words(key, now)} instead of {show_path(value)}"
-    named = []
-    for each in SOURCES:
-        source = getattr(recipe.data, each)
-        if source is not None:
-            named.append(setting_in_words(f"data.{each}", source))
+    sources = {each: getattr(recipe.data, each) for each in SOURCES}
+    named = [
+        setting_in_words(f"data.{each}", source)
+        for each, source in sources.items()
+        if source is not None
+    ]
     return f"{', '.join(named)} instead of {setting_in_words(key, value)}"
-
-
-def _is_same(now: Any, value: Any) -> bool:
-    as_written = list(now) if isinstance(now, tuple) else now
-    return bool(as_written == value)

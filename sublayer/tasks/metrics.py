@@ -1,9 +1,9 @@
 """The metrics of tasks, from predictions and what is right: what each unit of a set contributes."""
 
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,6 +122,19 @@ class Metric:
     """Whether it is reported beside a task's score, and is no part of that."""
 
 
+def share(
+    values: NDArray[Any], units: Units, *, of: NDArray[np.bool_] | None = None, reason: str = ""
+) -> Sums:
+    """Return the mean of each example's value; ``of`` those that count, unset all."""
+    counted = np.ones(len(values)) if of is None else of
+    return Sums(units.sums(np.stack([values, counted], axis=1).astype(np.float64)), ratio, reason)
+
+
+def ratio(sums: Numbers) -> Numbers:
+    """Divide the first column by the second."""
+    return quotient(sums[:, 0], sums[:, 1])
+
+
 def quotient(above: Numbers, below: Numbers) -> Numbers:
     """Divide, where there is something to divide by: elsewhere the result is 0."""
     result = np.zeros(np.broadcast_shapes(above.shape, below.shape))
@@ -137,22 +150,17 @@ Labels = NDArray[np.int64]
 def accuracy(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
     """Count the right answers; one that is none of the labels is wrong."""
     gold, predicted = _labels(examples, predictions)
-    is_right = (gold == predicted).astype(np.float64)
-    columns = units.sums(np.stack([is_right, np.ones_like(is_right)], axis=1))
-    return Sums(columns, lambda sums: quotient(sums[:, 0], sums[:, 1]))
+    return share(gold == predicted, units)
 
 
-def accuracy_of(beginning: str) -> Callable[[Sequence[Example], Predictions, Units], Sums]:
-    """Return the accuracy of the examples whose ids begin so, such as those of a school of RACE."""
-
-    def contributions(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
-        gold, predicted = _labels(examples, predictions)
-        is_of = np.array([example.id.startswith(beginning) for example in examples], dtype=float)
-        columns = units.sums(np.stack([is_of * (gold == predicted), is_of], axis=1))
-        reason = "" if is_of.any() else f"no example is of {beginning}"
-        return Sums(columns, lambda sums: quotient(sums[:, 0], sums[:, 1]), reason)
-
-    return contributions
+def accuracy_of(
+    beginning: str, examples: Sequence[Example], predictions: Predictions, units: Units
+) -> Sums:
+    """Compute the accuracy of the examples whose ids begin so, as those of a school of RACE."""
+    gold, predicted = _labels(examples, predictions)
+    is_of = np.array([example.id.startswith(beginning) for example in examples])
+    reason = "" if is_of.any() else f"no example is of {beginning}"
+    return share(is_of & (gold == predicted), units, of=is_of, reason=reason)
 
 
 def f1(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
@@ -241,12 +249,10 @@ def group_exact_match(examples: Sequence[Example], predictions: Predictions, uni
 
     An example of no group is one by itself.
     """
-    columns = np.tile([1.0, 1.0], (units.n, 1))
-    pairs = zip(examples, predictions, units.of_examples, strict=True)
-    for example, prediction, unit in pairs:
-        if prediction is None or prediction.label != example.label:
-            columns[unit, 0] = 0
-    return Sums(columns, lambda sums: quotient(sums[:, 0], sums[:, 1]))
+    gold, predicted = _labels(examples, predictions)
+    columns = np.ones((units.n, 2))
+    columns[units.of_examples[gold != predicted], 0] = 0
+    return Sums(columns, ratio)
 
 
 def gender_parity(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
@@ -255,15 +261,14 @@ def gender_parity(examples: Sequence[Example], predictions: Predictions, units: 
     What is none of the labels is the same as nothing. An example of no pair is left out. Source:
     Rudinger et al. 2018, as SuperGLUE has it.
     """
-    labels = defaultdict(list)
-    for prediction, unit in zip(predictions, units.of_examples, strict=True):
-        labels[unit].append(None if prediction is None else prediction.label)
+    _, predicted = _labels(examples, predictions)
     columns = np.zeros((units.n, 2))
-    for unit, of_unit in labels.items():
+    for unit in range(units.n):
+        of_unit = predicted[units.of_examples == unit]
         if len(of_unit) > 1:
-            columns[unit] = len({*of_unit}) == 1 and None not in of_unit, 1
+            columns[unit] = len({*of_unit.tolist()}) == 1 and _NONE not in of_unit, 1
     reason = "" if columns.any() else "no two examples are a pair"
-    return Sums(columns, lambda sums: quotient(sums[:, 0], sums[:, 1]), reason)
+    return Sums(columns, ratio, reason)
 
 
 _ROUNDING = 1e-12

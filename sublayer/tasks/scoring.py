@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -93,8 +94,8 @@ METRICS: dict[str, Metric] = {
         Metric("f1a", "F1a", f1),
         Metric("group_exact_match", "EM", group_exact_match),
         Metric("gender_parity", "parity", gender_parity),
-        Metric("middle", "middle", accuracy_of("middle"), is_beside=True),
-        Metric("high", "high", accuracy_of("high"), is_beside=True),
+        Metric("middle", "middle", partial(accuracy_of, "middle"), is_beside=True),
+        Metric("high", "high", partial(accuracy_of, "high"), is_beside=True),
         Metric("chrf", "chrF", chrf),
         Metric("rouge1", "ROUGE-1", rouge1, is_beside=True),
         Metric("rouge2", "ROUGE-2", rouge2, is_beside=True),
@@ -267,8 +268,15 @@ def paired(
     low, high = np.percentile(differences, _PERCENTILES)
     n_only_first = n_only_other = p_value = None
     if tuple(metrics) == ("accuracy",) and units.are_examples:
-        n_only_first, n_only_other = _discordant(examples, predictions, others)
-        p_value = _mcnemar(n_only_first, n_only_other)
+        from scipy.stats import binomtest  # slow to import, and needed where two are compared
+
+        (our,), (their,) = ours, theirs
+        assert isinstance(our, Sums), "accuracy is a mean"
+        assert isinstance(their, Sums), "accuracy is a mean"
+        gained = our.columns[:, 0] - their.columns[:, 0]
+        n_only_first, n_only_other = int((gained > 0).sum()), int((gained < 0).sum())
+        n_other = n_only_first + n_only_other
+        p_value = float(binomtest(n_only_first, n_other).pvalue) if n_other else 1.0
     return Paired(
         value=value,
         other=other,
@@ -329,22 +337,3 @@ def _kinds(
     parts = np.split(rows, ends[:-1], axis=1)
     sums = [Sums(part, each.from_sums) for part, each in zip(parts, both, strict=True)]
     return (sums[: len(ours)], sums[len(ours) :]), counts.astype(np.float64)
-
-
-def _discordant(
-    examples: Sequence[Example], predictions: Predictions, others: Predictions
-) -> tuple[int, int]:
-    n_only_first = n_only_other = 0
-    for example, ours, theirs in zip(examples, predictions, others, strict=True):
-        is_right = ours is not None and ours.label == example.label
-        is_other_right = theirs is not None and theirs.label == example.label
-        n_only_first += is_right and not is_other_right
-        n_only_other += is_other_right and not is_right
-    return n_only_first, n_only_other
-
-
-def _mcnemar(n_only_first: int, n_only_other: int) -> float:
-    from scipy.stats import binomtest  # slow to import, and needed where two are compared
-
-    n = n_only_first + n_only_other
-    return float(binomtest(n_only_first, n).pvalue) if n else 1.0

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from sublayer.system.extras import extra_module
-from sublayer.tasks.metrics import Numbers, Predictions, Sums, Units, quotient
+from sublayer.tasks.metrics import Numbers, Predictions, Sums, Units, share
 from sublayer.tasks.scripts import UNSPACED
 from sublayer.tasks.task import Example, Prediction
 
@@ -36,41 +36,62 @@ def normalise(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", without).split())
 
 
-def exact_match(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+def _compared(
+    compare: Compare, examples: Sequence[Example], predictions: Predictions, units: Units
+) -> Sums:
     """Compare texts as SQuAD 1.1's script does; where there is no prediction it is wrong."""
-    return _mean(_scores(examples, predictions, _is_equal), units)
+    scores = []
+    for example, prediction in zip(examples, predictions, strict=True):
+        golds = example.answers if prediction is not None else ()
+        text = answer_text(example, prediction) if prediction is not None else ""
+        scores.append(max((compare(gold.text, text) for gold in golds), default=0.0))
+    return share(np.array(scores), units)
 
 
-def token_f1(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
-    """Compare words as SQuAD 1.1's script does: 0 where none is shared, also of nothing."""
-    return _mean(_scores(examples, predictions, _f1), units)
+def _compared_v2(
+    compare: Compare, examples: Sequence[Example], predictions: Predictions, units: Units
+) -> Sums:
+    """Compare texts as SQuAD 2.0's script does; what has no prediction is left out."""
+    scores = scores_v2(compare, examples, predictions)
+    is_there = ~np.isnan(scores)
+    reason = "" if is_there.any() else "there are no predictions"
+    return share(np.where(is_there, scores, 0), units, of=is_there, reason=reason)
 
 
-def exact_match_v2(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
-    """Compare texts as SQuAD 2.0's script does.
+def scores_v2(compare: Compare, examples: Sequence[Example], predictions: Predictions) -> Numbers:
+    """Score texts as SQuAD 2.0's script does; NaN where there is no prediction.
 
-    No answer is an empty text. Gold answers of which nothing remains are none. What has no
-    prediction is left out.
+    No answer is an empty text. Gold answers of which nothing remains are none.
     """
-    return _mean(exact_scores_v2(examples, predictions), units)
+    scores = []
+    for example, prediction in zip(examples, predictions, strict=True):
+        if prediction is None:
+            scores.append(np.nan)
+            continue
+        golds = [gold.text for gold in example.answers if normalise(gold.text)] or [""]
+        scores.append(max(compare(gold, prediction.text) for gold in golds))
+    return np.array(scores)
 
 
-def token_f1_v2(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
-    """Compare words as SQuAD 2.0's script does: of nothing, equality counts.
-
-    Otherwise as ``exact_match_v2``.
-    """
-    return _mean(f1_scores_v2(examples, predictions), units)
+def _is_equal(gold: str, predicted: str) -> float:
+    return float(normalise(gold) == normalise(predicted))
 
 
-def exact_scores_v2(examples: Sequence[Example], predictions: Predictions) -> Numbers:
-    """Return what ``exact_match_v2`` is the mean of; NaN where there is no prediction."""
-    return _scores_v2(examples, predictions, _is_equal)
+def _f1(gold: str, predicted: str) -> float:
+    """Compare words: 0 where none is shared, also of nothing."""
+    gold_words, words = normalise(gold).split(), normalise(predicted).split()
+    n_shared = (Counter(gold_words) & Counter(words)).total()
+    return 2 * n_shared / (len(gold_words) + len(words)) if n_shared else 0.0
 
 
-def f1_scores_v2(examples: Sequence[Example], predictions: Predictions) -> Numbers:
-    """Return what ``token_f1_v2`` is the mean of; NaN where there is no prediction."""
-    return _scores_v2(examples, predictions, _f1_v2)
+def _f1_v2(gold: str, predicted: str) -> float:
+    """Compare words: of nothing, equality counts."""
+    is_nothing = not normalise(gold) or not normalise(predicted)
+    return _is_equal(gold, predicted) if is_nothing else _f1(gold, predicted)
+
+
+exact_match, token_f1 = (partial(_compared, compare) for compare in (_is_equal, _f1))
+exact_match_v2, token_f1_v2 = (partial(_compared_v2, compare) for compare in (_is_equal, _f1_v2))
 
 
 class RougeWords:
@@ -130,7 +151,7 @@ def rouge(name: str, examples: Sequence[Example], predictions: Predictions, unit
         scorer.score_multi([answer.text for answer in example.answers], text)[name].fmeasure
         for example, text in zip(examples, _written(predictions), strict=True)
     ]
-    return _mean(np.array(scores, dtype=np.float64), units)
+    return share(np.array(scores, dtype=np.float64), units)
 
 
 def exact_text(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
@@ -139,7 +160,7 @@ def exact_text(examples: Sequence[Example], predictions: Predictions, units: Uni
         float(" ".join(text.split()) in {" ".join(gold.text.split()) for gold in example.answers})
         for example, text in zip(examples, _written(predictions), strict=True)
     ]
-    return _mean(np.array(scores), units)
+    return share(np.array(scores), units)
 
 
 rouge1, rouge2, rouge_l = (partial(rouge, name) for name in ("rouge1", "rouge2", "rougeL"))
@@ -154,55 +175,6 @@ def answer_text(example: Example, prediction: Prediction) -> str:
     if example.choices and prediction.label is not None:
         return example.choices[int(prediction.label)]
     return prediction.text
-
-
-def _scores(examples: Sequence[Example], predictions: Predictions, compare: Compare) -> Numbers:
-    scores = []
-    for example, prediction in zip(examples, predictions, strict=True):
-        best = 0.0
-        if prediction is not None:
-            text = answer_text(example, prediction)
-            best = max((compare(gold.text, text) for gold in example.answers), default=0.0)
-        scores.append(best)
-    return np.array(scores)
-
-
-def _scores_v2(examples: Sequence[Example], predictions: Predictions, compare: Compare) -> Numbers:
-    scores = []
-    for example, prediction in zip(examples, predictions, strict=True):
-        if prediction is None:
-            scores.append(np.nan)
-            continue
-        golds = [gold.text for gold in example.answers if normalise(gold.text)] or [""]
-        scores.append(max(compare(gold, prediction.text) for gold in golds))
-    return np.array(scores)
-
-
-def _mean(scores: Numbers, units: Units) -> Sums:
-    is_there = ~np.isnan(scores)
-    columns = np.stack([np.where(is_there, scores, 0), is_there], axis=1)
-    reason = "" if is_there.any() else "there are no predictions"
-    return Sums(units.sums(columns), lambda sums: quotient(sums[:, 0], sums[:, 1]), reason)
-
-
-def _is_equal(gold: str, predicted: str) -> float:
-    return float(normalise(gold) == normalise(predicted))
-
-
-def _f1(gold: str, predicted: str) -> float:
-    return _f1_of_words(normalise(gold).split(), normalise(predicted).split())
-
-
-def _f1_v2(gold: str, predicted: str) -> float:
-    gold_words, words = normalise(gold).split(), normalise(predicted).split()
-    if not gold_words or not words:
-        return float(gold_words == words)
-    return _f1_of_words(gold_words, words)
-
-
-def _f1_of_words(gold: list[str], predicted: list[str]) -> float:
-    n_shared = (Counter(gold) & Counter(predicted)).total()
-    return 2 * n_shared / (len(gold) + len(predicted)) if n_shared else 0.0
 
 
 @dataclass(frozen=True)
@@ -230,8 +202,8 @@ def best_thresholds(examples: Sequence[Example], predictions: Predictions) -> Be
     so that a threshold may stand for fewer answers than lie at it.
     """
     return BestThresholds(
-        exact=_best(examples, predictions, exact_scores_v2(examples, predictions)),
-        f1=_best(examples, predictions, f1_scores_v2(examples, predictions)),
+        exact=_best(examples, predictions, scores_v2(_is_equal, examples, predictions)),
+        f1=_best(examples, predictions, scores_v2(_f1_v2, examples, predictions)),
     )
 
 
@@ -262,8 +234,8 @@ def by_answerable(
 
     A kind of which there is none, or no prediction, has no row: the script stops there.
     """
-    exact = exact_scores_v2(examples, predictions)
-    f1 = f1_scores_v2(examples, predictions)
+    exact = scores_v2(_is_equal, examples, predictions)
+    f1 = scores_v2(_f1_v2, examples, predictions)
     has_answer = np.array([bool(example.answers) for example in examples])
     result = {}
     for kind in (True, False):
