@@ -1,8 +1,8 @@
 """``[data]``: texts, tasks and pairs; tokenizers and windows."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
 from sublayer.config.limits import (
     LARGEST_FACTOR,
@@ -11,7 +11,7 @@ from sublayer.config.limits import (
     MOST_SENTINELS,
     MOST_WINDOWS,
 )
-from sublayer.config.table import Table, field
+from sublayer.config.table import Table, checked_by, field
 from sublayer.config.texts import (
     GPT1,
     INTRINSIC,
@@ -25,11 +25,11 @@ from sublayer.config.texts import (
     check_columns,
     check_corpora,
     check_sentinels,
+    check_split,
     check_tasks,
     check_tokenizer,
     check_watched,
     check_weights,
-    parse_split,
     source_names,
 )
 from sublayer.errors import ConfigError
@@ -133,7 +133,7 @@ DEFAULT_HELD_OUT = 0.1
 class TaskFields(Table):
     """The tasks of a model that answers, or the columns of a table of one's own."""
 
-    tasks: Sources | None = field(
+    tasks: Annotated[Sources | None, checked_by(check_tasks)] = field(
         None,
         (
             "Tasks to fine-tune on, whose files are in the folder that path names: one, a list, or "
@@ -157,7 +157,7 @@ class TaskFields(Table):
         ge=2,
         le=MOST_WINDOWS,
     )
-    columns: OwnColumns | None = field(
+    columns: Annotated[OwnColumns | None, checked_by(check_columns)] = field(
         None,
         (
             "Which columns of a table of your own are what: text; text_pair, a second text, or the "
@@ -196,18 +196,6 @@ class TaskFields(Table):
         """Return the names of the tasks."""
         return source_names(self.tasks)
 
-    @field_validator("tasks")
-    @classmethod
-    def _tasks_are_known(cls, tasks: Sources | None) -> Sources | None:
-        check_tasks(tasks)
-        return tasks
-
-    @field_validator("columns")
-    @classmethod
-    def _columns_fit_together(cls, columns: OwnColumns | None) -> OwnColumns | None:
-        check_columns(columns)
-        return columns
-
 
 DocumentRule = Literal["file", "blank-line", "json", "csv"]
 SentenceRule = Literal["none", "lines", "prose", "spacy"]
@@ -216,7 +204,7 @@ SentenceRule = Literal["none", "lines", "prose", "spacy"]
 class TextFields(Table):
     """A text by its paths or its name, how it is read and divided."""
 
-    path: Sources | None = field(
+    path: Annotated[Sources | None, checked_by(check_weights)] = field(
         None,
         (
             "Local text: a file (plain, .gz, .zst, .bz2, .xz, .parquet), a folder or a glob; a "
@@ -225,7 +213,7 @@ class TextFields(Table):
             "set of the Hugging Face hub."
         ),
     )
-    corpus: Sources | None = field(
+    corpus: Annotated[Sources | None, checked_by(check_weights), checked_by(check_corpora)] = field(
         None,
         (
             "Named text: python (the prose of the running Python installation), enwik8, text8, "
@@ -265,45 +253,20 @@ class TextFields(Table):
         "File, folder or glob of the test split; it replaces split. Or a corpus of watch, such as "
         "albert-intrinsic; valid_path takes one too.",
     )
-    split: str | None = field(
+    split: Annotated[str | None, checked_by(check_split)] = field(
         None,
         "Shares of train/valid/test: contiguous bytes of one file, whole documents of several. "
         "100/0/0 holds nothing out, as those do who train on all text: train.best_by is last then.",
         unit="percent",
         derived="90/5/5; corpora with a published split keep it",
     )
-    watch: Watched = field(
+    watch: Annotated[Watched, checked_by(check_watched)] = field(
         (),
         "Texts that are scored at each evaluation and choose nothing: squad-dev and race-dev, the "
         "passages of their development sets, fetched from their publishers, or albert-intrinsic, "
         "those of both; or {name = path}, a file, a folder or a glob, read as path is, or as "
         "passages where it is of SQuAD or RACE. A text's scores are name/mlm_accuracy and so on.",
     )
-
-    @field_validator("split")
-    @classmethod
-    def _split_has_shares(cls, split: str | None) -> str | None:
-        if split is not None:
-            parse_split(split)
-        return split
-
-    @field_validator("path", "corpus")
-    @classmethod
-    def _sources_have_weights(cls, sources: Sources | None) -> Sources | None:
-        check_weights(sources)
-        return sources
-
-    @field_validator("corpus")
-    @classmethod
-    def _corpora_are_known(cls, corpus: Sources | None) -> Sources | None:
-        check_corpora(corpus)
-        return corpus
-
-    @field_validator("watch")
-    @classmethod
-    def _watched_are_known(cls, watch: Watched) -> Watched:
-        check_watched(watch)
-        return watch
 
     @model_validator(mode="after")
     def _passages_are_of_a_path(self) -> Self:
@@ -344,7 +307,7 @@ class DataConfig(PairFields, TaskFields, TextFields):
         ge=1,
         le=MOST_WINDOWS,
     )
-    tokenizer: str = field(
+    tokenizer: Annotated[str, checked_by(check_tokenizer)] = field(
         "bytes",
         (
             "bytes; characters, bpe (GPT-2's), unigram (ALBERT's), wordpiece (BERT's), moses-bpe "
@@ -448,12 +411,6 @@ class DataConfig(PairFields, TaskFields, TextFields):
             "keep_accents": not is_published_alike if keeps is None else keeps,
             "lowercase": not self.sentinels if lowers is None else lowers,
         }
-
-    @field_validator("tokenizer")
-    @classmethod
-    def _tokenizer_is_known(cls, tokenizer: str) -> str:
-        check_tokenizer(tokenizer)
-        return tokenizer
 
     @model_validator(mode="after")
     def _sentinels_leave_room(self) -> Self:

@@ -1,9 +1,9 @@
 """The base of every table of a recipe, and the declaration of a field."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from sublayer.config.limits import LARGEST_FACTOR, MOST_STEPS
 
@@ -44,3 +44,13 @@ def field(
     if derived is not None:
         extra["derived"] = derived
     return Field(default, description=description, json_schema_extra=extra, **constraints)
+
+
+def checked_by(check: Callable[[Any], object]) -> AfterValidator:
+    """Return the validator of a field whose values ``check`` refuses, by a ConfigError."""
+
+    def validated(value: Any) -> Any:
+        check(value)
+        return value
+
+    return AfterValidator(validated)

@@ -110,6 +110,12 @@ def parse_split(split: str) -> tuple[Fraction, Fraction, Fraction]:
     return train, valid, test
 
 
+def check_split(split: str | None) -> None:
+    """Raise ConfigError where ``data.split`` is no split."""
+    if split is not None:
+        parse_split(split)
+
+
 def _parse_shares(split: str) -> list[Fraction]:
     """Return the shares that a text lists; none where one of them is no plain decimal."""
     parts = [part.strip() for part in split.split("/")]

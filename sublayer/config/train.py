@@ -1,9 +1,9 @@
 """``[train]``: length, batches and what is kept; ``[init]``: what training starts from."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
 from sublayer.config.limits import (
     LARGEST_SEED,
@@ -16,7 +16,7 @@ from sublayer.config.limits import (
     MOST_WINDOWS,
 )
 from sublayer.config.stacks import Frozen, parse_freeze
-from sublayer.config.table import List, Steps, Table, field
+from sublayer.config.table import List, Steps, Table, checked_by, field
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.nearest import LONGEST_WORD, nearest_hint
@@ -112,6 +112,12 @@ OF_A_RUN = (
 """Fields that are a run's own, or change no number of what it trains."""
 
 
+def _check_once(steps: tuple[int, ...]) -> None:
+    twice = [step for place, step in enumerate(steps) if step in steps[:place]]
+    if twice:
+        raise ConfigError(f"train.keep_steps names step {twice[0]} twice: give it once")
+
+
 class TrainConfig(Table):
     """
     The run itself. One of steps, tokens, epochs, minutes; one of batch_tokens, batch_sequences.
@@ -202,7 +208,7 @@ class TrainConfig(Table):
         ge=1,
         le=LONGEST_WINDOW,
     )
-    probes: List | dict[str, str] = field(
+    probes: Annotated[Probes, checked_by(check_probes)] = field(
         (),
         "Zero-shot probes that every evaluation asks too: names of those whose files are in the "
         'cache, or the folder of each, { sst2 = "glue" }. They choose nothing, and minutes do not '
@@ -242,7 +248,7 @@ class TrainConfig(Table):
         ge=2,
         le=1_000_000,
     )
-    keep_steps: Steps = field(
+    keep_steps: Annotated[Steps, checked_by(_check_once)] = field(
         (),
         "Optimizer steps after which a checkpoint is taken that is kept, whatever keep_checkpoints "
         "says: `RUN/checkpoints/step-...` is a model to start from.",
@@ -285,22 +291,6 @@ class TrainConfig(Table):
         le=MOST_THREADS,
     )
 
-    @field_validator("probes")
-    @classmethod
-    def _probes_are_known(cls, probes: Probes) -> Probes:
-        check_probes(probes)
-        return probes
-
-    @field_validator("keep_steps")
-    @classmethod
-    def _steps_are_named_once(cls, steps: tuple[int, ...]) -> tuple[int, ...]:
-        named: set[int] = set()
-        for step in steps:
-            if step in named:
-                raise ConfigError(f"train.keep_steps names step {step} twice: give it once")
-            named.add(step)
-        return steps
-
     @model_validator(mode="after")
     def _patience_waits_for_a_best(self) -> Self:
         if self.patience is not None and self.best_by == "last":
@@ -333,17 +323,11 @@ class InitConfig(Table):
         ge=0,
         le=MOST_LAYERS,
     )
-    freeze: str | List = field(
+    freeze: Annotated[str | List, checked_by(parse_freeze)] = field(
         (),
         "What of that model stays as it is: embeddings, all that stands before the first block; "
         "layers:K, the first K blocks; or both in a list.",
     )
-
-    @field_validator("freeze")
-    @classmethod
-    def _parts_are_known(cls, freeze: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        parse_freeze(freeze)
-        return freeze
 
     @property
     def frozen(self) -> Frozen:
