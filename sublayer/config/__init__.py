@@ -1,1 +1,1 @@
-"""What a recipe may say: a file per table, how settings merge, and what is derived from them."""
+"""Settings of a recipe: a module for each table, how they merge, and what is derived from them."""

@@ -15,7 +15,7 @@ from sublayer.config.limits import LARGEST_FACTOR, MOST_ENTRIES
 from sublayer.errors import ConfigError
 
 Saved = Literal["nothing", "output", "input"]
-"""What an activation saves for its backward pass."""
+"""Tensor that an activation saves for its backward pass."""
 
 ACTIVATIONS: dict[str, Saved] = {
     "relu": "output",
@@ -28,7 +28,7 @@ ACTIVATIONS: dict[str, Saved] = {
 
 @dataclass(frozen=True)
 class Ffn:
-    """What a network computes between its products: an activation, times a product where gated."""
+    """Function of a network between its products: an activation, times a product where gated."""
 
     activation: str
     """A key of ``ACTIVATIONS``."""
@@ -65,18 +65,18 @@ FFNS: dict[str, Ffn] = {
 
 @dataclass(frozen=True)
 class SublayerKind:
-    """What an entry's name says."""
+    """Kind of sub-layer that an entry names."""
 
     attends_to: Literal["nothing", "itself", "memory"]
-    """What its queries attend to; memory is the states of an encoder."""
+    """States that its queries attend to; memory is the states of an encoder."""
     shared_as: Literal["attention", "ffn"] | None
     """Its name in ``model.share``; None: it is never shared."""
     title: str
-    """What diagrams call it."""
+    """Name in diagrams."""
     has_variants: bool = False
-    """Whether a feed-forward network may stand behind the name, as in ``ffn:swiglu``."""
+    """True where a feed-forward network may stand behind the name, as in ``ffn:swiglu``."""
     is_recurrent: bool = False
-    """Whether it is a layer of an LSTM, which a block is never written with, and has no residual
+    """True for a layer of an LSTM, which a block is never written with, and has no residual
     connection."""
 
 
@@ -91,7 +91,7 @@ SUBLAYERS: dict[str, SublayerKind] = {
 
 
 class Sizes(Protocol):
-    """What of a resolved model the parameters of a position scheme are counted from."""
+    """Sizes of a resolved model that the parameters of a position scheme are counted from."""
 
     @property
     def d_model(self) -> int:
@@ -142,18 +142,18 @@ def n_exact_buckets(n_buckets: int) -> int:
 
 @dataclass(frozen=True)
 class PositionScheme:
-    """What of a position scheme is known from the settings alone."""
+    """Properties of a position scheme that are known from the settings alone."""
 
     implementation: str
     """The class that computes it, as ``module:class``."""
     adds_before: Literal["none", "first", "every"] = "none"
     """The blocks before which vectors are added to the residual stream."""
     in_attention: Literal["nothing", "rotation", "bias"] = "nothing"
-    """Whether queries and keys are rotated, or scores biased."""
+    """Rotation of queries and keys, or bias of scores."""
     has_end: bool = False
-    """Whether there is no position from ``max_len`` on."""
+    """True where there is no position from ``max_len`` on."""
     has_rows: bool = False
-    """Whether each position up to ``max_len`` has learned weights of its own."""
+    """True where each position up to ``max_len`` has learned weights of its own."""
     even_width: Literal["embedding", "head"] | None = None
     """The width that must be even."""
     n_parameters: Count = _no_parameters

@@ -54,7 +54,7 @@ TABLES: dict[str, Mapping[str, type[Table]]] = {
 }
 """By name in a recipe, then by kind; a table that has no kinds stands under the empty one."""
 HEADINGS = tuple(name for name in Recipe.model_fields if name not in TABLES)
-"""What stands above the tables, such as ``title``."""
+"""Keys above the tables, such as ``title``."""
 
 
 def is_union(table: str) -> bool:

@@ -51,13 +51,13 @@ class Figure:
 
 @dataclass(frozen=True)
 class Preset:
-    """What a preset sets for one task, or for a mixture."""
+    """Settings of a preset for one task, or for a mixture."""
 
     name: str
     title: str
     figures: tuple[Figure, ...]
     differs: tuple[str, ...]
-    """What of the source cannot be said by settings, a line each."""
+    """Properties of the source that settings cannot say, a line each."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -181,7 +181,7 @@ _FORMATS: dict[str, Format] = {
 _WARMUP = "optimizer.warmup_steps"
 _OF_LENGTH = (*(f"train.{name}" for name in LENGTHS), "train.keep_steps")
 _OF_FRESH = ("data.tokenizer", *(f"data.{name}" for name in SEEN_AS))
-"""What a model that nothing was learned by is like beside its ``[model]``: as a start gives it."""
+"""Fields of a model without a start beside its ``[model]``, as a start gives them."""
 
 
 class Finetuning(NamedTuple):

@@ -19,23 +19,23 @@ Reads = Literal["positions", "text", "pooled"]
 
 @dataclass(frozen=True)
 class HeadRow:
-    """What of a head is known from the settings alone."""
+    """Properties of a head that are known from the settings alone."""
 
     implementation: str
     """The class that computes it, as ``module:class``."""
     attribute: str
-    """What its saved tensors' names begin with; also an attribute of the model."""
+    """Prefix of the names of its saved tensors; also an attribute of the model."""
     title: str
     """Its name in messages."""
     reads: Reads
     is_asked: Callable[[ResolvedModel], bool]
-    """Whether a model has it, of whatever kind."""
+    """True where a model has it, of whatever kind."""
     n_parameters: Callable[[ResolvedModel], int]
     """Counts its parameters where a model has it."""
     n_products: Callable[[ResolvedModel], int]
     """Counts the multiply-adds of its matrix products for one state that it reads."""
     predicts_tokens: bool = False
-    """Whether training computes it only where a token is predicted."""
+    """True where training computes it only where a token is predicted."""
 
 
 def _count_vocabulary(config: ResolvedModel) -> int:

@@ -55,12 +55,12 @@ def unknown_table(name: str) -> str:
 
 @dataclass(frozen=True)
 class Layer:
-    """What one source says: ``table.field`` (or a heading such as ``title``) to its value."""
+    """Settings of one source: ``table.field`` (or a heading such as ``title``) to its value."""
 
     origin: str
     values: Mapping[str, Any]
     is_complete: bool = False
-    """Whether it is the recipe of a run, which leaves nothing to what is below."""
+    """True for the recipe of a run, which leaves nothing to what is below."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Setting:
     value: Any
     origin: str
     restores: bool = False
-    """Whether the value is a default that an earlier layer had changed."""
+    """True where the value is a default that an earlier layer had changed."""
 
 
 EXCLUSIVE: tuple[tuple[str, ...], ...] = (
@@ -96,7 +96,7 @@ REPLACES: dict[str, tuple[str, ...]] = {
         "data.sentinels",
     ),
 }
-"""What a field drops of earlier layers; in one layer they stand together.
+"""Fields of earlier layers that a field drops; in one layer they stand together.
 
 What a later layer makes idle is dropped where layers settle, with a note (``dropped.py``)."""
 

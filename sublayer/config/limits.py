@@ -26,7 +26,7 @@ MOST_BATCH_TOKENS = 1_000_000_000_000
 MOST_STEPS = 1_000_000_000_000
 MOST_TOKENS = 1e18
 LARGEST_SEED = 2**63 - 1
-"""What a generator of random numbers takes."""
+"""Largest seed of a generator of random numbers."""
 MOST_THREADS = 1024
 LARGEST_FACTOR = 1e6
 """A weight, a standard deviation: what numbers are multiplied with."""

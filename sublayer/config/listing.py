@@ -39,7 +39,7 @@ class FieldRow:
     type: str
     default: str
     unit: str
-    """What a number counts; empty where it has no unit."""
+    """Unit of a number; empty where it has no unit."""
     used_when: str
     """Empty where the field always counts."""
     description: str
@@ -207,7 +207,7 @@ _FILE_ONLY: dict[str, Any] = {
         "description": "In a shipped recipe: where it stands in its group, the lowest first.",
     },
 }
-"""What is said of each of ``FILE_ONLY``."""
+"""Schemas of ``FILE_ONLY``."""
 
 
 def find_fields(asked: str) -> tuple[FieldRow, ...]:

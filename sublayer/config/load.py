@@ -27,7 +27,7 @@ class Settled:
     recipe: Recipe
     settings: Mapping[str, Setting]
     notes: tuple[str, ...]
-    """What was dropped, a line each."""
+    """Notes on what was dropped, a line each."""
 
 
 def settle(layers: Sequence[Layer]) -> Settled:
@@ -84,13 +84,13 @@ class LoadedRecipe:
     name: str
     """The recipe's, for naming a run after it."""
     layers: tuple[Layer, ...]
-    """What was merged, the base first."""
+    """Layers that were merged, the base first."""
     run: Path | None = None
     """The folder of the run that it is the recipe of; None: it was not read from a run's folder."""
     start: Start | None = None
     """The model that ``init.run`` names; None: none, or none that can be read."""
     notes: tuple[str, ...] = ()
-    """What of the layers a user would not expect, and what a later layer made idle and was dropped,
+    """Notes on what a user would not expect of the layers, and on settings that were dropped,
     a line each."""
 
 

@@ -174,7 +174,7 @@ _TYPES = {
     "dict": "a table",
     "model": "a table",
 }
-"""What pydantic's errors begin with, by type."""
+"""Words for types, by the beginning of pydantic's errors."""
 
 
 def first_problem(error: ValidationError, file: type[BaseModel]) -> str:

@@ -20,19 +20,19 @@ class Loss:
     """A loss: what is predicted, and what predicts it."""
 
     title: str
-    """What is predicted, such as ``next token``."""
+    """Target, such as ``next token``."""
     head: str | None = "vocabulary"
     """The head that predicts it, by its name in ``HEADS``; None: a classifier of its own, which
     training alone has."""
     notes: tuple[str, ...] = ()
     """Weights and the like, a short line each."""
     is_of_each_layer: bool = False
-    """Whether every block below the last has it, by a classifier of its own."""
+    """True where every block below the last has it, by a classifier of its own."""
 
 
 ModelKind = Literal["decoder", "encoder", "encoder-decoder", "lstm"]
 TextUse = Literal["windows", "sentences", "pairs", "tasks"]
-"""What a row of a batch holds: a window of the text, its sentences, a text in two languages, or an
+"""Content of a row of a batch: a window of the text, its sentences, a text in two languages, or an
 example of a task."""
 
 
@@ -70,15 +70,15 @@ class ObjectiveTable(Table):
     model_kinds: ClassVar[tuple[ModelKind, ...]] = ("decoder", "lstm")
     text: ClassVar[TextUse] = "windows"
     gathers_positions: ClassVar[bool] = True
-    """Whether states are read at positions that a batch lists, and not at all of them."""
+    """True where states are read at positions that a batch lists, and not at all of them."""
     is_scored_in_windows: ClassVar[bool] = False
-    """Whether a text is scored in windows, whose distance says how much context tokens have."""
+    """True where a text is scored in windows, whose distance says how much context tokens have."""
     is_probed: ClassVar[bool] = False
-    """Whether its models predict text, and so can be asked zero-shot probes."""
+    """True where its models predict text, and so can be asked zero-shot probes."""
     evaluated: ClassVar[tuple[str, ...]] = ("loss",)
     """The metrics of an evaluation during training, where the objective alone tells."""
     scores_whole_split: ClassVar[bool] = False
-    """Whether every evaluation scores all of a split, and not ``train.evaluate_tokens`` of it."""
+    """True where every evaluation scores a whole split, not ``train.evaluate_tokens`` of it."""
 
     def evaluations(self, data: DataConfig) -> tuple[str, ...]:
         """Return the metrics of an evaluation during training; the loss is the first."""

@@ -12,12 +12,12 @@ from sublayer.config.table import SharePair, Table, field
 Shape = tuple[int, ...]
 Axes = tuple[int, ...]
 KINDS = "sgd, adam, adamw, lamb or adafactor."
-"""What the field ``kind`` may be, in words."""
+"""Values of the field ``kind``, in words."""
 _PROBE = (3, 2)
 
 
 class OptimizerTable(Table):
-    """What every optimizer has: a learning rate, its schedule, clipping, and a state."""
+    """Fields of every optimizer: a learning rate, its schedule, clipping, and a state."""
 
     lr: float = field(3e-4, "Peak learning rate.", gt=0.0, le=LARGEST_RATE)
     schedule: Literal["constant", "linear", "polynomial", "cosine", "inverse-sqrt"] = field(
@@ -205,7 +205,7 @@ class AdamWConfig(OptimizerTable):
 
     @property
     def is_as_published(self) -> bool:
-        """Whether it is what PyTorch computes in one pass over its parameters."""
+        """True where it is what PyTorch computes in one pass over its parameters."""
         return self.form == "published" and self.bias_correction and not self.parameter_scale
 
     def state_axes(self, shape: Shape) -> Mapping[str, Axes]:

@@ -75,7 +75,7 @@ class ResolvedModel(ModelConfig):
 
 
 class ResolvedTrain(TrainConfig):
-    """How long a run is and what happens when, in steps, sequences and tokens."""
+    """Length of a run and its intervals, in steps, sequences and tokens."""
 
     if TYPE_CHECKING:
         steps: int

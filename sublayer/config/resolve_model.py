@@ -59,7 +59,7 @@ def _table_rows(model: ModelConfig, vocab_size: int) -> int:
 
 
 DECODER_FIELDS = ("n_decoder_layers", "decoder_block")
-"""What only a decoder beside an encoder has; None elsewhere, also in a resolved config."""
+"""Fields that only a decoder beside an encoder has; None elsewhere, also in a resolved config."""
 
 
 OF_NO_BLOCKS: dict[str, Any] = {
@@ -71,8 +71,8 @@ OF_NO_BLOCKS: dict[str, Any] = {
     "dropout_final": 0.0,
     "max_len": None,
 }
-"""What a resolved LSTM has of what is said of blocks: nothing, which is how all that reads a config
-knows that there is none."""
+"""Fields of blocks of a resolved LSTM: none, which is how all that reads a config knows that there
+is none."""
 
 
 def _or(value: float | None, default: float) -> float:

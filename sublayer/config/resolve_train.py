@@ -109,7 +109,7 @@ def run_steps(recipe: Recipe, *, train_tokens: int | None) -> int | None:
 
 @dataclass(frozen=True)
 class Length:
-    """How long a run is, and how it is evaluated on the way."""
+    """Length of a run, and its evaluations on the way."""
 
     steps: int
     n_evaluations: int = EVALUATIONS

@@ -201,7 +201,7 @@ KIND_USES: dict[str, Use] = {
     # PyTorch compiles no recurrent layer, nor what is computed around it.
     "train.compile": _OF_BLOCKS,
 }
-"""What is of blocks, which an LSTM has not; asked before all else, so that no advice misleads."""
+"""Fields of blocks, which an LSTM has not; asked before all else, so that no advice misleads."""
 MODEL_USES: dict[str, tuple[Use, ...]] = {
     "model.n_heads": (_ATTENTION,),
     "model.d_head": (_ATTENTION,),

@@ -98,7 +98,7 @@ def _parse_value(text: str) -> Any:
 SHIPPED = Path(__file__).parents[1] / "recipes"
 RUN_RECIPE = "recipe.toml"
 FILE_ONLY = ("extends", "derived", "lengthened", "group", "place")
-"""What a recipe's file may say beyond the recipe itself."""
+"""Keys of a recipe's file beyond the recipe itself."""
 _RULES = "data.keep_accents"
 
 
@@ -108,9 +108,9 @@ class Source:
 
     path: Path
     name: str
-    """What a run of it is named after."""
+    """Name that a run of it has."""
     origin: str
-    """What messages call it: ``recipe gpt``, ``recipe ./x.toml`` or ``run runs/a``."""
+    """Name in messages: ``recipe gpt``, ``recipe ./x.toml`` or ``run runs/a``."""
     run: Path | None = None
     """The folder that was named, where one was."""
 
@@ -270,7 +270,7 @@ OTHERS = "others"
 
 @dataclass(frozen=True)
 class ShippedRecipe:
-    """What a shipped recipe's file says of itself."""
+    """Heading of a shipped recipe's file."""
 
     name: str
     title: str
@@ -278,7 +278,7 @@ class ShippedRecipe:
     cost: str
     group: str
     place: int
-    """Where it stands in its group: the lowest first, and by name where they are equal."""
+    """Place in its group: the lowest first, and by name where they are equal."""
 
 
 def grouped_recipes() -> dict[str, list[ShippedRecipe]]:

@@ -31,7 +31,7 @@ class NoiseSettings(Protocol):
 
 
 class Spans(NamedTuple):
-    """What of a piece is noise: so many tokens, in so many runs."""
+    """Noise of a piece: so many tokens, in so many runs."""
 
     n_noise: int
     n_spans: int
@@ -158,7 +158,7 @@ class Noise:
     n_sentinels: Count
     """Counts the sentinels that a piece takes. 0: inputs and targets have none at all."""
     cuts_targets: bool = False
-    """Whether targets may be longer, and are then cut."""
+    """True where targets may be longer, and are then cut."""
 
 
 NOISES: dict[str, Noise] = {

@@ -201,7 +201,7 @@ class Frozen:
     embeddings: bool = False
     """All that stands before the first block."""
     n_layers: int = 0
-    """How many blocks, the first ones."""
+    """Number of first blocks."""
 
     def __bool__(self) -> bool:
         """Return whether anything is named."""

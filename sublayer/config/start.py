@@ -1,4 +1,4 @@
-"""What a recipe takes over from the model that ``init.run`` names: its architecture, its text."""
+"""Settings that a recipe takes over from the model of ``init.run``: its architecture, its text."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -37,11 +37,11 @@ class Start:
     data: DataConfig | None
     """The text that it was trained on; None of an imported model."""
     init: str | None = None
-    """What that training started from."""
+    """Start of that training."""
 
     @property
     def is_imported(self) -> bool:
-        """Whether its weights began as those of an imported model, however long they trained on."""
+        """True where its weights began as an imported model's, however long they trained on."""
         start: Start | None = self
         for _ in range(_LONGEST_LINE):
             if start is None or start.data is None:
@@ -139,7 +139,7 @@ _READ_AS = (
     "select",
     "held_out",
 )
-"""How those texts are read."""
+"""Fields that say how those texts are read."""
 SEEN_AS = (
     "context",
     "source_language",
@@ -149,7 +149,7 @@ SEEN_AS = (
     "moses_escapes",
     "lowercase",
 )
-"""What of any text the model was trained to see."""
+"""Fields of any text that the model was trained to see."""
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class Started:
     start: Start | None
     """None where there is none, or none that can be read: loading its weights says why."""
     replaced: Mapping[str, Any]
-    """What of the base does not count, as it was given there."""
+    """Settings of the base that do not count, as they were given there."""
 
 
 def with_start(layers: Sequence[Layer]) -> Started:

@@ -23,7 +23,7 @@ INTRINSIC = "albert-intrinsic"
 
 @dataclass(frozen=True)
 class Corpus:
-    """What of a corpus is known before it is read.
+    """Properties of a corpus that are known before it is read.
 
     ``has_split``: its publisher, or the papers that use it, fix the split. ``has_records``: it is
     read as ``data.documents`` says.
@@ -51,7 +51,7 @@ VOCABULARY_CORPORA = ("wikipedia", "bookcorpus", "c4")
 PUBLISHED_SPLITS = tuple(name for name, corpus in CORPORA.items() if corpus.has_split)
 RECORD_CORPORA = tuple(name for name, corpus in CORPORA.items() if corpus.has_records)
 HUB = "hub:"
-"""What a data set of the Hugging Face hub begins with, where a path could stand."""
+"""Prefix of a data set of the Hugging Face hub, where a path could stand."""
 
 
 def source_names(sources: Sources | None) -> tuple[str, ...]:
@@ -192,7 +192,7 @@ Normalization = Literal["published", "transformers"]
 MARKED_TOKENIZERS = ("bpe", "unigram", "wordpiece")
 """Those that are trained with special tokens that a text may name."""
 SpecialTokens = Literal["tokens", "text"]
-"""What the marks of special tokens are in a text."""
+"""Meaning of the marks of special tokens in a text."""
 GPT1_SUFFIXES = (".json", ".bpe")
 """Of files of tokenizers that may be GPT-1's."""
 

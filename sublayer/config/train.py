@@ -59,7 +59,7 @@ def is_better(name: str, values: Mapping[str, float], best: Mapping[str, float])
 PROBES = ("cola", "sst2", "race", "winograd", "dpr")
 """In the order in which they are shown."""
 PREFIX = "probes"
-"""What their scores are called by among those of an evaluation: ``probes/sst2``."""
+"""Prefix of their scores among those of an evaluation: ``probes/sst2``."""
 
 
 Probes = List | dict[str, str]

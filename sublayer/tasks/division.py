@@ -58,7 +58,7 @@ def count_bundles(examples: Sequence[Example]) -> int:
 
 @dataclass
 class _Missing:
-    """How many examples are still to be held out: in all, and of each class."""
+    """Numbers of examples that are still to be held out: in all, and of each class."""
 
     n: float
     classes: dict[_Class, float]

@@ -1,4 +1,4 @@
-"""Where the files of a task's splits lie, by the names that publishers and the hub give them."""
+"""Places of the files of a task's splits, by the names that publishers and the hub give them."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping

@@ -53,7 +53,7 @@ Predictions = Sequence[Prediction | None]
 
 
 class Contributions(ABC):
-    """What units contribute to a metric, so that it is known of any sample of them."""
+    """Contributions of units to a metric, so that it is known of any sample of them."""
 
     reason: str = ""
     """Why the metric has no value of all units and is 0; empty where it has one."""
@@ -87,7 +87,7 @@ class Sums(Contributions):
     """A metric that follows from sums over units."""
 
     columns: Numbers
-    """What each unit adds, [U, K]."""
+    """Summands of each unit, [U, K]."""
     from_sums: Callable[[Numbers], Numbers]
     """Computes the metric, [R], from sums of the columns, [R, K]."""
     reason: str = ""
@@ -119,7 +119,7 @@ class Metric:
     contributions: Callable[[Sequence[Example], Predictions, Units], Contributions]
     """Computes what each unit contributes. Examples are labelled, and there are some."""
     is_beside: bool = False
-    """Whether it is reported beside a task's score, and is no part of that."""
+    """True where it is reported beside a task's score, and is no part of that."""
 
 
 def share(

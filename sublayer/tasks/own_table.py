@@ -44,7 +44,7 @@ ROLES = (
     "text", "text_pair", "label", "number", "choices", "answer", "answer_start", "target", "group",
     "id",
 )  # fmt: skip
-"""What ``data.columns`` says which columns are; ``number`` is a label that is a number."""
+"""Roles of columns in ``data.columns``; ``number`` is a label that is a number."""
 
 
 @dataclass(frozen=True)
@@ -58,23 +58,23 @@ class Table:
     text: str
     """The column of the text; of the passage, where answers are spans of it."""
     text_pair: str = ""
-    """That of a second text; of the question, where answers are spans."""
+    """Column of a second text; of the question, where answers are spans."""
     label: str = ""
-    """That of the class, the number or the right choice; empty: it is not read."""
+    """Column of the class, the number or the right choice; empty: it is not read."""
     choices: tuple[str, ...] = ()
     """Those of the answers to choose from."""
     answer: str = ""
-    """That of an answer that is a span of the passage."""
+    """Column of an answer that is a span of the passage."""
     answer_start: str = ""
-    """That of the place where the answer begins, in characters."""
+    """Column of the place where the answer begins, in characters."""
     target: str = ""
     """Column of the text to be written, or of a list of texts, all of which are right."""
     is_number: bool = False
-    """Whether the label is a number to be predicted, and no class."""
+    """True where the label is a number to be predicted, and no class."""
     group: str = ""
-    """That of the document or author: rows of one stand on one side of a division."""
+    """Column of the document or author: rows of one stand on one side of a division."""
     id: str = ""
-    """That of the rows' ids; empty: they are numbered from 0, those left out included."""
+    """Column of the rows' ids; empty: they are numbered from 0, those left out included."""
 
     def __post_init__(self) -> None:
         asked = filter(None, (self.label, self.answer, self.target))
@@ -161,9 +161,9 @@ class OwnTsv:
 
     records: Sequence[Record]
     note: str = ""
-    """How quotes were read, or which sheet; empty where there is no choice."""
+    """Note on how quotes were read, or on the sheet; empty where there is no choice."""
     is_quoted: bool = False
-    """Whether they stand around fields."""
+    """True where quotes stand around fields."""
 
 
 def read_own_tsv(path: Path) -> OwnTsv:
@@ -392,7 +392,7 @@ def _class(task: Task, written: Any, place: str) -> int | None:
 NAME = "table"
 """The task's name, whatever the file's: the text format begins with it."""
 LONE = "a label that no other row has: it is learned from one row, or not at all"
-"""What is kept."""
+"""Reason that is counted for such a row, which is kept."""
 
 METRICS: dict[Kind, tuple[str, ...]] = {
     "classes": ("accuracy",),

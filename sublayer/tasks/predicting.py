@@ -31,7 +31,7 @@ _DECIMALS = 6
 
 @dataclass(frozen=True, slots=True)
 class NamedPrediction:
-    """What a model answers to a row."""
+    """The answer of a model to a row."""
 
     label: str | float | None = None
     """The word of the class, the text of the choice, the number, the text that was written, or the
@@ -52,7 +52,7 @@ class NamedPrediction:
     """Of a model that writes its answers: what it wrote."""
     is_answered: bool = True
     is_cut: bool = False
-    """Whether the row is longer than the model reads, and was cut."""
+    """True where the row is longer than the model reads, and was cut."""
 
     def to_json(self) -> dict[str, Any]:
         """Return what is known of it as JSON, ``prediction`` always."""
@@ -117,7 +117,7 @@ def _rounded(value: str | float | None) -> str | float | None:
 
 @dataclass(frozen=True)
 class AnswerColumns:
-    """What is added to a row: names of columns by those of ``NamedPrediction.to_json``.
+    """Columns that are added to a row, by those of ``NamedPrediction.to_json``.
 
     A probability of its own has each label, and each choice that all rows have.
     """
@@ -339,7 +339,7 @@ class AskedFile:
 
     path: Path
     kind: FileKind
-    """What is written back is of the same kind, unless told."""
+    """Kind of the file, and of what is written back, unless told."""
     names: tuple[str, ...]
     """The columns; of JSON those of the first row."""
     rows: Iterator[AskedRow]

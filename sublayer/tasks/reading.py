@@ -17,7 +17,7 @@ VERSION = 2
 """Changes whenever equal files would be read otherwise, by the reader of any task."""
 
 SAME_ID = "an id that another row has: its place in the file is its id"
-"""What is repaired of such a row."""
+"""Repair of such a row."""
 
 
 class Placed(Protocol):
@@ -45,7 +45,7 @@ class ReadSplit:
     """Rows with something wrong that are kept as they are, so that all are scored, by what it is.
     """
     notes: list[str] = field(default_factory=list)
-    """What is said of a whole file, such as how its quotes are read."""
+    """Notes on a whole file, such as how its quotes are read."""
     firsts: dict[str, str] = field(default_factory=dict)
     """For each reason the first place: file and line."""
     _by_id: dict[str, Example] = field(default_factory=dict, repr=False)
@@ -105,7 +105,7 @@ class ReadSplit:
 
 
 NO_LABEL = -1
-"""What the hub's copies have where the publisher keeps the labels to himself."""
+"""Label that the hub's copies have where the publisher keeps the labels to himself."""
 
 _DECIMALS = 6
 """Those that a number keeps that was stored in single precision."""
@@ -192,7 +192,7 @@ NOT_FOUND = "an answer that its passage does not have in its place"
 """Why a question is left out of a training set."""
 MOVED = "an answer that begins a few characters before its place"
 SPACED = "an answer with white space around it"
-"""What is repaired."""
+"""Repairs."""
 
 _FEW = 8
 """At most so many characters of white space were taken from the beginning of a passage."""
@@ -236,7 +236,7 @@ def place_answer(passage: str, text: str, start: int) -> PlacedAnswer:
 
 
 SEVERAL = "an answer that its passage has in several places: the first of them"
-"""What is repaired of an answer without a place."""
+"""Repair of an answer without a place."""
 
 
 def is_blank(value: Any) -> bool:

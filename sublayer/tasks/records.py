@@ -68,7 +68,7 @@ class Record:
 
     path: Path
     line: int
-    """Where it begins, from 1; of Parquet, and of a list of JSON, the number of its row."""
+    """Line where it begins, from 1; of Parquet, and of a list of JSON, the number of its row."""
     values: Mapping[str, Any]
     """Texts, of JSON and Parquet also numbers, truths, None, lists and objects."""
     problem: str = ""

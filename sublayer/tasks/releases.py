@@ -1,4 +1,4 @@
-"""Where publishers serve the files of tasks, with checksums, and the cache of what they served.
+"""Addresses of the files of tasks, with checksums, and the cache of what they served.
 
 Source of addresses and sums: huggingface/datasets at 040102f, ``dataset_infos.json`` of glue,
 super_glue, squad, squad_v2, snli, race and scitail.
@@ -33,7 +33,7 @@ class Release:
     """The files that a task is published in; several tasks may share them."""
 
     folder: str
-    """Where they are kept in the cache, below the folder of all tasks."""
+    """Folder in the cache, below the folder of all tasks."""
     files: tuple[Download, ...]
     keeps: str = r"[^/]+/[^/]+\.(tsv|jsonl)"
     """A pattern of the paths in an archive that are kept."""

@@ -35,7 +35,7 @@ _IDS = ("idx", "index", "id")
 
 @dataclass(frozen=True)
 class Columns:
-    """What the columns of a task's files are called."""
+    """Names of the columns of a task's files."""
 
     texts: Mapping[str, tuple[str, ...]]
     """By our names, the names in use: the publisher's, and those of the hub's copies."""
@@ -46,7 +46,7 @@ class Columns:
     without_header: tuple[str, ...] = ()
     """The columns of TSV that has no header, in order."""
     no_labels: Mapping[str, str] = field(default_factory=dict)
-    """What is written in place of a label, and why the row is left out then."""
+    """Words in place of a label, and why the row is left out then."""
     synonyms: Mapping[str, str] = field(default_factory=dict)
     """Labels that some files call otherwise."""
     quoted: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Columns:
     xml: Callable[[Path], Iterator[Record]] = read_records
     """Reader of files of XML."""
     may_end_early: bool = False
-    """Whether rows may lack what stands behind the columns that are read."""
+    """True where rows may lack what stands behind the columns that are read."""
 
     def records(self, path: Path) -> Iterator[Record]:
         """Read the rows of a file of any kind; ``.txt`` is TSV, or else JSON lines."""

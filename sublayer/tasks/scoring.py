@@ -135,8 +135,8 @@ class Score:
     n_outside: int
     """Predictions that are none of the labels, or no number."""
     influences: Mapping[str, Numbers] = field(default_factory=dict, compare=False, repr=False)
-    """How far each example, or group of them, moves a metric, as pseudo-values less their mean, by
-    the metric's name; by "" the score. Zeros where a metric has no value."""
+    """Influence of each example, or group of them, on a metric, as pseudo-values less their mean,
+    by the metric's name; by "" the score. Zeros where a metric has no value."""
 
 
 def score(examples: Sequence[Example], predictions: Predictions, metrics: Sequence[str]) -> Score:
@@ -224,7 +224,7 @@ _MOST_WEIGHTS = 1 << 22
 
 @dataclass(frozen=True)
 class Paired:
-    """How two models differ on the same examples."""
+    """Difference of two models on the same examples."""
 
     value: float
     other: float

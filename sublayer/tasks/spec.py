@@ -1,4 +1,4 @@
-"""What a fine-tuned model answers, and how: saved with it, and enough to use it."""
+"""Tasks of a fine-tuned model and their format: saved with it, and enough to use it."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -105,8 +105,8 @@ class Submission:
     files: tuple[str, ...]
     """Their names; ``ARCHIVE``, where there is one, holds them all."""
     notes: tuple[str, ...]
-    """What was filled in, left out or is not whole, a line each; also in ``NOTES``, where there are
-    any."""
+    """Notes on what was filled in, left out or is not whole, a line each; also in ``NOTES``, where
+    there are any."""
 
 
 def write_submission(
@@ -163,9 +163,9 @@ class SuiteFile:
     labels: tuple[str, ...] = ()
     """Labels as they are written; empty: by their numbers."""
     takes_text: bool = False
-    """Whether the text of the choice is written, or the text that was answered in place of one."""
+    """True where the text of the choice is written, or the text that was answered instead."""
     has_passages: bool = False
-    """Whether a row is a passage with all of its questions and answers."""
+    """True where a row is a passage with all of its questions and answers."""
 
 
 FILES: dict[str, tuple[SuiteFile, ...]] = {

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal["classes", "choice", "number", "span", "text"]
-"""What is asked: one of the labels, one of the example's own choices, a number, a span of the
+"""Kind of answer: one of the labels, one of the example's own choices, a number, a span of the
 passage, or a text that is written."""
 
 
@@ -28,7 +28,7 @@ class Task:
     labels: tuple[str, ...] = ()
     """Of ``classes``: the words of the labels, by index."""
     is_symmetric: bool = False
-    """Whether the two texts may be exchanged."""
+    """True where the two texts may be exchanged."""
     numbers: tuple[float, float] = (0.0, 1.0)
     """Of ``number``: the lowest and the highest."""
     is_bounded: bool = True
@@ -57,7 +57,7 @@ class Answer:
 
     text: str
     start: int | None = None
-    """Where it begins in the passage, in characters; None where it is stated as a text alone."""
+    """Place in the passage where it begins, in characters; None of one that is a text alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Example:
     """Gold answers of a question, or references of a text, any of which is right; none where the
     question has none, or where it is not known."""
     is_labelled: bool = True
-    """Whether it is known what is right."""
+    """True where it is known what is right."""
     group: str = ""
     """Examples of one group are scored together, such as the answers to a question; empty: alone.
     """
@@ -110,6 +110,6 @@ class Prediction:
     start: int | None = None
     """Of ``span``: where it begins in the passage, in characters."""
     is_cut: bool = False
-    """Whether the example is longer than the model reads, and was cut."""
+    """True where the example is longer than the model reads, and was cut."""
     no_answer: float = 0.0
     """Of ``span`` with unanswerable questions: the score of no answer, more the likelier."""

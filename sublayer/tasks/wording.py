@@ -22,7 +22,7 @@ of the first; or none, since the second is read in windows."""
 TraversalRow = tuple[str, ...]
 """The texts between which ``_delimiter_`` stands: after ``_start_``, before ``_classify_``."""
 QUESTION_TOKENS = 64
-"""How many tokens of SQuAD's question are read. Source: BERT's run_squad.py."""
+"""Tokens of SQuAD's question that are read. Source: BERT's run_squad.py."""
 UNANSWERABLE = "unanswerable"
 """Text that is written of a question that has no answer in its passage; ours."""
 PLACEHOLDER = "@placeholder"
@@ -70,9 +70,9 @@ class Wording:
     parts: Mapping[str, str] = field(default_factory=dict)
     """Texts of ``outline``; empty: the names of the fields."""
     is_learned: ClassVar[bool] = True
-    """Whether its own examples are trained on as text to text."""
+    """True where its own examples are trained on as text to text."""
     is_ranked: ClassVar[bool] = True
-    """Whether labels or choices have texts that can be ranked."""
+    """True where labels or choices have texts that can be ranked."""
     numbers: ClassVar[tuple[str, ...]] = ()
     """Names of whole numbers that are needed beside the texts."""
 
