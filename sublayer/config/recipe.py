@@ -1,5 +1,6 @@
 """A recipe: everything that a run is made of; the same with every derived field resolved."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeVar, Union
 
 from pydantic import Field, model_validator
@@ -71,7 +72,7 @@ class ResolvedModel(ModelConfig):
 
     @model_validator(mode="after")
     def _check_derived(self) -> Self:
-        return _check(self, MODEL_FIELDS)
+        return _check(self, _MODEL_FIELDS)
 
 
 class ResolvedTrain(TrainConfig):
@@ -94,7 +95,7 @@ class ResolvedTrain(TrainConfig):
 
     @model_validator(mode="after")
     def _check_derived(self) -> Self:
-        return _check(self, TRAIN_FIELDS)
+        return _check(self, _TRAIN_FIELDS)
 
 
 class ResolvedRecipe(Recipe):
@@ -128,28 +129,18 @@ def as_resolved(recipe: Recipe) -> ResolvedRecipe:
     return resolved_recipe(recipe, model, train, recipe.optimizer)
 
 
-MODEL_FIELDS = (
-    "d_head",
-    "d_ff",
-    "d_embed",
-    "norm_eps",
-    "final_norm",
-    "dropout_attention",
-    "dropout_ffn",
-    "dropout_embedding",
-    "vocab_size",
-    "max_len",
-)
-TRAIN_FIELDS = (
-    "steps",
-    "batch_sequences",
-    "micro_batch_sequences",
-    "evaluate_steps",
-    "evaluate_tokens",
-    "checkpoint_steps",
-    "log_steps",
-    "threads",
-)
+def _derived(table: type[Table], without: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the fields that are derived where they are unset."""
+    declared = {name: info.json_schema_extra for name, info in table.model_fields.items()}
+    return tuple(
+        name
+        for name, extra in declared.items()
+        if isinstance(extra, dict) and "derived" in extra and name not in without
+    )
+
+
+_MODEL_FIELDS = _derived(ModelConfig, without=("n_decoder_layers", "decoder_block"))
+_TRAIN_FIELDS = _derived(TrainConfig)
 
 
 def _check(table: AnyTable, names: tuple[str, ...]) -> AnyTable:
