@@ -3,7 +3,6 @@
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,25 +27,32 @@ def held_out(examples: Sequence[Example], share: float, at_most: int) -> NDArray
     n_wanted = min(share * len(examples), at_most)
     if n_wanted <= 0:
         return result
-    counts = Counter(_class(example) for example in examples)
-    missing = _Missing(
-        n_wanted, {each: n_wanted * n / len(examples) for each, n in counts.items()}, at_most
-    )
+    counts = Counter(map(_class, examples))
+    wanted = {each: n_wanted * n / len(examples) for each, n in counts.items()}
+    n_missing, n_allowed = n_wanted, at_most
     bundles = _bundles(examples)
+
+    def change(rows: list[int], *, weighs_sum: bool = True) -> float:
+        """Return by how much further from their shares the classes, and the sum, are with rows."""
+        added = Counter(_class(examples[row]) for row in rows)
+        of_classes = sum(abs(wanted[each] - n) - abs(wanted[each]) for each, n in added.items())
+        return of_classes + (abs(n_missing - len(rows)) - abs(n_missing) if weighs_sum else 0.0)
+
     for weighs_sum in (False, True):
         for rows in bundles:
-            if missing.n <= 0:
+            if n_missing <= 0:
                 break
-            if result[rows[0]] or len(rows) > missing.n_allowed:
+            if result[rows[0]] or len(rows) > n_allowed:
                 continue
-            added = _classes(examples, rows)
-            change = missing.change if weighs_sum else missing.change_of_classes
-            if change(added) < 0:
-                missing.take(added)
+            if change(rows, weighs_sum=weighs_sum) < 0:
                 result[rows] = True
-    allowed = [rows for rows in bundles if len(rows) <= missing.n_allowed]
+                n_missing -= len(rows)
+                n_allowed -= len(rows)
+                for each, n in Counter(_class(examples[row]) for row in rows).items():
+                    wanted[each] -= n
+    allowed = [rows for rows in bundles if len(rows) <= n_allowed]
     if not result.any() and allowed and len(bundles) > 1:
-        result[min(allowed, key=lambda rows: missing.change(_classes(examples, rows)))] = True
+        result[min(allowed, key=change)] = True
     return result
 
 
@@ -56,38 +62,8 @@ def count_bundles(examples: Sequence[Example]) -> int:
     return len(_bundles(examples))
 
 
-@dataclass
-class _Missing:
-    """Numbers of examples that are still to be held out: in all, and of each class."""
-
-    n: float
-    classes: dict[_Class, float]
-    n_allowed: int
-
-    def change_of_classes(self, added: Counter[_Class]) -> float:
-        """Return by how much further from their shares the classes are with a bundle."""
-        missing = self.classes
-        return sum(abs(missing[each] - n) - abs(missing[each]) for each, n in added.items())
-
-    def change_of_sum(self, added: Counter[_Class]) -> float:
-        return abs(self.n - added.total()) - abs(self.n)
-
-    def change(self, added: Counter[_Class]) -> float:
-        return self.change_of_classes(added) + self.change_of_sum(added)
-
-    def take(self, added: Counter[_Class]) -> None:
-        self.n -= added.total()
-        self.n_allowed -= added.total()
-        for each, n in added.items():
-            self.classes[each] -= n
-
-
 def _class(example: Example) -> _Class:
     return example.label if isinstance(example.label, int) else bool(example.answers)
-
-
-def _classes(examples: Sequence[Example], rows: list[int]) -> Counter[_Class]:
-    return Counter([_class(examples[row]) for row in rows])
 
 
 def _bundles(examples: Sequence[Example]) -> list[list[int]]:

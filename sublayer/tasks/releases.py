@@ -10,7 +10,6 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -223,44 +222,36 @@ def _extract(archive: Path, keeps: str, target: Path) -> None:
     """Extract the files of an archive that are wanted; raise DataError where there are none."""
     n_files = 0
     n_bytes = 0
-    with stage(f"extracting {archive.name}"), _opened(archive) as members:
-        for name, size, content in members:
-            parts = PurePosixPath(name).parts
-            if not re.fullmatch(keeps, name) or any(part[0] in "._/" for part in parts):
-                continue
-            n_files += 1
-            n_bytes += size
-            if n_bytes > _MOST_BYTES:
-                raise DataError(f"{archive.name} becomes more than {_MOST_BYTES >> 30} GiB")
-            path = target.joinpath(*parts)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with content, path.open("xb") as file:
-                shutil.copyfileobj(content, file, _BLOCK_BYTES)
+    try:
+        with stage(f"extracting {archive.name}"):
+            for name, size, content in _members(archive):
+                parts = PurePosixPath(name).parts
+                if not re.fullmatch(keeps, name) or any(part[0] in "._/" for part in parts):
+                    continue
+                n_files += 1
+                n_bytes += size
+                if n_bytes > _MOST_BYTES:
+                    raise DataError(f"{archive.name} becomes more than {_MOST_BYTES >> 30} GiB")
+                path = target.joinpath(*parts)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with content, path.open("xb") as file:
+                    shutil.copyfileobj(content, file, _BLOCK_BYTES)
+    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, RuntimeError) as error:
+        raise DataError(f"{archive.name} is a damaged archive ({error})") from error
     if not n_files:
         raise DataError(f"{archive.name} holds none of the files that it is known for")
 
 
-@contextmanager
-def _opened(archive: Path) -> Iterator[Iterator[_Member]]:
-    try:
-        if archive.name.endswith(".zip"):
-            with zipfile.ZipFile(archive) as packed:
-                yield _zip_members(packed)
-        else:
-            with tarfile.open(archive) as tar:
-                yield _tar_members(tar)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, zlib.error, RuntimeError) as error:
-        raise DataError(f"{archive.name} is a damaged archive ({error})") from error
-
-
-def _zip_members(archive: zipfile.ZipFile) -> Iterator[_Member]:
-    for member in archive.infolist():
-        if not member.is_dir():
-            yield member.filename, member.file_size, archive.open(member)
-
-
-def _tar_members(archive: tarfile.TarFile) -> Iterator[_Member]:
-    for member in archive:
-        content = archive.extractfile(member) if member.isfile() else None
-        if content is not None:
-            yield member.name, member.size, content
+def _members(archive: Path) -> Iterator[_Member]:
+    """Open the files of an archive, one after another, with their names and sizes."""
+    if archive.name.endswith(".zip"):
+        with zipfile.ZipFile(archive) as packed:
+            for member in packed.infolist():
+                if not member.is_dir():
+                    yield member.filename, member.file_size, packed.open(member)
+        return
+    with tarfile.open(archive) as tar:
+        for entry in tar:
+            content = tar.extractfile(entry) if entry.isfile() else None
+            if content is not None:
+                yield entry.name, entry.size, content
