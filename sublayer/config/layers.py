@@ -98,7 +98,7 @@ REPLACES: dict[str, tuple[str, ...]] = {
 }
 """Fields of earlier layers that a field drops; in one layer they stand together.
 
-What a later layer makes idle is dropped where layers settle, with a note (``dropped.py``)."""
+What a later layer makes idle is dropped where layers settle, with a note (``load.py``)."""
 
 
 def merge(layers: Sequence[Layer]) -> dict[str, Setting]:
