@@ -59,6 +59,9 @@ _DAMAGED = (
 # `zstd --long=31` needs the longest window that there is, of 2 GiB.
 _WINDOW = zstd.DecompressionParameter.window_log_max
 _LONGEST_WINDOW: dict[int, int] = {_WINDOW: _WINDOW.bounds()[1]}
+_SHOWN_REASON = 200
+_BUFFER_BYTES = 1 << 20
+"""Bytes of a column that are read at a time: without it, all of a row group's."""
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -341,11 +344,6 @@ class _Heard(RegularFile):
         if self._hear is not None:
             self._hear(bytes(memoryview(buffer).cast("B")[:n_bytes]))
         return n_bytes
-
-
-_SHOWN_REASON = 200
-_BUFFER_BYTES = 1 << 20
-"""Bytes of a column that are read at a time: without it, all of a row group's."""
 
 
 @contextmanager

@@ -34,6 +34,12 @@ from sublayer.training.step_time import describe_use
 
 _FEW = 10
 """Fewer documents than these are few."""
+_WIDTH = 80
+_LABEL = 11
+_MOST_SOURCES = 3
+_NAMES = {"valid": "validation", "test": "test"}
+"""What the rows of splits are called that have files of their own."""
+_LIBRARIES = ("numpy", "safetensors", "sentencepiece", "tokenizers")
 
 
 def describe_small_test(data: Data) -> str | None:
@@ -56,13 +62,6 @@ def describe_small_test(data: Data) -> str | None:
             f"trained on: scores on other {unit}s may differ"
         )
     return f"the test split has only {items}: scores on other {unit}s may differ"
-
-
-_WIDTH = 80
-_LABEL = 11
-_MOST_SOURCES = 3
-_NAMES = {"valid": "validation", "test": "test"}
-"""What the rows of splits are called that have files of their own."""
 
 
 def list_header(session: Session, folder: Path, *, done: int) -> list[str]:
@@ -206,9 +205,6 @@ def _expected(session: Session, done: int) -> str:
         share = left / recipe.train.steps
         return f"about {format_seconds(60 * share * recipe.train.minutes)}"
     return "known after the first steps"
-
-
-_LIBRARIES = ("numpy", "safetensors", "sentencepiece", "tokenizers")
 
 
 def describe_run(

@@ -38,6 +38,7 @@ A run checks it with its first steps, a study does not.
 _PACE_SHARE = 0.03
 """Of a run's minutes, what may be spent on measuring, within the bounds below."""
 _LEAST_PACE_S, _MOST_PACE_S = 2.0, 20.0
+_PROVISIONAL_STEPS = 1000
 
 
 def find_pace(
@@ -127,9 +128,6 @@ def _measure_pace(session: Session, *, minutes: float) -> Pace:
     if session.recipe.objective.scores_whole_split:
         return Pace(step_s, seconds)
     return Pace(step_s, seconds * scored / fewer)
-
-
-_PROVISIONAL_STEPS = 1000
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,22 @@ _GROUPS = (
     ),
 )
 """Where a container's limit stands: limit, use, and of it the cached files, which give way."""
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_MARKS = (
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "Storage size calculation overflowed",
+    "integer multiplication overflow",
+    "could not create a memory",
+    "could not create a primitive",
+    "could not construct a memory descriptor",
+    "Unable to allocate",
+)
+"""How torch, oneDNN and numpy say that memory is lacking: they have no one class for it."""
+# Parameters of mallopt, from glibc's malloc.h.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
+_DEFAULT_THRESHOLD, _DEFAULT_MMAP_MAX = 1 << 17, 1 << 16
 
 
 def total_memory() -> int | None:
@@ -102,21 +118,6 @@ def _own_limit() -> int | None:
         return None
 
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-_MARKS = (
-    "can't allocate memory",
-    "not enough memory",
-    "out of memory",
-    "Storage size calculation overflowed",
-    "integer multiplication overflow",
-    "could not create a memory",
-    "could not create a primitive",
-    "could not construct a memory descriptor",
-    "Unable to allocate",
-)
-"""How torch, oneDNN and numpy say that memory is lacking: they have no one class for it."""
-
-
 def check_memory(needed: int, what: str, remedy: str) -> None:
     """Raise ConfigError, with both sizes, where ``needed`` bytes are more than the machine has.
 
@@ -162,11 +163,6 @@ def format_bytes(size: int) -> str:
         return f"{size >> 60:,} EiB"
     power = max(0, (size.bit_length() - 1) // 10)
     return f"{size / 1024**power:,.3g} {_UNITS[power]}"
-
-
-# Parameters of mallopt, from glibc's malloc.h.
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
-_DEFAULT_THRESHOLD, _DEFAULT_MMAP_MAX = 1 << 17, 1 << 16
 
 
 def allocate_for_training(*, recomputes: bool, is_divided: bool = False) -> None:

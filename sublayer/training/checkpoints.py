@@ -54,6 +54,8 @@ _HEAD = "head/"
 """What the names of heads begin with there, unlike those of the optimizer's state."""
 
 Saved = TypeVar("Saved", Tensor, Header)
+_NICE = 10
+"""By how much its thread gives way, in the units of ``nice``: beside a busy core it has a tenth."""
 
 
 def heads_to_save(objective: Objective) -> dict[str, Tensor]:
@@ -125,10 +127,6 @@ class LoopState:
     """Whether it ended early, as ``train.patience`` says."""
     pending_losses: list[float] = field(default_factory=list)
     """Losses since the last line of metrics.jsonl."""
-
-
-_NICE = 10
-"""By how much its thread gives way, in the units of ``nice``: beside a busy core it has a tenth."""
 
 
 class Background:

@@ -26,6 +26,9 @@ from sublayer.training.processes.exact import Exact
 from sublayer.training.processes.world import World
 from sublayer.training.schedule import learning_rate
 
+_OTHER_GRAPHS = 8
+"""Graphs of an objective beside one for each block whose loss stops: PyTorch's default."""
+
 
 def seed_dropout(seed: int, step: int, micro_batch: int, rank: int) -> None:
     """Seed PyTorch's global generators for one micro-batch; the caller restores them.
@@ -147,10 +150,6 @@ def begins_divided(world: World, train: TrainConfig, init: InitConfig) -> bool:
     What starts from another model has that one's weights whole.
     """
     return world.size > 1 and train.shard != "none" and not train.exact and init.run is None
-
-
-_OTHER_GRAPHS = 8
-"""Graphs of an objective beside one for each block whose loss stops: PyTorch's default."""
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,7 @@ class Exact(Alone):
 
     A step is divided into ``n_parts`` micro-batches, whoever computes them: number k has rows k,
     k + n_parts, and so on. A process has consecutive ones. Their gradients and losses are added in
-    the order of a tree over all of them (``tree.py``), across processes too: each process receives
+    the order of a tree over all of them (``TreeSum``), across processes too: each process receives
     all others' sums of its part of the parameters, adds them, and gives the result to all.
     """
 
