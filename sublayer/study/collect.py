@@ -33,6 +33,7 @@ from sublayer.study.columns import (
 )
 from sublayer.study.curves import LOSS, curves_by_metric, read_curves
 from sublayer.study.definition import Study
+from sublayer.study.evidence import Looking, StudyJudge
 from sublayer.study.jobs.run import COLLAPSED, ERROR, SharedData
 from sublayer.study.notes import describe_reproduction
 from sublayer.study.results import (
@@ -48,33 +49,28 @@ from sublayer.study.results import (
 )
 from sublayer.study.runs import ArmFacts, Runs, StageRuns, failed_runs
 from sublayer.study.stages import FINETUNE, PRETRAINING, Chain
-from sublayer.study.verdicts import Looking, StudyJudge
 
 SCORE_ON = "data.score_on"
 
 
 def collect_results(
-    study: Study,
+    asked: StudyJudge,
     arms: Sequence[ArmFacts],
-    runs: Runs,
-    columns: Sequence[Column],
     primary: Column,
     *,
-    n_seeds: int,
     command: str,
-    looking: Looking,
-    n_awaited: int = 0,
     baselines: Mapping[str, Mapping[str, Cell]] | None = None,
-    within: int = 0,
 ) -> Results:
-    """Build the results of a study of ``n_seeds`` planned seeds; ``command`` makes them again.
+    """Build the results of a study's runs; ``command`` makes them again.
 
-    ``arms`` are those of ``runs``, the baseline first; ``n_awaited`` further ones have no run yet.
-    ``primary`` is the column that decides. ``baselines`` are the scores of others by name and
-    column; ``within`` is as ``StageRuns.scored`` has it. Reads the runs' metrics, recipes and
+    ``arms`` are those of the runs, the baseline first; ``primary`` is the column that decides.
+    ``baselines`` are the scores of others by name and column. Reads the runs' metrics, recipes and
     items. Raises ConfigError for a margin of another unit.
     """
-    chain = study.chain or Chain(())
+    study, chain, columns, runs = asked.study, asked.chain, asked.columns, asked.runs
+    looking, within = asked.looking, asked.within
+    others = [column for column in columns if column is not primary]
+    judge = replace(asked, columns=[primary, *others])
     scores: dict[str, dict[str, dict[int, float]]] = {}
     cells: dict[str, dict[str, Cell]] = {}
     results = []
@@ -89,8 +85,6 @@ def collect_results(
             seconds = arm_result.costs.training_seconds
             if seconds is not None and expected:
                 results[number] = replace(arm_result, mismatch=seconds / expected - 1.0)
-    others = [column for column in columns if column is not primary]
-    judge = StudyJudge(study, [primary, *others], runs, n_seeds, looking, n_awaited, within=within)
     judged = judge.first({name: own.get(primary.name, {}) for name, own in scores.items()})
     further = []
     for column in others:
@@ -115,14 +109,14 @@ def collect_results(
         scored_on=_scored_on(study, within=bool(within)),
         match=study.match,
         baseline=arms[0].name,
-        n_seeds=n_seeds,
+        n_seeds=asked.n_seeds,
         arms=tuple(results),
         differences=judged.differences,
         failures=tuple(failures),
         reproduction=describe_reproduction(outcomes, study.texts, command),
         further=tuple(further),
         scorecard=scorecard,
-        n_awaited=n_awaited,
+        n_awaited=asked.n_awaited,
         pairing=judged.pairing,
         margin=judged.margin,
         margin_reason=study.question.margin_reason,

@@ -1,4 +1,4 @@
-"""Evidence on a metric: scores by seed, the effects of test items, failed runs, and tuning."""
+"""A study judged: scores by seed, effects of test items, failed runs, tuning, and the verdicts."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,6 +8,7 @@ import numpy as np
 from sublayer.evaluation.items import FromItems, ItemTable, Sums
 from sublayer.objective.metric import Metric
 from sublayer.objective.supervised.scores import SCORE, moved_by
+from sublayer.statistics.difference import FEWEST_SEEDS, Judgement
 from sublayer.statistics.items import (
     FEWEST_DOCUMENTS,
     FEWEST_UNITS,
@@ -15,10 +16,14 @@ from sublayer.statistics.items import (
     shares_of,
     units_of,
 )
-from sublayer.statistics.scores import Scores, Tuned
+from sublayer.statistics.judge import judge
+from sublayer.statistics.looks import Looks, judge_looks, unfinished, without_verdicts
+from sublayer.statistics.scores import Scores, against_baseline
+from sublayer.statistics.tuning import Tuned
 from sublayer.study.columns import Column
 from sublayer.study.definition import Study
 from sublayer.study.jobs.run import BEST
+from sublayer.study.question import further_contrasts
 from sublayer.study.runs import Runs, failed_runs, trial_losses
 from sublayer.study.stages import Chain
 
@@ -117,46 +122,6 @@ class Evidence:
         return replace(self, scores=scores, tuned=tuned)
 
 
-def gather_evidence(
-    study: Study,
-    column: Column,
-    columns: Sequence[Column],
-    values: Values,
-    runs: Runs,
-    *,
-    n_seeds: int,
-    n_tuning: int = 1,
-    within: int = 0,
-) -> Evidence:
-    """Gather the evidence on a column.
-
-    ``n_seeds`` are those that are compared, ``n_tuning`` the runs of each trial, where arms were
-    tuned, ``within`` is as ``StageRuns.scored`` has it. Where a metric follows from no items, or
-    too few, the variance over seeds alone is known.
-    """
-    metric = column.metric
-    units = column_units(study.chain or Chain(()), runs, list(values), columns, column, within)
-    failed: dict[str, list[int]] = {}
-    for arm, _, seed, _ in failed_runs(runs):
-        failed.setdefault(arm, []).append(seed)
-    resolution = 10.0 ** -(metric.decimals + 1) / metric.factor
-    elsewhere: Collection[str] = ()
-    if study.chain is None:
-        steps = (each.step for by_seed in units.values() for each in by_seed.values())
-        resolution = max([resolution, *steps])
-        if metric.basis == "items":
-            elsewhere = scored_elsewhere(runs, study.arms[0].name, metric, study.against)
-    else:
-        # A seed's score takes runs of several stages.
-        failed = {
-            arm: [seed for seed in range(n_seeds) if seed not in by_seed]
-            for arm, by_seed in values.items()
-            if arm in failed
-        }
-    tuned = _tuned(runs, metric, n_tuning)
-    return Evidence(scores_of(values, failed, units), tuned, resolution, elsewhere)
-
-
 def scores_of(
     values: Values,
     failed: Mapping[str, Collection[int]],
@@ -176,21 +141,6 @@ def scores_of(
         n_documents=None if first is None else first.n_documents,
         shares=None if first is None else first.shares,
     )
-
-
-def _tuned(runs: Runs, metric: Metric, n_tuning: int) -> dict[str, Tuned]:
-    """Return the scores of trials of arms that were tuned by the metric, of each that ended."""
-    tuned = {}
-    for (arm, _), stage_runs in runs.items():
-        if stage_runs.is_chosen_by(metric):
-            ended = {name: loss for name, loss in stage_runs.losses.items() if loss is not None}
-            runs_of = tuple(stage_runs.trial_runs.get(name, ()) for name in ended)
-            compared = {}
-            for seed, outcome in stage_runs.seeded():
-                for loss in trial_losses([outcome], stage_runs.chosen_by):
-                    compared[seed] = loss
-            tuned[arm] = Tuned(tuple(ended.values()), n_tuning, compared, runs_of)
-    return tuned
 
 
 def scored_elsewhere(
@@ -217,49 +167,6 @@ def scored_elsewhere(
     ]
 
 
-_Marked = tuple[TestUnits, str]
-"""Test units, and the checksum of their items."""
-
-
-def column_units(
-    chain: Chain,
-    runs: Runs,
-    arms: Sequence[str],
-    columns: Sequence[Column],
-    column: Column,
-    within: int = 0,
-) -> dict[str, dict[int, TestUnits]]:
-    """Return how much each test unit moves a column, by arm and by the seed that is compared.
-
-    Of a pre-training that is the mean over its fine-tunings, and of an average that of its members,
-    one after another. Runs that kept no items, or others than the first, have none.
-    """
-    by_name = {column.name: column for column in columns}
-    found: dict[str, dict[int, TestUnits]] = {}
-    first = None
-    for arm in arms:
-        parts: list[tuple[float, dict[int, _Marked]]] = []
-        for share, name in _members(column):
-            title, _, metric = name.partition(":")
-            known = column if name == column.name else by_name.get(name)
-            if known is not None:
-                metric = ""
-            else:
-                known = by_name.get(title)
-            rule = None if known is None else _rule_of(chain, known, metric)
-            marked = {}
-            if known is not None and rule is not None:
-                marked = _stage_units(chain, runs, arm, known.stage, rule, within)
-            parts.append((share, marked))
-        for seed in sorted(set.intersection(*(set(part) for _, part in parts))):
-            mark = " ".join(part[seed][1] for _, part in parts)
-            first = first or mark
-            if mark == first:
-                pieces = [(share, part[seed][0]) for share, part in parts]
-                found.setdefault(arm, {})[seed] = _joined(pieces)
-    return found
-
-
 def has_items(chain: Chain, column: Column) -> bool:
     """Return whether intervals of a column allow for other test items."""
     return bool(column.members) or _rule_of(chain, column, "") is not None
@@ -280,15 +187,10 @@ def _joined(parts: Sequence[tuple[float, TestUnits]]) -> TestUnits:
     if len(parts) == 1:
         return parts[0][1]
     units = [each for _, each in parts]
-    sizes = [
-        share
-        * (
-            np.full(len(each.effects), 1.0 / len(each.effects))
-            if each.shares is None
-            else each.shares
-        )
-        for share, each in parts
-    ]
+    sizes = []
+    for share, each in parts:
+        equal = np.full(len(each.effects), 1.0 / len(each.effects))
+        sizes.append(share * (equal if each.shares is None else each.shares))
     shares: Effects = np.concatenate(sizes)
     counts = [each.n_documents for each in units]
     return replace(
@@ -309,26 +211,177 @@ def _rule_of(chain: Chain, column: Column, metric: str) -> FromItems | None:
     return moved_by(metric or usual or SCORE, table) if is_kept else None
 
 
-def _stage_units(
-    chain: Chain, runs: Runs, arm: str, stage: str, rule: FromItems, within: int
-) -> dict[int, _Marked]:
-    """Return the effects of the items of an arm's stage by the seed that is compared."""
-    by_seed: dict[int, list[_Marked]] = {}
-    for _, seeds, outcome in runs[arm, stage].scored(within) if (arm, stage) in runs else ():
-        table = outcome.table(rule.table)
-        try:
-            units = item_effects(table, rule) if table is not None else None
-        except KeyError:
-            units = None  # the run has no such metric
-        if table is not None and units is not None:
-            for seed in seeds:
-                by_seed.setdefault(seed, []).append((units, table.digest))
-        elif chain.stages:
-            return {}
-    found = {}
-    for seed, marked in by_seed.items():
-        if len({mark for _, mark in marked}) != 1:
-            return {}
-        mean = np.mean([units.effects for units, _ in marked], axis=0)
-        found[seed] = replace(marked[0][0], effects=mean), marked[0][1]
-    return found
+@dataclass(frozen=True)
+class Looking:
+    """The looks of a study, planned and taken."""
+
+    looks: Looks
+    taken: tuple[int, ...] = ()
+    """The numbers of seeds that it was reported with, in turn."""
+    n_tuning: int = 1
+    """The runs of each trial, where arms were tuned."""
+    is_unfinished: bool = False
+    """True where runs of planned seeds are missing: then there is no verdict yet."""
+
+
+_Marked = tuple[TestUnits, str]
+"""Test units, and the checksum of their items."""
+
+
+@dataclass(frozen=True)
+class StudyJudge:
+    """Judges the columns of a study, or its metrics, by its runs; the first column decides."""
+
+    study: Study
+    columns: Sequence[Column]
+    runs: Runs
+    n_seeds: int
+    """Those that are compared."""
+    looking: Looking
+    n_awaited: int = 0
+    """Arms that have no run yet."""
+    within: int = field(default=0, kw_only=True)
+    """As ``StageRuns.scored`` has it."""
+
+    @property
+    def chain(self) -> Chain:
+        """The stages after the pre-training; a plain study has none."""
+        return self.study.chain or Chain(())
+
+    def first(self, values: Values) -> Judgement:
+        """Judge the column that decides."""
+        column = self.columns[0]
+        margin = self.study.question.margin_of(self.study.name, column.metric)
+        return self._judged(column, values, margin)
+
+    def further(self, column: Column, values: Values) -> Judgement:
+        """Judge another column: without a verdict, unless the study asks for one."""
+        judged = self._judged(column, values, None)
+        if column.name in self.study.question.also:
+            return judged
+        return without_verdicts(judged)
+
+    def _judged(self, column: Column, values: Values, margin: float | None) -> Judgement:
+        study, question, baseline = self.study, self.study.question, self.study.arms[0].name
+        looks, taken = self.looking.looks, self.looking.taken
+        evidence = self.evidence(column, values)
+        contrasts = against_baseline(values, baseline, study.against)
+        contrasts += further_contrasts(question, values, baseline, study.against)
+        n_all = len(contrasts) + self.n_awaited
+        n_more = self.n_awaited + len(question.also) * n_all
+        n_comparisons = len(contrasts) + n_more
+        next_level = looks.next_level(taken, n_comparisons)
+
+        def judged_by(evidence: Evidence, n_seeds: int) -> Judgement:
+            return judge(
+                evidence.scores,
+                contrasts,
+                is_lower_better=column.metric.is_lower_better,
+                n_seeds=n_seeds,
+                level=looks.level_of(n_seeds, taken, n_comparisons),
+                next_level=next_level,
+                margin=margin,
+                n_awaited=n_more,
+                tuned=evidence.tuned,
+                resolution=evidence.resolution,
+                scored_elsewhere=evidence.scored_elsewhere,
+            )
+
+        if not looks.is_sequential:
+            judged = judged_by(evidence, self.n_seeds)
+        else:
+            reached = [look for look in looks.planned if look <= self.n_seeds]
+            judged = judge_looks(lambda look: judged_by(evidence.first(look), look), reached)
+        if self.looking.is_unfinished and self.n_seeds >= FEWEST_SEEDS:
+            return unfinished(judged, self.n_seeds)
+        return judged
+
+    def evidence(self, column: Column, values: Values) -> Evidence:
+        """Gather the evidence on a column, of which ``values`` are the scores.
+
+        Where a metric follows from no items, or too few, the variance over seeds alone is known.
+        """
+        study, metric = self.study, column.metric
+        units = self.units(column, list(values))
+        failed: dict[str, list[int]] = {}
+        for arm, _, seed, _ in failed_runs(self.runs):
+            failed.setdefault(arm, []).append(seed)
+        resolution = 10.0 ** -(metric.decimals + 1) / metric.factor
+        elsewhere: Collection[str] = ()
+        if study.chain is None:
+            steps = (each.step for by_seed in units.values() for each in by_seed.values())
+            resolution = max([resolution, *steps])
+            if metric.basis == "items":
+                elsewhere = scored_elsewhere(self.runs, study.arms[0].name, metric, study.against)
+        else:
+            # A seed's score takes runs of several stages.
+            failed = {
+                arm: [seed for seed in range(self.n_seeds) if seed not in by_seed]
+                for arm, by_seed in values.items()
+                if arm in failed
+            }
+        tuned = {}
+        for (arm, _), stage_runs in self.runs.items():
+            if not stage_runs.is_chosen_by(metric):
+                continue
+            ended = {name: loss for name, loss in stage_runs.losses.items() if loss is not None}
+            runs_of = tuple(stage_runs.trial_runs.get(name, ()) for name in ended)
+            compared = {}
+            for seed, outcome in stage_runs.seeded():
+                for loss in trial_losses([outcome], stage_runs.chosen_by):
+                    compared[seed] = loss
+            tuned[arm] = Tuned(tuple(ended.values()), self.looking.n_tuning, compared, runs_of)
+        return Evidence(scores_of(values, failed, units), tuned, resolution, elsewhere)
+
+    def units(self, column: Column, arms: Sequence[str]) -> dict[str, dict[int, TestUnits]]:
+        """Return how much each test unit moves a column, by arm and by the seed that is compared.
+
+        Of a pre-training that is the mean over its fine-tunings, and of an average that of its
+        members, one after another. Runs that kept no items, or others than the first, have none.
+        """
+        by_name = {column.name: column for column in self.columns}
+        found: dict[str, dict[int, TestUnits]] = {}
+        first = None
+        for arm in arms:
+            parts: list[tuple[float, dict[int, _Marked]]] = []
+            for share, name in _members(column):
+                title, _, metric = name.partition(":")
+                known = column if name == column.name else by_name.get(name)
+                if known is not None:
+                    metric = ""
+                else:
+                    known = by_name.get(title)
+                marked = {} if known is None else self._marked(arm, known, metric)
+                parts.append((share, marked))
+            for seed in sorted(set.intersection(*(set(part) for _, part in parts))):
+                mark = " ".join(part[seed][1] for _, part in parts)
+                first = first or mark
+                if mark == first:
+                    pieces = [(share, part[seed][0]) for share, part in parts]
+                    found.setdefault(arm, {})[seed] = _joined(pieces)
+        return found
+
+    def _marked(self, arm: str, column: Column, metric: str) -> dict[int, _Marked]:
+        """Return the effects on a column of one stage, or on a metric of it, by compared seed."""
+        rule = _rule_of(self.chain, column, metric)
+        own = self.runs.get((arm, column.stage))
+        by_seed: dict[int, list[_Marked]] = {}
+        for _, seeds, outcome in own.scored(self.within) if own and rule else ():
+            assert rule is not None, "nothing is scored without"
+            table = outcome.table(rule.table)
+            try:
+                units = item_effects(table, rule) if table is not None else None
+            except KeyError:
+                units = None  # the run has no such metric
+            if table is not None and units is not None:
+                for seed in seeds:
+                    by_seed.setdefault(seed, []).append((units, table.digest))
+            elif self.chain.stages:
+                return {}
+        found = {}
+        for seed, marked in by_seed.items():
+            if len({mark for _, mark in marked}) != 1:
+                return {}
+            mean = np.mean([units.effects for units, _ in marked], axis=0)
+            found[seed] = replace(marked[0][0], effects=mean), marked[0][1]
+        return found

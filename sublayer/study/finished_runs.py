@@ -34,14 +34,13 @@ from sublayer.study.arms import LONGEST_PART, Arm, in_path, name_arms
 from sublayer.study.collect import collect_results
 from sublayer.study.columns import metric_columns
 from sublayer.study.definition import Study, other_settings
-from sublayer.study.evidence import scored_elsewhere
+from sublayer.study.evidence import Looking, StudyJudge, scored_elsewhere
 from sublayer.study.jobs.run import TEST, Outcome, read_test, score_run
 from sublayer.study.notes import list_caveats, list_text_caveats
 from sublayer.study.results import Results
 from sublayer.study.runs import ArmFacts, StageRuns, describe_arm
 from sublayer.study.seal import Sealing
 from sublayer.study.stages import PRETRAINING
-from sublayer.study.verdicts import Looking
 from sublayer.system.lock import held
 from sublayer.system.stages import note
 
@@ -202,16 +201,9 @@ def compare_runs(
         n_pairs = max((len(baseline & seeds) for seeds in compared), default=0)
         # Two runs of each say too little of how far seeds spread.
         n_seeds = max(map(len, arms.values())) if n_pairs >= FEWEST_SEEDS else 1
-        results = collect_results(
-            study,
-            _describe(firsts),
-            scored,
-            columns,
-            columns[0],
-            n_seeds=n_seeds,
-            command=shlex.join(["sublayer", "compare", *map(str, paths)]),
-            looking=Looking(fixed(n_seeds)),
-        )
+        judge = StudyJudge(study, columns, scored, n_seeds, Looking(fixed(n_seeds)))
+        command = shlex.join(["sublayer", "compare", *map(str, paths)])
+        results = collect_results(judge, _describe(firsts), columns[0], command=command)
         elsewhere = scored_elsewhere(scored, results.baseline, results.metric)
     notes = (
         *(() if results.has_verdicts else (_ONE_RUN,)),

@@ -18,6 +18,7 @@ from sublayer.study.chain_file import Kept, read_chain_file
 from sublayer.study.collect import collect_results, read_baselines
 from sublayer.study.columns import Column, list_columns, metric_columns, primary_column
 from sublayer.study.definition import Study
+from sublayer.study.evidence import Looking, StudyJudge
 from sublayer.study.notes import (
     explain_collapses,
     explain_stage_choices,
@@ -32,7 +33,7 @@ from sublayer.study.runs import asked_arms, describe_arm, of_seeds, read_runs
 from sublayer.study.samples import with_kept
 from sublayer.study.scoring import Scoring
 from sublayer.study.stages import PRETRAINING, explain_nesting, is_within, n_compared
-from sublayer.study.verdicts import Looking, look_reached
+from sublayer.study.verdicts import look_reached
 
 
 def results_of_folder(folder: Path, *, command: str = "") -> Results:
@@ -79,17 +80,10 @@ def _results_of_arms(folder: Path, plan: Plan, earlier: Mapping[str, Any], comma
         missing = n_seeds * len(plan.settled) - n_made
         is_unfinished = missing > 0
     columns = metric_columns(study)
-    results = collect_results(
-        study,
-        [describe_arm(arm) for arm in arms],
-        runs,
-        columns,
-        columns[0],
-        n_seeds=n_seeds,
-        command=command,
-        looking=replace(looking, is_unfinished=is_unfinished),
-        n_awaited=n_awaited,
-    )
+    looking = replace(looking, is_unfinished=is_unfinished)
+    judge = StudyJudge(study, columns, runs, n_seeds, looking, n_awaited)
+    facts = [describe_arm(arm) for arm in arms]
+    results = collect_results(judge, facts, columns[0], command=command)
     shown = with_kept(results.arms, runs, study.inspecting)
     results = replace(results, arms=shown, sealing=sealing_of(folder))
     if not missing and earlier.get("planned_seeds") == n_seeds and "looks" in earlier:
@@ -120,18 +114,10 @@ def _results_of_stages(folder: Path, plan: Plan, command: str) -> Results:
     within = chain.n_seeds if is_within(chain, kept.n_seeds) else 0
     n_seeds = n_compared(chain, kept.n_seeds)
     taken = () if within else tuple(plan.reported_seeds)
-    results = collect_results(
-        study,
-        kept.arms,
-        runs,
-        columns,
-        primary,
-        n_seeds=n_seeds,
-        command=command,
-        looking=Looking(fixed(n_seeds), taken, is_unfinished=bool(missing)),
-        baselines=read_baselines(folder, kept.baselines, columns),
-        within=within,
-    )
+    looking = Looking(fixed(n_seeds), taken, is_unfinished=bool(missing))
+    judge = StudyJudge(study, columns, runs, n_seeds, looking, within=within)
+    baselines = read_baselines(folder, kept.baselines, columns)
+    results = collect_results(judge, kept.arms, primary, command=command, baselines=baselines)
     machines = {
         f"{arm}, {stage}": [outcome for _, outcome in stage_runs.seeded()]
         for (arm, stage), stage_runs in runs.items()

@@ -44,7 +44,7 @@ from sublayer.study.checks import (
 from sublayer.study.collect import keep_baselines
 from sublayer.study.columns import study_metrics
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study, is_run, load_asked
-from sublayer.study.evidence import has_items
+from sublayer.study.evidence import Looking, has_items
 from sublayer.study.finished_runs import compare_runs
 from sublayer.study.folder import (
     find_folder,
@@ -73,7 +73,7 @@ from sublayer.study.runs import RunMaker, finder_of_plan
 from sublayer.study.samples import draw_samples
 from sublayer.study.stage_recipes import StageRecipes
 from sublayer.study.stages import PRETRAINING, Chain, explain_nesting, n_compared
-from sublayer.study.verdicts import Looking, foresee, run_looks
+from sublayer.study.verdicts import foresee, run_looks
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import format_seconds, note, stage
 from sublayer.training.processes.world import World

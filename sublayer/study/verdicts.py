@@ -1,121 +1,29 @@
 """The verdicts on a study: contrasts, looks, which arms go on, and which difference it can find."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import read_json_object
 from sublayer.objective.metric import Metric
-from sublayer.statistics.difference import FEWEST_SEEDS, MOST_SEEDS, Judgement
-from sublayer.statistics.judge import judge
+from sublayer.statistics.difference import FEWEST_SEEDS, MOST_SEEDS
 from sublayer.statistics.looks import (
     Looks,
     fixed,
-    judge_looks,
-    planned_detectable,
-    seeds_for,
     undecided_arms,
-    unfinished,
     until_decided,
-    without_verdicts,
 )
-from sublayer.statistics.scores import against_baseline
-from sublayer.study.columns import Column, metric_columns, study_metrics
+from sublayer.statistics.power import planned_detectable, seeds_for
+from sublayer.study.columns import metric_columns, study_metrics
 from sublayer.study.definition import Study
-from sublayer.study.evidence import Evidence, Values, gather_evidence
+from sublayer.study.evidence import Looking, StudyJudge
 from sublayer.study.plan_file import read_plan
-from sublayer.study.question import Seeds, further_contrasts
+from sublayer.study.question import Seeds
 from sublayer.study.results import RESULTS
 from sublayer.study.runs import RunMaker, Runs, of_seeds, read_runs
 from sublayer.system.stages import note
-
-
-@dataclass(frozen=True)
-class Looking:
-    """The looks of a study, planned and taken."""
-
-    looks: Looks
-    taken: tuple[int, ...] = ()
-    """The numbers of seeds that it was reported with, in turn."""
-    n_tuning: int = 1
-    """The runs of each trial, where arms were tuned."""
-    is_unfinished: bool = False
-    """True where runs of planned seeds are missing: then there is no verdict yet."""
-
-
-@dataclass(frozen=True)
-class StudyJudge:
-    """Judges the columns of a study, or its metrics; the first decides."""
-
-    study: Study
-    columns: Sequence[Column]
-    runs: Runs
-    n_seeds: int
-    """Those that are compared."""
-    looking: Looking
-    n_awaited: int = 0
-    """Arms that have no run yet."""
-    within: int = field(default=0, kw_only=True)
-    """As ``StageRuns.scored`` has it."""
-
-    def first(self, values: Values) -> Judgement:
-        """Judge the column that decides."""
-        column = self.columns[0]
-        margin = self.study.question.margin_of(self.study.name, column.metric)
-        return self._judged(column, values, margin)
-
-    def further(self, column: Column, values: Values) -> Judgement:
-        """Judge another column: without a verdict, unless the study asks for one."""
-        judged = self._judged(column, values, None)
-        if column.name in self.study.question.also:
-            return judged
-        return without_verdicts(judged)
-
-    def _judged(self, column: Column, values: Values, margin: float | None) -> Judgement:
-        study, question, baseline = self.study, self.study.question, self.study.arms[0].name
-        looks, taken = self.looking.looks, self.looking.taken
-        evidence = gather_evidence(
-            study,
-            column,
-            self.columns,
-            values,
-            self.runs,
-            n_seeds=self.n_seeds,
-            n_tuning=self.looking.n_tuning,
-            within=self.within,
-        )
-        contrasts = against_baseline(values, baseline, study.against)
-        contrasts += further_contrasts(question, values, baseline, study.against)
-        n_all = len(contrasts) + self.n_awaited
-        n_more = self.n_awaited + len(question.also) * n_all
-        n_comparisons = len(contrasts) + n_more
-        next_level = looks.next_level(taken, n_comparisons)
-
-        def judged_by(evidence: Evidence, n_seeds: int) -> Judgement:
-            return judge(
-                evidence.scores,
-                contrasts,
-                is_lower_better=column.metric.is_lower_better,
-                n_seeds=n_seeds,
-                level=looks.level_of(n_seeds, taken, n_comparisons),
-                next_level=next_level,
-                margin=margin,
-                n_awaited=n_more,
-                tuned=evidence.tuned,
-                resolution=evidence.resolution,
-                scored_elsewhere=evidence.scored_elsewhere,
-            )
-
-        if not looks.is_sequential:
-            judged = judged_by(evidence, self.n_seeds)
-        else:
-            reached = [look for look in looks.planned if look <= self.n_seeds]
-            judged = judge_looks(lambda look: judged_by(evidence.first(look), look), reached)
-        if self.looking.is_unfinished and self.n_seeds >= FEWEST_SEEDS:
-            return unfinished(judged, self.n_seeds)
-        return judged
 
 
 def run_looks(

@@ -49,12 +49,12 @@ from sublayer.statistics.simultaneous import Largest, Uncertainty
 from sublayer.study.arms import Arm
 from sublayer.study.columns import Column
 from sublayer.study.definition import Study
-from sublayer.study.evidence import item_effects
+from sublayer.study.evidence import Looking, StudyJudge, item_effects
 from sublayer.study.jobs.run import Outcome
 from sublayer.study.question import Question, Seeds
 from sublayer.study.runs import Runs, StageRuns
 from sublayer.study.stages import PRETRAINING
-from sublayer.study.verdicts import Looking, Reached, StudyJudge, look_reached
+from sublayer.study.verdicts import Reached, look_reached
 from tests.breadth import rows
 from tests.study.synthetic import judge_values
 

@@ -25,6 +25,7 @@ from sublayer.reporting.files import results_to_json
 from sublayer.reporting.listing import comparison_row
 from sublayer.reporting.verify import verify_study
 from sublayer.runs.session import prepare_data
+from sublayer.statistics.looks import fixed
 from sublayer.study import checks
 from sublayer.study.arms import NO_TRIAL, Arm, Trial
 from sublayer.study.budget.plan import make_plan
@@ -32,7 +33,7 @@ from sublayer.study.chain_file import Kept
 from sublayer.study.collect import arm_scores, trained_operations
 from sublayer.study.columns import Column, list_columns, points_metric, run_scores, value_of
 from sublayer.study.definition import Study, load_study
-from sublayer.study.evidence import gather_evidence
+from sublayer.study.evidence import Looking, StudyJudge
 from sublayer.study.jobs.run import Outcome
 from sublayer.study.read_results import results_of_folder
 from sublayer.study.runs import ArmFacts, RunFinder, StageRuns, failed_runs
@@ -435,7 +436,8 @@ def test_a_failed_run_that_arms_share_counts_as_failed_for_each_of_them():
     arms = tuple(Arm(arm, load_recipe("gpt"), {}) for arm in "ab")
     study = Study("s", "", "", "none", 3, arms, chain=Chain((MNLI,)))
     values = {arm: {1: 0.5, 2: 0.6} for arm in "ab"}
-    evidence = gather_evidence(study, COLUMN, [COLUMN], values, runs, n_seeds=3)
+    judge = StudyJudge(study, [COLUMN], runs, 3, Looking(fixed(3)))
+    evidence = judge.evidence(COLUMN, values)
     assert evidence.scores.failed.tolist() == [[True, False, False]] * 2
 
 
