@@ -9,28 +9,19 @@ from tempfile import TemporaryDirectory
 
 from sublayer.config.load import LoadedRecipe
 from sublayer.config.recipe import Recipe, ResolvedRecipe
-from sublayer.config.run_recipe import absolute_paths
 from sublayer.config.texts import TOKENIZERS
-from sublayer.counts import count
 from sublayer.data.prepare import Data
-from sublayer.numbers import format_share
 from sublayer.objective.families import family_of
-from sublayer.runs.record import lay_out, text_rows
-from sublayer.runs.resolution import recall_run_pace, resolve_run
+from sublayer.runs.resolution import resolve_run
 from sublayer.runs.run import measure_step
 from sublayer.runs.session import Place
-from sublayer.statistics.looks import Looks, fixed
+from sublayer.statistics.looks import fixed
 from sublayer.study.arms import Arm, arm_notes, check_extensible, make_trials
-from sublayer.study.budget.expected import tokens_per_step
 from sublayer.study.budget.match import (
     Measures,
-    Rule,
-    arm_model,
-    arm_steps,
     match_budgets,
-    plan_budgets,
 )
-from sublayer.study.chain_file import Kept, beside_earlier, describe_chain, keep_chain
+from sublayer.study.chain_file import beside_earlier, describe_chain, keep_chain
 from sublayer.study.checks import (
     check_chain,
     check_disk,
@@ -52,9 +43,10 @@ from sublayer.study.folder import (
     kept_forms,
     share_tokenizer,
 )
+from sublayer.study.header import list_header, list_stages_header
 from sublayer.study.jobs.computing import Computing
 from sublayer.study.jobs.run import SharedData
-from sublayer.study.notes import describe_planned, list_text_caveats
+from sublayer.study.notes import list_text_caveats
 from sublayer.study.options import (
     Options,
     as_asked,
@@ -72,10 +64,10 @@ from sublayer.study.results import Results
 from sublayer.study.runs import RunMaker, finder_of_plan
 from sublayer.study.samples import draw_samples
 from sublayer.study.stage_recipes import StageRecipes
-from sublayer.study.stages import PRETRAINING, Chain, explain_nesting, n_compared
+from sublayer.study.stages import Chain, n_compared
 from sublayer.study.verdicts import foresee, run_looks
 from sublayer.system.machine import choose_device
-from sublayer.system.stages import format_seconds, note, stage
+from sublayer.system.stages import note, stage
 from sublayer.training.processes.world import World
 
 
@@ -187,18 +179,18 @@ class _Runner:
         arms = self._settled(facts, data, n_runs)
         computing.check(arms, data, n_runs, is_announced=options.is_announced)
         if not options.is_announced:
-            rows = _rows_of_arms(
+            header = list_header(
                 arms,
                 data,
                 facts.measures(len(arms)),
                 self._rule,
-                looks,
-                self._n_tuning,
-                n_runs,
                 computing,
                 folder.path,
+                n_runs=n_runs,
+                n_tuning=self._n_tuning,
+                looks=looks,
             )
-            for line in (*lay_out(rows), *foresee(study, metric, looks, folder.path)):
+            for line in (*header, *foresee(study, metric, looks, folder.path)):
                 note(line)
         texts = list_text_caveats(data, metric, study.scoring, study.against)
         about = About.of(study, arm_notes(study.arms), texts)
@@ -258,8 +250,8 @@ class _Runner:
         computing.check_recipes([each for stage in planned for each in stage], n_runs)
         looks = fixed(n_compared(chain, n_seeds))
         expected = foresee(study, primary.metric, looks, has_items=has_items(chain, primary))
-        rows = _rows_of_stages(arms, measures, self._rule, kept, computing, folder.path)
-        for line in (*(f"{label:<11} {text}" for label, text in rows), *expected):
+        header = list_stages_header(arms, measures, self._rule, kept, computing, folder.path)
+        for line in (*header, *expected):
             note(line)
         self._begin(arms, data, About.of(study, arm_notes(study.arms), ()), n_runs)
         keep_chain(folder.path, kept)
@@ -355,135 +347,3 @@ class StudyFacts:
             return resolved.recipe
 
         return Measures(vocab_size, train_tokens, resolve_once, step_s)
-
-
-_MOST_ARMS = 6
-Rows = list[tuple[str, str]]
-"""The lines of a header, each with its label."""
-
-
-def _rows_of_arms(
-    arms: Sequence[Arm],
-    data: Mapping[str, Data],
-    measures: Measures,
-    rule: Rule,
-    looks: Looks,
-    n_tuning: int,
-    n_runs: int,
-    computing: Computing,
-    folder: Path,
-) -> Rows:
-    """Return the header of a plain study; ``n_tuning`` runs of each arm tune, ``n_runs`` are all.
-
-    Both are the most.
-    """
-    baseline = arms[0]
-    train = baseline.loaded.recipe.train
-    steps = [arm_steps(arm.loaded, measures) for arm in arms]
-    names = ", ".join(arm.name for arm in arms[:_MOST_ARMS])
-    n_left = len(arms) - _MOST_ARMS
-    n_seeds = looks.planned[-1]
-    runs = f"{count(n_runs, 'run')} with {count(n_seeds, 'seed')} each"
-    if looks.is_sequential:
-        at = ", ".join(map(str, looks.planned[:-1]))
-        runs = (
-            f"{count(n_runs, 'run')} at most, with {n_seeds} seeds each; an arm stops once it is "
-            f"decided, with {at} or {n_seeds} seeds"
-        )
-    if n_tuning:
-        runs += f", {count(n_tuning, 'run')} of each arm to tune, with other seeds"
-    device = [computing.runs_device, train.precision]
-    if train.threads is not None:
-        device.append(count(train.threads, "thread"))
-    length = f"{min(steps):,} to {max(steps):,} steps"
-    if min(steps) == max(steps):
-        length = count(steps[0], "step")
-    return [
-        ("arms", f"{names} and {n_left} more" if n_left > 0 else names),
-        ("runs", f"{runs}{computing.where}"),
-        ("matched by", "nothing" if rule == "none" else rule),
-        *text_rows(baseline.loaded.recipe, data[baseline.name]),
-        ("device", ", ".join(device)),
-        ("length", f"{length} a run"),
-        *budget_rows(arms, measures, rule, steps),
-        ("folder", str(folder)),
-        ("expected", _expected(arms, steps, measures, n_runs, computing)),
-    ]
-
-
-def _rows_of_stages(
-    arms: Sequence[Arm],
-    measures: Measures,
-    rule: Rule,
-    kept: Kept,
-    computing: Computing,
-    folder: Path,
-) -> Rows:
-    """Return the header of a study with stages."""
-    chain = kept.chain
-    rows = [("arms", ", ".join(arm.name for arm in arms))]
-    for name, n_runs in kept.n_runs.items():
-        n_distinct, after = kept.n_distinct(name), ""
-        shared = f", {n_distinct} for {count(len(arms), 'arm')}" if n_distinct < len(arms) else ""
-        if name != PRETRAINING:
-            stage = chain.stage(name)
-            after = f", averages of {stage.start}" if stage.ensemble else f" after {stage.start}"
-        if n_runs:
-            rows.append((name, f"{count(n_runs, 'run')}{shared}{after}"))
-    rows.append(("runs", f"{sum(kept.n_runs.values()):,} in all{computing.where}"))
-    budgets = budget_rows(arms, measures, rule, [arm.steps or None for arm in kept.arms])
-    rows += [(label, f"{text} (pre-training)") for label, text in budgets]
-    rows.append(("seeds", explain_nesting(chain, kept.n_seeds)))
-    starts = [f"{name} from {arm.start}" for name, arm in chain.arms.items() if arm.start]
-    if starts:
-        text = f"each pre-training from another of its seed: {', '.join(starts)}"
-        rows.append(("starts", text))
-    return [*rows, ("folder", str(folder))]
-
-
-def budget_rows(
-    arms: Sequence[Arm], measures: Measures, rule: Rule, steps: Sequence[int | None]
-) -> Rows:
-    """Return the rows of a header on budgets: the planned excess of each arm over another.
-
-    ``steps`` are those of a run of each arm, None where it has none. Of many arms the largest
-    differences are told.
-    """
-    recipes = [arm.loaded.recipe for arm in arms]
-    tokens = [
-        None if n is None else n * tokens_per_step(recipe)
-        for n, recipe in zip(steps, recipes, strict=True)
-    ]
-    models = [arm_model(arm.loaded, measures) for arm in arms]
-    budgets = plan_budgets(arms, recipes, models, tokens, rule)
-    compared = [budget for budget in budgets if budget.against is not None]
-    if len(compared) > _MOST_ARMS:
-        return [("budgets", f"{describe_planned(compared)}: sublayer plan shows each arm")]
-    rows: Rows = []
-    for budget in compared:
-        shares = [f"{name} {format_share(each)}" for name, each in budget.planned.shares.items()]
-        text = f"{budget.arm}: {', '.join(shares)} against {budget.against}"
-        rows.append(("" if rows else "budgets", text))
-    return rows
-
-
-def _expected(
-    arms: Sequence[Arm],
-    steps: Sequence[int],
-    measures: Measures,
-    n_runs: int,
-    computing: Computing,
-) -> str:
-    place = Place(choose_device(computing.device), World(rank=0, size=1))
-    # The pace of this machine is not that of a cluster's nodes.
-    seconds = []
-    for arm, n_steps in zip(arms, steps, strict=True) if computing.cluster is None else ():
-        resolved = measures.resolve(absolute_paths(arm.loaded.recipe))
-        step_s = recall_run_pace(resolved, place)
-        if step_s is None:
-            break
-        seconds.append(n_steps * step_s)
-    if len(seconds) < len(arms):
-        return "known after the first run"
-    total_s = n_runs * sum(seconds) / len(seconds) / min(computing.jobs, n_runs)
-    return f"about {format_seconds(total_s)} for all runs, scoring aside"
