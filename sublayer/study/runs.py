@@ -29,6 +29,7 @@ from sublayer.study.arms import (
     trial_at,
 )
 from sublayer.study.budget.match import ORIGIN
+from sublayer.study.columns import points_metric
 from sublayer.study.folder import StudyFolder, arm_folder
 from sublayer.study.inspection import Inspecting
 from sublayer.study.jobs.run import Job, Outcome, RunAll, SharedData, read_outcome, read_trial
@@ -41,15 +42,7 @@ from sublayer.system.stages import note
 
 Key = tuple[str, str]
 """An arm and a stage."""
-HELD_OUT = Metric(
-    "held-out score",
-    "score on what was held out",
-    is_lower_better=False,
-    from_items=None,
-    unit="points",
-    factor=100.0,
-    decimals=1,
-)
+HELD_OUT = points_metric("held-out score", "score on what was held out")
 """The metric that trials of a stage of tasks are chosen by: of held-out training examples."""
 
 
@@ -90,13 +83,16 @@ class StageRuns:
     outcomes: Mapping[int, Sequence[Outcome]]
     """By the seed of the first stage those of each run under it, failed ones included."""
     trial: Trial = NO_TRIAL
-    losses: Mapping[str, float | None] = field(default_factory=dict)
-    """The validation score of each trial by name, lower the better; None for one that failed;
-    empty: none was made."""
     trial_runs: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """The scores of each trial's runs, of which ``losses`` are the means."""
+    """The validation scores of each trial's runs by name, lower the better; none of a trial that
+    failed; empty: none was made."""
     chosen_by: Metric | None = None
     """The metric of those scores, negative where higher is better; None: the loss."""
+
+    @property
+    def losses(self) -> dict[str, float | None]:
+        """The mean validation score of each trial, lower the better; None for one that failed."""
+        return means(self.trial_runs)
 
     @property
     def scores(self) -> dict[str, float | None]:
@@ -176,6 +172,11 @@ def trial_losses(runs: Iterable[Outcome], metric: Metric | None) -> list[float]:
     return losses
 
 
+def means(trial_runs: Mapping[str, Sequence[float]]) -> dict[str, float | None]:
+    """Return the mean of the scores of each trial's runs; None where there are none."""
+    return {name: sum(own) / len(own) if own else None for name, own in trial_runs.items()}
+
+
 def choose(
     trials: Sequence[Trial],
     tried: Mapping[str, Sequence[Outcome]],
@@ -192,11 +193,9 @@ def choose(
     if metric is not None and metric is not HELD_OUT:
         metric = metric if all(metric.name in record["valid"] for record in records) else None
     trial_runs = {name: trial_losses(runs, metric) for name, runs in tried.items()}
-    losses = {name: sum(own) / len(own) if own else None for name, own in trial_runs.items()}
-    by_loss = {name: trial_losses(runs, None) for name, runs in tried.items()}
-    ties = {name: sum(own) / len(own) if own else None for name, own in by_loss.items()}
-    trial = choose_trial(trials, losses, ties=ties, compared=compared)
-    return StageRuns({}, trial, losses, trial_runs, metric)
+    ties = means({name: trial_losses(runs, None) for name, runs in tried.items()})
+    trial = choose_trial(trials, means(trial_runs), ties=ties, compared=compared)
+    return StageRuns({}, trial, trial_runs, metric)
 
 
 class RunFinder:
