@@ -1,8 +1,8 @@
-"""The metrics and columns that arms are compared by, and the scores and test items behind them."""
+"""The metrics and columns that arms are compared by, and the scores of runs in them."""
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sublayer.config.messages import choice_error
@@ -13,7 +13,7 @@ from sublayer.objective.metric import Metric
 from sublayer.study.definition import Study
 from sublayer.study.jobs.run import BEST, ERROR
 from sublayer.study.stage_recipes import Part
-from sublayer.study.stages import PRETRAINING, Chain, Member
+from sublayer.study.stages import PRETRAINING, Chain, Member, names_of
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.scoring import METRICS
 
@@ -90,7 +90,12 @@ def list_columns(
         if stage.finetunes:
             scored += _of_tasks(chain, stage.name, parts[stage.name])
     _check(study, chain, scored)
-    scored = _told_apart(scored)
+    labels = Counter(column.metric.label for column in scored)
+    for number, column in enumerate(scored):
+        own = column.metric
+        if labels[own.label] > 1:  # no two columns have one label
+            own = replace(own, label=f"{own.label} ({own.name})")
+            scored[number] = replace(column, metric=own)
     averages = [
         Column(points_metric(name, name), "", members=members)
         for name, members in chain.averages.items()
@@ -123,13 +128,10 @@ def value_of(column: Column, scores: Mapping[str, float]) -> float | None:
     """
     if not column.members:
         return scores.get(column.name)
-    values = []
-    for member in column.members:
-        names = (member,) if isinstance(member, str) else member
-        own = [scores.get(name) for name in names]
-        if any(each is None for each in own):
-            return None
-        values.append(math.fsum(each for each in own if each is not None) / len(own))
+    members = list(map(names_of, column.members))
+    if not all(name in scores for names in members for name in names):
+        return None
+    values = [math.fsum(scores[name] for name in names) / len(names) for names in members]
     return math.fsum(values) / len(values)
 
 
@@ -163,14 +165,9 @@ def primary_column(study: str, columns: Sequence[Column], name: str | None) -> C
     """
     if name is None:
         return columns[0]
-    for column in columns:
-        if column.name == name:
-            return column
-    names = [column.name for column in columns]
-    raise ConfigError(
-        f"{study}: metric = {name} is no column{nearest_hint(name, names)}: there are "
-        f"{', '.join(names)}"
-    )
+    by_name = {column.name: column for column in columns}
+    _check_is_column(f"{study}: metric = {name}", name, by_name)
+    return by_name[name]
 
 
 def _of_tasks(chain: Chain, stage: str, parts: Sequence[Part]) -> Iterator[Column]:
@@ -196,36 +193,21 @@ def _of_part(chain: Chain, name: str, stage: str, key: str, part: Part) -> Itera
         label = f"{label}, its best checkpoint"
     if stage not in (part.task.name, part.name) and name == stage:
         label = f"{label} ({stage})"
-    if asked is None or not isinstance(asked, str):
-        metrics = tuple(part.task.metrics)
+    metrics = part.task.metrics
+    if not isinstance(asked, str):
         yield Column(points_metric(name, label), stage, key=key, part=key, metrics=metrics)
-    for metric in [asked] if isinstance(asked, str) else asked or ():
-        if metric not in part.task.metrics:
+    for metric in names_of(asked):
+        if metric not in metrics:
             raise ConfigError(
-                f"{part.task.title} has no metric {metric}{nearest_hint(metric, part.task.metrics)}"
-                f": it has {', '.join(part.task.metrics)}"
+                f"{part.task.title} has no metric {metric}{nearest_hint(metric, metrics)}: it has "
+                f"{', '.join(metrics)}"
             )
-        own = name if isinstance(asked, str) else f"{name}:{metric}"
-        shown = points_metric(own, f"{label}, {METRICS[metric].title}")
-        yield Column(
-            shown,
-            stage,
-            key=f"{key}:{metric}",
-            part=key if own == name else "",
-            metrics=tuple(part.task.metrics) if own == name else (),
-        )
-
-
-def _told_apart(columns: Sequence[Column]) -> list[Column]:
-    """Return columns of which no two have one label: those that would, with their names."""
-    labels = Counter(column.metric.label for column in columns)
-    apart = []
-    for column in columns:
-        metric = column.metric
-        if labels[metric.label] > 1:
-            metric = replace(metric, label=f"{metric.label} ({metric.name})")
-        apart.append(replace(column, metric=metric))
-    return apart
+        titled, of_part = f"{label}, {METRICS[metric].title}", f"{key}:{metric}"
+        if isinstance(asked, str):
+            shown = points_metric(name, titled)
+            yield Column(shown, stage, key=of_part, part=key, metrics=metrics)
+        else:
+            yield Column(points_metric(f"{name}:{metric}", titled), stage, key=of_part)
 
 
 def speed_metric(base: str) -> Metric:
@@ -285,20 +267,18 @@ def _check(study: str, chain: Chain, columns: Sequence[Column]) -> None:
     by_name = {column.name: column for column in columns}
     names = list(by_name)
     for name, asked in chain.metrics.items():
-        _check_is_column(study, name, names)
-        _check_once(f"{study}: metrics of {name}", [asked] if isinstance(asked, str) else asked)
+        _check_is_column(f"{study}: {name}", name, names)
+        _check_once(f"{study}: metrics of {name}", names_of(asked))
     for average, members in chain.averages.items():
         if average in names:
             raise ConfigError(f"{study}: the average {average} has the name of a column")
-        flat = [
-            name for member in members for name in ([member] if isinstance(member, str) else member)
-        ]
+        flat = [name for member in members for name in names_of(member)]
         _check_once(f"{study}: the average {average}", flat)
         for member in flat:
             if member in names:
                 continue
             name, _, metric = member.partition(":")
-            _check_is_column(study, name, names)
+            _check_is_column(f"{study}: {name}", name, names)
             known = by_name[name].metrics
             if metric not in known:
                 there = f"it has {', '.join(known)}" if known else "it is a mean of several"
@@ -308,10 +288,10 @@ def _check(study: str, chain: Chain, columns: Sequence[Column]) -> None:
                 )
 
 
-def _check_is_column(study: str, name: str, names: Sequence[str]) -> None:
+def _check_is_column(what: str, name: str, names: Collection[str]) -> None:
     if name not in names:
         raise ConfigError(
-            f"{study}: {name} is no column{nearest_hint(name, names)}: there are {', '.join(names)}"
+            f"{what} is no column{nearest_hint(name, list(names))}: there are {', '.join(names)}"
         )
 
 

@@ -25,7 +25,7 @@ from sublayer.study.definition import Study
 from sublayer.study.jobs.run import BEST
 from sublayer.study.question import further_contrasts
 from sublayer.study.runs import Runs, failed_runs, trial_losses
-from sublayer.study.stages import Chain
+from sublayer.study.stages import Chain, names_of
 
 _STEP = 1e-3
 Values = Mapping[str, Mapping[int, float]]
@@ -177,7 +177,7 @@ def _members(column: Column) -> Iterator[tuple[float, str]]:
     if not column.members:
         yield 1.0, column.name
     for member in column.members:
-        names = (member,) if isinstance(member, str) else member
+        names = names_of(member)
         for name in names:
             yield 1.0 / len(column.members) / len(names), name
 

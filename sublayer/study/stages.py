@@ -31,6 +31,11 @@ Member = str | tuple[str, ...]
 """The name of a column, or several, whose mean counts as one; so of metrics of a column."""
 
 
+def names_of(member: Member | None) -> tuple[str, ...]:
+    """Return the names of a member; none for None."""
+    return (member,) if isinstance(member, str) else member or ()
+
+
 @dataclass(frozen=True)
 class Stage:
     """A training that starts from what the stage before it has left, or an ensemble of such."""
