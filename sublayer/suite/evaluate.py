@@ -1,6 +1,5 @@
 """A suite evaluated: every model by every measure, checked before anything is computed."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from pydantic import ConfigDict, TypeAdapter
 
 from sublayer.counts import count
 from sublayer.errors import Interrupted, SublayerError, TrainingError, one_line
@@ -32,7 +32,7 @@ from sublayer.suite.measures import (
     Scores,
     Speed,
     find_candidates,
-    scores_from_json,
+    score_column,
 )
 from sublayer.suite.tasks import TaskMeasure
 from sublayer.system.machine import describe_machine
@@ -235,11 +235,29 @@ def _measured(
         return Scores(measure.columns, {}, reason=f"it failed: {one_line(str(error))[:_LONGEST]}")
 
 
+_Columns = list[tuple[str, str, bool, float, int]]
+_AS_JSON = TypeAdapter(
+    tuple[_Columns, dict[str, Cell], dict[str, dict[str, Cell]], list[str], str],
+    config=ConfigDict(ser_json_inf_nan="constants"),
+)
+"""The fields of scores."""
+
+
 def _gathered(mine: Sequence[Scores], n: int, world: World) -> list[Scores]:
     """Gather the scores of all processes, as the bytes of JSON, which are numbers."""
     rows = []
     for scores in mine:
-        text = json.dumps(scores.to_json()).encode()
-        rows.append(np.frombuffer(text, dtype=np.uint8).astype(np.float64))
-    gathered = world.gather(rows, n)
-    return [scores_from_json(json.loads(row.astype(np.uint8).tobytes())) for row in gathered]
+        columns = [
+            (column.name, column.label, column.is_lower_better, column.factor, column.decimals)
+            for column in scores.columns
+        ]
+        others = {row: dict(cells) for row, cells in scores.others.items()}
+        fields = columns, dict(scores.cells), others, list(scores.notes), scores.reason
+        rows.append(np.frombuffer(_AS_JSON.dump_json(fields), dtype=np.uint8).astype(np.float64))
+    found = []
+    for row in world.gather(rows, n):
+        content = row.astype(np.uint8).tobytes()
+        columns, cells, others, notes, reason = _AS_JSON.validate_json(content)
+        metrics = [score_column(*column) for column in columns]
+        found.append(Scores(metrics, cells, others, notes, reason))
+    return found

@@ -6,10 +6,9 @@ import statistics
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -181,37 +180,6 @@ class Scores:
     notes: Sequence[str] = ()
     reason: str = ""
     """Why there are no cells; empty where there are."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON."""
-        return {
-            "columns": [
-                [column.name, column.label, column.is_lower_better, column.factor, column.decimals]
-                for column in self.columns
-            ],
-            "cells": {name: asdict(cell) for name, cell in self.cells.items()},
-            "others": {
-                row: {name: asdict(cell) for name, cell in cells.items()}
-                for row, cells in self.others.items()
-            },
-            "notes": list(self.notes),
-            "reason": self.reason,
-        }
-
-
-def scores_from_json(content: Mapping[str, Any]) -> Scores:
-    """Read the scores that ``to_json`` wrote."""
-
-    def cells(by_column: Mapping[str, Mapping[str, Any]]) -> dict[str, Cell]:
-        return {name: Cell(**cell) for name, cell in by_column.items()}
-
-    return Scores(
-        columns=[score_column(*fields) for fields in content["columns"]],
-        cells=cells(content["cells"]),
-        others={row: cells(by_column) for row, by_column in content["others"].items()},
-        notes=content["notes"],
-        reason=content["reason"],
-    )
 
 
 class Measure(ABC):
