@@ -19,7 +19,7 @@ from sublayer.study.jobs.computing import Computing
 from sublayer.study.notes import describe_planned
 from sublayer.study.stages import PRETRAINING, explain_nesting
 from sublayer.system.machine import choose_device
-from sublayer.system.stage_displays import format_seconds
+from sublayer.system.stages import format_seconds
 from sublayer.training.processes.world import World
 
 _MOST_ARMS = 6

@@ -131,6 +131,7 @@ class _Runner:
         self._n_tuning = n_trials * self._seeds.n_tuning
         """The runs of each arm that choose its trial, at most."""
         self._study = study
+        self._notes = arm_notes(study.arms)
         self._options = options
         margin, factor = None, 1.0
         if self._metric is not None:
@@ -193,7 +194,7 @@ class _Runner:
             for line in (*header, *foresee(study, metric, looks, folder.path)):
                 note(line)
         texts = list_text_caveats(data, metric, study.scoring, study.against)
-        about = About.of(study, arm_notes(study.arms), texts)
+        about = About.of(study, self._notes, texts)
         self._begin(arms, data, about, n_runs)
         extensions = options.extend or 0
         folder.seal(metric.name, extend=extensions)
@@ -253,7 +254,7 @@ class _Runner:
         header = list_stages_header(arms, measures, self._rule, kept, computing, folder.path)
         for line in (*header, *expected):
             note(line)
-        self._begin(arms, data, About.of(study, arm_notes(study.arms), ()), n_runs)
+        self._begin(arms, data, About.of(study, self._notes, ()), n_runs)
         keep_chain(folder.path, kept)
         folder.seal(study.metric or primary.metric.name, stage_texts=kept.stage_texts)
         with closing(computing):
