@@ -76,13 +76,13 @@ class Kept(Typed):
 
     def folders(self, study: Path) -> dict[tuple[str, str], Path]:
         """Return the folders of the runs of arms' stages, in order."""
-        found = {}
+        folders = {}
         for arm, keys in self.keys.items():
             for stage in (PRETRAINING, *(each.name for each in self.chain.stages)):
                 if stage in keys:
                     part = in_path(stage)[:LONGEST_PART]
-                    found[arm, stage] = study / "stages" / f"{part}-{keys[stage][:10]}"
-        return found
+                    folders[arm, stage] = study / "stages" / f"{part}-{keys[stage][:10]}"
+        return folders
 
     def finder(
         self, study: Path, find: Callable[[Path], Outcome | None] = read_outcome
@@ -209,7 +209,7 @@ def _contradiction(kept: Kept, plan: Plan) -> str:
     names = [arm.name for arm in kept.arms]
     if differing_stages(plan.asked.stages, describe_stages(chain)):
         return "its stages are not those of the study"
-    if names != [each.name for each in plan.settled] or len(kept.kinds) != len(names):
+    if names != [arm.name for arm in plan.settled] or len(kept.kinds) != len(names):
         return "its arms are not those of the study"
     if not 1 <= chain.n_seeds <= MOST_FINETUNINGS:
         return f"chain.n_seeds = {chain.n_seeds} is not between 1 and {MOST_FINETUNINGS:,}"
@@ -217,16 +217,16 @@ def _contradiction(kept: Kept, plan: Plan) -> str:
         if kind not in KINDS:
             return f"{kind} is no objective"
     for arm in names:
-        for stage in (*(stage.name for stage in chain.stages), PRETRAINING):
-            is_made = stage != PRETRAINING or chain.of(arm).pretrains
-            if is_made and stage not in kept.keys.get(arm, {}):
-                return f"the arm {arm} has no key of {stage}"
-    for each in chain.stages:
-        if not kept.trials.get(each.name):
-            return f"{each.name} has no trials"
-        parts = kept.parts.get(each.name, ())
-        if each.finetunes and not parts:
-            return f"{each.name} has no parts"
+        for name in (*(stage.name for stage in chain.stages), PRETRAINING):
+            is_made = name != PRETRAINING or chain.of(arm).pretrains
+            if is_made and name not in kept.keys.get(arm, {}):
+                return f"the arm {arm} has no key of {name}"
+    for stage in chain.stages:
+        if not kept.trials.get(stage.name):
+            return f"{stage.name} has no trials"
+        parts = kept.parts.get(stage.name, ())
+        if stage.finetunes and not parts:
+            return f"{stage.name} has no parts"
         for part in parts:
             if not METRICS.keys() >= set(part.task.metrics):
                 return f"{part.task.name} has metrics that are none"

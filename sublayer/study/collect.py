@@ -75,7 +75,9 @@ def collect_results(
     cells: dict[str, dict[str, Cell]] = {}
     results = []
     for arm in arms:
-        stages = {stage: own for (name, stage), own in runs.items() if name == arm.name}
+        stages = {
+            stage: stage_runs for (name, stage), stage_runs in runs.items() if name == arm.name
+        }
         scores[arm.name], cells[arm.name] = arm_scores(chain, stages, columns, within=within)
         results.append(_arm_result(study, arm, stages, scores[arm.name], columns, primary, looking))
     if study.match == "time":
@@ -85,7 +87,8 @@ def collect_results(
             seconds = arm_result.costs.training_seconds
             if seconds is not None and expected:
                 results[number] = replace(arm_result, mismatch=seconds / expected - 1.0)
-    judged = judge.first({name: own.get(primary.name, {}) for name, own in scores.items()})
+    values = {name: by_column.get(primary.name, {}) for name, by_column in scores.items()}
+    judged = judge.first(values)
     further = []
     for column in others:
         shown = _measured(study, results, column.metric)
@@ -233,10 +236,10 @@ def trained_operations(chain: Chain, runs: Mapping[str, StageRuns]) -> float | N
     has no run that has ended. Ensembles train nothing.
     """
     total = 0.0
-    for name, own in runs.items():
+    for name, stage_runs in runs.items():
         if name != PRETRAINING and chain.stage(name).ensemble:
             continue
-        records = [outcome.record or {} for _, outcome in own.seeded()]
+        records = [outcome.record or {} for _, outcome in stage_runs.seeded()]
         spent = [
             float(record["tokens"] * record["flops_per_token"])
             for record in records
@@ -283,7 +286,7 @@ def arm_scores(
     average = statistics.median if chain.nested == "median" else statistics.fmean
     compared: dict[str, dict[int, float]] = {}
     for seed, values in sorted(by_seed.items()):
-        scores = {name: average(own) for name, own in values.items()}
+        scores = {name: average(scored) for name, scored in values.items()}
         for column in columns:
             shown = value_of(column, scores)
             if shown is not None:
@@ -291,7 +294,7 @@ def arm_scores(
     cells = {}
     for name, of_seeds in compared.items():
         errors, every, collapsed = (
-            [value for own in by_start.get(f"{name}{what}", {}).values() for value in own]
+            [value for scored in by_start.get(f"{name}{what}", {}).values() for value in scored]
             for what in (ERROR, "", COLLAPSED)
         )
         cells[name] = Cell(
@@ -430,12 +433,12 @@ def _keep(folder: Path, recipe: Recipe, shared: SharedData) -> str:
     if path.is_file():
         return path.name
     baselines = BaselineScores(lambda: trained_examples(data))
-    found: dict[str, dict[str, float]] = {}
+    by_baseline: dict[str, dict[str, float]] = {}
     parts = of_tasks(data.test or data.train).parts
     names = {part_name(part, parts): part for part in parts}
     for name, part in names.items():
         for baseline, score in baselines.of(part).items():
-            scores = found.setdefault(baseline, {})
+            scores = by_baseline.setdefault(baseline, {})
             pairs = [(name, score.value, score.standard_error)]
             for metric, each in score.metrics.items():
                 pairs.append((f"{name}:{metric}", each.value, each.standard_error))
@@ -443,9 +446,9 @@ def _keep(folder: Path, recipe: Recipe, shared: SharedData) -> str:
                 scores[column] = value
                 if error is not None:
                     scores[f"{column}{ERROR}"] = error
-    for scores in found.values():
-        own = [scores[name] for name in names if name in scores]
-        scores[""] = sum(own) / len(own)
+    for scores in by_baseline.values():
+        scores_of_parts = [scores[name] for name in names if name in scores]
+        scores[""] = sum(scores_of_parts) / len(scores_of_parts)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path, json.dumps(found, indent=1) + "\n")
+    write_file(path, json.dumps(by_baseline, indent=1) + "\n")
     return path.name

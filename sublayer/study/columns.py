@@ -92,10 +92,10 @@ def list_columns(
     _check(study, chain, scored)
     labels = Counter(column.metric.label for column in scored)
     for number, column in enumerate(scored):
-        own = column.metric
-        if labels[own.label] > 1:  # no two columns have one label
-            own = replace(own, label=f"{own.label} ({own.name})")
-            scored[number] = replace(column, metric=own)
+        shown = column.metric
+        if labels[shown.label] > 1:  # no two columns have one label
+            shown = replace(shown, label=f"{shown.label} ({shown.name})")
+            scored[number] = replace(column, metric=shown)
     averages = [
         Column(points_metric(name, name), "", members=members)
         for name, members in chain.averages.items()
@@ -108,8 +108,8 @@ def list_columns(
             for metric in family(kind).metrics:
                 name = f"{text}/{metric.name}"
                 label = f"{metric.label}, {text}"
-                own = replace(metric, name=name, label=label, unit=metric.unit or metric.label)
-                measured.append(Column(own, text, key=metric.name))
+                shown = replace(metric, name=name, label=label, unit=metric.unit or metric.label)
+                measured.append(Column(shown, text, key=metric.name))
     return [*averages, *scored, *measured]
 
 
@@ -142,20 +142,20 @@ def run_scores(
 
     With ``ERROR`` after a column's name, its standard error, where that is known.
     """
-    found = {}
+    scores = {}
     for column in columns:
         if column.stage != stage:
             continue
         if column.key in test:
-            found[column.name] = float(test[column.key])
+            scores[column.name] = float(test[column.key])
         error = test.get(f"{column.key}{ERROR}")
         if error is not None:
-            found[f"{column.name}{ERROR}"] = float(error)
+            scores[f"{column.name}{ERROR}"] = float(error)
         for key, value in test.items():
             part, colon, metric = key.partition(":")
             if colon and part == column.part and not key.endswith(ERROR):
-                found[f"{column.name}:{metric}"] = float(value)
-    return found
+                scores[f"{column.name}:{metric}"] = float(value)
+    return scores
 
 
 def primary_column(study: str, columns: Sequence[Column], name: str | None) -> Column:

@@ -340,7 +340,7 @@ class StudyJudge:
         members, one after another. Runs that kept no items, or others than the first, have none.
         """
         by_name = {column.name: column for column in self.columns}
-        found: dict[str, dict[int, TestUnits]] = {}
+        moved: dict[str, dict[int, TestUnits]] = {}
         first = None
         for arm in arms:
             parts: list[tuple[float, dict[int, _Marked]]] = []
@@ -358,15 +358,15 @@ class StudyJudge:
                 first = first or mark
                 if mark == first:
                     pieces = [(share, part[seed][0]) for share, part in parts]
-                    found.setdefault(arm, {})[seed] = _joined(pieces)
-        return found
+                    moved.setdefault(arm, {})[seed] = _joined(pieces)
+        return moved
 
     def _marked(self, arm: str, column: Column, metric: str) -> dict[int, _Marked]:
         """Return the effects on a column of one stage, or on a metric of it, by compared seed."""
         rule = _rule_of(self.chain, column, metric)
-        own = self.runs.get((arm, column.stage))
+        stage_runs = self.runs.get((arm, column.stage))
         by_seed: dict[int, list[_Marked]] = {}
-        for _, seeds, outcome in own.scored(self.within) if own and rule else ():
+        for _, seeds, outcome in stage_runs.scored(self.within) if stage_runs and rule else ():
             assert rule is not None, "nothing is scored without"
             table = outcome.table(rule.table)
             try:
@@ -378,10 +378,10 @@ class StudyJudge:
                     by_seed.setdefault(seed, []).append((units, table.digest))
             elif self.chain.stages:
                 return {}
-        found = {}
+        by_compared = {}
         for seed, marked in by_seed.items():
             if len({mark for _, mark in marked}) != 1:
                 return {}
             mean = np.mean([units.effects for units, _ in marked], axis=0)
-            found[seed] = replace(marked[0][0], effects=mean), marked[0][1]
-        return found
+            by_compared[seed] = replace(marked[0][0], effects=mean), marked[0][1]
+        return by_compared

@@ -167,37 +167,37 @@ def compare_runs(
     check_agree(runs)
     arms = _group(runs)
     folder = _find_folder(name_arms(arms), paths, out)
-    firsts = tuple(next(iter(own.values())).arm(name) for name, own in arms.items())
+    firsts = tuple(next(iter(by_seed.values())).arm(name) for name, by_seed in arms.items())
     *others, last = arms
     title = f"Finished runs: {', '.join(others)} and {last}" if others else f"Finished runs: {last}"
     study = Study(name_arms(arms), title, "", "none", None, firsts)
     columns = metric_columns(study)
     with held(folder):
-        found = {
+        outcomes = {
             (name, seed): _find(folder, name, seed, run, runs[0])
-            for name, own in arms.items()
-            for seed, run in own.items()
+            for name, by_seed in arms.items()
+            for seed, run in by_seed.items()
         }
         texts = _text_notes(folder)
-        if texts is None or not all(outcome.test for outcome in found.values()):
+        if texts is None or not all(outcome.test for outcome in outcomes.values()):
             data = prepare_data(runs[0].recipe)
             if data.checksums != runs[0].checksums:
                 raise DataError(f"the text has changed since {paths[0]} was trained: bring it back")
             texts = list_text_caveats(dict.fromkeys(arms, data), columns[0].metric)
             listed = [str(resolved(path)) for path in paths]
             write_json(folder / RUNS, {"runs": listed, "texts": texts})
-            for number, ((name, seed), outcome) in enumerate(found.items()):
+            for number, ((name, seed), outcome) in enumerate(outcomes.items()):
                 if outcome.test is None:
                     run = arms[name][seed]
-                    note(f"[{number + 1}/{len(found)}] {run.path}: scoring the test split")
+                    note(f"[{number + 1}/{len(outcomes)}] {run.path}: scoring the test split")
                     kept = _kept(folder, name, seed)
                     test = _score(run, data, _scored(run, runs[0]), kept, device)
-                    found[name, seed] = replace(outcome, test=test, scored_in=kept)
+                    outcomes[name, seed] = replace(outcome, test=test, scored_in=kept)
         scored = {
-            (name, PRETRAINING): StageRuns({seed: [found[name, seed]] for seed in own})
-            for name, own in arms.items()
+            (name, PRETRAINING): StageRuns({seed: [outcomes[name, seed]] for seed in by_seed})
+            for name, by_seed in arms.items()
         }
-        baseline, *compared = (own.keys() for own in arms.values())
+        baseline, *compared = (by_seed.keys() for by_seed in arms.values())
         n_pairs = max((len(baseline & seeds) for seeds in compared), default=0)
         # Two runs of each say too little of how far seeds spread.
         n_seeds = max(map(len, arms.values())) if n_pairs >= FEWEST_SEEDS else 1
@@ -267,11 +267,11 @@ def _meaning(run: Recorded) -> str:
 
 def _short_name(path: Path) -> str:
     """Name a run by its folder; one of a comparison by its arm."""
-    own = resolved(path)
-    if own.name.startswith("seed-"):
-        _, _, name = own.parent.name.partition("-")
-        return name or own.name
-    return own.name
+    folder = resolved(path)
+    if folder.name.startswith("seed-"):
+        _, _, name = folder.parent.name.partition("-")
+        return name or folder.name
+    return folder.name
 
 
 def _find_folder(name: str, paths: Sequence[Path], out: Path | None) -> Path:

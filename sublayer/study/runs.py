@@ -146,7 +146,7 @@ def of_seeds(runs: Runs, seeds: Sequence[int]) -> dict[Key, StageRuns]:
     """Return the runs of the seeds that were asked for last; more may have been before."""
     kept = {}
     for key, stage in runs.items():
-        outcomes = {seed: own for seed, own in stage.outcomes.items() if seed in seeds}
+        outcomes = {seed: each for seed, each in stage.outcomes.items() if seed in seeds}
         kept[key] = replace(stage, outcomes=outcomes)
     return kept
 
@@ -174,7 +174,9 @@ def trial_losses(runs: Iterable[Outcome], metric: Metric | None) -> list[float]:
 
 def means(trial_runs: Mapping[str, Sequence[float]]) -> dict[str, float | None]:
     """Return the mean of the scores of each trial's runs; None where there are none."""
-    return {name: sum(own) / len(own) if own else None for name, own in trial_runs.items()}
+    return {
+        name: sum(scores) / len(scores) if scores else None for name, scores in trial_runs.items()
+    }
 
 
 def choose(
@@ -261,7 +263,7 @@ class RunFinder:
 
     def gathered(self) -> dict[Key, StageRuns]:
         """Return the runs of all stages by arm and stage; each stage has been chosen for."""
-        found = {}
+        gathered = {}
         for arm, stage in self.folders:
             choice = self.chosen.get((arm, stage), StageRuns({}))
             numbers = range(self.n_runs(stage))
@@ -271,8 +273,8 @@ class RunFinder:
                     for seed in self.seeds
                 }
                 choice = replace(choice, outcomes=outcomes)
-            found[arm, stage] = choice
-        return found
+            gathered[arm, stage] = choice
+        return gathered
 
     def n_ended(self) -> dict[str, int]:
         """Count the runs of each stage that have ended among those that were looked for."""
@@ -300,8 +302,8 @@ class RunFinder:
         if stage == PRETRAINING:
             start = self.chain.of(arm).start
             return [(start, start, PRETRAINING)] if start else []
-        own = self.chain.stage(stage)
-        members = own.members(arm) or [(arm, own.after)]
+        described = self.chain.stage(stage)
+        members = described.members(arm) or [(arm, described.after)]
         return [(name, of, name) for of, name in members if (of, name) in self.folders]
 
     def lost(self, arm: str, stage: str, seed: int, number: int = 0) -> str:
@@ -381,7 +383,7 @@ def read_runs(folder: Path, plan: Plan, metric: Metric | None) -> tuple[list[Arm
             continue
         arm = asked[settled.name]
         outcomes = {seed: [finder.outcome(*key, seed)] for seed in finder.seeds}
-        outcomes = {seed: own for seed, own in outcomes.items() if has_ended(own[0])}
+        outcomes = {seed: ended for seed, ended in outcomes.items() if has_ended(ended[0])}
         for (outcome,) in outcomes.values():
             if (outcome.path / RUN_RECIPE).is_file():
                 recipe = RunFolder(outcome.path).recipe()

@@ -1,7 +1,6 @@
 """The plan of stages: runs, operations, time, memory and disk, before anything is spent."""
 
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +23,6 @@ from sublayer.study.budget.expected import (
 from sublayer.study.budget.match import Budget, apply_match, excess_over
 from sublayer.study.budget.plan import ArmPlan, Plan, make_plan
 from sublayer.study.definition import Study
-from sublayer.study.runs import StageRuns
 from sublayer.study.stage_recipes import StageRecipes, stage_trials, steps_of_tasks
 from sublayer.study.stages import PRETRAINING, Chain, Stage
 
@@ -86,9 +84,9 @@ def plan_stages(
         plans = []
         for name in (PRETRAINING, *(stage.name for stage in chain.stages)):
             by_key: dict[str, list[str]] = {}
-            for own, by_stage in keys.items():
+            for sharer, by_stage in keys.items():
                 if name in by_stage:
-                    by_key.setdefault(by_stage[name], []).append(own)
+                    by_key.setdefault(by_stage[name], []).append(sharer)
             for sharing in by_key.values():
                 if name == PRETRAINING:
                     each = arms[sharing[0]]
@@ -188,28 +186,6 @@ def stages_to_json(plans: Sequence[StagePlan], resources: Resources, jobs: int) 
     }
 
 
-def trained_operations(chain: Chain, runs: Mapping[str, StageRuns]) -> float | None:
-    """Add up the operations of an arm's stages, by the tokens that their runs were trained on.
-
-    ``runs`` are an arm's by stage; of each stage it is the median over its runs. None where a stage
-    has no run that has ended. Ensembles train nothing.
-    """
-    total = 0.0
-    for name, own in runs.items():
-        if name != PRETRAINING and chain.stage(name).ensemble:
-            continue
-        spent = []
-        for outcomes in own.outcomes.values():
-            for outcome in outcomes:
-                record = outcome.record or {}
-                if record.get("flops_per_token") is not None:
-                    spent.append(float(record["tokens"] * record["flops_per_token"]))
-        if not spent:
-            return None
-        total += statistics.median(spent)
-    return total
-
-
 def with_stages(plan: Plan, stages: Sequence[StagePlan], chain: Chain) -> Plan:
     """Return the plan of a chain's arms, whose budgets are those of all stages.
 
@@ -231,14 +207,14 @@ def with_stages(plan: Plan, stages: Sequence[StagePlan], chain: Chain) -> Plan:
             arms.append(arm)
             continue
         operations = arm.budget.planned.operations
-        own, others = spent[arm.name], spent[other]
+        mine, others = spent[arm.name], spent[other]
         are_pretrained = chain.of(arm.name).pretrains and chain.of(other).pretrains
         both = {
-            stage: (mine, theirs)
-            for stage, mine in own.items()
-            if mine is not None and (theirs := others.get(stage)) is not None
+            stage: (spent_here, theirs)
+            for stage, spent_here in mine.items()
+            if spent_here is not None and (theirs := others.get(stage)) is not None
         }
-        if both.keys() == own.keys() | others.keys() or (are_pretrained and PRETRAINING in both):
+        if both.keys() == mine.keys() | others.keys() or (are_pretrained and PRETRAINING in both):
             sums = [sum(each) for each in zip(*both.values(), strict=True)] or [0.0, 0.0]
             budgets = map(Budget, (parameters[arm.name], parameters[other]), sums)
             operations = excess_over(*budgets).operations
