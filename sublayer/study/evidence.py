@@ -18,8 +18,7 @@ from sublayer.statistics.items import (
 )
 from sublayer.statistics.judge import judge
 from sublayer.statistics.looks import Looks, judge_looks, unfinished, without_verdicts
-from sublayer.statistics.scores import Scores, against_baseline
-from sublayer.statistics.tuning import Tuned
+from sublayer.statistics.scores import Scores, Tuned, against_baseline
 from sublayer.study.columns import Column
 from sublayer.study.definition import Study
 from sublayer.study.jobs.run import BEST

@@ -36,7 +36,6 @@ from sublayer.study.collect import keep_baselines
 from sublayer.study.columns import study_metrics
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study, is_run, load_asked
 from sublayer.study.evidence import Looking, has_items
-from sublayer.study.finished_runs import compare_runs
 from sublayer.study.folder import (
     find_folder,
     keep_tokenizer,
@@ -59,7 +58,7 @@ from sublayer.study.options import (
     with_margin,
 )
 from sublayer.study.plan_file import About, Request, read_plan
-from sublayer.study.read_results import find_columns, results_of_folder
+from sublayer.study.read_results import compare_runs, find_columns, results_of_folder
 from sublayer.study.results import Results
 from sublayer.study.runs import RunMaker, finder_of_plan
 from sublayer.study.samples import draw_samples

@@ -12,10 +12,11 @@ from sublayer.statistics.difference import FEWEST_SEEDS, MOST_SEEDS
 from sublayer.statistics.looks import (
     Looks,
     fixed,
+    planned_detectable,
+    seeds_for,
     undecided_arms,
     until_decided,
 )
-from sublayer.statistics.power import planned_detectable, seeds_for
 from sublayer.study.columns import metric_columns, study_metrics
 from sublayer.study.definition import Study
 from sublayer.study.evidence import Looking, StudyJudge

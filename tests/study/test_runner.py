@@ -28,11 +28,10 @@ from sublayer.runs.folder import RunFolder
 from sublayer.runs.items import ITEMS, read_items, write_items
 from sublayer.runs.session import prepare_data
 from sublayer.study.arms import Arm
-from sublayer.study.finished_runs import check_agree
 from sublayer.study.folder import StudyFolder, keep_tokenizer
 from sublayer.study.options import Options
 from sublayer.study.plan_file import Request
-from sublayer.study.read_results import results_of_folder
+from sublayer.study.read_results import check_agree, results_of_folder
 from sublayer.study.runner import run_study
 from tests.alterations import alterations, copy
 from tests.breadth import examples
