@@ -71,7 +71,7 @@ class Argument(Option):
 
 def shown_limit(limit: float) -> str:
     """Format the least or the greatest value of an option."""
-    return f"{limit:,.0f}" if float(limit).is_integer() else f"{limit:g}"
+    return f"{int(limit):,}" if limit == int(limit) else f"{limit:g}"
 
 
 class OptionError(ConfigError):
