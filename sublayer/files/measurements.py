@@ -38,6 +38,8 @@ _NAMED = (
     "GLIBC_TUNABLES",
     "LD_PRELOAD",
 )
+_WITHOUT_EFFECT = ("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")
+"""Variables of OpenMP that set no speed; importing scikit-learn sets them within a process."""
 _MOST = 1000
 """Measurements that are kept: the oldest give way."""
 
@@ -101,7 +103,7 @@ def _full(key: str) -> str:
     settings = [
         f"{name}={value}"
         for name, value in sorted(os.environ.items())
-        if name.startswith(_SETTINGS) or name in _NAMED
+        if (name.startswith(_SETTINGS) and name not in _WITHOUT_EFFECT) or name in _NAMED
     ]
     machine = [f"{processor()} x{cores()}", f"torch {torch.__version__}"]
     return "; ".join([*machine, *settings, key])

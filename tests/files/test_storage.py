@@ -332,6 +332,9 @@ def test_measurements_are_recalled_with_their_time_until_they_are_the_oldest(cac
     with monkeypatch.context() as patch:
         patch.setenv("ATEN_CPU_CAPABILITY", "AVX2")
         assert recall("speed", 2) is None, "another limit of the processor is another machine"
+    with monkeypatch.context() as patch:
+        patch.setenv("KMP_INIT_AT_FORK", "FALSE")  # as scikit-learn does when it is imported
+        assert recall("speed", 2) is not None
     monkeypatch.setattr("sublayer.files.measurements._MOST", 2)
     keep("speed", [4.0, 5.0], clock=lambda: 79.0)
     assert (recall("speed", 2), recall("other", 1).at) == (Measurement((4.0, 5.0), 79.0), 78.0)
