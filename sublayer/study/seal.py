@@ -1,9 +1,9 @@
 """The sealed plan of a study: what was settled before its first run, hashed, and added to since.
 
 A seal is a table of ``study.toml`` with ``date``, ``former``, ``plan`` and ``hash``: the SHA-256 of
-the JSON of the others, keys sorted, without spaces. What grows later, more seeds say, is sealed in
-a further one, whose ``former`` is the hash of the one before. Each run keeps the seal that it began
-under. A hash proves an order in time to those alone who were given it before.
+the JSON of the others, keys sorted, without spaces. A later addition, such as more seeds, gets a
+further seal, whose ``former`` is the hash of the one before. Each run keeps the seal that it began
+under. A hash proves that the plan came first only to those who received the hash beforehand.
 """
 
 import hashlib
