@@ -1,1 +1,1 @@
-"""Settings of a recipe: a module for each table, how they merge, and what is derived from them."""
+"""Settings of a recipe: a module for each table, merging, and values derived from them."""

@@ -1,8 +1,8 @@
 """Rows of the parts that ``[model]`` composes, and the notation of a block.
 
 They are feed-forward networks, kinds of sub-layer and position schemes, read by errors, schema,
-counts and models. A block is a list of residual sub-layers, each ``name[:variant][*step]``. What a
-sub-layer takes is a row of ``sublayer.estimate.sublayers``, what computes it a row of
+counts and models. A block is a list of residual sub-layers, each ``name[:variant][*step]``. The
+cost of a sub-layer is a row of ``sublayer.estimate.sublayers``, its module a row of
 ``sublayer.model.layers.stack``.
 """
 
@@ -36,7 +36,7 @@ class Ffn:
 
     @property
     def saves(self) -> Saved:
-        """Return what the activation saves for its backward pass."""
+        """Return the tensors that the activation saves for its backward pass."""
         return ACTIVATIONS[self.activation]
 
     @property

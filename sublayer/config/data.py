@@ -403,7 +403,7 @@ class DataConfig(PairFields, TaskFields, TextFields):
         has_others = self.path is not None or self.tasks is not None or self.is_parallel
         keeps, lowers = self.keep_accents, self.lowercase
         if self.is_parallel:
-            lowers = False  # what is lowered is lowered before
+            lowers = False  # words of pairs are lowered before
         if is_of_papers and not has_others and keeps is None and lowers is None:
             return {"keep_accents": None, "lowercase": None}
         is_published_alike = is_of_papers and not has_others and not self.sentinels

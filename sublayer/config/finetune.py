@@ -84,10 +84,10 @@ def load_preset(
     has_start: bool = True,
     is_imported: bool = False,
 ) -> Preset:
-    """Load what a preset sets for tasks in a format.
+    """Load the settings of a preset for tasks in a format.
 
     A model that has learned ``positions`` for so many tokens reads no longer texts than that; None
-    is no limit. Without ``has_start`` what the preset says of a start is left out. Weights that
+    is no limit. Without ``has_start`` the preset's settings of a start are left out. Weights that
     began elsewhere, ``is_imported``, may have figures of their own.
 
     Raises ConfigError for a preset that there is not, one of another format, and tasks for which it
@@ -280,7 +280,7 @@ def load_finetune(
             f"objective.kind = {objective.kind} answers no task: leave it out, or train it by "
             "`sublayer train`"
         )
-    # What the recipe of a pre-training says of its text has no effect here, which is no news.
+    # Settings of a pre-training's text have no effect here, which is no news.
     idle = tuple(f"of {layer.origin} has no effect" for layer in base)
     notes = tuple(note for note in loaded.notes if not any(each in note for each in idle))
     for key, value in shorter.items():
@@ -301,7 +301,7 @@ def _shortened(settings: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str
 
 
 def _with_effect(settings: Mapping[str, Any], model: ModelConfig) -> dict[str, Any]:
-    """Leave out of a preset what a model has not: an LSTM has no attention to drop."""
+    """Leave out settings of parts that a model lacks: an LSTM has no attention to drop."""
     given = Recipe(model=model)
     return {
         key: value
@@ -315,11 +315,11 @@ def _last_position(model: ModelConfig, n_positions: int | None) -> int | None:
 
 
 def _fresh(loaded: LoadedRecipe) -> Layer:
-    """Return what a model is, and how it sees a text, of all that a recipe sets."""
+    """Return those settings of a recipe that say what model it is and how it sees a text."""
     values: dict[str, Any] = {}
     for layer in loaded.layers:
         for key, value in layer.values.items():
-            # What a later layer made idle was dropped, and has its default.
+            # A setting that a later layer made idle was dropped, and has its default.
             is_dropped = loaded.origins.get(key) == "default"
             if (key.startswith("model.") or key in _OF_FRESH) and not is_dropped:
                 values[key] = value
@@ -386,7 +386,7 @@ def format_of(source: str | LoadedRecipe, *, writes: bool = False) -> Format:
 
 
 def describe_preset(finetuning: Finetuning) -> Iterator[str]:
-    """Say in lines what a preset sets and from where, and what of its source no setting can say.
+    """Describe in lines a preset's settings, their sources, and parts of these that none can set.
 
     Settings that were told otherwise are left out.
     """

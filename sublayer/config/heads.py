@@ -84,7 +84,7 @@ def has_head_projection(config: ResolvedModel) -> bool:
 
 
 def n_classes(config: ResolvedModel) -> int:
-    """Count what the probability of a token is shared among: tokens, or positions beside them."""
+    """Count the classes that share the probability of a token: tokens, or positions beside them."""
     return config.vocab_size + (config.max_len if config.softmax == "all" else 0)
 
 

@@ -102,7 +102,7 @@ What a later layer makes idle is dropped where layers settle, with a note (``loa
 
 
 def merge(layers: Sequence[Layer]) -> dict[str, Setting]:
-    """Merge layers, each over those before it, without what it replaces.
+    """Merge layers, each over those before it, without the settings that it replaces.
 
     Raises ConfigError for a key that no table has, and for fields of one layer that exclude each
     other.

@@ -1,8 +1,8 @@
 """The greatest values of numbers, and texts that are taken, in a recipe or on a command line.
 
-Each is far above what anyone trains, and low enough that no sum or product of what they allow
-overflows: a count of bytes or operations stays a number of the machine. Whether a machine can
-hold what they allow is another question, which is asked before anything is allocated.
+Each is far above what anyone trains, and low enough that no sum or product of the values that they
+allow overflows: a count of bytes or operations stays a number of the machine. Whether a machine can
+hold these values is another question, which is asked before anything is allocated.
 """
 
 MOST_LAYERS = 1000
@@ -52,7 +52,7 @@ MOST_FINETUNINGS = 1000
 
 
 def text_problem(text: str) -> str | None:
-    """Return what is wrong with a text as such; None for an ordinary one."""
+    """Return the fault of a text as such, in words; None for an ordinary one."""
     if len(text) > LONGEST_TEXT:
         return f"has {len(text):,} characters: give at most {LONGEST_TEXT:,}"
     if "\0" in text:

@@ -80,7 +80,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _describe(properties: Mapping[str, dict[str, Any]], rows: Mapping[str, FieldRow]) -> None:
-    """Write what is said of each field of a table, without what JSON Schema does not know."""
+    """Write the description of each field of a table, without keywords that JSON Schema lacks."""
     for name, content in properties.items():
         for keyword in _OWN_KEYWORDS:
             content.pop(keyword, None)
@@ -127,7 +127,7 @@ def _default_in_words(key: str, by_kind: Mapping[str, FieldInfo]) -> str:
 
 
 def _by_kind(texts: Mapping[str, str], separator: str) -> str:
-    """Join what is said of each kind, once where several have the same text."""
+    """Join the texts of all kinds, once where several have the same text."""
     said: dict[str, list[str]] = {}
     for kind, text in texts.items():
         said.setdefault(text, []).append(kind)

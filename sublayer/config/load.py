@@ -103,9 +103,9 @@ def load_recipe(
     """Load a recipe, with overrides.
 
     ``source`` is the name of a shipped recipe, or the path of a .toml file or of a finished run.
-    ``overrides`` are ``key=value`` texts, or values by key; ``origin`` says who gave them. What a
-    later layer makes idle of an earlier one is dropped, and ``notes`` say so. Raises ConfigError,
-    in one line, for the first thing that has no meaning or no effect.
+    ``overrides`` are ``key=value`` texts, or values by key; ``origin`` says who gave them. Settings
+    of an earlier layer that a later one makes idle are dropped, and ``notes`` say so. Raises
+    ConfigError, in one line, for the first thing that has no meaning or no effect.
     """
     found = find_source(fspath(source))
     layers = read_layers(found)
@@ -141,8 +141,8 @@ def load_layers(layers: Sequence[Layer], name: str) -> LoadedRecipe:
 
 
 def _check_contradictions(recipe: Recipe) -> None:
-    # What the settings alone tell; sizes that only the data has are checked when a run resolves
-    # them.
+    # Contradictions among the settings alone; sizes that only the data has are checked when a run
+    # resolves them.
     data = recipe.data
     resolve_model(recipe.model, vocab_size=data.vocab_size or 1, context=data.context)
     recipe.objective.check(recipe)

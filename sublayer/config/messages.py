@@ -178,7 +178,7 @@ _TYPES = {
 
 
 def first_problem(error: ValidationError, file: type[BaseModel]) -> str:
-    """Say in one line what is wrong with the first value that a file's table does not take.
+    """Describe in one line the first value that a file's table does not take, and its fault.
 
     An entry of a list of tables is counted from 1: ``scale.cpu.arms 2, name``.
     """
@@ -221,7 +221,7 @@ def first_problem(error: ValidationError, file: type[BaseModel]) -> str:
 
 
 def _expected(detail: Any) -> str:
-    """Say what a value should have been, by one of pydantic's errors; empty for a rule."""
+    """Name the values expected instead, by one of pydantic's errors; empty for a rule."""
     if detail["type"] == "literal_error":
         return str(detail["ctx"]["expected"])
     return "" if rule_in_words(detail) else _TYPES.get(detail["type"].split("_")[0], "")

@@ -17,7 +17,7 @@ from sublayer.errors import ConfigError
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss: what is predicted, and what predicts it."""
+    """A loss: its target, and the head that predicts it."""
 
     title: str
     """Target, such as ``next token``."""
@@ -37,7 +37,7 @@ example of a task."""
 
 
 class Lengths(NamedTuple):
-    """Tokens of an example: of what an encoder reads for a decoder, and of what is predicted."""
+    """Tokens of an example: of an encoder's input for a decoder, and of the prediction."""
 
     read: int
     written: int
@@ -48,15 +48,15 @@ class OtherTables(Protocol):
 
     @property
     def model(self) -> ModelConfig:
-        """Return what is computed."""
+        """Return the model that is trained."""
 
     @property
     def data(self) -> DataConfig:
-        """Return what it is computed on."""
+        """Return the data that it is trained on."""
 
     @property
     def train(self) -> TrainConfig:
-        """Return how long, in what batches, what is kept."""
+        """Return the length of training, its batches and its checkpoints."""
 
     @property
     def init(self) -> InitConfig:
@@ -106,7 +106,7 @@ class ObjectiveTable(Table):
         return kind in self.model_kinds
 
     def resolve(self, context: int) -> Self:
-        """Return the table with what it derives from ``data.context`` filled in."""
+        """Return the table with the values derived from ``data.context`` filled in."""
         return self
 
     def lengths(self, context: int) -> Lengths:
@@ -149,11 +149,11 @@ class ObjectiveTable(Table):
         return True
 
     def reads(self) -> str:
-        """Say what the first stack of a model reads."""
+        """Name the input of a model's first stack."""
         return "tokens"
 
     def losses(self) -> tuple[Loss, ...]:
-        """Return what is learned, a loss each; the first is of the model's own next output."""
+        """Return the losses of training; the first is of the model's own next output."""
         return (Loss(self.kind),)
 
     def _check_is_text(self, recipe: OtherTables) -> None:
@@ -277,7 +277,7 @@ class CausalObjective(ObjectiveTable):
         return context + self.targets
 
     def losses(self) -> tuple[Loss, ...]:
-        """Return what is learned: next tokens, by the last block and by those below it."""
+        """Return the losses: of next tokens, by the last block and by those below it."""
         notes = [] if self.positions == "all" else ["at the last position"]
         if self.z_loss:
             notes.append(f"and z-loss × {self.z_loss:g}")
@@ -540,11 +540,11 @@ class MaskedObjective(ObjectiveTable):
         return head != "sentence" or self.sentence != "none"
 
     def reads(self) -> str:
-        """Say what the encoder reads."""
+        """Name the input of the encoder."""
         return "tokens, some of them masked"
 
     def losses(self) -> tuple[Loss, ...]:
-        """Return what is learned: masked tokens, and whether two texts belong together."""
+        """Return the losses: of masked tokens, and of whether two texts belong together."""
         notes = [f"{self.mask_share:.0%} of the tokens"]
         if self.z_loss:
             notes.append(f"and z-loss × {self.z_loss:g}")

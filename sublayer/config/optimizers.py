@@ -1,4 +1,4 @@
-"""``[optimizer]``: how weights change, and what is kept for that; a table for each kind."""
+"""``[optimizer]``: updates of weights, and the state kept for them; a table for each kind."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -103,7 +103,7 @@ class OptimizerTable(Table):
 
 
 def all_axes(shape: Shape) -> Axes:
-    """Return the axes of what has the shape of its parameter."""
+    """Return the axes of state that has the shape of its parameter."""
     return tuple(range(len(shape)))
 
 
@@ -218,9 +218,8 @@ class LambConfig(OptimizerTable):
     times its weights.
 
     Matrices that are stored together (q, k and v; a gate and its value) have a ratio each; vectors,
-    as released, have neither ratio nor decay. The paper leaves open what a layer is, which is each
-    of these, and what its phi is, which is the identity, without bounds; where a norm is 0 the
-    ratio is 1.
+    as released, have neither ratio nor decay. The paper leaves two things open: a layer, here each
+    of these, and its phi, here the identity, without bounds; where a norm is 0 the ratio is 1.
     """
 
     kind: Literal["lamb"] = field("lamb", KINDS)

@@ -25,7 +25,7 @@ OBJECTIVES: dict[str, type[ObjectiveTable]] = {
 NEXT_TOKEN = CausalObjective()
 
 if TYPE_CHECKING:
-    # What is asked of an objective outside its own folder is what every objective can answer.
+    # Code outside an objective's own folder asks of it only methods that every objective has.
     ObjectiveConfig = ObjectiveTable
 else:
     _AnyObjective = Union[tuple(OBJECTIVES.values())]  # noqa: UP007
@@ -33,7 +33,7 @@ else:
 
 
 class Recipe(Table):
-    """A model, what it learns from, and how: the tables of a recipe file."""
+    """A model, its data and its training: the tables of a recipe file."""
 
     title: str = field("", "What it is, in a line.")
     source: str = field("", "Paper and section it follows.")
@@ -99,7 +99,7 @@ class ResolvedTrain(TrainConfig):
 
 
 class ResolvedRecipe(Recipe):
-    """A recipe that leaves nothing open: what a run is made of, and what its folder keeps."""
+    """A recipe that leaves nothing open: all settings of a run, as its folder keeps them."""
 
     model: ResolvedModel
     train: ResolvedTrain

@@ -1,4 +1,4 @@
-"""Derive what ``[model]`` leaves unset from what it says, by one rule per field."""
+"""Derive unset fields of ``[model]`` from those that are set, by one rule per field."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def resolve_model(model: ModelConfig, *, vocab_size: int, context: int) -> Resol
         "vocab_size": rows,
         "max_len": max_len,
     }
-    # What is derived may lie beyond the limits of what a recipe may say.
+    # Derived values may lie beyond the limits of a recipe's own.
     return ResolvedModel.model_construct(**{**dict(model), **derived})
 
 

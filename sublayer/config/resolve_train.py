@@ -128,8 +128,8 @@ def length_in(
     """Compute what fits into ``minutes`` of wall clock, of which evaluations take at most a fifth.
 
     There are fewer evaluations where ten would take more, and where one would, it scores fewer than
-    the ``scored_tokens`` that ``evaluation_s`` was measured with, unless that is None: what a
-    recipe gives is kept, like its ``evaluate_steps``. Raises ConfigError if not one step fits.
+    the ``scored_tokens`` that ``evaluation_s`` was measured with, unless that is None: settings of
+    the recipe are kept, like its ``evaluate_steps``. Raises ConfigError if not one step fits.
     """
     seconds = 60.0 * minutes * (1.0 - _CHECKPOINTS_AND_LOGS)
     n_evaluations = EVALUATIONS
@@ -213,7 +213,7 @@ def resolve_train(
         "log_steps": train.log_steps or max(1, steps // _LOG_LINES),
         "threads": threads,
     }
-    # What is derived may lie beyond the limits of what a recipe may say.
+    # Derived values may lie beyond the limits of a recipe's own.
     return ResolvedTrain.model_construct(**{**dict(train), **derived})
 
 

@@ -198,7 +198,7 @@ KIND_USES: dict[str, Use] = {
     "model.ffn": _NETWORKS,
     "model.gelu": _NETWORKS,
     "model.swish_beta": _NETWORKS,
-    # PyTorch compiles no recurrent layer, nor what is computed around it.
+    # PyTorch compiles no recurrent layer, nor the computation around it.
     "train.compile": _OF_BLOCKS,
 }
 """Fields of blocks, which an LSTM has not; asked before all else, so that no advice misleads."""
@@ -429,7 +429,7 @@ class Idle:
 def first_idle(recipe: Recipe, settings: Mapping[str, Setting]) -> Idle | None:
     """Return the first field that a layer set to no effect; None where all have one.
 
-    A layer that takes a field back to its default has an effect on what an earlier one had set.
+    A layer that takes a field back to its default has an effect on an earlier one's setting.
     """
     for key, setting in settings.items():
         if setting.restores:

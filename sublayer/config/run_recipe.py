@@ -31,7 +31,7 @@ def dump_recipe(
     """Format a recipe as TOML, without the fields that are unset.
 
     ``derived`` names the fields (``train.steps``) that were derived: a new run on this one's base
-    derives them anew. ``lengthened`` is what the run keeps of each time that it got another length.
+    derives them anew. ``lengthened`` are the run's records of the times that it got another length.
     ``as_run``: without the tokenizer of a recipe with ``init.run``, which has the start's.
     """
     headings: dict[str, Any] = {}
@@ -70,7 +70,7 @@ def recipe_of(written: Mapping[str, Any], origin: str) -> Recipe:
 
     ``origin`` says where it stands. Raises ConfigError where it is none.
     """
-    # With the list of what was derived, those values would be left out.
+    # With the list of derived fields, their values would be left out.
     table = {name: content for name, content in written.items() if name != DERIVED}
     values = with_current_names(layer_of(table, origin).values)
     layer = Layer(origin, values)
@@ -95,7 +95,7 @@ def _first(error: ValidationError) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as TOML has it: without what is unset, and with lists for tuples."""
+    """Return a value as TOML has it: without unset fields, and with lists for tuples."""
     if isinstance(value, tuple):
         return list(value)
     if not isinstance(value, dict):

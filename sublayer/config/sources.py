@@ -104,7 +104,7 @@ _RULES = "data.keep_accents"
 
 @dataclass(frozen=True)
 class Source:
-    """A recipe file, and what it is called."""
+    """A recipe file, and its names."""
 
     path: Path
     name: str
@@ -162,7 +162,7 @@ def read_layers(source: Source) -> list[Layer]:
         table = read_toml(next_source.path)
         layer = layer_of(table, next_source.origin)
         if next_source is not source:
-            # What a recipe is called, follows and costs is not true of those that extend it.
+            # Title, source and cost of a recipe are not true of those that extend it.
             fields = {key: value for key, value in layer.values.items() if "." in key}
             layer = replace(layer, values=fields)
         layers.append(layer)
@@ -182,9 +182,9 @@ def read_toml(path: Path) -> dict[str, Any]:
 def layer_of(table: Mapping[str, Any], origin: str) -> Layer:
     """Flatten a recipe's tables into a layer.
 
-    Of a run's recipe, which lists what was ``derived``, the derived values and those equal to their
+    Of a run's recipe, which lists ``derived`` fields, the derived values and those equal to their
     defaults are left out: they are derived anew. Fields that had other names when it was written
-    have their current ones. Raises ConfigError for what is no table of a recipe.
+    have their current ones. Raises ConfigError for a table that no recipe has.
     """
     values = _flattened(table, origin)
     if "derived" not in table:
@@ -295,7 +295,7 @@ def grouped_recipes() -> dict[str, list[ShippedRecipe]]:
 
 
 def shipped_recipe(name: str) -> ShippedRecipe:
-    """Read what a shipped recipe says of itself. Raises ConfigError where its file is no TOML."""
+    """Read the description of a shipped recipe. Raises ConfigError where its file is no TOML."""
     own = read_toml(find_source(name).path)
     placed = own
     while "group" not in placed and "extends" in placed:

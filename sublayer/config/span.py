@@ -63,7 +63,8 @@ def _raw_of_spans(settings: NoiseSettings, context: int) -> int:
         spans = _reserved(settings, length)
         return length - spans.n_noise + spans.n_spans + 1
 
-    # An input is at least as long as what is left of a piece, and grows with the piece.
+    # An input is at least as long as the rest of a piece without its noise, and grows with the
+    # piece.
     longest = math.ceil((context + 2) / (1.0 - settings.noise_density))
     raw = bisect_right(range(longest + 1), context, key=input_length) - 1
     spans = _reserved(settings, max(raw, 0))
@@ -307,7 +308,7 @@ class SpanObjective(ObjectiveTable):
 
     @property
     def row(self) -> Noise:
-        """Return what is known of the kind of noise."""
+        """Return the row of the kind of noise."""
         return NOISES[self.noise]
 
     def resolve(self, context: int) -> Self:
@@ -329,17 +330,17 @@ class SpanObjective(ObjectiveTable):
         return self.row.n_sentinels(self, raw)
 
     def n_ids(self, context: int) -> int:
-        """Count the ids that a row of a batch is certain to have: what is left of a piece of 2."""
+        """Count the ids that a row of a batch has at least: the token left of a piece of 2."""
         return 1
 
     def reads(self) -> str:
-        """Say what the encoder reads."""
+        """Name the input of the encoder."""
         if self.noise == "prefix":
             return "tokens of a text's beginning"
         return "tokens, sentinels for the gaps"
 
     def losses(self) -> tuple[Loss, ...]:
-        """Return what is learned: the next token of what was cut out."""
+        """Return the loss: of the next token of the spans that were cut out."""
         if self.noise == "prefix":
             title, notes = "next token of the rest", []
         else:

@@ -101,7 +101,7 @@ class StackShape:
 
     @property
     def is_causal(self) -> bool:
-        """Return whether a token sees only itself and what is before it."""
+        """Return whether a token sees only itself and tokens before it."""
         return self.name != "encoder"
 
 
@@ -178,7 +178,7 @@ def slot(model: ModelConfig, shape: StackShape, layer: int, entry: Entry) -> int
 def check_first_blocks(n_blocks: int, model: ModelConfig, name: str) -> None:
     """Raise ConfigError where a stack of a model has fewer blocks than are to be taken.
 
-    ``name`` is what the model is called.
+    ``name`` is the model's in messages.
     """
     shapes = stacks(model)
     for shape in shapes:

@@ -154,7 +154,7 @@ SEEN_AS = (
 
 @dataclass(frozen=True)
 class Started:
-    """Layers with what the start gives between the base and the layer that names it."""
+    """Layers with the settings of the start between the base and the layer that names it."""
 
     layers: tuple[Layer, ...]
     start: Start | None
@@ -164,10 +164,10 @@ class Started:
 
 
 def with_start(layers: Sequence[Layer]) -> Started:
-    """Put what the start gives over the base, and under the layer that names the start.
+    """Put the settings of the start over the base, and under the layer that names the start.
 
-    Where a finished run names it, the run's own recipe says all, and nothing is put. What the base
-    says of data counts where it names tasks: a recipe of fine-tuning is for any model.
+    Where a finished run names it, the run's own recipe says all, and nothing is put. Settings of
+    data in the base count where it names tasks: a recipe of fine-tuning is for any model.
     """
     naming = [index for index, layer in enumerate(layers) if "init.run" in layer.values]
     if not naming:
@@ -260,7 +260,7 @@ def is_kept(start: Start, key: str, value: Any) -> bool:
 
 
 def describe_start(started: Started, recipe: Recipe) -> list[str]:
-    """Say in lines what a recipe keeps of its start, and what it changes."""
+    """Describe in lines the settings of a start that a recipe keeps, and those it changes."""
     start = started.start
     if start is None:
         return []

@@ -250,11 +250,11 @@ class SupervisedObjective(ObjectiveTable):
         return head != "sentence"
 
     def reads(self) -> str:
-        """Say what the first stack of a model reads."""
+        """Name the input of a model's first stack."""
         return "tokens of an example"
 
     def losses(self) -> tuple[Loss, ...]:
-        """Return what is learned: the answer, and with a traversal the text itself."""
+        """Return the losses: of the answer, and with a traversal of the text itself."""
         if self.format == "text":
             return (Loss("next token of the answer"),)
         # A model has one of the three.

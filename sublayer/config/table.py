@@ -33,8 +33,8 @@ def field(
     """Declare a field of a table.
 
     ``unit`` names what a number counts. ``needs`` maps a sibling field to the values under which
-    this field has an effect; setting it elsewhere is a ConfigError. ``derived`` says in words what
-    an unset value becomes. ``constraints`` are pydantic's (``ge``, ``gt``, ``lt`` ...).
+    this field has an effect; setting it elsewhere is a ConfigError. ``derived`` names in words the
+    value of an unset field. ``constraints`` are pydantic's (``ge``, ``gt``, ``lt`` ...).
     """
     extra: dict[str, Any] = {}
     if unit is not None:

@@ -134,7 +134,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 
 def check_watched(watch: Watched) -> None:
-    """Raise ConfigError for what is no corpus and no path, and for what cannot name metrics."""
+    """Raise ConfigError for entries that are no corpus and no path, or cannot name metrics."""
     if isinstance(watch, dict):
         for name, path in watch.items():
             if not _NAME.fullmatch(name):
@@ -160,7 +160,7 @@ def check_watched(watch: Watched) -> None:
 
 
 def watched_texts(watch: Watched) -> dict[str, str]:
-    """Return by the name that scores have what is watched: a corpus, or a path."""
+    """Return watched corpora or paths, by the names that their scores have."""
     if isinstance(watch, dict):
         return dict(watch)
     return {WATCHED[name]: name for name in watch}
@@ -245,7 +245,7 @@ def check_columns(columns: OwnColumns | None) -> None:
 def own_table(path: object, columns: OwnColumns | None) -> Table:
     """Return the table that ``data.path`` and ``data.columns`` name.
 
-    Raises ConfigError where they do not say which it is, or what is right in it.
+    Raises ConfigError where they do not say which it is, or which column has the answers.
     """
     if not isinstance(path, str):
         raise ConfigError(
@@ -307,7 +307,7 @@ def metrics_of(name: str, columns: OwnColumns | None) -> tuple[str, ...]:
 
 
 def kind_of(name: str, columns: OwnColumns | None) -> Kind | None:
-    """Return what a task asks for; None of a table without columns."""
+    """Return the kind of a task; None of a table without columns."""
     if name != NAME:
         return TASKS[name].kind
     return None if columns is None else table_of("", columns).kind

@@ -1,4 +1,4 @@
-"""``[train]``: length, batches and what is kept; ``[init]``: what training starts from."""
+"""``[train]``: length, batches and checkpoints; ``[init]``: the start of training."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, Self
@@ -74,7 +74,7 @@ def probe_folders(probes: Probes) -> dict[str, str | None]:
 
 
 def check_probes(probes: Probes) -> None:
-    """Raise ConfigError for what is no probe, one named twice, and a folder without a name."""
+    """Raise ConfigError for an unknown probe, one named twice, and a folder without a name."""
     check_names(list(probes), "train.probes: ")
     for name, folder in probe_folders(probes).items():
         if folder == "":
@@ -82,7 +82,7 @@ def check_probes(probes: Probes) -> None:
 
 
 def check_names(names: Sequence[str], where: str = "") -> None:
-    """Raise ConfigError for what is no probe, and for one that is named twice."""
+    """Raise ConfigError for an unknown probe, and for one that is named twice."""
     for name in names:
         if name not in PROBES:
             raise ConfigError(
@@ -311,7 +311,7 @@ class TrainConfig(Table):
 
 
 class InitConfig(Table):
-    """What training starts from, instead of random weights."""
+    """The start of training, instead of random weights."""
 
     run: str | None = field(
         None, "A run, a checkpoint or an imported folder; its tokenizer comes with it."

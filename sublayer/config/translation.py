@@ -119,11 +119,11 @@ class TranslationObjective(ObjectiveTable):
         return 0
 
     def reads(self) -> str:
-        """Say what the encoder reads."""
+        """Name the input of the encoder."""
         return "tokens of the source"
 
     def losses(self) -> tuple[Loss, ...]:
-        """Return what is learned: the next token of the translation."""
+        """Return the loss: of the next token of the translation."""
         notes = []
         if self.label_smoothing:
             notes.append(f"labels smoothed by {self.label_smoothing:g}")

@@ -80,7 +80,7 @@ class SeedResult:
 
     @property
     def has_collapsed(self) -> bool:
-        """Whether it answers nothing of any part."""
+        """True where it answers nothing of any part."""
         return any(each.collapse for each in self.reports)
 
 
@@ -153,7 +153,7 @@ def _answers(
 ) -> tuple[list[Prediction], list[str]]:
     """Answer examples with a run or one of its checkpoints, by the processes that trained it.
 
-    Beside the answers stand lines on what of the examples is cut.
+    Also return lines on the examples that are cut.
     """
     world = join_world(choose_device(device))
     model = load(path, device=world.device)
@@ -172,7 +172,7 @@ def finetune_seeds(
 ) -> list[SeedResult]:
     """Fine-tune once, or with seeds 0 to ``n_seeds - 1``, each in a folder of its own below.
 
-    What is held out is the same for all. Raises as ``train_run`` does.
+    The held-out examples are the same for all. Raises as ``train_run`` does.
     """
     recipe = loaded.recipe
     begun = folder if n_seeds is None else folder / "seed-0"
@@ -187,7 +187,7 @@ def finetune_seeds(
         ]
     results = []
     for seed in range(n_seeds):
-        # What is to be said of the recipe is the same for all seeds.
+        # Notes on the recipe are the same for all seeds.
         varied = vary(loaded, {"train.seed": seed}, origin=f"seed {seed}")
         seeded = replace(varied, notes=loaded.notes)
         own = folder / f"seed-{seed}"
@@ -236,7 +236,7 @@ def submit(
     batch: int | None = None,
     device: torch.device | str = "cpu",
 ) -> HandedIn:
-    """Answer the test sets of a suite by runs, and write what is handed in into a new folder.
+    """Answer the test sets of a suite by runs, and write the submission into a new folder.
 
     Runs that answer one task are an ensemble, whose answers are averaged. Sets that no run answers
     have the majority's answer, of their training parts in ``data``, or as published. Without

@@ -150,7 +150,7 @@ class RunFolder:
                     f"{self.path} is not a run, it has no recipe.toml: give another --out"
                 )
             return
-        # As the base of another run, a run's recipe is what was given: the derived values are left
+        # As the base of another run, a run's recipe has the given values: the derived ones are left
         # out.
         before = load_recipe(self.path).recipe.model_dump()
         now = given.model_dump()
@@ -209,7 +209,7 @@ class RunFolder:
         derived: Sequence[str],
         lengthened: Sequence[Mapping[str, int | str]] = (),
     ) -> None:
-        """Write the resolved recipe, whole or not at all; ``derived`` names what was not given.
+        """Write the resolved recipe, whole or not at all; ``derived`` names fields not given.
 
         From then on the folder holds a run. ``lengthened`` says each time that it got more steps.
         Raises OSError.

@@ -97,7 +97,7 @@ def keep_inputs(
 
 @dataclass(frozen=True)
 class Began:
-    """What a run began with, as its folder has it."""
+    """Inputs that a run began with, as its folder has them."""
 
     recipe: str
     """Resolved, as TOML."""
@@ -108,7 +108,7 @@ class Began:
 
 
 def read_began(folder: Path) -> Began | None:
-    """Read what a run began with; None where it kept nothing, as earlier versions did.
+    """Read the inputs that a run began with; None where it kept nothing, as earlier versions did.
 
     Raises CheckpointError where the file is damaged.
     """
@@ -182,7 +182,7 @@ def check_inputs(
     before, now = kept.inputs, list_inputs(recipe, data, pretrained)
     notes = []
     if pretrained is None or (has_checkpoint and _START in differing(before, now)):
-        # What a checkpoint has replaced decides nothing any more.
+        # Weights that a checkpoint has replaced decide nothing any more.
         before, now = ([each for each in some if each.name != _START] for some in (before, now))
         if pretrained is not None:
             notes.append(
@@ -232,7 +232,7 @@ def check_same_inputs(
 
 
 def _check_recipe(folder: Path, kept: _Kept, resolved: Recipe, way_on: str) -> None:
-    """Raise ConfigError where a run's recipe file was changed in what a resume may not change."""
+    """Raise ConfigError where a run's recipe file was changed in a field fixed for a resume."""
     origin = str(folder / INPUTS)
     before = recipe_of(parse_toml(kept.recipe, origin, CheckpointError), origin).model_dump()
     for table, fields in resolved.model_dump().items():
@@ -246,7 +246,7 @@ def _check_recipe(folder: Path, kept: _Kept, resolved: Recipe, way_on: str) -> N
 
 
 def _check_earlier(folder: Path, recipe: Recipe, data: Data, way_on: str) -> list[str]:
-    """Compare what an earlier version kept: checksums of a record, a checkpoint's tokenizer."""
+    """Compare inputs kept by earlier versions: checksums of a record, a checkpoint's tokenizer."""
     record = _last_record(folder)
     known: Mapping[str, str] = {} if record is None else record["data"]["checksums"]
     if _TOKENIZER not in known and (saved := _saved_tokenizer(folder)) is not None:

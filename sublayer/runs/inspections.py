@@ -1,4 +1,4 @@
-"""Inspections of runs: the sample of a text that each stack reads, and what is measured on it."""
+"""Inspections of runs: the sample of a text that each stack reads, and the measurements on it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -76,7 +76,7 @@ def _windows(text: Split, recipe: Recipe | None, context: int, max_tokens: int) 
 def inspect_layers(
     run: Path, reading: Reading, beyond: int
 ) -> tuple[dict[str, Any], list[LayerChange]]:
-    """Measure a model's layers; return what was read, and the changes of each layer.
+    """Measure a model's layers; return a description of run and text, and each layer's changes.
 
     Raises ConfigError where the model's blocks read two texts.
     """
@@ -128,7 +128,7 @@ def inspect_splitting(run: Path, reading: Reading) -> dict[str, Any]:
 
 
 def inspect_paths(run: Path, reading: Reading) -> tuple[dict[str, Any], list[Panel]]:
-    """Follow the first tokens of a text; return what was read, and a panel for each stack."""
+    """Follow the first tokens of a text; return a description, and a panel for each stack."""
     model = load(run, device=choose_device(reading.device))
     check_steps(model.config, str(run))
     one_row = replace(reading, max_tokens=_ONE_ROW)
@@ -154,7 +154,7 @@ def sample_stacks(
     *,
     cuts_windows: bool = False,
 ) -> tuple[tuple[Sample, ...], Sequence[str]]:
-    """Sample what each stack of a model reads, an encoder first; return samples and sources.
+    """Sample the input of each stack of a model, an encoder first; return samples and sources.
 
     A translator reads pairs of its validation split; of the lines of ``--path``, which have no
     translation, its encoder alone. A model that fills gaps reads pieces of the text, corrupted as
@@ -194,7 +194,7 @@ def sample_stacks(
 
 
 def _lines(model: EncoderDecoder, path: str, max_tokens: int) -> Sample:
-    """Sample what a translator's encoder reads of the lines of a file."""
+    """Sample the lines of a file as a translator's encoder reads them."""
     tokenizer = tokenizer_of(model)
     longest = context_of(model, None)
     assert tokenizer.sep_id is not None, "the vocabulary was checked"

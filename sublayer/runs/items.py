@@ -2,7 +2,7 @@
 
 ``numpy.load`` reads the file. The array ``TABLE/COLUMN``, ``[N]`` or ``[N, K]``, has a row for each
 item in the order of the split, ``TABLE/documents`` the document of each item, and ``header`` JSON
-text: split, units, digests of what was scored, and the table that each metric follows from.
+text: split, units, digests of the scored items, and the table that each metric follows from.
 Earlier versions wrote the same arrays as ``items.safetensors``, which is read too.
 """
 
@@ -34,7 +34,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class TableHeader(Typed):
-    """The header of a table: its unit, the digest of what was scored, items and columns."""
+    """The header of a table: its unit, the digest of the scored items, their number and columns."""
 
     unit: str
     digest: Sha256

@@ -1,7 +1,7 @@
-"""A longer length for a run that exists: which steps it has then, and what is kept of the change.
+"""A longer length for a run that exists: which steps it has then, and the record of the change.
 
-A run continues from its newest checkpoint. What was derived from its first length stays as it was:
-the warm-up, and how often it logs, evaluates and saves.
+A run continues from its newest checkpoint. Settings derived from its first length stay as they
+were: the warm-up, and how often it logs, evaluates and saves.
 """
 
 from collections.abc import Mapping
@@ -97,10 +97,10 @@ def has_other_length(before: Recipe, given: Recipe) -> bool:
 
 
 def lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
-    """Give a run the length of ``given``, in its recipe, and say what that means for the rest.
+    """Give a run the length of ``given``, in its recipe, and say how the rest is trained.
 
-    Nothing is said where it has that length. What a kill left of this is done with: the record and
-    the model of the shorter run. Raises ConfigError as ``plan_lengthening`` does.
+    Nothing is said where it has that length. Remains of a kill during this are removed: the record
+    and the model of the shorter run. Raises ConfigError as ``plan_lengthening`` does.
     """
     path = folder.path / RECIPE
     before = load_recipe(folder.path).recipe
@@ -146,7 +146,7 @@ def earlier_ends(recipe: Path) -> tuple[int, ...]:
 
 
 def _derived(path: Path, given: Recipe) -> list[str]:
-    """Return what a run's recipe lists as derived, with its steps unless they are given now."""
+    """Return the fields that a run's recipe lists as derived; its steps too unless given now."""
     others = [key for key in read_derived(path) if key != _STEPS]
     return others if given.train.steps is not None else [*others, _STEPS]
 
@@ -197,7 +197,7 @@ def _check_kept(run: Path, change: Lengthening, recipe: Recipe, given: Recipe) -
 
 
 def describe(change: Lengthening, recipe: ResolvedRecipe) -> str:
-    """Say from where a lengthened run continues, and what the rest of it is trained with."""
+    """Say from where a lengthened run continues, and the learning rates of the rest of it."""
     begun = f"continues from step {change.at_step:,} to {change.to_steps:,}"
     optimizer = recipe.optimizer
     depending = _length_dependent(recipe)

@@ -81,7 +81,7 @@ def list_header(session: Session, folder: Path, *, done: int) -> list[str]:
 
 
 def text_rows(recipe: Recipe, data: Data) -> list[tuple[str, str]]:
-    """Return what a header says of a text: its size, how it is divided, its tokenizer."""
+    """Return the rows of a header on a text: its size, its division, its tokenizer."""
     unit, languages = "document", ""
     if recipe.data.is_parallel:
         unit, languages = "pair", f"{recipe.data.source_language} to {recipe.data.target_language}"
@@ -213,13 +213,13 @@ def describe_run(
     """Build the record of a finished run, as ``record.json`` keeps it.
 
     ``valid`` is the evaluation during training whose weights are the run's model: the best, or the
-    last; what is watched stands beside it, as ``squad/mlm_accuracy`` does.
-    ``tokens_per_s`` counts the optimizer steps alone, ``seconds`` the evaluations and checkpoints
-    too; ``date`` is when it finished. Memory is in bytes, beyond what the process held before.
-    ``stopped_early`` is there where patience ended it before its last step. ``minutes`` says what
-    the run used of those that its recipe asks for, if it does; ``lengthened`` at which steps it was
-    given more. Of a run of a comparison ``plan`` says the hash of the sealed plan that it began
-    under, and the checksum of the code that made it.
+    last; scores of watched texts stand beside it, as ``squad/mlm_accuracy`` does. ``tokens_per_s``
+    counts the optimizer steps alone, ``seconds`` the evaluations and checkpoints too; ``date`` is
+    when it finished. Memory is in bytes, beyond those that the process held before.
+    ``stopped_early`` is there where patience ended it before its last step. ``minutes`` says how
+    many the run used of those that its recipe asks for, if it does; ``lengthened`` at which steps
+    it was given more. Of a run of a comparison ``plan`` says the hash of the sealed plan that it
+    began under, and the checksum of the code that made it.
     """
     recipe, data = session.recipe, session.data
     parameters = count_parameters(recipe.model, recipe.objective)
@@ -282,7 +282,7 @@ def code_sha256() -> str:
 
 
 def _probes(session: Session) -> dict[str, dict[str, Any]]:
-    """Describe what was asked along the training: how many examples, and what guessing scores."""
+    """Describe the probes along the training: number of examples, and the score of guessing."""
     return {
         each.probe.name: {
             "title": each.probe.title,

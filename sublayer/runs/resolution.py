@@ -85,7 +85,7 @@ def recall_run_pace(recipe: ResolvedRecipe, place: Place) -> float | None:
 
 
 def _run_key(recipe: ResolvedRecipe, place: Place) -> str:
-    """Return what a run's pace is kept under: the size of a step, not what is learned of what."""
+    """Return the key of a run's pace: the size of a step, not its data and weights."""
     train = recipe.train
     sizes = [
         recipe.model.model_dump_json(),
@@ -156,9 +156,9 @@ def resolve_run(
 ) -> Resolved:
     """Derive everything that a recipe leaves unset; ``steps`` replaces the length that it gives.
 
-    ``pretrained`` is the model that the recipe starts from, where the caller continues to use it.
-    A pace that was measured up to ``oldest_s`` seconds ago is used again; what is measured is said.
-    Raises ConfigError where settings contradict each other or the data.
+    ``pretrained`` is the model that the recipe starts from, where the caller continues to use it. A
+    pace that was measured up to ``oldest_s`` seconds ago is used again; a new measurement is
+    reported. Raises ConfigError where settings contradict each other or the data.
     """
     train = given.train
     world = place.world
@@ -192,7 +192,7 @@ def resolve_run(
         measured = _provisional(fixed, data, place)
         pace = find_pace(measured, data, place, pretrained, oldest_s)
         if pace.age_s > 0 and not _is_long_enough(fixed, data, place, pace):
-            # Nothing is refused for what was measured another time.
+            # No run is refused for a measurement of another time.
             pace = find_pace(measured, data, place, pretrained, -1.0)
         length = _length_in_minutes(fixed, data, place, pace)
         train.check_keep_steps(length.steps)
@@ -205,7 +205,7 @@ def resolve_run(
 
 
 def provisional_steps(recipe: Recipe) -> int:
-    """Return a length for what is only measured, or asked for its other fields: a warm-up fits."""
+    """Return a length that fits the warm-up, to measure a recipe or resolve its other fields."""
     return max(_PROVISIONAL_STEPS, recipe.optimizer.warmup_steps or 0)
 
 

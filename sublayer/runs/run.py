@@ -229,7 +229,7 @@ def _open_session(
                 keep_inputs(folder.path, resolved, list_inputs(given, data, pretrained))
 
     place.world.by_first(prepare_first, long="the text is prepared")
-    # The other processes open what the first has stored.
+    # The other processes open the data that the first has stored.
     data = data or prepare_data(given, pretrained, tokenizer)
     checksums = json.dumps(data.checksums, sort_keys=True)
     check_same(place.world, checksums, "another text", "give all nodes the same files")

@@ -60,7 +60,7 @@ def list_data_warnings(recipe: Recipe, data: Data, batches: Batches) -> list[str
 def _files(data: DataConfig) -> Iterator[str]:
     """Warn of files that are left out, not in UTF-8, or of JSON, by the names of the first."""
     if data.is_parallel or data.tasks is not None:
-        # Their readers count what they leave out.
+        # Their readers count the rows that they leave out.
         return
     has_parquet = data.documents in (None, "json")
     paths = [*source_names(data.path), data.valid_path, data.test_path]
@@ -79,7 +79,7 @@ def _files(data: DataConfig) -> Iterator[str]:
 
 
 def _tasks(data: Data) -> Iterator[str]:
-    """Say what of the files of tasks is left out, and what is scored where nothing is published."""
+    """Describe rows of tasks that are left out, and parts scored in place of a published set."""
     notes: list[str] = []
     for split in data.splits():
         if not isinstance(split, TaskSplit):
@@ -159,7 +159,7 @@ def _too_long(recipe: Recipe, data: Data, batches: Batches) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run computes."""
+    """The device and the processes of a run."""
 
     device: torch.device
     world: World
@@ -199,7 +199,7 @@ class Session:
         return tuple(name for name in self.metrics if name.endswith("/score"))
 
     def notes(self) -> list[str]:
-        """List what of the text a user would not expect, such as documents left out."""
+        """List facts of the text that a user would not expect, such as documents left out."""
         notes = list_data_warnings(self.recipe, self.data, self.train_step.batches)
         shard = self.recipe.train.shard
         if shard != "none" and self.place.world.size == 1:
@@ -232,7 +232,7 @@ class Session:
         return scores
 
     def describe_watched(self, scores: Scores) -> list[str]:
-        """Say what each text that is watched scored, a line each."""
+        """Describe the scores of each watched text, a line each."""
         return describe_watched(family_of(self.recipe.objective), scores)
 
     def _score(self, split: Split) -> Scores:
@@ -285,7 +285,7 @@ def assemble(
         )
     seed = recipe.train.seed
     is_divided = begins_divided(place.world, recipe.train, recipe.init)
-    # What is drawn in parts has no values before it is divided.
+    # Weights that are drawn in parts have no values before they are divided.
     building = torch.device("meta") if is_divided else nullcontext()
     with building:
         model = compose(recipe.model) if is_divided else build(recipe.model, seed=seed)

@@ -89,7 +89,7 @@ def _with(model: ModelConfig, name: str, value: object) -> int | None:
 
 
 def _n_parameters(model: ModelConfig) -> int:
-    # Both have the start's tokenizer and its positions: what of these differs is not the question.
+    # Both have the start's tokenizer and its positions: differences in these are not the question.
     rows, positions = model.vocab_size or model.vocab_multiple, model.max_len or 2
     resolved = resolve_model(model, vocab_size=rows, context=positions)
     return count_parameters(resolved).total

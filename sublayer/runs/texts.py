@@ -118,7 +118,7 @@ def other_text(
 
 
 def say_about_files(path: str | None, documents: DocumentRule | None) -> None:
-    """Say of the files of a text which are not UTF-8, and if they are read as what they are not."""
+    """Say which files of a text are not UTF-8, and which are read as text but look like records."""
     from sublayer.data.text.files import describe_files
 
     if path is not None and not path.startswith(HUB):
@@ -144,7 +144,7 @@ class TokenProgress:
 
 @dataclass(frozen=True)
 class ScoredText:
-    """Which text is scored: a split of the run's own, all of another, or a split of a corpus."""
+    """The text that is scored: a split of the run's own, all of another, or a split of a corpus."""
 
     run: Path
     split: Literal["valid", "test"] | None

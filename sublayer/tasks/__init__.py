@@ -1,1 +1,1 @@
-"""Tasks: what they ask, how their files are read, written for a model, and scored; no tensors."""
+"""Tasks: their questions, reading of their files, wording for a model, and scores; no tensors."""

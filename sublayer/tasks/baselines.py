@@ -30,7 +30,7 @@ class Baseline:
 
 
 def describe_majority(task: Task) -> str:
-    """Return in a few words what the majority's answer to a task is."""
+    """Return the majority's answer to a task in a few words."""
     if task.kind == "span":
         return "no answer" if task.has_unanswerable else "the passage's first sentence"
     return {

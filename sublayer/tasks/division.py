@@ -16,11 +16,11 @@ _Class = int | bool
 def held_out(examples: Sequence[Example], share: float, at_most: int) -> NDArray[np.bool_]:
     """Return which examples are held out: a share of them, and at most so many.
 
-    What has one source, one group or the same texts stands on one side, together. These bundles
-    are taken in an order that their texts alone decide, neither a seed nor the order of rows:
-    first those that bring every class nearer to its share, then those that bring the sum nearer
-    to it. There may be fewer where sources are large, but one bundle at least, if there are two
-    and ``at_most`` allows it.
+    Examples of one source, of one group or with the same texts stay together on one side. These
+    bundles are taken in an order that their texts alone decide, neither a seed nor the order of
+    rows: first those that bring every class nearer to its share, then those that bring the sum
+    nearer to it. There may be fewer where sources are large, but one bundle at least, if there are
+    two and ``at_most`` allows it.
     """
     assert 0 < share < 1, "the rest is trained on"
     result = np.zeros(len(examples), dtype=np.bool_)
@@ -67,7 +67,7 @@ def _class(example: Example) -> _Class:
 
 
 def _bundles(examples: Sequence[Example]) -> list[list[int]]:
-    """Return the rows of each bundle, ordered by the least hash of what they have in common."""
+    """Return the rows of each bundle, ordered by the least hash of their keys."""
     parents: dict[bytes, bytes] = {}
     keys = []
     for example in examples:

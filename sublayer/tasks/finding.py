@@ -16,12 +16,12 @@ _PACKED = re.compile(f"({'|'.join(map(re.escape, PACKED_TABLES))})$")
 
 
 def words_of(name: str) -> list[str]:
-    """Return the words of a name, in small letters and without what is no letter."""
+    """Return the words of a name, in small letters and without other characters."""
     return re.split(r"[^a-z]+", name.lower())
 
 
 def unpacked_name(path: Path) -> str:
-    """Return a file's name in small letters, without what it ends in for being packed."""
+    """Return a file's name in small letters, without the suffix of its compression."""
     name = _PACKED.sub("", path.name.lower())
     if path.suffix.lower() == ".zip" and not Path(name).suffix and path.is_file():
         return name + Path(archived_name(path).lower()).suffix
@@ -101,7 +101,7 @@ def find_splits(
 
     Places are the task's folder, below ``folder`` or below that of the suite; ``folder`` itself,
     unless it is called as another task or as a suite; files in it, or in that of the suite, that
-    bear the task's name. ``may_be`` judges a split's file by what it holds, where no name is the
+    bear the task's name. ``may_be`` judges a split's file by its content, where no name is the
     task's.
     """
     suites = [each for each in _folders(folder) if layout.is_suite(each.name)]

@@ -1,4 +1,4 @@
-"""The metrics of tasks, from predictions and what is right: what each unit of a set contributes."""
+"""The metrics of tasks, from predictions and gold answers, by contributions of units."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ class Units:
         return self.n == len(self.of_examples)
 
     def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Add what the examples of each unit have, [N, K], to [U, K]."""
+        """Add up the values of each unit's examples, [N, K], to [U, K]."""
         if self.are_examples:
             return values
         result = np.zeros((self.n, values.shape[1]))
@@ -166,7 +166,7 @@ def accuracy_of(
 def f1(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
     """Compute the F1 of class 1; 0 where nothing is it, nor said to be.
 
-    What is neither 0 nor 1 counts as the opposite of what is right. Source: T5's
+    A prediction that is neither 0 nor 1 counts as the opposite of the label. Source: T5's
     ``f1_score_with_invalid``.
     """
     gold, predicted = _labels(examples, predictions)
@@ -193,8 +193,8 @@ def macro_f1(examples: Sequence[Example], predictions: Predictions, units: Units
 def matthews(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
     """Compute Matthews correlation, of two or more classes, from -1 to 1.
 
-    0 where all examples are of one class, or all predictions. What is none of the labels is a
-    class of its own, as in T5. Source: Gorodkin 2004, R_K.
+    0 where all examples are of one class, or all predictions. A prediction that is none of the
+    labels is a class of its own, as in T5. Source: Gorodkin 2004, R_K.
     """
     gold, predicted = _labels(examples, predictions)
     classes = np.unique(np.concatenate([gold, predicted]))
@@ -258,8 +258,8 @@ def group_exact_match(examples: Sequence[Example], predictions: Predictions, uni
 def gender_parity(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
     """Compute the share of pairs whose two predictions are the same, right or wrong.
 
-    What is none of the labels is the same as nothing. An example of no pair is left out. Source:
-    Rudinger et al. 2018, as SuperGLUE has it.
+    A prediction that is none of the labels is the same as nothing. An example of no pair is left
+    out. Source: Rudinger et al. 2018, as SuperGLUE has it.
     """
     _, predicted = _labels(examples, predictions)
     columns = np.zeros((units.n, 2))
@@ -349,7 +349,7 @@ class Ranks(Contributions):
 
 
 def _numbers(examples: Sequence[Example], predictions: Predictions) -> tuple[Numbers, Numbers, str]:
-    """Return what is right, what was predicted, and why they have no correlation."""
+    """Return labels, predictions, and the reason why they have no correlation."""
     gold = np.array([example.label for example in examples], dtype=np.float64)
     none = gold.min() - np.ptp(gold) / 5
     labels = [none if each is None or each.label is None else each.label for each in predictions]
@@ -386,7 +386,7 @@ def _places(numbers: Numbers) -> Places:
 
 
 def _ranks(places: Places, weights: Numbers) -> Numbers:
-    """Return the rank of each number, [R, N]: what lies below it, and half of what is equal."""
+    """Return the rank of each number, [R, N]: the weight below it, and half of its equals'."""
     n_places = int(places.max()) + 1
     rows = np.arange(len(weights))[:, None] * n_places
     at_places = np.bincount((rows + places).ravel(), weights.ravel(), len(weights) * n_places)

@@ -106,7 +106,7 @@ class Table:
 
     @property
     def kind(self) -> Kind:
-        """Return what is asked."""
+        """Return the kind of the task."""
         if self.answer:
             return "span"
         if self.target:
@@ -201,7 +201,7 @@ SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row with its texts; what is right is not yet read."""
+    """A row with its texts; its label or answer is not yet read."""
 
     record: Record
     number: int
@@ -238,7 +238,7 @@ def find_table(path: str | Path) -> Found:
 
 
 def _what_else(folder: Path) -> str:
-    """Say what is in a folder instead, and what to do."""
+    """Name a file that is in a folder instead, and a remedy."""
     files = [each for each in entries(folder) if each.is_file()]
     tables = [each for each in files if Path(unpacked_name(each)).suffix in SUFFIXES]
     if tables:
@@ -326,7 +326,7 @@ def _blank_column(table: Table, record: Record) -> str:
     for name in (*table.texts, *table.choices):
         if is_blank(record.values.get(name)):
             return f"nothing in the column {name!r}"
-        record.text(name)  # which says what it is
+        record.text(name)  # whose error names the type
     return ""
 
 
@@ -340,7 +340,7 @@ def _records(path: Path, result: ReadSplit) -> Iterable[Record]:
 
 
 def _example(table: Table, task: Task, row: Row, result: ReadSplit) -> Example | None:
-    """Return the example of a row, with what is right; None of one to be left out."""
+    """Return the example of a row, with its label or answer; None of one to be left out."""
     values, place = row.record.values, row.place
     right = values.get(table.is_right)
     label: int | float | None = None
@@ -406,10 +406,10 @@ _UNANSWERABLE_METRICS = ("exact_match_v2", "token_f1_v2")
 
 
 def read_table(table: Table) -> tuple[Task, dict[str, ReadSplit]]:
-    """Read a table with what is right in it, and return the task that it is, and its splits.
+    """Read a table with its labels or answers, and return the task that it is, and its splits.
 
     Labels of classes are the distinct words of the training split, or of all splits without one, in
-    order. What has no label is left out and counted, but for a test.
+    order. Rows without a label are left out and counted, but for a test.
 
     Raises DataError, with file and line, for a column that is missing, a table without rows, a
     label that cannot be read or that the training split has not, and for labels that teach

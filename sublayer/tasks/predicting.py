@@ -55,7 +55,7 @@ class NamedPrediction:
     """True where the row is longer than the model reads, and was cut."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is known of it as JSON, ``prediction`` always."""
+        """Return its known fields as JSON, ``prediction`` always."""
         label = _rounded(self.label)
         values: dict[str, Any] = {"prediction": label, "choice": self.choice, "start": self.start}
         values["probability"] = _rounded(self.probability)
@@ -78,7 +78,7 @@ def name_prediction(
     *,
     is_written: bool = False,
 ) -> NamedPrediction:
-    """Say a prediction in words; ``choice_names`` are what the choices are called."""
+    """Word a prediction; ``choice_names`` are the names of the choices."""
     written = prediction.text if is_written else None
     if task.kind == "span":
         own = prediction.probabilities if prediction.text else ()
@@ -162,7 +162,7 @@ def answer_columns(
         labels = task.labels if task.kind == "classes" else choice_names
         if not labels:
             names.append("probability")
-    if is_written and task.kind not in ("span", "text"):  # whose prediction is what was written
+    if is_written and task.kind not in ("span", "text"):  # whose prediction is the written text
         names.append("written")
     taken = set(there)
     own = {name: _free(name, taken) for name in names}
@@ -184,7 +184,7 @@ _MOST_CHOICES = 26
 
 @dataclass(frozen=True)
 class ToldColumns:
-    """Columns that are named by who asks; empty: they are found by what they are called."""
+    """Columns that are named by who asks; empty: they are found by their names."""
 
     text: str = ""
     text_pair: str = ""
@@ -268,7 +268,7 @@ def example_of(
 ) -> Example | None:
     """Return a row as an example without a label; None where a text of it is empty.
 
-    Raises DataError for what is no text, or no number where one is needed.
+    Raises DataError for a value that is no text, or no number where one is needed.
     """
     fields = {}
     for name, column in columns.fields.items():

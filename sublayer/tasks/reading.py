@@ -131,7 +131,7 @@ def read_class(task: Task, written: object, place: str) -> int | None:
 def read_number(task: Task, written: object, place: str) -> float | None:
     """Return a number, or None where none is given: -1, an empty text, null.
 
-    Raises DataError, with its place, for what is no number within the task's bounds.
+    Raises DataError, with its place, for a value that is no number within the task's bounds.
     """
     low, high = task.numbers
     label = _stripped(written)
@@ -178,7 +178,7 @@ def labels_of(task: Task) -> str:
 
 
 def _stripped(written: object) -> str | int | float | None:
-    """Return a label without blanks, None for none at all, and what is no label as it is shown."""
+    """Return a label without blanks, None for none at all, and any other value as it is shown."""
     if written is None or (isinstance(written, float) and math.isnan(written)):
         return None
     if isinstance(written, str):
@@ -200,7 +200,7 @@ _FEW = 8
 
 @dataclass(frozen=True, slots=True)
 class PlacedAnswer:
-    """An answer, with or without a place, and what was repaired; empty: nothing."""
+    """An answer, with or without a place, and the repair made; empty: none."""
 
     answer: Answer
     repair: str = ""
@@ -263,7 +263,7 @@ def word_of(value: Any, place: str) -> str:
 
 
 def sorted_words(words: Iterable[str], where: str) -> tuple[str, ...]:
-    """Return the distinct labels in order: whole numbers by what they count, all else as words.
+    """Return the distinct labels in order: whole numbers by value, all else as words.
 
     Raises DataError, which says where they stand, if all are numbers and some not whole: these are
     no classes.
@@ -293,7 +293,7 @@ def same_number(word: str, labels: Sequence[str]) -> str:
 
 
 def number_of(value: Any, place: str) -> float | None:
-    """Return a number, or None for none; raise DataError for what is no finite one."""
+    """Return a number, or None for none; raise DataError for a value that is no finite one."""
     if is_blank(value):
         return None
     number = None if isinstance(value, bool) else _number(value)
@@ -346,7 +346,7 @@ def spans_of(answers: Any, start: Any, passage: str, place: str) -> list[PlacedA
     hub's copies; an empty list is said of a question without an answer. ``start`` is the place of a
     text, in characters; without one, it is where the passage has the text first.
 
-    Raises DataError for what is no such answer.
+    Raises DataError for any other value.
     """
     if is_blank(answers):
         return None
@@ -368,7 +368,7 @@ def spans_of(answers: Any, start: Any, passage: str, place: str) -> list[PlacedA
 def texts_of(value: Any, column: str, place: str) -> list[str]:
     """Return the texts of a column that has one in each row, or a list; none where it is blank.
 
-    Raises DataError for what is neither.
+    Raises DataError for a value that is neither.
     """
     listed = value if isinstance(value, list | tuple) else [value]
     found = [text for text in listed if not is_blank(text)]
@@ -414,8 +414,8 @@ def kept_answers(
 ) -> tuple[Answer, ...] | None:
     """Return the gold answers of a question, in training those that their passage has.
 
-    None where it has none of several in training: the question is left out. What was repaired, and
-    what is kept otherwise, is counted.
+    None where it has none of several in training: the question is left out. Repaired answers, and
+    questions kept otherwise, are counted.
     """
     found = [each for each in placed if each.answer.start is not None]
     if len(found) < len(placed):

@@ -153,7 +153,7 @@ def read_tsv_records(
 
 
 def suffix_of(path: Path) -> str:
-    """Return what the name of a file ends in, in small letters, unpacked: ``.tsv``."""
+    """Return the suffix of a file's name, in small letters, unpacked: ``.tsv``."""
     name = path.name.lower()
     for suffix in PACKED_TABLES:
         name = name.removesuffix(suffix)
@@ -306,7 +306,7 @@ def _delimiter(header: str) -> str:
         try:
             return len(next(csv.reader([header], delimiter=delimiter)))
         except csv.Error:
-            # Whoever reads the rows says what is wrong, and where.
+            # Whoever reads the rows names the fault and its place.
             return 0
 
     return max(_DELIMITERS, key=n_columns)

@@ -68,5 +68,5 @@ def locate_files(task: Task, folder: str | Path | None = None, cache: Path | Non
 
 
 def read_split(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
-    """Read a split of a task. Raises DataError, with file and line, for what is not its format."""
+    """Read a split of a task. Raises DataError, with file and line, where its format is wrong."""
     return ROWS[task.name].read(split, paths)

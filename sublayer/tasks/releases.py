@@ -1,4 +1,4 @@
-"""Addresses of the files of tasks, with checksums, and the cache of what they served.
+"""Addresses of the files of tasks, with checksums, and the cache of downloads.
 
 Source of addresses and sums: huggingface/datasets at 040102f, ``dataset_infos.json`` of glue,
 super_glue, squad, squad_v2, snli, race and scitail.

@@ -163,7 +163,7 @@ class _RowReader:
                 self._result.skip(NO_TEXT, record.place)
                 return
             if not isinstance(texts[ours], str):
-                record.text(theirs)  # which says what it is
+                record.text(theirs)  # whose error names the type
         if self._columns.no_labels and str(written) in self._columns.no_labels:
             self._result.skip(self._columns.no_labels[str(written)], record.place)
             return
@@ -211,7 +211,7 @@ _LABELS = {"label", "answer", "answers", "isAnswer", "qas"}
 class Nested:
     """An object, and where it stands.
 
-    What is asked for and not there, null or of another type raises DataError, with the place.
+    A value that is asked for and missing, null or of another type raises DataError, with the place.
     """
 
     whole_place: str
@@ -304,7 +304,7 @@ def next_passage(result: ReadSplit) -> int:
 
 
 def add_known(result: ReadSplit, example: Example, row: Nested) -> bool:
-    """Keep an example, or leave it out if nobody knows what is right, though it is no test's.
+    """Keep an example, or leave it out if it has no label or answer, though it is no test's.
 
     Return whether it was kept.
     """

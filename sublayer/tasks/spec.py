@@ -66,7 +66,7 @@ _LATER = ("columns", "pad_id")
 
 
 def spec_files(spec: TaskSpec | None) -> dict[str, bytes]:
-    """Return the file of a model folder that says what the model answers; none where nothing."""
+    """Return the file of a model folder that has the model's task; none where there is no task."""
     if spec is None:
         return {}
     return {FILE_NAME: json.dumps(spec.to_json(), indent=1, ensure_ascii=False).encode() + b"\n"}
@@ -154,7 +154,7 @@ def _check_texts(task: Task) -> None:
 
 
 def _check_flags(task: Task) -> None:
-    """Raise ValueError where what is true or false of a task is neither, or cannot be true."""
+    """Raise ValueError where a flag of a task is neither true nor false, or cannot be true."""
     for name in _FLAGS:
         if type(getattr(task, name)) is not bool:
             raise ValueError(f"its {name} is neither true nor false")

@@ -228,10 +228,10 @@ def read_test_set(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
 def _write_files(suite: str, path: Path, answers: Sequence[Answers]) -> Submission:
     """Write a new folder with all files of a suite, and the archive of them that is handed in.
 
-    Rows of what is not among ``answers``, or has no predictions, are the majority's, marked in the
-    notes; without their examples MultiRC and ReCoRD, whose rows nobody can make up, are left out.
-    Raises DataError where rows are missing, stand twice or are unknown, a number is none, there is
-    something at ``path``, or a split is not the suite's.
+    Rows of splits that are not among ``answers``, or have no predictions, are the majority's,
+    marked in the notes; without their examples MultiRC and ReCoRD, whose rows nobody can make up,
+    are left out. Raises DataError where rows are missing, stand twice or are unknown, a number is
+    none, there is something at ``path``, or a split is not the suite's.
     """
     files = FILES[suite]
     by_split: dict[tuple[str, str], Answers] = {}
@@ -270,7 +270,7 @@ def _write_files(suite: str, path: Path, answers: Sequence[Answers]) -> Submissi
 
 
 def _filled(file: SuiteFile, answers: Answers | None, notes: list[str]) -> list[Prediction]:
-    """Return the predictions of a file's rows, and note what is to be said of them.
+    """Return the predictions of a file's rows, and add notes on them.
 
     Without predictions every row has the majority's answer; without the split's examples, rows are
     those of the published set, numbered from 0. Raises DataError as ``in_order`` does.
@@ -366,8 +366,8 @@ def _write_squad(path: Path, answers: Sequence[Answers]) -> Submission:
 def _write_race(path: Path, answers: Sequence[Answers]) -> Submission:
     """Write a new folder with ``answers.json``, an object of ids and letters, and ``answers.csv``.
 
-    What is none of the options is A, and counted in the notes. Its authors take no file, so its
-    form is ours. Otherwise as ``_write_squad``.
+    A prediction that is none of the options is A, and counted in the notes. Its authors take no
+    file, so its form is ours. Otherwise as ``_write_squad``.
     """
     contents, notes = {}, []
     for each in answers:

@@ -51,7 +51,7 @@ def _compared(
 def _compared_v2(
     compare: Compare, examples: Sequence[Example], predictions: Predictions, units: Units
 ) -> Sums:
-    """Compare texts as SQuAD 2.0's script does; what has no prediction is left out."""
+    """Compare texts as SQuAD 2.0's script does; examples without a prediction are left out."""
     scores = scores_v2(compare, examples, predictions)
     is_there = ~np.isnan(scores)
     reason = "" if is_there.any() else "there are no predictions"

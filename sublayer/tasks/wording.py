@@ -96,7 +96,7 @@ class Wording:
         return (texts, texts[::-1]) if self.task.is_symmetric else (texts,)
 
     def text_input(self, example: Example) -> str:
-        """Return what is read, as text to text."""
+        """Return the input, as text to text."""
         return self.keyed({self.keys.get(key, key): text for key, text in example.fields.items()})
 
     def keyed(
@@ -108,7 +108,7 @@ class Wording:
         return " ".join([self.name or self.task.name, *parts])
 
     def text_target(self, example: Example) -> str | None:
-        """Return what is to be written; None where it is not known, for which T5 has ``<unk>``.
+        """Return the target text; None where it is not known, for which T5 has ``<unk>``.
 
         Of several gold answers the first, of a pronoun the noun in question, right or wrong.
         """
@@ -215,8 +215,8 @@ class ChoiceWording(Wording):
 class SpanWording(Wording):
     """Wording of questions about a passage, as SQuAD's: the question, then the passage in windows.
 
-    So in traversals, where no state of a passage before it would know what is asked. As text to
-    text punctuation has spaces on both sides, also at the end of a text.
+    So in traversals, where no state of a passage before it would know the question. As text to text
+    punctuation has spaces on both sides, also at the end of a text.
     """
 
     is_ranked = False
@@ -286,7 +286,7 @@ class TextWording(Wording):
         return tuple((read, answer.text) for answer in example.answers if example.is_labelled)
 
     def read_answer(self, example: Example, written: str) -> Prediction:
-        """Return what was written."""
+        """Return the written text as the answer."""
         return Prediction(text=written.strip())
 
     def may_answer(self, example: Example, begun: str) -> bool:

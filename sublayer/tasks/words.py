@@ -44,7 +44,7 @@ _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 def describe_words(task: Task) -> str:
-    """Return in a few words what is computed for a task."""
+    """Return the method for a task in a few words."""
     if task.kind == "choice":
         return "the choice whose words stand closest together in the passage; nothing trained"
     if task.kind == "span":
@@ -259,7 +259,7 @@ class Overlap:
 
 
 def _count(texts: Sequence[Sequence[object]]) -> tuple[sparse.csr_matrix, list[str]]:
-    """Count what texts are sequences of; return what that is, too."""
+    """Count the elements of texts, which are sequences of them; return the elements, too."""
     if not any(texts):
         return sparse.csr_matrix((len(texts), 0)), []
     vectorizer = CountVectorizer(analyzer=list, dtype=np.float64)
@@ -358,7 +358,7 @@ def _best_sentence(words: _Words, asked: set[str]) -> tuple[_Words, float]:
     """Return the sentence with most of the words that are asked for, and their share by weight."""
     counts = Counter(word[0].lower() for word in words)
     weights = {word: float(np.log1p(1 / counts[word])) for word in asked if counts[word]}
-    # What the passage does not have weighs as much as what it has once.
+    # A word that the passage lacks weighs as much as one that it has once.
     total = sum(weights.values()) + (len(asked) - len(weights)) * float(np.log(2))
     best: _Words = []
     best_share = -1.0

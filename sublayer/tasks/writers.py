@@ -57,7 +57,7 @@ class CsvWriter(RowWriter):
         self._writer.writerow(self._header)
 
     def write(self, text: str) -> None:
-        """Take what the writer of the library writes."""
+        """Take text from the library's writer."""
         self._write(text)
 
     def add(self, row: AskedRow, named: NamedPrediction) -> None:

@@ -107,7 +107,7 @@ def load_into(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], wher
 
 @dataclass
 class LoopState:
-    """What a run carries from step to step beside weights and optimizer."""
+    """State of a run's loop: all that it carries over beside weights and optimizer."""
 
     step: int = 0
     """Optimizer steps so far."""
@@ -130,7 +130,7 @@ class LoopState:
 
 
 class Background:
-    """One piece of work at a time in a thread of its own; what it raises is raised in ``wait``."""
+    """One piece of work at a time in a thread of its own; its error is raised in ``wait``."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -138,18 +138,18 @@ class Background:
 
     @property
     def has_failed(self) -> bool:
-        """Whether ``wait`` would raise now."""
+        """True where ``wait`` would raise now."""
         return self._error is not None
 
     def start(self, work: Callable[[], object]) -> None:
-        """Begin ``work``, after what was begun before; raises what that raised."""
+        """Begin ``work`` once the work before it has ended; raises the error of that."""
         self.wait()
         # Who ends because another process is lost does not wait for work that waits for it.
         self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait until what was begun is done; raise what it raised, once."""
+        """Wait until the work that was begun is done; raise its error, once."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -175,7 +175,7 @@ def give_way() -> None:
 
 @dataclass(frozen=True)
 class _Taken:
-    """What a checkpoint is written from."""
+    """Tensors and loop state, copied to be written as a checkpoint."""
 
     step: int
     state: str
@@ -190,7 +190,7 @@ class Saving:
     def __init__(
         self, root: Path, train_step: TrainStep, describe_model: Callable[[Path], None]
     ) -> None:
-        """Keep what is saved; ``describe_model`` writes a model's files beside weights.
+        """Keep the settings of saving; ``describe_model`` writes a model's files beside weights.
 
         Updates of ``train_step`` wait from now on for copies that are being made. All processes
         enter.
@@ -210,8 +210,8 @@ class Saving:
         """Write a checkpoint of ``state``, and delete those that ``[train]`` does not keep.
 
         With ``train.save_in_background`` training goes on: copies are made before the next update,
-        and then written, one checkpoint after another, unless training ends here and ``waits`` for
-        what is on disk. All processes enter, for each may hold a part and write it.
+        and then written, one checkpoint after another, unless training ends here and ``waits``
+        until all is on disk. All processes enter, for each may hold a part and write it.
 
         Where one cannot write, it raises why, such as CheckpointError, and so do the others, or
         they raise SaidElsewhere; in the background ``wait`` and the next ``save`` do.
@@ -226,16 +226,16 @@ class Saving:
 
     @property
     def has_failed(self) -> bool:
-        """Whether a checkpoint could not be written in the background, as ``wait`` says."""
+        """True where a checkpoint could not be written in the background, as ``wait`` says."""
         return self._writing.has_failed
 
     def wait(self) -> None:
-        """Wait until what was saved is on disk; all enter. Raises what ``save`` does."""
+        """Wait until all checkpoints are on disk; all enter. Raises the errors of ``save``."""
         self._writing.wait()
 
     @contextmanager
     def finished(self) -> Iterator[None]:
-        """Leave once what was saved is on disk; where another process is lost, at once."""
+        """Leave once all checkpoints are on disk; where another process is lost, at once."""
         try:
             yield
         except Exception as error:
@@ -255,7 +255,7 @@ class Saving:
         self._write(replace(taken, weights=weights, training=training))
 
     def _take(self, state: LoopState) -> _Taken:
-        """Take what a checkpoint of now holds, which the next update changes."""
+        """Take the content of a checkpoint of now, which the next update changes."""
         train_step = self._train_step
         model = train_step.objective.model.state_dict()
         held = [Held(name, owner_of_weight(name), value) for name, value in model.items()]
@@ -305,7 +305,7 @@ class Saving:
 
 
 def _copies(tensors: Mapping[str, Tensor], kept: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors to the CPU, the parts of distributed ones as such, into what is ``kept``.
+    """Copy tensors to the CPU, the parts of distributed ones as such, into the memory in ``kept``.
 
     New memory would be made page by page, which takes longer than to copy.
     """
@@ -332,7 +332,7 @@ class Snapshots:
         *,
         earlier_ends: Sequence[int] = (),
     ) -> None:
-        """Keep what a run is made of; ``describe_model`` writes a model's files beside weights.
+        """Keep the parts of a run; ``describe_model`` writes a model's files beside weights.
 
         ``earlier_ends`` are the steps at which the run ended before it was given more: at an end
         it was evaluated.
@@ -382,7 +382,7 @@ class Snapshots:
         return found
 
     def check(self, checkpoint: Path, state: SavedState) -> None:
-        """Raise CheckpointError unless a checkpoint holds what this run restores.
+        """Raise CheckpointError unless a checkpoint holds all that this run restores.
 
         That is a step of this run, with the evaluation that it must have had by then, and tensors
         of the right names, shapes and types. Headers are read, and no tensor: all of it is known
@@ -423,7 +423,7 @@ class Snapshots:
         return LoopState(**state.model_dump())
 
     def _read(self, stored: StoredTensors, owner: Callable[[str], Owner]) -> dict[str, Tensor]:
-        """Read this process's parts; ``owner`` tells what a tensor is of."""
+        """Read this process's parts; ``owner`` names the owner of a tensor."""
         with _reading(stored):
             return self._train_step.parallel.read(owner, stored)
 

@@ -53,8 +53,8 @@ class Evaluate:
 class Loop:
     """Training of a run from the step where it stands to its last.
 
-    Every process has its own; the first alone writes files and notes. What is logged, evaluated and
-    saved is so after every so many steps, as ``[train]`` says, and after the last.
+    Every process has its own; the first alone writes files and notes. Logging, evaluations and
+    checkpoints come after every so many steps, as ``[train]`` says, and after the last.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Loop:
         plan: MinutesPlan | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
-        """Keep what a run is made of.
+        """Keep the parts of a run.
 
         ``state`` is changed in place. ``pace_s`` are the seconds of a step that the run's length
         was derived from, if it was. ``plan`` has the length of a run by minutes, as it changes.
@@ -78,7 +78,7 @@ class Loop:
         self.state = state
         self._plan = plan
         self._evaluation_s = 0.0
-        # What was interrupted among the first steps has been saved, and resumes as it began.
+        # A run interrupted among its first steps has been saved, and resumes as it began.
         self._pace_s = pace_s if state.step == 0 else None
         self._clock = clock
         self._first_seconds: list[float] = []
@@ -145,7 +145,7 @@ class Loop:
         if self._pace_s is None:
             return
         self._first_seconds.append(seconds)
-        # What is evaluated or saved is not taken back, so the comparison comes before.
+        # Evaluations and checkpoints are not taken back, so the comparison comes before them.
         config = self._config
         kept = (config.evaluate_steps, config.checkpoint_steps, *config.keep_steps)
         n_checked = min(N_CHECKED, self._steps, *kept)
@@ -299,14 +299,15 @@ class Loop:
         return is_better(name, values, best)
 
     def _evaluate_once(self) -> dict[str, float]:
-        # All evaluate and learn the first one's figures, so that all agree on what is best.
+        # All evaluate and learn the first one's figures, so that all agree on the best.
         names = self._evaluate.names
         begun = self._clock()
         with stage(f"evaluating at step {self.state.step:,}"):
             scores = self._evaluate.score()
         self._evaluation_s = self._clock() - begun
         shared = self._world.share([scores.get(name, math.nan) for name in names])
-        # What a text is too short for is left out, but for the loss, which chooses the best.
+        # Metrics for which a text is too short are left out, but for the loss, which chooses the
+        # best.
         return {
             name: value
             for name, value in zip(names, shared, strict=True)

@@ -83,8 +83,8 @@ def _content(line: bytes) -> dict[str, Any] | None:
 class MetricsLog:
     """A log with a line per measurement, opened at the step that training continues from.
 
-    To open it drops what a resumed run takes back, as ``cut_back`` does, and writes the events of
-    TensorBoard anew.
+    To open it drops the lines that a resumed run takes back, as ``cut_back`` does, and writes the
+    events of TensorBoard anew.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -92,8 +92,8 @@ class MetricsLog:
 
         cut_back(folder / METRICS, step)
         lines = read_metrics(folder / METRICS)
-        # The events say what the lines say: written anew, they hold nothing that a resumed run
-        # takes back.
+        # The events repeat the lines: written anew, they hold nothing that a resumed run takes
+        # back.
         (folder / EVENTS).mkdir(exist_ok=True)
         for events in (folder / EVENTS).glob(_EVENT_FILES):
             events.unlink()
@@ -125,7 +125,7 @@ class MetricsLog:
             self._flush_events()
 
     def sync(self) -> None:
-        """Flush what was written to the disk, before a checkpoint refers to it."""
+        """Flush all lines to the disk, before a checkpoint refers to it."""
         os.fsync(self._lines.fileno())
         self._flush_events()
 

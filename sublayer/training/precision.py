@@ -80,8 +80,8 @@ def bfloat16_gain(width: int, clocks: Clocks) -> float:
     """Measure the speed of a layer of this width in bfloat16 over that in float32.
 
     More than 1 where bfloat16 is faster, with two decimals; 0 where small products are hopelessly
-    slow. One thread measures: what it gains the others do, and it waits for none of them beside
-    other programs. PyTorch's number of threads is as before afterwards.
+    slow. One thread measures: the others gain as much, and it waits for none of them beside other
+    programs. PyTorch's number of threads is as before afterwards.
     """
     ends = clocks.passed() + _LIMIT_S
     with _one_thread():

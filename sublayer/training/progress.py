@@ -15,7 +15,7 @@ _LONG_S = 20.0
 
 @dataclass(frozen=True)
 class Status:
-    """Where training stands after ``step`` optimizer steps."""
+    """Progress of training after ``step`` optimizer steps."""
 
     step: int
     steps: int

@@ -20,7 +20,7 @@ def learning_rate(optimizer: OptimizerConfig, step: int, steps: int) -> float:
     ``inverse_square_root_schedule.py``.
 
     ALBERT's warm-up, as released, begins at rate 0, and the fall counts from update 0: at update
-    ``warmup`` the rate drops from the line towards the peak to what the fall has come to.
+    ``warmup`` the rate drops from the line towards the peak to the rate that the fall has reached.
 
     GPT-1's warm-up, as released, begins at rate 0 and comes to the peak at update ``warmup``, after
     which the fall, too, counts from update 0; a linear fall acts from update 0 on, so that the rate

@@ -56,7 +56,7 @@ class PreparedPart:
 
 @dataclass(frozen=True)
 class PreparedStep:
-    """What this process computes of a step, and the tokens of all processes."""
+    """The prepared parts of a step of this process, and the number of tokens of all processes."""
 
     parts: list[PreparedPart]
     n_tokens: int
@@ -64,7 +64,7 @@ class PreparedStep:
 
 @dataclass(frozen=True)
 class Preparation:
-    """How a step is prepared: micro-batches are made, and copied without waiting for the device.
+    """Preparation of a step: micro-batches are made, and copied without waiting for the device.
 
     A pure function of the step: it reads nothing that a step changes.
     """
@@ -154,7 +154,7 @@ def begins_divided(world: World, train: TrainConfig, init: InitConfig) -> bool:
 
 @dataclass(frozen=True)
 class StepResult:
-    """What an optimizer step returns to be logged; tensors are still on the device."""
+    """Figures of an optimizer step to be logged; tensors are still on the device."""
 
     loss: Tensor
     """The objective's reported term, averaged over what it counts in the global batch."""
@@ -167,9 +167,10 @@ class StepResult:
 class TrainStep:
     """An optimizer step, as a pure function of weights, optimizer state, seed and step number.
 
-    So that a run that is resumed repeats what it would have done: batches and dropout are drawn by
-    the step's number, and PyTorch's global generators are as before after each step. Micro-batches
-    and processes change how the work is divided, not, but for rounding and dropout, what comes out.
+    So that a resumed run repeats the steps that it would have done: batches and dropout are drawn
+    by the step's number, and PyTorch's global generators are as before after each step.
+    Micro-batches and processes change how the work is divided, not, but for rounding and dropout,
+    the result.
     """
 
     def __init__(
@@ -287,7 +288,7 @@ class TrainStep:
             # Between the processors alone, as a GPU would first end the step before.
             values = torch.tensor(numbers, dtype=torch.float64)
             numbers = self.world.sum(values).tolist()
-        # A term that nothing counts towards adds nothing: by what it is divided is no matter.
+        # A term that nothing counts towards adds nothing: its divisor is no matter.
         return {term: float(max(n, 1)) for term, n in zip(totals, numbers, strict=True)}
 
     def _autocast(self, *, enabled: bool) -> torch.autocast:

@@ -36,7 +36,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Pace:
-    """How long a run's steps and evaluations take."""
+    """Seconds of a run's steps and evaluations."""
 
     step_s: float
     """The median of a few steps."""
@@ -71,8 +71,8 @@ def median_step(
 ) -> float:
     """Measure the median seconds of a step, of at most ``most`` steps.
 
-    None is taken that would not end within ``budget_s``. The first steps allocate what the others
-    reuse, so they count only where there are few. One is always taken.
+    None is taken that would not end within ``budget_s``. The first steps allocate memory that the
+    others reuse, so they count only where there are few. One is always taken.
 
     ``take_step`` is called with the step's number, from 0. ``agree`` makes processes that take
     steps together stop together: it is told whether this one has time, and says if all continue.
@@ -97,7 +97,7 @@ def timed(
 
 
 def has_changed(seconds: Sequence[float], expected_s: float) -> bool:
-    """Return whether a run's first steps differ from what was expected by more than half of it.
+    """Return whether a run's first steps differ from the expected time by more than half of it.
 
     The first step is slower than the others, so that alone it can only be too fast.
     """
@@ -138,7 +138,7 @@ def describe_age(seconds: float) -> str:
 def describe_use(minutes: float, seconds: float) -> str | None:
     """Format by how much a run missed the minutes asked for; None where it took about as long.
 
-    ``seconds`` is what it took. About as long is from 0.6 to 1.5 times the minutes.
+    ``seconds`` is the time that it took. About as long is from 0.6 to 1.5 times the minutes.
     """
     share = seconds / (60.0 * minutes)
     if _LEAST_USED <= share <= _MOST_USED:
@@ -165,8 +165,8 @@ class MinutesPlan:
     The pace is all that a step takes, evaluations and checkpoints included. It is looked at after
     each evaluation: where it has changed by more than a third, or the run would end more than a
     tenth too late, the steps that are left are those that fit at the new pace. Before an evaluation
-    they are planned where it is more than a third late, or the time is over. What a resumed run
-    has planned before is planned again at the same steps, whatever its pace.
+    they are planned where it is more than a third late, or the time is over. The earlier plans of a
+    resumed run are made again at the same steps, whatever its pace.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class MinutesPlan:
         known: Sequence[Replanned],
         keep: Callable[[Replanned], object],
     ) -> None:
-        """Keep what was planned before; ``keep`` writes what is planned now."""
+        """Keep the earlier plans; ``keep`` writes new ones."""
         self.seconds = 60.0 * minutes
         """Of the whole run."""
         self._evaluate_steps = evaluate_steps

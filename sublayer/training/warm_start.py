@@ -40,8 +40,8 @@ def fit_rows(
 ) -> dict[str, Tensor]:
     """Return a model's ``tensors`` with as many rows of tokens and positions as ``targets`` have.
 
-    Rows stay at their ids. What a table lacks, and the rows of ``new_ids``, are those that the
-    target has; positions beyond the target's are left out. All else is returned as it is.
+    Rows stay at their ids. Rows that a table lacks, and those of ``new_ids``, are the target's;
+    positions beyond the target's are left out. All else is returned as it is.
 
     Raises CheckpointError where the target has more positions than were learned.
     """
@@ -102,7 +102,7 @@ def fresh_heads(
 ) -> dict[str, str]:
     """Return the heads that start fresh, by name, each with the reason in words.
 
-    ``answered`` is what the start, which ``run`` names, answers: a label head is kept where the
+    ``answered`` is the task of the start, which ``run`` names: a label head is kept where the
     model's answers are the same.
     """
     reasons = {}
@@ -150,8 +150,8 @@ def _answers_alike(there: TaskSpec | None, here: TaskSpec | None) -> bool:
 class Pretrained:
     """The model that ``[init]`` names; its tokenizer and its weights are each read once.
 
-    Each is read when it is first asked for: to prepare data takes the tokenizer alone. What is
-    asked for first raises the errors of reading it, CheckpointError among them.
+    Each is read when it is first asked for: to prepare data takes the tokenizer alone. The first
+    access raises the errors of reading, CheckpointError among them.
     """
 
     def __init__(self, init: InitConfig) -> None:
@@ -169,7 +169,7 @@ class Pretrained:
 
     @cached_property
     def task(self) -> TaskSpec | None:
-        """What it answers; None where that is no task."""
+        """The task that it answers; None where it answers none."""
         return None if self.folder is None else load_task(self.folder)
 
     @cached_property

@@ -62,7 +62,7 @@ class Mrpc(ColumnsTask):
     def read(self, split: str, paths: tuple[Path, ...]) -> ReadSplit:
         """Read a split: GLUE's files, the hub's, or the part of the original that it has of it.
 
-        Raises DataError for what is no pair of ids, too.
+        Raises DataError for rows that are no pair of ids, too.
         """
         if len(paths) == 1 or paths[1].name not in _DEV_IDS:
             return super().read(split, paths)

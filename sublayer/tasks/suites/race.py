@@ -31,9 +31,8 @@ def _find(levels: tuple[str, ...], folder: Path) -> Found:
 
     Places are folders called RACE, and ``folder`` itself. In them lie the publisher's, a passage
     each, ``train/middle/1.txt``, or joined, ``train/middle/all.txt``, which are read instead of
-    them; or records, with the split among the words of their names, and the level there, in that
-    of their folder, or in the ids of what they hold. Of both levels a split is found where both
-    are.
+    them; or records, with the split among the words of their names, and the level there, in that of
+    their folder, or in the ids of their rows. Of both levels a split is found where both are.
     """
     named = [child for child in entries(folder) if child.is_dir() and _is_race(child)]
     for place in (*named, folder):
@@ -148,7 +147,7 @@ def _questions(row: Nested) -> list[tuple[str, Sequence[str], str | None]]:
 def _lists(row: Nested, name: str) -> list[tuple[str, ...]]:
     values = row.get(name)
     if not isinstance(values, list):
-        row.texts(name)  # which says what it is
+        row.texts(name)  # whose error names the type
     names = [f"{name}[{index}]" for index in range(len(values))]
     inner = Nested(row.whole_place, row.path, dict(zip(names, values, strict=True)))
     return [inner.texts(each) for each in names]

@@ -43,7 +43,7 @@ def _find(version: str, folder: Path) -> Found:
     Places are folders called SQuAD, with or without a version, and ``folder`` itself. Files are
     called as the publisher's, ``train-v1.1.json``, or else have train, dev or validation among the
     words of their names; those of the other version are left out, by the name, that of the folder,
-    or what a file says itself, and where no name says SQuAD those that have no passages.
+    or a file's own version, and where no name says SQuAD those that have no passages.
     """
     named = [child for child in entries(folder) if child.is_dir() and _is_squad(child)]
     for place in (*named, folder):

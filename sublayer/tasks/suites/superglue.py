@@ -441,7 +441,7 @@ def _fitted(text: str, span: str, index: int) -> tuple[str, int] | None:
 
 
 def _ways(words: list[str], span: str, index: int) -> list[str]:
-    """Return what a span may be meant to be. Source: TFDS's ``wsc.fixed``."""
+    """Return the forms that a span may be meant to have. Source: TFDS's ``wsc.fixed``."""
     plain = span.rstrip(".").replace("\n", " ").strip()
     ways = [span, plain]
     if plain and 0 <= index < len(words):
@@ -517,7 +517,7 @@ class MultiRCWording(Wording):
 
 
 def without_markup(text: str) -> str:
-    """Replace line breaks of HTML by spaces and drop the marks of bold type, but not what is bold.
+    """Replace line breaks of HTML by spaces and drop the marks of bold type, but not its text.
 
     Source: T5's preprocessing of MultiRC.
     """

@@ -1,4 +1,4 @@
-"""Adafactor: gradients divided by what the means of rows and columns say of their squares."""
+"""Adafactor: gradients divided by estimates of their squares from the means of rows and columns."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,10 +25,10 @@ class Adafactor(Optimizer):
     no bias correction, no weight decay; without ``parameter_scale`` no ``max(1e-3, RMS(w))``.
 
     The last ``n_axes`` axes of a group's parameters are a variable, which has factors and RMS of
-    its own; axes before them count what is stored together. Parameters without a gradient are left
-    alone; n counts the updates of a parameter, and ``decay_offset`` more. Nothing waits for the
-    device. Where parameters are divided, processes exchange twice a step: means of squares, then
-    what RMS are made of.
+    its own; axes before them count the variables that are stored together. Parameters without a
+    gradient are left alone; n counts the updates of a parameter, and ``decay_offset`` more. Nothing
+    waits for the device. Where parameters are divided, processes exchange twice a step: means of
+    squares, then the sums of squares for RMS.
 
     Sources: Shazeer & Stern 2018, algorithms 4 and 5; as T5 was released, tensorflow/mesh,
     ``optimize.py``.
@@ -73,7 +73,7 @@ class Adafactor(Optimizer):
         """Compute ``u`` of each parameter, in one new tensor."""
         gradient = _stack([each.grad for each in parameters if each.grad is not None])
         steps = count_steps(self.state, parameters) + self.config.decay_offset
-        new_shares = steps**-self.config.decay_exponent  # [n]: of a mean, what is not decayed
+        new_shares = steps**-self.config.decay_exponent  # [n]: the share of a mean that is new
         new_shares = new_shares.to(gradient.dtype)
         if not self.config.is_factored(self.division.shape(parameters[0])):
             return self._divide(parameters, gradient, new_shares)
@@ -119,7 +119,7 @@ class Adafactor(Optimizer):
     def _factors(
         self, parameters: list[Tensor], directions: Tensor, n_axes: int
     ) -> Exchanging[tuple[Tensor, ...]]:
-        """Compute what each variable's direction is multiplied by, beside the learning rate."""
+        """Compute the factor of each variable's direction, beside the learning rate."""
         values = [directions]
         if self.config.parameter_scale:
             values += parameters

@@ -243,8 +243,8 @@ class Lamb(MomentOptimizer):
     """LAMB: update ``w`` by ``-lr * ratio * u``, with ``ratio = ||w|| / ||u||``.
 
     ``u`` is ``d + weight_decay * w``, d Adam's direction. Norms are L2, of the weights before the
-    update; where one of them is 0 the ratio is 1. A group says in ``adapted`` what has a ratio of
-    its own.
+    update; where one of them is 0 the ratio is 1. A group says in ``adapted`` which variables have
+    ratios of their own.
 
     Sources: as released with ALBERT (``is_corrected=False``); You et al. 2020, algorithm 2, with
     phi the identity.
@@ -253,7 +253,7 @@ class Lamb(MomentOptimizer):
     def scale_updates(
         self, updates: list[Tensor], parameters: list[Tensor], group: dict[str, Any]
     ) -> Exchanging[None]:
-        """Multiply the update of what has a trust ratio by it."""
+        """Multiply the update of each variable that has a trust ratio by it."""
         adapted: Adapted = group["adapted"]
         if adapted == "none":
             return
@@ -279,7 +279,7 @@ def trust_ratios(norms: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 
 def _variables(tensors: Sequence[Tensor], adapted: Adapted) -> list[Tensor]:
-    """Return what has a ratio of its own, of which a tensor may hold several."""
+    """Return the variables with ratios of their own, of which a tensor may hold several."""
     if adapted == "tensor":
         return list(tensors)
     return [each for tensor in tensors for each in tensor.unbind()]

@@ -1,4 +1,4 @@
-"""What updates need of whole parameters, of which each process may hold a part."""
+"""Norms and shapes of whole parameters, for updates by processes that may each hold a part."""
 
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ Every process yields as often, and as many tensors of the same shapes.
 
 @dataclass(frozen=True)
 class Part:
-    """Of what a process holds a part."""
+    """A parameter of which a process holds a part."""
 
     shape: Shape
     """The shape of the whole parameter."""
@@ -30,7 +30,7 @@ class Part:
 
 
 class Division:
-    """How parameters are divided among processes, and how these add up what they have of each.
+    """Division of parameters among processes, and sums of these over the processes' parts.
 
     A parameter without a ``Part`` is whole in every process. ``total`` adds up a tensor over all.
     """
@@ -64,9 +64,10 @@ class Division:
     def whole_norms(
         self, norms: Sequence[Tensor], are_parts: Sequence[bool]
     ) -> Exchanging[list[Tensor]]:
-        """Compute L2 norms of what is whole or, as ``are_parts`` says, lies in several processes.
+        """Compute L2 norms of variables, whole or, as ``are_parts`` says, in several processes.
 
-        ``norms``, of any shapes, are those of what this process has. Others stay to the bit.
+        ``norms``, of any shapes, are those of this process's parts. Norms of whole variables stay
+        to the bit.
         """
         own = [norm for norm, is_part in zip(norms, are_parts, strict=True) if is_part]
         if not own:
@@ -98,7 +99,7 @@ class Division:
         return [norm / math.sqrt(count) for norm, count in zip(whole, counts, strict=True)]
 
     def run(self, updates: Iterable[Exchanging[None]]) -> None:
-        """Make updates; what they yield at the same time is added up in one exchange.
+        """Make updates; tensors that they yield at the same time are added up in one exchange.
 
         All processes enter. An update that yields nothing is over, and its memory free, before the
         next begins. Nothing waits for the device.

@@ -1,1 +1,1 @@
-"""The processes that train together: what each computes of a step, and how they agree."""
+"""The processes that train together: the part of a step that each computes, and how they agree."""

@@ -22,7 +22,7 @@ from sublayer.training.processes.world import World
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """What one forward and backward pass computes of a step."""
+    """The part of a step that one forward and backward pass computes."""
 
     batch: AnyBatch
     index: int
@@ -75,7 +75,7 @@ class Alone:
     def micro_batches(
         self, batches: Batches, step: int, n_sequences: int, context: int
     ) -> list[MicroBatch]:
-        """Return what this process computes of step ``step`` (0-based), and change nothing.
+        """Return this process's micro-batches of step ``step`` (0-based), and change nothing.
 
         A micro-batch has the tokens of ``n_sequences`` windows of ``context``.
         """
@@ -117,18 +117,18 @@ class Alone:
         return torch.nn.utils.get_total_norm(gradients)
 
     def whole_weights(self) -> AbstractContextManager[None]:
-        """Have all weights in the model, for what each process computes at its own pace.
+        """Have all weights in the model, for work that each process does at its own pace.
 
         All processes enter and leave.
         """
         return nullcontext()
 
     def local(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return what this process has of weights, by name: views, which change them."""
+        """Return this process's parts of weights, by name: views, which change them."""
         return {name: each.detach() for name, each in tensors.items()}
 
     def to_write(self, tensors: Sequence[Held]) -> dict[str, Tensor]:
-        """Return what this process writes of tensors, by name: the first one all, whole."""
+        """Return the tensors that this process writes, by name: the first one all, whole."""
         if not self._world.is_main:
             return {}
         return {each.name: each.value.detach().contiguous() for each in tensors}
@@ -142,10 +142,9 @@ class Alone:
         world.by_first(lambda: _write_whole(tensors, stored.whole))
 
     def read(self, owner: Callable[[str], Owner], stored: StoredTensors) -> dict[str, Tensor]:
-        """Read what this process has of stored tensors; all enter.
+        """Read this process's parts of stored tensors; all enter.
 
-        ``owner`` tells what a tensor is of. Raises CheckpointError, OSError and
-        SafetensorError.
+        ``owner`` names the owner of a tensor. Raises CheckpointError, OSError and SafetensorError.
         """
         return read_stored(stored)
 
@@ -174,7 +173,7 @@ class DataParallel(Alone):
     def micro_batches(
         self, batches: Batches, step: int, n_sequences: int, context: int
     ) -> list[MicroBatch]:
-        """Return what this process computes: rows ``rank``, ``rank + size``, and so on."""
+        """Return this process's micro-batches: rows ``rank``, ``rank + size``, and so on."""
         rank = self._world.rank
         own = batches.batch(step, rank=rank, world=self._world.size)
         return divided(own, n_sequences, context, rank=rank)

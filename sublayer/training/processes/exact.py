@@ -2,8 +2,9 @@
 
 Floating-point sums depend on their order. Here it is that of a tree over the parts 0, 1, 2, ...: 0
 with 1, 2 with 3, then the sums of those pairs, and so on; where a number of parts is no power of
-two, what has no partner goes up as it is. A process that has consecutive parts adds up the subtrees
-that lie within them; what is left to add is the same tree, on any number of processes.
+two, a node without a partner goes up as it is. A process that has consecutive parts adds up the
+subtrees that lie within them; the additions that are left form the same tree, on any number of
+processes.
 """
 
 import math
@@ -67,7 +68,7 @@ class TreeSum(Generic[T]):
         return list(self._stack)
 
     def total(self) -> T:
-        """Return the sum of all parts, which began at 0; what has no partner goes up as it is."""
+        """Return the sum of all parts from 0 on; a node without a partner goes up as it is."""
         (_, value), *others = reversed(self._stack)
         for _, left in others:
             value = self._add(left, value)
@@ -151,7 +152,7 @@ def _exchanged(
     """Add up some parameters' gradients; ``own`` has this process's, by subtree."""
     starts = list(accumulate((_rounded(shape.numel()) for shape in shapes), initial=0))
     each = _rounded(math.ceil(starts[-1] / world.size))
-    # What a process adds up is one after another for it: [size, subtrees, each].
+    # Numbers that one process adds up lie one after another for it: [size, subtrees, each].
     flat = torch.empty(len(own), world.size * each, device=world.device)
     for row, gradients in zip(flat, own, strict=True):
         _lay_out(gradients, starts, row)
@@ -173,7 +174,7 @@ def _exchanged(
 
 
 def _lay_out(gradients: Gradients, starts: Sequence[int], row: Tensor) -> None:
-    """Write gradients behind each other, from ``starts`` on; what is between them adds nothing."""
+    """Write gradients behind each other, from ``starts`` on; numbers between them add nothing."""
     end = 0
     for start, gradient in zip(starts, gradients, strict=False):
         if gradient is not None:

@@ -39,7 +39,7 @@ from sublayer.training.optimizers.division import Division, Part
 from sublayer.training.processes.alone import Alone, DataParallel, Held, Owner
 from sublayer.training.processes.world import World
 
-# What it does step by step, and that it writes no index.
+# Silence its log of every step, and of the index that it does not write.
 logging.getLogger("torch.distributed.checkpoint").setLevel(logging.ERROR)
 
 
@@ -60,7 +60,7 @@ def write_parts(
 
 
 def read_parts(tensors: Mapping[str, Tensor], stored: StoredTensors) -> None:
-    """Read into distributed tensors, in place, what is stored of them.
+    """Read the stored values of distributed tensors into them, in place.
 
     All processes enter. Raises CheckpointError in all of them where one cannot read.
     """
@@ -80,7 +80,7 @@ def read_parts(tensors: Mapping[str, Tensor], stored: StoredTensors) -> None:
 
 
 def _reason(error: CheckpointException) -> str:
-    """Return what the first process that failed says."""
+    """Return the message of the first process that failed."""
     _, (cause, _) = min(error.failures.items())
     return str(cause)
 
@@ -111,13 +111,13 @@ class Sharded(DataParallel):
         seed: int,
     ) -> None:
         """Divide an objective in place; one on the meta device gets its initial values in parts."""
-        # First: what the objective has before would be kept whole.
+        # First: tensors that the objective has before would be kept whole.
         self._units = _shard(objective, world, gives_up=shard == "full")
         if next(objective.parameters()).is_meta:
             objective.to_empty(device=world.device)
             _draw_parts(objective, seed)
-        # Before the first step a block would take itself for the root; and what is divided
-        # unevenly gets its place here. There is no public name.
+        # Before the first step a block would take itself for the root; and unevenly divided
+        # parameters get their place here. There is no public name.
         self._units[-1]._get_fsdp_state()._lazy_init()
         super().__init__(objective, world)
         self._shard = shard
@@ -157,7 +157,7 @@ class Sharded(DataParallel):
         root = self._units[-1]
         root.set_requires_gradient_sync(is_last)
         root.set_is_last_backward(is_last)
-        # What is kept through a pass is kept for the next, with the weights of the same step.
+        # Weights that are kept through a pass are kept for the next, in the same step.
         root.set_reshard_after_backward(is_last, recurse=self._shard == "optimizer")
         yield
         if is_last:
@@ -179,7 +179,7 @@ class Sharded(DataParallel):
         }
 
     def to_write(self, tensors: Sequence[Held]) -> dict[str, Tensor]:
-        """Return what this process writes of tensors, by name: its parts."""
+        """Return the tensors that this process writes, by name: its parts."""
         return {each.name: self._whole(each) for each in tensors}
 
     @staticmethod
@@ -247,8 +247,8 @@ class Sharded(DataParallel):
             with torch.compiler.set_stance("force_eager"):
                 yield
         finally:
-            # Weights are given up; what was computed is no part of a step, by whose order blocks
-            # are gathered ahead.
+            # Weights are given up; this computation is no part of a step, by whose order blocks are
+            # gathered ahead.
             root.reset_iter_state()
             for unit in self._units[:-1]:
                 unit.set_reshard_after_forward(self._shard == "full", recurse=False)

@@ -1,4 +1,4 @@
-"""The processes that train together: how they meet, what they exchange, the loss of one."""
+"""The processes that train together: their meeting, their exchanges, the loss of one."""
 
 import errno
 import hashlib
@@ -207,8 +207,8 @@ def agree_on_start(store: Any, rank: int, size: int, timeout: timedelta) -> str:
     """Return the name of this start, the same in all ``size`` processes and in no earlier ones.
 
     A launcher that starts processes again may give them the store of those before, as ``torchrun``
-    of PyTorch 2.13 does. What that holds, such as addresses of dead processes, must not be taken
-    for what the new ones say: they keep all under their start's name. The first chooses it, and
+    of PyTorch 2.13 does. Its content, such as addresses of dead processes, must not be taken for
+    messages of the new ones: they keep all under their start's name. The first chooses it, and
     tells it each process that asks by a word of its own, until that has repeated it. Raises
     RuntimeError where one does not come within ``timeout``.
     """
@@ -273,7 +273,7 @@ def is_there(address: str, port: int) -> bool:
 
 def _check_free(port: int) -> None:
     with socket.socket() as own:
-        # As who listens there: what has only just ended is no obstacle.
+        # As who listens there: a connection that has only just ended is no obstacle.
         own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             own.bind(("", port))
@@ -298,9 +298,9 @@ def _wait_for(address: str, port: int, timeout: timedelta) -> None:
 def join_world(device: torch.device, patience_s: float = PATIENCE_S) -> World:
     """Join the processes that ``torchrun`` started, if any: by gloo on the CPU, by NCCL on GPUs.
 
-    It waits for all of them, the first time; ``leave_world`` ends what it began. A process that
+    It waits for all of them, the first time; ``leave_world`` ends the process group. A process that
     does not answer for ``patience_s`` seconds is taken for hung. Raises TrainingError where the
-    others do not come, ConfigError where what a launcher sets is wrong or missing.
+    others do not come, ConfigError where a variable of the launcher is wrong or missing.
     """
     check_launch()
     if n_launched() == 1:
@@ -341,7 +341,7 @@ def leave_world() -> None:
 def naming_lost(where: str) -> Iterator[None]:
     """Raise TrainingError, in one line, where another process is lost.
 
-    It was killed, hangs or cannot be reached; ``where`` says in words what is kept. Of the
+    It was killed, hangs or cannot be reached; ``where`` says in words which work is kept. Of the
     processes that are left one says it; others raise SaidElsewhere.
     """
     try:
@@ -410,7 +410,7 @@ def check_agreement(world: World, recipe: Recipe, folder: Path) -> None:
 def check_same(world: World, text: str, what: str, remedy: str) -> None:
     """Raise ConfigError in all processes where one has another ``text`` than the first; all enter.
 
-    ``what`` and ``remedy`` are part of what it says.
+    ``what`` and ``remedy`` are parts of its message.
     """
     digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()
     own = np.array([float(int.from_bytes(digest, "little"))])
