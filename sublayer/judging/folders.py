@@ -488,7 +488,7 @@ class _Group(Typed):
     runs: Annotated[list[Count], Field(min_length=1)]
     """Indices into the header's runs, in the order of the rows of columns."""
     added: Annotated[Count, Field(ge=1)]
-    """How many neighbours were added together at a time."""
+    """Number of neighbours that were added together at a time."""
     columns: Annotated[list[str], Field(min_length=1)]
     steps: dict[str, Number]
     """Columns that are stored as counts of a step, and that step."""

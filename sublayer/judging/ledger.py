@@ -6,8 +6,8 @@ over the whole loop the probability of keeping any candidate that is no better i
 error of its plan:
 
 - Of ``n`` looks that may still come, the next may spend ``1 / n`` of the error that is left. A
-  plan of 100 looks gives each 0.0005, as Bonferroni's correction does; without an end it is what a
-  plan of 200 would give, and from the 101st look on ``left / look``, so that it lasts for ever.
+  plan of 100 looks gives each 0.0005, as Bonferroni's correction does; without an end it is as
+  much as in a plan of 200, and from the 101st look on ``left / look``, so that it lasts for ever.
 - A look that keeps its candidate has its spending returned (Holm 1979; in a sequence: Tian and
   Ramdas 2021, *Online control of the familywise error rate*, online fallback). So whatever was kept
   before, looks at candidates that are no better never spend more than the error together.
@@ -51,8 +51,8 @@ _BEGINS = b'{"sublayer_ledger": '
 _WAITING_S = 0.05
 
 ChampionIs = Literal["first", "unchanged", "kept", "former", "not kept", "new"]
-"""Where the champion's runs were met before: this is the first look, they were the champion at the
-look before, a candidate kept since, an earlier champion, a candidate not kept, or nowhere."""
+"""The earlier role of the champion's runs: none at the first look, the champion at the look before,
+a candidate kept since, an earlier champion, a candidate not kept, or none at any look."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Look:
     spending: float
     """The probability of a false keep at this look."""
     is_returned: bool
-    """Whether it got its spending back, as it kept all of its candidates."""
+    """True where it got its spending back, as it kept all of its candidates."""
     left: float
     """Of the error, for the looks to come."""
     error: float
@@ -98,7 +98,7 @@ class Look:
     champion: str
     champion_is: ChampionIs
     is_repeated: bool
-    """Whether the same runs had been judged before, at that look, so that nothing was spent."""
+    """True where the same runs had been judged before, at that look, so that nothing was spent."""
     seal: str
     """Of the ledger's line: who logs it can tell later whether lines were taken away."""
 

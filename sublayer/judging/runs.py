@@ -65,7 +65,7 @@ class Rules:
     """The step whose values count, or ``last``; empty: the last, where all runs have it."""
     nan_is_failed: bool = False
     common: bool = False
-    """Whether seeds and items that some run lacks are left out."""
+    """True where seeds and items that some run lacks are left out."""
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class RunsVerdict:
 
     @property
     def is_of_items(self) -> bool:
-        """Whether there is one run per arm, so that only items vary."""
+        """True where there is one run per arm, so that only items vary."""
         return len(self.runs.seeds) == 1
 
     def mean_of(self, arm: str) -> float | None:

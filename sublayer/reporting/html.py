@@ -269,7 +269,7 @@ class Forest:
     margin: float | None
     """Smaller differences do not matter; None: no margin was named."""
     is_lower_better: bool
-    """Whether intervals on the left are those of better arms."""
+    """True where intervals on the left are those of better arms."""
 
     @cached_property
     def _ends(self) -> tuple[float, float]:

@@ -55,7 +55,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Row:
-    """A run, a comparison or an imported model; what is not known is None or empty."""
+    """A run, a comparison or an imported model; unknown fields are None or empty."""
 
     folder: str
     kind: Kind
@@ -84,7 +84,7 @@ class Row:
     headline: str = ""
     """The verdicts of a comparison."""
     resume: str = ""
-    """The command that resumes what is not finished; empty where none is known."""
+    """The command that resumes an unfinished one; empty where none is known."""
     problem: str = ""
     """Why it failed, or cannot be read."""
 
@@ -207,7 +207,7 @@ def _progress(path: Path) -> tuple[int, float | None, Mapping[str, Any]]:
     try:
         state = read_state(checkpoint_path(root, steps[-1]))
     except CheckpointError:
-        # Resuming says what is wrong, and uses an older one.
+        # Resuming reports the damage, and uses an older one.
         return steps[-1], None, {}
     return state.step, state.seconds, {} if state.best is None else state.best.model_dump()
 
@@ -239,7 +239,7 @@ def _changed(name: str, given: Recipe) -> dict[str, Any]:
     start = read_start(given.init.run)
     for table, values in given.model_dump().items():
         for field_name, value in values.items() if isinstance(values, dict) else ():
-            # What a later layer dropped is unset: that which replaces it is listed.
+            # A field that a later layer dropped is unset: the one that replaces it is listed.
             if value is None or base[table].get(field_name) == value:
                 continue
             key = f"{table}.{field_name}"

@@ -1,4 +1,4 @@
-"""Plans as people read them: a table of arms, their sum, what does not fit, several processes."""
+"""Plans as people read them: a table of arms, their total, shortages, several processes."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -37,7 +37,7 @@ _OF_ONE_PROCESS = ("memory", "s/step", "time", "disk")
 
 
 def render_plan(result: JsonObject) -> str:
-    """Format the arms in a table, what they take together, and what does not fit."""
+    """Format the arms in a table, their total, and shortages of memory or disk."""
     is_divided = "processes" in result
     headings, cells = plan_cells(result["arms"], of_one_process=not is_divided)
     shown = table(headings, cells, right=range(1, len(headings)), width=terminal_width())
@@ -74,7 +74,7 @@ def _stages(stages: Sequence[JsonObject]) -> str:
 
 
 def plan_lines(result: JsonObject) -> list[str]:
-    """Say what the column of memory is of, what the runs take together, and what does not fit."""
+    """Explain the column of memory, give the runs' total, and name shortages of memory or disk."""
     arms = result["arms"]
     total = result["total"]
     lines = [_MEMORY, _total(total, result["available"])]
@@ -108,7 +108,7 @@ def plan_cells(
 ) -> tuple[list[str], list[list[str]]]:
     """Return the headings and a row for each arm, without columns that are empty for all.
 
-    ``of_one_process`` keeps what a run takes that one process trains.
+    ``of_one_process`` keeps the columns of the costs of a run that one process trains.
     """
     rows = [_row(arm) for arm in arms]
     kept = [

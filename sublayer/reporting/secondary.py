@@ -283,7 +283,7 @@ class QualityRow:
     arm: str
     whose: str
     is_baseline: bool
-    """Whether it is the baseline that reaches what its arm ended with."""
+    """True where the baseline reaches the final quality of its arm."""
     cells: list[tuple[str, str]]
     """In the order of ``COSTS``: medians over seeds, and ranges, empty where there is none."""
     parameters: str

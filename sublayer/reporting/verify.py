@@ -80,7 +80,7 @@ class Verification:
 
     folder: str
     follows: bool
-    """Whether results follow from plan and items: there is no deviation."""
+    """True where results follow from plan and items: there is no deviation."""
     sealed: str | None
     """The date of the first seal."""
     hash: str | None
@@ -103,7 +103,7 @@ class _Planned:
     recipe: Mapping[str, Any] | None = None
     """Its settings, by table and field; None where they follow from other runs."""
     reads_texts: bool = True
-    """Whether it is trained on the arm's own texts."""
+    """True where it is trained on the arm's own texts."""
 
 
 def verify_study(folder: Path) -> Verification:

@@ -59,7 +59,7 @@ class Difference:
     n_documents: int | None = None
     """None where items belong to no documents, or it is not known."""
     on_this_text: bool = False
-    """Whether the verdict holds for this test text alone: it is of one or two documents."""
+    """True where the verdict holds for this test text alone: it is of one or two documents."""
     more_seeds: int | None = None
     """Further seeds with which a difference of the margin would be found four times in five, at the
     level of the look that would judge them. None: no margin, over a thousand, or decided."""
@@ -68,7 +68,8 @@ class Difference:
     n_failed: tuple[int, int] = (0, 0)
     """Runs of the arm and of its baseline that ended without a score."""
     by_ranks: bool = False
-    """Whether ranks decide, not the interval: runs failed (the worst), or scores are two-valued."""
+    """True where ranks decide, not the interval: runs failed (the worst), or scores are
+    two-valued."""
     n_seeds: int = 0
     """Seeds planned until the look at which it was judged."""
     note: str = ""
@@ -80,7 +81,7 @@ class Pairing:
     """Correlation of arms over seeds."""
 
     is_paired: bool
-    """Whether differences were taken seed by seed; not without common seeds."""
+    """True where differences were taken seed by seed; not without common seeds."""
     correlation: float
     """Of the scores of two arms over seeds, the mean over all pairs of arms."""
     n_arms: int

@@ -1,1 +1,1 @@
-"""Fair comparison: arms, their matching, their runs, and what the differences say."""
+"""Fair comparison: arms, their matching, their runs, and the verdicts on their differences."""

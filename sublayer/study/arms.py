@@ -314,7 +314,7 @@ _TUNABLE_ON_TASKS = (
 def make_trials(arms: Sequence[Arm], tune: Sequence[str], *, stage: str = "") -> list[Trial]:
     """Build a trial of every combination of ``field=a,b,c`` texts; an empty one without any.
 
-    Of a stage of tasks ``arms`` have its recipes, and what they have otherwise there. Raises
+    For a stage of tasks ``arms`` have the stage's recipes and their own settings of it. Raises
     ConfigError for a field that would change an arm's budget, that is none of fine-tuning, that an
     arm does not have, or that the arms differ in, and as ``expand`` does.
     """

@@ -145,7 +145,7 @@ class PublishedEffect:
 
     effect: float
     is_inside: bool | None
-    """Whether the interval of this study contains it; None without an interval."""
+    """True where the interval of this study contains it; None without an interval."""
     is_zero_inside: bool | None
 
 

@@ -140,7 +140,7 @@ class SeedShares:
     flops: float | None
     seconds: float | None
     is_at_first: bool = False
-    """Whether the first evaluation was there already: it was reached then, or earlier."""
+    """True where the first evaluation was there already: it was reached then, or earlier."""
 
 
 @dataclass(frozen=True)

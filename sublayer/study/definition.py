@@ -119,8 +119,8 @@ def load_study(
 
     Without such texts it has a single arm. ``overrides`` go to every arm. ``scale`` is paper where
     the study has it, else cpu, else its first, unless given. Raises ConfigError for a file that is
-    no study, an override of what the arms differ in, ``vary_texts`` for a study, a ``scale`` that
-    the study lacks or for a recipe, and as ``load_recipe`` and ``expand`` do.
+    no study, an override of a field that the arms differ in, ``vary_texts`` for a study, a
+    ``scale`` that the study lacks or for a recipe, and as ``load_recipe`` and ``expand`` do.
     """
     path = find_study(source)
     if path is not None:

@@ -37,7 +37,7 @@ class TestUnits:
 
     effects: Effects
     step: float
-    """How far one count more or less moves it at most, in its unit: its resolution."""
+    """Its resolution: the most that one count more or less moves it, in its unit."""
     n_items: int
     n_documents: int | None
     """None where items belong to no documents."""

@@ -416,7 +416,7 @@ def kept_forms(tokenizer: Tokenizer) -> tuple[bytes, bytes]:
 
 
 def _trained_as(recipe: Recipe) -> tuple[str | int | None, ...] | None:
-    """Return what a recipe asks of the tokenizer that it trains; None where it trains none."""
+    """Return the settings of the tokenizer that a recipe trains; None where it trains none."""
     is_trained = recipe.init.run is None and recipe.data.tokenizer in TOKENIZERS
     if not is_trained:
         return None

@@ -186,7 +186,7 @@ def inspect_run(
     """Measure the layers of a trained run and keep that beside it, unless it is there.
 
     ``device`` is as on the command line; None for the best there is. Raises DataError where the
-    split is too short, and CheckpointError where what is kept, or the model, is damaged.
+    split is too short, and CheckpointError where the kept file, or the model, is damaged.
     """
     from sublayer.inspection.layers import measure_layers
     from sublayer.loading import load

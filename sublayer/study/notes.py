@@ -89,7 +89,7 @@ def list_notes(
     plan: Plan,
     trials: Sequence[Trial],
 ) -> tuple[str, ...]:
-    """Return what a reader should know of a comparison of ``runs``, in the order that it is shown.
+    """Return the notes for readers of a comparison of ``runs``, in the order that they are shown.
 
     ``plan`` is its folder's, ``trials`` are the planned ones.
     """
@@ -130,9 +130,9 @@ def list_caveats(
 
     ``texts`` are the caveats of its text; ``metric`` decides; ``elsewhere`` are arms that it scored
     on other items than their baseline; ``jobs`` are numbers of runs that were made at a time, other
-    than one, ``clusters`` the kinds of clusters that made runs, and ``machines`` what is said of
-    those that differ; ``scoring`` is what was scored, and ``chosen`` is what was chosen by the
-    validation split.
+    than one, ``clusters`` the kinds of clusters that made runs, and ``machines`` sentences on
+    those that differ; ``scoring`` is the rule of scoring, and ``chosen`` are the choices that the
+    validation split made.
     """
     notes = []
     if scoring.split == "valid" and chosen:
@@ -163,7 +163,7 @@ def list_caveats(
 def explain_one_seed(results: Results, looks: Sequence[int] = ()) -> str:
     """Return why so few seeds give no verdict, and what one costs, in a few sentences.
 
-    ``looks`` are the numbers of seeds of all reports so far: what was trained for them is there.
+    ``looks`` are the numbers of seeds of all reports so far, whose runs are there.
     """
     n_seeds, n_arms = results.n_seeds, len(results.arms)
     few = "One seed gives" if n_seeds == 1 else f"{n_seeds} seeds give"
@@ -185,11 +185,11 @@ def list_text_caveats(
     scoring: Scoring = WHOLE_TEST,
     against: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Return what a small text, other texts, other vocabularies and lossy ones do to values.
+    """Return caveats of values: a small text, other texts, other vocabularies and lossy ones.
 
-    ``data`` is each arm's by name, the baseline's first; ``metric`` decides; ``scoring`` is what is
-    scored; ``against`` has the arms that have another baseline than the first, or none, which is
-    themselves.
+    ``data`` is each arm's by name, the baseline's first; ``metric`` decides; ``scoring`` is the
+    rule of scoring; ``against`` has the arms that have another baseline than the first, or none,
+    which is themselves.
     """
     against = against or {}
     notes: list[str] = []
@@ -242,7 +242,7 @@ def _digest(data: Data, what: str) -> str:
 
 
 def chosen_by_validation(arms: Sequence[Arm], tune: Sequence[str]) -> list[str]:
-    """Return what the validation split chooses in runs of arms; ``tune`` is what was tuned."""
+    """Return the choices of the validation split in runs of arms; ``tune`` has the tuned fields."""
     chosen = []
     # Where the last checkpoint is kept nothing chooses one.
     if {str(arm.loaded.recipe.train.best_by) for arm in arms} != {"last"}:
@@ -253,7 +253,7 @@ def chosen_by_validation(arms: Sequence[Arm], tune: Sequence[str]) -> list[str]:
 
 
 def explain_choices(runs: Runs, trials: Sequence[Trial], n_tuning: int = 1) -> tuple[str, ...]:
-    """Say of each arm what it chose, what others scored, and where the best lies at an edge.
+    """Say of each arm its chosen trial, the scores of all, and where the best lies at an edge.
 
     ``n_tuning`` are the seeds of each trial. Empty where nothing was tuned.
     """
@@ -340,7 +340,7 @@ def explain_collapses(results: Results) -> tuple[str, ...]:
 def edges(
     chosen: Trial, trials: Sequence[Trial], scores: Mapping[str, float | None]
 ) -> Iterator[str]:
-    """Say which trials scored what the chosen did, and which of its numbers lie at an edge.
+    """Say which trials scored the same as the chosen one, and which of its numbers lie at an edge.
 
     ``scores`` are by trial. A number that others share the best score with is at no edge.
     """

@@ -168,7 +168,7 @@ class Plan(Typed):
     clusters: list[str] = []
     """The kinds of clusters that runs were made on."""
     extended: list[Number] = []
-    """Values of what is tuned that were tried beyond the grid."""
+    """Values of the tuned field that were tried beyond the grid."""
     initial_weights: str = ""
     """The rule that the runs' weights were drawn by; studies of before it was kept have none."""
     command: str = ""
@@ -178,7 +178,7 @@ class Plan(Typed):
     about: About | None = None
     """None of a study that was begun before it was kept."""
     seals: list[Seal] | None = None
-    """Of the plan before the first run, and of what was added since; None of a study that was begun
+    """Of the plan before the first run, and of additions since; None of a study that was begun
     before there were seals."""
 
 
@@ -222,7 +222,7 @@ def run_folders(study: Path) -> list[Path]:
 def kept_seal(run: Path) -> Mapping[str, Any] | None:
     """Read the seal that a run began under; None where it kept none.
 
-    Raises CheckpointError where what it kept is damaged.
+    Raises CheckpointError where the file that it kept is damaged.
     """
     if (run / ENSEMBLE).is_file():
         plan = read_json_object(run / ENSEMBLE, CheckpointError).get("plan")
@@ -236,8 +236,8 @@ def kept_seal(run: Path) -> Mapping[str, Any] | None:
 def sealing_of(study: Path, stage_texts: Mapping[str, Mapping[str, str]] | None = None) -> Sealing:
     """Read the sealed plan of a study, with its changes since, of its runs too.
 
-    ``stage_texts`` are as ``describe_plan`` has them. Raises CheckpointError where what a run
-    kept is damaged.
+    ``stage_texts`` are as ``describe_plan`` has them. Raises CheckpointError where a file
+    that a run kept is damaged.
     """
     content = read_toml(study / PLAN, ConfigError)
     seals = [Seal.model_validate(seal) for seal in content.get("seals", [])]

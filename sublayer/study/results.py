@@ -40,7 +40,7 @@ class Costs:
     tokens_per_s: float | None = None
     """Of the optimizer steps alone."""
     peak_memory_bytes: float | None = None
-    """Beyond what the process held before the run."""
+    """Beyond the memory that the process held before the run."""
     seconds: float | None = None
     """Wall clock of the run, evaluations and checkpoints included."""
     training_seconds: float | None = None
@@ -91,10 +91,10 @@ class ArmResult:
     values: tuple[float, ...]
     costs: Costs
     mismatch: float = 0.0
-    """Excess over the arm that it is matched to, as a share of what that has: see ``Match``.
+    """Excess over the arm that it is matched to, as a share of that arm's costs: see ``Match``.
 
-    Where time is matched, of what the runs took: the medians of their seconds of training. What
-    each arm takes beyond the arm that it is compared with is said by ``arm_budgets``.
+    Where time is matched, of the time that the runs took: the medians of their seconds of training.
+    The excess of each arm over the arm that it is compared with is returned by ``arm_budgets``.
     """
     matched: tuple[str, ...] = ()
     """The overrides that matching gave it."""
@@ -169,7 +169,7 @@ class Cell:
     """Over the fine-tunings of a pre-training, pooled; None where each has one."""
     error: float | None = None
     """Standard error over the examples that are scored, the mean of the runs'; of a speed, over
-    what was timed."""
+    its timings."""
     n_runs: int = 1
     n_collapsed: int = 0
     """Runs that answer nothing."""
@@ -262,8 +262,8 @@ class Results:
     """The smallest difference that matters, in the metric's unit; None: none was named."""
     margin_reason: str = ""
     hypothesis: str = ""
-    """What the study was made to find out, in words; its contrast is the last difference, or the
-    one of its two arms."""
+    """The hypothesis that the study tests, in words; its contrast is the last difference, or that
+    of its two arms."""
     hypothesis_of: tuple[str, str] | None = None
     """Arm and baseline of the difference that decides on it."""
     looks: tuple[int, ...] = ()

@@ -418,7 +418,7 @@ class RunMaker:
     """Makes the runs of a study's arms that are missing.
 
     A run whose training fails is kept as a failure and stops nothing; trained runs keep their
-    model, not their checkpoints. Methods raise CheckpointError where what a run left is damaged,
+    model, not their checkpoints. Methods raise CheckpointError where files of a run are damaged,
     Interrupted, and as ``run_all`` does.
     """
 

@@ -65,7 +65,7 @@ def draw_samples(
 def with_kept(
     arms: Sequence[ArmResult], runs: Runs, inspecting: Inspecting | None
 ) -> tuple[ArmResult, ...]:
-    """Return the arms with what is kept beside their runs: a sample, and inspected layers.
+    """Return the arms with the sample and the inspected layers that are kept beside their runs.
 
     Nothing is drawn or inspected. Raises CheckpointError where layers are damaged.
     """

@@ -1,4 +1,4 @@
-"""How a study scores its runs: on which split, behind how much context, how many tokens."""
+"""Scoring of a study's runs: the split, the context of each token, the number of tokens."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -19,7 +19,7 @@ _NAMES = {"valid": "validation", "test": "test"}
 
 
 class Scoring(Table):
-    """``score`` of a study or of its scale: what each run is scored on, and how.
+    """``score`` of a study or of its scale: the split, windows and tokens that runs are scored on.
 
     ``stride`` and ``tokens`` are of decoders, whose text is scored in windows: the tokens between
     one window and the next (1 gives each token the full context; with ``context`` windows do not
@@ -79,7 +79,7 @@ class Scoring(Table):
         return split
 
     def describe(self, recipe: Recipe) -> str:
-        """Say what is scored, as what follows "scored on"; ``recipe`` is the first arm's."""
+        """Name the scored text, as it follows "scored on"; ``recipe`` is the first arm's."""
         text = f"the {self.split_name} split"
         if not recipe.objective.is_scored_in_windows:
             return text

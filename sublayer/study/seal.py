@@ -1,4 +1,4 @@
-"""The sealed plan of a study: what was settled before its first run, hashed, and added to since.
+"""The sealed plan of a study: settled and hashed before its first run, and added to since.
 
 A seal is a table of ``study.toml`` with ``date``, ``former``, ``plan`` and ``hash``: the SHA-256 of
 the JSON of the others, keys sorted, without spaces. A later addition, such as more seeds, gets a

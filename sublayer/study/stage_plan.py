@@ -190,7 +190,7 @@ def with_stages(plan: Plan, stages: Sequence[StagePlan], chain: Chain) -> Plan:
     """Return the plan of a chain's arms, whose budgets are those of all stages.
 
     Of two arms that are both pre-trained a stage whose length is not known is left out: it is the
-    smallest part. Where that is the pre-training, they differ by what they take for a token.
+    smallest part. Where that is the pre-training, they differ by their operations for a token.
     """
     parameters = {arm.name: arm.parameters.total for arm in plan.arms}
     spent: dict[str, dict[str, float | None]] = {}

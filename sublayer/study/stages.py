@@ -38,7 +38,7 @@ def names_of(member: Member | None) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Stage:
-    """A training that starts from what the stage before it has left, or an ensemble of such."""
+    """A training that starts from the model of the stage before it, or an ensemble of such."""
 
     name: str
     after: str

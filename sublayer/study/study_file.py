@@ -58,7 +58,7 @@ class ArmTable(Table):
     ``recipe`` is where it starts, if not from the scale's. Of a study with stages ``set`` is of the
     pre-training, which ``pretrain = false`` leaves out, ``finetune`` of all stages of tasks,
     ``stages`` of those that it names. ``start`` names an arm before it, from whose pre-training of
-    the same seed its own starts. ``published`` has what was published, as it is printed: by
+    the same seed its own starts. ``published`` has the published scores, as they are printed: by
     column, or of a study without stages by metric, ``loss``, and as ``loss:deviation`` the standard
     deviation over its runs.
     """
@@ -155,10 +155,10 @@ class StudyFile(_SharedTable):
     the validation loss, where the study's metric is at chance in some arm.
 
     With ``stages`` every arm is a chain: ``finetunings`` is the number of fine-tunings of each
-    stage of tasks under each pre-training, ``nested`` what of them stands for it; ``metrics`` names
-    the metric of a column that is not its score, or lists those that are columns beside it;
-    ``averages`` are over columns, of which several in a list count as one; ``published`` has what
-    was published of others than the arms.
+    stage of tasks under each pre-training, ``nested`` the average that stands for them; ``metrics``
+    names the metric of a column that is not its score, or lists those that are columns beside it;
+    ``averages`` are over columns, of which several in a list count as one; ``published`` has the
+    published scores of others than the arms.
     Of a study without stages it is of arms, by metric, instead of what stands with them.
 
     ``margin`` is the smallest difference of the metric that matters, either way, with
@@ -567,9 +567,9 @@ def _check_arm_start(study: str, arm: ArmTable, before: Sequence[ArmTable]) -> N
 
 
 def check_without_stages(path: Path, file: StudyFile, scale: str) -> None:
-    """Raise ConfigError for what only stages give a meaning.
+    """Raise ConfigError for settings that have a meaning with stages alone.
 
-    What is said for all scales has one where another scale has stages.
+    A setting of all scales has one where another scale has stages.
     """
     table = file.scale[scale] if file.has_stages else file.at(scale)
     given: dict[str, Any] = {name: getattr(table, name) for name in _OF_STAGES}

@@ -223,7 +223,7 @@ def expected_hours(
 ) -> float | None:
     """Return the expected hours of a run, ``minutes`` where they decide; None where unknown."""
     if length is None or time is None:
-        # Where a step is known to take longer than the minutes, they are not what a run takes.
+        # Minutes are no estimate of a run where one step is known to take longer than they are.
         if minutes is None or time is not None:
             return None
         return minutes / 60
@@ -259,7 +259,7 @@ _BFLOAT16_UNITS = ("BF16", "FP16", "AMX", "AVX10")
 
 @dataclass(frozen=True)
 class Resources:
-    """A machine's device and what is free on it."""
+    """A machine's device, its free memory and disk, and the cores that this process may use."""
 
     device: DeviceKind
     memory_bytes: int | None
@@ -267,7 +267,7 @@ class Resources:
     disk_bytes: int | None
     """Free on the disk that runs are written to; None where the system does not say."""
     has_fast_bfloat16: bool
-    """Whether the device has units that multiply bfloat16."""
+    """True where the device has units that multiply bfloat16."""
     cores: int
     """Those of the processor that this process may use."""
 
@@ -281,8 +281,8 @@ class Resources:
 def find_resources(device: str | None = None, folder: Path = Path()) -> Resources:
     """Detect this machine: its GPU, unless ``device`` says otherwise, and ``folder``'s disk.
 
-    Raises ConfigError for what is no device. A GPU that is not here may be planned for; its memory
-    is then unknown.
+    Raises ConfigError for a name of no device. A GPU that is not here may be planned for; its
+    memory is then unknown.
     """
     match = re.fullmatch(r"(cpu|cuda)(?::(\d+))?", device or "cuda")
     if match is None:
@@ -332,9 +332,9 @@ _BESIDES_NEWEST = 3
 
 
 def batches(recipe: Recipe, resources: Resources) -> ResolvedTrain:
-    """Fill what ``[train]`` leaves open about batches.
+    """Fill in the fields of batches that ``[train]`` leaves open.
 
-    Only fields of batches count in what is returned: its length and evaluations are made up.
+    Only fields of batches count in the returned table: its length and evaluations are made up.
     """
     is_gpu = resources.device == "cuda"
     # Only the batches are wanted, so any length and any split will do.

@@ -30,8 +30,8 @@ class Match:
     """The settings that matching changes in an arm, and the mismatch that is left.
 
     ``overrides`` are settings as on the command line. ``mismatch`` is the arm's excess over that
-    other arm, as a share of what the other has, in what the rule matches (in parameters where the
-    rule is none).
+    other arm, as a share of the other's costs, in the quantity that the rule matches (in parameters
+    where the rule is none).
     """
 
     overrides: tuple[str, ...]
@@ -53,11 +53,11 @@ def match_arms(
 ) -> list[Match | None]:
     """Match every arm to the first, which keeps its settings; without a rule, only compare.
 
-    What is left is the difference from the arm that each is compared with; of a control there is
+    The mismatch that is left is from the arm that each is compared with; of a control there is
     none. ``models`` are the arms' resolved configs. ``steps`` is the length of the baseline's run,
-    ``step_seconds`` the measured time of each arm's step; what the rule needs and is not known
-    makes a match None. Raises ConfigError for an arm that cannot be matched, or sets what the rule
-    would solve.
+    ``step_seconds`` the measured time of each arm's step; a quantity that the rule needs and that
+    is not known makes a match None. Raises ConfigError for an arm that cannot be matched, or sets
+    a field that the rule would solve.
     """
     matches: list[Match | None]
     if rule == "none":
@@ -125,7 +125,7 @@ def match_parameters(name: str, arm: ResolvedModel, baseline: ResolvedModel) -> 
 
 
 def match_steps(steps: int, *, cost: float, baseline_cost: float) -> Match:
-    """Solve ``train.steps`` of an arm so that its whole run costs what the baseline's does.
+    """Solve ``train.steps`` of an arm so that its whole run costs as much as the baseline's.
 
     ``steps`` is the baseline's number; the costs are those of one step, both in operations or both
     in seconds. The arm takes one step at least.
@@ -197,7 +197,7 @@ class Measures:
     train_tokens: Callable[[Recipe], int]
     """Tokens of an epoch of the train split."""
     resolve: Callable[[Recipe], ResolvedRecipe]
-    """What a run of the recipe here would fill in; minutes are measured."""
+    """The recipe with the fields that a run of it here would fill in; minutes are measured."""
     step_s: Callable[[LoadedRecipe], float]
     """Seconds of an optimizer step; where time is matched it is asked for twice of each arm."""
 
@@ -205,7 +205,7 @@ class Measures:
 def settle(arm: Arm, settings: Mapping[str, Any], matched: Sequence[str], mismatch: float) -> Arm:
     """Return an arm with all that the study settles for it; ``settings`` are laid over its recipe.
 
-    ``matched`` are those of the settings that matching solved, ``mismatch`` is what is left.
+    ``matched`` are those of the settings that matching solved, ``mismatch`` is the one left.
     """
     loaded = vary(arm.loaded, settings, origin=ORIGIN) if settings else arm.loaded
     return replace(arm, loaded=loaded, settled=settings, matched=tuple(matched), mismatch=mismatch)
@@ -328,7 +328,7 @@ TIME_TOLERANCE = 0.03
 
 Runs of one recipe, one after another on a quiet machine, spread by 0.8 to 1.6 % (standard deviation
 over five seeds of each arm, records/t5-optimizer), and so the difference between two medians of
-five by 0.6 to 1.3 %: what is two to five times that is hardly the clock's noise.
+five by 0.6 to 1.3 %: an excess of two to five times that is hardly the clock's noise.
 """
 TOLERANCES: dict[Currency, float] = {
     "parameters": TOLERANCE,
@@ -346,7 +346,7 @@ class Budget:
     operations: float | None = None
     """Floating-point operations of the whole training."""
     seconds: float | None = None
-    """Of training; None where time is not what was made equal."""
+    """Of training; None where time was not made equal."""
 
 
 @dataclass(frozen=True)
@@ -377,7 +377,7 @@ class Excess:
 
 
 NOTHING = Excess(None, None)
-"""Of what nothing is known."""
+"""The excess of an arm of whose costs nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -390,7 +390,7 @@ class ArmBudget:
     planned: Excess = NOTHING
     """By the settings, before anything is trained."""
     realised: Excess = NOTHING
-    """By what was trained."""
+    """By the runs, as they were trained."""
 
 
 def budget_to_json(budget: ArmBudget) -> dict[str, Any]:
@@ -433,8 +433,8 @@ def plan_budgets(
     """Compute the planned excess of each arm over the arm that it is compared with, in order.
 
     ``recipes`` and ``models`` are those of the arms as they are matched; ``tokens`` are those that
-    a run of each is trained on, ``seconds`` what that takes where time is matched: None where that
-    is not known yet. Lengths that are not known and will be the same for all are taken as equal.
+    a run of each is trained on, ``seconds`` its time where time is matched: None where that is
+    not known yet. Lengths that are not known and will be the same for all are taken as equal.
     """
     if _have_one_length(recipes, tokens, rule):
         tokens = [1.0 for _ in arms]

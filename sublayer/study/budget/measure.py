@@ -47,7 +47,7 @@ Builder = Callable[[Recipe, int, torch.device], Callable[[int], object]]
 
 
 class Stopwatch:
-    """Times the steps of several arms within one budget; ``report`` hears what is timed."""
+    """Times the steps of several arms within one budget; ``report`` gets a line on each arm."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Stopwatch:
         """Time an optimizer step of each arm, in the precision that a run would have here.
 
         Where a step does not fit into memory or time, a smaller one does: fewer windows, then fewer
-        blocks; its speed is taken for that of the whole. What has no relative that fits is
+        blocks; its speed is taken for that of the whole. A step of which no smaller one fits is
         estimated from the speed of matrix products.
         """
         times = []
@@ -114,7 +114,7 @@ class Stopwatch:
             if not is_sure:
                 sure = _first_within(operations, builds_s, speed / _SURE, left_s)
                 if sure != n:
-                    # A pilot: a few steps of what is small enough whatever the speed is.
+                    # A pilot: a few steps of a recipe that is small enough whatever the speed is.
                     n = len(fitting) - 1 if sure is None else sure
                     most = _PILOT_STEPS
                     limit_s = left_s / 4

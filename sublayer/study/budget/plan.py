@@ -53,7 +53,7 @@ class ArmPlan:
     disk_bytes: int
     """Peak of the run's folder."""
     scored_bytes: int
-    """What a study keeps of the run's folder once it is scored."""
+    """The part of the run's folder that a study keeps once it is scored."""
     micro_batch_sequences: int
     precision: Precision
     step_time: StepTime | None
@@ -64,16 +64,16 @@ class ArmPlan:
     hours: float | None
     """Wall clock of the whole run, evaluations included."""
     fits_memory: bool | None
-    """Whether a step fits into what is free."""
+    """True where a step fits into the free memory."""
     fits_disk: bool | None
-    """Whether the folder fits on what is free."""
+    """True where the folder fits on the free disk."""
     budget: ArmBudget
     """Beside that of the arm that it is compared with."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The arms, what they are matched by, and what had to be assumed or left open."""
+    """The arms, the rule that matches them, and notes on assumptions and on figures left open."""
 
     arms: tuple[ArmPlan, ...]
     rule: Rule
@@ -100,7 +100,7 @@ def make_plan(
     unmatched = []
     for arm, vocabulary in zip(arms, vocabularies, strict=True):
         unmatched.append(size_arm(arm, arm.loaded, vocabulary.size))
-    # Widths are matched first: they decide what a step takes, which the lengths depend on.
+    # Widths are matched first: they decide the cost of a step, which the lengths depend on.
     matches = match_arms(arms, [sized.model for sized in unmatched], rule)
     all_sized = []
     for sized, match in zip(unmatched, matches, strict=True):

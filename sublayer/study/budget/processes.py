@@ -69,7 +69,7 @@ class ShardPlan:
     shard: Shard
     memory: TrainingMemory
     fits: bool | None
-    """Whether it fits into the device, or all processes into this machine's free memory."""
+    """True where it fits into the device, or all processes into this machine's free memory."""
     traffic: Traffic
     seconds: StepSeconds | None
     hours: tuple[float, float] | None

@@ -117,7 +117,7 @@ class Cluster(Backend):
     """A back end whose jobs outlast the command."""
 
     def line(self, error: object, *, is_start: bool = False) -> str:
-        """Write what a scheduler says in one line: its end, or its start, where it is long."""
+        """Write a scheduler's message in one line: its end, or its start, where it is long."""
         said = one_line(str(error))
         return f"--on {self.name}: {said[:_SHOWN] if is_start else said[-_SHOWN:]}"
 

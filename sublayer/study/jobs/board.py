@@ -27,7 +27,7 @@ _LOOK_S = 0.5
 
 
 class Tally:
-    """How many runs of all are done, and how much work is left, in runs.
+    """Counts of the runs that are done and of all, and the work that is left, in runs.
 
     The pace counts the work that was done here, and no runs of earlier commands.
     """

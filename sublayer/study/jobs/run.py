@@ -122,9 +122,9 @@ class Job:
     scoring: Scoring = WHOLE_TEST
     """The split and the windows that it is scored on."""
     finetunes: bool = False
-    """Whether it is a stage of tasks, fine-tuned and scored as `sublayer finetune` does."""
+    """True for a run of a stage of tasks, fine-tuned and scored as `sublayer finetune` does."""
     is_scored: bool = True
-    """Whether it is scored on the study's split; trials are chosen by validation."""
+    """True where it is scored on the study's split; trials are chosen by validation."""
     members: Sequence[Path] = ()
     """Runs whose answers are averaged: then nothing is trained, and ``loaded`` is the first's."""
     inspecting: Inspecting | None = None
