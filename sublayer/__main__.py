@@ -16,7 +16,7 @@ def run() -> int:
 
         code = main()
     except BaseException:
-        # What it takes to import the program may make any error of an interruption.
+        # The import of the program may turn an interruption into any other error.
         if not interruption.was_raised:
             raise
         interruption.is_over = True

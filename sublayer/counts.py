@@ -1,4 +1,4 @@
-"""How many of something there are, and several names, in words."""
+"""Counts of things, and lists of names, in words."""
 
 from collections.abc import Sequence
 

@@ -1,11 +1,11 @@
-"""What can go wrong, one class per remedy."""
+"""Errors, one class per remedy."""
 
 
 class SublayerError(Exception):
     """Base of the errors that a user can mend; the message is one line that says how.
 
-    Names and values in it may come from a damaged file: what a terminal would act on is shown
-    escaped.
+    Names and values in it may come from a damaged file: characters that a terminal would act on are
+    shown escaped.
     """
 
     def __init__(self, message: str) -> None:
@@ -13,7 +13,7 @@ class SublayerError(Exception):
 
 
 class ConfigError(SublayerError):
-    """A recipe, an override or a command line asks for what has no meaning: change the setting."""
+    """A recipe, an override or a command line has a setting without a meaning: change it."""
 
 
 class FolderHeld(ConfigError):
@@ -44,7 +44,7 @@ class Interrupted(SublayerError):
 
 
 class Preempted(Interrupted):
-    """Training made way, after saving a checkpoint, for what a cluster needs its machine for."""
+    """Training made way, after saving a checkpoint, for other work of the cluster."""
 
 
 def one_line(text: str) -> str:

@@ -58,9 +58,9 @@ def load(
     folder has none.
 
     Raises CheckpointError where there is no such model, or it is damaged, or of another format;
-    ConfigError for a device that is not there, fewer checkpoints than are asked for, or a
-    ``dtype`` or ``average`` of another type.
-    CheckpointError also where what it computes is not finite (``check_outputs``).
+    ConfigError for a device that is not there, fewer checkpoints than are asked for, or a ``dtype``
+    or ``average`` of another type. CheckpointError also where its outputs are not finite
+    (``check_outputs``).
     """
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise ConfigError(f"dtype = {dtype!r} is not a floating-point type: give torch.bfloat16")
@@ -120,7 +120,7 @@ def load_model_tokenizer(folder: Path) -> Tokenizer | None:
 
 
 def load_task(folder: Path) -> TaskSpec | None:
-    """Read what the model of a folder answers; None where it was not fine-tuned.
+    """Read the task that a folder's model answers; None where it was not fine-tuned.
 
     Raises CheckpointError where that is damaged.
     """

@@ -39,7 +39,7 @@ Draw = Callable[[Any], None]
 
 @dataclass(frozen=True)
 class Look:
-    """How one of several series is drawn: a colour of the palette, dashed when colours repeat."""
+    """Look of one of several series: a colour of the palette, dashed when colours repeat."""
 
     colour: int
     """0, the ink, or one of the seven from 1 on."""
@@ -93,7 +93,7 @@ def file_svg(draw: Draw, inches: tuple[float, float], title: str) -> str:
 
     ``inches`` are width and height, of 72 units each. ``title`` is not escaped.
     """
-    # What a page changes for the dark stands behind the colours for light.
+    # Changes for a dark page stand behind the colours for a light one.
     light, _, _ = palette().partition("@media")
     values = dict(re.findall(r"--([\w-]+): ([^;]+);", light))
     font = values["sans"].replace('"', "'")

@@ -115,7 +115,7 @@ def _with_broken_headings(
 def _with_broken_cells(
     columns: Sequence[Column], widths: Sequence[int], least: Sequence[int], width: int
 ) -> list[int]:
-    """Take from the widest columns what is too much, and break their cells."""
+    """Narrow the widest columns until all fit, and break their cells."""
     narrowed = list(widths)
     while _total(narrowed) > width:
         left = [index for index in range(len(least)) if narrowed[index] > least[index]]

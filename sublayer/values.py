@@ -23,7 +23,7 @@ def is_missing(value: Any) -> bool:
 
 
 def surrogate_problem(text: str) -> str:
-    """Return what is wrong with a text that UTF-8 cannot write; empty for all others."""
+    """Return the fault of a text that UTF-8 cannot write; empty for all others."""
     if text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text):
         return ""
     return "has a lone surrogate, which is no character: mend the text, or leave it out"
@@ -42,7 +42,7 @@ def as_cell(value: Any) -> str:
 def plain(value: Any) -> Any:
     """Return a value as numbers, texts, lists and dicts: numpy's, pandas' and paths are converted.
 
-    Missing values of pandas become None; what is of no such kind is returned unchanged.
+    Missing values of pandas become None; any other value is returned unchanged.
     """
     if isinstance(value, str):
         return str(value) if type(value).__module__ == "numpy" else value
@@ -72,7 +72,7 @@ def as_json_values(value: Any) -> Any:
 def table_rows(table: Any) -> list[Mapping[str, Any]] | None:
     """Return the rows of a DataFrame, an Arrow table, a dict of columns or a list of mappings.
 
-    None for what is none of these. Raises DataError for columns of one name, or of other lengths.
+    None for any other value. Raises DataError for columns of one name, or of other lengths.
     """
     if isinstance(table, PathLike):
         return None
@@ -126,7 +126,7 @@ def given_rows(rows: Any) -> Iterable[Any]:
 def given_lines(lines: Any) -> list[str]:
     """Return texts of :func:`given_rows`, or of a table's one column; a missing one is empty.
 
-    Raises DataError, with the number of the row from 0, for what is no text.
+    Raises DataError, with the number of the row from 0, for a value that is no text.
     """
     texts = []
     for number, row in enumerate(given_rows(lines)):

@@ -36,7 +36,7 @@ class Ffn:
 
     @property
     def saves(self) -> Saved:
-        """Return the tensors that the activation saves for its backward pass."""
+        """Return the tensor that the activation saves for its backward pass."""
         return ACTIVATIONS[self.activation]
 
     @property

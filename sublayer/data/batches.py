@@ -104,7 +104,7 @@ class Batches(Protocol):
         """Count the tokens of the global batch of a step, by which speed is measured."""
 
     def notes(self) -> list[str]:
-        """Return what of the split is left out, a line each."""
+        """Return notes on parts of the split that are left out, a line each."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,7 @@ class Windows:
     - ``random``: each window starts at a uniform position of the split; in a weighted mixture, a
       source is drawn by its weight, then a position within it.
     - ``shuffled``: consecutive windows that share no target, each once per epoch, in a new random
-      order each epoch; what is left at the end of the split and is shorter than a window is never
-      used.
+      order each epoch; a rest at the end of the split that is shorter than a window is never used.
 
     ``boundaries``: with ``respect`` no target lies in another document than its token, and batches
     carry ``document_ids`` (where there is more than one document). ``n_ahead`` is how many tokens
@@ -233,7 +232,7 @@ class Windows:
         return self.batch_sequences * self.context
 
     def notes(self) -> list[str]:
-        """Return what of the split is left out: nothing but the end of an epoch."""
+        """Return notes on parts of the split that are left out: none but the end of an epoch."""
         return []
 
     def starts(self, step: int) -> Ints:
@@ -243,7 +242,7 @@ class Windows:
         return self._shuffled_starts(step)
 
     def _ahead(self, window: Ints) -> Ints:
-        """Stack what is one position ahead of each of the context's, two, and so on: [A, B, T]."""
+        """Stack the tokens one position ahead of the context's, two, and so on: [A, B, T]."""
         shifted = []
         for offset in range(1, self._n_ahead + 1):
             shifted.append(window[:, offset : offset + self.context])

@@ -1,8 +1,8 @@
 """Counter-based random numbers: stateless, and the same bits in every version of numpy.
 
 An item (a document, a sentence) has a seed of 64 random bits, which Philox makes of (seed, purpose,
-epoch, item). What is drawn for the item is forked from its seed alone, so that it does not depend
-on how many draws other items take.
+epoch, item). The item's draws are forked from its seed alone, so that they do not depend on how
+many draws other items take.
 """
 
 from bisect import bisect_right

@@ -341,11 +341,11 @@ def pack_examples(
 ) -> PackedBatch:
     """Pack examples into rows of at most ``width`` tokens by best fit, the longest first.
 
-    An example whose sequences do not stand in one row has a row for each of them. What a decoder
-    beside an encoder writes is packed into rows of at most ``written_width``, beside what it
-    belongs to; it reads ``first_id`` first. No sequence is longer than either. ``filling`` is what
-    each example takes of a row where that is counted for both sides at once. ``by_written``: rows
-    that write about as much stand together, so that parts of the batch have little padding.
+    An example whose sequences do not stand in one row has a row for each of them. The target of a
+    decoder beside an encoder is packed into rows of at most ``written_width``, beside its input;
+    the decoder reads ``first_id`` first. No sequence is longer than either. ``filling`` is the room
+    that each example takes in a row, where that is counted for both sides at once. ``by_written``:
+    rows that write about as much stand together, so that parts of the batch have little padding.
     """
     sizes = []
     for example in examples:
@@ -358,7 +358,7 @@ def pack_examples(
     units = best_fit(counted, (width, written_width))
     if by_written:
         units.sort(key=lambda unit: (len(unit) > 1, -sum(sizes[index][1] for index in unit)))
-    # Only what is alone can have more than rows hold.
+    # Only an example alone in its row can have more tokens than the row holds.
     fits = [n_read <= width and n_written <= written_width for n_read, n_written in sizes]
     return _laid_out(examples, units, fits, pad_id=pad_id, first_id=first_id)
 
@@ -416,7 +416,7 @@ def _laid_out(
     written = targets = None
     if rows[0][0].written is not None:
         texts = [[part.written for part in row if part.written is not None] for row in rows]
-        # A decoder reads the first id and then what it wrote, one position later.
+        # A decoder reads the first id and then its own target, one position later.
         shifted = [[np.concatenate([[first_id], ids[:-1]]) for ids in row] for row in texts]
         written = _side(shifted, pad_id)
         targets = _filled(texts, written.tokens.shape[1], IGNORED)

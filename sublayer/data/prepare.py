@@ -188,7 +188,7 @@ def _find_pair_texts(config: DataConfig, cache: Path) -> Texts:
         source = find_pairs(config, cache, split)
         if source is None:
             continue
-        # What is scored is scored whole.
+        # Scored sets are scored whole.
         limits = None
         if split == "train" or source.is_filtered:
             limits = (config.max_words, config.max_words_ratio)
@@ -228,7 +228,7 @@ def _shares(config: DataConfig, replaced: Mapping[SplitName, Source]) -> Shares:
     # Training takes the shares of splits that come from elsewhere.
     for split in replaced:
         shares["train"] += shares.pop(split)
-    # What has no share is not held out.
+    # A split without a share is not held out.
     return {split: share for split, share in shares.items() if share}
 
 
@@ -288,7 +288,7 @@ class Data:
     how they were divided and cut, and their ids."""
 
     def sizes(self) -> dict[str, dict[str, int]]:
-        """Return by split its bytes, tokens, documents and what was left out, for a record."""
+        """Count bytes, tokens, documents and items left out of each split, for a record."""
         return {split.name: split.sizes() for split in self.splits()}
 
     def splits(self) -> list[Split]:
@@ -304,7 +304,7 @@ def prepare(
     check: Callable[[Texts], None] = lambda texts: None,
     trains: bool = True,
 ) -> Data:
-    """Find, split, encode and store the text that a recipe names, or open what is stored.
+    """Find, split, encode and store the text that a recipe names, or open the stored one.
 
     ``tokenizer`` replaces the recipe's (continuing from a run); one that is trained sees the
     training split alone. ``trains``: the words that its rules change are said. ``cache`` is the
@@ -395,14 +395,14 @@ def prepare_text(
     shares: str | None = None,
     cache: Path | None = None,
 ) -> Split:
-    """Encode a text to be scored: all of what ``path`` names, or one split of a named corpus.
+    """Encode a text to be scored: all of ``path``, or one split of a named corpus.
 
     Of the corpus albert-intrinsic, whose files ``path`` names, all of it; beside any other corpus
     ``path`` is not read. Of a path that has a published split (lm1b's release), ``split`` of it.
 
     ``sentences``, ``documents`` and ``text_field`` are the fields of ``[data]``; ``shares`` is
-    ``split`` there, for a corpus that has no published one: a model must be scored on what the
-    shares of its training held out.
+    ``split`` there, for a corpus that has no published one: a model must be scored on the text that
+    the shares of its training held out.
 
     Raises ConfigError if neither is given, DataError where it is missing, damaged, or shorter than
     two tokens.
@@ -439,7 +439,7 @@ def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
     if kind == "bytes":
         return _for_text(config, train_tokenizer(kind, ()))
     text = texts.identity("train")
-    # What the words of pairs were divided by decides what is trained, too.
+    # The rules that divide pairs into words decide which tokenizer is trained, too.
     languages: list[Any] = []
     if config.is_parallel:
         sides = [side.content() for side in sides_of(config)]

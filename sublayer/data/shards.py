@@ -125,8 +125,9 @@ def cut_shards(
 ) -> Iterator[Shard]:
     """Cut the documents of sources into shards, one at least: a function of the text alone.
 
-    ``cut`` is the tokenizer's, ``unit`` what a document is divided into. Pairs are one shard, whose
-    bytes are neither counted nor hashed: which of them are kept is known where they are encoded.
+    ``cut`` is the tokenizer's, ``unit`` the unit that documents are divided into. Pairs are one
+    shard, whose bytes are neither counted nor hashed: which of them are kept is known where they
+    are encoded.
     """
     if unit == "pair":
         whole = (Piece(part, n, True, True) for n, ranges in enumerate(sources) for part in ranges)
@@ -428,7 +429,7 @@ def _sentence_batches(sentences: Iterable[str]) -> Iterator[list[bytes]]:
 
 
 def check_encoded(encoder_text: TextSum, cut: TextSum, name: str, sources: Sources) -> None:
-    """Raise DataError where what was encoded is not what was cut, from document ``name`` on."""
+    """Raise DataError where the encoded text is not the text that was cut, from ``name`` on."""
     if encoder_text == cut:
         return
     for ranges in sources:
@@ -476,7 +477,7 @@ def join_shards(
 ) -> None:
     """Encode shards by several processes and write the ids of all to ``path``.
 
-    What is done is kept in ``folder``, which is removed in the end. Raises DataError as
+    Finished shards are kept in ``folder``, which is removed in the end. Raises DataError as
     ``write_store`` does.
     """
     progress = Progress("turning the text into tokens", sum(map(count_bytes, sources)))
@@ -619,12 +620,12 @@ class Progress:
         self._begun_s = time.monotonic()
 
     def skip(self, n_bytes: int) -> None:
-        """Count what an earlier preparation has done, by which no rate is measured."""
+        """Count bytes done by an earlier preparation, which no rate is measured by."""
         self._n_done += n_bytes
         self._begun_s = time.monotonic()
 
     def add(self, n_bytes: int) -> None:
-        """Count what is done, and show it with the rate and the time that is left."""
+        """Count bytes done, and show their sum with the rate and the time that is left."""
         self._n_done += n_bytes
         self._n_new += n_bytes
         line = f"{self._stage}: {self._n_done / 1e6:,.0f} of {self._n_bytes / 1e6:,.0f} MB"
@@ -770,7 +771,7 @@ def _encode(
 
 
 def unfinished_folder(path: Path, shard_bytes: int) -> Path:
-    """Return where the shards of what is to become the file ``path`` are kept."""
+    """Return the folder in which the shards of the future file ``path`` are kept."""
     return path.with_name(f"{path.name}.{shard_bytes}.unfinished")
 
 

@@ -80,7 +80,7 @@ def cut(joined: Joined, length: int, boundaries: Boundaries) -> tuple[Ints, Ints
 
     Returned are where pieces begin among the joined documents, and their tokens, ``[N]`` both.
     Where ``boundaries`` are respected, each document is cut on its own, and each one's last piece
-    may be shorter. What is too short to be corrupted is left out.
+    may be shorter. Pieces too short to be corrupted are left out.
     """
     bounds = joined.bounds
     if boundaries == "ignore":
@@ -103,13 +103,13 @@ Draw = Callable[[Bits, int, NoiseSettings], Bools]
 def span_mask(bits: Bits, length: int, settings: NoiseSettings) -> Bools:
     """Draw exactly as many spans of noise as ``spans_of`` counts, of random lengths.
 
-    Noise is divided into spans, and what is not noise into as many parts, by a composition of each
-    that is drawn uniformly. They alternate, what is not noise first: the first token is never
-    noise, the last always.
+    Noise is divided into spans, and the tokens kept into as many parts, by a composition of each
+    that is drawn uniformly. They alternate, kept tokens first: the first token is never noise, the
+    last always.
     """
     n_noise, n_spans = spans_of(settings, length)
     n_kept = length - n_noise
-    # The gaps between what is not noise, and then those between noise.
+    # The gaps between kept tokens, and then those between noise.
     keys = _keys(bits, n_kept - 1 + n_noise - 1)  # [B, gaps]
     kept_parts = _composition(keys[:, : n_kept - 1], n_spans)  # [B, S]
     noise_parts = _composition(keys[:, n_kept - 1 :], n_spans)  # [B, S]
@@ -170,7 +170,7 @@ def corrupt(
 
     In an input each run of noise gives way to a sentinel, the first run to the first sentinel. The
     target is made in the same way of the opposite mask: it holds the noise, and a sentinel for each
-    run of what is not. Without sentinels both hold just their own tokens. Runs for which there is
+    run of kept tokens. Without sentinels both hold just their own tokens. Runs for which there is
     no sentinel are not noise.
 
     Source: Raffel et al. 2020, as released (``noise_span_to_unique_sentinel``,
@@ -184,7 +184,7 @@ def corrupt(
 
 
 def limit_runs(mask: Bools, most: int) -> Bools:
-    """Return a mask with at most ``most`` runs of noise, and as many of what is not, in each row.
+    """Return a mask with at most ``most`` runs of noise, and as many of kept tokens, in each row.
 
     Of rows with more, the last runs are not noise any more.
     """
@@ -194,7 +194,7 @@ def limit_runs(mask: Bools, most: int) -> Bools:
         return mask
     limited = mask.copy()
     rows = mask[exceeds]
-    # One run less, since what is not noise may begin the row and end it.
+    # One run less, since kept tokens may begin the row and end it.
     limited[exceeds] = rows & (np.cumsum(_begins(rows), axis=1) < most)
     return limited
 
@@ -258,7 +258,7 @@ class Pieces(NamedTuple):
 def corrupted_batch(split: Split, parts: Sequence[Pieces], rule: CorruptionRule) -> PackedBatch:
     """Corrupt pieces, at least one, into a batch whose rows are in their order.
 
-    A target that is too long loses what is beyond, and ends there.
+    A target that is too long is cut, and ends there.
     """
     examples = [example for pieces in parts for example in _corrupt_all(split, pieces, rule)]
     most = rule.target_length - 1
@@ -324,7 +324,7 @@ class RandomPieces:
         return self._windows.batch_sequences * self.rule.context
 
     def notes(self) -> list[str]:
-        """Return what of the split is left out: nothing."""
+        """Return notes on parts of the split that are left out: none."""
         return []
 
 
@@ -333,7 +333,7 @@ class EpochPieces:
 
     In every epoch all documents, or a chunk of each (``shuffled_documents``), are joined in a new
     order and cut into pieces, which are used in random order. With ``boundaries`` respected each
-    document is cut on its own, and its last piece is shorter; else what is left of an epoch and is
+    document is cut on its own, and its last piece is shorter; else a rest of an epoch that is
     shorter than a piece is not used.
 
     Raises DataError where the split has no piece.
@@ -382,7 +382,7 @@ class EpochPieces:
         return len(self._epochs.plan(epoch).bits)
 
     def notes(self) -> list[str]:
-        """Return what of the split is left out, if documents are longer than a chunk."""
+        """Return a note on parts of the split left out, if documents are longer than a chunk."""
         starts = self.split.document_starts
         n_tokens = np.diff(np.append(starts, len(self.split.ids)))
         n_long = np.count_nonzero(n_tokens > self._chunk_tokens)

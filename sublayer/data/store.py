@@ -1,8 +1,9 @@
 """Token ids on disk, memory-mapped, and splits of them; a file is named by its content's origin.
 
 The file holds the ids, the starts of documents, of sources and of sentences, a JSON description,
-and a checksum of the description; what is written last makes it valid, so a file cut short anywhere
-is not read but made again. A large text is encoded in shards, which are joined into the same file.
+and a checksum of the description; the part written last makes it valid, so a file cut short
+anywhere is not read but made again. A large text is encoded in shards, which are joined into the
+same file.
 """
 
 import zlib
@@ -39,7 +40,7 @@ _CHECKED_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class TokenStore:
-    """The ids of a text in order, and what they were made from.
+    """The ids of a text in order, and facts of the text that they were made from.
 
     All starts are ascending positions in ``ids`` that begin with 0. Of a text that was cut into
     sentences, no end of a document is stored.
@@ -88,7 +89,7 @@ def write_store(
     """Encode the documents of each source and write their ids, an end id between documents.
 
     A text of more than one shard is encoded by ``n_processes``, by default as many as the machine
-    has cores and memory allows. What they make is kept until it is joined, so that a preparation
+    has cores and memory allows. Their shards are kept until they are joined, so that a preparation
     that was stopped goes on where it was; the file is the same to the bit for any number of
     processes, and any size of a shard.
 
@@ -119,7 +120,7 @@ def read_store(path: Path) -> TokenStore | None:
     """Open a stored split; None where there is none or it is damaged.
 
     Ids and starts of up to 256 MiB are checked byte by byte, larger ones by their size alone. They
-    are mapped, not read: memory holds what is used of them.
+    are mapped, not read: memory holds the parts in use.
     """
     try:
         meta, first = _read_description(path)
@@ -243,7 +244,7 @@ class Split:
     def sizes(self) -> dict[str, int]:
         """Return the bytes, tokens and documents, for a record.
 
-        With them the sentences, and what was left out, where there are some.
+        With them the sentences, and the numbers left out, where there are some.
         """
         sizes = {
             "bytes": self.store.n_bytes,
@@ -260,7 +261,7 @@ class Split:
         return sizes
 
     def check_windows(self, context: int, n_ahead: int) -> None:
-        """Raise DataError unless every source has a window and what is ahead, as ``check_length``.
+        """Raise DataError unless every source has a window and tokens ahead, as ``check_length``.
 
         Both are in tokens.
         """

@@ -50,7 +50,7 @@ class TrainingText:
         return [["sample", self._most, _VERSION]] if self._n_bytes > self._most else []
 
     def texts(self) -> Iterator[bytes]:
-        """Return what a tokenizer is trained on; a note says where that is a part.
+        """Return the texts that a tokenizer is trained on; a note says where they are a part.
 
         Raises DataError where it is not UTF-8 and the tokenizer needs it.
         """

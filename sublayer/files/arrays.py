@@ -1,7 +1,7 @@
 """Arrays of numbers with a JSON header or footer: npz, small safetensors, and files of blocks.
 
-A footer is what is written last, and makes a file valid. It carries a checksum of its own, so a
-file cut short anywhere is told from a whole one.
+A footer is written last, and makes a file valid. It carries a checksum of its own, so a file cut
+short anywhere is told from a whole one.
 """
 
 import hashlib
@@ -115,7 +115,7 @@ def _load_safetensors(
 
 
 def _entries(data: bytes, name: str, error: type[SublayerError]) -> dict[str, Any]:
-    """Parse what a safetensors file begins with: the length of a JSON object, and that."""
+    """Parse the beginning of a safetensors file: the length of a JSON object, and that object."""
     length = int.from_bytes(data[:_LENGTH_BYTES], "little")
     n_following = len(data) - _LENGTH_BYTES
     if n_following < 0 or length > min(MAX_BYTES, n_following):

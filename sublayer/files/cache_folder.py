@@ -53,7 +53,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 def held_in_cache(folder: Path, does: str) -> Iterator[None]:
     """Hold a folder of the cache; where another process has it, which ``does`` this, wait.
 
-    Who has it looks again whether what is to be made is there. Raises DataError where the cache
+    Who has it looks again whether the file to be made is there. Raises DataError where the cache
     cannot be written.
     """
     with ExitStack() as stack:

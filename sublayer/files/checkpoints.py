@@ -307,12 +307,12 @@ def newest_checkpoint(
 
 
 def set_aside(path: Path) -> None:
-    """Rename what was refused so that its like can be written again; nothing is deleted."""
+    """Rename a refused file or folder so that its like can be written again; nothing is deleted."""
     os.replace(path, aside(path))
 
 
 def aside(path: Path) -> Path:
-    """Return an unused path beside ``path`` at which to keep what was refused there."""
+    """Return an unused path beside ``path`` at which to keep the refused file or folder."""
     number = 1
     while os.path.lexists(target := path.with_name(f"refused-{path.name}-{number}")):
         number += 1
@@ -320,7 +320,7 @@ def aside(path: Path) -> Path:
 
 
 def prune_checkpoints(root: Path, keep: Iterable[int]) -> None:
-    """Delete the checkpoints whose step is not in ``keep``; what has no manifest is none.
+    """Delete the checkpoints whose step is not in ``keep``; a folder without a manifest is none.
 
     A link to a folder is left alone. Raises OSError.
     """
@@ -328,7 +328,7 @@ def prune_checkpoints(root: Path, keep: Iterable[int]) -> None:
     for step in surplus:
         path = checkpoint_path(root, step)
         if (path / MANIFEST).is_file() and not path.is_symlink():
-            # Under its own name, what a kill leaves of it would be taken for a damaged checkpoint.
+            # Under its own name, remains after a kill would be taken for a damaged checkpoint.
             discarded = temporary_path(path)
             path.rename(discarded)
             shutil.rmtree(discarded)

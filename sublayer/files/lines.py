@@ -149,7 +149,7 @@ def _has_wide_spaces(start: bytes) -> bool:
 def conversion(path: Path, encoding: str, suffix: str | None = None) -> str:
     """Return the command that converts a file, packed or not, from an encoding to UTF-8.
 
-    What it writes ends in ``suffix``; None: in that of the file.
+    The converted file's name ends in ``suffix``; None: in that of the file.
     """
     unpacker = _UNPACKERS.get(path.suffix.lower())
     name = path.stem if unpacker else path.name
@@ -177,12 +177,12 @@ def unpacked(path: Path) -> bytes:
 
 
 def unpack(path: Path, target: Path, *, sha256: str, most_in_memory: int) -> bytes | None:
-    """Decompress a file: return what is no more than ``most_in_memory``, else write ``target``.
+    """Decompress a file: return up to ``most_in_memory`` bytes, else write more to ``target``.
 
     ``target`` is of the cache. Of several processes one writes it, and the others wait.
 
     Raises DataError as ``read_lines`` does, where the file has another hash than ``sha256``, and
-    where it becomes more than half of what is free beside ``target``, or that cannot be written.
+    where it becomes more than half of the space free beside ``target``, or that cannot be written.
     """
     packed = hashlib.sha256()
     blocks = read_blocks(path, packed.update)
@@ -252,7 +252,7 @@ def decoded(path: Path | str, line: int, text: bytes) -> str:
 
 @contextmanager
 def _opened(path: Path, hear: Callable[[bytes], None] | None = None) -> Iterator[IO[bytes]]:
-    """Open a file by its suffix; ``hear`` is given what is read of it, packed as it is."""
+    """Open a file by its suffix; ``hear`` is given the bytes read of it, packed as they are."""
     kind = _KINDS.get(path.suffix.lower(), "plain")
     try:
         with (

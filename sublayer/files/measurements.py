@@ -84,7 +84,7 @@ def keep(key: str, values: Sequence[float], clock: Clock = time.time) -> Measure
         for name, entry in _read(path).items()
         if isinstance(entry, dict) and name != own_name
     }
-    # What has no time counts as the oldest.
+    # Entries without a time count as the oldest.
     by_age = sorted(others, key=lambda name: _number(others[name].get("at")) or 0.0)
     kept = {name: others[name] for name in by_age[1 - _MOST :]}
     kept[own_name] = {"values": list(taken.values), "at": taken.at}

@@ -1,7 +1,7 @@
 """Untrusted JSON and TOML, limited in size, depth and digits.
 
-What is read has no key twice, no text that is not Unicode (a lone surrogate), no number that is not
-finite and none of more digits than any field takes. The error is the caller's, in one line that
+The content read has no key twice, no text that is not Unicode (a lone surrogate), no number that is
+not finite and none of more digits than any field takes. The error is the caller's, in one line that
 names the file and, within it, the place.
 """
 
@@ -139,8 +139,8 @@ def parse_toml_value(text: str) -> Any:
     try:
         content = _load_toml(f"value = {text}", "", DataError)
     except (tomllib.TOMLDecodeError, DataError):
-        # What is no text and no finite number is a value all the same, and it can be said what is
-        # wrong with it.
+        # A value that is no text and no finite number is one all the same, and its error can name
+        # the fault.
         if text in ("inf", "+inf", "-inf", "nan", "+nan", "-nan"):
             return float(text)
         return text
@@ -268,7 +268,7 @@ def check_typed(
     *,
     has_tuples: bool = False,
 ) -> Content:
-    """Check what was read against a type; ``name`` says in errors whose it is.
+    """Check parsed content against a type; ``name`` says in errors whose it is.
 
     ``has_tuples`` takes lists, which JSON alone has, for the tuples of the type.
 

@@ -65,7 +65,7 @@ class RegularFile(FileIO):
 
 
 def describe_absence(path: Path) -> str:
-    """Say what stands where a file should: nothing, or what is none."""
+    """Say that there is no file at a path, or that a pipe or a device is there."""
     return "is a pipe or a device" if path.exists() else "is not there"
 
 

@@ -34,7 +34,7 @@ class Header:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """Return PyTorch's; raise KeyError for what is no floating-point type."""
+        """Return PyTorch's; raise KeyError for any other than a floating-point type."""
         return {name: dtype for dtype, name in _DTYPES.items()}[self.dtype]
 
 
@@ -44,7 +44,7 @@ def is_floating(dtype: str) -> bool:
 
 
 def header_of(tensor: Tensor) -> Header:
-    """Return what a file would say of a floating-point tensor.
+    """Return a file's header of a floating-point tensor.
 
     Raises KeyError for any other dtype: weights have none.
     """
@@ -77,8 +77,8 @@ def check_headers(
 ) -> None:
     """Raise CheckpointError, naming the tensor, where names, shapes or dtypes differ.
 
-    ``targets`` are the model's tensors by name, ``stored`` what the file ``where`` says of its own.
-    A dtype is not converted: a run continues in the precision that it was saved in.
+    ``targets`` are the model's tensors by name, ``stored`` the headers of the file ``where``. A
+    dtype is not converted: a run continues in the precision that it was saved in.
     """
     expected = {name: header_of(target) for name, target in targets.items()}
     shapes, stored_shapes = (
@@ -97,7 +97,7 @@ _OFFSETS = "DCP_SHARDING_INFO"
 
 @dataclass(frozen=True)
 class StoredTensors:
-    """Where tensors are: in one file or, where there is none, in the parts of a folder."""
+    """Place of stored tensors: in one file or, where there is none, in the parts of a folder."""
 
     whole: Path
     folder: Path
@@ -110,19 +110,19 @@ class StoredTensors:
 
     @property
     def is_whole(self) -> bool:
-        """Whether one file has all, or nothing is there."""
+        """True where one file has all, or nothing is there."""
         return self.files() == [self.whole]
 
     @property
     def described(self) -> str:
-        """What errors call it."""
+        """Name in errors."""
         if self.is_whole:
             return str(self.whole)
         return f"{self.folder}, in {count(len(self.files()), 'part')},"
 
 
 class _Part(Typed):
-    """What a file says of a slice in it."""
+    """Description of a slice in a file."""
 
     saved_offsets: list[Count]
 

@@ -60,7 +60,7 @@ def meeting_place() -> tuple[str, int]:
 def check_launch() -> None:
     """Raise ConfigError unless each of several processes is told which it is, and where they meet.
 
-    What a library would make of it is a traceback, or a wait for processes that do not exist.
+    A library would give a traceback instead, or wait for processes that do not exist.
     """
     n_processes = n_launched()
     if n_processes == 1:

@@ -20,7 +20,7 @@ _CONTENT = b"sublayer is writing in this folder\n"
 def held(folder: Path, *, waits_for: str | None = None) -> Iterator[None]:
     """Lock a folder, created where it is missing, against other processes that lock it.
 
-    With ``waits_for``, which says whom, this process waits while another one holds it, and what is
+    With ``waits_for``, which says whom, this process waits while another one holds it, and a file
     in the way of the folder raises OSError.
 
     At the end the lock is taken away, and so are folders that were made and have nothing in them. A
@@ -153,7 +153,7 @@ def _release(descriptor: int, path: Path) -> None:
     content = os.read(descriptor, len(_CONTENT) + 1)  # one more, to tell a longer file
     is_ours = content == _CONTENT
     if sys.platform == "win32":
-        os.close(descriptor)  # what is open cannot be removed there
+        os.close(descriptor)  # an open file cannot be removed there
     with suppress(OSError):
         if is_ours and stat.S_ISREG(path.lstat().st_mode):
             path.unlink()

@@ -43,7 +43,7 @@ def check_device(name: str | torch.device) -> torch.device:
 
 
 def wait_for(device: torch.device) -> None:
-    """Wait until a device has done what it was given, so that a clock can be read."""
+    """Wait until a device has done its queued work, so that a clock can be read."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
@@ -81,7 +81,7 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 
 class PeakMemory:
-    """While entered, measures how much memory is used beyond what was resident at the start.
+    """While entered, measures how much memory is used beyond the bytes resident at the start.
 
     On a CPU it is the process's resident set (Linux; ``bytes`` is None elsewhere), on a GPU the
     allocator's.

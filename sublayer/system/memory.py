@@ -45,7 +45,7 @@ _DEFAULT_THRESHOLD, _DEFAULT_MMAP_MAX = 1 << 17, 1 << 16
 def total_memory() -> int | None:
     """Return the bytes that this process can have at most, swap included; None where no one says.
 
-    That is what is installed or a container's limit, and no more than a limit on addresses
+    That is the installed memory or a container's limit, and no more than a limit on addresses
     (``ulimit -v``) leaves.
     """
     limits = [_installed(), *(_number(folder / limit) for folder, limit, _, _ in _GROUPS)]
@@ -104,7 +104,7 @@ def _free_in_group() -> int | None:
 
 
 def _own_limit() -> int | None:
-    """Return what a limit on the addresses of this process leaves; None without one."""
+    """Return the bytes that a limit on this process's addresses leaves; None without one."""
     try:
         import resource  # not on Windows
 
@@ -122,7 +122,7 @@ def check_memory(needed: int, what: str, remedy: str) -> None:
     """Raise ConfigError, with both sizes, where ``needed`` bytes are more than the machine has.
 
     ``what`` is the error's subject, ``remedy`` says in the imperative what to do. Where the system
-    does not say what it has, all is let through.
+    does not tell its memory, all is let through.
     """
     here = total_memory()
     if here is not None and needed > here:
@@ -201,7 +201,7 @@ def return_freed_memory() -> None:
 
 
 def release_freed_memory() -> None:
-    """Return freed memory to the system, so that what is resident is in use; glibc alone."""
+    """Return freed memory to the system, so that all resident memory is in use; glibc alone."""
     if (malloc_trim := _find("malloc_trim")) is not None:
         malloc_trim(0)
 

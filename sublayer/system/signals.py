@@ -1,7 +1,7 @@
 """SIGINT, SIGTERM and SIGUSR1: the first ends the program, those right after it change nothing.
 
-Of several signals in a row the first decides what the program ends with. A later one interrupts
-again, for what the first left hanging. SIGUSR1 is the warning of a cluster that it will take the
+Of several signals in a row the first decides how the program ends. A later one interrupts again,
+for work that the first left hanging. SIGUSR1 is the warning of a cluster that it will take the
 machine away: the program ends with a code that asks to be started again.
 """
 

@@ -1,7 +1,7 @@
 """Stages of work and notes: the one display of progress on standard error.
 
-``stage`` shows what is being done while it lasts, ``note`` prints a line that stays. Both go to one
-display: a line of a terminal that moves, lines in a pipe, or whatever ``shown_by`` puts in place.
+``stage`` shows work while it lasts, ``note`` prints a line that stays. Both go to one display: a
+line of a terminal that moves, lines in a pipe, or whatever ``shown_by`` puts in place.
 """
 
 import re
@@ -66,7 +66,7 @@ def console_of(stream: TextIO) -> "Console":
 def live_lines(
     console: "Console", draw: Callable[[], "RenderableType"], per_second: float
 ) -> "Live":
-    """Return lines of a terminal that are drawn again, below what is printed, and go at the end."""
+    """Return lines of a terminal that are drawn again, below printed ones, and go at the end."""
     from rich.live import Live
 
     return Live(
@@ -104,7 +104,7 @@ class Stages(ABC):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is being done."""
+        """True where no stage is open."""
         return not self._stack
 
     def begin(self, text: str, *, is_timed: bool = True) -> Stage:
@@ -275,7 +275,7 @@ _own: tuple[TextIO, Stages] | None = None
 
 @contextmanager
 def stage(text: str) -> Iterator[None]:
-    """Show what is being done while it lasts."""
+    """Show a stage of work while it lasts."""
     shown = display()
     entered = shown.begin(text)
     try:

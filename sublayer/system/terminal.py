@@ -100,7 +100,7 @@ class Stream(io.TextIOBase):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the reader has left, after it had what it wanted."""
+        """True where the reader has left, as ``head`` does once it has enough."""
         return self.failure is not None and self.failure.errno == errno.EPIPE
 
     def write(self, text: str) -> int:
@@ -165,8 +165,8 @@ class Stream(io.TextIOBase):
             self.failure = error
         else:  # a stream that Python has closed
             self.failure = OSError(errno.EBADF, os.strerror(errno.EBADF))
-        # Nothing is written there any more, by nobody: what the stream still holds would fail again
-        # at exit.
+        # Nothing is written there any more, by nobody: text that the stream still holds would fail
+        # again at exit.
         with suppress(OSError, ValueError):
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, self._behind().fileno())
@@ -192,7 +192,7 @@ def lasting_streams() -> Iterator[tuple[Stream, Stream]]:
     before = sys.stdin, sys.stdout, sys.stderr
     for stream in before[1:]:
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal without some character shows another; what is kept is UTF-8 everywhere.
+            # A terminal without some character shows another; files and pipes are UTF-8 everywhere.
             stream.reconfigure(errors="replace")
             if not Stream(stream, "").isatty():
                 stream.reconfigure(encoding="utf-8")

@@ -259,7 +259,7 @@ CORPORA: dict[str, Callable[[Path, Reading], Source]] = {
         )
     ),
     "wikipedia": PublishedRecords("wikipedia", HubSet("wikimedia/wikipedia", "20231101.en")),
-    # Its script was retired; the branch holds what the hub made of it.
+    # Its script was retired; the branch holds the hub's conversion of it.
     "bookcorpus": PublishedRecords(
         "bookcorpus",
         HubSet("bookcorpus/bookcorpus", revision="refs/convert/parquet"),

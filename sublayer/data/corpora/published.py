@@ -91,8 +91,8 @@ def _files(folder: Path, name: str) -> list[Path]:
 def extract_release(archive: Path, cache: Path) -> Path:
     """Extract the release's own files from its archive into the cache folder, once.
 
-    Returned is the folder; what was extracted before, from an archive of the same path, size and
-    time of modification, is not extracted again. Nothing is written outside of it.
+    Returned is the folder; files extracted before, from an archive of the same path, size and time
+    of modification, are not extracted again. Nothing is written outside of it.
 
     Raises DataError if the archive is damaged or is not the release, or the folder cannot be
     written.
@@ -203,8 +203,8 @@ class PublishedRelease:
 class PublishedRecords:
     """A corpus of many documents in many files: its folder, or its data set of the hub.
 
-    A file is read by what it holds: Parquet, JSON lines, WikiExtractor's articles, else text that
-    is one document, or as ``data.documents`` says.
+    A file is read by its format: Parquet, JSON lines, WikiExtractor's articles, else text that is
+    one document, or as ``data.documents`` says.
     """
 
     name: str
@@ -222,8 +222,8 @@ class PublishedRecords:
     def __call__(self, cache: Path, reading: Reading = AS_FILES) -> Source:
         """Find the folder in SUBLAYER_DATA or the cache, or fetch the data set.
 
-        What is held out validates with its first half and tests with its second. Raises DataError
-        where there is neither folder nor network, or the folder lacks one of the two.
+        The first half of the held-out split is for validation, its second for the test. Raises
+        DataError where there is neither folder nor network, or the folder lacks one of the two.
         """
         folders = [folder / self.name for folder in corpus_folders(cache)]
         for folder in folders:

@@ -270,7 +270,7 @@ class PairBatches:
         self._is_of_sentences = settings.unit == "sentences"
         self._fills_steps = settings.steps is not None
         bounds, weights = split.drawn
-        # Of what the sources before each leave: the last takes all that is left.
+        # Shares of the examples left by the sources before: the last takes all that are left.
         remaining = np.cumsum(weights[::-1])[::-1]
         self._shares = weights / remaining
         self._sources = []

@@ -216,7 +216,7 @@ def _order(count: int, generator: np.random.Generator) -> Ints:
 
 @dataclass(frozen=True)
 class Example:
-    """A masked pair of texts: token ids, the segment of each token, and what is predicted."""
+    """A masked pair of texts: token ids, the segment of each token, and its targets."""
 
     ids: Ints
     """As the model sees them, the special ones included: [T]."""

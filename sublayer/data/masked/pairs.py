@@ -119,7 +119,7 @@ def trimmed_lengths(pairs: Pairs, budget: int) -> tuple[Ints, Ints]:
     left of both together. Source: Lan et al. 2020, as released; without its loop.
     """
     half = budget // 2
-    # Each has its half, A the odd token, and what the other leaves of its own.
+    # Each has its half, A the odd token, and the tokens that the other leaves of its half.
     a_limit = np.maximum(budget - half, budget - pairs.b_length)
     b_limit = np.maximum(half, budget - pairs.a_length)
     a_length = np.minimum(pairs.a_length, a_limit)
@@ -210,12 +210,12 @@ def _ascends_from_0(numbers: Ints) -> bool:
 def chunks_of(corpus: Corpus, start: int, stop: int, document_bits: Bits, rule: PairRule) -> Chunks:
     """Divide documents ``start`` to ``stop`` into chunks, and each chunk into A and B.
 
-    Sentences are taken until the target is reached. A has the first of them and a uniform number
-    of the others, B the last at least. ``document_bits`` [N] are the seeds of all documents, of
-    which a sentence's are forked: what a document gives depends on no other.
+    Sentences are taken until the target is reached. A has the first of them and a uniform number of
+    the others, B the last at least. ``document_bits`` [N] are the seeds of all documents, of which
+    a sentence's are forked: the chunks of a document depend on no other.
 
-    Source: Devlin et al. 2019, as released: where B is to come from elsewhere (``nsp``), what the
-    chunk had for B is put back, and the next chunk begins with it.
+    Source: Devlin et al. 2019, as released: where B is to come from elsewhere (``nsp``), the
+    chunk's own sentences for B are put back, and the next chunk begins with it.
     """
     document_firsts = corpus.firsts[start : stop + 1]
     first_sentence = document_firsts[0]
@@ -322,7 +322,7 @@ def make_pairs(
     """Form the pairs of an epoch, in the order of the documents: a pure function.
 
     ``sentence_starts`` [S] and ``document_starts`` [N] are ascending token positions from 0 on,
-    each document's being a sentence's. What a document gives depends on its number and its
+    each document's being a sentence's. The pairs of a document depend on its number and its
     sentences alone, but for a B from another one.
 
     Departures from the released code: B is always from another document (there, after ten draws of
@@ -542,7 +542,7 @@ def _trimmed_lengths(pairs: Pairs, budget: int, bits: Bits) -> tuple[Ints, Ints]
     a_length = pairs.a_length
     b_length = pairs.b_length
     shorter = np.minimum(a_length, b_length)
-    # What is left to cut once both are equally long; neither may lose all that it has.
+    # Number of tokens left to cut once both are equally long; neither may lose all of its own.
     excess = np.maximum(2 * shorter - budget, 0)
     most = shorter - 1
     share_bits = fork(bits, Drawn.SHARE)

@@ -64,9 +64,9 @@ def fill(widths: Ints, batch_tokens: int, multiple: int = 1) -> list[tuple[int, 
     """Cut a sequence of pairs into runs whose size times the widest is at most ``batch_tokens``.
 
     ``widths`` are tokens of the longer sides. Runs are given by their start and stop; one has one
-    pair at least, however wide. A run of ``multiple`` pairs or more gives what is beyond a multiple
-    to the next; the last keeps all. Widths of 3, 3, 4 and 9 fill runs of 8 tokens as (0, 2),
-    (2, 3) and (3, 4). Source of the multiple: fairseq, ``batch_by_size``.
+    pair at least, however wide. A run of ``multiple`` pairs or more gives the pairs beyond a
+    multiple to the next; the last keeps all. Widths of 3, 3, 4 and 9 fill runs of 8 tokens as (0,
+    2), (2, 3) and (3, 4). Source of the multiple: fairseq, ``batch_by_size``.
     """
     runs = []
     start = 0

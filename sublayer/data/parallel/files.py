@@ -1,7 +1,8 @@
 """Pairs of a text and its translation: two files, records that hold both, or a named corpus.
 
 Sources of the corpora: fairseq's ``prepare-iwslt14.sh`` and ``prepare-wmt14en2de.sh`` as Macaron
-Net released them. A departure: the entities of XML (``&amp;``) are read as what they stand for.
+Net released them. A departure: the entities of XML (``&amp;``) are read as the characters that they
+stand for.
 """
 
 import html
@@ -310,7 +311,7 @@ def tagged_lines(source: Path, target: Path) -> Iterator[Pair]:
 def segments(source: Path, target: Path) -> Iterator[Pair]:
     """Read the segments of two XML or SGML files, in order; raise DataError if counts differ.
 
-    Entities are read as what they stand for, and a right single quotation mark as an apostrophe.
+    Entities are read as their characters, and a right single quotation mark as an apostrophe.
     """
     sources = list(_segments(source))
     targets = list(_segments(target))

@@ -40,7 +40,7 @@ from sublayer.system.stages import note
 
 @dataclass
 class PairFilter:
-    """Drop pairs by the numbers of words of their sides, and count what is dropped by reason.
+    """Drop pairs by the numbers of words of their sides, and count those dropped by reason.
 
     A pair with an empty side is always dropped. Source: Moses' clean-corpus-n.perl.
     """
@@ -149,8 +149,8 @@ def pack_pairs(
     """Tokenize pairs into words, drop those beyond ``limits`` (longest, ratio), and cache them.
 
     A document of the pack is four lines: the words of source and target, and both as they were read
-    (``read_pair``). Without ``limits`` pairs with an empty side stay, as what is scored is scored
-    whole. What is dropped is counted, and said on standard error.
+    (``read_pair``). Without ``limits`` pairs with an empty side stay, as scored sets are scored
+    whole. Dropped pairs are counted, and reported on standard error.
 
     Raises DataError where a file cannot be read, or no pair is left; ConfigError where the rules of
     a language are not installed.

@@ -70,7 +70,7 @@ _T5_SENTINELS = 100
 def mute_sentinels(model: bytes, names: Sequence[str]) -> tuple[bytes, tuple[int, ...]]:
     """Return a model that never reads its own sentinels from a text, and their ids.
 
-    ``names`` are all of its pieces. What the model marks as a piece of text, even by such a name,
+    ``names`` are all of its pieces. A piece that the model marks as text, even one of such a name,
     is no sentinel. Without any the model is returned as it is.
     """
     if sentinel_name(0) not in names:

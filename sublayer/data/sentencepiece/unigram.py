@@ -42,7 +42,7 @@ from sublayer.errors import DataError
 
 
 class UnigramTokenizer(Tokenizer):
-    """A SentencePiece model, and what is done to a text before and after it.
+    """A SentencePiece model, with the processing of a text before and after it.
 
     ``sentinels`` are added behind the model's ids, where it has none of its own. With sentinels and
     without a mask it is T5's: it takes a text as it is written, unless ``normalization`` is given.
@@ -56,9 +56,9 @@ class UnigramTokenizer(Tokenizer):
     stand for these where they occur in a text; else they are text there. ``roles`` name the tokens
     that stand for padding and the like, where their usual names do not tell.
 
-    Departure: what is left of a divided piece is looked up without the mark of a space that it did
-    not have, as in the release under Python 2; under Python 3 the release keeps the mark. No piece
-    of ALBERT's vocabulary shows it. Departure: what Python calls whitespace divides words, U+001C
+    Departure: the rest of a divided piece is looked up without the mark of a space that it did not
+    have, as in the release under Python 2; under Python 3 the release keeps the mark. No piece of
+    ALBERT's vocabulary shows it. Departure: all that Python calls whitespace divides words, U+001C
     to U+001F too, which T5's release leaves out.
     """
 
@@ -291,7 +291,7 @@ class UnigramTokenizer(Tokenizer):
         # unknown has ``⁇``.
         if (ids < self._n_pieces).all():
             return str(self._processor.decode(ids.tolist())).encode()
-        # What is no piece of the model is written by its name.
+        # Ids that are no piece of the model are written by their names.
         silent = set(self.special_ids).difference(self.sentinel_ids)
         names = [
             self.names[id_] for id_ in ids.tolist() if id_ < self._n_pieces or id_ not in silent
@@ -305,14 +305,14 @@ class UnigramTokenizer(Tokenizer):
         return after_newline(text, near)
 
     def starts_word(self, ids: AnyInts) -> Bools:
-        """Return which ids begin a word: after a space, punctuation, and what is not all letters.
+        """Return which ids begin a word: after a space, punctuation or pieces not all of letters.
 
         Letters are a to z in ALBERT's vocabularies, and of scripts with spaces in others.
         """
         return self._begins_word[ids]
 
     def content(self) -> dict[str, Any]:
-        """Return the normalisation, what was added, and the model in base64."""
+        """Return the normalisation, the additions, and the model in base64."""
         n_added = self._n_sentinels
         marks: dict[str, Any] = {}
         if self.reads_marks is not None:

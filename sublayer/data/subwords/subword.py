@@ -64,7 +64,8 @@ def before_whitespace(text: bytes, near: int) -> int:
 
 
 def _last_break(text: str, near: int) -> int:
-    # Python calls more characters whitespace than the pattern does: what is not is not for either.
+    # Python calls more characters whitespace than the pattern does: others are whitespace for
+    # neither.
     for mark in ("\n", " "):
         position = text.rfind(mark, 1, near + 1)
         while position > 0 and text[position - 1].isspace():
@@ -107,8 +108,8 @@ class SubwordTokenizer(Tokenizer):
     """A tokenizer in the file format of the ``tokenizers`` library.
 
     Byte-level BPE that keeps every byte (GPT-2's, and those trained here) is lossless on any bytes:
-    what is not UTF-8 becomes single-byte ids. Any other is marked as lossy; its ids count as the
-    bytes that each alone decodes to. Special tokens by the names of T5's sentinels are that.
+    those that are not UTF-8 become single-byte ids. Any other is marked as lossy; its ids count as
+    the bytes that each alone decodes to. Special tokens by the names of T5's sentinels are that.
 
     ``reads_marks``: the text of a special token, where it occurs, is that token; those that are
     neither an end, padding, unknown, a mark of a text's parts nor a sentinel stand for it. Else it
@@ -148,7 +149,7 @@ class SubwordTokenizer(Tokenizer):
         self._set_special(names)
         self.sentinel_ids = find_sentinels(names)
         if self.sentinel_ids:
-            # T5's end closes what is read or written, and stands between no documents.
+            # T5's end closes inputs and targets, and stands between no documents.
             self.end_id = None
         self.roles: dict[str, str] = {}
         for role, name in (roles or {}).items():
@@ -187,7 +188,7 @@ class SubwordTokenizer(Tokenizer):
         """Train byte-level BPE of GPT-2's kind.
 
         ``vocab_size`` counts the 256 bytes and the end of a document. Short texts may hold fewer
-        merges. What is not UTF-8 is left out.
+        merges. Bytes that are not UTF-8 are left out.
 
         Raises ConfigError where ``vocab_size`` is below 257. Source: Radford et al. 2019, sec. 2.2;
         the library's trainer.
@@ -411,7 +412,7 @@ def _byte_level(model: models.Model) -> tokenizers.Tokenizer:
 
 
 def _training_spans(texts: Iterable[bytes]) -> Iterator[str]:
-    """Yield what is UTF-8 of texts, in spans of a bounded size."""
+    """Yield the UTF-8 parts of texts, in spans of a bounded size."""
     for text in texts:
         for part in _parts(text)[::2]:
             yield from batches(part)

@@ -170,13 +170,14 @@ def train_ended(
 class BpeEncoder:
     """Segment words by merges: always the pair of neighbours that was merged first in training.
 
-    Pieces have ids from ``first_id`` on; what the merges make beside them is ``unk_id``. A word's
-    last character has the end of word with it from the start, or, where ``is_apart``, the end is a
+    Pieces have ids from ``first_id`` on; other symbols of the merges are ``unk_id``. A word's last
+    character has the end of word with it from the start, or, where ``is_apart``, the end is a
     symbol of its own until a merge joins it (subword-nmt before 0.2); one that none joins belongs
-    to what is before it. Source: Sennrich et al. 2016 (1508.07909), sec. 3.2.
+    to the piece before it. Source: Sennrich et al. 2016 (1508.07909), sec. 3.2.
 
     Departure: a pair's occurrences are merged one by one, not all at once. The two differ only
-    where a merge makes what an earlier one takes, in words that have the pair more than once.
+    where a merge makes a symbol that an earlier one takes, in words that have the pair more than
+    once.
     """
 
     def __init__(self, trained: Merges, *, first_id: int, unk_id: int, is_apart: bool) -> None:
@@ -194,7 +195,7 @@ class BpeEncoder:
             symbols |= dict.fromkeys((left, right, left + right))
         if is_apart:
             symbols.setdefault(_APART)
-        # What the merges make beside the pieces is numbered after them, and becomes unknown.
+        # Symbols of the merges that are no pieces are numbered after them, and become unknown.
         others = [symbol for symbol in symbols if symbol not in known]
         self._first_other = first_id + len(trained.pieces)
         self._has_others = bool(others)
@@ -426,11 +427,12 @@ def read_codes(
 ) -> WordBpeTokenizer:
     """Read the merges of subword-nmt (0.1, 0.2) or fastBPE, of which each is a line.
 
-    With fairseq's ``dictionary`` ids are its own, and what the merges make beside it is unknown.
+    With fairseq's ``dictionary`` ids are its own, and other symbols of the merges are unknown.
     Without one they are, after the special ids, the characters of the merges, each also with an end
-    of word, and what the merges make. ``kind`` is what divides a text into words.
+    of word, and the results of the merges. ``kind`` is the class of the tokenizer, which divides a
+    text into words.
 
-    Raises DataError where a file cannot be read, with its line where one is not what it should be.
+    Raises DataError where a file cannot be read, with its line where one is malformed.
     """
     version, merges = _read_merges(codes)
     pieces = (
@@ -518,7 +520,7 @@ def _vocabulary(version: str, merges: list[Merge]) -> list[str]:
     merged = [left + right for left, right in merges]
     pieces = [*singles, *ends, *merged]
     if version == APART:
-        # The end of a word may stay apart: what is before it ends the word all the same.
+        # The end of a word may stay apart: the piece before it ends the word all the same.
         pieces += [piece.removesuffix(END) + END for piece in merged]
     return list(dict.fromkeys(pieces))
 

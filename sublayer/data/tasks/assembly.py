@@ -238,7 +238,7 @@ class Assembler:
         return PackedSequence(ids, segments, readout=len(ids) - 1, targets=targets)
 
     def source(self, number: int) -> Ints:
-        """Return what is read of an example of text to text, its end included: ``[T]``."""
+        """Return the input of an example of text to text, its end included: ``[T]``."""
         texts = self._encoded.texts_of(self._encoded.example_starts[number])
         return np.append(texts[0][: self._room - 1], self._rule.marks.last).astype(np.int64)
 

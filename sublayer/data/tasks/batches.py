@@ -84,7 +84,7 @@ class TaskSplit(Split):
 
     @property
     def examples_digest(self) -> str:
-        """Return what is equal for equal examples, however they are written for a model."""
+        """Return a digest that is equal for equal examples, however written for a model."""
         return content_key(
             [(part.digest, np.unique(part.encoded.numbers).tolist()) for part in self.parts]
         )
@@ -122,7 +122,7 @@ def describe_cuts(split: TaskSplit, rule: RowRule) -> list[str]:
 
 
 def describe_windows(part: TaskPart) -> list[str]:
-    """Return what training on windows of passages has, and what it leaves out."""
+    """Return notes on the windows of passages in training, and on questions cut or left out."""
     encoded = part.encoded
     if not isinstance(encoded, SpanExamples):
         return []
@@ -340,7 +340,7 @@ def _shares(parts: Sequence[TaskPart], sizes: Ints) -> Ints:
         limited: Ints = np.minimum(sizes, limits)
         return limited
     n_all = int(sizes.sum())
-    # What has no example is not drawn from.
+    # Tasks without examples are not drawn from.
     weights = np.array([part.weight or 0.0 for part in parts]) * (sizes > 0)
     bounds = np.concatenate([[0.0], np.cumsum(weights / weights.sum())])
     edges: Ints = np.round(bounds * n_all).astype(np.int64)

@@ -113,7 +113,7 @@ class EncodedExamples:
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Any]) -> Self:
-        """Put together what was stored, by the names of the fields, as narrow numbers."""
+        """Build from stored arrays, by the names of the fields, in narrow types."""
         wide: dict[str, Any] = {}
         for field in fields(cls):
             stored = arrays[field.name]
@@ -123,7 +123,7 @@ class EncodedExamples:
         return cls(**wide)
 
     def arrays(self) -> dict[str, Any]:
-        """Return what is stored, by the names of the fields."""
+        """Return the arrays to store, by the names of the fields."""
         stored = {field.name: getattr(self, field.name) for field in fields(self)}
         stored["is_labelled"] = self.is_labelled.astype(np.uint8)
         return stored
@@ -171,7 +171,7 @@ class EncodedExamples:
         return 0, 0
 
     def golds(self) -> list[Any]:
-        """Return what is right, as a checksum takes it."""
+        """Return the labels or answers, as a checksum takes them."""
         gold: list[Any] = self.labels.tolist()
         return gold
 
@@ -251,7 +251,7 @@ def cut_lengths(lengths: Sequence[int], room: int) -> list[int]:
 class SpanExamples(EncodedExamples):
     """Questions, each row of which is a window of the passage behind the question.
 
-    Of what is learned from, each window is an example of its own, and the last three fields are
+    Of questions in training, each window is an example of its own, and the last three fields are
     empty.
     """
 

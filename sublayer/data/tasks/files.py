@@ -97,12 +97,12 @@ class TaskFiles:
         return self.kept(key, compute)
 
     def identity(self, split: str) -> list[Any]:
-        """Return what the examples of a split follow from, as JSON."""
+        """Return the identity of all that the examples of a split follow from, as JSON."""
         digests = [file_digest(path, self.cache) for path in self.found[split]]
         return [VERSION, self.task.name, split, digests]
 
     def kept(self, key: str, compute: Callable[[], Kept]) -> Kept:
-        """Read from the cache what has a key, or compute and keep it."""
+        """Read from the cache the arrays under a key, or compute and keep them."""
         path = self.cache / "tasks" / key
         if path.is_file():
             try:
@@ -188,7 +188,7 @@ class TableFiles(TaskFiles):
         return split is not None and all(example.is_labelled for example in split.examples)
 
     def identity(self, split: str) -> list[Any]:
-        """Return what examples follow from: also the columns, and what the rows say of the task."""
+        """Return the identity of a split: also the columns, and the task as the rows define it."""
         columns = {**asdict(self.table), "path": ""}
         if not self.table.target:
             del columns["target"]  # as identities were before there were targets
@@ -198,7 +198,7 @@ class TableFiles(TaskFiles):
 def find_task_files(config: DataConfig, cache: Path) -> list[TaskFiles]:
     """Find the files of all tasks that ``[data]`` names, or of a table of one's own.
 
-    Raises DataError where there are none, and for what a table should not be, as ``read_table``.
+    Raises DataError where there are none, and for a table with faults, as ``read_table``.
     """
     if config.task_names != (NAME,):
         return [task_files(TASKS[name], config.path, cache) for name in config.task_names]

@@ -47,12 +47,12 @@ def prepare_tasks(
 ) -> Data:
     """Find, read, divide, encode and store the examples of the tasks that a recipe names.
 
-    ``train`` is the training part without what is held out, ``valid`` what is held out, or the
+    ``train`` is the training part without held-out examples, ``valid`` the held-out ones, or the
     published development set (``data.select``), ``test`` the published development set, which is
-    what is scored. ``tokenizer`` is that of the model that training starts from; without one the
-    recipe's is trained on what is trained on. ``trains``: what its rules change is said.
+    scored. ``tokenizer`` is that of the model that training starts from; without one the recipe's
+    is trained on the training part. ``trains``: words that its rules change are reported.
 
-    Raises DataError where files are missing or are not what they should be.
+    Raises DataError where files are missing or malformed.
     """
     folder = cache_folder(cache)
     files = find_task_files(config, folder)
@@ -210,7 +210,7 @@ def _check_trained(parts: Sequence[TaskPart], objective: SupervisedObjective) ->
 def _note_texts(
     files: TaskFiles, division: Division, tokenizer: Tokenizer, *, trains: bool
 ) -> None:
-    """Say what a tokenizer does not keep of a table, and how it reads marks of special tokens."""
+    """Note the text of a table that a tokenizer loses, and how it reads marks of special tokens."""
     has_answers = files.task.kind == "text"
     split, chosen = division.trained
     examples = files.read(split).examples

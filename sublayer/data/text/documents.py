@@ -186,7 +186,7 @@ def open_pack(
 ) -> Records:
     """Open the packed documents of ``origins``; read and write them where there are none.
 
-    What is damaged is read and written again; of several processes one does, and the others wait.
+    A damaged pack is read and written again; of several processes one does, and the others wait.
     ``is_distinct`` keeps of equal documents the first. Documents without text are left out,
     counted, and said on standard error, unless it ``keeps_blank`` ones.
 
@@ -364,7 +364,7 @@ def read_hub(
 
 
 def sniffed_kind(path: Path) -> str:
-    """Return, by its suffix or first line, what a published file holds: a kind of ``READERS``."""
+    """Return, by its suffix or first line, a published file's kind: one of ``READERS``."""
     if is_parquet(path):
         return "parquet"
     lines = (line.lstrip() for _, line in read_lines(path) if line.strip())

@@ -46,7 +46,7 @@ def is_text(path: Path) -> bool:
 def check_text(path: Path) -> None:
     """Raise DataError, with what to do, for a file that is binary, or text in UTF-16 or UTF-32.
 
-    Compressed files are judged by what is in them.
+    Compressed files are judged by their content.
     """
     start = read_start(path, _SNIFFED_BYTES)
     encoding = wide_encoding(start)
@@ -132,7 +132,7 @@ def describe_records(path: Path, *, as_options: bool = False) -> str | None:
         what, beside = "a table", "its header and all columns"
         try:
             first = next((dict(record.values) for record in read_records(path, suffix)), None)
-        except DataError:  # who reads the table says what is wrong
+        except DataError:  # who reads the table names the fault
             return None
     else:
         what, beside = "lines of JSON", "field names and brackets"
@@ -337,7 +337,7 @@ def read_path(entry: str, cache: Path, *, has_parquet: bool = False) -> tuple[Fi
 
     Of a folder, every file below it that is text (no zero byte near its start, as git decides), is
     not empty and is not hidden. ``~`` is the home folder; a relative path starts from the working
-    directory. ``has_parquet``: Parquet files are among what is found.
+    directory. ``has_parquet``: Parquet files are documents, too.
 
     Raises DataError where there is no such file, or no text in it.
     """
@@ -368,7 +368,7 @@ def read_path(entry: str, cache: Path, *, has_parquet: bool = False) -> tuple[Fi
 
 
 def _missing(entry: str, path: Path) -> str:
-    """Say that there is no file of a name, and what was probably meant."""
+    """Say that there is no file of a name, with the likely remedy."""
     if _URL.match(entry):
         return (
             f"{entry} is an address, and only files are read: download it, as in `curl -LO "
@@ -549,7 +549,7 @@ def _n_credits(text: Text, start: int, stop: int) -> int:
         window = text[start : min(start + size, stop)]
         match = _CREDITS.match(window)
         end = match.end() if match else 0
-        # What is blank up to there, or does not end there, may go on behind it.
+        # A blank text up to there, or credits that do not end there, may go on behind it.
         is_open = end == len(window) if match else len(window.lstrip()) < _CREDITS_BYTES
         if start + size >= stop or not is_open:
             return end

@@ -205,7 +205,7 @@ def sentences_of(
     A byte-order mark is dropped, and a Project Gutenberg header and licence where both are marked.
     Of a pair there is one list: the words of its two sides. The rule is not ``none``.
 
-    ``hear`` is given all bytes of the range in their order, what is dropped and what is divided.
+    ``hear`` is given all bytes of the range in their order, dropped or divided.
 
     Raises DataError, with file and line, where the text is not UTF-8.
     """

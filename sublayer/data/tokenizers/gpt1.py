@@ -102,12 +102,12 @@ def ends_words(ids: Mapping[str, int]) -> bool:
 class Gpt1Tokenizer(Tokenizer):
     """GPT-1's BPE on the words of the published rules, in lower case.
 
-    An end of line between text is a word, for which the vocabulary may have ``\\n</w>``. What it
-    lacks is ``<unk>``, an id for each character. Source: openai/finetune-transformer-lm,
-    ``text_utils.py``.
+    An end of line between text is a word, for which the vocabulary may have ``\\n</w>``. Text that
+    the vocabulary lacks is ``<unk>``, an id for each character. Source:
+    openai/finetune-transformer-lm, ``text_utils.py``.
 
     Departure: a pair's occurrences are merged one by one, not all at once. The two differ only
-    where a merge makes what an earlier one takes, which none of the published merges does.
+    where a merge makes a symbol that an earlier one takes, which none of the published merges does.
 
     Encoding raises DataError without ftfy or spaCy; decoding does not.
     """
@@ -265,8 +265,9 @@ def train_gpt1(
 ) -> Tokenizer:
     """Train ``n_merges``, or as many as ``vocab_size``, which counts every id, allows.
 
-    Ids, in the published order: ``<unk>``, characters, each again where it ends a word, what the
-    merges make, and, by the published rules, the end of a line. Short texts may hold fewer merges.
+    Ids, in the published order: ``<unk>``, characters, each again where it ends a word, the results
+    of the merges, and, by the published rules, the end of a line. Short texts may hold fewer
+    merges.
 
     Raises ConfigError where the characters of the text do not fit in; NotUtf8, a DataError, where a
     text is not UTF-8; DataError where there is no text, or ftfy or spaCy is missing.

@@ -96,7 +96,7 @@ def drop_unprintable(text: str) -> str:
     """Put a space in the place of each character that cannot be printed.
 
     They are Unicode's categories C: controls, marks of format such as the soft hyphen, surrogates,
-    private use, and what is unassigned. Source: Moses' ``remove-non-printing-char.perl``.
+    private use, and unassigned ones. Source: Moses' ``remove-non-printing-char.perl``.
     """
     if text.isascii() and text.isprintable():
         return text

@@ -190,9 +190,9 @@ def load_tokenizer(
     they do in transformers' class: marks are tokens unless ``split_special_tokens`` is true. None:
     as our own file says it, else text.
 
-    Raises DataError where there is none, it is not what it should be, or a folder has several of
-    which none is known by its name; ConfigError where ``sentinels`` is not 0 and it has others, and
-    where ``normalization`` is given for a tokenizer of another kind.
+    Raises DataError where there is none, it is malformed, or a folder has several of which none is
+    known by its name; ConfigError where ``sentinels`` is not 0 and it has others, and where
+    ``normalization`` is given for a tokenizer of another kind.
     """
     tokenizer = _loaded(path, sentinels)
     if sentinels:
@@ -207,7 +207,7 @@ def load_tokenizer(
 
 
 def is_former(tokenizer: Tokenizer, path: Path) -> bool:
-    """Return whether a tokenizer is what an earlier version made of a file that is still as it was.
+    """Return whether a tokenizer was read by an earlier version from a file unchanged since.
 
     It took marks of special tokens for text, and some files' rules from their pieces.
     """
@@ -394,7 +394,7 @@ def _loaded(path: Path, sentinels: int) -> Tokenizer:
     try:
         return SubwordTokenizer.from_bytes(data, path)
     except DataError:
-        _parsed(data, path)  # of what is no JSON at all the library says less
+        _parsed(data, path)  # of a file that is no JSON at all the library says less
         raise
 
 

@@ -1,4 +1,4 @@
-"""Tokens as people read them: what each stands for, with its blanks and its special names."""
+"""Tokens as people read them: the text of each, with its blanks and its special names."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -58,7 +58,7 @@ class WordTokens(Tokenizer):
 
 
 def show_tokens(ids: AnyInts, tokenizer: Tokenizer) -> list[str]:
-    """Return a text for each id: a blank is ``▁``, and what has no shape is escaped.
+    """Return a text for each id: a blank is ``▁``, and characters without a shape are escaped.
 
     Ids that stand for no text have their names, such as ``[SEP]``.
     """

@@ -80,9 +80,9 @@ def train_wordpiece(
 def read_wordpiece(path: Path) -> SubwordTokenizer:
     """Read a published ``vocab.txt``: one piece in each line, in order of the ids.
 
-    A ``tokenizer_config.json`` beside it says how a text is normalised; what it leaves out is as
-    transformers' BertTokenizer has it: letters are lowered and accents stripped, which a note says
-    of a vocabulary with capitals. Raises DataError where the file is damaged, with its line.
+    A ``tokenizer_config.json`` beside it says how a text is normalised; settings that it leaves out
+    are as in transformers' BertTokenizer: letters are lowered and accents stripped, which a note
+    says of a vocabulary with capitals. Raises DataError where the file is damaged, with its line.
     """
     vocabulary = _numbered(read_text(path), path)
     rules = bert_rules(path.parent)

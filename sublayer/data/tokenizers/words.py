@@ -129,7 +129,7 @@ class WordCache:
 
 
 def split_before_spaces(text: str) -> list[str]:
-    """Split a text before each space or end of a line that follows what is no whitespace."""
+    """Split a text before each space or end of a line that follows another character."""
     return _BEFORE_SPACES.findall(text)
 
 
