@@ -34,7 +34,7 @@ _STYLE: dict[Any, Any] = {
 }
 
 Draw = Callable[[Any], None]
-"""What puts axes and lines on a matplotlib figure, in the placeholders of colours."""
+"""Function that puts axes and lines on a matplotlib figure, in the placeholders of colours."""
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Layer:
     origin: str
     values: Mapping[str, Any]
     is_complete: bool = False
-    """True for the recipe of a run, which leaves nothing to what is below."""
+    """True for the recipe of a run, which leaves nothing to layers below."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,8 @@ REPLACES: dict[str, tuple[str, ...]] = {
 }
 """Fields of earlier layers that a field drops; in one layer they stand together.
 
-What a later layer makes idle is dropped where layers settle, with a note (``load.py``)."""
+Settings that a later layer makes idle are dropped where layers settle, with a note (``load.py``).
+"""
 
 
 def merge(layers: Sequence[Layer]) -> dict[str, Setting]:

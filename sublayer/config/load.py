@@ -27,7 +27,7 @@ class Settled:
     recipe: Recipe
     settings: Mapping[str, Setting]
     notes: tuple[str, ...]
-    """Notes on what was dropped, a line each."""
+    """Notes on dropped settings, a line each."""
 
 
 def settle(layers: Sequence[Layer]) -> Settled:
@@ -90,8 +90,8 @@ class LoadedRecipe:
     start: Start | None = None
     """The model that ``init.run`` names; None: none, or none that can be read."""
     notes: tuple[str, ...] = ()
-    """Notes on what a user would not expect of the layers, and on settings that were dropped,
-    a line each."""
+    """Notes on effects of the layers that a user would not expect, and on settings that were
+    dropped, a line each."""
 
 
 def load_recipe(

@@ -233,7 +233,7 @@ def check_tokenizer(tokenizer: str) -> None:
 
 
 OwnColumns = dict[str, str | List]
-"""The columns, by what they are."""
+"""Names of the columns, by their roles."""
 
 
 def check_columns(columns: OwnColumns | None) -> None:

@@ -109,7 +109,7 @@ OF_A_RUN = (
     "keep_checkpoints",
     "hang_minutes",
 )
-"""Fields that are a run's own, or change no number of what it trains."""
+"""Fields that are a run's own, or change no number of the model that it trains."""
 
 
 def _check_once(steps: tuple[int, ...]) -> None:

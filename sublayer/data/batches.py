@@ -119,7 +119,7 @@ class Batch:
     further: Int[Tensor, "A B T"] | None = None
     """Targets two ahead, three ahead and so on, as ``targets``; None where one is enough."""
     starts: Int[Tensor, " N"] | None = None
-    """Where documents begin, as ``sequence_starts`` has them; None where no kernel asks."""
+    """Starts of documents, as ``sequence_starts`` has them; None where no kernel asks."""
 
     def __len__(self) -> int:
         return self.tokens.shape[0]

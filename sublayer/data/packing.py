@@ -41,7 +41,7 @@ def n_best_fit(sizes: Ints, width: int) -> int:
     n_rows = 0
     rooms: list[int] = []
     n_with: Counter[int] = Counter()
-    """How many rows have so much room left."""
+    """Number of rows with so much room left."""
 
     def add(room: int, n: int) -> None:
         if room and n:
@@ -113,7 +113,7 @@ class PackedSide:
     n_sequences: int
     """Of all rows."""
     starts: Int[Tensor, " N"] | None = None
-    """Where sequences begin, as ``sequence_starts`` has them; None where no kernel asks."""
+    """Starts of sequences, as ``sequence_starts`` has them; None where no kernel asks."""
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
@@ -152,7 +152,7 @@ class PackedBatch:
     """
 
     read: PackedSide
-    """What the model reads; of an encoder-decoder, its encoder."""
+    """Input of the model; of an encoder-decoder, its encoder."""
     segments: Int[Tensor, "R T"]
     unit_rows: tuple[int, ...]
     """The first row of each unit, and the number of rows."""
@@ -167,19 +167,18 @@ class PackedBatch:
     labels: Float[Tensor, " N"]
     """Of each example the index of its class or choice, or its number."""
     weights: Float[Tensor, " N"]
-    """How often each example counts: 1, or 0 where it stands for none."""
+    """Weight of each example: 1, or 0 where it stands for none."""
     numbers: tuple[int, ...]
-    """The places of the examples in what they were packed from."""
+    """The places of the examples in the collection that they were packed from."""
     spans: Int[Tensor, "S 2"] | None = None
     """Columns of the first and the last token of each sequence's answer."""
     written: PackedSide | None = None
-    """What a decoder beside an encoder reads."""
+    """Input of a decoder beside an encoder."""
     targets: Int[Tensor, "R U"] | None = None
-    """What each position of ``written`` predicts, or of ``read`` where that is None; -1: nothing.
-    """
+    """Target of each position of ``written``, or of ``read`` where that is None; -1: none."""
     predicted: Int[Tensor, " P"] | None = None
-    """Where ``targets`` predicts a token, in rows one behind another. It is found where it is not
-    given, which a device other than the processor would have to be waited for."""
+    """Positions at which ``targets`` has a token, in rows one behind another. They are computed
+    where not given, which a device other than the processor would have to be waited for."""
     n_most: int | None = None
     """Sequences of the row that has most, found in the same way."""
     n_most_owned: int | None = None
@@ -315,9 +314,9 @@ class PackedSequence(NamedTuple):
     """The place of the token that stands for it."""
     span: tuple[int, int] = (0, 0)
     written: Ints | None = None
-    """What a decoder writes, its end included; None where there is none."""
+    """Target of a decoder, its end included; None where there is none."""
     targets: Ints | None = None
-    """What each token of ``ids`` predicts, -1 nothing; None where there is nothing to predict."""
+    """Target of each token of ``ids``, -1 for none; None where there is nothing to predict."""
 
 
 class Unpacked(NamedTuple):

@@ -55,7 +55,7 @@ SHARD_BYTES = 32 << 20
 MOST_PROCESSES = 8
 """So many stay within 2 GiB beside the one that asks them."""
 PROCESS_BYTES = 180 << 20
-"""What is allowed for each; 120 MiB were measured, and more where a text cannot be cut."""
+"""Memory allowed for each; 120 MiB were measured, and more where a text cannot be cut."""
 
 _MOST_PIECES = 1 << 15
 """Documents, or parts of them, after which a shard ends as well."""
@@ -103,9 +103,9 @@ class Piece:
     source: int
     """The number of the source that the document is of."""
     begins: bool
-    """Whether what is encoded of the document begins here, rather than goes on."""
+    """True where the encoded part of the document begins here, rather than goes on."""
     ends: bool
-    """Whether it ends here."""
+    """True where it ends here."""
 
 
 @dataclass(frozen=True)
@@ -291,7 +291,7 @@ class ShardEncoder:
         self._sentence_starts = array("q")
         self._of_pairs = hashlib.sha256()
         self._gives: list[bool] = []
-        """Whether each piece gave tokens."""
+        """True for each piece that gave tokens."""
 
     def add_all(self, pieces: Iterable[Piece]) -> None:
         """Encode pieces; raise DataError, with file and line, where one cannot be encoded."""
@@ -457,11 +457,11 @@ class _Part(NamedTuple):
     text: TextSum
     sha256: str
     begins: bool
-    """Whether its first piece begins a document."""
+    """True where its first piece begins a document."""
     ends: bool
-    """Whether its last piece ends one."""
+    """True where its last piece ends one."""
     is_one: bool
-    """Whether it has a single piece."""
+    """True where it has a single piece."""
     encoding: Future[None] | None
     """None where an earlier process encoded it."""
 

@@ -32,9 +32,9 @@ class Joined:
     """Parts of a text, one after another."""
 
     firsts: Ints
-    """Where each part begins in the text, ``[P]``."""
+    """Start of each part in the text, ``[P]``."""
     bounds: Ints
-    """Where each part begins among the joined ones, and the end of the last, ``[P + 1]``."""
+    """Start of each part among the joined ones, and the end of the last, ``[P + 1]``."""
 
     def positions(self, places: Ints) -> Ints:
         """Return where places among the joined parts are in the text."""
@@ -236,7 +236,7 @@ class CorruptionRule:
     end_id: int
     pad_id: int
     first_id: int
-    """What the decoder reads first."""
+    """First id that the decoder reads."""
 
 
 class Pieces(NamedTuple):
@@ -244,7 +244,7 @@ class Pieces(NamedTuple):
 
     joined: Joined
     begins: Ints
-    """Where each begins among the joined documents, ``[N]``."""
+    """Start of each among the joined documents, ``[N]``."""
     lengths: Ints
     """Their tokens, ``[N]``."""
     bits: Bits

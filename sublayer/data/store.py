@@ -55,7 +55,7 @@ class TokenStore:
     """Of the raw bytes of all documents, sentences or not; of pairs, of the words of both sides
     of those that were kept, a side a line."""
     is_lossless: bool
-    """Whether the ids stand for exactly the bytes that ``n_bytes`` counts."""
+    """True where the ids stand for exactly the bytes that ``n_bytes`` counts."""
     sentence_starts: Ints | None = None
     """Positions of the first token of each sentence, the start of every document among them; None
     where the text was not cut."""
@@ -67,7 +67,7 @@ class TokenStore:
     """Unicode's in the bytes that ``n_bytes`` counts; None where the ids, which stand for them,
     tell."""
     crc32s: tuple[int, ...] = ()
-    """CRC-32 of the ids and of all starts, as they are stored; none of what is in memory alone."""
+    """CRC-32 of the ids and of all starts, as they are stored; none for a store in memory alone."""
     marks: Mapping[str, int] = field(default_factory=dict)
     """Counts of the names of special tokens in the text, read as such or not."""
 
@@ -186,14 +186,14 @@ class Split:
     store: TokenStore
     tokenizer: Tokenizer
     sources: tuple[str, ...]
-    """What the ids came from, in their order."""
+    """Names of the sources of the ids, in their order."""
     weights: tuple[float, ...] | None = None
-    """How often training draws from each source, in proportion to each other, above 0; None: in
+    """Weight of each source in training's draws, in proportion to the others, above 0; None: in
     proportion to their sizes."""
     n_empty_documents: int = 0
     """Documents that were left out for having no text."""
     is_cut: bool = False
-    """Whether it is a part of each document, whose other parts are in other splits."""
+    """True where it is a part of each document, whose other parts are in other splits."""
     read_pairs: Callable[[], Sequence[PairText]] | None = None
     """Reads the texts of pairs; None where the text is none."""
 

@@ -22,7 +22,7 @@ _WINDOW_BYTES = 1 << 20
 """Bytes of the text that are taken at a time, from places that are spread evenly."""
 _SEARCHED_BYTES = 64 << 10
 _SAMPLES, _SAMPLE_BYTES = 16, 4096
-"""Parts of a text, and bytes of each, that are encoded to see what a tokenizer keeps."""
+"""Parts of a text, and bytes of each, that are encoded to see how much a tokenizer keeps."""
 _WORD_CHARACTERS, _SHOWN_CHARACTERS = 16, 8
 _MOST_NAMED = 3
 """Marks that a note names."""

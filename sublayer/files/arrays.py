@@ -141,7 +141,7 @@ def _narrow(array: NDArray[np.number[Any]]) -> NDArray[np.number[Any]]:
 
 _MAGIC = b"SUBLAYER"
 _TAIL = struct.Struct("<Q32s8s")
-"""What a file ends in: the description's length in bytes, its SHA-256, and the magic word."""
+"""End of a file: the description's length in bytes, its SHA-256, and the magic word."""
 
 
 def write_description(file: BinaryIO, meta: dict[str, Any]) -> None:

@@ -120,7 +120,7 @@ MANIFEST = "manifest.json"
 STATE = "state.json"
 _NAME = re.compile(r"step-([0-9]{8,18})")
 _PARTS = {"model", "training", "training.safetensors", STATE, MANIFEST}
-"""What stands in a checkpoint."""
+"""Files and folders of a checkpoint."""
 
 
 class _File(Typed):
@@ -146,7 +146,7 @@ class SavedState(Typed):
     waited: Count = 0
     """Evaluations since the best one."""
     has_stopped: bool = False
-    """Whether the run ended early, as ``train.patience`` says."""
+    """True where the run ended early, as ``train.patience`` says."""
     pending_losses: list[Number]
     """Losses of the steps that no line of the metrics has averaged yet."""
 

@@ -24,14 +24,13 @@ class Download:
 
     url: str
     n_bytes: int | None
-    """Its size, for the display of progress, where it is known; what is verified is the checksum.
-    """
+    """Its size, for the display of progress, where it is known; only the checksum is verified."""
     algorithm: str
     """The hash function, by its name in hashlib."""
     checksum: str
     """In hexadecimal."""
     may_differ: bool = False
-    """Whether another file than that of the checksum is taken, with a note: its publisher serves
+    """True where another file than that of the checksum is taken, with a note: its publisher serves
     a newer one without saying so."""
 
 

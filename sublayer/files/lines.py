@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 _KINDS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz", ".zip": "zip"}
 PACKED = tuple(name for name in _KINDS if name != ".zip")
-"""Suffixes of files that are one packed file, read as what is in it."""
+"""Suffixes of files that are one packed file, read as its content."""
 PACKED_TABLES = tuple(_KINDS)
 """Of tables also an archive of one file."""
 _LONGEST_LINE = 256 << 20
 _POINTER = b"version https://git-lfs.github.com/spec/"
-"""What the file begins with that Git LFS leaves where another was not fetched."""
+"""Beginning of the file that Git LFS leaves where another was not fetched."""
 _FEWEST_BYTES = 8
 """Of fewer no encoding is guessed."""
 _UNPACKERS = {".gz": "zcat", ".zst": "zstdcat", ".bz2": "bzcat", ".xz": "xzcat"}
@@ -51,7 +51,7 @@ _OPENERS: dict[str, Any] = {
 }
 _BLOCK_BYTES = 1 << 20
 _HELD_LINE_BYTES = 1000
-"""What a line takes beside its bytes where all are held, as a row of a table."""
+"""Memory of a line beside its bytes where all are held, as a row of a table."""
 _DAMAGED = (
     *(EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError, lzma.LZMAError, zipfile.BadZipFile),
     NotImplementedError,  # a zip of a method that is not there

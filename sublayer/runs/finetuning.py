@@ -55,7 +55,7 @@ from sublayer.training.progress import Progress
 from sublayer.training.warm_start import Pretrained
 
 SCORES = "scores.json"
-"""What a fine-tuned run scored on the development set, in its folder."""
+"""File of a fine-tuned run's scores on the development set, in its folder."""
 _LAST_SHARE = 0.1
 """Of the run: the steps whose mean loss is that of its end."""
 

@@ -42,8 +42,8 @@ from sublayer.training.checkpoints import CHECKPOINTS, MODEL
 from sublayer.training.warm_start import Pretrained
 
 FORMAT = 1
-"""Changes whenever a resumed run would train otherwise than it began: the order of batches, what
-is drawn, what an optimizer keeps."""
+"""Changes whenever a resumed run would train otherwise than it began: the order of batches, random
+draws, an optimizer's state."""
 _TOKENIZER, _START = "tokenizer", "init.run"
 _SHOWN_DIGITS = 12
 

@@ -41,7 +41,7 @@ class TableHeader(Typed):
     n_items: Count
     columns: Annotated[list[str], Field(min_length=1, max_length=_MOST_COLUMNS)]
     has_documents: bool
-    """Whether there is an array of each item's document."""
+    """True where there is an array of each item's document."""
 
 
 class _Header(Typed):

@@ -38,7 +38,7 @@ _WIDTH = 80
 _LABEL = 11
 _MOST_SOURCES = 3
 _NAMES = {"valid": "validation", "test": "test"}
-"""What the rows of splits are called that have files of their own."""
+"""Names of the rows of splits that have files of their own."""
 _LIBRARIES = ("numpy", "safetensors", "sentencepiece", "tokenizers")
 
 

@@ -31,7 +31,7 @@ from sublayer.training.step_time import Pace, describe_length, median_step, time
 from sublayer.training.warm_start import Pretrained
 
 PACE_LIVES_S = 7 * 86400.0
-"""How long a pace is taken for that of today.
+"""Seconds for which a pace is taken for that of today.
 
 A run checks it with its first steps, a study does not.
 """

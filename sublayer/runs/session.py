@@ -165,7 +165,7 @@ class Place:
     world: World
     """The processes that train together, of which this is one."""
     trains: bool = True
-    """Whether it is trained here, so that it has to fit; False: it is only planned."""
+    """True where it is trained here, so that it has to fit; False: it is only planned."""
 
 
 @dataclass(frozen=True)
@@ -177,9 +177,9 @@ class Session:
     place: Place
     train_step: TrainStep
     start_notes: tuple[str, ...] = ()
-    """What of a model that starts from another one starts fresh, and why."""
+    """Notes on parts that start fresh in a model that starts from another one, and why."""
     probes: tuple[ReadProbe, ...] = ()
-    """What every evaluation asks the model beside."""
+    """Probes that every evaluation asks the model beside."""
 
     @property
     def metrics(self) -> tuple[str, ...]:

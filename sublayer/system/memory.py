@@ -23,7 +23,7 @@ _GROUPS = (
         "total_inactive_file",
     ),
 )
-"""Where a container's limit stands: limit, use, and of it the cached files, which give way."""
+"""Files of a container's limit: limit, use, and of it the cached files, which give way."""
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _MARKS = (
     "can't allocate memory",
@@ -36,7 +36,7 @@ _MARKS = (
     "could not construct a memory descriptor",
     "Unable to allocate",
 )
-"""How torch, oneDNN and numpy say that memory is lacking: they have no one class for it."""
+"""Messages of torch, oneDNN and numpy on lack of memory: they have no one class for it."""
 # Parameters of mallopt, from glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 _DEFAULT_THRESHOLD, _DEFAULT_MMAP_MAX = 1 << 17, 1 << 16

@@ -52,7 +52,7 @@ class _Interruption:
 
 
 interruption = _Interruption()
-"""That of this process, whose signals they are."""
+"""The interruption of this process, whose signals they are."""
 
 
 def take_over() -> dict[signal.Signals, Any]:

@@ -28,7 +28,7 @@ Say = Callable[[str], None]
 _FIRST_LINE_S, _NEXT_LINE_S = 1.0, 10.0
 """A stage that ends sooner has no line in a pipe; between two lines."""
 _TIMED_AFTER_S = 1.0
-"""How long a stage has lasted is shown on a terminal from then on."""
+"""Seconds after which a terminal shows the duration of a stage."""
 _NARROWEST_BAR, _WIDEST_BAR = 10, 30
 _NUMBER = re.compile(r"\d+")
 
@@ -87,11 +87,11 @@ class Stage:
     text: str
     begun: float
     is_timed: bool = True
-    """Whether its text is followed by how long it has lasted."""
+    """True where its text is followed by its duration."""
     fraction: float | None = None
-    """How much of it is done, from 0 to 1; None where that is not known."""
+    """Share of it that is done, from 0 to 1; None where that is not known."""
     is_said: bool = False
-    """Whether its text has been printed, in a pipe."""
+    """True where its text has been printed, in a pipe."""
 
 
 class Stages(ABC):

@@ -14,7 +14,7 @@ from typing import TextIO, cast
 _NARROWEST = 40
 _WIDEST = 100
 _WIDEST_NAME = 24
-"""Characters of a name, beyond which what is said of it begins on the next line."""
+"""Characters of a name, beyond which its text begins on the next line."""
 _NOTE = "note: "
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 

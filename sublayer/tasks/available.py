@@ -29,13 +29,13 @@ class AvailableSplit:
     rows: int | None = None
     """Examples; None where they were not read."""
     unlabelled: int = 0
-    """Those of them of which it is not known what is right."""
+    """Those of them without a label or answer."""
     left_out: Mapping[str, Counted] = field(default_factory=dict)
     """By the reason."""
     repaired: Mapping[str, Counted] = field(default_factory=dict)
-    """By what was done."""
+    """By the repair."""
     kept: Mapping[str, Counted] = field(default_factory=dict)
-    """Kept as they are, by what is wrong."""
+    """Kept as they are, by their fault."""
     problem: str = ""
     """Why it cannot be read."""
 

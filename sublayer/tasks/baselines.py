@@ -20,7 +20,7 @@ class Baseline:
 
     name: str
     describe: Callable[[Task], str]
-    """Describes in a few words what it is for a task."""
+    """Describes the baseline of a task in a few words."""
     predict: Callable[[Task, Sequence[Example], Sequence[Example]], list[Prediction]]
     """Learns from the first examples, and predicts the second.
 

@@ -117,7 +117,7 @@ class Metric:
     title: str
     """As tables head it."""
     contributions: Callable[[Sequence[Example], Predictions, Units], Contributions]
-    """Computes what each unit contributes. Examples are labelled, and there are some."""
+    """Computes the contribution of each unit. Examples are labelled, and there are some."""
     is_beside: bool = False
     """True where it is reported beside a task's score, and is no part of that."""
 

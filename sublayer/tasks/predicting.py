@@ -35,7 +35,7 @@ class NamedPrediction:
 
     label: str | float | None = None
     """The word of the class, the text of the choice, the number, the text that was written, or the
-    part of the passage, empty where the answer is that there is none. None: what was written is no
+    part of the passage, empty where the answer is that there is none. None: the written text is no
     answer, or the row has a text that is empty, and was not answered."""
     probabilities: Mapping[str, float] = field(default_factory=dict)
     """By the words of the labels, or the names of the choices; empty where the model gives none."""
@@ -49,7 +49,7 @@ class NamedPrediction:
     no_answer: float | None = None
     """Of questions that may have no answer: the score of none, more the likelier."""
     written: str | None = None
-    """Of a model that writes its answers: what it wrote."""
+    """Of a model that writes its answers: the text that it wrote."""
     is_answered: bool = True
     is_cut: bool = False
     """True where the row is longer than the model reads, and was cut."""
@@ -339,7 +339,7 @@ class AskedFile:
 
     path: Path
     kind: FileKind
-    """Kind of the file, and of what is written back, unless told."""
+    """Kind of the file, and of the file of answers unless that is given."""
     names: tuple[str, ...]
     """The columns; of JSON those of the first row."""
     rows: Iterator[AskedRow]

@@ -40,10 +40,9 @@ class ReadSplit:
     skipped: Counter[str] = field(default_factory=Counter)
     """Rows that were left out, by the reason."""
     repaired: Counter[str] = field(default_factory=Counter)
-    """Rows that were read otherwise than they are written, by what was done."""
+    """Rows that were read otherwise than they are written, by the repair."""
     kept: Counter[str] = field(default_factory=Counter)
-    """Rows with something wrong that are kept as they are, so that all are scored, by what it is.
-    """
+    """Rows with a fault that are kept as they are, so that all are scored, by the fault."""
     notes: list[str] = field(default_factory=list)
     """Notes on a whole file, such as how its quotes are read."""
     firsts: dict[str, str] = field(default_factory=dict)

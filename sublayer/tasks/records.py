@@ -461,7 +461,7 @@ _NO_WORKBOOK = (
     *(zipfile.BadZipFile, KeyError, ValueError, TypeError, IndexError, AttributeError),
     *(SyntaxError, EOFError, NotImplementedError, RuntimeError, ArithmeticError, zlib.error),
 )
-"""Errors of openpyxl for what is damaged; of XML they are syntax errors."""
+"""Errors of openpyxl for damaged files; of XML they are syntax errors."""
 _READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
     ".jsonl": _json,
     ".json": _json,
@@ -471,4 +471,4 @@ _READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
     ".parquet": _parquet,
     ".xlsx": read_xlsx,
 }
-"""By what a file's name ends in."""
+"""By the suffix of a file's name."""

@@ -157,7 +157,7 @@ RELEASES: dict[str, Release] = {
               "3fccd37350a94ca280b75998568df85fc2fc62843a3198d644fcbf858e6943d5"),
     ), keeps=r"[^/]+/tsv_format/[^/]+\.tsv"),
 }  # fmt: skip
-"""By the names of tasks; what is missing is served to nobody without asking."""
+"""By the names of tasks; releases missing here are served to nobody without asking."""
 
 
 _ARCHIVES = (".zip", ".tar.gz")

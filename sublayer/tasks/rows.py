@@ -204,7 +204,7 @@ def _needed(first: Record, names: tuple[str, ...]) -> str:
 
 _T = TypeVar("_T")
 _LABELS = {"label", "answer", "answers", "isAnswer", "qas"}
-"""Fields in any of which files say what is right."""
+"""Fields in any of which files have labels or answers."""
 
 
 @dataclass(frozen=True, slots=True)

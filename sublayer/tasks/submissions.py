@@ -105,8 +105,8 @@ class Submission:
     files: tuple[str, ...]
     """Their names; ``ARCHIVE``, where there is one, holds them all."""
     notes: tuple[str, ...]
-    """Notes on what was filled in, left out or is not whole, a line each; also in ``NOTES``, where
-    there are any."""
+    """Notes on rows filled in or left out and on incomplete files, a line each; also in ``NOTES``,
+    where there are any."""
 
 
 def write_submission(
@@ -198,7 +198,7 @@ FILES: dict[str, tuple[SuiteFile, ...]] = {
 """By suite; STS-B's mean is measured."""
 _SPLITS = {"squad": "dev", "race": "test"}
 """Of suites whose tasks are handed in one by one. SQuAD's test set is its publisher's alone: the
-predictions for its development set are what the evaluation script takes."""
+evaluation script takes the predictions for its development set."""
 
 
 def asked_sets(suite: str) -> tuple[tuple[str, str], ...]:

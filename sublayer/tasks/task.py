@@ -73,14 +73,14 @@ class Example:
     """Texts by the names of ``Task.fields``, in that order."""
     label: int | float | None = None
     """The index of its class or of its right choice, or a number; None where it has none: in a
-    test split, and where ``answers`` say what is right."""
+    test split, and where ``answers`` have the gold ones."""
     choices: tuple[str, ...] = ()
     """The answers to choose from; none where the labels are the same for all examples."""
     answers: tuple[Answer, ...] = ()
     """Gold answers of a question, or references of a text, any of which is right; none where the
     question has none, or where it is not known."""
     is_labelled: bool = True
-    """True where it is known what is right."""
+    """True where its label or its answers are known."""
     group: str = ""
     """Examples of one group are scored together, such as the answers to a question; empty: alone.
     """
@@ -106,7 +106,7 @@ class Prediction:
     probabilities: tuple[float, ...] = ()
     """Of each label or choice; empty where the model gives none."""
     text: str = ""
-    """Of ``span`` the answer, empty for none; of text to text what was written."""
+    """Of ``span`` the answer, empty for none; of text to text the written text."""
     start: int | None = None
     """Of ``span``: where it begins in the passage, in characters."""
     is_cut: bool = False

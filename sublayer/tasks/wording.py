@@ -28,7 +28,7 @@ UNANSWERABLE = "unanswerable"
 PLACEHOLDER = "@placeholder"
 """Text that ReCoRD's query has where an entity is asked for."""
 _NUMBER = re.compile(r"[+-]?[\d._]*(e[+-]?[\d_]*)?|[+-]?[a-z]{,8}", re.IGNORECASE)
-"""The beginning of what is read as a number, and of "inf" and "nan"."""
+"""The beginning of a text that is read as a number, and of "inf" and "nan"."""
 _PUNCTUATION = re.compile(f"([{re.escape(string.punctuation)}])")
 _TOKEN = re.compile(rf"[{re.escape(string.punctuation)}]|[^\s{re.escape(string.punctuation)}]+")
 _SPACES = re.compile(r"\s+", re.ASCII)

@@ -188,7 +188,7 @@ def _tfidf(
 _NEGATIONS = frozenset(
     {"not", "no", "never", "nothing", "nobody", "none", "neither", "nor", "without", "cannot", "t"}
 )
-"""``t`` is what is left of don't."""
+"""``t`` is the rest of don't."""
 _MOST_ROWS = 20_000
 """Pairs that are compared at once."""
 FEATURES = (

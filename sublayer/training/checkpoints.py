@@ -45,13 +45,13 @@ from sublayer.training.step import TrainStep
 CHECKPOINTS = "checkpoints"
 """The folder of checkpoints in a run's."""
 TRAINING = "training.safetensors"
-"""What training needs beside the model, in a checkpoint: the optimizer's state and heads."""
+"""File of a checkpoint with the state of training beside the model: optimizer and heads."""
 TRAINING_PARTS = "training"
 """The folder of the parts of that, where each process has written its own."""
 MODEL = "model"
 """The model in a checkpoint, a folder that is a model by itself."""
 _HEAD = "head/"
-"""What the names of heads begin with there, unlike those of the optimizer's state."""
+"""Prefix of the names of heads there, unlike those of the optimizer's state."""
 
 Saved = TypeVar("Saved", Tensor, Header)
 _NICE = 10
@@ -124,7 +124,7 @@ class LoopState:
     waited: int = 0
     """Evaluations since the best."""
     has_stopped: bool = False
-    """Whether it ended early, as ``train.patience`` says."""
+    """True where it ended early, as ``train.patience`` says."""
     pending_losses: list[float] = field(default_factory=list)
     """Losses since the last line of metrics.jsonl."""
 

@@ -47,7 +47,7 @@ class Evaluate:
     task_scores: tuple[str, ...] = ()
     """Of ``names`` those by which each task of a mixture has a best checkpoint of its own."""
     describe: Callable[[Mapping[str, Any]], Sequence[str]] = lambda _: ()
-    """Says in lines what is noted of an evaluation, such as the scores of what is watched."""
+    """Describes in lines an evaluation, such as the scores of watched texts."""
 
 
 class Loop:

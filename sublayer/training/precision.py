@@ -15,7 +15,7 @@ from sublayer.files.measurements import keep, recall
 from sublayer.system.machine import wait_for
 
 _GAIN = 1.1
-"""How much faster bfloat16 must be to be chosen."""
+"""Least gain in speed at which bfloat16 is chosen."""
 _HOPELESS = 0.2
 """Between the gain of a small product in bfloat16 where it is emulated (0.05) and not (0.4)."""
 _LIMIT_S = 0.15
@@ -26,7 +26,7 @@ _LARGER_SIZES = (256, 512, 1024)
 """Further widths where only one precision's speed is asked for."""
 _REPEATS = 3
 _QUICK_S = 0.01
-"""What takes longer is not repeated."""
+"""Seconds beyond which a measurement is not repeated."""
 _NARROWEST, _WIDEST = 32, 512
 """Widths of the layer that is measured: the model's, as a power of two, within these."""
 _OUTPUTS = 1 << 16
@@ -38,9 +38,9 @@ class Clocks:
     """The clock that measures and the one that limits; both count seconds from anywhere."""
 
     used: Callable[[], float]
-    """What this thread has used, where there is such a clock: other programs do not count."""
+    """Time that this thread has used, where there is such a clock: other programs do not count."""
     passed: Callable[[], float] = time.perf_counter
-    """What has passed on the wall."""
+    """Time on the wall clock."""
 
 
 def own_clocks() -> Clocks:

@@ -10,7 +10,7 @@ from sublayer.system.stages import Clock, Stage, display, format_seconds, note
 _FIRST_ESTIMATE_S = 2.0
 """Of steps, after which it is said how long a run will take."""
 _LONG_S = 20.0
-"""What takes less needs no estimate."""
+"""Seconds below which a run needs no estimate."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class Status:
     tokens_per_s: float
     """Of the run so far, by the time of its steps alone."""
     valid_loss: float | None = None
-    """That of the last evaluation; None before the first."""
+    """Loss of the last evaluation; None before the first."""
 
 
 class Progress(ABC):
     """The progress of one run, shown while it is entered."""
 
     is_alone = True
-    """Whether the run has a header of its own; a comparison has one for all its runs."""
+    """True where the run has a header of its own; a comparison has one for all its runs."""
 
     def __enter__(self) -> Self:
         """Start showing."""

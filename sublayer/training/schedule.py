@@ -81,7 +81,7 @@ FALLS: dict[str, Callable[[OptimizerConfig, float], float]] = {
     "polynomial": lambda optimizer, progress: math.pow(1.0 - progress, optimizer.power),
     "cosine": lambda optimizer, progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
 }
-"""What is left of the way from the peak to the floor, where a share of the fall is over."""
+"""Share left of the way from the peak to the floor, where a share of the fall is over."""
 
 
 def _left_of_cooldown(share: float, step: int, steps: int) -> float:

@@ -157,7 +157,8 @@ class StepResult:
     """Figures of an optimizer step to be logged; tensors are still on the device."""
 
     loss: Tensor
-    """The objective's reported term, averaged over what it counts in the global batch."""
+    """Training loss: mean of the objective's reported term over all that it counts in the global
+    batch."""
     gradient_norm: Tensor
     """The L2 norm of the whole gradient, before it is clipped."""
     n_tokens: int

@@ -34,7 +34,7 @@ class Source:
     published: Mapping[SplitName, Sequence[Document]] = field(default_factory=dict)
     """The publishers' splits; empty where they made none."""
     weight: float | None = None
-    """How often training draws from it, in proportion to other sources; None: by its size."""
+    """Weight of it in training's draws, in proportion to other sources; None: by its size."""
 
 
 RELEASE = "1-billion-word-language-modeling-benchmark-r13output"
@@ -210,10 +210,10 @@ class PublishedRecords:
     name: str
     hub: HubSet
     are_sentences: bool = False
-    """Whether each record is a sentence; the corpus does not say where their documents end, so
+    """True where each record is a sentence; the corpus does not say where their documents end, so
     1,000 in a row make one."""
     sentence_files: tuple[str, ...] = ()
-    """Files, by what is before the first dot of their names, each line of which is a sentence."""
+    """Files, by the part of their names before the first dot, each line of which is a sentence."""
 
     held_out: str | None = None
     """The split of the data set that is held out, which its files have in their names, between

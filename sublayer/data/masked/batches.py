@@ -45,7 +45,7 @@ class PairSettings:
     static_copies: int | None = None
     """Number of passes after which pairs and masks repeat; None: never."""
     steps: BatchRule | None = None
-    """How the pairs of a pass are filled into steps by their tokens; None: a step has as many pairs
+    """Rule by which the pairs of a pass fill steps by their tokens; None: a step has as many pairs
     as it is asked for."""
 
 
@@ -55,7 +55,7 @@ class _Pass(NamedTuple):
     pairs: Pairs
     order: Ints
     step_ends: Ints
-    """Where each step ends in that order, of steps that are filled with tokens."""
+    """End of each step in that order, of steps that are filled with tokens."""
 
 
 class ExampleSource:

@@ -44,7 +44,7 @@ class MaskRule:
     """All tokens of the sequence, special ones included (ALBERT), or the maskable ones (Macaron
     BERT)."""
     predicts_first: bool = _DEFAULTS.predict_first
-    """Whether the first position (the class token) is predicted too, unchanged, beside the share
+    """True where the first position (the class token) is predicted too, unchanged, beside the share
     and the cap."""
 
     def __post_init__(self) -> None:

@@ -57,12 +57,12 @@ class PairRule:
     target_per: Literal["example", "document"] = "example"
     """A target is drawn for each example, or once per document and epoch (ALBERT as released)."""
     alone: Literal["keep", "negative", "drop"] = "keep"
-    """What a chunk of a single sentence gives: A alone, unlabelled; a pair with a B from another
+    """Pairs from a chunk of a single sentence: A alone, unlabelled; a pair with a B from another
     document (ALBERT as released, in both tasks: in ``sop`` its label can be told by topic); or
     nothing."""
     negatives: Literal["others", "anywhere"] = "others"
-    """Where a corpus has a single document, ``anywhere`` takes such a B from elsewhere in it, at
-    least ``max_len`` tokens from A where there is one; ``others`` is an error there."""
+    """Place of such a B in a corpus of a single document: ``anywhere`` takes it from elsewhere in
+    it, at least ``max_len`` tokens from A where there is one; ``others`` is an error there."""
 
     def __post_init__(self) -> None:
         if self.max_len < N_SPECIAL + 2:

@@ -220,7 +220,7 @@ class Files:
     every: int | None = None
     """Of the pairs that the filters leave, each n-th (from 1) is held out; None: none is."""
     takes_nth: bool = False
-    """Whether the split has the pairs that are held out, or all but those."""
+    """True where the split has the held-out pairs, False: all but those."""
 
     def takes(self, number: int) -> bool:
         """Return whether the split has filtered pair ``number``, from 1."""
@@ -250,13 +250,13 @@ class PairSource:
     """JSON values that are equal only where the same pairs are read."""
     read: Callable[[], Iterator[Pair]]
     takes: Callable[[int], bool] = lambda number: True
-    """Whether a split has the pair of a number, from 1, of those that the filters leave."""
+    """Tells whether a split has the pair of a number, from 1, of those that the filters leave."""
     count: int | None = None
     """The number of pairs that the split has in its papers; None: not known."""
     notes: list[str] = field(default_factory=list)
     """Notes on the files, complete once they were read."""
     is_filtered: bool = False
-    """Whether the filters of training are its own too, since it is a part of the same files."""
+    """True where the filters of training are its own too, since it is a part of the same files."""
 
 
 def find_corpus(name: str, split: SplitName, source: str, target: str, cache: Path) -> PairSource:

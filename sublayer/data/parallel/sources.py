@@ -48,7 +48,7 @@ class PairFilter:
     longest: int | None = None
     """The words of a side at most; None: any number."""
     ratio: float | None = None
-    """How many times the shorter side's words the longer may have; None: any."""
+    """Largest ratio of the longer side's words to the shorter's; None: any."""
     dropped: Counter[str] = field(default_factory=Counter)
     """Pairs by the reason for which they were dropped, worded for people."""
 

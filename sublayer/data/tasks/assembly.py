@@ -75,16 +75,16 @@ class RowRule:
     context: int
     """Tokens that a row has at most, marks included."""
     predicts_text: bool = False
-    """Whether a traversal's own tokens are predicted, too."""
+    """True where a traversal's own tokens are predicted, too."""
     target_length: int = 0
     """Of text to text: tokens that a target has at most, its end included."""
     first_id: int | None = None
-    """What a decoder beside an encoder reads first; None where there is none."""
+    """First id that a decoder beside an encoder reads; None where there is none."""
     fills_rows: bool = False
-    """Whether a batch is as many examples as full rows of the context hold."""
+    """True where a batch is as many examples as full rows of the context hold."""
     n_rows: int | None = None
-    """Rows of so many tokens that are computed at a time where nothing is learned; None: what the
-    device is quick with."""
+    """Rows of so many tokens that are computed at a time where nothing is learned; None: a number
+    that the device is quick with."""
 
 
 class Assembler:

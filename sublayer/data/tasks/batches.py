@@ -33,9 +33,9 @@ class TaskPart:
     read_examples: Callable[[], Sequence[Example]]
     """Reads all examples of the publisher's split, of which ``encoded.numbers`` are these."""
     notes: Sequence[str] = ()
-    """What is said of the split's rows: those left out, repaired, or kept as they are."""
+    """Notes on the split's rows: those left out, repaired, or kept as they are."""
     weight: float | None = None
-    """How often training draws from it, in proportion to the others; None: by its size."""
+    """Weight of it in training's draws, in proportion to the others; None: by its size."""
     size_limit: int | None = None
     """Of a mixture by size: the examples that it counts as at most; None: all that it has."""
     digest: str = ""
@@ -195,7 +195,7 @@ class ExampleBatches:
         self._starts = [0]
         """First example of each step of rows, counted over all epochs, as far as was asked."""
         self._is_drawn = False
-        """Whether an epoch has not each example once."""
+        """True where an epoch has not each example once."""
         if len(split.parts) > 1:
             assert self._times == 1, "a mixture is text, whose order is given"
             self._shares = _shares(split.parts, self._sizes)

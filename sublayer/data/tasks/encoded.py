@@ -31,7 +31,7 @@ class Marks:
     last: int
     """After the last text."""
     pad: int
-    """What rows are filled up with."""
+    """Id that fills up rows."""
 
     def n_marks(self, n_texts: int) -> int:
         """Count the marks of a row of so many texts."""
@@ -97,7 +97,7 @@ class EncodedExamples:
     ids: AnyInts
     """Token ids, ``[N]``, without marks."""
     text_starts: Ints
-    """Where each text begins, and the end: ``[P + 1]``."""
+    """Start of each text, and the end: ``[P + 1]``."""
     row_starts: Ints
     """The first text of each row, and the number of texts: ``[R + 1]``."""
     example_starts: Ints
@@ -107,7 +107,7 @@ class EncodedExamples:
     is_labelled: Bools
     """``[E]``."""
     cuts: Ints
-    """What of each row gives way, a number of ``CUTS``: ``[R]``."""
+    """Part of each row that gives way, a number of ``CUTS``: ``[R]``."""
     numbers: Ints
     """The place of each among the examples that were read: ``[E]``."""
 
@@ -261,13 +261,13 @@ class SpanExamples(EncodedExamples):
     window_starts: Ints
     """The first token of each window, by its place in the passage: ``[R]``."""
     n_question_tokens: Ints
-    """How long each question is, before it is cut: ``[E]``."""
+    """Tokens of each question, before it is cut: ``[E]``."""
     passage_starts: Ints
     """The first token of each example's passage, and the number of tokens: ``[E + 1]``."""
     token_starts: Ints
-    """Where each token of a passage begins in it, in characters: ``[M]``."""
+    """Start of each token of a passage in it, in characters: ``[M]``."""
     token_ends: Ints
-    """Where it ends: ``[M]``."""
+    """Its end: ``[M]``."""
 
     @property
     def n_questions(self) -> int:

@@ -29,7 +29,7 @@ class Shown(NamedTuple):
 
     text: str
     is_mark: bool
-    """Whether it belongs to the format, and not to a text."""
+    """True where it belongs to the format, and not to a text."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Figure:
     rows: tuple[tuple[Shown, ...], ...]
     """Rows that are read; of a choice one for each, in their order."""
     target: tuple[Shown, ...] = ()
-    """What is written of it; none where it is not known, and where nothing is written."""
+    """Target tokens of it; none where it is not known, and where nothing is written."""
     problem: str = ""
     """Why there are no rows."""
 

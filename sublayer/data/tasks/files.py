@@ -144,7 +144,7 @@ class TableFiles(TaskFiles):
     table: Table
     splits: Mapping[str, ReadSplit]
     in_parts: bool = False
-    """Whether the development set selects, and the test set is scored, if all have labels."""
+    """True where the development set selects, and the test set is scored, if all have labels."""
 
     def read(self, split: str) -> ReadSplit:
         """Return a split."""

@@ -34,7 +34,7 @@ from sublayer.tasks.task import Example
 
 _SHOWN_CLASSES = 10
 SAMPLED_ROWS = 500
-"""Rows of a table, about, that are encoded to see what a tokenizer keeps of it."""
+"""Rows of a table, about, that are encoded to see how much of it a tokenizer keeps."""
 
 
 def prepare_tasks(

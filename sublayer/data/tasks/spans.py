@@ -152,9 +152,9 @@ class PlacedTokens(NamedTuple):
 
     ids: TokenIds
     starts: Ints
-    """Where each begins, in characters."""
+    """Start of each, in characters."""
     ends: Ints
-    """Where each ends, behind its last. A character of which several have a part is in each."""
+    """End of each, behind its last. A character of which several have a part is in each."""
 
     def covering(self, start: int, end: int) -> tuple[int, int] | None:
         """Return the first and the last token of which characters ``start`` to ``end - 1`` have a
@@ -297,7 +297,7 @@ class Span:
 
     text: str
     start: int
-    """Where it begins in the passage, in characters."""
+    """Start of it in the passage, in characters."""
     score: float
     probability: float
     """Among those that are listed."""

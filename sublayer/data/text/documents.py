@@ -297,7 +297,8 @@ class Reading:
     text_field: str = "text"
     """The field or column of records that holds their text."""
     is_clean: bool = False
-    """Whether a Project Gutenberg header and licence are left out before documents are divided."""
+    """True where a Project Gutenberg header and licence are left out before documents are divided.
+    """
 
 
 AS_FILES = Reading()

@@ -118,7 +118,7 @@ class WholeDocuments(LazySequence[DocumentRange]):
         blocks = range(0, len(documents), _BLOCK)
         counts = [len(self._numbers(start)) for start in blocks]
         self._ends = np.cumsum(counts, dtype=np.int64)
-        """How many are chosen up to the end of each block."""
+        """Number chosen up to the end of each block."""
 
     def __len__(self) -> int:
         return int(self._ends[-1]) if len(self._ends) else 0

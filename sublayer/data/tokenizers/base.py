@@ -98,7 +98,7 @@ class Tokenizer(ABC):
     end_id: int | None = None
     """Marks the end of a document, and has no bytes."""
     unk_id: int | None = None
-    """Stands for what the vocabulary lacks."""
+    """Stands for text that the vocabulary lacks."""
     # What masked objectives put around and into a text.
     pad_id: int | None = None
     cls_id: int | None = None
@@ -106,20 +106,20 @@ class Tokenizer(ABC):
     mask_id: int | None = None
     special_ids: tuple[int, ...] = ()
     """All ids that stand for no text, ascending: these, the end, the unknown, the sentinels, and
-    what the file marks as unused."""
+    ids that the file marks as unused."""
     sentinel_ids: tuple[int, ...] = ()
-    """What stands for the gaps of a text: the k-th is the id of ``<extra_id_k>``. It has no bytes,
-    and is decoded as its name; a text has none of them unless its marks are read."""
+    """Ids of the gaps of a text: the k-th is the id of ``<extra_id_k>``. It has no bytes, and is
+    decoded as its name; a text has none of them unless its marks are read."""
     marks: Mapping[str, int] = MappingProxyType({})
     """The names of special tokens that a text may hold, to their ids."""
     reads_marks: bool | None = None
-    """Whether such a name in a text is its id; None: it is text, as nothing says otherwise."""
+    """True where such a name in a text is its id; None: it is text, as nothing says otherwise."""
     added_ids: Mapping[str, int] = MappingProxyType({})
     """Ids that were put behind a vocabulary, by their names; they stand for no text."""
     has_words: bool = False
-    """Whether ids show where words begin, as whole-word masks need."""
+    """True where ids show where words begin, as whole-word masks need."""
     is_lossless: bool = True
-    """Whether for any bytes ``decode(encode(text)) == text`` and
+    """True where for any bytes ``decode(encode(text)) == text`` and
     ``token_bytes[encode(text)].sum() == len(text)``, but for marks that are read and stand for no
     text, such as an end."""
     token_bytes: Ints

@@ -399,11 +399,11 @@ class Differences:
     published: Counts
     transformers: Counts
     words: int
-    """What whitespace divides; a line in which ftfy changes how many there are is one."""
+    """Number of words that whitespace divides; a line in which ftfy changes their number is one."""
     different: int
     """Those of which the two make other words."""
     changes: Counter[tuple[Parts, Parts]]
-    """How often so many published words became others by transformers' rules."""
+    """Counts of published words that became others by transformers' rules."""
 
 
 def count_differences(vocabulary: Gpt1Vocabulary, text: bytes) -> Differences:

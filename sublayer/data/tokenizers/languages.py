@@ -117,11 +117,11 @@ class LanguageRules:
     """``none``: words stand between spaces. ``tokenize``: Moses' tokenizer divides them;
     ``normalize``: after punctuation was made plain and what cannot be printed dropped."""
     divides_hyphens: bool = False
-    """Whether Moses' tokenizer takes ``a-b`` apart; without it of no effect."""
+    """True where Moses' tokenizer takes ``a-b`` apart; without it of no effect."""
     lowers: bool = False
-    """Whether text becomes lower case; no rule undoes that."""
+    """True where text becomes lower case; no rule undoes that."""
     escapes: bool = False
-    """Whether Moses' tokenizer writes ``&amp;`` for ``&``; without it of no effect."""
+    """True where Moses' tokenizer writes ``&amp;`` for ``&``; without it of no effect."""
 
     def words(self, line: str) -> list[str]:
         """Split a line into words; raise ConfigError where Moses' rules are not installed."""

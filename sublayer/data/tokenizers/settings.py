@@ -32,12 +32,12 @@ class Normalization:
 
     do_lower_case: bool = True
     keep_accents: bool = False
-    """Where False, text is decomposed (NFKD) and combining marks are stripped."""
+    """If False, text is decomposed (NFKD) and combining marks are stripped."""
     divide_digit_commas: bool = True
-    """Whether a piece that ends in a digit and a comma is divided before the comma."""
+    """True where a piece that ends in a digit and a comma is divided before the comma."""
     is_models: bool = False
-    """Whether a text reaches SentencePiece as it is, whitespace and ends of lines too, so that the
-    model's own rules alone change it."""
+    """True where a text reaches SentencePiece as it is, whitespace and ends of lines too, so that
+    the model's own rules alone change it."""
 
     @classmethod
     def of(cls, pieces: Iterable[str]) -> "Normalization":
@@ -206,12 +206,12 @@ class AddedToken:
     content: str
     special: bool = True
     lstrip: bool = False
-    """Whether whitespace before it belongs to it."""
+    """True where whitespace before it belongs to it."""
     rstrip: bool = False
     single_word: bool = False
-    """Whether it is none beside a letter or a digit."""
+    """True where it is none beside a letter or a digit."""
     normalized: bool = False
-    """Whether it is looked for in the text after its normalisation."""
+    """True where it is looked for in the text after its normalisation."""
 
     def pattern(self) -> str:
         """Return the regular expression of its mark in a text."""
@@ -234,7 +234,7 @@ class TokenFiles:
     roles: Mapping[str, str] = field(default_factory=dict)
     """The tokens that stand for padding and the like, by ``pad_id`` and so on."""
     splits: bool = False
-    """Whether marks of special tokens in a text are text (``split_special_tokens``)."""
+    """True where marks of special tokens in a text are text (``split_special_tokens``)."""
     class_name: str = ""
     """Of transformers, without ``Fast``; nothing where the files do not tell."""
     settings: Mapping[str, Any] = field(default_factory=dict)

@@ -41,7 +41,7 @@ class AdamW(Optimizer, torch.optim.AdamW):
 
 
 State = MutableMapping[Tensor, dict[str, Any]]
-"""What an optimizer keeps of each parameter, under the names that PyTorch's Adam gives it."""
+"""State that an optimizer keeps of each parameter, under the names that PyTorch's Adam gives it."""
 
 
 def update_moments(
@@ -236,7 +236,7 @@ class ScaledAdamW(MomentOptimizer):
 
 
 Adapted = Literal["tensor", "map", "none"]
-"""What has a trust ratio of its own: each tensor, each map of a stacked one, or none (1)."""
+"""Variables with trust ratios of their own: each tensor, each map of a stacked one, or none (1)."""
 
 
 class Lamb(MomentOptimizer):

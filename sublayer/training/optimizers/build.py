@@ -41,7 +41,7 @@ ADAPTED: dict[Role, Adapted] = {
     "stacked": "map",
     "vector": "none",
 }
-"""What has a trust ratio of its own in LAMB."""
+"""Variables with trust ratios of their own in LAMB."""
 VARIABLE_AXES: dict[Role, int] = {"matrix": 2, "embedding": 2, "stacked": 2, "vector": 1}
 """The last axes that are one variable where updates go by variable: axes before are a stack."""
 _RATE_SHARE = "rate_share"

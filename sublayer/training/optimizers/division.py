@@ -13,7 +13,7 @@ from sublayer.config.optimizers import Shape
 
 T = TypeVar("T")
 Exchanging = Generator[Sequence[Tensor], Sequence[Tensor], T]
-"""A computation that yields what this process has of sums, and is sent what all have of them.
+"""A computation that yields this process's parts of sums, and is sent the sums over all.
 
 Every process yields as often, and as many tensors of the same shapes.
 """
@@ -135,4 +135,4 @@ def _norm(values: Tensor, n_axes: int) -> Tensor:
 
 
 WHOLE = Division()
-"""Where a process has all of every parameter."""
+"""Division in which a process has all of every parameter."""

@@ -38,7 +38,7 @@ class Owner:
     parameter: str
     """Its persistent name in the objective."""
     state: str = ""
-    """Which state the optimizer keeps of it; empty: the tensor is the parameter."""
+    """Name of the state that the optimizer keeps of it; empty: the tensor is the parameter."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Alone:
     """An objective that one process trains; subclasses change what several do otherwise."""
 
     caches_casts = True
-    """Whether casts of the weights to bfloat16 may be kept for a step."""
+    """True where casts of the weights to bfloat16 may be kept for a step."""
 
     def __init__(self, objective: Objective, world: World) -> None:
         self._world = world
@@ -64,7 +64,7 @@ class Alone:
         self.parameters: dict[str, nn.Parameter] = {
             name: each for name, each in named_parameters(objective) if each.requires_grad
         }
-        """What this process updates, by name."""
+        """Parameters that this process updates, by name."""
         self.division: Division = WHOLE
         """Of which whole parameters these are parts."""
 
@@ -195,7 +195,8 @@ class Replicated(DataParallel):
         )
         self._forward = self._replicas
         self._is_arranged = objective.has_unused_parameters or world.size == 2
-        """Whether gradients are summed in groups that never change, or whose order is no matter."""
+        """True where gradients are summed in groups that never change, or whose order is no matter.
+        """
 
     def begin(self, batches: Sequence[AnyBatch]) -> int:
         """Begin a step; before the first one gradients are grouped."""

@@ -98,7 +98,7 @@ _ALIGNED = 16
 _BUCKET = 1 << 22
 """Numbers that are exchanged at a time, at least, where there are as many: of 16 MiB."""
 _NOTHING = -0.0
-"""What leaves every number that it is added to as it is, zeros of either sign too."""
+"""Number that leaves every number it is added to as it is, zeros of either sign too."""
 
 
 def add_gradients(left: Gradients, right: Gradients) -> Gradients:

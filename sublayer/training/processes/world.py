@@ -41,7 +41,7 @@ _LOOKS_S, _ASKS_S = 0.1, 0.02
 _ANSWERS_S, _SAYING_S = 2.0, 5.0
 _LETTING_GO_S = 0.1
 _stores: list[Any] = []
-"""Where the processes met."""
+"""Stores at which the processes met."""
 _LOST = (
     "Connection closed by peer",
     "Connection reset by peer",
@@ -50,7 +50,7 @@ _LOST = (
     "Application timeout caused pair closure",
     "Gloo connectFullMesh failed",
 )
-"""What a library says, with no type of its own, where another process does not answer."""
+"""Messages of libraries, with no type of their own, where another process does not answer."""
 _DIGEST_BYTES = 6
 """As many as a float64 holds without loss."""
 
@@ -67,13 +67,13 @@ class World:
     """From 0; the first, which writes."""
     size: int
     device: torch.device = _CPU
-    """Where what they exchange lies."""
+    """Device of the tensors that they exchange."""
     store: Any = None
-    """Where they met; None: they wait for each other in no other way than by exchange."""
+    """Store at which they met; None: they wait for each other in no other way than by exchange."""
     patience_s: float = 600.0
     """Seconds after which one that does not answer is taken for hung."""
     group: Any = None
-    """What they exchange by; None: the group of all."""
+    """Process group of their exchanges; None: the group of all."""
 
     def beside(self) -> Self:
         """Return the same processes on the CPU, for what another thread exchanges meanwhile."""
