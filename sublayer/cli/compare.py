@@ -45,8 +45,8 @@ def command(
     intervals.
 
     The same command again resumes where it stopped, or shows what there is; with more --seeds it
-    trains those that are missing, and intervals widen for the further look. Ctrl-C stops, and what
-    is running saves; with --on it goes on, and the same command joins it.
+    trains those that are missing, and intervals widen for the further look. Ctrl-C stops, and
+    active runs save; with --on they go on, and the same command joins them.
     """
     from sublayer.study.definition import split_words
 

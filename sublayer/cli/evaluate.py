@@ -79,11 +79,11 @@ def command(
     token, character and word. An encoder gives the accuracy of masked tokens and of judging pairs
     of texts: next sentence (nsp) and sentence order (sop), whichever it was trained on. A
     translator gives BLEU against the text's own translations. A fine-tuned model gives its score on
-    the development set of its tasks, with the standard error and what needs no model beside it;
-    several are scored as one, the average of what they answer. What predicts text answers --probes,
-    tasks that nothing was trained on. With --suite any models stand side by side in one scorecard,
-    by what a file lists. The arithmetic is that of the saved weights, float32, whatever the
-    precision of training was.
+    the development set of its tasks, with the standard error, and baselines without a model;
+    several are scored as one, the average of their answers. A model that predicts text answers
+    --probes, tasks that it was not trained on. With --suite any models stand side by side in one
+    scorecard, on the tasks and texts that a file lists. The arithmetic is that of the saved
+    weights, float32, whatever the precision of training was.
     """
     given = {name: value for name, value in options.items() if value is not False}
     device = given.pop("device", None)

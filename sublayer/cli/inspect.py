@@ -38,7 +38,7 @@ def command(
     runs: Runs = (),
     as_json: Json = False,
 ) -> None:
-    """Measure what each block of a model does to the tokens of a text, and compare models by it.
+    """Measure the effect of each block of a model on a text's tokens, and compare models by it.
 
     layers: the L2 distance, the cosine and the angle between each block's input and output, and the
     norms of both: means over tokens, with quartiles (Lan et al. 2020, Fig. 1), computed in the

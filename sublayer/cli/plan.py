@@ -1,4 +1,4 @@
-"""``sublayer plan``: what a run or a comparison will cost, before anything is spent."""
+"""``sublayer plan``: the cost of a run or a comparison, before anything is spent."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -35,8 +35,8 @@ def command(
     words: Words = (),
     as_json: Json = False,
 ) -> None:
-    """Say what a run or each arm of a comparison takes: parameters, FLOPs, memory, disk; with
-    --measure, time; and which difference it can find. With --processes, what each of them takes.
+    """Give the cost of a run or of each arm of a comparison: parameters, FLOPs, memory, disk; with
+    --measure, time; and which difference it can find. With --processes, the cost of each of them.
 
     No text is read and nothing is trained. A vocabulary that is yet to be trained is taken to have
     data.vocab_size tokens.

@@ -132,7 +132,7 @@ def command(
     are found by the names that they had in training, or that the task's fields have. A row without
     a text is not answered: its added columns stay empty, and it is counted. Without a file each
     line of standard input is answered as it comes. Several runs of one task answer as one, by the
-    average of what they say.
+    average of their answers.
     """
     if submission is not None:
         given = {"text": text, "text_pair": text_pair, "choices": choices, "out": out, **options}
@@ -184,7 +184,7 @@ def _check_one_process(what: str) -> None:
 
 
 def _divided(run: Path, places: Sequence[Path]) -> tuple[list[Path], Path | None]:
-    """Divide what is named into runs, which are folders, and the file of rows behind them."""
+    """Divide the named paths into runs, which are folders, and the file of rows behind them."""
     runs = [run, *(place for place in places if place.is_dir())]
     files = [place for place in places if not place.is_dir()]
     missing = [file for file in files[:-1] if not file.exists()]
@@ -212,7 +212,7 @@ class _StandardOutput(io.BytesIO):
 def _predict_file(
     answerer: "Answerer", file: Path, told: ToldColumns, out: Path | None, *, as_json: bool
 ) -> None:
-    """Answer the rows of a file, and say what was not answered.
+    """Answer the rows of a file, and report those that were not answered.
 
     Raises ConfigError where the answers cannot be written, DataError for a file without rows.
     """

@@ -30,7 +30,7 @@ def command(options: dict[str, Any], verify: Verify = False, as_json: Json = Fal
     """Write the HTML report of a comparison, or of a run, from its folder, and print its path.
 
     Nothing is trained. The report of an unfinished comparison shows the runs that have ended, and
-    says what is missing. A file is overwritten only where it is a report of the same folder.
+    names the missing ones. A file is overwritten only where it is a report of the same folder.
     """
     if not verify:
         path = str(report(**options))

@@ -19,7 +19,7 @@ def command(options: dict[str, Any], folders: Folders = (), as_json: Json = Fals
     """List runs, comparisons and imported models, the newest first.
 
     A score is the best on the validation split during training, unless it is marked (test). Below
-    what is not finished stands the command that resumes it. Nothing is written, and no model is
+    an unfinished one stands the command that resumes it. Nothing is written, and no model is
     loaded.
     """
     print_result(list_runs(*folders, **options), as_json)

@@ -93,7 +93,7 @@ def command(
     tokenizer: Tokens = None,
     as_json: Json = False,
 ) -> None:
-    """List the tasks that models are fine-tuned on, and what a folder has of their files.
+    """List the tasks that models are fine-tuned on, and their files in a folder.
 
     Files are found by the names that their publishers or the hub give them, in the folder, in that
     of a suite, such as glue, or of a task, such as SST-2. Rows that have no meaning are left out,
@@ -166,7 +166,7 @@ def _render_tasks(result: JsonObject) -> str:
 
 
 def _render_found(result: JsonObject) -> str:
-    """Format the tasks that are in a folder, and what is wrong with their files."""
+    """Format the tasks that are in a folder, and the faults of their files."""
     there = [task for task in result["tasks"] if task["splits"]]
     if not there:
         listed = ", ".join(result["entries"]) or "nothing"
@@ -222,7 +222,7 @@ def _split_sizes(task: JsonObject) -> str:
 
 
 def _notes(task: Mapping[str, Any]) -> Iterator[str]:
-    """Say what was left out of each split, repaired or cannot be read, with the first place."""
+    """Report rows of each split left out or repaired, with the first, or why it cannot be read."""
     for name, split in task["splits"].items():
         of = f"{task['name']}, {name}: "
         if split["problem"]:
