@@ -140,7 +140,7 @@ def _writing(
 
 
 def as_dtype(precision: str) -> "torch.dtype | None":
-    """Return what weights are converted to; None: what they are loaded as."""
+    """Return the type that weights are converted to; None: the type that they are loaded as."""
     if precision != "bfloat16":
         return None
     import torch

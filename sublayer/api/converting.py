@@ -41,9 +41,9 @@ def import_model(
 ) -> Result:
     """Import a model of another system, with its tokenizer if it has one, into a new folder.
 
-    The result has the folder (``model``) and the ``certificate`` of what was compared with the
-    original. Nothing that a file names is run. Raises CheckpointError and DataError for what cannot
-    be read, ConfigError for a model that no recipe describes.
+    The result has the folder (``model``) and the ``certificate`` of the comparison with the
+    original. Nothing that a file names is run. Raises CheckpointError and DataError for files that
+    cannot be read, ConfigError for a model that no recipe describes.
     """
     with stage("starting PyTorch"):
         from sublayer.interop.fairseq import import_fairseq

@@ -66,7 +66,7 @@ def inspect_layers(
     batch: Batch = None,
     device: Device = None,
 ) -> Result:
-    """Measure what each block of models does to the tokens of a text.
+    """Measure the effect of each block of models on the tokens of a text.
 
     Distances, angles in degrees and norms, over ``tokens`` tokens at most (8192) of each run's
     validation split, or of the text of ``path``; a block that all layers share is run ``beyond``

@@ -284,7 +284,7 @@ def _describe_tuning(tuned: Sequence[str], n_trials: int, n_seeds: int) -> str:
 
 
 def _study_notes(study: "Study", looks: "Looks", tuning: str, out: Path | None) -> Iterator[str]:
-    """Yield what the study says of itself, what it can find, and how it is scored."""
+    """Yield the study's caveats, the difference that it can find, its scoring and inspection."""
     yield from study.caveats
     n_below = study.chain.n_seeds if study.chain is not None else 1
     if looks.planned[-1] == n_below == 1 and len(study.arms) > 1:
@@ -404,7 +404,7 @@ def _plan_processes(
 
 
 def _process_notes(plans: "Sequence[ProcessPlan]", machine: "Machine") -> Iterator[str]:
-    """Yield what the figures of several processes take for granted."""
+    """Yield the assumptions behind the figures of several processes."""
     device, rate = machine.device, machine.link_bytes_per_s
     if device is None:
         if plans[0].shards[0].seconds is not None:

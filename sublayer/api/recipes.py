@@ -55,11 +55,11 @@ def list_recipes() -> Listing:
 
 
 def _render_listing(result: Mapping[str, Any]) -> str:
-    # The groups hold what the result does, in the order in which it is read.
+    # The groups hold the recipes of the result, in the order in which they are read.
     parts: list[str] = []
     for group, recipes in grouped_recipes().items():
         rows = [(recipe.name, recipe.title) for recipe in recipes]
-        if not parts:  # those to start with, of which one is chosen by what it takes
+        if not parts:  # those to start with, of which one is chosen by its cost
             rows = [(recipe.name, f"{recipe.title} ({recipe.cost})") for recipe in recipes]
         parts.append(f"{group}\n{entries(rows)}")
     studies = [
@@ -79,7 +79,7 @@ def recipe(
 ) -> Result:
     """Resolve a recipe: of each field its value and where that comes from.
 
-    ``changed`` leaves out defaults and what is derived. Raises ConfigError for settings without
+    ``changed`` leaves out defaults and derived values. Raises ConfigError for settings without
     meaning or effect.
     """
     loaded = _loaded(source, overrides)

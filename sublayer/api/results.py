@@ -22,7 +22,7 @@ def page(*parts: str) -> str:
 
 
 def html_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Lay out rows below headings; what is in them is escaped."""
+    """Lay out rows below headings; the texts of both are escaped."""
     head = "".join(f'<th style="text-align:left">{escape(heading)}</th>' for heading in headings)
     lines = [f"<tr>{head}</tr>"]
     for row in rows:
@@ -139,7 +139,7 @@ class Result:
         return self.found[name]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what the command prints with ``--json``."""
+        """Return the fields that the command prints with ``--json``."""
         plain: dict[str, Any] = as_json_values(self.found)
         return plain
 

@@ -91,7 +91,7 @@ class Pretrained:
     ) -> "NDArray[np.float32]":
         """Return a vector of each text, ``[N, D]``: its final hidden states, pooled.
 
-        What is cut or empty is said. Raises as ``sublayer.evaluation.vectors.embed_texts`` does.
+        Cut or empty ones are reported. Raises as ``sublayer.evaluation.vectors.embed_texts`` does.
         """
         from sublayer.evaluation.vectors import embed_all
 
@@ -202,7 +202,7 @@ class Run(dict[str, Any]):
         return answering.predict(self, rows, **options)
 
     def inspect_layers(self, **options: Any) -> Result:
-        """Measure what each block does to a text: ``sublayer.inspect_layers``."""
+        """Measure the effect of each block on a text: ``sublayer.inspect_layers``."""
         return inspecting.inspect_layers(self, **options)
 
     def inspect_splitting(self, **options: Any) -> Result:

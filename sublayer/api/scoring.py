@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class Scores(Result):
-    """Scores of a model: measures by name, and what was scored; ``scores["loss"]`` is one."""
+    """Scores of a model: measures by name, and the scored text; ``scores["loss"]`` is one."""
 
     def _repr_html_(self) -> str:
         measures = {
@@ -372,7 +372,7 @@ def _probe_settings(words: str | None, references: Sequence[str]) -> "Settings":
 
 
 def _render_probes(result: Mapping[str, Any]) -> str:
-    """Format what probes found in a table, and what is to be said of each."""
+    """Format what probes found in a table, with notes on each."""
     from sublayer.tasks.scoring import METRICS, points
 
     rows = []
@@ -433,7 +433,7 @@ def harness_model(run: PathText, *, device: str | None = None) -> Any:
             return requests.wholes([each.args[0] for each in asked])
 
         def generate_until(self, asked: list[Any]) -> list[str]:
-            """Return what is written behind each prompt."""
+            """Return the text that is written behind each prompt."""
             return [requests.written(*each.args) for each in asked]
 
         @property

@@ -117,7 +117,7 @@ def tokenize(
 ) -> Result:
     """Train a tokenizer on ``path`` or ``corpus`` and save it as ``out``, or try another.
 
-    The result has the ``ids`` and ``pieces`` of ``text``, and what was saved as ``tokenizer``; with
+    The result has the ``ids`` and ``pieces`` of ``text``, and the saved file as ``tokenizer``; with
     ``differences`` counts of what both text rules make of it. Raises ConfigError for options
     without effect, CheckpointError and DataError for a tokenizer that cannot be read.
     """
@@ -253,7 +253,7 @@ def _render_tokens(result: Mapping[str, Any]) -> str:
 
 
 def _quoted(piece: str) -> str:
-    # Quotes show where blanks are; what has no shape is escaped.
+    # Quotes show where blanks are; characters without a shape are escaped.
     shown = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in piece)
     return f'"{"".join(shown)}"'
 

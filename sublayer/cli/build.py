@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sublayer.study.results import Results
 
 JsonObject = Mapping[str, Any]
-"""What a command found, as ``--json`` prints it."""
+"""The result of a command, as ``--json`` prints it."""
 _METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 
 Settings = Annotated[
@@ -68,7 +68,7 @@ def names_among(columns: str | None) -> tuple[str, ...]:
 
 
 class Result(Protocol):
-    """The result of a public function; ``str`` is what the command prints."""
+    """The result of a public function; ``str`` is the text that the command prints."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object that ``--json`` prints."""
@@ -170,7 +170,7 @@ class Command(TyperCommand):
         for option in self.params:
             if isinstance(option, TyperOption) and not option.is_flag:
                 if ctx.resilient_parsing and args and args[-1] in option.opts:
-                    args = args[:-1]  # its value is what a shell asks for
+                    args = args[:-1]  # a shell asks for its value
                 n_times = sum(map(words.count, option.opts))
                 if n_times > 1 and not (option.multiple or ctx.resilient_parsing):
                     raise ConfigError(
@@ -200,7 +200,7 @@ def client_of(
     The command receives the given ones as ``options``, by parameter, as its first argument; its
     other parameters, such as ``as_json``, declare their options alike. Raises OptionError, by the
     name on the command line, for a value that is not finite, out of its range or that no file
-    takes, and for what the function refuses.
+    takes, and for values that the function refuses.
     """
     shared = {} if function is None else options_of(function)
 

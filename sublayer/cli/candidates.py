@@ -9,7 +9,7 @@ from pathlib import Path
 import typer
 
 Candidates = list[tuple[str, str]]
-"""Whole words, each with what it is; those that begin otherwise are left out by typer."""
+"""Whole words, each with its description; those that begin otherwise are left out by typer."""
 _RUNS = Path("runs")
 
 

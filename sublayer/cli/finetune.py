@@ -1,4 +1,4 @@
-"""``sublayer finetune``: teach a model a task, and say what that is worth."""
+"""``sublayer finetune``: fine-tune a model on a task, and score it beside baselines."""
 
 import shlex
 from collections.abc import Sequence

@@ -116,7 +116,7 @@ def _text(recipe: Recipe) -> str:
 
 
 def _source(recipe: Recipe) -> str:
-    """Name a file of lines to translate: what was held out, or else what was trained on."""
+    """Name a file of lines to translate: a held-out one, or else one of the training text."""
     data = recipe.data
     for path in (data.test_source_path, data.valid_source_path, data.source_path):
         if path is not None and Path(path).suffix not in PACKED:

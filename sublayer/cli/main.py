@@ -31,7 +31,7 @@ from sublayer.system.signals import INTERRUPTED, PREEMPTED, interruptible, inter
 from sublayer.system.terminal import OutputLost, lasting_streams
 
 DONE, LOST, MISTAKE, FAILED = 0, 1, 2, 3
-"""Exit codes; 130 is what a shell returns for SIGINT, 128 + 2."""
+"""Exit codes; 130 is a shell's code for SIGINT, 128 + 2."""
 
 COMMANDS = {
     "demo": "Compare tiny models on built-in text, in a few minutes.",
@@ -59,7 +59,7 @@ COMMANDS = {
 }
 """Each command's line of help."""
 VARIABLE = "_SUBLAYER_COMPLETE"
-"""The environment variable that holds the shell which asks what a word may become."""
+"""The environment variable that holds the shell which asks for completions of a word."""
 _DIVIDED = ("train", "finetune", "predict", "evaluate")
 """Commands that processes started together share, as far as they do."""
 _ADVICE = {
@@ -102,7 +102,7 @@ def _is_first_to_say(message: str) -> bool:
     try:
         if n_launched() == 1:
             return True
-    except ConfigError:  # which is what the message says
+    except ConfigError:  # the message says the same
         return True
     from sublayer.training.processes.world import says_first
 
@@ -139,7 +139,7 @@ def _outcome(words: list[str]) -> tuple[int, str]:
     except SublayerError as error:
         return MISTAKE, _error_line(str(error))
     except OutputLost:
-        return DONE, ""  # but for what the stream says
+        return DONE, ""  # the stream says the rest
     except UnicodeEncodeError as error:
         return MISTAKE, _error_line(f"{error.object!a} is not UTF-8: give another name")
     except OSError as error:

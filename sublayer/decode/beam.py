@@ -5,7 +5,7 @@ continuations of a sentence, an end that ranks among the first ``beam`` closes a
 best ``beam`` others continue; a sentence is done once ``beam`` hypotheses are closed; at the
 longest length all that are left are closed; a hypothesis has at least one token beside its end. A
 departure: the longest length is each sentence's own, where fairseq takes that of the longest source
-beside it, so that a translation does not depend on what is translated beside it.
+beside it, so that a translation does not depend on the sources beside it.
 """
 
 import math
@@ -151,10 +151,10 @@ def search(
     done make room for the next, which changes speed and memory only; they come in the order in
     which they are done. Numbers count ``sources`` from 0; these are read as room appears. A
     sentence has at most ``beam`` hypotheses; a translation has no padding, ``pad_id``, which may be
-    the end, and is never empty. ``start_id`` is what the decoder begins with, by default the end.
-    What ends a text as the end does, ``other_ends``, counts as that: the end's probability is that
+    the end, and is never empty. ``start_id`` is the decoder's first id, by default the end.
+    Ids that end a text as the end does, ``other_ends``, count as it: the end's probability is that
     of all of them. ``continuations`` selects how they continue: the best ways, or, with a beam of
-    1, drawn ones. With a beam of 1, ``goes_on`` says of a sentence's number and what is written
+    1, drawn ones. With a beam of 1, ``goes_on`` says of a sentence's number and its ids so far
     whether it is to be written on; where not, it ends there.
 
     Raises ConfigError where the model would drop units out or this machine cannot hold the rows,
@@ -285,7 +285,7 @@ class _Search:
         self._slots: list[_Sentence | None] = []
         dtype = torch.promote_types(weight.dtype, torch.float32)
         self._log_p = torch.zeros(0, settings.beam, dtype=dtype, device=self._device)
-        # What each row reads next.
+        # The token that each row reads next.
         self._tokens = torch.zeros(0, settings.beam, dtype=torch.long, device=self._device)
 
     def make_slots(self, count: int) -> None:
@@ -313,7 +313,7 @@ class _Search:
         n_written = list(self._rows.lengths)
         rows = self._tokens.flatten()  # [R]
         logits = self._next_logits(rows).to(self._log_p.dtype)  # [R, V]
-        # Before the mask, so that what is masked keeps its part of the probability.
+        # Before the mask, so that masked ids keep their part of the probability.
         partition = log_sum_exp(logits)
         self._join_ends(logits)
         self._mask(logits, n_written)

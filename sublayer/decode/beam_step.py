@@ -49,7 +49,7 @@ class KeysAndValues:
     values: Tensor
 
     def map(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Replace both, one at a time, so that what was is free before the next is made."""
+        """Replace both, one at a time, so that the old one is free before the next is made."""
         self.keys = change(self.keys)
         self.values = change(self.values)
 
@@ -120,7 +120,7 @@ class BeamCache:
         self.window = max(self.lengths) + 1
         room = self.inputs.shape[1]
         if self.window > room:
-            # Twice, so that what is copied in all stays within a few times the final size.
+            # Twice, so that all copies together stay within a few times the final size.
             self._lengthen(2 * self.window)
         of_live = zip(self.lengths, self._is_live, strict=True)
         in_use = {length for length, is_live in of_live if is_live}
@@ -222,7 +222,7 @@ class BeamCache:
             self._widen_memory(width)
         chosen = torch.tensor(slots, device=self.device)
         self.ancestors[chosen] = _NOBODY
-        # What is behind a memory that is shorter than others is hidden.
+        # Positions behind a memory that is shorter than others are hidden.
         self.hidden[chosen] = True
         self.hidden[chosen, :width] = hidden
         for index, held in self.cross.items():
@@ -247,7 +247,7 @@ class BeamCache:
     def memory(self) -> tuple[int, Bool[Tensor, "N S"] | None]:
         """Return the tokens of the longest memory, S, and which of each slot's are padding.
 
-        What is wider is padding of every slot. None: there is no padding.
+        Columns beyond S are padding of every slot. None: there is no padding.
         """
         if self._memory is None:
             n_real = (~self.hidden).sum(1)
@@ -374,7 +374,7 @@ class BeamStepper:
         return self._logits(model.final_norm(x))
 
     def _bias(self, cache: BeamCache, dtype: torch.dtype) -> Float[Tensor, "N H 1 LB"] | None:
-        """Compute what the positions add to scores: hypotheses of a slot have the same length."""
+        """Compute the position bias of scores: hypotheses of a slot have the same length."""
         scheme = self._model.positions
         if not scheme.biases_scores:
             return None

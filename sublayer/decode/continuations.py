@@ -56,7 +56,7 @@ def log_sum_exp(logits: Float[Tensor, "R V"]) -> Float[Tensor, "R 1"]:
     """Compute ``logsumexp`` of each row: on a CPU faster than the native one.
 
     In the type of the logits. Departure from the native one: a row of minus infinity alone gives
-    what is not a number, not minus infinity.
+    NaN, not minus infinity.
     """
     # The largest share is 1 / sum(exp(logit - largest logit)).
     parts = torch.split(logits, _ROWS)

@@ -46,7 +46,7 @@ class Prompt:
 
     @property
     def source(self) -> list[int]:
-        """Return what an encoder reads, without its end."""
+        """Return the ids that an encoder reads, without its end."""
         source = list(self.ids[0])
         for sentinel, ids in zip(self.sentinels, self.ids[1:], strict=False):
             source.append(sentinel)
@@ -63,7 +63,7 @@ def prompt_with_gaps(tokenizer: Tokenizer, text: str) -> Prompt:
     """Read a text in which ``<extra_id_0>``, ``<extra_id_1>`` ... stand for its gaps.
 
     Text is encoded as it was in training, where gaps were cut out of ids: a space before a gap was
-    part of what was cut out, and is not read; text that follows a gap without whitespace begins no
+    part of the cut text, and is not read; text that follows a gap without whitespace begins no
     word, as it has no piece for the space that a tokenizer puts before a text.
 
     Raises ConfigError where the gaps are not numbered in their order from 0, or there is none, or
@@ -195,9 +195,9 @@ def find_fills(written: Sequence[int], prompt: Prompt) -> list[slice | None]:
     """Find the tokens that fill each gap: those behind its sentinel; None for one without it.
 
     Of sentinels that are written again only the first counts. Where a prompt begins with a gap and
-    what was written begins with text, that text fills the gap, and the first sentinel stands before
-    what fills the second: so read targets of independent noise, whose sentinels stand for what is
-    between gaps.
+    the written ids begin with text, that text fills the gap, and the first sentinel stands before
+    the filling of the second: so read targets of independent noise, whose sentinels stand for the
+    text between gaps.
     """
     if not prompt.sentinels:
         return [slice(0, len(written))]
@@ -271,9 +271,9 @@ def _decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
 def _token_scores(
     model: EncoderDecoder, source: list[int], first_id: int
 ) -> Callable[[list[int]], list[float]]:
-    """Return a function of what was written for a source: the log-probability of each token.
+    """Return a function of the ids written for a source: the log-probability of each token.
 
-    In nats, given those before it. It takes a pass over what is written, so that the search itself
+    In nats, given those before it. It takes a pass over these ids, so that the search itself
     keeps no probabilities of tokens.
     """
     device = model.embedding.weight.device
@@ -296,8 +296,8 @@ def fill_gaps(
 ) -> list[Completion]:
     """Fill the gaps of a text, ``<extra_id_0>``, ``<extra_id_1>`` ... in their order.
 
-    Returns the completions of a beam, the most probable first, or those that were drawn. What is
-    written ends at a sentinel that stands for no gap as it does at the end. A function of weights,
+    Returns the completions of a beam, the most probable first, or those that were drawn. Writing
+    ends at a sentinel that stands for no gap as it does at the end. A function of weights,
     text and settings. Unknown characters are read as the unknown.
 
     Raises ConfigError where the model or the text is not one with gaps, the text is longer than the

@@ -3,7 +3,7 @@
 Generating is bound by reading weights. On a CPU one vector in float32 reads a transposed matrix
 faster than ``F.linear`` reads it as it is, and so do a few on Intel's processors; elsewhere these,
 and everywhere many vectors and bfloat16, gain from weights that oneDNN has packed. Either holds a
-copy of the weights. What it gives as a whole: ``benchmarks/generate_speed.py``.
+copy of the weights. The gain as a whole: ``benchmarks/generate_speed.py``.
 """
 
 from collections.abc import Callable
@@ -115,7 +115,7 @@ Branch = Callable[..., Tensor]
 def residual(sublayer: Sublayer, branch: Branch) -> Branch:
     """Build a residual sub-layer from its branch, with its norm and its step size.
 
-    What it is called with beside the rows goes to the branch. There is no dropout.
+    Its arguments beside the rows go to the branch. There is no dropout.
     """
     # The method, not the module: a module's call looks for hooks, which costs every step.
     norm = sublayer.norm.forward

@@ -29,7 +29,7 @@ _TOKENS = 200
 
 @dataclass(frozen=True)
 class Continued:
-    """Continuations of a prompt, without it, and what they took."""
+    """Continuations of a prompt, without it, with their tokens and time."""
 
     texts: list[str]
     n_tokens: int
@@ -72,7 +72,7 @@ class Continuation:
         self._show(0 if self.is_over else self._n_held)
 
     def end(self) -> None:
-        """Show what was held back."""
+        """Show the text that was held back."""
         if not self.is_over:
             incomplete = self._decoder.decode(b"", final=True)
             self._extend(incomplete)
@@ -229,7 +229,7 @@ def tokenizer_of(run: Path, model: Transformer) -> Tokenizer:
 
 
 def check_no_gap(run: Path, kind: str, prompt: str) -> None:
-    """Raise ConfigError where a prompt has a gap; ``kind`` says of the model what it is."""
+    """Raise ConfigError where a prompt has a gap; ``kind`` names the model's kind."""
     _, names = split_at_gaps(prompt.encode("utf-8", "surrogateescape"))
     if names:
         raise ConfigError(
@@ -239,7 +239,7 @@ def check_no_gap(run: Path, kind: str, prompt: str) -> None:
 
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """Encode a prompt; raise ConfigError for what the tokenizer does not know.
+    """Encode a prompt; raise ConfigError for text that the tokenizer does not know.
 
     Bytes of the command line that are no UTF-8 are encoded as they are.
     """

@@ -131,7 +131,7 @@ def generate(
 
 
 class _Reader:
-    """Compute the logits after a growing text, reading only what is new where it can."""
+    """Compute the logits after a growing text, reading only its new tokens where it can."""
 
     def __init__(
         self, model: Decoder, n_rows: int, context: int, window: Window, n_tokens: int

@@ -113,7 +113,7 @@ class Stepper:
     def bias_of(
         self, n_positions: int, dtype: torch.dtype, device: torch.device
     ) -> Float[Tensor, "BH 1 S"] | None:
-        """Return what is added to the scores of a token at the last of so many positions."""
+        """Return the bias of the scores of a token at the last of so many positions."""
         bias = self._step_bias.of(n_positions, dtype, device)
         return None if bias is None else bias.expand(self._n_rows, -1, -1, -1).flatten(0, 1)
 
@@ -260,7 +260,7 @@ class FixedStepper:
             self._room *= 2
         room = min(self._room, self._cache.max_len)
         keys = torch.arange(room, device=self._position.device)
-        # What the last key of the room adds to scores holds what every other one does.
+        # The biases of the room's last position hold those of every other one.
         table = self._stepper.bias_of(room, self._cache.dtype, keys.device)  # [B H, 1, S]
 
         def key_values(layer: int, index: int) -> _Placed | None:

@@ -162,7 +162,7 @@ _SEGMENT_BYTES = {
 def embedding_activations(step: MicroBatch) -> int:
     """Sum the bytes that the embedding stage saves of a token.
 
-    These are ids, the norm's input, the dropout's mask and what is projected.
+    These are ids, the norm's input, the dropout's mask and the projection's input.
     """
     config = step.config
     width = embedding_width(config)
@@ -221,7 +221,7 @@ def loss_activations(step: MicroBatch) -> int:
 def _prediction_activations(step: MicroBatch) -> int:
     """Sum the bytes of a position that predicts.
 
-    These are its index, what the head saves, and the gradient of what the output matrix multiplies.
+    These are its index, tensors that the head saves, and the gradient of the output matrix's input.
     """
     config = step.config
     total = 0
@@ -305,7 +305,7 @@ def saved_activations(step: MicroBatch) -> int:
 
     Casts of weights that autocast keeps are not: see ``saved_casts``.
     """
-    # Of what is dropped of the embedding matrix the mask is kept, a byte for each element.
+    # Of an embedding matrix under dropout the mask is kept, a byte for each element.
     total = loss_activations(step) + n_dropped_in_matrix(step.config)
     for stack in stacks(step.config):
         total += stack_activations(step, stack)
@@ -361,7 +361,7 @@ class Peaks:
 
     in_loss: int
     in_blocks: int
-    """As the block that goes backwards first does, when the loss has let go of what it saved."""
+    """As the block that goes backwards first does, when the loss has freed its saved tensors."""
     last_block: int
     """As the block that goes backwards last ends, with every gradient there; 0 where it is less."""
 
@@ -376,7 +376,7 @@ def peaks_of_pass(step: MicroBatch) -> Peaks:
     casts = saved_casts(step)
     saved = saved_activations(step) + casts
     in_loss = saved + _loss_work(step)
-    # The loss has let go of what it saved by the time that blocks go backwards, and has saved
+    # The loss has freed its saved tensors by the time that blocks go backwards, and has saved
     # nothing while they go forwards.
     held = saved - loss_activations(step)
     if step.recomputes:
@@ -393,8 +393,8 @@ def peaks_of_pass(step: MicroBatch) -> Peaks:
 def _peaks_of_recomputing(step: MicroBatch, held: int, casts: int) -> tuple[int, int]:
     """Compute the peaks of the first and of the last block backwards, where each runs again.
 
-    ``held`` are the bytes saved but for the loss's, ``casts`` among them. What the stacks behind a
-    block's own saved is free by then; their gradients are there.
+    ``held`` are the bytes saved but for the loss's, ``casts`` among them. Tensors that the stacks
+    behind a block's own saved are free by then; the gradients of these stacks are there.
     """
     config = step.config
     beside = n_dropped_in_matrix(config) + casts + score_bias(step, stacks(config)[0])
@@ -429,7 +429,7 @@ def _loss_work(step: MicroBatch) -> int:
     # Their softmax takes their place.
     logits = FLOAT32_BYTES * n_logits
     matrix = step.narrow * width * config.d_embed
-    # What is multiplied with, where it is not the embedding matrix itself; what was looked up.
+    # The matrix of the product, where it is not the embedding matrix; the one looked up in.
     copies = FLOAT32_BYTES * n_dropped_in_matrix(config)
     if config.softmax == "all":
         copies += FLOAT32_BYTES * width * config.d_embed
@@ -443,8 +443,8 @@ def _loss_work(step: MicroBatch) -> int:
 def _block_work(step: MicroBatch, stack: StackShape) -> int:
     """Compute the largest working memory of a sub-layer's backward pass, in a stack's last block.
 
-    That is gradients of what stands between its matrix products. What the sub-layers after it in
-    the block have saved is free by then. While blocks go forwards, an embedding matrix that was
+    These are gradients of tensors between its matrix products. Tensors that the sub-layers after it
+    in the block have saved are free by then. While blocks go forwards, an embedding matrix that was
     dropped waits for the head; where a block runs again, it is gone.
     """
     dropped = 0 if step.recomputes else FLOAT32_BYTES * n_dropped_in_matrix(step.config)
@@ -460,8 +460,8 @@ def _block_work(step: MicroBatch, stack: StackShape) -> int:
         freed += sublayer_activations(step, stack, entry)
     if stack.n_layers == 1:
         return max(beyond_saved)
-    # Blocks below have the gradient of a bias from the last one beside their own, for what that
-    # block saved.
+    # Blocks below have the gradient of a bias from the last one beside their own, in place of the
+    # tensors that the last one saved.
     above = score_bias_gradient(step, stack)
     if not step.recomputes:
         above = max(0, above - block_activations(step, stack))
@@ -471,7 +471,7 @@ def _block_work(step: MicroBatch, stack: StackShape) -> int:
 def _forward_work(step: MicroBatch) -> int:
     """Compute the working memory of the last attention's forward pass under a bias.
 
-    The bias is held till then. What the sub-layers after it save is not there yet.
+    The bias is held till then. Tensors that the sub-layers after it save are not there yet.
     """
     stack = stacks(step.config)[-1]
     bias = score_bias(step, stack)

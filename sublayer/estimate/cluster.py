@@ -135,7 +135,7 @@ THIS_MACHINE = "cpu"
 
 
 def check_device(name: str) -> None:
-    """Raise ConfigError, with the nearest name, for what is neither of the table nor ``cpu``."""
+    """Raise ConfigError, with the nearest name, for a name neither of the table nor ``cpu``."""
     known = (*DEVICES, THIS_MACHINE)
     if name not in known:
         raise ConfigError(
@@ -155,9 +155,9 @@ class Group:
     size: int
     shard: Shard = "none"
     exact: bool = False
-    """Whether sums are those of one tree over micro-batches, as with ``train.exact``."""
+    """True where sums are those of one tree over micro-batches, as with ``train.exact``."""
     begins_whole: bool = False
-    """Whether each process has all weights before they are divided, those of another model."""
+    """True where each process has all weights before they are divided, those of another model."""
 
     @property
     def is_divided(self) -> bool:
@@ -170,9 +170,9 @@ class Units:
     """Bytes of weights that are gathered together: those of each block, and of all the rest."""
 
     blocks: tuple[int, ...]
-    """Of each executed block, what no other shares."""
+    """Of each executed block, the weights that no other shares."""
     root: int
-    """What is outside the blocks, and what several of them share."""
+    """The weights outside the blocks, and those that several of them share."""
 
     @property
     def largest_block(self) -> int:
@@ -203,7 +203,7 @@ _EXCHANGED = 1 << 24
 def process_memory(
     step: MicroBatch, optimizer: OptimizerConfig, *, n_passes: int, group: Group
 ) -> TrainingMemory:
-    """Estimate what each process of a group holds, where it has ``n_passes`` micro-batches a step.
+    """Estimate the memory of each process of a group with ``n_passes`` micro-batches a step.
 
     ``step`` is one of them.
     """
@@ -221,8 +221,8 @@ def process_memory(
 def _replicated(step: MicroBatch, sizes: StepSizes, units: Units, n_passes: int) -> TrainingMemory:
     """Estimate a whole copy: its gradients stay, in the buckets in which they are summed.
 
-    Those of micro-batches before the last are summed beside the buckets, and so are those of what
-    is used several times, until its last use.
+    Those of micro-batches before the last are summed beside the buckets, and so are those of
+    weights that are used several times, until their last use.
     """
     beside = sizes.gradients if n_passes > 1 else 0
     backward = max(sizes.peaks.activations, _backwards(step, sizes.peaks, units.root))
@@ -274,7 +274,7 @@ def _divided(
 
 
 def _backwards(step: MicroBatch, peaks: Peaks, root: int) -> int:
-    """Compute what a pass holds as blocks go backwards, with the gradients that stay to its end.
+    """Compute the bytes of a pass as blocks go backwards, with the gradients that stay to its end.
 
     Those are the root's: of the output matrix from the loss on, and of what blocks share from the
     first of them on, which is the last that is executed.
@@ -377,7 +377,7 @@ class StepSeconds:
 _REMEDY = "make model.d_model, model.n_layers or the vocabulary smaller"
 _ID_BYTES = 8
 _COPIES_OF_IDS = 4
-"""A batch's ids while it is made: their positions, what is read there, tokens and targets."""
+"""A batch's ids while it is made: their positions, the ids read there, tokens and targets."""
 
 
 def check_training(
@@ -385,8 +385,8 @@ def check_training(
 ) -> None:
     """Raise ConfigError where the training of a recipe cannot fit into this machine's memory.
 
-    Counted is what is certain: weights, gradients and the optimizer's states, the ids of a batch
-    where they are as long as its windows, and what a pass keeps where every window is full. Of
+    Only certain sizes count: weights, gradients and the optimizer's states, the ids of a batch
+    where they are as long as its windows, and the tensors of a pass where every window is full. Of
     training on a GPU only the weights count, which are made beside it first, unless they are made
     in parts. A batch is divided among ``n_processes``, each of which is taken to have all of the
     memory, and so are weights and states as ``train.shard`` says.
@@ -394,7 +394,7 @@ def check_training(
     group = Group(n_processes, recipe.train.shard, recipe.train.exact)
     weights = FLOAT32_BYTES * count_parameters(recipe.model, recipe.objective).training
     if device == "cuda":
-        # On the GPU are gradients, states and what a pass keeps; the model is built beside it.
+        # On the GPU are gradients, states and the tensors of a pass; the model is built beside it.
         if not group.is_divided:
             check_memory(weights, "the model", _REMEDY)
         return
@@ -429,7 +429,7 @@ def check_training(
     counted = group if group.is_divided else Group(1)
     n_passes = math.ceil(sequences / micro)
     memory = process_memory(step, recipe.optimizer, n_passes=n_passes, group=counted)
-    # What is certain: the holes between tensors are not.
+    # Only certain sizes count: the holes between tensors are not.
     check_memory(
         memory.step,
         f"a training step of {micro:,} windows of {recipe.data.context:,} tokens at a time",

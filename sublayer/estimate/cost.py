@@ -27,7 +27,7 @@ from sublayer.estimate.sublayers import AttentionEstimate, estimate_of
 class Parameters:
     """Numbers of parameters of a model, by the parts that are counted.
 
-    Papers differ in what of an encoder they count: the last three are None for other kinds.
+    Papers count different parts of an encoder: the last three are None for other kinds.
     """
 
     total: int

@@ -1,6 +1,6 @@
 """Peak memory of a training step from the config alone.
 
-Made of parameters, optimizer states, what the passes keep, and kernels' working memory; tested
+Made of parameters, optimizer states, tensors of the passes, and kernels' working memory; tested
 against what autograd keeps, and against whole processes. Configs are resolved. Sizes are bytes,
 counts are of numbers. Where bfloat16 is emulated, which no run chooses by itself, its products make
 copies in float32 that are not counted.
@@ -38,9 +38,9 @@ from sublayer.estimate.sublayers import estimate_of
 _UPDATE_PART = {"cpu": CPU_UPDATE_PART, "cuda": GPU_UPDATE_PART}
 _HOLES: dict[Precision, float] = {"float32": 0.27, "bfloat16": 0.38}
 _HOLES_AGAIN: dict[Precision, float] = {"float32": 0.36, "bfloat16": 0.48}
-"""Fragmentation: what the allocator holds beside a step's tensors, as a share of those that move.
+"""Fragmentation: memory that the allocator holds between tensors, as a share of those that move.
 
-Weights and the optimizer's states stay. What is held is free, but in pieces too small for the next
+Weights and the optimizer's states stay. This memory is free, but in pieces too small for the next
 tensor. It is more with several passes, where the gradients of the first are in the way of the next.
 The tests hold whole processes to 10 % of it.
 """
@@ -59,12 +59,12 @@ class TrainingMemory:
     gradients: int
     """Its own; all of them where several micro-batches are summed before they are divided."""
     optimizer: int
-    """Its own states: what the optimizer keeps of each parameter between steps. Without what is
-    whole in each of Adafactor's means: next to nothing."""
+    """Its own states: the numbers that the optimizer keeps of each parameter between steps. Without
+    those of Adafactor's means that are whole in each process: next to nothing."""
     gathered: int
-    """The weights of others at the most, and what is on its way to them; 0 of one process."""
+    """The weights of others at the most, and gradients on their way to them; 0 of one process."""
     activations: int
-    """What the backward pass needs, casts of weights included, and a kernel's most work memory."""
+    """Tensors for the backward pass, casts of weights included, and a kernel's most work memory."""
     step: int
     """The peak of all that a step allocates.
 
@@ -74,9 +74,9 @@ class TrainingMemory:
     building: int
     """The peak as the model is built: in parts, of which one parameter is whole at a time."""
     evaluating: int
-    """With all weights gathered, as each evaluation has them; what it computes is not counted."""
+    """With all weights gathered, as each evaluation has them; its activations are not counted."""
     total: int
-    """What the process takes for the highest peak, with the holes that the allocator holds between
+    """The process's memory at the highest peak, with the holes that the allocator holds between
     tensors, and ``saving``."""
     saving: int = 0
     """Copies that a checkpoint is written from while training goes on; of whole copies, the first
@@ -165,7 +165,7 @@ def whole_copy(
 
 
 def holes(step: MicroBatch, n_passes: int, *, is_returned: bool = False) -> float:
-    """Return what the allocator holds between tensors, as a share of those that move.
+    """Return the memory that the allocator holds between tensors, as a share of those that move.
 
     ``is_returned``: freed memory goes back to the system, as it does where blocks are recomputed.
     """
@@ -187,7 +187,7 @@ def n_states(
 ) -> int:
     """Count the numbers that an optimizer keeps of all parameters that are not frozen.
 
-    Its counts of steps take next to nothing and are left out. Where what is kept of a matrix
+    Its counts of steps take next to nothing and are left out. Where the state of a matrix
     depends on its shape, that of a matrix which ``matrix_shapes`` leaves out is counted as large as
     the matrix.
     """
@@ -206,7 +206,7 @@ def matrix_shapes(config: ResolvedModel, objective: ObjectiveTable) -> Counter[S
     """Count the matrices of blocks and vocabulary by the shape in which they are stored.
 
     Left out are tables of positions and segments, the maps on either side of the blocks, the
-    pooler and what reads it, and what a row of a table adds without saying its shape.
+    pooler and its readers, and the parameters that a row of a table adds without their shapes.
     """
     shapes: Counter[Shape] = Counter()
     for stack in stacks(config):
@@ -253,8 +253,8 @@ def update_work(
 ) -> int:
     """Compute the bytes of a step beside states: decayed gradients, or updates to be added.
 
-    ``trained`` are the bytes of what is trained. Where that is divided among processes, what goes
-    by norms of whole matrices keeps all updates until these are exchanged.
+    ``trained`` are the bytes of the trained parameters. Where these are divided among processes,
+    optimizers by norms of whole matrices keep all updates until these norms are exchanged.
     """
     match optimizer:
         case SgdConfig():

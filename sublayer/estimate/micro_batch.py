@@ -26,17 +26,17 @@ class MicroBatch:
     context: int
     """In tokens, as ``data.context``."""
     precision: Precision
-    """That of matrix products; weights and the residual stream are float32 under either."""
+    """Precision of matrix products; weights and the residual stream are float32 under either."""
     device: DeviceKind = "cpu"
     objective: ObjectiveTable = NEXT_TOKEN
     recomputes: bool = False
-    """Whether the backward pass runs each block again instead of keeping what it needs of it."""
+    """True where the backward pass runs each block again instead of keeping its activations."""
     keeps_documents_apart: bool = False
-    """Whether each row has positions of its own."""
+    """True where each row has positions of its own."""
     frozen: Frozen = NOTHING
-    """What of the model has no gradient."""
+    """The part of the model that has no gradient."""
     caches_casts: bool = True
-    """Whether a matrix that several blocks share is cast to bfloat16 once, and not for each."""
+    """True where a matrix that several blocks share is cast to bfloat16 once, not for each."""
 
     @property
     def narrow(self) -> int:

@@ -95,7 +95,7 @@ class SublayerEstimate(ABC):
 
 
 class AttentionEstimate(SublayerEstimate):
-    """Queries, keys and values, the scores of their pairs, and the map of what they mix."""
+    """Queries, keys and values, the scores of their pairs, and the map of their mix."""
 
     n_inputs = 3
     n_backward_maps = 3
@@ -137,11 +137,11 @@ class AttentionEstimate(SublayerEstimate):
         return _n_causal(length) if stack.is_causal else length**2
 
     def n_projected(self, step: MicroBatch, stack: StackShape) -> int:
-        """Count the rows of queries, keys, values and what the output map reads."""
+        """Count the rows of queries, keys, values and the output map's input."""
         return 2 * (step.n_tokens(stack) + step.sequences * self.n_keys(step, stack))
 
     def saved(self, step: MicroBatch, stack: StackShape) -> int:
-        """Sum the bytes of queries, keys, values, what the output map reads, and weights."""
+        """Sum the bytes of queries, keys, values, the output map's input, and weights."""
         features = step.narrow * self.n_projected(step, stack) * self.width
         n_seen, is_fused = self.n_seen(step, stack), self.is_fused(step, stack)
         return features + self.saved_weights(step, stack, n_seen, is_fused=is_fused)
@@ -193,7 +193,7 @@ class AttentionEstimate(SublayerEstimate):
         return step.device != "cpu" or on_cpu
 
     def scores_per_key(self, step: MicroBatch, n_queries: int, n_keys: int) -> int:
-        """Count what a backward pass holds of a block's scores, for each key of a micro-batch.
+        """Count the numbers of a block's scores in a backward pass, for each key of a micro-batch.
 
         It goes by ``BLOCK_ROWS`` queries at a time on a CPU; fused kernels hold none.
         """
@@ -277,8 +277,8 @@ class FeedForwardEstimate(SublayerEstimate):
             # Gate and value, which are one tensor, and their product; the activated gate; a slope.
             n_saved = 3 + (self.ffn.saves != "nothing") + self._has_own_gelu(step)
         else:
-            # The output; the activation's input, of our GELU its slope instead. What is dropped
-            # takes the output's place, unless the activation needs that too.
+            # The output; the activation's input, of our GELU its slope instead. The dropped-out
+            # tensor takes the output's place, unless the activation needs that too.
             n_saved = 1 + (self.ffn.saves == "input") + (self.ffn.saves == "output" and dropout)
         unit = n_saved * step.narrow + dropout  # the mask's byte
         return step.n_tokens(stack) * unit * self.width
@@ -286,7 +286,8 @@ class FeedForwardEstimate(SublayerEstimate):
     def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
         """Count gradients of hidden units.
 
-        What the activation saved beside its output is free before its input's gradient is made.
+        The tensor that the activation saved beside its output is free before its input's gradient
+        is made.
         """
         has_two = self.ffn.is_gated or self.ffn.saves == "output"
         n_gradients = 2 if has_two else 1
@@ -301,7 +302,7 @@ class FeedForwardEstimate(SublayerEstimate):
         if not self._has_own_gelu(step):
             return 0
         n = step.n_tokens(stack) * self.width
-        # Two arrays of work; of what is narrow wide copies of input, value and slope too.
+        # Two arrays of work; in bfloat16 also wide copies of input, value and slope.
         n_arrays = 2 if step.precision == "float32" else 5
         parts = n_arrays * FLOAT32_BYTES * min(n, GELU_PART)
         return step.narrow * n + parts

@@ -1,1 +1,1 @@
-"""One scorecard: what any models score on tasks, probes, texts and pairs, side by side."""
+"""One scorecard: scores of any models on tasks, probes, texts and pairs, side by side."""
