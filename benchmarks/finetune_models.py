@@ -194,6 +194,7 @@ class Predictor(Protocol):
 def our_predictor(run: Path, precision: Precision) -> Predictor:
     """Load our model as a user does."""
     model = sublayer.load(run, dtype=getattr(torch, precision))
+    assert model.task is not None, "the run was fine-tuned"
     (task,) = model.task.tasks
 
     def predict(sentences: list[str]) -> list[int]:

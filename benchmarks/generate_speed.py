@@ -33,6 +33,7 @@ from sublayer.interop.huggingface import export_huggingface
 from sublayer.model.build import Decoder, build
 from sublayer.system.machine import processor
 from sublayer.system.memory import cores
+from sublayer.text_model import TextModel
 
 PROMPT_TOKENS, NEW_TOKENS = 16, 240
 AIMS = {"float32": 2.0, "bfloat16": 3.0}
@@ -89,7 +90,7 @@ def transformers_gpt2(
     from transformers import GPT2LMHeadModel
 
     with tempfile.TemporaryDirectory() as folder:
-        export_huggingface(model, Path(folder) / "model")
+        export_huggingface(TextModel(model), Path(folder) / "model")
         peer: Any = GPT2LMHeadModel.from_pretrained(Path(folder) / "model", dtype=precision)
         peer.to(device).eval()
 

@@ -31,6 +31,7 @@ from sublayer.data.prepare import Data
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.system.memory import cores
+from sublayer.text_model import TextModel
 from sublayer.training.processes.world import World
 
 TRAINING_AIM, TRANSLATING_AIM = 1.5, 2.0
@@ -107,7 +108,7 @@ def _ours(take_step: Any, batches: TranslationBatches) -> Callable[[int], int]:
 def _theirs(
     model: Any, batches: TranslationBatches, precision: str, recipe: Recipe
 ) -> Callable[[int], int]:
-    peer = m2m100(model).train()
+    peer = m2m100(TextModel(model)).train()
     optimizer = torch.optim.AdamW(peer.parameters(), lr=1e-4, betas=(0.9, 0.98), fused=True)
     assert isinstance(recipe.objective, TranslationObjective), "a recipe of translation"
     smoothing = recipe.objective.label_smoothing

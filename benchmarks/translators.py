@@ -10,10 +10,10 @@ from torch import Tensor
 from turns import Contestant
 
 from sublayer.decode.beam import BeamSettings
-from sublayer.decode.translate import translate_lines
+from sublayer.decode.translate import tokenizer_of, translate_lines
 from sublayer.interop.huggingface import export_huggingface
 from sublayer.loading import load
-from sublayer.model.build import EncoderDecoder
+from sublayer.text_model import TextModel
 
 OURS, PEER, CEILING = "sublayer", "transformers M2M100", "CTranslate2"
 BEAM, MORE, SHARE = 5, 10.0, 1.2
@@ -27,12 +27,12 @@ class Translators:
 
     def __init__(self, run: Path, lines: Sequence[str], threads: int) -> None:
         model = load(run)
-        assert isinstance(model, EncoderDecoder), "the run is a translator's"
+        tokenizer = tokenizer_of(model)
         self.model, self.lines, self.found = model, list(lines), dict[str, Rows]()
-        self.end, self.pad = model.tokenizer.sep_id, model.tokenizer.pad_id
+        assert tokenizer.sep_id is not None and tokenizer.pad_id is not None, "it translates"
+        self.end, self.pad = tokenizer.sep_id, tokenizer.pad_id
         self.sources = [
-            [*ids.tolist(), self.end]
-            for ids in model.tokenizer.encode_many([x.encode() for x in lines])
+            [*ids.tolist(), self.end] for ids in tokenizer.encode_many([x.encode() for x in lines])
         ]
         self.order = sorted(range(len(self.sources)), key=lambda index: -len(self.sources[index]))
         self.threads = threads
@@ -145,7 +145,7 @@ class Translators:
         return make
 
 
-def m2m100(model: Any) -> Any:
+def m2m100(model: TextModel) -> Any:
     """Give transformers' model with the weights of one of ours."""
     from transformers import M2M100ForConditionalGeneration
 

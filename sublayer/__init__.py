@@ -21,12 +21,11 @@ if TYPE_CHECKING:
     from sublayer.api.inspecting import inspect_layers, inspect_paths, inspect_splitting
     from sublayer.api.planning import plan
     from sublayer.api.recipes import draw, list_recipes, recipe
-    from sublayer.api.run import Run, list_runs, load, open_run, report
+    from sublayer.api.run import Run, from_recipe, list_runs, load, open_run, report
     from sublayer.api.scoring import evaluate, harness_model
     from sublayer.api.tokenizing import tokenize
     from sublayer.api.training import train
     from sublayer.api.writing import fill, generate, translate
-    from sublayer.runs.run import from_recipe
 
 __version__ = "0.1.0"
 __all__ = [
@@ -84,12 +83,11 @@ _NAMES = {
     "sublayer.api.inspecting": ("inspect_layers", "inspect_paths", "inspect_splitting"),
     "sublayer.api.planning": ("plan",),
     "sublayer.api.recipes": ("draw", "list_recipes", "recipe"),
-    "sublayer.api.run": ("Run", "list_runs", "load", "open_run", "report"),
+    "sublayer.api.run": ("Run", "from_recipe", "list_runs", "load", "open_run", "report"),
     "sublayer.api.scoring": ("evaluate", "harness_model"),
     "sublayer.api.tokenizing": ("tokenize",),
     "sublayer.api.training": ("train",),
     "sublayer.api.writing": ("fill", "generate", "translate"),
-    "sublayer.runs.run": ("from_recipe",),
 }
 """Modules of public functions, imported when one is used: importing torch takes seconds."""
 

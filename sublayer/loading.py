@@ -29,6 +29,7 @@ from sublayer.model.transformer import Transformer
 from sublayer.system.machine import check_device
 from sublayer.system.stages import stage
 from sublayer.tasks.spec import FILE_NAME, TaskSpec, read_spec
+from sublayer.text_model import TextModel
 
 RECIPE_NAME, MODEL_NAME, CHECKPOINTS_NAME, TOKENIZER_NAME = (
     "recipe.toml",
@@ -47,15 +48,14 @@ def load(
     dtype: torch.dtype | None = None,
     *,
     average: int | None = None,
-) -> Transformer:
-    """Load a model in evaluation mode, with its ``.config`` and ``.tokenizer``.
+) -> TextModel:
+    """Load a model in evaluation mode, with its tokenizer and its task.
 
     ``path`` is a run, a checkpoint, or a model folder (as training saves it and ``sublayer import``
     writes it). Of a run it is the final model, or, before there is one, the checkpoint of the best
     evaluation, or else the newest whole one. ``average`` gives the mean of a run's newest
     checkpoints, so many, instead (Vaswani et al. 2017, sec. 6.1). ``dtype`` converts the weights;
-    None makes them float32, but where all were saved as float64. ``.tokenizer`` is None where the
-    folder has none.
+    None makes them float32, but where all were saved as float64.
 
     Raises CheckpointError where there is no such model, or it is damaged, or of another format;
     ConfigError for a device that is not there, fewer checkpoints than are asked for, or a ``dtype``
@@ -75,10 +75,9 @@ def load(
             model = _with_weights(config, tensors)
         if dtype is not None:
             model = model.to(dtype)
-        model.tokenizer = _tokenizer_in(folder, model.config)
-        model.task = load_task(folder)
+        loaded = TextModel(model, _tokenizer_in(folder, model.config), load_task(folder))
         check_outputs(model.eval(), str(path))
-    return model
+    return loaded
 
 
 def load_untokenized(folder: Path, device: str | torch.device = "cpu") -> Transformer:

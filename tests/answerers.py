@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 
+from sublayer.api.run import Pretrained
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.supervised import SupervisedObjective
@@ -82,7 +83,7 @@ def spec_of(tasks, format_, context=48, **fields):
     return TaskSpec(tuple(tasks), format_, context, target_length, **fields)
 
 
-def model_of(split, context=48, *, dtype=torch.float64, answer="greedy", **fields):
+def model_of(split, context=48, *, dtype=torch.float64, **fields):
     """Build a model that answers a split's tasks, all weights drawn from N(0, 0.3)."""
     task = split.parts[0].task
     own = {"kind": KINDS[split.format], "n_layers": 2, "d_model": 12, "n_heads": 2, "d_ff": 10}
@@ -97,14 +98,18 @@ def model_of(split, context=48, *, dtype=torch.float64, answer="greedy", **field
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0.0, 0.3, generator=generator)
-    model.tokenizer = split.tokenizer
-    tasks = [part.task for part in split.parts]
-    model.task = spec_of(tasks, split.format, context, answer=answer)
     return model
 
 
-def objective_of(model, **settings):
+def answering(split, context=48, *, answer="greedy", **fields):
+    """Build such a model with the split's tokenizer and its tasks."""
+    spec = spec_of([part.task for part in split.parts], split.format, context, answer=answer)
+    return Pretrained(model_of(split, context, **fields), split.tokenizer, spec)
+
+
+def objective_of(model, split, **settings):
     """Put a model into its objective, without the dropout of what its head reads."""
-    dropout = {} if model.task.format == "text" else {"dropout": 0.0}
-    settings = {"format": model.task.format, **dropout, **settings}
-    return family("supervised").build(model, SupervisedObjective(**settings), 0)
+    dropout = {} if split.format == "text" else {"dropout": 0.0}
+    objective = SupervisedObjective(**{"format": split.format, **dropout, **settings})
+    task = spec_of([part.task for part in split.parts], split.format)
+    return family("supervised").build(model, objective, 0, task)

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 import torch
 
+from sublayer.api.run import load
 from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
@@ -15,7 +16,7 @@ from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.decode.sample import Sampling
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.checkpoints import checkpoint_path, new_checkpoint
-from sublayer.loading import find_recipe, load
+from sublayer.loading import find_recipe
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
 from tests.alterations import state

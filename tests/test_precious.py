@@ -11,11 +11,11 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given
 
+from sublayer.api.run import load
 from sublayer.cli import main as cli
 from sublayer.config.load import load_recipe
 from sublayer.errors import Interrupted, SublayerError
 from sublayer.files.storage import temporary_path
-from sublayer.loading import load
 from sublayer.runs.run import train_run
 from sublayer.system.lock import LOCK
 from sublayer.training.progress import SilentProgress

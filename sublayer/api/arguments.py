@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sublayer.config.limits import (
     LARGEST_FACTOR,
@@ -24,12 +24,12 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import cache_folder, replacing
 from sublayer.options import Argument, Option, PathText
 from sublayer.system.stages import note
+from sublayer.text_model import TextModel
 from sublayer.values import as_cell, is_missing, plain, surrogate_problem, table_rows
 
 if TYPE_CHECKING:
     import torch
 
-    from sublayer.model.transformer import Transformer
 
 Recipe = Annotated[
     PathText,
@@ -325,22 +325,12 @@ def as_words(overrides: Sequence[str] | Mapping[str, Any] | None) -> list[str]:
     ]
 
 
-@runtime_checkable
-class Loaded(Protocol):
-    """A loaded model, given in place of the path of its run."""
-
-    model: "Transformer"
-
-    def __fspath__(self) -> str:
-        """Return the path that it was loaded from."""
-
-
 def loaded(
     run: PathText,
     device: str | None,
     dtype: "torch.dtype | None" = None,
     average: int | None = None,
-) -> "Transformer":
+) -> TextModel:
     """Load the model of a path, on the best device by default; a loaded model is returned.
 
     Raises ConfigError for a device or an average of a loaded model, and as loading does.
@@ -348,10 +338,10 @@ def loaded(
     from sublayer.loading import load
     from sublayer.system.machine import choose_device
 
-    if not isinstance(run, Loaded):
+    if not isinstance(run, TextModel):
         return load(Path(run), device=choose_device(device), dtype=dtype, average=average)
     if device is not None or average is not None:
         raise ConfigError(
             "the model is loaded, by which device and average are chosen: leave them out"
         )
-    return run.model
+    return run

@@ -1,6 +1,7 @@
 """Runs and loaded models; folders listed, reports written."""
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -14,6 +15,7 @@ from sublayer.api.writing import Completions, Fillings, Texts, Translations
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.options import Argument, Option, PathText, checked
+from sublayer.text_model import TextModel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,22 +25,24 @@ if TYPE_CHECKING:
     from sublayer.api.scoring import SplitName
     from sublayer.config.recipe import ResolvedRecipe
     from sublayer.model.output import Filling
-    from sublayer.model.transformer import Transformer
     from sublayer.tasks.predicting import NamedPrediction
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Pretrained:
-    """A loaded model, called as its module is, and asked by methods.
+_log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False, repr=False)
+class Pretrained(TextModel):
+    """A model with its tokenizer and its task, called as its module is, and asked by methods.
 
     ``model`` is the module of PyTorch, for what takes one, such as ``torch.compile``. Its
-    attributes are found here too: ``config``, ``tokenizer``, ``task``, ``logits``,
-    ``state_dict()``, ``parameters()``, ``to``, ``eval`` ... Given to ``sublayer.generate`` or
-    ``sublayer.translate`` in place of a path, it is not loaded again.
+    attributes are found here too: ``config``, ``logits``, ``state_dict()``, ``parameters()``,
+    ``to``, ``eval`` ... Given to ``sublayer.generate`` or ``sublayer.translate`` in place of a
+    path, it is not loaded again.
     """
 
-    model: "Transformer"
-    path: Path
+    path: Path | None = None
+    """The path that it was loaded from; None: it was built from a recipe."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         """Compute the outputs of the module."""
@@ -50,6 +54,10 @@ class Pretrained:
         return getattr(self.model, name)
 
     def __fspath__(self) -> str:
+        if self.path is None:
+            raise ConfigError(
+                "the model was built from a recipe, and has no folder: train it, or name a run"
+            )
         return str(self.path)
 
     def __repr__(self) -> str:
@@ -69,7 +77,7 @@ class Pretrained:
         """
         from sublayer.objective.supervised.answering import predict_rows
 
-        return predict_rows(self.model, rows, task=task, batch=batch)
+        return predict_rows(self, rows, task=task, batch=batch)
 
     def fill(self, text: str, n: int = 5) -> "list[list[Filling]]":
         """Return the ``n`` likeliest fillings of each mask of a text, with their probabilities.
@@ -79,7 +87,7 @@ class Pretrained:
         """
         from sublayer.decode.gaps import fill_masks
 
-        return fill_masks(self.model, text, n)
+        return fill_masks(self, text, n)
 
     def embed(
         self,
@@ -95,7 +103,7 @@ class Pretrained:
         """
         from sublayer.evaluation.vectors import embed_all
 
-        return embed_all(self.model, texts, pool=pool, normalize=normalize, batch=batch)
+        return embed_all(self, texts, pool=pool, normalize=normalize, batch=batch)
 
     def generate(self, prompt: str, **options: Any) -> Texts | Completions:
         """Continue a prompt by a decoder, or complete one with gaps: ``sublayer.generate``."""
@@ -129,7 +137,42 @@ def load(
     from sublayer.loading import load as load_model
 
     folder = as_text(path)
-    return Pretrained(load_model(folder, device=device, dtype=dtype, average=average), Path(folder))
+    text_model = load_model(folder, device=device, dtype=dtype, average=average)
+    return Pretrained(text_model.model, text_model.tokenizer, text_model.task, Path(folder))
+
+
+def from_recipe(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Pretrained:
+    """Build the untrained model of a recipe, in evaluation mode, with ``.tokenizer``.
+
+    Prepares the recipe's data, for the tokenizer. With ``init.run`` the model has the weights that
+    training would start from. Raises ConfigError, DataError and CheckpointError.
+    """
+    from sublayer.config.load import load_recipe
+    from sublayer.config.resolve_model import resolve_model
+    from sublayer.model.build import build
+    from sublayer.objective.families import family_of
+    from sublayer.runs.session import prepare_data
+    from sublayer.runs.start_check import check_start
+    from sublayer.training import warm_start
+
+    loaded = load_recipe(source, overrides or {})
+    check_start(loaded)
+    for note in loaded.notes:
+        _log.warning(note)
+    recipe = loaded.recipe
+    start = warm_start.Pretrained(recipe.init)
+    data = prepare_data(recipe, pretrained=start)
+    family = family_of(recipe.objective)
+    config = resolve_model(
+        family.shape_model(recipe, data),
+        vocab_size=data.tokenizer.vocab_size,
+        context=recipe.data.context,
+    )
+    model = build(config, seed=recipe.train.seed).eval()
+    built = Pretrained(model, data.tokenizer, family.describe_task(recipe, data))
+    for note in warm_start.start_from(built, start):
+        _log.warning(note)
+    return built
 
 
 class Run(dict[str, Any]):

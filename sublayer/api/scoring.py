@@ -272,20 +272,20 @@ def _prepare(
 
     chosen = choose_device(device)
     text.check()
-    model = load(text.run, device=chosen, average=average)
+    text_model = load(text.run, device=chosen, average=average)
     recipe = recipe_of(text.run)
-    kind, family = family_of_model(model, recipe)
+    kind, family = family_of_model(text_model, recipe)
     _check_options(given, kind)
     request = Evaluation(
         run=text.run,
-        model=model,
+        text_model=text_model,
         recipe=recipe,
-        split=text.split or ("valid" if model.task is None else "test"),
+        split=text.split or ("valid" if text_model.task is None else "test"),
         options=given,
         batch=batch,
         average=average,
-        read_text=lambda sentences: text.read(model, recipe, sentences),
-        own_text=lambda: text.read_own(model, recipe),
+        read_text=lambda sentences: text.read(text_model, recipe, sentences),
+        own_text=lambda: text.read_own(text_model, recipe),
         progress=TokenProgress,
     )
     return family, request
@@ -334,7 +334,7 @@ def ask_probes(
     model = load(run, device=choose_device(device), average=average)
     check_model(model, str(run))
     read = read_probes(chosen, folder, settings)
-    context = context_of(model, recipe_of(run))
+    context = context_of(model.model, recipe_of(run))
     scores = ask(model, read, context, TokenProgress("scored", "texts"))
     result = {
         "run": str(run),
@@ -419,7 +419,7 @@ def harness_model(run: PathText, *, device: str | None = None) -> Any:
 
     path = as_path(run)
     model = load(path, device=choose_device(device))
-    requests = Requests(model, context_of(model, recipe_of(path)), str(path))
+    requests = Requests(model, context_of(model.model, recipe_of(path)), str(path))
 
     class HarnessModel(LM):  # type: ignore[misc]
         """A model of this program, asked by the harness."""
@@ -439,6 +439,7 @@ def harness_model(run: PathText, *, device: str | None = None) -> Any:
         @property
         def tokenizer_name(self) -> str:
             """The tokenizer's fingerprint, under which answers are kept."""
-            return str(model.tokenizer.fingerprint)
+            assert model.tokenizer is not None, "a model without a tokenizer is refused"
+            return model.tokenizer.fingerprint
 
     return HarnessModel()

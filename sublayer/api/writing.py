@@ -305,11 +305,12 @@ def generate(
         from sublayer.model.build import Decoder, EncoderDecoder
 
     sampling = Sampling(1.0 if temperature is None else temperature, top_k, top_p)
-    model = loaded(run, device, getattr(torch, precision))
+    text_model = loaded(run, device, getattr(torch, precision))
+    model = text_model.model
     if isinstance(model, EncoderDecoder):
         _check_no_decoder(path, window, stop)
         settings = FillSettings(beam or 1, sampling if drawn_by else None, n, seed or 0)
-        completions, seconds = complete_prompt(model, path, prompt, settings, tokens)
+        completions, seconds = complete_prompt(text_model, path, prompt, settings, tokens)
         return Completions(prompt, completions, seconds)
     if not isinstance(model, Decoder):
         raise ConfigError(
@@ -320,7 +321,7 @@ def generate(
             f"--beam {beam} is of filling gaps, and {path} is a decoder: leave it out"
         )
     continued = continue_prompt(
-        model,
+        text_model,
         path,
         prompt,
         sampling,
@@ -398,9 +399,9 @@ def fill_masks(run: PathText, text: str, *, n: int = 5, device: str | None = Non
     with stage("starting PyTorch"):
         from sublayer.decode import gaps
 
-    model = loaded(run, device)
+    text_model = loaded(run, device)
     with stage("filling"):
-        return Fillings(text, gaps.fill_masks(model, text, n))
+        return Fillings(text, gaps.fill_masks(text_model, text, n))
 
 
 def _check_drawn(options: dict[str, float | None], n: int, beam: int | None) -> str | None:
@@ -509,19 +510,20 @@ def translate(
             "wider beam"
         )
     keep_freed_memory()
-    model = loaded(run, device, average=average)
+    text_model = loaded(run, device, average=average)
+    model = text_model.model
     if not isinstance(model, EncoderDecoder):
         raise ConfigError(
             f"{run} is a {model.config.kind}, which translates nothing: name a translator's run"
         )
-    tokenizer = tokenizer_of(model)
+    tokenizer = tokenizer_of(text_model)
     found = Translations(sources or [])
 
     def progress(n_done: int) -> None:
         display().change_innermost(f"translated {count(found.n_lines + n_done, 'line')}")
 
     translations = translate_lines(
-        model,
+        text_model,
         lines if sources is None else sources,
         settings,
         sentences=batch,

@@ -69,7 +69,7 @@ def command(
 
     run, pool, normalize = (options[name] for name in ("run", "pool", "normalize"))
     model = load(run, device=choose_device(options.get("device")))
-    width = model.config.d_model
+    width = model.model.config.d_model
     written = []
     blocks = embed_texts(
         model, lines, pool=pool, normalize=normalize, batch=options["batch"], progress=show

@@ -28,6 +28,7 @@ from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import nats_of_targets
 from sublayer.model.output import Filling
 from sublayer.model.transformer import Transformer
+from sublayer.text_model import TextModel
 
 _BEFORE = ("\U000f0000".encode(), b".", b"0")
 """Characters that few pieces hold together with the text behind them; the first is unknown."""
@@ -292,7 +293,7 @@ def _token_scores(
 
 @torch.inference_mode()
 def fill_gaps(
-    model: EncoderDecoder, text: str, settings: FillSettings | None = None
+    text_model: TextModel, text: str, settings: FillSettings | None = None
 ) -> list[Completion]:
     """Fill the gaps of a text, ``<extra_id_0>``, ``<extra_id_1>`` ... in their order.
 
@@ -303,31 +304,31 @@ def fill_gaps(
     Raises ConfigError where the model or the text is not one with gaps, the text is longer than the
     model reads, or the model would drop units out; DataError as the tokenizer does.
     """
-    tokenizer = _tokenizer_of(model)
+    tokenizer = _tokenizer_of(text_model)
     if not tokenizer.sentinel_ids:
         raise ConfigError(
             f"the model's tokenizer, of kind {tokenizer.kind}, has no sentinels, which stand for "
             "gaps: name a run of objective.kind = span"
         )
     prompt = prompt_with_gaps(tokenizer, text)
-    return _completions(model, tokenizer, prompt, settings or FillSettings())
+    return _completions(text_model.model, tokenizer, prompt, settings or FillSettings())
 
 
 @torch.inference_mode()
 def go_on(
-    model: EncoderDecoder, text: str, settings: FillSettings | None = None
+    text_model: TextModel, text: str, settings: FillSettings | None = None
 ) -> list[Completion]:
     """Continue a text, as a model of ``objective.noise = prefix`` does: one gap is its end.
 
     Returns and raises as ``fill_gaps`` does.
     """
-    tokenizer = _tokenizer_of(model)
+    tokenizer = _tokenizer_of(text_model)
     prompt = prompt_to_go_on(tokenizer, text)
-    return _completions(model, tokenizer, prompt, settings or FillSettings())
+    return _completions(text_model.model, tokenizer, prompt, settings or FillSettings())
 
 
-def _tokenizer_of(model: EncoderDecoder) -> Tokenizer:
-    tokenizer = model.tokenizer
+def _tokenizer_of(text_model: TextModel) -> Tokenizer:
+    tokenizer = text_model.tokenizer
     if tokenizer is None:
         raise ConfigError("the model has no tokenizer: name one that reads text")
     if isinstance(tokenizer, BilingualTokenizer):
@@ -337,13 +338,13 @@ def _tokenizer_of(model: EncoderDecoder) -> Tokenizer:
             f"the model's tokenizer, of kind {tokenizer.kind}, has no end of a text or no padding, "
             "which an encoder-decoder needs: name another model"
         )
-    assert isinstance(tokenizer, Tokenizer), "a model's tokenizer is one"
     return tokenizer
 
 
 def _completions(
-    model: EncoderDecoder, tokenizer: Tokenizer, prompt: Prompt, settings: FillSettings
+    model: Transformer, tokenizer: Tokenizer, prompt: Prompt, settings: FillSettings
 ) -> list[Completion]:
+    assert isinstance(model, EncoderDecoder), "others fill no gaps"
     n_read, longest = len(prompt.source) + 1, model.config.max_len
     if n_read > longest:
         raise ConfigError(
@@ -394,7 +395,7 @@ def _completion(
 MOST_FILLINGS = 1000
 
 
-def fill_masks(model: Transformer, text: str, n: int = 5) -> list[list[Filling]]:
+def fill_masks(text_model: TextModel, text: str, n: int = 5) -> list[list[Filling]]:
     """Return the ``n`` likeliest fillings of each mask of a text, the likeliest first.
 
     A mask is written ``[MASK]``, ``<mask>`` or as the model's vocabulary calls it. An encoder
@@ -406,7 +407,7 @@ def fill_masks(model: Transformer, text: str, n: int = 5) -> list[list[Filling]]
     Raises ConfigError where the text has no mask or is longer than the model reads, the model is of
     another kind, has no tokenizer or its tokenizer no mask, or predicts no tokens.
     """
-    tokenizer: Tokenizer | None = model.tokenizer
+    model, tokenizer = text_model.model, text_model.tokenizer
     if not isinstance(text, str):
         raise ConfigError(f"the text is {type(text).__name__}: give one text")
     if not isinstance(model, Encoder | EncoderDecoder):
@@ -423,7 +424,7 @@ def fill_masks(model: Transformer, text: str, n: int = 5) -> list[list[Filling]]
         raise ConfigError(f"{n} fillings cannot be listed: ask for 1 to {MOST_FILLINGS:,}")
     with evaluating(model):
         if isinstance(model, EncoderDecoder):
-            return _by_gaps(model, tokenizer, text, n)
+            return _by_gaps(text_model, tokenizer, text, n)
         return _by_masks(model, tokenizer, text, n)
 
 
@@ -434,7 +435,7 @@ def _mask_names(tokenizer: Tokenizer) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, sorted(names))))
 
 
-def _by_gaps(model: EncoderDecoder, tokenizer: Tokenizer, text: str, n: int) -> list[list[Filling]]:
+def _by_gaps(text_model: TextModel, tokenizer: Tokenizer, text: str, n: int) -> list[list[Filling]]:
     _, given = split_at_gaps(text.encode("utf-8", "surrogateescape"))
     if not given:
         parts = _mask_names(tokenizer).split(text)
@@ -442,7 +443,7 @@ def _by_gaps(model: EncoderDecoder, tokenizer: Tokenizer, text: str, n: int) -> 
         if not gaps:
             raise ConfigError(_no_mask("<extra_id_0>"))
         text = parts[0] + "".join(map("".join, zip(gaps, parts[1:], strict=True)))
-    completions = fill_gaps(model, text, FillSettings(beam=n))
+    completions = fill_gaps(text_model, text, FillSettings(beam=n))
     found: list[dict[str, Filling]] = [{} for _ in completions[0].gaps]
     for completion in completions:  # the likeliest first
         for fillings, gap in zip(found, completion.gaps, strict=True):

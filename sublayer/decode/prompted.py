@@ -17,9 +17,9 @@ from sublayer.decode.gaps import Completion, FillSettings, fill_gaps, go_on
 from sublayer.decode.sample import Sampling, generate
 from sublayer.errors import ConfigError
 from sublayer.loading import find_recipe
-from sublayer.model.build import Decoder, EncoderDecoder, Lstm
-from sublayer.model.transformer import Transformer
+from sublayer.model.build import Decoder, Lstm
 from sublayer.system.stages import display, stage
+from sublayer.text_model import TextModel
 
 Show = Callable[[str], None]
 """Takes the parts of a text as it grows."""
@@ -97,7 +97,7 @@ class Continuation:
 
 
 def continue_prompt(
-    model: Decoder,
+    text_model: TextModel,
     run: Path,
     prompt: str,
     sampling: Sampling,
@@ -113,13 +113,15 @@ def continue_prompt(
 
     Raises ConfigError for a prompt with a gap or with characters unknown to the tokenizer.
     """
+    model = text_model.model
+    assert isinstance(model, Decoder), "others predict no next token"
     if isinstance(model, Lstm) and window is not None:
         raise ConfigError(
             f"--window {window} says what a decoder sees beyond its context, and {run} is an "
             "LSTM, whose state has read all of the text: leave it out"
         )
     check_no_gap(run, "a decoder, which continues a text", prompt)
-    tokenizer = tokenizer_of(run, model)
+    tokenizer = tokenizer_of(run, text_model)
     ids = encode_prompt(tokenizer, prompt)
     rows = torch.tensor([ids], device=model.embedding.weight.device).expand(n, -1)
     first = _space_behind(tokenizer, ids, prompt)
@@ -179,7 +181,7 @@ def _counted(steps: Iterator[list[int]], n_tokens: int) -> Iterator[list[int]]:
 
 
 def complete_prompt(
-    model: EncoderDecoder, run: Path, prompt: str, settings: FillSettings, n_tokens: int | None
+    text_model: TextModel, run: Path, prompt: str, settings: FillSettings, n_tokens: int | None
 ) -> tuple[list[Completion], float]:
     """Fill the gaps of a prompt, or, by a model that knows none, continue it; return the seconds.
 
@@ -187,12 +189,12 @@ def complete_prompt(
     ConfigError for a translator, for more tokens than the model writes, and for characters unknown
     to the tokenizer.
     """
-    tokenizer = tokenizer_of(run, model)
+    tokenizer = tokenizer_of(run, text_model)
     if isinstance(tokenizer, BilingualTokenizer):
         raise ConfigError(
             f"{run} is a translator, which completes no text: use `sublayer translate {run}`"
         )
-    longest = model.config.max_len - 1
+    longest = text_model.model.config.max_len - 1
     if n_tokens is not None and n_tokens > longest:
         raise ConfigError(
             f"--tokens {n_tokens} is more than the model writes beside its end, {longest}: "
@@ -213,19 +215,18 @@ def complete_prompt(
         encode_prompt(tokenizer, text.decode("utf-8", "surrogateescape"))
     start = time.perf_counter()
     with stage("filling the gaps" if knows_gaps else "continuing the prompt"):
-        completions = (fill_gaps if knows_gaps else go_on)(model, prompt, settings)
+        completions = (fill_gaps if knows_gaps else go_on)(text_model, prompt, settings)
     return completions, time.perf_counter() - start
 
 
-def tokenizer_of(run: Path, model: Transformer) -> Tokenizer:
+def tokenizer_of(run: Path, text_model: TextModel) -> Tokenizer:
     """Return a model's tokenizer; raise ConfigError where it has none."""
-    if model.tokenizer is None:
+    if text_model.tokenizer is None:
         raise ConfigError(
             f"{run} has no tokenizer, so it cannot read a prompt: "
             "import it from a folder that has one"
         )
-    tokenizer: Tokenizer = model.tokenizer
-    return tokenizer
+    return text_model.tokenizer
 
 
 def check_no_gap(run: Path, kind: str, prompt: str) -> None:

@@ -12,6 +12,7 @@ from sublayer.decode.beam import BeamSettings, Hypothesis, search
 from sublayer.errors import ConfigError
 from sublayer.model.build import EncoderDecoder
 from sublayer.system.stages import stage
+from sublayer.text_model import TextModel
 
 WINDOW = 2048
 """Lines that are sorted together."""
@@ -40,20 +41,20 @@ class Translation:
         return self.hypotheses[0].ids
 
 
-def tokenizer_of(model: EncoderDecoder) -> BilingualTokenizer:
+def tokenizer_of(text_model: TextModel) -> BilingualTokenizer:
     """Return a translator's tokenizer.
 
     Raises ConfigError where the model has none, or one of another kind.
     """
-    if not isinstance(model.tokenizer, BilingualTokenizer):
+    if not isinstance(text_model.tokenizer, BilingualTokenizer):
         raise ConfigError(
             "the model has no tokenizer of two languages: name a run that was trained to translate"
         )
-    return model.tokenizer
+    return text_model.tokenizer
 
 
 def translate_lines(
-    model: EncoderDecoder,
+    text_model: TextModel,
     lines: Iterable[str],
     settings: BeamSettings,
     *,
@@ -71,7 +72,8 @@ def translate_lines(
 
     Raises ConfigError where the model has no vocabulary of two languages, and as ``search`` does.
     """
-    tokenizer = tokenizer_of(model)
+    model, tokenizer = text_model.model, tokenizer_of(text_model)
+    assert isinstance(model, EncoderDecoder), "others translate nothing"
     rest = iter(lines)
     while batch := list(islice(rest, window)):
         if are_words:

@@ -25,13 +25,13 @@ from sublayer.evaluation.prompted_likelihood import (
     target_nats,
 )
 from sublayer.model.build import Decoder, EncoderDecoder
-from sublayer.model.transformer import Transformer
 from sublayer.system.stages import stage
 from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split, wording_of
 from sublayer.tasks.rows import Found
 from sublayer.tasks.scoring import score
 from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.tasks.wording import PronounWording
+from sublayer.text_model import TextModel
 
 _WORDS = ("negative", "positive")
 _WORDS_OF = "sst2"
@@ -434,9 +434,10 @@ def probe_files(name: str, folder: str | None) -> list[Path]:
     return sorted(path for paths in found.values() for path in paths)
 
 
-def check_model(model: Transformer, what: str) -> None:
+def check_model(text_model: TextModel, what: str) -> None:
     """Raise ConfigError where a model does not predict text, and so cannot be probed."""
-    if model.tokenizer is None:
+    model, tokenizer = text_model.model, text_model.tokenizer
+    if tokenizer is None:
         raise ConfigError(f"{what} has no tokenizer.json, without which it reads no text")
     if isinstance(model, Decoder):
         return
@@ -445,7 +446,7 @@ def check_model(model: Transformer, what: str) -> None:
             f"{what} is an {model.config.kind}, which predicts no text: probes are for decoders, "
             "LSTMs and encoder-decoders of span corruption"
         )
-    if not model.tokenizer.sentinel_ids:
+    if not tokenizer.sentinel_ids:
         raise ConfigError(
             f"{what} has no sentinels, with which an encoder-decoder is asked to go on with a text:"
             " probes are for those of span corruption"
@@ -453,14 +454,14 @@ def check_model(model: Transformer, what: str) -> None:
 
 
 def ask(
-    model: Transformer,
+    text_model: TextModel,
     probes: Sequence[ReadProbe],
     context: int,
     progress: Callable[[int, int], None] = lambda n_done, n_all: None,
 ) -> list[ProbeScore]:
     """Ask probes of a model that reads ``context`` tokens; raise as ``check_model`` does."""
-    check_model(model, "the model")
-    return [_ask(model, probe, context, progress) for probe in probes]
+    check_model(text_model, "the model")
+    return [_ask(text_model, probe, context, progress) for probe in probes]
 
 
 def _read(probe: Probe, folder: str | None, settings: Settings) -> ReadProbe:
@@ -510,16 +511,16 @@ def _find(probe: Probe, folder: str | None) -> tuple[Task, Found]:
 
 
 def _ask(
-    model: Transformer, read: ReadProbe, context: int, progress: Callable[[int, int], None]
+    text_model: TextModel, read: ReadProbe, context: int, progress: Callable[[int, int], None]
 ) -> ProbeScore:
     probe, items = read.probe, read.items
     threshold = None
     with stage(f"asking {probe.title}"):
         if read.learned_from is not None:
             assert probe.threshold is not None, "what is learned is a threshold"
-            learned, _ = _nats(model, read, read.learned_from, context, progress)
+            learned, _ = _nats(text_model, read, read.learned_from, context, progress)
             threshold = probe.threshold(learned, read.learned_from.examples)
-        nats, n_cut = _nats(model, read, items, context, progress)
+        nats, n_cut = _nats(text_model, read, items, context, progress)
     predictions = probe.answer(nats, threshold)
     found = score(items.examples, predictions, (probe.metric,))
     notes = [f"{count(n, 'example')} left out: {reason}" for reason, n in items.left_out.items()]
@@ -536,8 +537,8 @@ def _ask(
             f"{count(n_cut, 'example')} longer than the {context:,} tokens of a context: what "
             "stands before loses its beginning, where nothing does the text its end"
         )
-    assert model.tokenizer is not None, "a model without a tokenizer is refused"
-    notes += probe.notes(model.tokenizer, read.settings)
+    assert text_model.tokenizer is not None, "a model without a tokenizer is refused"
+    notes += probe.notes(text_model.tokenizer, read.settings)
     return ProbeScore(
         name=probe.name,
         title=probe.title,
@@ -552,27 +553,28 @@ def _ask(
 
 
 def _nats(
-    model: Transformer,
+    text_model: TextModel,
     read: ReadProbe,
     items: Items,
     context: int,
     progress: Callable[[int, int], None],
 ) -> tuple[list[list[Nats]], int]:
     """Return the nats of the queries of each example, and how many examples were cut."""
-    assert model.tokenizer is not None, "a model without a tokenizer is refused"
+    model, tokenizer = text_model.model, text_model.tokenizer
+    assert tokenizer is not None, "a model without a tokenizer is refused"
     if isinstance(model, EncoderDecoder):
         # A source has a sentinel and an end, too.
-        encoded = read.encoded(items, model.tokenizer, max(1, context - 2))
-        first = model.tokenizer.pad_id
+        encoded = read.encoded(items, tokenizer, max(1, context - 2))
+        first = tokenizer.pad_id
         if model.config.decoder_start != "pad":
-            first = model.tokenizer.end_id
+            first = tokenizer.end_id
         assert first is not None, "a target starts with an id that the tokenizer has"
-        sentinel, end = model.tokenizer.sentinel_ids[0], model.tokenizer.sep_id
+        sentinel, end = tokenizer.sentinel_ids[0], tokenizer.sep_id
         assert end is not None, "sources of span corruption end"
         nats = target_nats(model, encoded, first, sentinel, end, progress)
     else:
         assert isinstance(model, Decoder), "other kinds are refused"
-        encoded = read.encoded(items, model.tokenizer, context)
+        encoded = read.encoded(items, tokenizer, context)
         nats = decoder_nats(model, encoded, progress)
     by_example = []
     n_cut = 0

@@ -18,7 +18,7 @@ from sublayer.model.cache import Cache
 from sublayer.model.context import Layout
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import nats_of_targets
-from sublayer.model.transformer import Transformer
+from sublayer.text_model import TextModel
 
 
 @dataclass(frozen=True)
@@ -348,16 +348,17 @@ class Requests:
     Raises ConfigError where the model is of another kind, or has no tokenizer.
     """
 
-    def __init__(self, model: Transformer, context: int, what: str) -> None:
+    def __init__(self, text_model: TextModel, context: int, what: str) -> None:
+        model, tokenizer = text_model.model, text_model.tokenizer
         if not isinstance(model, Decoder):
             raise ConfigError(
                 f"{what} is of model.kind = {model.config.kind}, which a harness cannot ask for "
                 "the next token: name a decoder or an LSTM"
             )
-        if model.tokenizer is None:
+        if tokenizer is None:
             raise ConfigError(f"{what} has no tokenizer.json, without which it reads no text")
         self._model = model
-        self._tokenizer: Tokenizer = model.tokenizer
+        self._tokenizer = tokenizer
         self._context = context
 
     def likelihoods(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:

@@ -21,6 +21,7 @@ from sublayer.model.context import Layout
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.transformer import Transformer
 from sublayer.system.stages import note
+from sublayer.text_model import TextModel
 from sublayer.values import given_lines
 
 Pooling = Literal["mean", "first", "last"]
@@ -47,7 +48,7 @@ class Vectors:
 
 
 def embed_texts(
-    model: Transformer,
+    text_model: TextModel,
     texts: Sequence[str],
     *,
     pool: Pooling = "mean",
@@ -71,7 +72,8 @@ def embed_texts(
         raise ConfigError(f"pool is {pool!r}, not one of {', '.join(get_args(Pooling))}")
     if not isinstance(batch, int | np.integer) or batch < 1:
         raise ConfigError(f"a batch of {batch} texts computes nothing: give 1 or more")
-    tokenizer, first, last = _reading(model, pool)
+    model = text_model.model
+    tokenizer, first, last = _reading(text_model, pool)
     room = model.config.max_len - len(first) - len(last)
     for start in range(0, len(texts), _WINDOW):
         encoded = _encoded(tokenizer, texts[start : start + _WINDOW])
@@ -90,7 +92,7 @@ def embed_texts(
 
 
 def embed_all(
-    model: Transformer,
+    text_model: TextModel,
     texts: Iterable[str],
     *,
     pool: Pooling = "mean",
@@ -105,10 +107,10 @@ def embed_all(
         raise ConfigError("texts is one text: give a list of them")
     batch = BATCH if batch is None else batch
     lines = given_lines(texts)
-    found = list(embed_texts(model, lines, pool=pool, normalize=normalize, batch=batch))
+    found = list(embed_texts(text_model, lines, pool=pool, normalize=normalize, batch=batch))
     for line in describe_unread(found, "text"):
         note(line)
-    empty = np.zeros((0, model.config.d_model), dtype=np.float32)
+    empty = np.zeros((0, text_model.model.config.d_model), dtype=np.float32)
     return np.concatenate([empty, *(each.values for each in found)])
 
 
@@ -135,9 +137,9 @@ def describe_unread(found: Sequence[Vectors], unit: str) -> list[str]:
     return lines
 
 
-def _reading(model: Transformer, pool: Pooling) -> tuple[Tokenizer, list[int], list[int]]:
+def _reading(text_model: TextModel, pool: Pooling) -> tuple[Tokenizer, list[int], list[int]]:
     """Return a model's tokenizer, and the ids that it reads before a text and behind it."""
-    tokenizer: Tokenizer | None = model.tokenizer
+    model, tokenizer = text_model.model, text_model.tokenizer
     if tokenizer is None:
         raise ConfigError(
             "the model has no tokenizer, so it cannot read a text: import it from a folder "

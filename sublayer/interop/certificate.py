@@ -25,6 +25,7 @@ from sublayer.model.context import Layout
 from sublayer.model.transformer import Transformer
 from sublayer.objective.supervised.loss import unscaled
 from sublayer.system.memory import format_bytes, total_memory
+from sublayer.tasks.task import Task
 
 CERTIFICATE = "certificate.json"
 LOGITS, HIDDEN_STATES = "logits", "hidden states"
@@ -113,7 +114,7 @@ class Batch:
         segments = ((positions >= lengths // 2) & mask).long()
         return cls(tokens, mask, segments, is_padded, is_pair)
 
-    def ours(self, model: Transformer) -> dict[str, Tensor]:
+    def ours(self, model: Transformer, task: Task | None = None) -> dict[str, Tensor]:
         """Return a model's outputs, by the names by which an oracle's are compared with them.
 
         Numbers are on the task's own scale, and choices those of one example.
@@ -139,7 +140,6 @@ class Batch:
         if "span" in output:
             outputs["start_logits"], outputs["end_logits"] = output["span"].unbind(-1)
         if "label" in output:
-            task = None if model.task is None else model.task.tasks[0]
             labels = output["label"]
             outputs["choice_logits"] = labels.T
             if task is not None and task.kind == "number":
@@ -185,11 +185,16 @@ class Batch:
 
 @torch.inference_mode()
 def certify(
-    model: Transformer, fields: Mapping[str, Any], tensors: Mapping[str, Tensor], oracle: Oracle
+    model: Transformer,
+    fields: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    oracle: Oracle,
+    task: Task | None = None,
 ) -> dict[str, Any]:
     """Compare a model's logits with those of a transformers class with these fields and tensors.
 
     Of a class without a head these are hidden states, and what its pooler makes of them.
+    ``task`` is what the model answers.
 
     The tokens are random. transformers sees no file: nothing else in a folder can change what it
     does.
@@ -226,7 +231,7 @@ def certify(
         for name, ours in oracle.outputs.items():
             expected[ours] = getattr(output, name)
         converted = copy.deepcopy(model).to(device="cpu", dtype=dtype).eval()
-        computed = batch.ours(converted)
+        computed = batch.ours(converted, task)
         largest = 0.0
         largest_difference = 0.0
         for name, every_logit in expected.items():

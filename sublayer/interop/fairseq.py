@@ -32,6 +32,7 @@ from sublayer.interop.weight_map import Pair, assemble, pair_linear
 from sublayer.model.model_folder import check_finite, check_float
 from sublayer.model.transformer import Transformer
 from sublayer.tasks.spec import TaskSpec
+from sublayer.text_model import TextModel
 
 _PAD_ID = 1
 """The padding of every dictionary of fairseq.
@@ -142,22 +143,23 @@ def import_fairseq(path: Path, out: Path) -> dict[str, Any]:
     logits there, ConfigError where ``out`` exists.
     """
     check_paths(path, out)
-    model, weights, n_optimizer = read_fairseq(path)
+    text_model, weights, n_optimizer = read_fairseq(path)
+    model = text_model.model
     left_out = {
         "optimizer_tensors": n_optimizer,
         "no_weights": weights.no_weights,
         "copies": weights.copies,
     }
     note = _LACKS_CODES
-    if model.tokenizer is not None:
+    if text_model.tokenizer is not None:
         note = _READS_TEXT if model.config.kind == "encoder" else _READS_WORDS
     compared = _certify(model, weights.tensors)
     certificate = {**compared, "left_out": left_out, "tokenizer": note}
-    save_imported(model, out, certificate)
+    save_imported(text_model, out, certificate)
     return certificate
 
 
-def read_fairseq(path: Path) -> tuple[Transformer, FairseqWeights, int]:
+def read_fairseq(path: Path) -> tuple[TextModel, FairseqWeights, int]:
     """Read the model of a checkpoint, in evaluation mode.
 
     Beside it stand its tensors, and how many tensors of an optimizer there are. It has a tokenizer
@@ -182,18 +184,18 @@ def read_fairseq(path: Path) -> tuple[Transformer, FairseqWeights, int]:
         config = _read_bert_config(settings, weights.tensors, has_final_norm=final)
         names = _bert_pairs(config)
         model = assemble(weights.tensors, names, config, title=_BERT_TITLE, file=settings.file)
-        model.task = _bert_task(settings, config)
-        model.tokenizer = vocabulary
-        return model, weights, checkpoint.n_optimizer
+        text_model = TextModel(model, vocabulary, _bert_task(settings, config))
+        return text_model, weights, checkpoint.n_optimizer
     config = _read_translator_config(settings, vocab_size=vocab_size, has_final_norm=final)
     names = translator_pairs(config, table=_TABLE, output=_OUTPUT)
     model = assemble(weights.tensors, names, config, title=_TITLE, file=settings.file)
+    tokenizer = None
     if vocabulary is not None:
         source = settings.fields.get("source_lang") or UNKNOWN_LANGUAGE
         target = settings.fields.get("target_lang") or UNKNOWN_LANGUAGE
         rules = LanguageRules(str(source)), LanguageRules(str(target))
-        model.tokenizer = BilingualTokenizer(vocabulary, *rules)
-    return model, weights, checkpoint.n_optimizer
+        tokenizer = BilingualTokenizer(vocabulary, *rules)
+    return TextModel(model, tokenizer), weights, checkpoint.n_optimizer
 
 
 def _read_vocabulary(

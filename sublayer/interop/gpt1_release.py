@@ -24,8 +24,8 @@ from sublayer.interop.gpt import Gpt1
 from sublayer.interop.huggingface import save_imported
 from sublayer.interop.tokenizers import check_tokenizer
 from sublayer.interop.weight_map import assemble
-from sublayer.model.transformer import Transformer
 from sublayer.system.memory import check_memory
+from sublayer.text_model import TextModel
 
 _TITLE = "GPT-1's release"
 _FAMILY = Gpt1()
@@ -78,17 +78,18 @@ def import_gpt1(path: Path, out: Path) -> dict[str, Any]:
     check_paths(path, out)
     if not path.is_dir():
         raise CheckpointError(f"{path} is not a folder: name the one with {SHAPES}")
-    model, tensors = read_gpt1(path)
+    text_model, tensors = read_gpt1(path)
+    model = text_model.model
     prefixed = {_FAMILY.prefix + name: tensor.clone() for name, tensor in tensors.items()}
     fields = _FAMILY.fields.read(Content(CONFIG, _FAMILY.write_config(model.config, None))).given
     certificate = certify(model, fields, prefixed, _FAMILY.oracle(model.config))
-    if model.tokenizer is None:
+    if text_model.tokenizer is None:
         certificate["tokenizer"] = _NO_TOKENIZER
-    save_imported(model, out, certificate)
+    save_imported(text_model, out, certificate)
     return certificate
 
 
-def read_gpt1(folder: Path) -> tuple[Transformer, dict[str, Tensor]]:
+def read_gpt1(folder: Path) -> tuple[TextModel, dict[str, Tensor]]:
     """Read the model of a release, in evaluation mode, and its tensors by transformers' names.
 
     It has the tokenizer that is beside the arrays, if one is. Raises as ``import_gpt1`` does in
@@ -113,9 +114,10 @@ def read_gpt1(folder: Path) -> tuple[Transformer, dict[str, Tensor]]:
     names = _FAMILY.pairs(config)
     model = assemble(tensors, names, config, title=_TITLE, file=SHAPES)
     files = find_pair(folder)
+    tokenizer = None
     if files is not None:
-        model.tokenizer = check_tokenizer(read_pair(files), folder, config.vocab_size)
-    return model, tensors
+        tokenizer = check_tokenizer(read_pair(files), folder, config.vocab_size)
+    return TextModel(model, tokenizer), tensors
 
 
 def read_arrays(folder: Path) -> dict[str, Tensor]:

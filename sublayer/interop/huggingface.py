@@ -49,9 +49,9 @@ from sublayer.interop.weight_map import (
     write_pairs,
 )
 from sublayer.model.model_folder import describe_conversion, save_model
-from sublayer.model.transformer import Transformer
 from sublayer.objective.supervised.loss import from_numbers, to_numbers
 from sublayer.tasks.spec import spec_files
+from sublayer.text_model import TextModel
 
 _MOST_NAMED = 5
 Notes = dict[str, list[str | None]]
@@ -81,14 +81,17 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
             )
         folder = fetch_model(str(folder))
     model, family, settings, tensors, notes = _read(folder)
-    certificate = certify(model, settings.given, tensors, family.oracle(model.config))
+    spec = model.task
+    task = None if spec is None else spec.tasks[0]
+    oracle = family.oracle(model.model.config)
+    certificate = certify(model.model, settings.given, tensors, oracle, task)
     notes["tokenizer"] = [family.describe_unread(folder)]
     certificate |= _noted(notes) | certify_tokenizer(model.tokenizer, folder)
     save_imported(model, out, certificate)
     return certificate
 
 
-def read_huggingface(folder: Path) -> Transformer:
+def read_huggingface(folder: Path) -> TextModel:
     """Read the model of a HuggingFace folder, in evaluation mode, with its tokenizer if any.
 
     Its logits are compared with none. Raises as ``import_huggingface`` does in reading.
@@ -96,7 +99,7 @@ def read_huggingface(folder: Path) -> Transformer:
     return _read(folder)[0]
 
 
-def _read(folder: Path) -> tuple[Transformer, Family, ClassConfig, Tensors, Notes]:
+def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]:
     """Read a model, its family, config and those of the folder's own tensors that hold weights."""
     content = read_content(folder / CONFIG)
     families = families_of(content)
@@ -115,7 +118,6 @@ def _read(folder: Path) -> tuple[Transformer, Family, ClassConfig, Tensors, Note
         task = folder_task(folder, family.answers, settings, config)
         ours = read_pairs(weights, family.pairs(config), config, title=family.title)
         model = with_weights(config, ours if task is None else from_numbers(ours, task.tasks[0]))
-        model.task = task
         tokenizer = family.read_tokenizer(folder, vocab_size=config.vocab_size)
     except CheckpointError as error:
         described = describe_class(families, content)
@@ -123,17 +125,17 @@ def _read(folder: Path) -> tuple[Transformer, Family, ClassConfig, Tensors, Note
             raise
         raise CheckpointError(f"{described}: {error}") from error
     pad_id = content.fields.get("pad_token_id") if config.kind == "decoder" else None
-    model.tokenizer = _padded(tokenizer, pad_id)
+    tokenizer = _padded(tokenizer, pad_id)
     is_padding_kept = pad_id is None or task is not None
-    if not is_padding_kept and model.tokenizer is not None:
-        is_padding_kept = model.tokenizer.pad_id == pad_id
+    if not is_padding_kept and tokenizer is not None:
+        is_padding_kept = tokenizer.pad_id == pad_id
     given = f"pad_token_id = {format_value(pad_id)} of {CONFIG}"
     padding = None if is_padding_kept else f"{given}, no special token of the tokenizer"
     notes: Notes = {
         "weights": [unwrapped, describe_conversion(tensors, model.embedding.weight.dtype)],
         "ignored": [_describe_unknown(settings, family), padding],
     }
-    return model, family, settings, tensors, notes
+    return TextModel(model, tokenizer, task), family, settings, tensors, notes
 
 
 def _padded(tokenizer: Tokenizer | None, pad_id: Any) -> Tokenizer | None:
@@ -147,19 +149,19 @@ def _padded(tokenizer: Tokenizer | None, pad_id: Any) -> Tokenizer | None:
     return tokenizer.replaced(reads_marks=tokenizer.reads_marks, roles=roles)
 
 
-def save_imported(model: Transformer, out: Path, certificate: dict[str, Any]) -> None:
+def save_imported(text_model: TextModel, out: Path, certificate: dict[str, Any]) -> None:
     """Write a model folder with its tokenizer, if the model has one, and its certificate.
 
     Raises CheckpointError where ``out`` exists or cannot be written.
     """
-    files = spec_files(model.task)
-    if model.tokenizer is not None:
-        files["tokenizer.json"] = model.tokenizer.serialize()
+    files = spec_files(text_model.task)
+    if text_model.tokenizer is not None:
+        files["tokenizer.json"] = text_model.tokenizer.serialize()
     files[CERTIFICATE] = json.dumps(certificate, indent=2).encode() + b"\n"
-    save_model(out, model, files)
+    save_model(out, text_model.model, files)
 
 
-def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
+def export_huggingface(text_model: TextModel, out: Path) -> dict[str, Any]:
     """Write a model as a new folder that transformers loads, and return its certificate.
 
     Decoders become GPT-2, encoders BERT or ALBERT, encoder-decoders with relative positions T5,
@@ -171,7 +173,7 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
     is written then.
     """
     check_paths(out, out)
-    tokenizer, spec = model.tokenizer, model.task
+    model, tokenizer, spec = text_model.model, text_model.tokenizer, text_model.task
     task = None
     if spec is not None:
         check_task(spec, model.config)
@@ -209,7 +211,7 @@ def export_huggingface(model: Transformer, out: Path) -> dict[str, Any]:
             content = Content(CONFIG, read_json(partial / CONFIG))
             given = family.fields.read(content).given
             oracle = family.oracle(full)
-            certificate = certify(model, given, read_tensors(partial), oracle)
+            certificate = certify(model, given, read_tensors(partial), oracle, task)
             left_out = _describe_left_out(model.config, full)
             certificate |= _noted({"tokenizer": [describe_text(tokenizer)], "left_out": [left_out]})
             if (partial / CONFIG_NAME).is_file():

@@ -1,7 +1,7 @@
 """The Transformer: an embedding matrix, a body of blocks, heads."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -36,8 +36,7 @@ class Transformer(Body):
 
     The config is resolved; weights start unset. ``sublayer.model.build`` makes the kind that a
     config asks for. A head is an attribute too, by the name that its saved tensors begin with; one
-    that the config does not ask for is None. ``tokenizer`` is None until what loads or trains the
-    model sets it; nothing here reads it. So is ``task``, that of a fine-tuned model.
+    that the config does not ask for is None.
     """
 
     text_position: ClassVar[Literal["first", "last"]] = "last"
@@ -52,8 +51,6 @@ class Transformer(Body):
     def __init__(self, config: ResolvedModel) -> None:
         super().__init__(config, stacks(config)[-1])
         self.config = config
-        self.tokenizer: Any = None
-        self.task: Any = None
         self.embedding = TokenEmbedding(config)
         asked = asked_heads(config)
         for name, row in HEADS.items():

@@ -22,6 +22,9 @@ class Objective(nn.Module, ABC):
 
     weights: Mapping[str, float]
     """The terms of the next forward pass, and the factor of each; 0: computed, but not trained."""
+    pad_id: int | None = None
+    """The id of padding, whose embedding starts at zero where the config asks for that; None where
+    no tokenizer is known."""
     reported: ClassVar[str]
     """The term whose mean is shown and recorded as the loss of training, in nats."""
 
@@ -53,8 +56,8 @@ class Objective(nn.Module, ABC):
         model = self.model
         for parameter, value in initial_values(model, model.config, seed=seed):
             is_embedding = parameter is model.embedding.weight
-            if is_embedding and model.config.zero_padding and model.tokenizer is not None:
-                zero_padding(value, model.tokenizer.pad_id)
+            if is_embedding and model.config.zero_padding and self.pad_id is not None:
+                zero_padding(value, self.pad_id)
             yield parameter, value
 
     def training_only(self) -> dict[str, nn.Parameter]:

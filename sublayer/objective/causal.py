@@ -47,6 +47,8 @@ from sublayer.objective.evaluation import (
 from sublayer.objective.family import TEXT_OPTIONS, Effort, Family, Scored
 from sublayer.objective.metric import Metric
 from sublayer.tables import table
+from sublayer.tasks.spec import TaskSpec
+from sublayer.text_model import TextModel
 
 _PREFIX = "objective.classifiers."
 """Before the names of the heads that training alone needs; a model's own names have no prefix."""
@@ -351,7 +353,9 @@ class CausalFamily(Family):
     metrics = (BITS_PER_BYTE,)
     options = (*TEXT_OPTIONS, "stride")
 
-    def build(self, model: Transformer, config: CausalObjective, seed: int) -> Causal:
+    def build(
+        self, model: Transformer, config: CausalObjective, seed: int, task: TaskSpec | None = None
+    ) -> Causal:
         """Put a decoder into its objective; ``seed`` is for heads of training alone."""
         return Causal(model, config, seed=seed)
 
@@ -383,14 +387,19 @@ class CausalFamily(Family):
         split.check_windows(recipe.data.context, objective.targets)
 
     def score(
-        self, model: Transformer, split: Split, recipe: Recipe, effort: Effort, processes: Processes
+        self,
+        text_model: TextModel,
+        split: Split,
+        recipe: Recipe,
+        effort: Effort,
+        processes: Processes,
     ) -> Scored:
         """Score the tokens of a text: nats per token, bits per byte.
 
         In training about ``train.evaluate_tokens`` of them, in windows ``train.evaluate_stride``
         apart; in a test all, each after at least half the context, and the windows are items.
         """
-        context = recipe.data.context
+        model, context = text_model.model, recipe.data.context
         if effort == "test":
             return self.score_at_stride(model, split, recipe, max(1, context // 2), None, processes)
         likelihood = score(

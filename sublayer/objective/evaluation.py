@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sublayer.config.recipe import Recipe
     from sublayer.data.store import Split
     from sublayer.model.transformer import Transformer
+    from sublayer.text_model import TextModel
 
 Progress = Callable[[int, int], None]
 """Hears how many are done, and of how many."""
@@ -28,7 +29,7 @@ class Evaluation:
 
     run: Path
     """The folder of the run, of a checkpoint or of a model."""
-    model: "Transformer"
+    text_model: "TextModel"
     recipe: "Recipe | None"
     """The recipe of the run that the model belongs to; None outside a run."""
     split: Literal["valid", "test"]
@@ -44,6 +45,11 @@ class Evaluation:
     """Reads the split of the run's own text that is named ``split``."""
     progress: Callable[[str, str], Progress]
     """Makes a display from what is done, such as ``scored``, and its unit."""
+
+    @property
+    def model(self) -> "Transformer":
+        """The model, without its tokenizer and its task."""
+        return self.text_model.model
 
     def describe_text(self, text: "Split") -> dict[str, Any]:
         """Return the fields of a result that tell which text was scored."""

@@ -5,8 +5,8 @@ from importlib import import_module
 
 from sublayer.config.objective import ObjectiveTable
 from sublayer.config.recipe import OBJECTIVES, Recipe
-from sublayer.model.transformer import Transformer
 from sublayer.objective.family import Family
+from sublayer.text_model import TextModel
 
 _CLASSES = {
     "causal": ("causal", "CausalFamily"),
@@ -32,17 +32,21 @@ def family_of(objective: ObjectiveTable) -> Family:
     return family(objective.kind)
 
 
-def family_of_model(model: Transformer, recipe: Recipe | None) -> tuple[str, Family]:
+def family_of_model(text_model: TextModel, recipe: Recipe | None) -> tuple[str, Family]:
     """Return the kind of objective that a model was trained by, with its name.
 
     Outside a run, that is the first kind which claims it, or else which trains models of its kind.
     """
     if recipe is not None:
         kind = recipe.objective.kind
-    elif model.task is not None:
+    elif text_model.task is not None:
         kind = "supervised"
     else:
-        kinds = [name for name, row in OBJECTIVES.items() if model.config.kind in row.model_kinds]
-        claiming = [name for name in kinds if family(name).claims(model)]
+        kinds = [
+            name
+            for name, row in OBJECTIVES.items()
+            if text_model.model.config.kind in row.model_kinds
+        ]
+        claiming = [name for name in kinds if family(name).claims(text_model)]
         kind = (claiming or kinds)[0]
     return kind, family(kind)

@@ -22,6 +22,7 @@ from sublayer.objective.evaluation import Evaluation, need_recipe
 from sublayer.objective.metric import Metric
 from sublayer.tasks.scoring import points
 from sublayer.tasks.spec import TaskSpec
+from sublayer.text_model import TextModel
 
 Scores = Mapping[str, Any]
 """Metrics by name, ``loss`` among them, and what they count."""
@@ -52,8 +53,13 @@ class Family(ABC):
     """Options of ``sublayer evaluate`` with an effect."""
 
     @abstractmethod
-    def build(self, model: Transformer, config: Any, seed: int) -> Objective:
-        """Put a model into the objective of a config; ``seed`` is for heads of training alone."""
+    def build(
+        self, model: Transformer, config: Any, seed: int, task: TaskSpec | None = None
+    ) -> Objective:
+        """Put a model into the objective of a config; ``seed`` is for heads of training alone.
+
+        ``task`` is what it learns to answer.
+        """
 
     @abstractmethod
     def batches(self, recipe: Recipe, split: Split) -> Batches:
@@ -65,7 +71,12 @@ class Family(ABC):
 
     @abstractmethod
     def score(
-        self, model: Transformer, split: Split, recipe: Recipe, effort: Effort, processes: Processes
+        self,
+        text_model: TextModel,
+        split: Split,
+        recipe: Recipe,
+        effort: Effort,
+        processes: Processes,
     ) -> Scored:
         """Score a model on a split, the work divided among processes, of which all return the same.
 
@@ -108,7 +119,7 @@ class Family(ABC):
         """
         raise NotImplementedError
 
-    def claims(self, model: Transformer) -> bool:
+    def claims(self, text_model: TextModel) -> bool:
         """Check whether a model outside a run is scored as this objective's.
 
         Otherwise the first kind of objective that trains such models scores it.
@@ -124,7 +135,7 @@ class Family(ABC):
         """
         recipe = need_recipe(asked)
         text = asked.read_text(asked.sentence_rule())
-        scores = self.score(asked.model, text, recipe, "test", ALONE).scores
+        scores = self.score(asked.text_model, text, recipe, "test", ALONE).scores
         return {**scores, **asked.describe_text(text)}
 
     def tables(self) -> dict[str, str]:

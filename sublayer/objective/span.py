@@ -39,6 +39,8 @@ from sublayer.objective.family import Effort, Family, Scored, Scores
 from sublayer.objective.metric import Metric
 from sublayer.objective.targets import SyntheticTargets, TargetLoss, nats_of_rows
 from sublayer.tables import table
+from sublayer.tasks.spec import TaskSpec
+from sublayer.text_model import TextModel
 
 
 class SpanCorruption(TargetLoss):
@@ -227,7 +229,9 @@ class SpanFamily(Family):
         ),
     )
 
-    def build(self, model: Transformer, config: SpanObjective, seed: int) -> SpanCorruption:
+    def build(
+        self, model: Transformer, config: SpanObjective, seed: int, task: TaskSpec | None = None
+    ) -> SpanCorruption:
         """Put an encoder-decoder into its objective."""
         return SpanCorruption(model, config)
 
@@ -278,12 +282,18 @@ class SpanFamily(Family):
             assert raw_length is not None, "it is resolved"
             split.check_length(raw_length, "objective.raw_length")
 
-    def claims(self, model: Transformer) -> bool:
+    def claims(self, text_model: TextModel) -> bool:
         """Claim models with sentinels in their vocabulary."""
-        return model.tokenizer is not None and len(model.tokenizer.sentinel_ids) > 0
+        tokenizer = text_model.tokenizer
+        return tokenizer is not None and len(tokenizer.sentinel_ids) > 0
 
     def score(
-        self, model: Transformer, split: Split, recipe: Recipe, effort: Effort, processes: Processes
+        self,
+        text_model: TextModel,
+        split: Split,
+        recipe: Recipe,
+        effort: Effort,
+        processes: Processes,
     ) -> Scored:
         """Score the targets of a text's pieces, in nats per token, sentinels and ends included.
 
@@ -292,7 +302,7 @@ class SpanFamily(Family):
         the text.
         """
         assert isinstance(recipe.objective, SpanObjective), "the row is of span corruption"
-        is_test = effort == "test"
+        model, is_test = text_model.model, effort == "test"
         pieces = scored_pieces(
             model,
             split,

@@ -157,8 +157,9 @@ def _answers(
     """
     world = join_world(choose_device(device))
     model = load(path, device=world.device)
-    rule = rule_of_model(model, recipe, split)
-    answers, _ = answer_split(model, split, rule, model.task, world)
+    assert model.task is not None, "the run was fine-tuned"
+    rule = rule_of_model(model.model, recipe, split)
+    answers, _ = answer_split(model.model, split, rule, model.task, world)
     return answers, describe_cuts(split, rule)
 
 

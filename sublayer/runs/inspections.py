@@ -35,6 +35,7 @@ from sublayer.objective.span import scored_pieces
 from sublayer.objective.translation.loss import scoring_batches
 from sublayer.runs.texts import TokenProgress, other_text, own_split, recipe_of
 from sublayer.system.machine import choose_device
+from sublayer.text_model import TextModel
 
 _ONE_ROW = 1
 """The most tokens that are sampled for paths: there is a row at least, whatever its length."""
@@ -53,11 +54,11 @@ class Reading:
     batch: int | None
     device: str | None
 
-    def read_text(self, run: Path, model: Transformer, recipe: Recipe | None) -> Split:
+    def read_text(self, run: Path, text_model: TextModel, recipe: Recipe | None) -> Split:
         """Read the text: a run's own validation split, unless another was named."""
         if self.path is None:
-            return own_split(run, recipe, model, "valid")
-        return other_text(run, model, self.path, None, "valid")
+            return own_split(run, recipe, text_model, "valid")
+        return other_text(run, text_model, self.path, None, "valid")
 
     def rows(self, model: Transformer, context: int) -> int:
         """Return how many rows of a context are computed at a time."""
@@ -80,7 +81,8 @@ def inspect_layers(
 
     Raises ConfigError where the model's blocks read two texts.
     """
-    model = load(run, device=choose_device(reading.device))
+    text_model = load(run, device=choose_device(reading.device))
+    model = text_model.model
     if len(model.stacks) > 1:
         raise ConfigError(
             f"{run} is an {model.config.kind}, whose blocks read two texts: "
@@ -88,7 +90,7 @@ def inspect_layers(
         )
     recipe = recipe_of(run)
     context = context_of(model, recipe)
-    text = reading.read_text(run, model, recipe)
+    text = reading.read_text(run, text_model, recipe)
     sample = _windows(text, recipe, context, reading.max_tokens)
     changes = measure_layers(
         model,
@@ -113,10 +115,11 @@ def inspect_layers(
 
 def inspect_splitting(run: Path, reading: Reading) -> dict[str, Any]:
     """Measure how far a trained model's layers are from following their own flows."""
-    model = load(run, device="cpu" if reading.device is None else reading.device)
+    text_model = load(run, device="cpu" if reading.device is None else reading.device)
+    model = text_model.model
     check_flows(model.config, str(run))
     recipe = recipe_of(run)
-    samples, _ = sample_stacks(run, model, recipe, reading)
+    samples, _ = sample_stacks(run, text_model, recipe, reading)
     errors = measure_splitting(
         model,
         *samples,
@@ -129,16 +132,18 @@ def inspect_splitting(run: Path, reading: Reading) -> dict[str, Any]:
 
 def inspect_paths(run: Path, reading: Reading) -> tuple[dict[str, Any], list[Panel]]:
     """Follow the first tokens of a text; return a description, and a panel for each stack."""
-    model = load(run, device=choose_device(reading.device))
+    text_model = load(run, device=choose_device(reading.device))
+    model = text_model.model
     check_steps(model.config, str(run))
     one_row = replace(reading, max_tokens=_ONE_ROW)
-    samples, sources = sample_stacks(run, model, recipe_of(run), one_row, cuts_windows=True)
+    samples, sources = sample_stacks(run, text_model, recipe_of(run), one_row, cuts_windows=True)
     panels = []
     all_paths = follow_tokens(model, samples, n_tokens=reading.max_tokens)
     for paths, sample in zip(all_paths, samples, strict=True):
         n_followed = paths.states.shape[1]
         ids = sample.tokens[sample.is_real][:n_followed].numpy()
-        tokens = show_tokens(ids, model.tokenizer)
+        assert text_model.tokenizer is not None, "the text was read by it"
+        tokens = show_tokens(ids, text_model.tokenizer)
         coordinates, shares = project(paths.states)
         panels.append(Panel(paths.stack, tokens, paths.steps, shares, coordinates.tolist()))
     split = None if reading.path else "valid"
@@ -148,7 +153,7 @@ def inspect_paths(run: Path, reading: Reading) -> tuple[dict[str, Any], list[Pan
 
 def sample_stacks(
     run: Path,
-    model: Transformer,
+    text_model: TextModel,
     recipe: Recipe | None,
     reading: Reading,
     *,
@@ -163,17 +168,17 @@ def sample_stacks(
 
     Raises ConfigError where there is no text, DataError where it is too short.
     """
-    kind = ""
+    model, kind = text_model.model, ""
     if isinstance(model, EncoderDecoder):
-        kind, _ = family_of_model(model, recipe)
+        kind, _ = family_of_model(text_model, recipe)
         if kind == "translation" and reading.path is not None:
-            return (_lines(model, reading.path, reading.max_tokens),), (reading.path,)
+            return (_lines(text_model, reading.path, reading.max_tokens),), (reading.path,)
         if kind == "translation":
-            split = own_split(run, recipe, model, "valid")
+            split = own_split(run, recipe, text_model, "valid")
             assert recipe is not None, "a split of its own belongs to a run"
             batches = scoring_batches(recipe, split)
             return spread_pairs(batches, max_tokens=reading.max_tokens), split.sources
-    text = reading.read_text(run, model, recipe)
+    text = reading.read_text(run, text_model, recipe)
     context = context_of(model, recipe)
     if kind == "span":
         # Outside a run pieces are corrupted as T5 was trained.
@@ -193,10 +198,10 @@ def sample_stacks(
     return (_windows(text, recipe, context, reading.max_tokens),), text.sources
 
 
-def _lines(model: EncoderDecoder, path: str, max_tokens: int) -> Sample:
+def _lines(text_model: TextModel, path: str, max_tokens: int) -> Sample:
     """Sample the lines of a file as a translator's encoder reads them."""
-    tokenizer = tokenizer_of(model)
-    longest = context_of(model, None)
+    tokenizer = tokenizer_of(text_model)
+    longest = context_of(text_model.model, None)
     assert tokenizer.sep_id is not None, "the vocabulary was checked"
     assert tokenizer.pad_id is not None, "the vocabulary was checked"
     rows = tokenizer.encode_source(text_lines(Path(path)))

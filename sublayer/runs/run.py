@@ -1,7 +1,6 @@
 """A run: recipe -> model, data, objective -> loop -> evaluation -> record. Read this file first."""
 
 import json
-import logging
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
@@ -10,19 +9,16 @@ from typing import Any
 
 import torch
 
-from sublayer.config.load import LoadedRecipe, load_recipe
+from sublayer.config.load import LoadedRecipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import check_shares, derived_fields
 from sublayer.config.run_recipe import absolute_paths
 from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import ExampleBatches
 from sublayer.errors import ConfigError
-from sublayer.model.build import build
 from sublayer.model.model_folder import describe_model
-from sublayer.model.transformer import Transformer
 from sublayer.objective.families import family_of
 from sublayer.objective.family import Family
 from sublayer.runs.folder import INPUTS, RECIPE, RunFolder
@@ -64,37 +60,7 @@ from sublayer.training.step_time import (
     Replanned,
     median_step,
 )
-from sublayer.training.warm_start import Pretrained, start_from
-
-_log = logging.getLogger(__name__)
-
-
-def from_recipe(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Transformer:
-    """Build the untrained model of a recipe, in evaluation mode, with ``.tokenizer``.
-
-    Prepares the recipe's data, for the tokenizer. With ``init.run`` the model has the weights that
-    training would start from. Raises ConfigError, DataError and CheckpointError.
-    """
-    loaded = load_recipe(source, overrides or {})
-    check_start(loaded)
-    for note in loaded.notes:
-        _log.warning(note)
-    recipe = loaded.recipe
-    pretrained = Pretrained(recipe.init)
-    data = prepare_data(recipe, pretrained=pretrained)
-    family = family_of(recipe.objective)
-    tokenizer = data.tokenizer
-    config = resolve_model(
-        family.shape_model(recipe, data),
-        vocab_size=tokenizer.vocab_size,
-        context=recipe.data.context,
-    )
-    model = build(config, seed=recipe.train.seed)
-    model.tokenizer = tokenizer
-    model.task = family.describe_task(recipe, data)
-    for note in start_from(model, pretrained):
-        _log.warning(note)
-    return model.eval()
+from sublayer.training.warm_start import Pretrained
 
 
 def train_run(
@@ -279,9 +245,9 @@ def _train(
     """Train to the end; None where the first steps show another pace, and nothing has been kept."""
 
     def describe(folder: Path) -> None:
-        model = session.train_step.objective.model
+        trained = session.text_model
         tokenizer = {"tokenizer.json": session.data.tokenizer.serialize()}
-        describe_model(folder, model.config, {**tokenizer, **spec_files(model.task)})
+        describe_model(folder, trained.model.config, {**tokenizer, **spec_files(trained.task)})
 
     snapshots = Snapshots(
         folder.path,

@@ -29,10 +29,10 @@ from sublayer.estimate.micro_batch import DeviceKind
 from sublayer.evaluation.probes import ReadProbe, ask, check_model, read_probes
 from sublayer.model.build import build, compose
 from sublayer.model.init import zero_padding
-from sublayer.model.transformer import Transformer
 from sublayer.objective.families import family_of
 from sublayer.objective.family import Scores, describe_watched
 from sublayer.system.memory import allocate_for_training
+from sublayer.text_model import TextModel
 from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep, begins_divided
 from sublayer.training.warm_start import Pretrained, freeze, note_training_only, start_from
@@ -176,6 +176,8 @@ class Session:
     data: Data
     place: Place
     train_step: TrainStep
+    text_model: TextModel
+    """The model in training, with its tokenizer and its task."""
     start_notes: tuple[str, ...] = ()
     """Notes on parts that start fresh in a model that starts from another one, and why."""
     probes: tuple[ReadProbe, ...] = ()
@@ -226,8 +228,7 @@ class Session:
             for name, text in self.data.watched.items():
                 scores |= {f"{name}/{key}": value for key, value in self._score(text).items()}
             if self.probes:
-                model = self.train_step.objective.model
-                for each in ask(model, self.probes, self.recipe.data.context):
+                for each in ask(self.text_model, self.probes, self.recipe.data.context):
                     scores[f"{PREFIX}/{each.name}"] = each.value
         return scores
 
@@ -236,12 +237,12 @@ class Session:
         return describe_watched(family_of(self.recipe.objective), scores)
 
     def _score(self, split: Split) -> Scores:
-        recipe, place, model = self.recipe, self.place, self.train_step.objective.model
+        recipe, place = self.recipe, self.place
         is_low = recipe.train.precision == "bfloat16"
         with torch.autocast(place.device.type, dtype=torch.bfloat16, enabled=is_low):
             return (
                 family_of(recipe.objective)
-                .score(model, split, recipe, "training", place.world)
+                .score(self.text_model, split, recipe, "training", place.world)
                 .scores
             )
 
@@ -289,27 +290,27 @@ def assemble(
     building = torch.device("meta") if is_divided else nullcontext()
     with building:
         model = compose(recipe.model) if is_divided else build(recipe.model, seed=seed)
-    if recipe.model.zero_padding and not is_divided:
+    if recipe.model.zero_padding:  # of divided weights it only checks that there is padding
         zero_padding(model.embedding.weight, data.tokenizer.pad_id)
-    model.tokenizer = data.tokenizer
-    model.task = family.describe_task(recipe, data)
-    notes = start_from(model, pretrained)
+    text_model = TextModel(model, data.tokenizer, family.describe_task(recipe, data))
+    notes = start_from(text_model, pretrained)
     with building:
-        objective = family.build(model, recipe.objective, seed)
+        objective = family.build(model, recipe.objective, seed, text_model.task)
+    objective.pad_id = data.tokenizer.pad_id
     if not is_divided:
         objective = objective.to(place.device)
     notes += note_training_only(objective, pretrained)
     notes += freeze(objective, recipe.init)
     batches = family.batches(recipe, data.train)
     train_step = TrainStep(recipe, objective, batches, device=place.device, world=place.world)
-    probes = _read_probes(recipe, model)
-    return Session(recipe, data, place, train_step, tuple(notes), probes)
+    probes = _read_probes(recipe, text_model)
+    return Session(recipe, data, place, train_step, text_model, tuple(notes), probes)
 
 
-def _read_probes(recipe: ResolvedRecipe, model: Transformer) -> tuple[ReadProbe, ...]:
+def _read_probes(recipe: ResolvedRecipe, text_model: TextModel) -> tuple[ReadProbe, ...]:
     folders = probe_folders(recipe.train.probes)
     if folders:
-        check_model(model, "the model")
+        check_model(text_model, "the model")
     return tuple(probe for name, folder in folders.items() for probe in read_probes([name], folder))
 
 

@@ -10,12 +10,12 @@ from sublayer.config.texts import HUB, INTRINSIC
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.files.checkpoints import read_record
 from sublayer.system.stages import display, note, stage
+from sublayer.text_model import TextModel
 
 if TYPE_CHECKING:
     from sublayer.config.recipe import Recipe
     from sublayer.data.store import Split
     from sublayer.data.tokenizers.base import Tokenizer
-    from sublayer.model.transformer import Transformer
 
 
 def recipe_of(run: Path) -> "Recipe | None":
@@ -30,7 +30,7 @@ def recipe_of(run: Path) -> "Recipe | None":
 
 
 def own_split(
-    run: Path, recipe: "Recipe | None", model: "Transformer", name: Literal["valid", "test"]
+    run: Path, recipe: "Recipe | None", model: TextModel, name: Literal["valid", "test"]
 ) -> "Split":
     """Prepare a split of a run's own text.
 
@@ -72,18 +72,17 @@ def own_split(
     return split
 
 
-def _tokenizer_of(run: Path, model: "Transformer") -> "Tokenizer":
+def _tokenizer_of(run: Path, model: TextModel) -> "Tokenizer":
     if model.tokenizer is None:
         raise CheckpointError(
             f"{run} has no tokenizer.json, without which text cannot be turned into its tokens"
         )
-    tokenizer: Tokenizer = model.tokenizer
-    return tokenizer
+    return model.tokenizer
 
 
 def other_text(
     run: Path,
-    model: "Transformer",
+    model: TextModel,
     path: str | None,
     corpus: str | None,
     name: Literal["valid", "test"],
@@ -173,13 +172,11 @@ class ScoredText:
                     "out"
                 )
 
-    def read_own(self, model: "Transformer", recipe: "Recipe | None") -> "Split":
+    def read_own(self, model: TextModel, recipe: "Recipe | None") -> "Split":
         """Read the split of the run's own text. Raises as ``own_split`` does."""
         return own_split(self.run, recipe, model, self.split_name)
 
-    def read(
-        self, model: "Transformer", recipe: "Recipe | None", sentences: SentenceRule
-    ) -> "Split":
+    def read(self, model: TextModel, recipe: "Recipe | None", sentences: SentenceRule) -> "Split":
         """Read the text, cut into sentences by a rule unless it is the run's own.
 
         Options that are not given default to those of the run's own text. Raises as ``own_split``

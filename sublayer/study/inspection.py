@@ -195,7 +195,7 @@ def inspect_run(
 
     if read_layers(run, inspecting) is not None:
         return
-    model = load(run, device=choose_device(device))
+    model = load(run, device=choose_device(device)).model
     sample = sample_of(recipe, split, inspecting)
     changes = measure_layers(
         model,

@@ -126,9 +126,10 @@ def continuation(
     from sublayer.system.machine import choose_device
 
     chosen = choose_device(device)
-    model = load(run, device=chosen)
+    text_model = load(run, device=chosen)
+    model = text_model.model
     assert isinstance(model, Decoder), "causal objectives train decoders"
-    tokenizer = tokenizer or model.tokenizer
+    tokenizer = tokenizer or text_model.tokenizer
     if tokenizer is None:
         return ""
     ids = tokenizer.encode(prompt).tolist()[-context:]

@@ -24,7 +24,7 @@ from sublayer.data.prepare import prepare_text
 from sublayer.data.text.documents import Reading
 from sublayer.data.text.files import Document
 from sublayer.data.tokenizers.languages import BilingualTokenizer
-from sublayer.decode.translate import translate_lines
+from sublayer.decode.translate import tokenizer_of, translate_lines
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.bleu import (
     N_RESAMPLES,
@@ -64,6 +64,7 @@ from sublayer.suite.file import PairsTable, ProbesTable, TextTable
 from sublayer.tasks.registry import TASKS, find_files
 from sublayer.tasks.releases import cached_folder
 from sublayer.tasks.spec import TaskSpec
+from sublayer.text_model import TextModel
 from sublayer.training.step_time import Clock, timed
 
 _ARTICLES = {"encoder": "an encoder", "decoder": "a decoder", "lstm": "an LSTM"}
@@ -77,7 +78,7 @@ class Candidate:
     """Unique among the models."""
     path: Path
     """Of the run, the checkpoint or the model folder."""
-    shell: Transformer
+    shell: TextModel
     """The model without its weights, but with its tokenizer and its tasks."""
     recipe: Recipe | None
     """The recipe of its run; None outside one."""
@@ -85,7 +86,7 @@ class Candidate:
     @property
     def kind(self) -> str:
         """The kind of model."""
-        return self.shell.config.kind
+        return self.shell.model.config.kind
 
     @property
     def described(self) -> str:
@@ -95,15 +96,14 @@ class Candidate:
     @property
     def spec(self) -> TaskSpec | None:
         """The tasks that it answers; None where it was not fine-tuned."""
-        spec: TaskSpec | None = self.shell.task
-        return spec
+        return self.shell.task
 
     @property
     def context(self) -> int:
         """Tokens that it reads at a time."""
-        return context_of(self.shell, self.recipe)
+        return context_of(self.shell.model, self.recipe)
 
-    def load(self, device: torch.device) -> Transformer:
+    def load(self, device: torch.device) -> TextModel:
         """Load it with its weights. Raises CheckpointError where they are damaged."""
         return load(self.path, device=device)
 
@@ -122,13 +122,11 @@ def find_candidates(paths: Sequence[Path]) -> list[Candidate]:
     return candidates
 
 
-def shell_of(folder: Path) -> Transformer:
+def shell_of(folder: Path) -> TextModel:
     """Return the model of a model folder without its weights. Raises CheckpointError."""
     with torch.device("meta"):
-        shell = compose(read_config(folder))
-    shell.tokenizer = load_model_tokenizer(folder)
-    shell.task = load_task(folder)
-    return shell.eval()
+        shell = compose(read_config(folder)).eval()
+    return TextModel(shell, load_model_tokenizer(folder), load_task(folder))
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -212,7 +210,7 @@ class Parameters(Measure):
 
     def score(self, candidate: Candidate, device: torch.device) -> Scores:
         """Count them, shared ones once."""
-        n_parameters = sum(parameter.numel() for parameter in candidate.shell.parameters())
+        n_parameters = sum(parameter.numel() for parameter in candidate.shell.model.parameters())
         return Scores(self.columns, {"parameters": Cell(n_parameters)})
 
 
@@ -239,7 +237,7 @@ class Speed(Measure):
 
     def score(self, candidate: Candidate, device: torch.device) -> Scores:
         """Measure it, while this program does nothing else."""
-        cell = measure_speed(candidate.load(device), candidate.context, device)
+        cell = measure_speed(candidate.load(device).model, candidate.context, device)
         return Scores(self.columns, {"tokens_per_second": cell})
 
 
@@ -329,7 +327,7 @@ class BitsPerByte(Measure):
 
     def refusal(self, candidate: Candidate) -> str:
         """Refuse a model that predicts no next token, or reads no text."""
-        if not isinstance(candidate.shell, Decoder):
+        if not isinstance(candidate.shell.model, Decoder):
             return f"{candidate.described} predicts no text from its beginning to its end"
         if candidate.shell.tokenizer is None:
             return "it has no tokenizer.json, without which it reads no text"
@@ -337,10 +335,11 @@ class BitsPerByte(Measure):
 
     def score(self, candidate: Candidate, device: torch.device) -> Scores:
         """Score the text in windows half a context apart."""
-        model = candidate.load(device)
-        assert model.tokenizer is not None, "a model without a tokenizer is refused"
+        text_model = candidate.load(device)
+        model, tokenizer = text_model.model, text_model.tokenizer
+        assert tokenizer is not None, "a model without a tokenizer is refused"
         text = prepare_text(
-            model.tokenizer, path=self._text.path, split="valid", documents=self._text.documents
+            tokenizer, path=self._text.path, split="valid", documents=self._text.documents
         )
         context = candidate.context
         stride = max(1, context // 2)
@@ -490,7 +489,7 @@ class Bleu(Measure):
 
     def refusal(self, candidate: Candidate) -> str:
         """Refuse a model that does not translate."""
-        if not isinstance(candidate.shell, EncoderDecoder):
+        if not isinstance(candidate.shell.model, EncoderDecoder):
             return f"{candidate.described} translates nothing"
         if not isinstance(candidate.shell.tokenizer, BilingualTokenizer):
             return "it was not trained to translate: it has no tokenizer of two languages"
@@ -499,10 +498,10 @@ class Bleu(Measure):
     def score(self, candidate: Candidate, device: torch.device) -> Scores:
         """Translate every line, and score the translations."""
         model = candidate.load(device)
-        assert isinstance(model, EncoderDecoder), "others are refused"
+        tokenizer = tokenizer_of(model)
         settings = beam_settings(candidate.recipe, {})
         translated = list(translate_lines(model, self._sources, settings))
-        texts = [model.tokenizer.write(line.ids) for line in translated]
+        texts = [tokenizer.write(line.ids) for line in translated]
         [column] = self.columns
         n_long = sum(line.is_too_long for line in translated)
         notes = []
@@ -512,7 +511,7 @@ class Bleu(Measure):
                 "reads, scored as empty"
             )
         tokens = self._pairs.bleu_tokenizer
-        tokens = tokens or bleu_tokenizer_of(model.tokenizer.target.language)
+        tokens = tokens or bleu_tokenizer_of(tokenizer.target.language)
         counted = self._counted(texts, tokens)
         if tokens != "13a":
             notes.append(f"{candidate.name}, {column.label}: {counted.signature}")

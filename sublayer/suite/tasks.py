@@ -103,16 +103,18 @@ class TaskMeasure(Measure):
             )
             by_seed = [[report.to_json() for report in seed.reports] for seed in results]
             return self._of_reports(candidate, by_seed, [n for seed in results for n in seed.notes])
-        model = candidate.load(device)
+        text_model = candidate.load(device)
         options: dict[str, Any] = {"path": self._data}
         if self._named(candidate):
-            asked = tuple(task for task in model.task.tasks if task.name == self._task.name)
-            model.task = replace(model.task, tasks=asked)
+            assert text_model.task is not None, "it answers the task"
+            tasks = text_model.task.tasks
+            asked = tuple(task for task in tasks if task.name == self._task.name)
+            text_model.task = replace(text_model.task, tasks=asked)
         else:
             options["task"] = self._task.name
         request = Evaluation(
             run=candidate.path,
-            model=model,
+            text_model=text_model,
             recipe=candidate.recipe,
             split="test",
             options=options,

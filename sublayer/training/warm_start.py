@@ -22,6 +22,7 @@ from sublayer.model.parts import block_parameters, embedding_parameters
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
 from sublayer.tasks.spec import TaskSpec
+from sublayer.text_model import TextModel
 from sublayer.training.checkpoints import load_into
 
 TOKEN_TABLES = ("embedding.weight", "head.weight", "head.bias")
@@ -98,18 +99,19 @@ def _with_token_rows(value: Tensor, target: Tensor, new_ids: range) -> Tensor:
 
 
 def fresh_heads(
-    model: Transformer, source: Transformer, answered: TaskSpec | None, run: str
+    text_model: TextModel, source: Transformer, answered: TaskSpec | None, run: str
 ) -> dict[str, str]:
     """Return the heads that start fresh, by name, each with the reason in words.
 
     ``answered`` is the task of the start, which ``run`` names: a label head is kept where the
     model's answers are the same.
     """
+    model = text_model.model
     reasons = {}
     for name in model.heads:
         if name not in source.heads:
             reasons[name] = f"{run} has none"
-        elif name == "label" and not _answers_alike(answered, model.task):
+        elif name == "label" and not _answers_alike(answered, text_model.task):
             titles = ", ".join(task.title for task in answered.tasks) if answered else "another"
             reasons[name] = f"that of {run} answers {titles}"
         elif _shapes(model, name) != _shapes(source, name):
@@ -181,10 +183,10 @@ class Pretrained:
 
 
 @torch.no_grad()
-def start_from(model: Transformer, pretrained: Pretrained) -> list[str]:
+def start_from(text_model: TextModel, pretrained: Pretrained) -> list[str]:
     """Copy the parts that ``[init]`` names into a model; return in lines which start fresh and why.
 
-    The model has its tokenizer and its task. Tokens that the start's tokenizer lacks keep their
+    Tokens that the start's tokenizer lacks keep their
     initial rows, behind all others; of learned positions the first are taken. A head that only one
     of the models has is no obstacle: it keeps its initial weights, or is left out. So is one that
     has other weights, or answers otherwise. With ``init.layers`` = n the first n blocks of every
@@ -195,17 +197,17 @@ def start_from(model: Transformer, pretrained: Pretrained) -> list[str]:
     Raises ConfigError if a stack of either model has fewer blocks than asked for, CheckpointError
     where names or shapes within a part differ.
     """
-    source = pretrained.model
+    model, source = text_model.model, pretrained.model
     init = pretrained.init
     if source is None or init.run is None:
         return []
     where = Path(init.run)
-    fresh = fresh_heads(model, source, pretrained.task, init.run)
+    fresh = fresh_heads(text_model, source, pretrained.task, init.run)
     left_out = [name for name in source.heads if name not in model.heads]
     targets = _without(model, fresh)
-    new_ids = added_ids(model.tokenizer, pretrained.tokenizer)
+    new_ids = added_ids(text_model.tokenizer, pretrained.tokenizer)
     tensors = fit_rows(_without(source, {*fresh, *left_out}), targets, new_ids, where)
-    reasons = describe_added(model, source, model.tokenizer, new_ids)
+    reasons = describe_added(model, source, text_model.tokenizer, new_ids)
     reasons += without_output_bias(targets, tensors, init.run)
     reasons += [f"{HEADS[name].title} ({reason})" for name, reason in fresh.items()]
     if init.layers is None:

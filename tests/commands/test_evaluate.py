@@ -14,11 +14,11 @@ import pyarrow.parquet
 import pytest
 
 import sublayer as package
+from sublayer.api.run import load
 from sublayer.cli import predict as module
 from sublayer.cli.train import _last_losses
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
-from sublayer.loading import load
 from sublayer.model.model_folder import save_model
 from sublayer.objective.supervised.answering import Answerer
 from sublayer.tasks.registry import TASKS
@@ -59,7 +59,7 @@ def test_a_model_outside_its_run_scores_a_text_that_is_named(sublayer, trained, 
     assert "does not belong to a run" in sublayer("evaluate", copied).refusal()
     # A lossy tokenizer is marked, and divided by what was read.
     known = train_tokenizer("characters", ["abcü ".encode()])
-    save_model(model, load(trained), {"tokenizer.json": known.serialize()})
+    save_model(model, load(trained).model, {"tokenizer.json": known.serialize()})
     text.write_text("abc €€ bü", encoding="utf-8")
     found = evaluated(sublayer, model, "--path", text)
     names = ("tokens", "characters", "bytes", "is_lossless")

@@ -12,12 +12,12 @@ import tomli_w
 import torch
 from sentencepiece import SentencePieceTrainer
 
+from sublayer.api.run import load
 from sublayer.cli import main as cli
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.decode.prompted import Continuation
 from sublayer.errors import ConfigError
 from sublayer.interop.huggingface import read_huggingface
-from sublayer.loading import load
 from sublayer.training.metrics import METRICS, read_metrics
 from tests.commands.conftest import SMALL
 from tests.commands.translators import sentences, train_translator, write_lines, write_pair
@@ -245,7 +245,7 @@ def test_the_newest_checkpoints_are_averaged_and_exported(sublayer, translator, 
         assert (value - total / len(parts)).abs().max() < 1e-6
     words = ("export", translator, tmp_path / "mean", "--average", len(parts))
     assert sublayer(*words).code == 0
-    exported = read_huggingface(tmp_path / "mean").state_dict()
+    exported = read_huggingface(tmp_path / "mean").model.state_dict()
     assert all(torch.equal(exported[name], value) for name, value in averaged.items())
     run = shutil.copytree(translator, tmp_path / "run")
     third_newest = checkpoints(run)[-3]

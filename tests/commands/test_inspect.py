@@ -9,6 +9,7 @@ from shutil import disk_usage
 
 import pytest
 
+from sublayer.api.run import load
 from sublayer.cli.following import after_import, after_training
 from sublayer.config.catalog import keys
 from sublayer.config.listing import json_schema
@@ -17,7 +18,6 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.estimate.cluster import DEVICES
-from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
 from sublayer.tasks.registry import TASKS
@@ -226,7 +226,7 @@ def test_runs_that_read_different_texts_are_told_apart(sublayer, trained, tmp_pa
 
 
 def test_numbers_of_tokens_that_never_move_are_null(sublayer, trained, text, tmp_path):
-    model, zero = load(trained), tmp_path / "zero"
+    model, zero = load(trained).model, tmp_path / "zero"
     for parameter in model.parameters():
         parameter.data.zero_()
     save_model(zero, model, VOCABULARY)
@@ -307,7 +307,7 @@ def test_a_model_that_answers_comes_in_and_goes_out(sublayer, tmp_path):
     there, back, again = (tmp_path / name for name in ("there", "back", "again"))
     model = model_for("gpt2", TASKS["sst2"], head="linear")
     files = {"tokenizer.json": model.tokenizer.serialize(), **spec_files(model.task)}
-    save_model(tmp_path / "model", model, files)
+    save_model(tmp_path / "model", model.model, files)
     exported = sublayer("export", tmp_path / "model", there).shown()
     named = "left out, as GPT2ForSequenceClassification has none: vocabulary head"
     assert named in exported.splitlines()

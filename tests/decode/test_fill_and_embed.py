@@ -81,7 +81,7 @@ def test_vectors_are_the_pooled_states_of_transformers(models, name, rows):
 
 def test_what_is_not_read_is_said_and_what_a_model_cannot_is_refused(models):
     encoder, decoder = models["bert"][2], models["gpt2"][2]
-    found = list(embed_texts(decoder.model, ["the", "", "the cat " * 9]))
+    found = list(embed_texts(decoder, ["the", "", "the cat " * 9]))
     assert (found[0].is_cut.tolist(), found[0].is_empty.tolist()) == ([0, 0, 1], [0, 1, 0])
     assert not found[0].values[1].any() and len(describe_unread(found, "line")) == 2
     for call, message in (

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from sublayer.api.run import Pretrained
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.span import corrupt
@@ -403,8 +404,7 @@ def test_all_ends_of_a_text_count_as_its_end():
 
 def make_filler(**fields):
     model = make_translator(TOKENIZER.vocab_size, **{"decoder_start": "pad", **fields})
-    model.tokenizer = TOKENIZER
-    return model
+    return Pretrained(model, TOKENIZER)
 
 
 def ids_of(text):

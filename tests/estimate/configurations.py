@@ -127,11 +127,11 @@ def resolved(*, vocab_size=17, context=11, **fields):
 
 
 def build_objective(step):
-    model = build(step.config, seed=0)
+    model, spec = build(step.config, seed=0), None
     if isinstance(step.objective, SupervisedObjective):
         task = {"joint": "squad2", "independent": "squad", "none": "mnli"}[step.config.span_head]
-        model.task = TaskSpec((TASKS[task],), step.objective.format, step.context)
-    return family_of(step.objective).build(model, step.objective, 0)
+        spec = TaskSpec((TASKS[task],), step.objective.format, step.context)
+    return family_of(step.objective).build(model, step.objective, 0, spec)
 
 
 def make_batches(step, n_sequences):

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sublayer
+from sublayer.api.run import Pretrained
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.data.store import Split, TokenStore
@@ -207,8 +208,7 @@ def test_the_digest_is_of_numbers_and_of_where_an_item_ends(monkeypatch):
 
 def drawn_model_of(kind):
     model = drawn_tiny_model(256, context=CONTEXT, n_layers=1, kind=kind)
-    model.tokenizer = train_tokenizer("bytes", ())
-    return model
+    return Pretrained(model, train_tokenizer("bytes", ()))
 
 
 @torch.no_grad()
@@ -262,8 +262,8 @@ def test_a_prompt_is_continued_up_to_a_stop():
 
 
 def test_the_harness_asks_a_saved_model(tmp_path, monkeypatch):
-    model = drawn_model_of("decoder").float()
-    save_model(tmp_path / "model", model, {"tokenizer.json": model.tokenizer.serialize()})
+    model = drawn_model_of("decoder")
+    save_model(tmp_path / "model", model.float(), {"tokenizer.json": model.tokenizer.serialize()})
     monkeypatch.setitem(sys.modules, "lm_eval.api.model", None)
     with pytest.raises(ConfigError, match=r"sublayer\[harness\]"):
         sublayer.harness_model(tmp_path / "model")
@@ -449,8 +449,7 @@ def answerer(folder):
     corpus = [path.read_bytes() for path in sorted(folder.glob("*/*"))]
     words = train_tokenizer("bpe", corpus, vocab_size=400)
     model = tiny_model(words.vocab_size, context=64, d_model=32)
-    model.tokenizer = words
-    return model
+    return Pretrained(model, words)
 
 
 def test_a_model_that_knows_the_answers_by_heart_scores_1(probes, answerer):
@@ -464,8 +463,9 @@ def test_a_model_that_knows_the_answers_by_heart_scores_1(probes, answerer):
     # What training and development both have is asked once; one row has no second candidate.
     assert winograd.items.left_out == {"its candidates are not two, of which one is right": 1}
     model = answerer.train()
+    tokenizer = answerer.tokenizer
     whole = {prompt + text: None for pairs in asked.values() for prompt, text in pairs}
-    encoded = [model.tokenizer.encode(row.encode()).astype(np.int64) for row in whole]
+    encoded = [tokenizer.encode(row.encode()).astype(np.int64) for row in whole]
     ids = [torch.from_numpy(row) for row in encoded]
     padded = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
     targets = torch.nn.utils.rnn.pad_sequence([row[1:] for row in ids], True, -1)
@@ -475,7 +475,7 @@ def test_a_model_that_knows_the_answers_by_heart_scores_1(probes, answerer):
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(logits, targets.flatten(), ignore_index=-1).backward()
         optimizer.step()
-    scores = {each.name: each for each in ask(model.eval(), probes, 64)}
+    scores = {each.name: each for each in ask(Pretrained(model.eval(), tokenizer), probes, 64)}
     values = {name: score.value for name, score in scores.items()}
     assert values == pytest.approx(dict.fromkeys(PROBES, 1.0))
     assert scores["sst2"].normalised == pytest.approx(0.5 / 0.432)

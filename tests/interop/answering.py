@@ -13,6 +13,7 @@ from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.model.build import build
 from sublayer.objective.supervised.loss import answer_logits, text_states, unscaled
 from sublayer.tasks.spec import TaskSpec
+from sublayer.text_model import TextModel
 from tests.interop.exported import with_random_vectors
 
 TRAINING = [
@@ -51,18 +52,17 @@ def model_for(name, task, **fields):
     if reads_traversals:
         tokenizer = with_names(tokenizer, TRAVERSAL_NAMES)
     model = build(resolve_model(config, vocab_size=tokenizer.vocab_size, context=CONTEXT), seed=5)
-    model.tokenizer = tokenizer
-    model.task = TaskSpec((task,), FORMATS[name], CONTEXT, target_length=8 if name == "t5" else 0)
-    return with_random_vectors(model, std=0.2)
+    spec = TaskSpec((task,), FORMATS[name], CONTEXT, target_length=8 if name == "t5" else 0)
+    return TextModel(with_random_vectors(model, std=0.2), tokenizer, spec)
 
 
 @torch.inference_mode()
-def answered(model, examples):
+def answered(text_model, examples):
     """Return what a model answers to examples: probabilities, or numbers, a row for each."""
-    spec = model.task
+    model, spec, tokenizer = text_model.model, text_model.task, text_model.tokenizer
     task = spec.tasks[0]
-    encoded = encode_examples(task, examples, model.tokenizer, spec.format, trains=False)
-    rule = RowRule(spec.format, find_marks(model.tokenizer, spec.format), spec.context)
+    encoded = encode_examples(task, examples, tokenizer, spec.format, trains=False)
+    rule = RowRule(spec.format, find_marks(tokenizer, spec.format), spec.context)
     batch = Assembler(encoded, rule).pack(np.arange(len(examples)))
     logits = answer_logits(model, batch, text_states(model, batch), 0.0, task.kind)
     answers = unscaled(task, logits) if task.kind == "number" else logits.softmax(-1)

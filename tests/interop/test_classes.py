@@ -8,6 +8,7 @@ import pytest
 import torch
 from tokenizers import processors
 
+from sublayer.api.run import load
 from sublayer.cli import main as cli
 from sublayer.config.messages import choices_of
 from sublayer.config.model import ModelConfig
@@ -26,12 +27,12 @@ from sublayer.interop.huggingface import (
 )
 from sublayer.interop.representable import Rule
 from sublayer.interop.tokenizers import _with_marks, _without_marks
-from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.objective.supervised.loss import unscaled
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Example
+from sublayer.text_model import TextModel
 from tests.interop.answering import answered, model_for
 from tests.interop.exported import CONTEXT, EXPORTED, config_of, task_of, with_random_vectors
 from tests.interop.folders import change_json, change_weights, check_refused, close, read_json
@@ -117,7 +118,7 @@ def test_fields_left_out_or_renamed_are_read_as_transformers_reads_them(tmp_path
     original = dataclasses.replace(tiny(name), fields=fields)
     folder = original.save(tmp_path / "theirs")
     oracle = original.kind.from_pretrained(folder, local_files_only=True)
-    close(ours(read_huggingface(folder)), theirs(oracle), 1e-12)
+    close(ours(read_huggingface(folder).model), theirs(oracle), 1e-12)
 
 
 VALUES = [
@@ -160,15 +161,17 @@ def test_names_that_contradict_each_other_and_other_tables_are_refused(tmp_path)
     folder = tiny("marian").save(tmp_path / "long", max_position_embeddings=99)
     check_refused(folder, r"has the shape \[16, 12\], and another by config.json")
     with pytest.raises(ConfigError, match="vocab_size = 2 has no room for eos_token_id = 2"):
-        export_huggingface(build(config_of("m2m_100", vocab_size=2), seed=0), tmp_path / "small")
+        export_huggingface(
+            TextModel(build(config_of("m2m_100", vocab_size=2), seed=0)), tmp_path / "small"
+        )
 
 
 def test_copies_of_the_table_of_a_translator_are_left_out(tmp_path):
     original = tiny("m2m_100")
-    plain = read_huggingface(original.save(tmp_path / "plain")).state_dict()
+    plain = read_huggingface(original.save(tmp_path / "plain")).model.state_dict()
     table = original.tensors.pop("model.shared.weight")
     original.tensors["model.encoder.embed_tokens.weight"] = table
-    again = read_huggingface(original.save(tmp_path / "kept")).state_dict()
+    again = read_huggingface(original.save(tmp_path / "kept")).model.state_dict()
     assert all(torch.equal(again[name], tensor) for name, tensor in plain.items())
     original.tensors["model.decoder.embed_tokens.weight"] = table + 1
     check_refused(original.save(tmp_path / "two"), "several tables cannot be one")
@@ -215,7 +218,9 @@ def test_every_field_has_a_place_in_every_table():
 ], ids=str)  # fmt: skip
 def test_only_the_fields_that_stand_in_the_way_are_named(tmp_path, name, changes, named):
     with pytest.raises(ConfigError, match=re.escape(f"represent model.{named}: ")):
-        export_huggingface(build(config_of(name, **changes), seed=0), tmp_path / "exported")
+        export_huggingface(
+            TextModel(build(config_of(name, **changes), seed=0)), tmp_path / "exported"
+        )
     assert not list(tmp_path.iterdir())
 
 
@@ -253,9 +258,8 @@ def test_a_model_is_exported_with_the_same_logits(tmp_path, name, fields):
     config, task = config_of(name, **fields), task_of(name)
     assert family_for(config, task) is FAMILIES[EXPORTED[name][0]]
     model = with_random_vectors(build(config, seed=1))
-    if task is not None:
-        model.task = TaskSpec((task,), "pair", CONTEXT)
-    certificate = export_huggingface(model, tmp_path / "exported")
+    spec = None if task is None else TaskSpec((task,), "pair", CONTEXT)
+    certificate = export_huggingface(TextModel(model, None, spec), tmp_path / "exported")
     assert certificate["checked"]
     # Sinusoids and scaled tables are rounded to float32, and norms enlarge what is rounded.
     assert certificate["largest_difference"]["float64"] <= 1e-4 * certificate["largest_logit"]
@@ -267,7 +271,7 @@ def test_two_heads_may_name_their_one_matrix_either_way(tmp_path, kept):
     (stored,) = {"transformer.tokens_embed.weight", "lm_head.weight"} & original.tensors.keys()
     folder = original.save(tmp_path / "theirs")
     change_weights(folder, lambda held: {kept: held.pop(stored), **held})
-    assert torch.equal(read_huggingface(folder).embedding.weight, original.tensors[stored])
+    assert torch.equal(read_huggingface(folder).model.embedding.weight, original.tensors[stored])
 
 
 def test_labels_without_words_and_single_outputs_are_read(tmp_path):
@@ -297,7 +301,8 @@ def test_labels_without_words_and_single_outputs_are_read(tmp_path):
     ("t5", "stsb", "T5ForConditionalGeneration"),
 ])  # fmt: skip
 def test_an_export_is_of_the_class_that_answers_and_keeps_its_task(tmp_path, name, task, title):
-    model = model_for(name, TASKS[task]).double()
+    model = model_for(name, TASKS[task])
+    model.model.double()
     certificate = export_huggingface(model, tmp_path / "exported")
     assert certificate["largest_difference"]["float64"] < 1e-9
     fields = read_json(tmp_path / "exported" / "config.json")
@@ -322,8 +327,9 @@ def test_an_export_is_of_the_class_that_answers_and_keeps_its_task(tmp_path, nam
 def test_a_bias_of_labels_is_written_by_way_of_the_last_norm(tmp_path, name, fields):
     from transformers import AutoModelForSequenceClassification
 
-    model, folder = model_for(name, TASKS["mnli"], **fields).double(), tmp_path / "exported"
-    certificate = export_huggingface(model, folder)
+    text_model, folder = model_for(name, TASKS["mnli"], **fields), tmp_path / "exported"
+    model = text_model.model.double()
+    certificate = export_huggingface(text_model, folder)
     assert certificate["largest_difference"]["float64"] < 1e-9
     oracle = AutoModelForSequenceClassification.from_pretrained(folder, dtype=torch.float64)
     pad = oracle.config.pad_token_id  # which the last token that counts stands before
@@ -334,10 +340,11 @@ def test_a_bias_of_labels_is_written_by_way_of_the_last_norm(tmp_path, name, fie
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_one_output_of_two_labels_becomes_one_of_each(tmp_path, name):
-    model = model_for(name, TASKS["sst2"], label_outputs=1).double()
+    model = model_for(name, TASKS["sst2"], label_outputs=1)
+    model.model.double()
     export_huggingface(model, tmp_path / "exported")
     again = read_huggingface(tmp_path / "exported")
-    assert again.config.label_outputs == 2
+    assert again.model.config.label_outputs == 2
     examples = [Example("0", {"sentence": "the cat ran"})]
     close(answered(again, examples), answered(model, examples))
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from sublayer.api.run import load
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import ConfigError
 from sublayer.interop.bert import PROJECTION, leave_out_identity
@@ -15,8 +16,8 @@ from sublayer.interop.huggingface import (
     read_huggingface,
 )
 from sublayer.interop.tokenizers import encoder_files
-from sublayer.loading import load
 from sublayer.model.build import build
+from sublayer.text_model import TextModel
 from tests.breadth import rows
 from tests.data.sentences import WRITTEN, sentences
 from tests.interop.exported import config_of, with_random_vectors
@@ -99,7 +100,7 @@ def test_the_fields_of_an_albert_are_those_of_its_file(tmp_path):
     dropouts = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3}
     start = {"initializer_range": 0.05, "layer_norm_eps": 1e-7, "hidden_act": "gelu_new"}
     saved(tmp_path, "albert", **{**SMALL, "embedding_size": 4, **depths, **dropouts, **start})
-    config = read_huggingface(tmp_path).config
+    config = read_huggingface(tmp_path).model.config
     assert (config.d_model, config.d_embed, config.n_heads, config.n_layers) == (6, 4, 2, 12)
     assert (config.share, config.share_groups, config.share_inner) == ("all", 2, 3)
     assert (config.dropout, config.dropout_embedding, config.dropout_attention) == (0.2, 0.2, 0.3)
@@ -110,12 +111,12 @@ def test_the_fields_of_an_albert_are_those_of_its_file(tmp_path):
 @pytest.mark.parametrize("name", ["bert", "albert"])
 def test_heads_may_be_missing_but_that_of_tokens(tmp_path, name):
     masked = saved(tmp_path / "masked", name, kind="ForMaskedLM")
-    model = read_huggingface(tmp_path / "masked")
+    model = read_huggingface(tmp_path / "masked").model
     assert (model.config.pooler, model.config.sentence_classes) == ("none", 0)
     close(ours(model), theirs(masked))
     oracle = saved(tmp_path / "pooled", name)
     leave_out(tmp_path / "pooled", "seq_rel|sop")
-    model = read_huggingface(tmp_path / "pooled")
+    model = read_huggingface(tmp_path / "pooled").model
     assert (model.config.pooler, model.config.sentence_classes) == ("tanh", 0)
     close(ours(model), (theirs(oracle)[0], None))
     leave_out(tmp_path / "masked", r"predictions\.(transform\.)?dense")
@@ -163,7 +164,7 @@ def test_old_names_are_read(tmp_path, name, is_tied):
         return old
 
     change_weights(tmp_path, age)
-    model = read_huggingface(tmp_path)
+    model = read_huggingface(tmp_path).model
     assert model.config.tie_embeddings == is_tied
     close(ours(model), theirs(oracle))
 
@@ -214,8 +215,7 @@ def test_an_exported_tokenizer_frames_the_same_ids_in_transformers(tmp_path, kin
     tokenizer = train_tokenizer(kind, ["\n".join(WRITTEN).encode() * 3], vocab_size=600)
     config = config_of(name, vocab_size=tokenizer.vocab_size, max_len=32)
     model, folder = with_random_vectors(build(config, seed=7)), tmp_path / "exported"
-    model.tokenizer = tokenizer
-    export_huggingface(model, folder)
+    export_huggingface(TextModel(model, tokenizer), folder)
     library = opened(folder)
     ids, second = (tokenizer.encode(text).tolist() for text in (TEXT.encode(), b"the cat"))
     cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id

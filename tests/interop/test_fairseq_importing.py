@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch.nn.functional import gelu, layer_norm, linear
 
+from sublayer.api.run import load
 from sublayer.config.load import load_recipe
 from sublayer.errors import CheckpointError
 from sublayer.interop.fairseq import import_fairseq, read_fairseq
 from sublayer.interop.fairseq_file import _is_setting, find_checkpoint
-from sublayer.loading import load
 from sublayer.objective.supervised.loss import unscaled
 from tests.interop.folders import check_refused, close
 
@@ -338,7 +338,7 @@ def test_norms_of_older_versions_are_read_none_last_and_by_number(tmp_path):
     weights = draw(shape)
     old = {name: each for name, each in as_fork(weights).items() if not name.endswith("version")}
     save_fork(tmp_path / "old.pt", old, settings(shape))
-    assert_equal(read_fairseq(tmp_path / "old.pt")[0], weights, shape)
+    assert_equal(read_fairseq(tmp_path / "old.pt")[0].model, weights, shape)
     weights = draw(PLAIN)
     numbers = {"self_attn_layer_norm": 0, "encoder_attn_layer_norm": 1, "final_layer_norm": 2}
     old = {"decoder.embed_positions.weights": torch.ones(5, 10)}
@@ -347,7 +347,7 @@ def test_norms_of_older_versions_are_read_none_last_and_by_number(tmp_path):
         stem, _, last = start.rpartition(".")
         old[f"{stem}.layer_norms.{numbers[last]}.{kind}" if last in numbers else name] = tensor
     save_fork(tmp_path / "old.pt", old, settings(PLAIN))
-    assert_equal(read_fairseq(tmp_path / "old.pt")[0], weights, PLAIN)
+    assert_equal(read_fairseq(tmp_path / "old.pt")[0].model, weights, PLAIN)
 
 
 def test_codes_and_a_dictionary_beside_it_are_its_tokenizer(tmp_path):
@@ -374,21 +374,21 @@ def test_codes_and_a_dictionary_beside_it_are_its_tokenizer(tmp_path):
 
 
 def test_settings_become_fields_and_may_be_nested(tmp_path):
-    config = read_fairseq(saved(tmp_path, MACARON))[0].config
+    config = read_fairseq(saved(tmp_path, MACARON))[0].model.config
     assert config.decoder_block == ("ffn:relu*0.5", "attention", "cross", "ffn:relu*0.5")
     assert (config.max_len, config.init, config.embedding_scale) == (48, "xavier", "sqrt")
     assert (config.dropout, config.dropout_embedding) == (0.3, 0.3)
     assert (config.dropout_attention, config.dropout_ffn) == (0.1, 0.2)
     changed = {"activation_dropout": 0.4, "no_scale_embedding": True}
-    other = read_fairseq(saved(tmp_path, PLAIN, **changed))[0].config
+    other = read_fairseq(saved(tmp_path, PLAIN, **changed))[0].model.config
     assert (other.block, other.dropout_ffn, other.embedding_scale) == ("transformer", 0.4, "none")
     found = vars(settings(PLAIN))
     for side in LAYERS:
         names = [name for name in found if name.startswith(f"{side}_")]
         found[side] = {name.removeprefix(f"{side}_"): found.pop(name) for name in names}
     save_newest(tmp_path / "model.pt", as_newest(draw(PLAIN)), found)
-    nested = read_fairseq(tmp_path / "model.pt")[0].config
-    assert nested == read_fairseq(saved(tmp_path))[0].config
+    nested = read_fairseq(tmp_path / "model.pt")[0].model.config
+    assert nested == read_fairseq(saved(tmp_path))[0].model.config
 
 
 def altered(name, tensor):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from sublayer.api.run import load
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
 from sublayer.estimate.cost import count_parameters
@@ -21,8 +22,8 @@ from sublayer.interop.huggingface import (
     import_huggingface,
     read_huggingface,
 )
-from sublayer.loading import load
 from sublayer.model.build import build, compose
+from sublayer.text_model import TextModel
 from tests.interop.exported import resolved
 from tests.interop.folders import check_refused, opened
 from tests.interop.tiny import ours, tiny
@@ -94,7 +95,7 @@ def test_a_release_has_the_log_probabilities_of_its_equations(tmp_path):
     assert (config.softmax, config.dropout_embedding_of, config.dropout) == ("all", "matrix", 0.1)
     assert (config.norm_order, config.final_norm, config.norm_eps) == ("post", "none", 1e-5)
     expected = log_p(arrays, tokens)
-    for each in (model, read_gpt1(save(tmp_path / "one", arrays, n_pieces=1))[0]):
+    for each in (model, read_gpt1(save(tmp_path / "one", arrays, n_pieces=1))[0].model):
         with torch.inference_mode():
             logits = each.double()(torch.tensor([tokens])).logits[0]
         np.testing.assert_allclose(logits.log_softmax(-1).numpy(), expected, rtol=0, atol=1e-9)
@@ -184,8 +185,8 @@ def test_masks_and_positions_of_older_versions_are_left_out(tmp_path):
     masks = {f"h.{layer}.attn.bias": torch.ones(1, 1, 16, 16) for layer in range(2)}
     older = {**bare, **masks, "position_ids": torch.arange(16)}
     folder = type(model)(model.name, model.kind, model.fields, older).save(tmp_path / "older")
-    again = read_huggingface(model.save(tmp_path / "theirs"))
-    assert torch.equal(ours(read_huggingface(folder)), ours(again))
+    again = read_huggingface(model.save(tmp_path / "theirs")).model
+    assert torch.equal(ours(read_huggingface(folder).model), ours(again))
 
 
 def test_a_vocabulary_beside_its_merges_comes_along_with_the_published_rules(tmp_path):
@@ -219,8 +220,7 @@ def trained_model(text, **rules):
     tokenizer = train_tokenizer("gpt1-bpe", [text.encode()], merges=9, **rules)
     fields = {"norm_order": "post", "n_heads": 2, "d_model": 8, "n_layers": 1}
     model = build(resolved({**fields, "vocab_size": tokenizer.vocab_size}), seed=0)
-    model.tokenizer = tokenizer
-    return model
+    return TextModel(model, tokenizer)
 
 
 def test_transformers_opens_a_tokenizer_trained_by_its_rules(tmp_path):

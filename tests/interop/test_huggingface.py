@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tokenizers import models, pre_tokenizers, trainers
 
+from sublayer.api.run import load
 from sublayer.cli import main as cli
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import CheckpointError, ConfigError, DataError
@@ -32,11 +33,11 @@ from sublayer.interop.huggingface import (
     import_huggingface,
     read_huggingface,
 )
-from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.cache import Cache
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
+from sublayer.text_model import TextModel
 from tests.breadth import TRIES_ALL, examples
 from tests.interop.exported import resolved
 from tests.interop.folders import WEIGHTS, change_weights, check_refused, close, opened, read_json
@@ -380,8 +381,7 @@ def test_an_exported_tokenizer_makes_the_same_ids_in_transformers(tmp_path, kind
     ours = train_tokenizer(kind, [text.encode() for text in TRAINING], vocab_size=280)
     sizes = {"n_layers": 1, "d_model": 8, "n_heads": 2}
     model = build(resolved(sizes, ours.vocab_size), seed=0).eval()
-    model.tokenizer = ours
-    export_huggingface(model, tmp_path / "exported")
+    export_huggingface(TextModel(model, ours), tmp_path / "exported")
     theirs = opened(tmp_path / "exported")
     text = TEXT if ours.is_lossless else "Zwölf cats sat"
     ids = ours.encode(text.encode()).tolist()

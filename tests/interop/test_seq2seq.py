@@ -11,6 +11,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 from torch import nn
 
+from sublayer.api.run import load
 from sublayer.data.sentencepiece.model import parse_model
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.subwords.subword import SubwordTokenizer
@@ -28,9 +29,9 @@ from sublayer.interop.huggingface import (
     read_huggingface,
 )
 from sublayer.interop.tokenizers import read_tokenizer, t5_files
-from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.cache import Cache
+from sublayer.text_model import TextModel
 from tests.data.sentencepiece_files import EN, LINES, TEXTS, t5_model, write_marian, write_t5
 from tests.interop.exported import config_of
 from tests.interop.folders import change_json, check_refused, close, opened, read_json
@@ -63,7 +64,7 @@ def test_a_t5_comes_in_and_goes_out_with_its_logits(tmp_path, network, is_tied, 
     assert read_json(tmp_path / "again" / "config.json")["feed_forward_proj"] == network
     reloaded = type(original).from_pretrained(tmp_path / "again", dtype=torch.float64)
     close(theirs(reloaded), theirs(original))
-    once_more = read_huggingface(tmp_path / "again")
+    once_more = read_huggingface(tmp_path / "again").model
     assert once_more.config == config
     close(once_more.state_dict(), model.state_dict(), atol=0)
 
@@ -105,17 +106,17 @@ def test_copies_and_tensors_of_former_files_are_left_out(tmp_path):
     table = original.tensors["shared.weight"]
     copies = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
     unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
-    plain = read_huggingface(original.save(tmp_path / "plain")).state_dict()
+    plain = read_huggingface(original.save(tmp_path / "plain")).model.state_dict()
     original.tensors.update({name: table.clone() for name in copies})
     original.tensors[unused] = torch.ones(8, 3)
     folder = original.save(tmp_path / "full")
-    close(read_huggingface(folder).state_dict(), plain, atol=0)
+    close(read_huggingface(folder).model.state_dict(), plain, atol=0)
     tensors = load_file(tmp_path / "plain" / "model.safetensors")
     del tensors["shared.weight"]
     # Files keep one of the tensors that are one.
     for kept in ("encoder.embed_tokens.weight", "lm_head.weight"):
         save_file({**tensors, kept: table}, folder / "model.safetensors")
-        close(read_huggingface(folder).state_dict(), plain, atol=0)
+        close(read_huggingface(folder).model.state_dict(), plain, atol=0)
     tensors["shared.weight"] = table
     save_file(tensors | {"decoder.embed_tokens.weight": table + 1}, folder / "model.safetensors")
     check_refused(folder, r"decoder\.embed_tokens\.weight that differs")
@@ -204,7 +205,7 @@ def oracle_of(name, **fields):
 def test_logits_padded_and_cached_are_the_same(tmp_path, name):
     theirs = oracle_of(name)
     theirs.save_pretrained(tmp_path / "theirs")
-    ours = read_huggingface(tmp_path / "theirs").double()
+    ours = read_huggingface(tmp_path / "theirs").model.double()
     pad, generator = theirs.config.pad_token_id, torch.Generator().manual_seed(4)
     drawn = torch.randint(4, theirs.config.vocab_size - 1, (3, 17), generator=generator)
     source, target = drawn[:, :8], drawn[:, 8:]
@@ -232,7 +233,7 @@ def test_translations_equal_those_of_transformers(tmp_path, name, beam):
             offset = theirs.model.decoder.layer_norm.bias
             theirs.lm_head.weight[END] += 3.5 * offset / offset.square().sum()
     theirs.save_pretrained(tmp_path / "theirs")
-    ours = read_huggingface(tmp_path / "theirs")
+    ours = read_huggingface(tmp_path / "theirs").model
     start, pad = theirs.config.decoder_start_token_id, theirs.config.pad_token_id
     rng = np.random.default_rng(0)
     words = [word for word in range(4, 39) if word != pad]
@@ -288,9 +289,7 @@ def pair_of(vocabulary, *rules, **more):
 def translator_of(tokenizer, name="m2m_100", **fields):
     first = {"first_position": tokenizer.pad_id + 1} if name == "m2m_100" else {}
     given = {"vocab_size": tokenizer.vocab_size, "max_len": 96, **first, **fields}
-    model = build(config_of(name, **given), seed=0).eval()
-    model.tokenizer = tokenizer
-    return model
+    return TextModel(build(config_of(name, **given), seed=0).eval(), tokenizer)
 
 
 @pytest.mark.parametrize("kind, lowers", [

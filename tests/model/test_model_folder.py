@@ -16,12 +16,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from sublayer.api.run import load
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.translation import TranslationObjective
 from sublayer.data.packing import pairs_in_rows
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.loading import load
 from sublayer.model.build import build, compose
 from sublayer.model.init import initial_values, initialise, parameter_generator, zero_padding
 from sublayer.model.layers.linear import Linear

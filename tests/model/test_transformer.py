@@ -6,13 +6,13 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
+from sublayer.api.run import load
 from sublayer.config.heads import HEADS, HeadRow
 from sublayer.config.objective import CausalObjective
 from sublayer.data.batches import Batch
 from sublayer.decode.sample import Sampling, generate
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
-from sublayer.loading import load
 from sublayer.model.cache import Cache
 from sublayer.model.context import Layout
 from sublayer.model.layers.linear import Linear

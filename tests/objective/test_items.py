@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
+from sublayer.api.run import from_recipe
 from sublayer.config.data import DataConfig
 from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
@@ -39,10 +40,10 @@ from sublayer.objective.span import (
 )
 from sublayer.objective.translation.family import beam_settings
 from sublayer.objective.translation.loss import Translation, nats_of_pairs, translation_nats
-from sublayer.runs.run import from_recipe
 from sublayer.runs.session import prepare_data
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec
+from sublayer.text_model import TextModel
 from tests.data.test_parallel import VOCAB_SIZE as PAIR_IDS
 from tests.data.test_parallel import random_split
 from tests.evaluation.test_likelihood import model_of, split_of
@@ -226,7 +227,7 @@ def test_the_loss_is_that_of_the_targets_and_z_loss_is_not_reported(z, noise):
 
 
 def test_every_arm_seed_and_step_is_scored_on_one_corruption():
-    split, model = a_split(), a_model(a_recipe())
+    split, model = a_split(), TextModel(a_model(a_recipe()))
 
     def found(**settings):
         score = family("span").score(model, split, a_recipe(**settings), "test", ALONE)
@@ -240,7 +241,7 @@ def test_every_arm_seed_and_step_is_scored_on_one_corruption():
 
 def test_a_test_scores_every_token_that_was_cut_out_of_the_whole_text():
     recipe = a_recipe()
-    found = family("span").score(a_model(recipe), a_split(), recipe, "test", ALONE)
+    found = family("span").score(TextModel(a_model(recipe)), a_split(), recipe, "test", ALONE)
     table = found.items.tables["pieces"]
     # 900 tokens are 26 pieces of 34, of which 5 are noise in 2 spans, and one of 16 (2 in 1).
     n_tokens = 26 * (5 + 2 + 1) + 2 + 1 + 1
@@ -248,7 +249,7 @@ def test_a_test_scores_every_token_that_was_cut_out_of_the_whole_text():
     nats, tokens = table.columns["nats"], table.columns["tokens"]
     assert found.scores["loss"] == pytest.approx(nats.sum() / n_tokens, rel=1e-12)
     along = a_recipe(**{"train.evaluate_tokens": 3 * 34 + 5})
-    sample = family("span").score(a_model(along), a_split(), along, "training", ALONE)
+    sample = family("span").score(TextModel(a_model(along)), a_split(), along, "training", ALONE)
     pieces = nats[[0, 13, 26]].sum() / tokens[[0, 13, 26]].sum()
     assert sample.scores["loss"] == pytest.approx(pieces, rel=1e-6)
 
@@ -353,9 +354,8 @@ def test_a_saved_model_holds_what_its_config_asks_for_and_no_more(kind, tmp_path
     tiny = {"model.n_layers": 2, "model.d_model": 8, "model.n_heads": 2, "data.context": 16}
     recipe = load_recipe(name, {**tiny, "train.steps": 3, **settings}).recipe
     model = build(resolve_model(recipe.model, vocab_size=99, context=16), seed=0)
-    if kind == "supervised":
-        model.task = TaskSpec((TASKS["sst2"],), "pair", 16)
-    objective = family(kind).build(model, recipe.objective, 0)
+    spec = TaskSpec((TASKS["sst2"],), "pair", 16) if kind == "supervised" else None
+    objective = family(kind).build(model, recipe.objective, 0, spec)
     save_model(tmp_path / "model", objective.model, {})
     saved = load_file(tmp_path / "model" / "model.safetensors")
     with torch.device("meta"):

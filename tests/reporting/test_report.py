@@ -16,13 +16,13 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from sublayer import reporting
+from sublayer.api.run import load
 from sublayer.config.sources import read_toml
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.storage import write_json
 from sublayer.inspection.layer_change import Spread
 from sublayer.inspection.layers import measure_layers
 from sublayer.inspection.sample import spread_windows
-from sublayer.loading import load
 from sublayer.numbers import NO_BREAK, format_quantity
 from sublayer.objective.causal import BITS_PER_BYTE
 from sublayer.objective.metric import Metric
@@ -91,7 +91,7 @@ def test_a_study_answers_its_hypothesis_and_keeps_layers_of_its_models(studies, 
         test = prepare_data(RunFolder(run).recipe()).test
         sample = spread_windows(test, context=16, max_tokens=100)
         assert (found.split, found.n_tokens, found.n_windows) == ("test", 96, 6)
-        expected = measure_layers(load(run), sample, batch_sequences=256, beyond=n_beyond)
+        expected = measure_layers(load(run).model, sample, batch_sequences=256, beyond=n_beyond)
         assert found.changes == expected
         assert [each.is_beyond for each in expected] == [False] * 3 + [True] * n_beyond
 

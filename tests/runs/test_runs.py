@@ -15,6 +15,7 @@ from safetensors.numpy import save
 
 import sublayer
 from sublayer.api.comparing import compare
+from sublayer.api.run import load
 from sublayer.cli import main as cli
 from sublayer.cli.main import main
 from sublayer.config.data import DataConfig
@@ -27,7 +28,6 @@ from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.evaluation.items import Items, ItemTable
 from sublayer.evaluation.probes import PROBES
 from sublayer.files.arrays import dump_arrays, dump_npz
-from sublayer.loading import load
 from sublayer.runs.finetuning import SCORES, finetune_seeds
 from sublayer.runs.folder import RunFolder, default_folder
 from sublayer.runs.items import ITEMS, read_items, write_items

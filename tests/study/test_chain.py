@@ -617,7 +617,7 @@ def test_an_ensemble_scores_the_average_of_answers_of_equal_seeds(together, caps
         names = [member.resolve().parent.name.partition("-")[0] for member in members]
         assert (names, {member.name for member in members}) == (["early", "late"], {run.name})
         [part] = of_tasks(prepare_data(read_run_recipe(members[0] / "recipe.toml")).test).parts
-        predictions = answer_together([sublayer.load(each).model for each in members], [part])
+        predictions = answer_together([sublayer.load(each) for each in members], [part])
         [scored] = json.loads((run / "scores.json").read_text())["tasks"]
         found = score(part.examples, predictions, part.task.metrics)
         assert (scored["score"], scored["examples"]) == (found.value, len(part.examples))

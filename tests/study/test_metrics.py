@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from sublayer.api.run import load
 from sublayer.cli import main as cli
 from sublayer.config.load import vary
 from sublayer.config.run_recipe import dump_recipe
@@ -18,7 +19,6 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.cost import count_parameters
 from sublayer.evaluation.items import FromItems, Items, ItemTable
 from sublayer.evaluation.likelihood import spread_windows, windows
-from sublayer.loading import load
 from sublayer.objective.masked.scores import Scoring, encoder_scores
 from sublayer.objective.metric import Metric
 from sublayer.runs.folder import RunFolder
@@ -172,7 +172,7 @@ def test_windows_score_the_tokens_and_the_split_that_a_study_names(studies):
         ids = np.asarray(prepare_data(recipe).valid.ids)
         plan = spread_windows(len(ids), context=recipe.data.context, stride=1, max_tokens=50)
         assert len(plan) == 50
-        model, nats = load(run), []
+        model, nats = load(run).model, []
         for window in plan:
             tokens = torch.tensor([ids[window.start : window.stop].tolist()])
             logits = model(tokens[:, :-1]).logits[0, -1]
@@ -229,7 +229,7 @@ def test_every_metric_is_scored_on_the_examples_and_with_the_tokenizer_of_the_fi
     data = prepare_data(recipe)
     assert data.tokenizer.fingerprint == first.fingerprint
     objective = recipe.objective.model_copy(update={"sentence": "none"})
-    scores = encoder_scores(load(run), data.test, objective, Scoring(32, 128))
+    scores = encoder_scores(load(run).model, data.test, objective, Scoring(32, 128))
     for name in ("mlm_accuracy", "loss"):
         found = result["arms"][1]["further"][name]["values"]
         assert found == pytest.approx([scores[name]], rel=1e-5)

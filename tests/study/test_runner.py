@@ -12,6 +12,7 @@ import hypothesis.strategies as st
 import pytest
 import tomli_w
 
+from sublayer.api.run import load
 from sublayer.api.training import train
 from sublayer.cli import main as cli
 from sublayer.config.load import load_recipe, vary
@@ -20,7 +21,6 @@ from sublayer.data import prepare as preparing
 from sublayer.errors import CheckpointError, ConfigError, DataError, TrainingError
 from sublayer.evaluation.likelihood import score
 from sublayer.judging.folders import read_comparison_items
-from sublayer.loading import load
 from sublayer.objective import family
 from sublayer.objective.causal import BITS_PER_BYTE
 from sublayer.reporting.files import results_to_json
@@ -59,7 +59,7 @@ def again(folder: Path):
 def test_values_are_those_of_the_models_and_items_on_the_test_split(studies, settings):
     run = studies.plain() / "arms/1-ffn=swiglu/seed-1"
     test = prepare_data(RunFolder(run).recipe()).test
-    likelihood = score(load(run), test, context=16, stride=8, batch_sequences=4)
+    likelihood = score(load(run).model, test, context=16, stride=8, batch_sequences=4)
     result = read_results(studies.plain())
     gelu, swiglu = values(result)
     assert likelihood.bits_per_byte == pytest.approx(swiglu[1], rel=1e-5)

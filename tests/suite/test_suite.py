@@ -9,9 +9,9 @@ from unittest.mock import Mock
 
 import pytest
 
+from sublayer.api.run import load
 from sublayer.cli import main as cli
 from sublayer.errors import Interrupted
-from sublayer.loading import load
 from sublayer.suite import evaluate as computing
 from sublayer.suite import measures
 from sublayer.suite.measures import find_candidates

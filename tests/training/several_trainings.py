@@ -102,7 +102,8 @@ def count_calls(self, *args, **kwargs):
 
 def scored(session, effort, processes):
     CALLS.clear()
-    family, model = family_of(session.recipe.objective), session.train_step.objective.model.eval()
+    family, model = family_of(session.recipe.objective), session.text_model
+    model.model.eval()
     split = session.data.valid if effort == "training" else session.data.test
     found = family.score(model, split, session.recipe, effort, processes)
     items = {

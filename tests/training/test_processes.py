@@ -13,10 +13,10 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
+from sublayer.api.run import load
 from sublayer.errors import CheckpointError, ConfigError, Preempted, SaidElsewhere, TrainingError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
 from sublayer.files.tensors import StoredTensors, read_stored
-from sublayer.loading import load
 from sublayer.runs.run import train_run
 from sublayer.training.checkpoints import stored_model, stored_training
 from sublayer.training.processes import world as joined_world

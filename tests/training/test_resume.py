@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from sublayer import loading
+from sublayer.api.run import from_recipe, load
 from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.objective import CausalObjective
@@ -29,16 +30,16 @@ from sublayer.data.tokenizers.characters import CharacterTokenizer
 from sublayer.errors import CheckpointError, ConfigError, Interrupted
 from sublayer.estimate.memory import n_frozen_parameters
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
-from sublayer.loading import load
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
 from sublayer.objective.families import family_of
 from sublayer.runs.lengthening import read_lengthenings
 from sublayer.runs.resolution import resolve
-from sublayer.runs.run import from_recipe, train_run
+from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec, spec_files
+from sublayer.text_model import TextModel
 from sublayer.training.progress import SilentProgress
 from sublayer.training.warm_start import Pretrained, freeze, frozen_parameters, start_from
 from tests.breadth import rows
@@ -61,9 +62,10 @@ def make_model(seed, **fields):
     return build(resolve_model(config, vocab_size=9, context=7), seed=seed)
 
 
-def start(model, source, folder, layers=None, files=()):
+def start(model, source, folder, layers=None, files=(), tokenizer=None, task=None):
     save_model(folder, source, dict(files))
-    notes = start_from(model, Pretrained(InitConfig(run=str(folder), layers=layers)))
+    text_model = TextModel(model, tokenizer, task)
+    notes = start_from(text_model, Pretrained(InitConfig(run=str(folder), layers=layers)))
     return [note.replace(str(folder), "RUN") for note in notes]
 
 
@@ -126,12 +128,11 @@ def test_heads_and_positions_that_are_not_asked_for_are_left_out(tmp_path):
 def test_a_label_head_is_kept_for_the_same_answers_alone(tmp_path):
     sst2, qnli, rte = (TaskSpec((TASKS[n],), "traversal", 7) for n in ("sst2", "qnli", "rte"))
     source, model, fresh = (make_model(seed, label_outputs=2) for seed in (2, 1, 1))
-    files, model.task = spec_files(rte), sst2
-    notes = start(model, source, tmp_path / "run", files=files)
+    files = spec_files(rte)
+    notes = start(model, source, tmp_path / "run", files=files, task=sst2)
     assert notes == ["starts fresh: label head (that of RUN answers RTE)"]
     assert torch.equal(model.label_head.weight, fresh.label_head.weight)
-    model.task = qnli
-    assert start(model, source, tmp_path / "again", files=files) == []
+    assert start(model, source, tmp_path / "again", files=files, task=qnli) == []
     assert all(value.equal(source.state_dict()[name]) for name, value in model.state_dict().items())
 
 
@@ -143,9 +144,8 @@ def test_new_tokens_have_rows_as_drawn_and_others_stay_at_their_ids(is_tied, tmp
     # Two rows beyond the vocabulary, as where it was padded: a new token takes its own there too.
     source = make_model(2, vocab_size=n_known + 2, tie_embeddings=is_tied)
     model, fresh = (make_model(1, vocab_size=n_ids + 1, tie_embeddings=is_tied) for _ in "ab")
-    model.tokenizer = extended
     files = {"tokenizer.json": vocabulary.serialize()}
-    [note] = start(model, source, tmp_path / "run", files=files)
+    [note] = start(model, source, tmp_path / "run", files=files, tokenizer=extended)
     assert "3 tokens added to the vocabulary (_start_, _delimiter_, _classify_)" in note
     with_rows = {"embedding.weight", "head.bias", *([] if is_tied else ["head.weight"])}
     for name, value in model.state_dict().items():

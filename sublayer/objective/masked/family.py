@@ -40,6 +40,8 @@ from sublayer.objective.masked.scores import (
 )
 from sublayer.objective.metric import Metric
 from sublayer.tables import table
+from sublayer.tasks.spec import TaskSpec
+from sublayer.text_model import TextModel
 
 DEFAULT_PAIRS = 2000
 """Examples that are scored at least, where the option ``pairs`` is not given."""
@@ -107,7 +109,9 @@ class MaskedFamily(Family):
     )
     options = (*TEXT_OPTIONS, "pairs")
 
-    def build(self, model: Transformer, config: MaskedObjective, seed: int) -> Masked:
+    def build(
+        self, model: Transformer, config: MaskedObjective, seed: int, task: TaskSpec | None = None
+    ) -> Masked:
         """Put an encoder into its objective."""
         return Masked(model, config)
 
@@ -163,9 +167,15 @@ class MaskedFamily(Family):
             )
 
     def score(
-        self, model: Transformer, split: Split, recipe: Recipe, effort: Effort, processes: Processes
+        self,
+        text_model: TextModel,
+        split: Split,
+        recipe: Recipe,
+        effort: Effort,
+        processes: Processes,
     ) -> Scored:
         """Score an encoder: in a test on one pass over the text, in training on part of it."""
+        model = text_model.model
         assert isinstance(model, Encoder), "masked objectives train encoders"
         assert isinstance(recipe.objective, MaskedObjective), "the row is of masked objectives"
         context = recipe.data.context

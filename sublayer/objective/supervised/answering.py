@@ -19,7 +19,6 @@ from sublayer.data.tasks.prepare import SAMPLED_ROWS, note_marks, task_split, te
 from sublayer.data.training_text import note_losses
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.split_work import ALONE, Processes
-from sublayer.model.transformer import Transformer
 from sublayer.nearest import nearest_hint
 from sublayer.objective.evaluation import Progress
 from sublayer.objective.supervised.batches import row_rule
@@ -41,6 +40,7 @@ from sublayer.tasks.reading import label_places
 from sublayer.tasks.registry import TASKS, wording_of
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Example, Prediction, Task
+from sublayer.text_model import TextModel
 from sublayer.values import given_rows
 
 
@@ -55,14 +55,14 @@ def objective_of(spec: TaskSpec) -> SupervisedObjective:
     )
 
 
-def answer_known(model: Transformer, task: Task) -> None:
+def answer_known(text_model: TextModel, task: Task) -> None:
     """Have a model that answers a task of the same kind answer a known one; it changes in place.
 
     The rows of its head are put into the order of the task's labels, by their words; numbers are
     put on the task's scale. Raises ConfigError where its answers are of another kind, or the words
     are not those of the task.
     """
-    spec: TaskSpec | None = model.task
+    spec, model = text_model.task, text_model.model
     if spec is None or spec.format == "text":
         raise ConfigError(f"the model has no head that answers a task, such as {task.title}")
     own = spec.tasks[0]
@@ -79,7 +79,7 @@ def answer_known(model: Transformer, task: Task) -> None:
             places = label_places(own.labels, task)
             changed = {name: _in_order(weights[name], places) for name in (WEIGHT, BIAS)}
         model.load_state_dict({**weights, **changed})
-    model.task = replace(spec, tasks=(task,))
+    text_model.task = replace(spec, tasks=(task,))
 
 
 def _in_order(rows: Tensor, places: tuple[int, ...]) -> Tensor:
@@ -112,25 +112,25 @@ class Answerer:
 
     def __init__(
         self,
-        model: Transformer,
+        text_model: TextModel,
         name: str | None = None,
         *,
         batch: int | None = None,
         writing: Writing | None = None,
     ) -> None:
-        spec: TaskSpec | None = model.task
+        spec = text_model.task
         if spec is None:
             raise ConfigError(
                 "the model answers no task: fine-tune it first (`sublayer finetune RUN TASK`)"
             )
-        if model.tokenizer is None:
+        if text_model.tokenizer is None:
             raise CheckpointError("the model has no tokenizer.json, without which it reads no text")
         if batch is not None and batch < 1:
             raise ConfigError(f"a batch of {batch} rows computes nothing: give 1 or more")
-        find_marks(model.tokenizer, spec.format)
+        find_marks(text_model.tokenizer, spec.format)
         self.task = chosen_task(spec, name)
         self.spec = replace(spec, tasks=(self.task,))
-        self._models: Sequence[Transformer] = [model]
+        self._models: Sequence[TextModel] = [text_model]
         self._batch = batch
         self.processes: Processes = ALONE
         """Those that divide the examples, of which all return all answers."""
@@ -167,7 +167,10 @@ class Answerer:
             return []
         # Of processes that answer together the first says it.
         models = self._models if self.processes.own(1) else ()
-        tokenizers = {each.tokenizer.fingerprint: each.tokenizer for each in models}
+        tokenizers = {}
+        for each in models:
+            assert each.tokenizer is not None, "a model without a tokenizer is refused"
+            tokenizers[each.tokenizer.fingerprint] = each.tokenizer
         if not self._n_blocks:
             some = examples[:: max(1, len(examples) // SAMPLED_ROWS)]
             for tokenizer in tokenizers.values():
@@ -180,10 +183,11 @@ class Answerer:
         return self._answered(examples, progress)
 
     def _answered(self, examples: Sequence[Example], progress: Progress) -> list[Prediction]:
-        [model] = self._models
-        part = unprepared_part(model, self.task, examples, "test")
-        split = task_split("test", [part], model.tokenizer, objective_of(self.spec))
-        rule = replace(model_rule(model, split), n_rows=self._batch)
+        [text_model] = self._models
+        part = unprepared_part(text_model, self.task, examples, "test")
+        split = unprepared_split(text_model, [part], self.spec)
+        rule = replace(model_rule(text_model, split), n_rows=self._batch)
+        model = text_model.model
         writing = replace(self._writing, block=self._n_blocks)
         answers, _ = answer_split(model, split, rule, self.spec, self.processes, progress, writing)
         return mark_cut(answers, cut_examples(split, rule))
@@ -204,28 +208,34 @@ def mark_cut(predictions: Sequence[Prediction], is_cut: Bools) -> list[Predictio
 
 
 def unprepared_part(
-    model: Transformer, task: Task, examples: Sequence[Example], published: str
+    text_model: TextModel, task: Task, examples: Sequence[Example], published: str
 ) -> TaskPart:
     """Encode examples as a model reads them that are not of its run's data."""
-    spec: TaskSpec = model.task
+    spec, tokenizer = text_model.task, text_model.tokenizer
+    assert spec is not None and tokenizer is not None, "the model was checked"
     windows = None
     if task.kind == "span" and spec.format == "pair":
         windows = WindowRule(spec.context, spec.doc_stride)
-    encoded = encode_examples(
-        task, examples, model.tokenizer, spec.format, trains=False, windows=windows
-    )
+    encoded = encode_examples(task, examples, tokenizer, spec.format, trains=False, windows=windows)
     return TaskPart(task, published, encoded, lambda: examples)
 
 
-def model_rule(model: Transformer, split: TaskSplit) -> RowRule:
+def unprepared_split(text_model: TextModel, parts: Sequence[TaskPart], spec: TaskSpec) -> TaskSplit:
+    """Put parts that a model's tokenizer has encoded together, to be answered as a spec says."""
+    assert text_model.tokenizer is not None, "the model was checked"
+    return task_split("test", parts, text_model.tokenizer, objective_of(spec))
+
+
+def model_rule(text_model: TextModel, split: TaskSplit) -> RowRule:
     """Return the rule that lays out a split's texts for a model, by the spec of its tasks."""
-    spec: TaskSpec = model.task
+    spec, config = text_model.task, text_model.model.config
+    assert spec is not None, "the model was checked"
     return row_rule(
         objective_of(spec),
         split,
         context=spec.context,
-        kind=model.config.kind,
-        starts_with_pad=model.config.decoder_start == "pad",
+        kind=config.kind,
+        starts_with_pad=config.decoder_start == "pad",
     )
 
 
@@ -259,7 +269,7 @@ GivenRow = str | Sequence[Any] | Mapping[str, Any] | None
 
 
 def predict_rows(
-    model: Transformer,
+    text_model: TextModel,
     rows: Any,
     *,
     task: str | None = None,
@@ -273,7 +283,7 @@ def predict_rows(
 
     Raises ConfigError where the model answers no task, DataError for a row that is none of these.
     """
-    return predict_rows_by(Answerer(model, task, batch=batch), rows)
+    return predict_rows_by(Answerer(text_model, task, batch=batch), rows)
 
 
 def predict_rows_by(answerer: Answerer, rows: Any) -> list[NamedPrediction]:

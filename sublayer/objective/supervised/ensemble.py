@@ -19,7 +19,6 @@ from sublayer.data.packing import PackedBatch
 from sublayer.data.tasks.assembly import RowRule
 from sublayer.data.tasks.batches import TaskPart, TaskSplit
 from sublayer.data.tasks.encoded import SpanExamples, find_marks
-from sublayer.data.tasks.prepare import task_split
 from sublayer.data.tasks.spans import (
     N_BEST,
     Span,
@@ -40,8 +39,8 @@ from sublayer.objective.supervised.answering import (
     cut_examples,
     mark_cut,
     model_rule,
-    objective_of,
     unprepared_part,
+    unprepared_split,
 )
 from sublayer.objective.supervised.loss import packed_hidden
 from sublayer.objective.supervised.predictions import (
@@ -55,6 +54,7 @@ from sublayer.tasks.registry import wording_of
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.tasks.text_metrics import with_threshold
+from sublayer.text_model import TextModel
 
 N_LISTED = 100
 """Spans of a question that a member lists."""
@@ -144,15 +144,16 @@ def _check_same(first_name: str, first: Task, name: str, task: Task) -> None:
         )
 
 
-def check_heads(names: Sequence[str], models: Sequence[Transformer]) -> None:
+def check_heads(names: Sequence[str], models: Sequence[TextModel]) -> None:
     """Raise ConfigError where heads of spans score no answer in different ways.
 
     A joint head has a logit of its own for it; independent ends score by how much [CLS] is better
     than the best span. ``names`` are those of the models in messages.
     """
-    if not models[0].task.tasks[0].has_unanswerable:
+    spec = models[0].task
+    if spec is None or not spec.tasks[0].has_unanswerable:
         return
-    kinds = ["independent" if model.joint_span_head is None else "joint" for model in models]
+    kinds = ["independent" if each.model.joint_span_head is None else "joint" for each in models]
     for name, kind in zip(names, kinds, strict=True):
         if kind != kinds[0]:
             raise ConfigError(
@@ -205,7 +206,7 @@ def member_answers(
         return MemberAnswers(answer_examples(model, split, rule, task, processes, progress)[0])
     ranked: list[Prediction] = []
     for part in split.parts:
-        ranked += write_part(model, part, rule, spec, processes, progress)
+        ranked += write_part(model, split.tokenizer, part, rule, spec, processes, progress)
     return MemberAnswers(ranked)
 
 
@@ -401,7 +402,7 @@ def choose(n_runs: int, score: Callable[[Sequence[int]], float]) -> Choice:
 
 
 def answer_together(
-    models: Sequence[Transformer],
+    models: Sequence[TextModel],
     parts: Sequence[TaskPart],
     *,
     names: Sequence[str] = (),
@@ -422,10 +423,11 @@ def answer_together(
     is_cut: list[Bools] = []
     for model in models:
         encoded = [unprepared_part(model, p.task, p.examples, p.published) for p in parts]
+        assert model.task is not None, "models that answer nothing are refused"
         spec = replace(model.task, tasks=tuple(dict.fromkeys(part.task for part in parts)))
-        split = task_split("test", encoded, model.tokenizer, objective_of(spec))
+        split = unprepared_split(model, encoded, spec)
         rule = replace(model_rule(model, split), n_rows=batch)
-        answers.append(member_answers(model, split, rule, spec, progress, processes))
+        answers.append(member_answers(model.model, split, rule, spec, progress, processes))
         is_cut.append(cut_examples(split, rule))
     predictions = combine(parts, answers, mean_threshold(answers))
     return mark_cut(predictions, np.logical_or.reduce(is_cut))
@@ -440,7 +442,7 @@ class EnsembleAnswerer(Answerer):
 
     def __init__(
         self,
-        models: Sequence[Transformer],
+        models: Sequence[TextModel],
         names: Sequence[str],
         name: str | None = None,
         *,
@@ -462,12 +464,13 @@ class EnsembleAnswerer(Answerer):
         )
 
 
-def _check_models(models: Sequence[Transformer], names: Sequence[str], task: str | None) -> None:
+def _check_models(models: Sequence[TextModel], names: Sequence[str], task: str | None) -> None:
     """Raise ConfigError unless models answer a task alike; None: the only one of each."""
     specs = []
     for name, model in zip(names, models, strict=True):
         if model.tokenizer is None:
             raise CheckpointError(f"{name} has no tokenizer.json, without which it reads no text")
+        assert model.task is not None, "only models that answer tasks are put together"
         find_marks(model.tokenizer, model.task.format)
         specs.append(replace(model.task, tasks=(chosen_task(model.task, task, name),)))
     check_members(names, specs)

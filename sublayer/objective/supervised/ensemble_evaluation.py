@@ -92,7 +92,7 @@ class _Run:
     def answer(self, split: TaskSplit) -> MemberAnswers:
         """Answer a split that is encoded for the run."""
         model = self.request.model
-        rule = replace(model_rule(model, split), n_rows=self.request.batch)
+        rule = replace(model_rule(self.request.text_model, split), n_rows=self.request.batch)
         with stage(f"answering by {self.request.run}"):
             progress = self.request.progress("answered", "batches")
             return member_answers(model, split, rule, self.spec, progress)
@@ -118,13 +118,14 @@ def _prepare_runs(requests: Sequence[Evaluation], *, chooses: bool) -> list[_Run
     specs = []
     for request in requests:
         options = dict(request.options)
-        if request.model.task.format != "text":
+        task = request.text_model.task
+        if task is not None and task.format != "text":
             # A model that reads no text has no way to answer by it.
             options.pop("answer", None)
         specs.append(asked_spec(replace(request, options=options)))
     names = [str(request.run) for request in requests]
     check_members(names, specs)
-    check_heads(names, [request.model for request in requests])
+    check_heads(names, [request.text_model for request in requests])
     runs = []
     for request, spec in zip(requests, specs, strict=True):
         held = held_out(request) if chooses else None

@@ -9,7 +9,7 @@ from sublayer.config.run_recipe import read_run_recipe
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import TaskPart, TaskSplit, describe_cuts, of_tasks
 from sublayer.data.tasks.encoded import find_marks
-from sublayer.data.tasks.prepare import prepare_tasks, task_split
+from sublayer.data.tasks.prepare import prepare_tasks
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.split_work import ALONE
 from sublayer.files.checkpoints import read_record
@@ -22,6 +22,7 @@ from sublayer.objective.supervised.answering import (
     model_rule,
     objective_of,
     unprepared_part,
+    unprepared_split,
 )
 from sublayer.objective.supervised.scores import (
     BaselineScores,
@@ -46,12 +47,12 @@ def asked_spec(asked: Evaluation) -> TaskSpec:
     Raises
     ConfigError for an option without a meaning, CheckpointError where there is no tokenizer.
     """
-    model = asked.model
+    text_model = asked.text_model
     if (name := asked.options.get("task")) is not None:
         if name not in TASKS:
             raise ConfigError(f"--task {name:.60} is no task{nearest_hint(name, TASKS)}")
-        answer_known(model, TASKS[name])
-    spec: TaskSpec = model.task
+        answer_known(text_model, TASKS[name])
+    spec = _spec(asked)
     answer = asked.options.get("answer")
     if answer is not None:
         if spec.format != "text":
@@ -65,10 +66,10 @@ def asked_spec(asked: Evaluation) -> TaskSpec:
                 f"{', '.join(task.title for task in spec.tasks)} has none: leave it out"
             )
         spec = replace(spec, answer=answer)
-    if model.tokenizer is None:
+    if text_model.tokenizer is None:
         raise CheckpointError(f"{asked.run} has no tokenizer.json, without which it reads no text")
     # Without the marks of its format it reads none.
-    find_marks(model.tokenizer, spec.format)
+    find_marks(text_model.tokenizer, spec.format)
     return spec
 
 
@@ -99,7 +100,7 @@ def answer_asked(asked: Evaluation) -> Answered:
     """
     spec = asked_spec(asked)
     scoring = asked_scoring(asked)
-    rule = replace(model_rule(asked.model, scoring.split), n_rows=asked.batch)
+    rule = replace(model_rule(asked.text_model, scoring.split), n_rows=asked.batch)
     progress = asked.progress("answered", "batches")
     predictions, loss = answer_split(asked.model, scoring.split, rule, spec, ALONE, progress)
     cuts = describe_cuts(scoring.split, rule)
@@ -120,7 +121,7 @@ def asked_scoring(asked: Evaluation) -> Scoring:
     _check_unchanged(asked, data)
     split = of_tasks(data.valid if asked.split == "valid" else data.test)  # type: ignore[arg-type]
     notes: tuple[str, ...] = ()
-    if path is not None and asked.model.task.columns:
+    if path is not None and _spec(asked).columns:
         notes = (f"{path} is what it was trained on: scored on the rows that were left for that",)
     return Scoring(split, trained_examples(data), notes)
 
@@ -135,6 +136,11 @@ def held_out(asked: Evaluation) -> TaskSplit:
     return of_tasks(data.valid)
 
 
+def _spec(asked: Evaluation) -> TaskSpec:
+    assert asked.text_model.task is not None, "the model answers tasks"
+    return asked.text_model.task
+
+
 def _own_data(asked: Evaluation) -> Data:
     """Prepare the examples of a model's run."""
     assert asked.recipe is not None, "the model belongs to a run"
@@ -142,9 +148,8 @@ def _own_data(asked: Evaluation) -> Data:
     config = asked.recipe.data
     if name is not None:
         config = config.model_copy(update={"tasks": name})
-    spec: TaskSpec = asked.model.task
-    tokenizer = asked.model.tokenizer
-    return prepare_tasks(config, objective_of(spec), tokenizer=tokenizer, trains=False)
+    tokenizer = asked.text_model.tokenizer
+    return prepare_tasks(config, objective_of(_spec(asked)), tokenizer=tokenizer, trains=False)
 
 
 def _check_unchanged(asked: Evaluation, data: Data, split: str = "") -> None:
@@ -157,7 +162,7 @@ def _check_unchanged(asked: Evaluation, data: Data, split: str = "") -> None:
     name = split or asked.split
     if record["data"]["checksums"].get(name) in (None, data.checksums[name]):
         return
-    asked_tasks = {task.name: task for task in asked.model.task.tasks}
+    asked_tasks = {task.name: task for task in _spec(asked).tasks}
     for part in of_tasks(data.train).parts:
         known = asked_tasks.get(part.task.name)
         if known is not None and known.labels != part.task.labels:
@@ -184,8 +189,7 @@ def trained_examples(data: Data) -> dict[str, list[Example]]:
 
 def _scoring_of_path(asked: Evaluation, path: str) -> Scoring:
     """Take all labelled rows of another file or folder: none of them chose or trained anything."""
-    model = asked.model
-    spec: TaskSpec = model.task
+    text_model, spec = asked.text_model, _spec(asked)
     parts: list[TaskPart] = []
     train: dict[str, Sequence[Example]] = {}
     notes: list[str] = []
@@ -193,11 +197,11 @@ def _scoring_of_path(asked: Evaluation, path: str) -> Scoring:
         read, learned = _read(asked, task, path)
         if learned is not None:
             train[task.name] = learned.examples
-        parts += [unprepared_part(model, task, each.examples, each.name) for each in read]
+        parts += [unprepared_part(text_model, task, each.examples, each.name) for each in read]
         notes += [
             f"{task.title}, {each.name}: {note}" for each in read for note in each.described()
         ]
-    split = task_split("test", parts, model.tokenizer, objective_of(spec))
+    split = unprepared_split(text_model, parts, spec)
     if asked.recipe is None:
         return Scoring(split, train, tuple(notes))
     own: dict[str, list[Example]] = {}
@@ -211,7 +215,7 @@ def _scoring_of_path(asked: Evaluation, path: str) -> Scoring:
 
 
 def _read(asked: Evaluation, task: Task, path: str) -> tuple[list[ReadSplit], ReadSplit | None]:
-    spec: TaskSpec = asked.model.task
+    spec = _spec(asked)
     if spec.columns:
         # Rows that are not divided need no groups.
         needed = {role: spec.columns[role] for role in spec.columns if role not in ("group", "id")}
@@ -298,8 +302,8 @@ def compare_with(asked: Evaluation, ours: Answered, against: Path) -> dict[str, 
 
 
 def _answered(asked: Evaluation, against: Path) -> Answered:
-    model = load(against, device=asked.model.embedding.weight.device)
-    spec: TaskSpec | None = model.task
+    text_model = load(against, device=asked.model.embedding.weight.device)
+    spec = text_model.task
     if spec is None:
         raise ConfigError(f"{against} answers no task: name a fine-tuned model")
     recipe = find_recipe(against)
@@ -310,7 +314,7 @@ def _answered(asked: Evaluation, against: Path) -> Answered:
         replace(
             asked,
             run=against,
-            model=model,
+            text_model=text_model,
             recipe=None if recipe is None else read_run_recipe(recipe),
             options=options,
         )

@@ -34,6 +34,7 @@ from sublayer.objective.supervised.text import TextAnswers
 from sublayer.tasks.scoring import points
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Task
+from sublayer.text_model import TextModel
 
 
 def _tasks(recipe: Recipe, data: Data | None) -> tuple[Task, ...]:
@@ -69,14 +70,20 @@ class SupervisedFamily(Family):
     )
     options = ("path", "answer", "task", "against")
 
-    def build(self, model: Transformer, config: SupervisedObjective, seed: int) -> Objective:
+    def build(
+        self,
+        model: Transformer,
+        config: SupervisedObjective,
+        seed: int,
+        task: TaskSpec | None = None,
+    ) -> Objective:
         """Put a model into the objective of its first task's format."""
-        spec: TaskSpec = model.task
         if config.format == "text":
             return TextAnswers(model, config)
-        if spec.tasks[0].kind == "span":
+        assert task is not None, "a supervised model learns a task"
+        if task.tasks[0].kind == "span":
             return SpanAnswers(model, config)
-        return Supervised(model, config, spec.tasks[0])
+        return Supervised(model, config, task.tasks[0])
 
     def prepare(self, recipe: Recipe, tokenizer: Tokenizer | None) -> Data:
         """Prepare the examples of the recipe's tasks."""
@@ -137,10 +144,15 @@ class SupervisedFamily(Family):
         return epoch_tokens(recipe, split)
 
     def score(
-        self, model: Transformer, split: Split, recipe: Recipe, effort: Effort, processes: Processes
+        self,
+        text_model: TextModel,
+        split: Split,
+        recipe: Recipe,
+        effort: Effort,
+        processes: Processes,
     ) -> Scored:
         """Score the answers of all tasks of a split."""
-        return task_scores(model, split, recipe, effort, processes)
+        return task_scores(text_model, split, recipe, effort, processes)
 
     def evaluate(self, asked: Evaluation) -> dict[str, Any]:
         """Answer the tasks of ``sublayer evaluate``."""

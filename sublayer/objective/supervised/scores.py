@@ -34,26 +34,32 @@ from sublayer.tasks.text_metrics import (
     by_answerable,
     with_threshold,
 )
+from sublayer.text_model import TextModel
 
 
 def task_scores(
-    model: Transformer, split: Split, recipe: Recipe, effort: Effort, processes: Processes
+    text_model: TextModel, split: Split, recipe: Recipe, effort: Effort, processes: Processes
 ) -> Scored:
     """Score a model on all examples of a split: the mean loss, the score, and each metric of it.
 
     On held-out examples the threshold of no answer is chosen that gives the best F1, and becomes
-    part of the model's spec.
+    part of the model's task.
     """
     examples = of_tasks(split)
+    spec = text_model.task
+    assert spec is not None, "a fine-tuned model answers a task"
+    model = text_model.model
     rule = rule_of_model(model, recipe, examples)
-    spec: TaskSpec = model.task
     selects = split.name == "valid" and spec.threshold is not None
     if selects:
         # All answers are given, to find which had better not be.
         spec = spec.with_threshold(math.inf)
     predictions, loss = answer_split(model, examples, rule, spec, processes)
     if selects:
-        predictions = _choose_threshold(model, examples.parts[0], predictions)
+        part = examples.parts[0]
+        threshold = best_thresholds(part.examples, predictions).f1.threshold
+        text_model.task = spec.with_threshold(threshold)
+        predictions = with_threshold(predictions, threshold)
     scores: dict[str, Any] = {"loss": loss}
     scores.update(score_parts(examples, predictions))
     return Scored(scores, items=None)
@@ -82,18 +88,12 @@ def answer_split(
     nats, n_tokens = 0.0, 0
     for part in split.parts:
         loss = text_loss(model, part, rule, processes, looks=writing.is_scored)
-        written += write_part(model, part, rule, spec, processes, progress, writing, loss.begun)
+        written += write_part(
+            model, split.tokenizer, part, rule, spec, processes, progress, writing, loss.begun
+        )
         nats += loss.nats
         n_tokens += loss.n_tokens
     return written, nats / n_tokens if n_tokens else math.nan
-
-
-def _choose_threshold(
-    model: Transformer, part: TaskPart, predictions: list[Prediction]
-) -> list[Prediction]:
-    threshold = best_thresholds(part.examples, predictions).f1.threshold
-    model.task = model.task.with_threshold(threshold)
-    return with_threshold(predictions, threshold)
 
 
 def score_parts(split: TaskSplit, predictions: Sequence[Prediction]) -> Mapping[str, float]:

@@ -303,6 +303,7 @@ _AT_A_TIME = 128
 @torch.inference_mode()
 def write_part(
     model: Transformer,
+    tokenizer: Tokenizer,
     part: TaskPart,
     rule: RowRule,
     spec: TaskSpec,
@@ -320,8 +321,8 @@ def write_part(
     targets = [wording_of(part.task).text_targets(example) for example in part.examples]
     with evaluating(model):
         if spec.answer == "rank" and all(targets):
-            return _ranked(model, part, rule, targets, processes, progress)
-        return _written(model, part, rule, processes, progress, writing, begun or {})
+            return _ranked(model, tokenizer, part, rule, targets, processes, progress)
+        return _written(model, tokenizer, part, rule, processes, progress, writing, begun or {})
 
 
 @dataclass(frozen=True)
@@ -386,6 +387,7 @@ def _most_tokens(model: Transformer, rule: RowRule) -> int:
 
 def _written(
     model: Transformer,
+    tokenizer: Tokenizer,
     part: TaskPart,
     rule: RowRule,
     processes: Processes,
@@ -393,7 +395,6 @@ def _written(
     writing: Writing,
     begun: Mapping[int, Ints],
 ) -> list[Prediction]:
-    tokenizer: Tokenizer = model.tokenizer
     texts: dict[tuple[int, ...], str] = {}
 
     def may_count(number: int, ids: Sequence[int]) -> bool:
@@ -449,13 +450,14 @@ def _written(
 
 def _ranked(
     model: Transformer,
+    tokenizer: Tokenizer,
     part: TaskPart,
     rule: RowRule,
     targets: Sequence[Sequence[str]],
     processes: Processes,
     progress: Progress,
 ) -> list[Prediction]:
-    encoded = with_targets(part.encoded, _encode_targets(model.tokenizer, targets))
+    encoded = with_targets(part.encoded, _encode_targets(tokenizer, targets))
     assembler = Assembler(encoded, rule)
     numbers = np.arange(len(encoded))
     batches = similar_batches(assembler.tokens(numbers), _most_tokens(model, rule))

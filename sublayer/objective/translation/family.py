@@ -22,6 +22,7 @@ from sublayer.data.store import Split
 from sublayer.data.tokenizers.languages import LanguageRules
 from sublayer.decode.beam import BeamSettings
 from sublayer.decode.translate import Translation as TranslatedLine
+from sublayer.decode.translate import tokenizer_of
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.bleu import (
     COMPOUNDS,
@@ -64,6 +65,8 @@ from sublayer.system.memory import keep_freed_memory
 from sublayer.system.stages import note
 from sublayer.system.terminal import terminal_width
 from sublayer.tables import table
+from sublayer.tasks.spec import TaskSpec
+from sublayer.text_model import TextModel
 
 BEAM_OPTIONS = {
     "beam": "beam",
@@ -104,7 +107,7 @@ def beam_settings(recipe: Recipe | None, options: Mapping[str, Any]) -> BeamSett
 
 
 def _translate(
-    model: EncoderDecoder,
+    text_model: TextModel,
     asked: Evaluation,
     pairs: Sequence[PairText],
     settings: BeamSettings,
@@ -116,7 +119,7 @@ def _translate(
     def progress(n_done: int) -> None:
         shown(n_done, len(pairs))
 
-    return translate_pairs(model, pairs, settings, sentences=sentences, progress=progress)
+    return translate_pairs(text_model, pairs, settings, sentences=sentences, progress=progress)
 
 
 def _other(
@@ -132,13 +135,12 @@ def _other(
     # A single checkpoint and an imported folder have none to take the mean of.
     average = asked.average if (against / CHECKPOINTS_NAME).is_dir() else None
     other = load(against, device=asked.model.embedding.weight.device, average=average)
-    if not isinstance(other, EncoderDecoder):
+    if not isinstance(other.model, EncoderDecoder):
         raise ConfigError(
-            f"{against} is a {other.config.kind}, which translates nothing: "
+            f"{against} is a {other.model.config.kind}, which translates nothing: "
             "name a translator, or a file"
         )
-    theirs = other.tokenizer
-    mine = asked.model.tokenizer
+    theirs, mine = tokenizer_of(other), tokenizer_of(asked.text_model)
     if theirs.source.content() != mine.source.content():
         # The other was not trained on words that the run's rules divided.
         pairs = [_with_source_words(pair, theirs.source) for pair in pairs]
@@ -262,25 +264,33 @@ def _bleu_tokenizer(recipe: Recipe) -> BleuTokenizer | None:
     return recipe.objective.bleu_tokenizer
 
 
+def _translator(text_model: TextModel) -> EncoderDecoder:
+    assert isinstance(text_model.model, EncoderDecoder), "translation trains encoder-decoders"
+    return text_model.model
+
+
 def _score_training(
-    model: EncoderDecoder, split: Split, recipe: Recipe, processes: Processes
+    text_model: TextModel, split: Split, recipe: Recipe, processes: Processes
 ) -> Scores:
+    model = _translator(text_model)
     nats = translation_nats(model, scoring_batches(recipe, split), processes)
     scores = {"loss": nats, "perplexity": math.exp(min(nats, _LARGEST_EXPONENT))}
     if recipe.train.best_by == "bleu":
-        scores["bleu"] = _greedy_bleu(model, split, recipe, processes)
+        scores["bleu"] = _greedy_bleu(text_model, split, recipe, processes)
     return scores
 
 
 def _score_test(
-    model: EncoderDecoder, split: Split, recipe: Recipe, processes: Processes
+    text_model: TextModel, split: Split, recipe: Recipe, processes: Processes
 ) -> Scored:
     assert isinstance(recipe.objective, TranslationObjective), "the row is of translation"
-    translations = translate_ids(model, split.pairs, BeamSettings.of(recipe.objective), processes)
+    model, tokenizer = _translator(text_model), tokenizer_of(text_model)
+    settings = BeamSettings.of(recipe.objective)
+    translations = translate_ids(text_model, split.pairs, settings, processes)
     tokens = _bleu_tokenizer(recipe)
     counted = count_translations(
-        translated_lines(translations, model.tokenizer, tokens),
-        reference_lines(split.pairs, model.tokenizer, tokens),
+        translated_lines(translations, tokenizer, tokens),
+        reference_lines(split.pairs, tokenizer, tokens),
         lowercase=bool(recipe.data.lowercase),
         compounds=recipe.data.moses_hyphens,
     )
@@ -293,16 +303,17 @@ def _score_test(
 
 
 def _greedy_bleu(
-    model: EncoderDecoder, split: Split, recipe: Recipe, processes: Processes
+    text_model: TextModel, split: Split, recipe: Recipe, processes: Processes
 ) -> float:
     translate = translate_ids_exactly if recipe.train.exact else translate_ids
     # In the precision of the weights, as translations are made after training.
+    model, tokenizer = text_model.model, tokenizer_of(text_model)
     device = model.embedding.weight.device.type
     with evaluating(model), torch.autocast(device, enabled=False):
-        translations = translate(model, split.pairs, GREEDY, processes)
+        translations = translate(text_model, split.pairs, GREEDY, processes)
     tokens = _bleu_tokenizer(recipe)
-    words = scored_words(translations, model.tokenizer, tokens)
-    references = reference_words(split.pairs, model.tokenizer, tokens)
+    words = scored_words(translations, tokenizer, tokens)
+    references = reference_words(split.pairs, tokenizer, tokens)
     return count_lines("bleu", words, references, lowercase=False).value
 
 
@@ -334,7 +345,13 @@ class TranslationFamily(Family):
     )
     options = (*BEAM_OPTIONS, "lowercase", "compounds", "bleu_tokenizer", "references", "against")
 
-    def build(self, model: Transformer, config: TranslationObjective, seed: int) -> Translation:
+    def build(
+        self,
+        model: Transformer,
+        config: TranslationObjective,
+        seed: int,
+        task: TaskSpec | None = None,
+    ) -> Translation:
         """Put an encoder-decoder into its objective."""
         return Translation(model, config)
 
@@ -378,13 +395,17 @@ class TranslationFamily(Family):
             note(f"evaluations score BLEU of words: {signature}|words:{rule}")
 
     def score(
-        self, model: Transformer, split: Split, recipe: Recipe, effort: Effort, processes: Processes
+        self,
+        text_model: TextModel,
+        split: Split,
+        recipe: Recipe,
+        effort: Effort,
+        processes: Processes,
     ) -> Scored:
         """Score pairs: in training their loss, in a test their translations too."""
-        assert isinstance(model, EncoderDecoder), "translation trains encoder-decoders"
         if effort == "training":
-            return Scored(_score_training(model, split, recipe, processes), items=None)
-        return _score_test(model, split, recipe, processes)
+            return Scored(_score_training(text_model, split, recipe, processes), items=None)
+        return _score_test(text_model, split, recipe, processes)
 
     def evaluate(self, asked: Evaluation) -> dict[str, Any]:
         """Translate a split of the run's own text, every pair of it, and score the translations.
@@ -400,10 +421,8 @@ class TranslationFamily(Family):
         ``against`` is a model that translates nothing; DataError where a file has another number of
         lines.
         """
-        model = asked.model
-        recipe = asked.recipe
+        text_model, recipe = asked.text_model, asked.recipe
         options = asked.options
-        assert isinstance(model, EncoderDecoder), "translation trains encoder-decoders"
         if recipe is None:
             raise ConfigError(
                 f"{asked.run} does not belong to a run, so it has no text of its own: "
@@ -412,21 +431,21 @@ class TranslationFamily(Family):
         objective = recipe.objective
         assert isinstance(objective, TranslationObjective), "the row is of translation"
         tokens = options.get("bleu_tokenizer") or objective.bleu_tokenizer
-        tokens = tokens or bleu_tokenizer_of(model.tokenizer.target.language)
+        tokenizer = tokenizer_of(text_model)
+        tokens = tokens or bleu_tokenizer_of(tokenizer.target.language)
         check_bleu_tokenizer(tokens)
         keep_freed_memory()
         pairs = asked.own_text().pairs
         settings = beam_settings(recipe, options)
         against = options.get("against")
-        target = model.tokenizer.target
         more = [
-            reference_lines(_with_targets(pairs, path, target), model.tokenizer, tokens)
+            reference_lines(_with_targets(pairs, path, tokenizer.target), tokenizer, tokens)
             for path in options.get("references", ())
         ]
         other = None if against is None else _other(against, asked, pairs, settings, tokens)
-        translations = _translate(model, asked, pairs, settings, "translated")
-        ours = translated_lines([each.ids for each in translations], model.tokenizer, tokens)
-        references = reference_lines(pairs, model.tokenizer, tokens)
+        translations = _translate(text_model, asked, pairs, settings, "translated")
+        ours = translated_lines([each.ids for each in translations], tokenizer, tokens)
+        references = reference_lines(pairs, tokenizer, tokens)
         references = replace(references, more=tuple(more))
         lowercase = "lowercase" in options or bool(recipe.data.lowercase)
         compounds = "compounds" in options or recipe.data.moses_hyphens

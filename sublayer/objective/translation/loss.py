@@ -29,6 +29,7 @@ from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import Smoothing
 from sublayer.model.transformer import Transformer
 from sublayer.objective.targets import TargetLoss, nats_of_rows
+from sublayer.text_model import TextModel
 
 
 class Translation(TargetLoss):
@@ -135,7 +136,7 @@ def nats_of_pairs(
 
 
 def translate_pairs(
-    model: EncoderDecoder,
+    text_model: TextModel,
     pairs: Sequence[PairText],
     settings: BeamSettings,
     *,
@@ -148,7 +149,7 @@ def translate_pairs(
     ``progress`` is called with the number done.
     """
     translations = translate_lines(
-        model,
+        text_model,
         (pair.source_words for pair in pairs),
         settings,
         sentences=sentences,
@@ -160,7 +161,7 @@ def translate_pairs(
 
 
 def translate_ids(
-    model: EncoderDecoder,
+    text_model: TextModel,
     pairs: Sequence[PairText],
     settings: BeamSettings,
     processes: Processes = ALONE,
@@ -171,7 +172,7 @@ def translate_ids(
     decide between translations that are as good.
     """
     own = [pairs[index] for index in processes.own(len(pairs))]
-    translations = translate_pairs(model, own, settings)
+    translations = translate_pairs(text_model, own, settings)
     # Processes exchange numbers, in which ids are exact.
     own_rows = [each.ids.astype(np.float64) for each in translations]
     rows = processes.gather(own_rows, len(pairs))
@@ -179,7 +180,7 @@ def translate_ids(
 
 
 def translate_ids_exactly(
-    model: EncoderDecoder,
+    text_model: TextModel,
     pairs: Sequence[PairText],
     settings: BeamSettings,
     processes: Processes = ALONE,
@@ -194,7 +195,7 @@ def translate_ids_exactly(
     def work(index: int) -> Sequence[float]:
         chosen = [pairs[number] for number in groups[index]]
         row: list[float] = []
-        translations = translate_pairs(model, chosen, settings)
+        translations = translate_pairs(text_model, chosen, settings)
         for number, each in zip(groups[index], translations, strict=True):
             row += [float(number), float(len(each.ids)), *map(float, each.ids.tolist())]
         return row

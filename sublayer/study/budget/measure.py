@@ -227,8 +227,8 @@ def train_step(
     is_divided = begins_divided(world, train, recipe.init)
     with torch.device("meta") if is_divided else nullcontext():
         model = compose(config) if is_divided else build(config, seed=0)
-        model.task = family.describe_task(recipe, None)
-        objective = family.build(model, recipe.objective, 0)
+        task = family.describe_task(recipe, None)
+        objective = family.build(model, recipe.objective, 0, task)
     if not is_divided:
         objective = objective.to(device)
     batches = family.synthetic(resolved, vocab_size)

@@ -328,7 +328,7 @@ def score_run(
     if scoring.stride is None and scoring.tokens is None:
         return family.score(model, split, recipe, "test", ALONE)
     stride = scoring.stride_of(recipe)
-    return family.score_at_stride(model, split, recipe, stride, scoring.tokens)
+    return family.score_at_stride(model.model, split, recipe, stride, scoring.tokens)
 
 
 def read_outcome(path: Path) -> Outcome | None:

@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from sublayer.api.run import Pretrained
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.supervised import SupervisedObjective
@@ -75,6 +76,7 @@ from sublayer.tasks.scoring import AVERAGES, Score
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Answer, Example, Prediction, Task
 from tests.answerers import (
+    answering,
     assembler_of,
     draw_examples,
     model_of,
@@ -126,9 +128,9 @@ def test_texts_are_predicted_by_the_dropped_out_matrix_of_the_embedding():
         sequence = PackedSequence(ids, ids * 0, len(ids) - 1, targets=np.append(ids[1:], -1))
         examples.append(Unpacked([sequence], 0.0, 1.0, number))
     batch = pack_examples(examples, width=16, written_width=16, pad_id=0)
-    expected = objective_of(plain, language_weight=0.5)(batch)
+    expected = objective_of(plain, split, language_weight=0.5)(batch)
     torch.manual_seed(4)
-    found = objective_of(model, language_weight=0.5)(batch)
+    found = objective_of(model, split, language_weight=0.5)(batch)
     for term in ("task", "language"):
         torch.testing.assert_close(found[term], expected[term])
 
@@ -234,7 +236,7 @@ def test_one_output_costs_what_the_logistic_loss_does():
     model, batch = model_of(split, label_outputs=1), assembler_of(split).pack(np.arange(N))
     logits = answer_logits(model, batch, text_states(model, batch), 0.0, "classes")
     assert logits.shape == (N, 2) and not logits[:, 0].any()
-    loss = objective_of(model, dropout=0.0)(batch)["task"]
+    loss = objective_of(model, split, dropout=0.0)(batch)["task"]
     expected = F.binary_cross_entropy_with_logits(logits[:, 1], batch.labels.double())
     torch.testing.assert_close(loss, N * expected, rtol=1e-12, atol=0)
     assert n_outputs(TASKS["mrpc"], logistic=True) == 1
@@ -245,7 +247,7 @@ def test_one_output_costs_what_the_logistic_loss_does():
 def test_a_head_at_zero_finds_all_answers_alike(format_, name):
     split = split_of({name: draw_examples(name, N)}, format_)
     model = model_of(split)
-    objective_of(model, zero_head=True)
+    objective_of(model, split, zero_head=True)
     batch = assembler_of(split).pack(np.arange(N))
     logits = answer_logits(model, batch, text_states(model, batch), 0.0, TASKS[name].kind)
     assert not logits[logits.isfinite()].any()
@@ -258,8 +260,7 @@ def imported(n_outputs, **fields):
     with torch.no_grad():
         model.label_head.bias.normal_(generator=torch.Generator().manual_seed(1))
     task = Task("imported", "imported", "table", "classes", ("text",), ("accuracy",))
-    model.task = TaskSpec((replace(task, **fields),), "pair", 7)
-    return model
+    return Pretrained(model, task=TaskSpec((replace(task, **fields),), "pair", 7))
 
 
 @torch.inference_mode()
@@ -309,7 +310,7 @@ def split_for(task, format_, n=9):
 
 
 def drawn(split, seed, **settings):
-    model = model_of(split, **{"answer": "rank", **settings})
+    model = answering(split, **{"answer": "rank", **settings})
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, 0.0, 0.3, generator)
@@ -318,9 +319,9 @@ def drawn(split, seed, **settings):
 
 def answers_alone(model, split, **rule):
     rule = rule_of(split, **rule)
-    shown = answer_split(model, split, rule, model.task, ALONE, writing=GREEDILY)[0]
+    shown = answer_split(model.model, split, rule, model.task, ALONE, writing=GREEDILY)[0]
     # What is only scored is given up early where nothing can come of it.
-    scored = answer_split(model, split, rule, model.task, ALONE)[0]
+    scored = answer_split(model.model, split, rule, model.task, ALONE)[0]
     assert [each.label for each in scored] == [each.label for each in shown]
     texts = zip(scored, shown, strict=True)
     assert all(one.text == other.text or one.label is None for one, other in texts)
@@ -377,7 +378,7 @@ def test_answers_to_rows_and_of_copies_are_those_to_a_split(of):
 @pytest.mark.parametrize("task", ["sst2", "copa"])
 def test_texts_tuples_and_mappings_are_the_same_rows(task):
     split = split_for(task, "pair")
-    model, examples = model_of(split), split.parts[0].examples
+    model, examples = answering(split), split.parts[0].examples
     more = [{"choices": list(each.choices)} if each.choices else {} for each in examples]
     mappings = [{**each.fields, **own} for each, own in zip(examples, more, strict=True)]
     tuples = [(*each.fields.values(), *each.choices) for each in examples]
@@ -388,7 +389,7 @@ def test_texts_tuples_and_mappings_are_the_same_rows(task):
 
 
 def test_ranked_answers_have_probabilities_written_ones_their_text_and_empty_rows_nothing():
-    model = model_of(split_for("rte", "text"))
+    model = answering(split_for("rte", "text"))
     rows = [{"sentence1": "w1 w2", "sentence2": "w3"}, ("w1", " "), ("w3", "w4")]
     written = predict_rows(model, rows)
     assert written[0].written is not None and written[0].probabilities == {}
@@ -409,18 +410,18 @@ def test_ranked_answers_have_probabilities_written_ones_their_text_and_empty_row
 ])  # fmt: skip
 def test_rows_that_lack_fields_are_refused(task, rows, message):
     with pytest.raises(DataError, match=message):
-        predict_rows(model_of(split_for(task, "pair")), rows)
+        predict_rows(answering(split_for(task, "pair")), rows)
 
 
 def test_a_model_without_the_task_or_a_tokenizer_is_refused():
     examples = {name: draw_examples(name, 3) for name in ("sst2", "rte")}
-    model = model_of(split_of(examples, "text", trains=False))
+    model = answering(split_of(examples, "text", trains=False))
     with pytest.raises(ConfigError, match="several tasks, sst2, rte"):
         predict_rows(model, ["w1"])
     assert len(predict_rows(model, ["w1"], task="sst2")) == 1
     with pytest.raises(ConfigError, match="does not answer cola, but sst2, rte"):
         predict_rows(model, ["w1"], task="cola")
-    model = model_of(split_for("mnli", "pair"))
+    model = answering(split_for("mnli", "pair"))
     assert Answerer(model, "ax").task.name == "ax"  # a diagnostic set of its task
     with pytest.raises(ConfigError, match="does not answer axb"):
         Answerer(model, "axb")
@@ -565,7 +566,8 @@ def test_members_of_other_tasks_are_refused(other, message):
 
 
 def test_scores_of_no_answer_on_different_scales_are_not_averaged():
-    joint, independent = (span_model("squad2", span_head=h) for h in ("joint", "independent"))
+    heads = ("joint", "independent")
+    joint, independent = (Pretrained(span_model("squad2", span_head=head)) for head in heads)
     joint.task = independent.task = spec("squad2")
     check_heads(["a", "b"], [joint, joint])
     with pytest.raises(ConfigError, match="b has a head of independent spans and a one of joint"):

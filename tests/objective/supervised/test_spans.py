@@ -37,7 +37,15 @@ from sublayer.objective.supervised.text import nats_of_sequences, text_loss, wri
 from sublayer.tasks.registry import TASKS, find_files, read_split
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Answer, Example
-from tests.answerers import assembler_of, draw_examples, model_of, objective_of, rule_of, split_of
+from tests.answerers import (
+    assembler_of,
+    draw_examples,
+    model_of,
+    objective_of,
+    rule_of,
+    spec_of,
+    split_of,
+)
 from tests.breadth import rows
 from tests.encoders import encoder_of
 from tests.objective.test_masked import gradients
@@ -293,7 +301,7 @@ def test_a_packed_answer_costs_what_it_costs_alone(positions, kind):
         expected.append(F.cross_entropy(logits, sequence.targets, ignore_index=-1, reduction="sum"))
     expected = torch.stack(expected)
     torch.testing.assert_close(nats_of_sequences(model, batch), expected, **CLOSE)
-    torch.testing.assert_close(objective_of(model)(batch)["task"], expected.sum(), **CLOSE)
+    torch.testing.assert_close(objective_of(model, split)(batch)["task"], expected.sum(), **CLOSE)
 
 
 @pytest.mark.parametrize("format_, kind, name", [
@@ -304,7 +312,7 @@ def test_a_step_of_rows_has_the_loss_and_gradients_of_one_example_a_row(format_,
     split = split_of({name: draw_examples(name, 30)}, format_)
     model, rule = model_of(split, 64, kind=kind), replace(rule_of(split, 64, kind), fills_rows=True)
     batches = ExampleBatches(split, rule=rule, batch_sequences=3, seed=1)
-    objective, numbers, whole = objective_of(model), batches.chosen(2), batches.batch(2)
+    objective, numbers, whole = objective_of(model, split), batches.chosen(2), batches.batch(2)
     found, pack = [], Assembler(split.encoded, rule).pack
     for parts in ([whole], [batches.batch(2, rank, 2) for rank in range(2)],
                   [whole[at : at + 1] for at in range(len(whole))],
@@ -338,18 +346,19 @@ def test_predictions_do_not_depend_on_the_batch(monkeypatch, asked):
 def test_written_answers_do_not_depend_on_the_batch(monkeypatch, asked):
     kind, answer = asked.split()
     split = split_of({"mnli": draw_examples("mnli", N, longest=5)}, "text", trains=False)
-    model = model_of(split, 64, kind=kind, answer=answer)
+    model = model_of(split, 64, kind=kind)
     if kind == "lstm":
         # Else its gates hardly tell one text from another.
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.mul_(5.0)
     [part], rule, found = split.parts, rule_of(split, 64, kind=kind), []
+    spec = spec_of([part.task], "text", 64, answer=answer)
     for size in (128, 3, 1):
         monkeypatch.setattr(texts, "_AT_A_TIME", size)
         monkeypatch.setattr(texts, "batch_sequences", lambda model, context, n=size: n)
         loss = text_loss(model, part, rule, ALONE)
-        found.append((write_part(model, part, rule, model.task, ALONE), loss))
+        found.append((write_part(model, split.tokenizer, part, rule, spec, ALONE), loss))
     (answers, loss), *others = found
     assert len({each.text if answer == "greedy" else each.probabilities for each in answers}) > 1
     for other_answers, other_loss in others:
