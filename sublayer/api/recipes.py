@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from sublayer.api.arguments import Overrides, as_path, as_text
-from sublayer.api.results import Result, check_new, figure, html_table, page, write_plot
+from sublayer.api.results import Result, Shown, check_new, figure, html_table, page, write_plot
 from sublayer.config.catalog import declaration, extra
 from sublayer.config.load import LoadedRecipe, load_recipe
 from sublayer.config.messages import show
@@ -174,4 +174,4 @@ def draw(
     if file is not None:
         write_plot(file, svg)
     found = {**asdict(shown), "file": None if file is None else str(resolved(file))}
-    return Diagram(found, lambda _: draw_text(shown), svg)
+    return Diagram(found, Shown(draw_text(shown)), svg)

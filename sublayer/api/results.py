@@ -128,6 +128,17 @@ def write_plot(out: Path, drawn: str) -> None:
         file.write(drawn)
 
 
+@dataclass(frozen=True)
+class Shown:
+    """A text that a result is shown as, already formatted."""
+
+    text: str
+
+    def __call__(self, found: Mapping[str, Any]) -> str:
+        """Return the text, whatever the result."""
+        return self.text
+
+
 @dataclass(frozen=True, repr=False)
 class Result:
     """The object that ``--json`` prints, read by ``result["name"]``, and its text."""

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from sublayer.api import answering, inspecting, scoring, writing
 from sublayer.api.arguments import as_path, as_text
-from sublayer.api.results import Result, draw_run, figure, html_table, number, page, prose
+from sublayer.api.results import Result, Shown, draw_run, figure, html_table, number, page, prose
 from sublayer.api.scoring import Scores
 from sublayer.api.writing import Completions, Fillings, Texts, Translations
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.options import Argument, Option, PathText, checked
 from sublayer.text_model import TextModel
+from sublayer.values import as_json_values
 
 if TYPE_CHECKING:
     import numpy as np
@@ -192,6 +193,11 @@ class Run(dict[str, Any]):
     def __fspath__(self) -> str:
         return fspath(self.path)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record, as ``sublayer train --json`` prints it."""
+        record: dict[str, Any] = as_json_values(dict(self))
+        return record
+
     @property
     def is_finished(self) -> bool:
         """True where it was trained to its end, and has a record."""
@@ -330,11 +336,9 @@ def list_runs(
     is_missing = not folders and not _RUNS.exists()
     rows = [] if is_missing else find_rows(paths, with_arms=arms)
 
-    def render(_: object) -> str:
-        where = " and ".join(map(str, paths))
-        return render_rows(rows) if rows else f"no runs in {where}; `sublayer train gpt` makes one"
-
-    return Rows({"runs": [asdict(row) for row in rows]}, render)
+    where = " and ".join(map(str, paths))
+    text = render_rows(rows) if rows else f"no runs in {where}; `sublayer train gpt` makes one"
+    return Rows({"runs": [asdict(row) for row in rows]}, Shown(text))
 
 
 @checked

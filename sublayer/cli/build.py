@@ -4,7 +4,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import wraps
 from inspect import Parameter
@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TextIO, get
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperOption
+from typer.exceptions import TyperException
 
 from sublayer.cli import candidates
 from sublayer.errors import ConfigError
 from sublayer.options import Argument, Option, OptionError, members, options_of, shown_limit
 from sublayer.system.launch import is_first_launched, n_launched
-from sublayer.system.stages import note
+from sublayer.system.stages import display, note
 from sublayer.system.terminal import Stream, searchable
 from sublayer.values import as_json_values
 
@@ -108,8 +109,9 @@ def emit(result: JsonObject, as_json: bool, render: Callable[[JsonObject], str])
 def write_result(text: str) -> None:
     """Write a part of a result to standard output; raise OutputLost where that fails."""
     output = _RESULTS.get() or sys.stdout
-    output.write(text)
-    output.flush()
+    with display().hidden() if output.isatty() else nullcontext():
+        output.write(text)
+        output.flush()
     if isinstance(output, Stream):
         output.require()
 
@@ -177,7 +179,13 @@ class Command(TyperCommand):
                         f"{option.opts[0]} is given {n_times} times, and takes one value: give it "
                         "once"
                     )
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except TyperException as error:
+            # Of an option without its value the parser names no command.
+            if getattr(error, "ctx", ctx) is None:
+                error.ctx = ctx  # type: ignore[attr-defined]
+            raise
 
 
 def _in_usage(argument: TyperArgument) -> str:

@@ -32,7 +32,7 @@ class JudgedRuns(RunsVerdict):
         """Return what ``sublayer judge --json`` prints."""
         return as_json(self)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return text_of(self)
 
     def _repr_html_(self) -> str:

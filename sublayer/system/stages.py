@@ -141,6 +141,11 @@ class Stages(ABC):
     def note(self, text: str) -> None:
         """Print a line that stays."""
 
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Take a line that moves away while something else is written to the terminal."""
+        yield
+
 
 class LiveStages(Stages):
     """The innermost stage as the last line of a terminal, which moves as long as work is done."""
@@ -174,6 +179,16 @@ class LiveStages(Stages):
     def note(self, text: str) -> None:
         """Print a line above the one that moves."""
         self._console.print(text, soft_wrap=True)
+
+    @contextmanager
+    def hidden(self) -> Iterator[None]:
+        """Take the line away, and draw it again."""
+        with self._lock:
+            if self._live is not None:
+                self._live.stop()
+                self._live = None
+            yield
+            self.show()
 
     def _draw(self) -> "RenderableType":
         # rich draws under a lock of its own: to wait for another here could be for ever.

@@ -183,7 +183,8 @@ def fetched_folder(task: Task, cache: Path | None = None) -> Path:
     release = RELEASES.get(task.name)
     if release is None:
         raise DataError(
-            f"{task.title} is not served for download: name the folder of its files with --data DIR"
+            f"{task.title} is not served for download: name the folder of its files (finetune "
+            "--data DIR, evaluate --path DIR)"
         )
     folder = _folder(release, cache)
     if folder.is_dir():
@@ -194,7 +195,7 @@ def fetched_folder(task: Task, cache: Path | None = None) -> Path:
         urls = ", ".join(file.url for file in release.files)
         raise DataError(
             f"{task.title} is not in the cache, and {error}. By hand: fetch {urls}, unpack what is "
-            "packed, and name the folder with --data DIR"
+            "packed, and name the folder (finetune --data DIR, evaluate --path DIR)"
         ) from error
     return folder
 

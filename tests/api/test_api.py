@@ -2,6 +2,7 @@
 
 import io
 import json
+import pickle
 import shutil
 from decimal import Decimal
 from functools import partial
@@ -113,6 +114,7 @@ def test_recipes_are_listed_resolved_and_drawn(sublayer, tmp_path):
     drawn = package.draw("gpt", {"model.ffn": "swiglu"}, out=tmp_path / "gpt.svg")
     assert (tmp_path / "gpt.svg").read_text() == drawn.svg
     assert "swiglu" in repr(drawn) and "data:image/svg+xml;base64," in drawn._repr_html_()
+    assert repr(pickle.loads(pickle.dumps(drawn))) == repr(drawn)  # noqa: S301
 
 
 def test_answers_are_those_of_the_command(sublayer, reviewer, tmp_path):
@@ -221,6 +223,10 @@ def test_a_run_shows_itself_in_a_shell_and_in_a_notebook(trained, tmp_path):
     run = package.open_run(trained)
     score = f"bits_per_byte {run['valid']['bits_per_byte']:.4f}"
     assert str(trained) in repr(run) and score in repr(run)
+    assert run.to_dict() == run
+    listed = package.list_runs(trained.parent)
+    again = pickle.loads(pickle.dumps(listed))  # noqa: S301
+    assert repr(again) == repr(listed) and trained.name in repr(listed)
     assert "<table>" in run._repr_html_() and "data:image/svg+xml;base64," in run._repr_html_()
     shutil.copy(trained / "recipe.toml", tmp_path)
     unfinished = package.open_run(tmp_path)

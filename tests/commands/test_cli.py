@@ -46,6 +46,11 @@ def register(monkeypatch):
     return add
 
 
+def test_an_option_without_its_value_names_the_help_of_its_command(run):
+    line = "error: Option '--out' requires an argument; see `sublayer train --help`\n"
+    assert run("train", "gpt", "--out") == (2, "", line)
+
+
 @pytest.mark.parametrize("words, line", [
     ("--zzzzzz", "No such option: --zzzzzz; see `sublayer --help`"),
     ("recipes --zzzzzz", "No such option: --zzzzzz; see `sublayer recipes --help`"),

@@ -127,8 +127,11 @@ def test_on_a_terminal_the_innermost_stage_is_a_line_below_all_notes(monkeypatch
         shown.change(outer, text, 0.5)
         shown.show()
         assert seen()[-1].startswith(f"* {text[:8]}") and 37 <= cell_len(seen()[-1]) <= 40
+    with shown.hidden():
+        stream.write("a row\n")
+    assert seen()[1] == "a row", "nothing of the line that moves is left before it"
     shown.end(outer)
-    assert [line for line in seen() if line] == ["a [red]document[/] is :books: long"]
+    assert [line for line in seen() if line] == ["a [red]document[/] is :books: long", "a row"]
     assert stream.getvalue().endswith("\x1b[?25h\r\x1b[1A\x1b[2K"), "the cursor is shown again"
 
 
