@@ -141,7 +141,8 @@ class FifthsWording(Wording):
 class WnliWording(PronounWording):
     """Wording of WNLI as text to text: the hypothesis has a noun where the premise has a pronoun.
 
-    It is only evaluated, by a model of WSC or DPR.
+    It is only evaluated, by a model of WSC or DPR. Source: T5's ``wnli_simple``, whose authors
+    checked it on the development and test sets by hand.
     """
 
     is_learned = False
