@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -372,12 +373,12 @@ def fill(
     if kind == "encoder":
         if any(value is not None for value in (beam, tokens, temperature, top_k, top_p, seed)):
             raise ConfigError(
-                f"{run} is an encoder, which gives the probability of each filling, and "
+                f"{fspath(run)} is an encoder, which gives the probability of each filling, and "
                 "searches or draws none: leave out all but n"
             )
         return fill_masks(run, text, n=n or 5, device=device)
     if kind != "encoder-decoder":
-        raise ConfigError(f"{run} is a {kind}, which fills no gaps: use generate")
+        raise ConfigError(f"{fspath(run)} is a {kind}, which fills no gaps: use generate")
     found = generate(
         run,
         text,
@@ -429,11 +430,11 @@ def _check_no_decoder(run: Path, window: str | None, stop: Sequence[str]) -> Non
     if window is not None:
         raise ConfigError(
             f"--window {window} is of decoders, which continue beyond their context, and "
-            f"{run} is an encoder-decoder: leave it out"
+            f"{fspath(run)} is an encoder-decoder: leave it out"
         )
     if stop:
         raise ConfigError(
-            f"--stop {stop[0]!r} is of decoders, and {run} is an encoder-decoder, which "
+            f"--stop {stop[0]!r} is of decoders, and {fspath(run)} is an encoder-decoder, which "
             "ends by itself: leave it out"
         )
 
@@ -514,7 +515,8 @@ def translate(
     model = text_model.model
     if not isinstance(model, EncoderDecoder):
         raise ConfigError(
-            f"{run} is a {model.config.kind}, which translates nothing: name a translator's run"
+            f"{fspath(run)} is a {model.config.kind}, which translates nothing: name a "
+            "translator's run"
         )
     tokenizer = tokenizer_of(text_model)
     found = Translations(sources or [])

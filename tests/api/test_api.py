@@ -80,6 +80,8 @@ def test_a_loaded_model_is_its_module_and_is_asked_by_methods(trained, translato
     assert package.load(translator).translate(lines).texts == expected
     with pytest.raises(ConfigError, match="the model is loaded"):
         model.generate("The ", device="cpu")
+    with pytest.raises(ConfigError, match=f"^{trained} is a decoder, which translates nothing"):
+        model.translate(lines)
     with pytest.raises(AttributeError):
         model.no_such_thing  # noqa: B018
 
