@@ -35,13 +35,8 @@ def with_current_names(values: Mapping[str, Any], *, table: str = "") -> dict[st
     where the new one stands beside it: the program never wrote both.
     """
     prefix = f"{table}." if table else ""
-    renamed: dict[str, Any] = {}
-    for key, value in values.items():
-        name = current_name(f"{prefix}{key}").removeprefix(prefix)
-        if name in values:
-            name = key
-        renamed[name] = value
-    return renamed
+    names = {key: current_name(f"{prefix}{key}").removeprefix(prefix) for key in values}
+    return {(key if names[key] in values else names[key]): each for key, each in values.items()}
 
 
 TABLES: dict[str, Mapping[str, type[Table]]] = {
@@ -73,20 +68,16 @@ def default_kind(table: str) -> str:
 def declarations(key: str) -> dict[str, FieldInfo]:
     """Return a field's declaration by kind of its table; empty for an unknown key."""
     table, _, name = key.rpartition(".")
-    if not table:
-        return {"": Recipe.model_fields[name]} if name in HEADINGS else {}
+    classes = TABLES.get(table, {}) if table else {"": Recipe} if name in HEADINGS else {}
     return {
-        kind: cls.model_fields[name]
-        for kind, cls in TABLES.get(table, {}).items()
-        if name in cls.model_fields
+        kind: cls.model_fields[name] for kind, cls in classes.items() if name in cls.model_fields
     }
 
 
 def declaration(key: str, kind: str = "") -> FieldInfo:
     """Return the declaration of a known field, that of the given kind where it differs by kind."""
     by_kind = declarations(key)
-    any_kind = next(iter(by_kind))
-    return by_kind.get(kind, by_kind[any_kind])
+    return by_kind.get(kind) or next(iter(by_kind.values()))
 
 
 def extra(info: FieldInfo) -> dict[str, Any]:
@@ -99,12 +90,13 @@ def keys(table: str | None = None) -> tuple[str, ...]:
     """Return every ``table.field``, in the order of declaration, of one table or of all."""
     if not table:
         return tuple(key for each in TABLES for key in keys(each))
-    # A mapping instead of a set, which would forget the order.
-    names: dict[str, None] = {}
-    for cls in TABLES[table].values():
-        ordered = sorted(cls.model_fields, key=lambda name: name != "kind")
-        names.update(dict.fromkeys(ordered))
-    return tuple(f"{table}.{name}" for name in names)
+    names = [
+        name
+        for cls in TABLES[table].values()
+        for name in ("kind", *cls.model_fields)
+        if name in cls.model_fields
+    ]
+    return tuple(f"{table}.{name}" for name in dict.fromkeys(names))
 
 
 def nearest_key(key: str) -> str | None:
@@ -113,26 +105,16 @@ def nearest_key(key: str) -> str | None:
     The slip may be in the field, in the table, or in both.
     """
     table, _, name = key.rpartition(".")
-    near_here = nearest(name, _names(table)) if table in TABLES else None
-    if near_here:
-        return f"{table}.{near_here}"
-    near_table = nearest(table, TABLES) if table else None
-    if near_table and name in _names(near_table):
-        return f"{near_table}.{name}"
     # Of fields that share a name the first one stays.
-    table_of: dict[str, str] = {}
-    for other in TABLES:
-        for field in _names(other):
-            table_of.setdefault(field, other)
-    near_name = name if name in table_of else nearest(name, table_of)
-    if near_name:
-        return f"{table_of[near_name]}.{near_name}"
-    return None if table else nearest(name, HEADINGS)
-
-
-def _names(table: str) -> tuple[str, ...]:
-    """Return the names of a table's fields."""
-    return tuple(key.removeprefix(f"{table}.") for key in keys(table))
+    by_name = {each.partition(".")[2]: each for each in reversed(keys())}
+    own = [each.partition(".")[2] for each in keys(table)] if table in TABLES else []
+    if near_here := nearest(name, own):
+        return f"{table}.{near_here}"
+    elsewhere = f"{nearest(table, TABLES)}.{name}"
+    if elsewhere in keys():
+        return elsewhere
+    near_name = nearest(name, by_name)
+    return by_name[near_name] if near_name else nearest(key, HEADINGS)
 
 
 _DEFAULTS = Recipe()

@@ -1,6 +1,6 @@
 """``[data]``: texts, tasks and pairs; tokenizers and windows."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import model_validator
 
@@ -14,7 +14,6 @@ from sublayer.config.limits import (
 from sublayer.config.table import Table, checked_by, field
 from sublayer.config.texts import (
     GPT1,
-    INTRINSIC,
     LETTERED_TOKENIZERS,
     VOCABULARY_CORPORA,
     Normalization,
@@ -24,7 +23,6 @@ from sublayer.config.texts import (
     Watched,
     check_columns,
     check_corpora,
-    check_sentinels,
     check_split,
     check_tasks,
     check_tokenizer,
@@ -32,7 +30,6 @@ from sublayer.config.texts import (
     check_weights,
     source_names,
 )
-from sublayer.errors import ConfigError
 
 
 class PairFields(Table):
@@ -268,26 +265,6 @@ class TextFields(Table):
         "passages where it is of SQuAD or RACE. A text's scores are name/mlm_accuracy and so on.",
     )
 
-    @model_validator(mode="after")
-    def _passages_are_of_a_path(self) -> Self:
-        if INTRINSIC in source_names(self.corpus):
-            _check_intrinsic(self)
-        return self
-
-
-def _check_intrinsic(data: TextFields) -> None:
-    if data.path is None:
-        raise ConfigError(
-            f"data.corpus = {INTRINSIC} needs data.path: the files of SQuAD and RACE that it reads"
-        )
-    is_mixed = source_names(data.corpus) != (INTRINSIC,)
-    is_weighted = isinstance(data.corpus, dict) or isinstance(data.path, dict)
-    if is_mixed or is_weighted:
-        raise ConfigError(
-            f"data.corpus = {INTRINSIC} reads data.path, so it is not mixed with others, nor "
-            "weighted"
-        )
-
 
 class DataConfig(PairFields, TaskFields, TextFields):
     """The text, its split, its tokenizer and how it is cut into training windows."""
@@ -411,25 +388,3 @@ class DataConfig(PairFields, TaskFields, TextFields):
             "keep_accents": not is_published_alike if keeps is None else keeps,
             "lowercase": not self.sentinels if lowers is None else lowers,
         }
-
-    @model_validator(mode="after")
-    def _sentinels_leave_room(self) -> Self:
-        if self.tokenizer == "unigram" and self.vocab_size is not None:
-            check_sentinels(self.vocab_size, self.sentinels)
-        return self
-
-    @model_validator(mode="after")
-    def _mixtures_are_consistent(self) -> Self:
-        given = [sources for sources in (self.path, self.corpus) if sources is not None]
-        is_weighted = [isinstance(sources, dict) for sources in given]
-        if any(is_weighted) and not all(is_weighted):
-            raise ConfigError(
-                "data.path and data.corpus are mixed: give weights to both, {name = weight}, or to "
-                "none"
-            )
-        if any(is_weighted) and self.windows == "shuffled":
-            raise ConfigError(
-                "data.windows = shuffled contradicts the weights of data.path or data.corpus; use "
-                "random"
-            )
-        return self

@@ -93,22 +93,29 @@ def load_preset(
     Raises ConfigError for a preset that there is not, one of another format, and tasks for which it
     has no figures.
     """
-    if name not in preset_names():
+    names = preset_names()
+    if name not in names:
         raise ConfigError(
-            f"{name[:LONGEST_WORD]!r} is no preset{nearest_hint(name, preset_names())}; there are "
-            f"{', '.join(preset_names())}"
+            f"{name[:LONGEST_WORD]!r} is no preset{nearest_hint(name, names)}; there are "
+            f"{', '.join(names)}"
         )
-    content = parsing.read_toml(SHIPPED / f"{name}.toml", ConfigError)
-    _check_format(name, content, format_)
+    content = _read_preset(name)
+    own = content.get("format", format_)
+    if own != format_:
+        fitting = [each for each in names if _read_preset(each).get("format", format_) == format_]
+        raise ConfigError(
+            f"preset {name} is for objective.format = {own} (a model.kind = "
+            f"{' or '.join(KINDS[own])}), and this is {format_}: give {' or '.join(fitting)}"
+        )
     tables = _tables(name, content, format_, tasks, is_imported=is_imported)
-    figures: dict[str, Figure] = {}
-    differs: list[str] = []
-    for table in tables:
-        differs += table.get("differs", [])
-        for heading, settings in table.items():
-            for field, value in settings.items() if heading not in _HEADINGS else ():
-                key = f"{heading}.{field}"
-                figures[key] = Figure(key, value, table["source"])
+    differs = [line for table in tables for line in table.get("differs", [])]
+    figures = {
+        f"{heading}.{field}": Figure(f"{heading}.{field}", value, table["source"])
+        for table in tables
+        for heading, settings in table.items()
+        if heading not in _HEADINGS
+        for field, value in settings.items()
+    }
     longest = figures.get("data.context")
     if longest is not None and positions is not None and longest.value > positions:
         source = f"{longest.value} in {longest.source}; the model has positions for {positions}"
@@ -117,23 +124,8 @@ def load_preset(
     return Preset(name, str(content["title"]), tuple(kept), tuple(dict.fromkeys(differs)))
 
 
-def _check_format(name: str, content: Mapping[str, Any], format_: Format) -> None:
-    own = content.get("format", format_)
-    if own != format_:
-        raise ConfigError(
-            f"preset {name} is for objective.format = {own} (a model.kind = "
-            f"{' or '.join(KINDS[own])}), and this is {format_}: give {_of_format(format_)}"
-        )
-
-
-def _of_format(format_: Format) -> str:
-    """Name the presets for a format."""
-    names = []
-    for name in preset_names():
-        content = parsing.read_toml(SHIPPED / f"{name}.toml", ConfigError)
-        if content.get("format", format_) == format_:
-            names.append(name)
-    return " or ".join(names)
+def _read_preset(name: str) -> dict[str, Any]:
+    return parsing.read_toml(SHIPPED / f"{name}.toml", ConfigError)
 
 
 def _tables(
@@ -153,23 +145,20 @@ def _tables(
         # Their rate is another, and nothing is to be said of a larger model's.
         table.pop("differs", None)
         return [table, imported]
-    general = [content[part] for part in ("common", "any") if part in content]
+    suites, named = content.get("suites", {}), content.get("tasks", {})
+    task = TASKS.get(tasks[0])  # none of a table of one's own
+    own = [suites.get(task.suite) if task is not None else None, named.get(tasks[0])]
     if len(tasks) > 1:
-        own = [content["mixture"]] if "mixture" in content else []
-    else:
-        task = TASKS.get(tasks[0])  # none of a table of one's own
-        suite = content.get("suites", {}).get(task.suite) if task is not None else None
-        own = [suite, content.get("tasks", {}).get(tasks[0])]
-    found = [each for each in own if each is not None]
-    if not found and "any" not in content:
+        own = [content.get("mixture")]
+    if not any(own) and "any" not in content:
         what = "a mixture" if len(tasks) > 1 else tasks[0]
-        suites, named = content.get("suites", {}), content.get("tasks", {})
         known = [each.name for each in TASKS.values() if each.suite in suites or each.name in named]
         raise ConfigError(
             f"preset {name} has no figures for {what}, only for {', '.join(known)}: give "
             f"--preset {DEFAULT}, or another"
         )
-    return [*general, *found]
+    general = [content.get(part) for part in ("common", "any")]
+    return [table for table in (*general, *own) if table is not None]
 
 
 _FORMATS: dict[str, Format] = {
@@ -215,10 +204,9 @@ def load_finetune(
     ``load_recipe`` and ``load_preset`` do.
     """
     told = override_layer(overrides, "command line")
-    base: list[Layer] = []
-    start = None
-    names = [NAME] if columns is not None else list(tasks)
-    title = Path(folder or "").name if columns is not None else ", ".join(tasks)
+    is_table, start, positions = columns is not None, None, None
+    names = [NAME] if is_table else list(tasks)
+    title = Path(folder or "").name if is_table else ", ".join(tasks)
     words: dict[str, Any] = {
         "title": f"{title}, fine-tuned from {_named(source)}",
         "source": "sublayer finetune",
@@ -227,13 +215,14 @@ def load_finetune(
         "objective.format": format_of(source, writes=bool(columns and "target" in columns)),
         "data.tasks": names if len(names) > 1 else names[0],
     }
-    if columns is not None and find_parts(folder or "") == {"train", "dev", "test"}:
-        words["data.select"] = "parts"
-    if columns is not None:
+    if is_table:
         words["data.columns"] = columns
+        if find_parts(folder or "") == {"train", "dev", "test"}:
+            words["data.select"] = "parts"
     if folder is not None:
         words["data.path"] = folder
-    positions = None
+    base: list[Layer] = []
+    model = ModelConfig.model_validate({"kind": kind_of(source)})
     if isinstance(source, LoadedRecipe):
         base = [_fresh(source)]
         positions = _last_position(source.recipe.model, source.recipe.data.context)
@@ -246,12 +235,13 @@ def load_finetune(
         words["init.run"] = source
         start = read_start(source)
         if start is not None:
-            positions = _last_position(start.model, start.model.max_len)
+            model = start.model
+            positions = _last_position(model, model.max_len)
     layers = [*base, Layer("finetune", words)]
     format_ = told.values.get("objective.format", words["objective.format"])
     chosen = None
-    settings: dict[str, Any] = {}
-    shorter: dict[str, Any] = {}
+    notes: list[str] = []
+    # Any other format is refused with its choices, by the recipe.
     if format_ in KINDS:
         chosen = load_preset(
             preset,
@@ -261,18 +251,17 @@ def load_finetune(
             has_start=start is not None,
             is_imported=start is not None and start.is_imported,
         )
-        model = (
-            start.model
-            if start is not None
-            else ModelConfig.model_validate({"kind": kind_of(source)})
-        )
-        settings = _with_effect(chosen.settings, model)
+        settings = _with_effect(chosen, model)
         layers.append(Layer(f"preset {preset}", settings))
-        shorter = _shortened(settings, told.values)
-        if shorter:
-            layers.append(Layer(f"preset {preset}, shortened", shorter))
-    # Any other format is refused with its choices, by the recipe.
-    loaded = load_layers([*layers, told], _run_name(tasks, folder))
+        if shorter := _shortened(settings, told.values):
+            layers.append(Layer(f"preset {preset}, shortened", {_WARMUP: shorter}))
+            notes = [
+                f"{_WARMUP} = {settings[_WARMUP]} of preset {preset} is for "
+                f"{settings['train.steps']:,} steps: {shorter} of {told.values['train.steps']:,}"
+            ]
+    # A run of a table is named as that up to what says its kind, and whether it is packed.
+    name = "-".join(tasks) or Path(folder or "").name.partition(".")[0] or NAME
+    loaded = load_layers([*layers, told], name)
     assert chosen is not None, "a recipe has one of the formats"
     objective = loaded.recipe.objective
     if not isinstance(objective, SupervisedObjective):
@@ -281,31 +270,26 @@ def load_finetune(
             "`sublayer train`"
         )
     # Settings of a pre-training's text have no effect here, which is no news.
-    idle = tuple(f"of {layer.origin} has no effect" for layer in base)
-    notes = tuple(note for note in loaded.notes if not any(each in note for each in idle))
-    for key, value in shorter.items():
-        notes += (
-            f"{key} = {settings[key]} of preset {preset} is for {settings['train.steps']:,} steps: "
-            f"{value} of {told.values['train.steps']:,}",
-        )
-    return Finetuning(replace(loaded, notes=notes), chosen)
+    idle = [f"of {layer.origin} has no effect" for layer in base]
+    kept = [note for note in loaded.notes if not any(each in note for each in idle)]
+    return Finetuning(replace(loaded, notes=(*kept, *notes)), chosen)
 
 
-def _shortened(settings: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the warm-up of a preset for a shorter run, which its own would not fit in."""
+def _shortened(settings: Mapping[str, Any], told: Mapping[str, Any]) -> int:
+    """Return the warm-up of a preset for a shorter run, which its own would not fit in; else 0."""
     steps, before = told.get("train.steps"), settings.get("train.steps")
     warmup = settings.get(_WARMUP)
     if not isinstance(steps, int) or not before or not warmup or not 0 < steps < warmup:
-        return {}
-    return {_WARMUP: in_proportion(warmup, of=before, to=steps)}
+        return 0
+    return in_proportion(warmup, of=before, to=steps)
 
 
-def _with_effect(settings: Mapping[str, Any], model: ModelConfig) -> dict[str, Any]:
+def _with_effect(preset: Preset, model: ModelConfig) -> dict[str, Any]:
     """Leave out settings of parts that a model lacks: an LSTM has no attention to drop."""
     given = Recipe(model=model)
     return {
         key: value
-        for key, value in settings.items()
+        for key, value in preset.settings.items()
         if not (key.startswith("model.") and is_idle(key, given))
     }
 
@@ -316,32 +300,23 @@ def _last_position(model: ModelConfig, n_positions: int | None) -> int | None:
 
 def _fresh(loaded: LoadedRecipe) -> Layer:
     """Return those settings of a recipe that say what model it is and how it sees a text."""
-    values: dict[str, Any] = {}
-    for layer in loaded.layers:
-        for key, value in layer.values.items():
-            # A setting that a later layer made idle was dropped, and has its default.
-            is_dropped = loaded.origins.get(key) == "default"
-            if (key.startswith("model.") or key in _OF_FRESH) and not is_dropped:
-                values[key] = value
-    return Layer(f"recipe {loaded.name}", values)
+    values = {key: value for layer in loaded.layers for key, value in layer.values.items()}
+    # A setting that a later layer made idle was dropped, and has its default.
+    kept = {
+        key: value
+        for key, value in values.items()
+        if (key.startswith("model.") or key in _OF_FRESH) and loaded.origins.get(key) != "default"
+    }
+    return Layer(f"recipe {loaded.name}", kept)
 
 
 def _named(source: str | LoadedRecipe) -> str:
     return source.name if isinstance(source, LoadedRecipe) else as_typed(source)
 
 
-def _run_name(tasks: Sequence[str], folder: str | None) -> str:
-    if tasks or folder is None:
-        return "-".join(tasks)
-    # Of a table the name up to what says its kind, and whether it is packed.
-    return Path(folder).name.partition(".")[0] or NAME
-
-
 def is_recipe(source: str) -> bool:
     """Return whether a word names a recipe, and no model."""
-    if source in shipped_recipes():
-        return True
-    return Path(source).suffix == ".toml"
+    return source in shipped_recipes() or Path(source).suffix == ".toml"
 
 
 def kind_of(source: str | LoadedRecipe) -> str:
@@ -353,12 +328,9 @@ def kind_of(source: str | LoadedRecipe) -> str:
         return source.recipe.model.kind
     if is_recipe(source):
         layers = read_layers(find_source(source))
-        kind = "decoder"
-        for layer in layers:
-            kind = layer.values.get("model.kind", kind)
-        return kind
-    start = read_start(source)
-    if start is None:
+        kinds = [each.values["model.kind"] for each in layers if "model.kind" in each.values]
+        return kinds[-1] if kinds else ModelConfig().kind
+    if (start := read_start(source)) is None:
         raise ConfigError(
             f"{as_typed(source)} is no run, no imported folder and no recipe: name what to start "
             "from (`sublayer runs` lists runs)"

@@ -19,17 +19,13 @@ from sublayer.config.limits import text_problem
 from sublayer.config.messages import (
     LONGEST_VALUE,
     choice_error,
-    choices_of,
-    is_choice,
-    rule_in_words,
+    field_problem,
     show,
-    type_in_words,
 )
 from sublayer.config.recipe import Recipe
 from sublayer.config.texts import TRAINED_TOKENIZERS
 from sublayer.config.train import BATCHES, LENGTHS
 from sublayer.errors import ConfigError
-from sublayer.nearest import nearest
 
 
 def unknown_field(key: str) -> str:
@@ -37,20 +33,13 @@ def unknown_field(key: str) -> str:
     name = key if key.isprintable() and len(key) <= LONGEST_VALUE else show(key)
     if key in RENAMED:
         return f"{name} is now called {RENAMED[key]}: write that"
-    near = nearest_key(key)
-    if near:
-        return f"{name} is not a field: did you mean {near}?"
     table, _, _ = key.partition(".")
-    if table in TABLES:
-        return f"{name} is not a field: `sublayer fields {table}` lists those of [{table}]"
-    return f"{name} is not a field: the tables are {', '.join(TABLES)}"
-
-
-def unknown_table(name: str) -> str:
-    """Format the message for a heading that is no table of a recipe."""
-    near = nearest(name, TABLES)
-    hint = f"did you mean [{near}]?" if near else f"the tables are {', '.join(TABLES)}"
-    return f"[{name}] is not a table of a recipe: {hint}"
+    hint = f"the tables are {', '.join(TABLES)}"
+    if near := nearest_key(key):
+        hint = f"did you mean {near}?"
+    elif table in TABLES:
+        hint = f"`sublayer fields {table}` lists those of [{table}]"
+    return f"{name} is not a field: {hint}"
 
 
 @dataclass(frozen=True)
@@ -110,13 +99,21 @@ def merge(layers: Sequence[Layer]) -> dict[str, Setting]:
     """
     settings: dict[str, Setting] = {}
     for layer in layers:
-        _check_layer(layer)
-        before = dict(settings)
-        for key in _replaced(layer, settings):
-            settings.pop(key, None)
-        for key in layer.values:
+        check_keys(layer)
+        for group in EXCLUSIVE:
+            given = [f"{key} = {show(layer.values[key])}" for key in group if key in layer.values]
+            if len(given) > 1:
+                raise ConfigError(
+                    f"{' and '.join(given)} exclude each other: give one of {', '.join(group)}"
+                    f"{where(layer.origin)}"
+                )
+        before, dropped = settings, _replaced(layer, settings)
+        settings = {key: each for key, each in before.items() if key not in dropped}
+        for key, value in layer.values.items():
             earlier = before.get(key)
-            settings[key] = _setting(key, layer, earlier)
+            was_changed = earlier is not None and (earlier.restores or earlier.value != value)
+            is_default = value in [each.default for each in declarations(key).values()]
+            settings[key] = Setting(value, layer.origin, restores=is_default and was_changed)
     return settings
 
 
@@ -129,9 +126,8 @@ def chosen_kind(table: str, settings: Mapping[str, Setting]) -> str:
     if not is_union(table) or key not in settings:
         return default_kind(table)
     chosen = settings[key]
-    kinds = tuple(TABLES[table])
-    if chosen.value not in kinds:
-        raise ConfigError(choice_error(key, chosen.value, kinds) + where(chosen.origin))
+    if chosen.value not in tuple(TABLES[table]):
+        raise ConfigError(choice_error(key, chosen.value, TABLES[table]) + where(chosen.origin))
     return str(chosen.value)
 
 
@@ -140,18 +136,7 @@ def where(origin: str) -> str:
 
     Empty for the command line, which the user sees.
     """
-    is_file = origin.startswith(("recipe ", "run "))
-    return f" ({origin})" if is_file else ""
-
-
-def _setting(key: str, layer: Layer, earlier: Setting | None) -> Setting:
-    value = layer.values[key]
-    if earlier is None:
-        return Setting(value, layer.origin)
-    defaults = [declared.default for declared in declarations(key).values()]
-    is_default = value in defaults
-    was_changed = earlier.restores or earlier.value != value
-    return Setting(value, layer.origin, restores=is_default and was_changed)
+    return f" ({origin})" if origin.startswith(("recipe ", "run ")) else ""
 
 
 def check_keys(layer: Layer) -> None:
@@ -161,51 +146,33 @@ def check_keys(layer: Layer) -> None:
             raise ConfigError(unknown_field(key) + where(layer.origin))
 
 
-def _check_layer(layer: Layer) -> None:
-    check_keys(layer)
-    for group in EXCLUSIVE:
-        given = [f"{key} = {show(layer.values[key])}" for key in group if key in layer.values]
-        if len(given) > 1:
-            raise ConfigError(
-                f"{' and '.join(given)} exclude each other: give one of {', '.join(group)}"
-                f"{where(layer.origin)}"
-            )
-
-
-def _replaced(layer: Layer, settings: Mapping[str, Setting]) -> list[str]:
+def _replaced(layer: Layer, settings: Mapping[str, Setting]) -> set[str]:
     """Return the keys of earlier settings that a layer drops, whether they are set or not."""
-    dropped: list[str] = []
+    dropped: set[str] = set()
     for group in EXCLUSIVE:
-        if any(key in layer.values for key in group):
-            dropped += group
+        if not layer.values.keys().isdisjoint(group):
+            dropped.update(group)
     for key, value in layer.values.items():
-        dropped += REPLACES.get(key, ())
+        dropped.update(REPLACES.get(key, ()))
         # A tokenizer that is not trained has the size that it has.
         if key == "data.tokenizer" and value not in TRAINED_TOKENIZERS:
-            dropped.append("data.vocab_size")
+            dropped.add("data.vocab_size")
         table, _, name = key.partition(".")
         if name == "kind" and is_union(table):
-            dropped += _set_for_another(table, Setting(value, layer.origin), settings)
+            old, new = (
+                chosen_kind(table, settings),
+                chosen_kind(table, {key: Setting(value, layer.origin)}),
+            )
+            earlier = [each for each in settings if each.startswith(f"{table}.") and each != key]
+            dropped.update(each for each in earlier if not _means_the_same(each, old, new))
     return dropped
-
-
-def _set_for_another(table: str, given: Setting, settings: Mapping[str, Setting]) -> list[str]:
-    """Return the keys that were set for a table's earlier kind, and not for the given one."""
-    selector = f"{table}.kind"
-    old = chosen_kind(table, settings)
-    new = chosen_kind(table, {selector: given})
-    earlier = [key for key in settings if key.startswith(f"{table}.") and key != selector]
-    return [key for key in earlier if not _means_the_same(key, old, new)]
 
 
 def _means_the_same(key: str, old: str, new: str) -> bool:
     """Return whether tables of both kinds have the field, with the same default."""
-    if old == new:
-        return True
     by_kind = declarations(key)
-    if old not in by_kind or new not in by_kind:
-        return False
-    return bool(by_kind[old].default == by_kind[new].default)
+    has_both = old in by_kind and new in by_kind
+    return old == new or (has_both and bool(by_kind[old].default == by_kind[new].default))
 
 
 def build(settings: Mapping[str, Setting]) -> Recipe:
@@ -215,69 +182,29 @@ def build(settings: Mapping[str, Setting]) -> Recipe:
     does not take.
     """
     # Pydantic tells the members of a union by their kind, also where no layer set it.
-    kinds = {table: chosen_kind(table, settings) for table in TABLES if is_union(table)}
-    tables: dict[str, dict[str, Any]] = {
-        table: {"kind": kinds[table]} if table in kinds else {} for table in TABLES
+    tables: dict[str, Any] = {
+        table: {"kind": chosen_kind(table, settings)} if is_union(table) else {} for table in TABLES
     }
-    headings = {}
     for key, setting in settings.items():
-        _check_texts(key, setting)
+        value, origin = setting.value, where(setting.origin)
+        for text in value if isinstance(value, list | tuple | Mapping) else [value]:
+            if isinstance(text, str) and (problem := text_problem(text)):
+                raise ConfigError(f"{key} = {show(text)} {problem}{origin}")
         table, _, name = key.rpartition(".")
-        if not table:
-            headings[name] = setting.value
-            continue
-        if table in kinds:
-            _check_kind(key, kinds[table], setting)
-        tables[table][name] = setting.value
+        kinds = declarations(key)
+        kind = tables[table].get("kind", "") if table and is_union(table) else ""
+        if kind not in kinds:
+            raise ConfigError(
+                f"{key} is a field of {table}.kind = {' or '.join(kinds)}, not of {kind}{origin}"
+            )
+        (tables[table] if table else tables)[name] = value
     try:
-        return Recipe.model_validate({**headings, **tables})
+        return Recipe.model_validate(tables)
     except ValidationError as error:
-        first, *_ = error.errors(include_url=False)
-        raise ConfigError(_one_line(first, settings)) from None
-
-
-def _check_texts(key: str, setting: Setting) -> None:
-    value = setting.value
-    for text in value if isinstance(value, list | tuple | Mapping) else [value]:
-        if isinstance(text, str) and (problem := text_problem(text)):
-            raise ConfigError(f"{key} = {show(text)} {problem}{where(setting.origin)}")
-
-
-def _check_kind(key: str, kind: str, setting: Setting) -> None:
-    kinds = declarations(key).keys()
-    if kind in kinds:
-        return
-    table, _, _ = key.partition(".")
-    its_kinds = " or ".join(kinds)
-    raise ConfigError(
-        f"{key} is a field of {table}.kind = {its_kinds}, not of {kind}{where(setting.origin)}"
-    )
-
-
-def _one_line(detail: Mapping[str, Any], settings: Mapping[str, Setting]) -> str:
-    key, kind = _field_of(detail["loc"])
-    setting = settings[key]
-    annotation = declaration(key, kind).annotation
-    value = setting.value
-    rule = rule_in_words(detail)
-    if rule:
-        text = f"{key} = {show(value)} {rule}"
-    elif is_choice(annotation):
-        text = choice_error(key, value, choices_of(annotation))
-    else:
-        expected = type_in_words(annotation)
-        text = f"{key} = {show(value)} is not {expected}"
-        if "text" in expected and isinstance(value, int | float):
-            text += ": put it in quotes"
-    return text + where(setting.origin)
-
-
-def _field_of(location: Sequence[str | int]) -> tuple[str, str]:
-    """Return the field that pydantic's location of an error begins with, and its table's kind."""
-    table, *rest = [str(part) for part in location]
+        detail = error.errors(include_url=False)[0]
     # The location names a union's kind between table and field.
-    kind = ""
-    if table in TABLES and is_union(table):
-        kind, *rest = rest
+    table, *rest = map(str, detail["loc"])
+    kind = rest.pop(0) if table in TABLES and is_union(table) else ""
     key = f"{table}.{rest[0]}" if rest else table
-    return key, kind
+    setting, annotation = settings[key], declaration(key, kind).annotation
+    raise ConfigError(field_problem(detail, key, annotation, setting.value) + where(setting.origin))

@@ -91,39 +91,23 @@ def _row(key: str, setters: Mapping[str, tuple[str, ...]]) -> FieldRow:
     table, _, name = key.rpartition(".")
     by_kind = declarations(key)
     info = declaration(key)
-    descriptions = {kind: each.description or "" for kind, each in by_kind.items()}
+    kind = ", ".join(filter(None, (type_in_words(info.annotation), bounds_in_words(info))))
+    default = _by_kind({name: _default(each) for name, each in by_kind.items()}, ", ")
+    conditions = [use.when for use in said_uses(key)]
+    if table and is_union(table) and name == "kind":
+        kind, default = f"one of {', '.join(TABLES[table])}", show(default_kind(table))
+    elif table and len(by_kind) < len(TABLES[table]):
+        conditions.insert(0, f"{table}.kind is {' or '.join(by_kind)}")
     return FieldRow(
         table=table,
         name=name,
-        type=_type_in_words(key, info),
-        default=_default_in_words(key, by_kind),
+        type=kind,
+        default=default,
         unit=extra(info).get("unit", ""),
-        used_when=_used_when(key, by_kind),
-        description=_by_kind(descriptions, " "),
+        used_when="; ".join(conditions),
+        description=_by_kind({kind: each.description or "" for kind, each in by_kind.items()}, " "),
         set_by=setters.get(key, ()),
     )
-
-
-def _is_selector(key: str) -> bool:
-    table, _, name = key.partition(".")
-    return name == "kind" and is_union(table)
-
-
-def _type_in_words(key: str, info: FieldInfo) -> str:
-    if _is_selector(key):
-        table, _, _ = key.partition(".")
-        return f"one of {', '.join(TABLES[table])}"
-    words = type_in_words(info.annotation)
-    bounds = bounds_in_words(info)
-    return f"{words}, {bounds}" if bounds else words
-
-
-def _default_in_words(key: str, by_kind: Mapping[str, FieldInfo]) -> str:
-    if _is_selector(key):
-        table, _, _ = key.partition(".")
-        return show(default_kind(table))
-    defaults = {kind: _one_default(info) for kind, info in by_kind.items()}
-    return _by_kind(defaults, ", ")
 
 
 def _by_kind(texts: Mapping[str, str], separator: str) -> str:
@@ -132,26 +116,13 @@ def _by_kind(texts: Mapping[str, str], separator: str) -> str:
     for kind, text in texts.items():
         said.setdefault(text, []).append(kind)
     if len(said) == 1:
-        (text,) = said
-        return text
-    parts = [f"{' and '.join(kinds)}: {text}" for text, kinds in said.items()]
-    return separator.join(parts)
+        return next(iter(said))
+    return separator.join(f"{' and '.join(kinds)}: {text}" for text, kinds in said.items())
 
 
-def _one_default(info: FieldInfo) -> str:
+def _default(info: FieldInfo) -> str:
     rule = extra(info).get("derived")
-    if rule and info.default is None:
-        return f"derived: {rule}"
-    return show(info.default)
-
-
-def _used_when(key: str, by_kind: Mapping[str, FieldInfo]) -> str:
-    table, _, _ = key.rpartition(".")
-    conditions = [use.when for use in said_uses(key)]
-    is_of_some_kinds = table and len(by_kind) < len(TABLES[table])
-    if is_of_some_kinds and not _is_selector(key):
-        conditions.insert(0, f"{table}.kind is {' or '.join(by_kind)}")
-    return "; ".join(conditions)
+    return f"derived: {rule}" if rule and info.default is None else show(info.default)
 
 
 def _setters() -> dict[str, tuple[str, ...]]:
@@ -165,47 +136,40 @@ def _setters() -> dict[str, tuple[str, ...]]:
 
 
 def _for_editors(row: FieldRow) -> str:
-    parts = [row.description]
-    if row.unit:
-        parts.append(f"Unit: {row.unit}.")
-    if row.used_when:
-        parts.append(f"Counts where {row.used_when}.")
-    if row.default.startswith("derived"):
-        parts.append(f"{row.default.capitalize()}.")
-    return " ".join(parts)
+    parts = {
+        f"Unit: {row.unit}.": row.unit,
+        f"Counts where {row.used_when}.": row.used_when,
+        f"{row.default.capitalize()}.": row.default.startswith("derived"),
+    }
+    return " ".join([row.description, *(text for text, is_said in parts.items() if is_said)])
+
+
+def _schema(kind: str, description: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, **more, "description": description}
 
 
 _FILE_ONLY: dict[str, Any] = {
-    "extends": {
-        "type": "string",
-        "description": "Name or path of the recipe that this one changes.",
-    },
-    "derived": {
-        "type": "array",
-        "items": {"type": "string"},
-        "description": (
-            "In a run's recipe: the fields that were derived, which a new run derives anew."
-        ),
-    },
-    "lengthened": {
-        "type": "array",
-        "items": {"type": "object"},
-        "description": (
-            "In a run's recipe: how it was lengthened, or planned anew by its pace, at which step, "
-            "from how many steps to how many."
-        ),
-    },
-    "group": {
-        "type": "string",
-        "description": (
-            "In a shipped recipe: the heading that `sublayer recipes` lists it under, and those "
-            "that extend it."
-        ),
-    },
-    "place": {
-        "type": "integer",
-        "description": "In a shipped recipe: where it stands in its group, the lowest first.",
-    },
+    "extends": _schema("string", "Name or path of the recipe that this one changes."),
+    "derived": _schema(
+        "array",
+        "In a run's recipe: the fields that were derived, which a new run derives anew.",
+        items={"type": "string"},
+    ),
+    "lengthened": _schema(
+        "array",
+        "In a run's recipe: how it was lengthened, or planned anew by its pace, at which step, "
+        "from how many steps to how many.",
+        items={"type": "object"},
+    ),
+    "group": _schema(
+        "string",
+        "In a shipped recipe: the heading that `sublayer recipes` lists it under, and those that "
+        "extend it.",
+    ),
+    "place": _schema(
+        "integer",
+        "In a shipped recipe: where it stands in its group, the lowest first.",
+    ),
 }
 """Schemas of ``FILE_ONLY``."""
 
@@ -220,27 +184,18 @@ def find_fields(asked: str) -> tuple[FieldRow, ...]:
     if asked in TABLES:
         return field_rows(asked)
     rows = field_rows()
-    name = current_name(asked)
+    name, word = current_name(asked), asked.casefold().strip()
     named = tuple(row for row in rows if name in (row.name, f"{row.table}.{row.name}"))
-    if named:
-        return named
-    word = asked.casefold().strip()
-    texts = [f"{row.table}.{row.name}\n{row.type}\n{row.description}".casefold() for row in rows]
-    found = [row for row, text in zip(rows, texts, strict=True) if word in text]
-    if not found or not word:
-        raise ConfigError(_not_found(asked))
-    return tuple(sorted(found, key=lambda row: word not in row.name))
-
-
-def _not_found(asked: str) -> str:
-    message = f"no field is called {show(asked)}, and no description has it"
-    table, dot, _ = asked.partition(".")
+    having = [
+        row
+        for row in rows
+        if word and word in f"{row.table}.{row.name}\n{row.type}\n{row.description}".casefold()
+    ]
+    if found := named or tuple(sorted(having, key=lambda row: word not in row.name)):
+        return found
     # A table or the name of a field, whichever is nearer.
-    near = nearest(asked, [*TABLES, *(row.name for row in field_rows())])
-    if dot or near not in TABLES:
+    near = nearest(asked, [*TABLES, *(row.name for row in rows)])
+    if near not in TABLES:
         near = nearest_key(asked)
-    if near:
-        return f"{message}: did you mean {near}?"
-    if table in TABLES:
-        return f"{message}: `sublayer fields {table}` lists those of [{table}]"
-    return f"{message}: give a table ({', '.join(TABLES)}), a field or a word of its description"
+    hint = f"did you mean {near}?" if near else f"the tables are {', '.join(TABLES)}"
+    raise ConfigError(f"no field is called {show(asked)}, and no description has it: {hint}")

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.config.catalog import HEADINGS, keys
+from sublayer.config.contradictions import check_recipe
 from sublayer.config.layers import Layer, Setting, build, merge
 from sublayer.config.messages import show
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
-from sublayer.config.resolve_train import check_chosen, check_shard, resolve_optimizer
+from sublayer.config.resolve_train import resolve_optimizer
 from sublayer.config.rules import Idle, first_idle, has_value, value_of
 from sublayer.config.run_recipe import dump_recipe, read_run_recipe
 from sublayer.config.sources import find_source, override_layer, read_layers
-from sublayer.config.stacks import check_frozen
 from sublayer.config.start import Start, check_kind, describe_start, with_start
 from sublayer.errors import ConfigError
 
@@ -145,10 +145,7 @@ def _check_contradictions(recipe: Recipe) -> None:
     # resolves them.
     data = recipe.data
     resolve_model(recipe.model, vocab_size=data.vocab_size or 1, context=data.context)
-    recipe.objective.check(recipe)
-    check_frozen(recipe.model, recipe.init.frozen, recipe.init.layers)
-    check_chosen(recipe)
-    check_shard(recipe)
+    check_recipe(recipe)
     if recipe.train.steps is not None:
         resolve_optimizer(recipe.optimizer, steps=recipe.train.steps)
         recipe.train.check_keep_steps(recipe.train.steps)

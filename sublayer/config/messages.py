@@ -2,13 +2,15 @@
 
 import itertools
 import math
+import re
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from sublayer.counts import count
 from sublayer.files.paths import as_typed
 from sublayer.nearest import nearest_hint
 
@@ -24,7 +26,9 @@ _NAMES: dict[Any, str] = {
     bool: "true or false",
 }
 _TABLES: dict[Any, str] = {str: "{name = path}", float: "{name = weight}"}
+_ENTRIES: dict[Any, str] = {str: " of texts", int: " of whole numbers"}
 _BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+_LENGTHS = {"min_length": "at least", "max_length": "at most"}
 
 
 def show(value: Any) -> str:
@@ -64,16 +68,13 @@ def _written(value: Any, deepest: int) -> str:
     if not deepest:
         return "..."
     # Of so many members the message is full, however short they are.
-    shown = itertools.islice(value, LONGEST_VALUE)
-    if isinstance(value, Mapping):
-        entries = [_entry(key, value[key], deepest) for key in shown]
-        return f"{{{', '.join(entries)}}}"
-    members = [_written(each, deepest - 1) for each in shown]
-    return f"[{', '.join(members)}]"
-
-
-def _entry(key: Any, value: Any, deepest: int) -> str:
-    return f"{_written(key, 0)}: {_written(value, deepest - 1)}"
+    shown = [
+        f"{_written(each, 0)}: {_written(value[each], deepest - 1)}"
+        if isinstance(value, Mapping)
+        else _written(each, deepest - 1)
+        for each in itertools.islice(value, LONGEST_VALUE)
+    ]
+    return f"{{{', '.join(shown)}}}" if isinstance(value, Mapping) else f"[{', '.join(shown)}]"
 
 
 def choice_error(key: str, value: Any, choices: Iterable[Any]) -> str:
@@ -85,10 +86,8 @@ def choice_error(key: str, value: Any, choices: Iterable[Any]) -> str:
 
 def type_in_words(annotation: Any) -> str:
     """Format a type: ``a whole number``, ``one of a, b``, ``text or a list of texts``."""
-    *others, last = [_one_type(each) for each in alternatives(annotation)]
-    if not others:
-        return last
-    return f"{', '.join(others)} or {last}"
+    *others, last = map(_one_type, alternatives(annotation))
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def choices_of(annotation: Any) -> tuple[Any, ...]:
@@ -118,8 +117,10 @@ def bounds_in_words(info: FieldInfo) -> str:
 def rule_in_words(detail: Mapping[str, Any]) -> str | None:
     """Format the limit that a value broke, from one of pydantic's errors; None for a wrong type."""
     context = detail.get("ctx", {})
-    for short, words in _BOUNDS.items():
+    for short, words in (*_BOUNDS.items(), *_LENGTHS.items()):
         if short in context:
+            if short in _LENGTHS:
+                return f"must have {words} {count(context[short], 'value')}"
             return f"must be {words} {_limit(context[short])}"
     return "must be finite" if detail["type"] == "finite_number" else None
 
@@ -151,30 +152,29 @@ def _is_literal(annotation: Any) -> bool:
 
 
 def _one_type(annotation: Any) -> str:
-    origin = get_origin(annotation)
-    arguments = get_args(annotation)
+    origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Literal:
-        names = ", ".join(str(each) for each in arguments)
+        names = ", ".join(map(str, arguments))
         return names if len(arguments) == 1 else f"one of {names}"
     if origin is dict:
-        return _TABLES.get(arguments[1], "{name = column}")
-    if origin is tuple:
-        if arguments[-1] is not Ellipsis:
+        kinds = alternatives(arguments[1])
+        return "{name = column}" if len(kinds) > 1 else _TABLES.get(kinds[0], "a table")
+    if origin in (tuple, list):
+        if origin is tuple and arguments[-1] is not Ellipsis:
             return f"a list of {len(arguments)} numbers"
-        return "a list of texts" if arguments[0] is str else "a list of whole numbers"
-    return _NAMES[annotation]
+        return f"a list{_ENTRIES.get(alternatives(arguments[0])[0], '')}"
+    return _NAMES.get(annotation, "a table")
 
 
-_TYPES = {
-    "bool": "true or false",
-    "int": "a whole number",
-    "float": "a number",
-    "string": "a text",
-    "list": "a list",
-    "dict": "a table",
-    "model": "a table",
-}
-"""Words for types, by the beginning of pydantic's errors."""
+def field_problem(detail: Mapping[str, Any], place: str, annotation: Any, value: Any) -> str:
+    """Describe in one line the fault of a value, by one of pydantic's errors and its type."""
+    if rule := rule_in_words(detail):
+        return f"{place} = {show(value)} {rule}"
+    if is_choice(annotation):
+        return choice_error(place, value, choices_of(annotation))
+    expected = type_in_words(annotation)
+    in_quotes = ": put it in quotes" if "text" in expected and type(value) in (int, float) else ""
+    return f"{place} = {show(value)} is not {expected}{in_quotes}"
 
 
 def first_problem(error: ValidationError, file: type[BaseModel]) -> str:
@@ -183,97 +183,34 @@ def first_problem(error: ValidationError, file: type[BaseModel]) -> str:
     An entry of a list of tables is counted from 1: ``scale.cpu.arms 2, name``.
     """
     detail = error.errors(include_url=False)[0]
-    steps, holder = _walked(detail["loc"], file)
-    place = _in_words(steps)
-    kind = detail["type"]
-    value = detail["input"]
-    if kind == "extra_forbidden":
-        hint = nearest_hint(str(steps[-1]), tuple(_fields(holder)))
-        return f"{place} is no setting of it{hint}"
-    if kind == "missing":
-        return f"{place} is missing"
-    if value in ("", []) or (kind == "too_short" and not value):
-        return f"{place} is empty"
-    if kind in ("too_short", "too_long"):
-        context = detail["ctx"]
-        least, most = context.get("min_length"), context.get("max_length")
-        bound = f"at least {least:,}" if kind == "too_short" else f"at most {most:,}"
-        return f"{place}: {len(value):,} given, and {bound} needed"
-    # Of a value that may be of several types there is an error for each.
-    expectations = [
-        _expected(each)
-        for each in error.errors(include_url=False)
-        if _in_words(_walked(each["loc"], file)[0]) == place and each["input"] is value
-    ]
-    if len(expectations) > 1 and all(expectations):
-        return f"{place} = {show(value)} is not {' or '.join(dict.fromkeys(expectations))}"
-    if kind == "literal_error":
-        return f"{place} = {show(value)} is not {detail['ctx']['expected']}"
-    rule = rule_in_words(detail)
-    if rule:
-        return f"{place} = {show(value)} {rule}"
-    expected = _expected(detail)
-    if not expected:
-        return f"{place} = {show(value)}: {detail['msg']}"
-    if expected == "a list" and isinstance(value, Mapping):
-        return f"{place} is one table: write [[{steps[-1]}]], of which there may be several"
-    return f"{place} = {show(value)} is not {expected}"
-
-
-def _expected(detail: Any) -> str:
-    """Name the values expected instead, by one of pydantic's errors; empty for a rule."""
-    if detail["type"] == "literal_error":
-        return str(detail["ctx"]["expected"])
-    return "" if rule_in_words(detail) else _TYPES.get(detail["type"].split("_")[0], "")
-
-
-_UNION = object()
-"""Stands for a part of a location that is no key."""
-
-
-def _walked(location: Sequence[str | int], file: type[BaseModel]) -> tuple[list[str | int], Any]:
-    """Return the keys of a place in a file, and the type of what holds the last of them.
-
-    Pydantic names the members of a union, which are no keys, in between.
-    """
     steps: list[str | int] = []
     holder: Any = file
     inner: Any = file
-    for part in location:
-        below = _below(inner, part)
-        if below is _UNION:
-            continue
-        steps.append(part)
-        holder, inner = inner, below
-    return steps, holder
+    # Pydantic names the members of a union, which are no keys, in between.
+    for part in detail["loc"]:
+        below = [_below(each, part) for each in alternatives(inner)]
+        found = next((each for each in below if each is not None), None)
+        if found is not None:
+            steps.append(part)
+            holder, inner = inner, found
+    place = re.sub(r"\.(\d+)\.?", lambda m: f" {int(m[1]) + 1}, ", ".".join(map(str, steps)))
+    place, value = place.removesuffix(", "), detail["input"]
+    if detail["type"] == "extra_forbidden":
+        fields = [name for each in alternatives(holder) for name in each.model_fields]
+        return f"{place} is no setting of it{nearest_hint(str(steps[-1]), fields)}"
+    if detail["type"] == "missing":
+        return f"{place} is missing"
+    if value in ("", []):
+        return f"{place} is empty"
+    if detail["type"] == "list_type" and isinstance(value, Mapping):
+        return f"{place} is one table: write [[{steps[-1]}]], of which there may be several"
+    return field_problem(detail, place, inner, value)
 
 
 def _below(annotation: Any, key: str | int) -> Any:
-    """Return the type of what stands under a key of a type; ``_UNION`` where it is no key."""
-    for each in alternatives(annotation):
-        if isinstance(key, int) and get_origin(each) is list:
-            return get_args(each)[0]
-        if isinstance(key, str) and get_origin(each) is dict:
-            return get_args(each)[1]
-        if isinstance(key, str) and _fields(each):
-            info = each.model_fields.get(key)
-            return Any if info is None else info.annotation
-    return _UNION
-
-
-def _fields(annotation: Any) -> Mapping[str, Any]:
-    for each in alternatives(annotation):
-        if isinstance(each, type) and issubclass(each, BaseModel):
-            return each.model_fields
-    return {}
-
-
-def _in_words(steps: Sequence[str | int]) -> str:
-    words = ""
-    between = ""
-    for part in steps:
-        if isinstance(part, int):
-            words, between = f"{words} {part + 1}", ", "
-        else:
-            words, between = f"{words}{between}{part}", "."
-    return words
+    """Return the type of what stands under a key of a type; None where it is no key."""
+    arguments, fields = get_args(annotation), getattr(annotation, "model_fields", None)
+    if isinstance(key, int) or fields is None:
+        kinds = (list, tuple) if isinstance(key, int) else (dict,)
+        return arguments[-1 if kinds == (dict,) else 0] if get_origin(annotation) in kinds else None
+    return fields[key].annotation if key in fields else Any

@@ -1,18 +1,12 @@
 """``[objective]``: the base of all kinds, next tokens and masked tokens; no tensors."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, Protocol, Self
-
-from pydantic import model_validator
+from typing import ClassVar, Literal, NamedTuple, Self
 
 from sublayer.config.data import DataConfig
 from sublayer.config.limits import LARGEST_FACTOR, LARGEST_VOCABULARY, LONGEST_WINDOW
-from sublayer.config.model import ModelConfig
 from sublayer.config.table import Table, field
-from sublayer.config.texts import GPT1, PARALLEL_CORPORA, source_names
-from sublayer.config.train import InitConfig, TrainConfig
 from sublayer.counts import count
-from sublayer.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -43,26 +37,6 @@ class Lengths(NamedTuple):
     written: int
 
 
-class OtherTables(Protocol):
-    """The tables of a recipe that an objective is checked against."""
-
-    @property
-    def model(self) -> ModelConfig:
-        """Return the model that is trained."""
-
-    @property
-    def data(self) -> DataConfig:
-        """Return the data that it is trained on."""
-
-    @property
-    def train(self) -> TrainConfig:
-        """Return the length of training, its batches and its checkpoints."""
-
-    @property
-    def init(self) -> InitConfig:
-        """Return what training starts from."""
-
-
 class ObjectiveTable(Table):
     """A table ``[objective]``: its fields, their checks, and what counts and estimates read."""
 
@@ -83,23 +57,6 @@ class ObjectiveTable(Table):
     def evaluations(self, data: DataConfig) -> tuple[str, ...]:
         """Return the metrics of an evaluation during training; the loss is the first."""
         return self.evaluated
-
-    def check(self, recipe: OtherTables) -> None:
-        """Raise ConfigError, naming both fields, where the objective contradicts the recipe."""
-        if recipe.model.kind not in self.model_kinds:
-            kinds = " or ".join(self.model_kinds)
-            raise ConfigError(
-                f"objective.kind = {self.kind} trains a model.kind = {kinds}, not "
-                f"{recipe.model.kind}: give another objective, or that kind of model"
-            )
-        if recipe.model.head == "none":
-            head = "transform" if recipe.model.kind == "encoder" else "linear"
-            raise ConfigError(
-                f"objective.kind = {self.kind} predicts tokens, for which model.head = none has "
-                f"no head: give model.head={head}"
-            )
-        if self.text != "pairs":
-            self._check_is_text(recipe)
 
     def trains_kind(self, kind: str) -> bool:
         """Return whether models of a kind can be trained at all."""
@@ -155,24 +112,6 @@ class ObjectiveTable(Table):
     def losses(self) -> tuple[Loss, ...]:
         """Return the losses of training; the first is of the model's own next output."""
         return (Loss(self.kind),)
-
-    def _check_is_text(self, recipe: OtherTables) -> None:
-        if recipe.data.tasks is not None:
-            raise ConfigError(
-                f"data.tasks = {', '.join(recipe.data.task_names)} is read by objective.kind = "
-                f"supervised, not {self.kind}: leave it out"
-            )
-        if recipe.data.is_parallel:
-            raise ConfigError(
-                f"data.source_language = {recipe.data.source_language:.40} makes the text pairs, "
-                f"which objective.kind = {self.kind} does not read: leave it out"
-            )
-        for name in source_names(recipe.data.corpus):
-            if name in PARALLEL_CORPORA:
-                raise ConfigError(
-                    f"data.corpus = {name} is translations, which objective.kind = {self.kind} "
-                    "does not read"
-                )
 
 
 class CausalObjective(ObjectiveTable):
@@ -231,27 +170,6 @@ class CausalObjective(ObjectiveTable):
         needs={"auxiliary": ("layers",)},
     )
 
-    def check(self, recipe: OtherTables) -> None:
-        """Raise ConfigError, naming both fields, where the objective contradicts the recipe."""
-        super().check(recipe)
-        context = recipe.data.context
-        if self.targets > context:
-            raise ConfigError(
-                f"objective.targets = {self.targets} is more than data.context = {context}: "
-                "give fewer targets or a longer context"
-            )
-        stride = recipe.train.evaluate_stride
-        if stride is not None and stride > context:
-            raise ConfigError(
-                f"train.evaluate_stride = {stride} is more than data.context = {context}, which "
-                "would leave tokens out: give a smaller stride"
-            )
-        if recipe.data.sentences != "none":
-            raise ConfigError(
-                f"data.sentences = {recipe.data.sentences} contradicts objective.kind = causal, "
-                "which reads the text as it is: leave it out"
-            )
-
     def n_predictions(self, context: int) -> int:
         """Count the positions of a window of ``context`` tokens that predict a token."""
         return context if self.positions == "all" else 1
@@ -308,10 +226,7 @@ def _ahead(targets: int) -> str:
     return f"the {count(targets - 1, 'token')} after it"
 
 
-_WITHOUT_MASK = ("bytes", "characters", "bpe", GPT1)
 _SENTENCE_TASKS = {"nsp": "next sentence", "sop": "sentence order"}
-_FEWEST_PAIR_TOKENS = 5
-"""A pair's three special tokens, and a token of each text."""
 
 
 class MaskedObjective(ObjectiveTable):
@@ -441,88 +356,6 @@ class MaskedObjective(ObjectiveTable):
         "another document as a negative (ALBERT, as released); or left out.",
         needs={"pairs": ("chunks",)},
     )
-
-    @model_validator(mode="after")
-    def _replacements_are_shares(self) -> Self:
-        if self.p_mask + self.p_random > 1.0:
-            raise ConfigError(
-                f"objective.p_mask = {self.p_mask:g} and objective.p_random = {self.p_random:g} "
-                "exceed 1 together"
-            )
-        return self
-
-    def check(self, recipe: OtherTables) -> None:
-        """Raise ConfigError, naming both fields, where the objective contradicts the recipe."""
-        super().check(recipe)
-        self._check_batches(recipe.data, recipe.train)
-        self._check_sentences(recipe)
-        self._check_labels(recipe.model)
-        self._check_vocabulary(recipe)
-
-    def _check_vocabulary(self, recipe: OtherTables) -> None:
-        data = recipe.data
-        if data.sentinels and data.tokenizer == "unigram":
-            raise ConfigError(
-                f"data.sentinels = {data.sentinels} gives data.tokenizer = unigram T5's ids, "
-                "without [CLS] and [MASK], which objective.kind = masked needs: leave it out"
-            )
-
-    def _check_batches(self, data: DataConfig, train: TrainConfig) -> None:
-        if train.compile:
-            raise ConfigError(
-                "train.compile = true would compile anew for every number of masked tokens, "
-                "which objective.kind = masked changes from batch to batch: leave it out"
-            )
-        if self.pairs == "chunks":
-            return
-        if train.tokens or train.epochs:
-            raise ConfigError(
-                "objective.pairs = sentences makes examples far shorter than data.context, by "
-                "which train.tokens and train.epochs are counted: give train.steps"
-            )
-        is_weighted = isinstance(data.path, dict) or isinstance(data.corpus, dict)
-        if train.batch_tokens and is_weighted:
-            raise ConfigError(
-                "train.batch_tokens fills steps with pairs of one length, which the weights of "
-                "data.path or data.corpus contradict with objective.pairs = sentences: give "
-                "train.batch_sequences"
-            )
-
-    def _check_sentences(self, recipe: OtherTables) -> None:
-        data = recipe.data
-        if data.sentences == "none":
-            raise ConfigError(
-                "objective.kind = masked reads sentences, and data.sentences = none: give lines, "
-                "prose or spacy"
-            )
-        if recipe.init.run is None and data.tokenizer in _WITHOUT_MASK:
-            raise ConfigError(
-                f"data.tokenizer = {data.tokenizer} has no [MASK], which objective.kind = "
-                "masked needs: give unigram, wordpiece or moses-bpe, or a file whose vocabulary "
-                "has it"
-            )
-        if data.context < _FEWEST_PAIR_TOKENS:
-            raise ConfigError(
-                f"data.context = {data.context} has no room for a pair of texts, which "
-                f"objective.kind = masked reads: give {_FEWEST_PAIR_TOKENS} or more"
-            )
-
-    def _check_labels(self, model: ModelConfig) -> None:
-        if self.sentence != "none" and model.sentence_classes == 0:
-            raise ConfigError(
-                f"objective.sentence = {self.sentence} needs a head: model.sentence_classes = 0 "
-                "has none, give 2"
-            )
-        if self.pairs == "sentences" and self.sentence == "sop":
-            raise ConfigError(
-                "objective.pairs = sentences pairs what follows and what does not, not "
-                "objective.sentence = sop"
-            )
-        if self.sentence == "none" and self.single_sentence == "negative":
-            raise ConfigError(
-                "objective.single_sentence = negative makes labels, which objective.sentence = "
-                "none has no use for"
-            )
 
     def n_predictions(self, context: int) -> int:
         """Count the positions of a window of ``context`` tokens that predict a token."""

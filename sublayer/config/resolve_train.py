@@ -320,25 +320,3 @@ def holds_out(data: DataConfig, split: Literal["valid", "test"]) -> bool:
     _, valid, test = parse_split(data.split)
     share = valid if split == "valid" else test
     return share > 0 or any(name in PUBLISHED_SPLITS for name in source_names(data.corpus))
-
-
-def check_chosen(recipe: Recipe) -> None:
-    """Raise ConfigError where a validation split is to choose the checkpoint, and there is none."""
-    best_by = recipe.train.best_by
-    if best_by != "last" and not holds_out(recipe.data, "valid"):
-        raise ConfigError(
-            f"train.best_by = {best_by} needs a validation split, of which data.split = "
-            f"{recipe.data.split} has none: give train.best_by = last, or a split such as 98/1/1"
-        )
-
-
-def check_shard(recipe: Recipe) -> None:
-    """Raise ConfigError, naming both fields, where a recipe cannot be trained in parts."""
-    shard = recipe.train.shard
-    if shard == "none":
-        return
-    if recipe.train.exact:
-        raise ConfigError(
-            f"train.shard = {shard} contradicts train.exact = true, which adds up gradients of "
-            "whole copies: leave one of them out"
-        )

@@ -1,11 +1,12 @@
-"""Rules of effect: the fields of others that decide whether a setting counts."""
+"""Rules of effect: the settings of others beside which a setting counts."""
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sublayer.config.architecture import POSITIONS, networks_with, parse_block
-from sublayer.config.catalog import declaration, extra
+from sublayer.config.catalog import TABLES, declaration, extra
 from sublayer.config.data import PairFields, TaskFields
 from sublayer.config.layers import Setting, where
 from sublayer.config.messages import show
@@ -28,40 +29,41 @@ from sublayer.config.texts import (
     TRAINED_TOKENIZERS,
     source_names,
 )
-from sublayer.config.train import BATCHES, LAST
+from sublayer.config.train import LAST
 from sublayer.errors import ConfigError
+
+_FIELD = re.compile(rf"\b(?:{'|'.join(TABLES)})\.[a-z_]+")
 
 
 @dataclass(frozen=True)
 class Use:
-    """When a field has an effect."""
+    """Condition under which fields have an effect."""
 
     when: str
-    """In words that follow "it counts only where"."""
+    """In words that follow "it counts only where"; they name the fields that decide."""
     holds: Callable[[Recipe], bool]
-    deciders: tuple[str, ...]
-    """The fields that decide, as ``table.field``."""
+    fields: tuple[str, ...] = ()
+
+    @property
+    def deciders(self) -> tuple[str, ...]:
+        """Return the fields that decide, as ``table.field``."""
+        return tuple(dict.fromkeys(_FIELD.findall(self.when)))
 
 
-def sibling_use(key: str, values: Sequence[Any]) -> Use:
+def _use(when: str, holds: Callable[[Recipe], bool], fields: str) -> Use:
+    return Use(when, holds, tuple(fields.split()))
+
+
+def _values_use(key: str, values: tuple[Any, ...], fields: str = "") -> Use:
     """Return the condition that another field has one of a few values."""
-    words = " or ".join(str(value) for value in values)
-
-    def holds(recipe: Recipe) -> bool:
-        return value_of(key, recipe) in values
-
-    return Use(f"{key} is {words}", holds, (key,))
+    words = " or ".join(map(str, values))
+    return _use(f"{key} is {words}", lambda recipe: value_of(key, recipe) in values, fields)
 
 
-def text_use(*texts: TextUse) -> Use:
-    """Return the condition that the objective's batches are made of one of these texts."""
-    kinds = [kind for kind, table in OBJECTIVES.items() if table.text in texts]
-    words = " or ".join(kinds)
-
-    def holds(recipe: Recipe) -> bool:
-        return recipe.objective.text in texts
-
-    return Use(f"objective.kind is {words}", holds, ("objective.kind",))
+def _text_use(texts: tuple[TextUse, ...], fields: str) -> Use:
+    """Return the condition that batches are made of one of these texts."""
+    kinds = tuple(kind for kind, table in OBJECTIVES.items() if table.text in texts)
+    return _values_use("objective.kind", kinds, fields)
 
 
 def has_value(key: str, recipe: Recipe) -> bool:
@@ -78,16 +80,37 @@ def value_of(key: str, recipe: Recipe) -> Any:
     return value
 
 
-TRANSFORMERS = ("decoder", "encoder", "encoder-decoder")
-"""The kinds of model that are made of blocks, as ``model.block`` composes them."""
+def _has_blocks(recipe: Recipe) -> bool:
+    return recipe.model.kind != "lstm"
+
+
+KIND_USES = (
+    _use(
+        "model.kind is not lstm",
+        _has_blocks,
+        """
+        model.n_heads model.d_head model.d_ff model.embedding_norm model.block model.norm
+        model.norm_order model.norm_affine model.norm_eps model.final_norm model.positions
+        model.sinusoids model.first_position model.rotary_base model.relative_buckets
+        model.relative_distance model.share model.share_groups model.share_inner
+        model.attention_scale model.dropout_attention model.dropout_ffn model.dropout_final
+        model.max_len train.compile
+        """,
+    ),
+    _use(
+        "model.kind is not lstm, or model.head is transform",
+        lambda recipe: _has_blocks(recipe) or recipe.model.head == "transform",
+        "model.ffn model.gelu model.swish_beta",
+    ),
+)
+"""Fields of blocks, which an LSTM has not; asked before all else, so that no advice misleads.
+
+PyTorch compiles no recurrent layer, nor the computation around it.
+"""
 
 
 def _has_attention(recipe: Recipe) -> bool:
     return any(entry.kind.attends_to == "itself" for entry in entries(recipe.model))
-
-
-def _has_ffn(recipe: Recipe) -> bool:
-    return any(entry.ffn is not None for entry in entries(recipe.model))
 
 
 def _follows_ffn_field(recipe: Recipe) -> bool:
@@ -95,144 +118,40 @@ def _follows_ffn_field(recipe: Recipe) -> bool:
     model = recipe.model
     if model.head == "transform" and model.head_activation == "ffn":
         return True
-    for block in (model.block, model.decoder_block) if model.kind in TRANSFORMERS else ():
-        # A default without a name marks the entries that name no variant.
-        written = parse_block(block, default_ffn="") if block else ()
-        if any(entry.variant == "" for entry in written):
-            return True
-    return False
+    # A default without a name marks the entries that name no variant.
+    blocks = [block for block in (model.block, model.decoder_block) if block]
+    written = [entry for block in blocks for entry in parse_block(block, default_ffn="")]
+    return _has_blocks(recipe) and any(entry.variant == "" for entry in written)
 
 
-def _has_activation(recipe: Recipe, activation: str) -> bool:
-    model = recipe.model
-    found = {entry.ffn.activation for entry in entries(model) if entry.ffn is not None}
-    if model.head == "transform":
-        found.add(head_activation(model))
-    return activation in found
+def _activation_use(activation: str, fields: str) -> Use:
+    def holds(recipe: Recipe) -> bool:
+        model = recipe.model
+        has_head = model.head == "transform" and head_activation(model) == activation
+        networks = [entry.ffn for entry in entries(model) if entry.ffn is not None]
+        return has_head or any(ffn.activation == activation for ffn in networks)
 
-
-def _positions_act(recipe: Recipe) -> bool:
-    scheme = POSITIONS[recipe.model.positions]
-    return scheme.in_attention == "nothing" or _has_attention(recipe)
-
-
-def _activation_use(activation: str) -> Use:
     names = " or ".join(networks_with(activation))
-    return Use(
-        f"an ffn entry is {names}, or a transform head has {activation}",
-        lambda recipe: _has_activation(recipe, activation),
-        ("model.ffn", "model.block", "model.head"),
-    )
+    when = f"model.ffn or an ffn entry of model.block is {names}, or a transform model.head has"
+    return _use(f"{when} {activation}", holds, fields)
 
 
 def _drops_embeddings(recipe: Recipe) -> bool:
     model = recipe.model
-    p = model.dropout if model.dropout_embedding is None else model.dropout_embedding
-    return p > 0.0
-
-
-_IN_ATTENTION = [name for name, each in POSITIONS.items() if each.in_attention != "nothing"]
-_ATTENTION = Use("the block has an attention entry", _has_attention, ("model.block",))
-_FFN = Use("the block has an ffn entry", _has_ffn, ("model.block",))
-_PLAIN_FFN = Use(
-    "an ffn entry of the block names no variant, or a transform head follows it",
-    _follows_ffn_field,
-    ("model.block",),
-)
-_POSITIONS = Use(
-    f"the block has an attention entry, for {' and '.join(_IN_ATTENTION)}",
-    _positions_act,
-    ("model.block",),
-)
-_FACTORISED = Use(
-    "model.d_embed differs from model.d_model, or model.project_embeddings is always",
-    lambda recipe: is_factorised(recipe.model),
-    ("model.d_embed", "model.d_model", "model.project_embeddings"),
-)
-
-_DROPS_EMBEDDINGS = Use(
-    "model.dropout_embedding, or model.dropout where it is not given, is more than 0",
-    _drops_embeddings,
-    ("model.dropout_embedding", "model.dropout"),
-)
-
-_OF_BLOCKS = Use(
-    "model.kind is not lstm", lambda recipe: recipe.model.kind in TRANSFORMERS, ("model.kind",)
-)
-_NETWORKS = Use(
-    f"{_OF_BLOCKS.when}, or model.head is transform",
-    lambda recipe: _OF_BLOCKS.holds(recipe) or recipe.model.head == "transform",
-    ("model.kind", "model.head"),
-)
-
-KIND_USES: dict[str, Use] = {
-    **dict.fromkeys(
-        (
-            "model.n_heads",
-            "model.d_head",
-            "model.d_ff",
-            "model.embedding_norm",
-            "model.block",
-            "model.norm",
-            "model.norm_order",
-            "model.norm_affine",
-            "model.norm_eps",
-            "model.final_norm",
-            "model.positions",
-            "model.sinusoids",
-            "model.first_position",
-            "model.rotary_base",
-            "model.relative_buckets",
-            "model.relative_distance",
-            "model.share",
-            "model.share_groups",
-            "model.share_inner",
-            "model.attention_scale",
-            "model.dropout_attention",
-            "model.dropout_ffn",
-            "model.dropout_final",
-            "model.max_len",
-        ),
-        _OF_BLOCKS,
-    ),
-    "model.ffn": _NETWORKS,
-    "model.gelu": _NETWORKS,
-    "model.swish_beta": _NETWORKS,
-    # PyTorch compiles no recurrent layer, nor the computation around it.
-    "train.compile": _OF_BLOCKS,
-}
-"""Fields of blocks, which an LSTM has not; asked before all else, so that no advice misleads."""
-MODEL_USES: dict[str, tuple[Use, ...]] = {
-    "model.n_heads": (_ATTENTION,),
-    "model.d_head": (_ATTENTION,),
-    "model.attention_scale": (_ATTENTION,),
-    "model.dropout_attention": (_ATTENTION,),
-    "model.positions": (_POSITIONS,),
-    "model.d_ff": (_FFN,),
-    "model.dropout_ffn": (_FFN,),
-    "model.ffn": (_PLAIN_FFN,),
-    "model.gelu": (_activation_use("gelu"),),
-    "model.swish_beta": (_activation_use("swish"),),
-    "model.embedding_projection": (_FACTORISED,),
-    "model.dropout_embedding_of": (_DROPS_EMBEDDINGS,),
-}
-"""By field; beyond the ``needs`` of its declaration."""
+    return (model.dropout if model.dropout_embedding is None else model.dropout_embedding) > 0.0
 
 
 def _split_is_used(recipe: Recipe) -> bool:
     data = recipe.data
-    if data.corpus in PARALLEL_CORPORA:
-        return False
     has_valid = data.valid_path or data.valid_source_path
     has_test = data.test_path or data.test_source_path
-    return not (has_valid and has_test)
+    return data.corpus not in PARALLEL_CORPORA and not (has_valid and has_test)
 
 
 def _has_unpublished_text(recipe: Recipe) -> bool:
-    if recipe.data.path is not None:
-        return True
     corpora = source_names(recipe.data.corpus)
-    return not corpora or any(name not in PUBLISHED_SPLITS for name in corpora)
+    is_published = corpora and all(name in PUBLISHED_SPLITS for name in corpora)
+    return recipe.data.path is not None or not is_published
 
 
 def _has_record_corpus(recipe: Recipe) -> bool:
@@ -247,21 +166,13 @@ def _is_read_by_rule(recipe: Recipe) -> bool:
     return has_path or _has_record_corpus(recipe)
 
 
-def _is_record_path(path: str) -> bool:
-    return path.startswith(HUB) or path.lower().endswith(".parquet")
-
-
 def _has_fields(recipe: Recipe) -> bool:
     data = recipe.data
     if data.documents is not None:
         return data.documents in ("json", "csv")
-    paths = (*source_names(data.path), data.valid_path, data.test_path)
-    has_records = any(_is_record_path(path) for path in paths if path)
-    return has_records or _has_record_corpus(recipe)
-
-
-def _has_trained_tokenizer(recipe: Recipe) -> bool:
-    return recipe.data.tokenizer in TRAINED_TOKENIZERS
+    paths = filter(None, (*source_names(data.path), data.valid_path, data.test_path))
+    are_records = [path.startswith(HUB) or path.lower().endswith(".parquet") for path in paths]
+    return any(are_records) or _has_record_corpus(recipe)
 
 
 def _has_letters(recipe: Recipe) -> bool:
@@ -270,14 +181,10 @@ def _has_letters(recipe: Recipe) -> bool:
     return recipe.data.tokenizer in LETTERED_TOKENIZERS and recipe.init.run is None
 
 
-def _may_have_sentinels(recipe: Recipe) -> bool:
+def _may_have_marks(recipe: Recipe) -> bool:
     tokenizer = recipe.data.tokenizer
-    return tokenizer == "unigram" or tokenizer.endswith(SENTINEL_SUFFIXES)
-
-
-def _may_be_gpt1(recipe: Recipe) -> bool:
-    tokenizer = recipe.data.tokenizer
-    return tokenizer == GPT1 or tokenizer.endswith(GPT1_SUFFIXES)
+    has_own = tokenizer in MARKED_TOKENIZERS or tokenizer not in TOKENIZERS
+    return has_own or recipe.init.run is not None
 
 
 def fills_steps(recipe: Recipe) -> bool:
@@ -288,96 +195,171 @@ def fills_steps(recipe: Recipe) -> bool:
     return unit == "sentences" and recipe.train.batch_tokens is not None
 
 
-_WINDOWS = text_use("windows")
-_PAIRS = text_use("pairs")
-_FILLED = Use(
-    f"{_PAIRS.when}, or objective.pairs is sentences and train.batch_tokens is given",
-    fills_steps,
-    (*_PAIRS.deciders, "objective.pairs", "train.batch_tokens"),
-)
-_LETTERS = Use(
-    f"{_PAIRS.when}, or data.tokenizer is {' or '.join(LETTERED_TOKENIZERS)} and is trained",
-    _has_letters,
-    (*_PAIRS.deciders, "data.tokenizer", "init.run"),
-)
-_TEXT = text_use("windows", "sentences")
-_TASKS = text_use("tasks")
-_TABLE = Use(
-    "data.tasks is table", lambda recipe: recipe.data.task_names == ("table",), ("data.tasks",)
-)
-_NOT_TASKS = text_use("windows", "sentences", "pairs")
-_NOT_BOTH_PATHS = Use(
-    "valid_path and test_path are not both given",
-    _split_is_used,
-    ("data.valid_path", "data.test_path"),
-)
-_UNPUBLISHED = Use(
-    "a text has no published split", _has_unpublished_text, ("data.corpus", "data.path")
-)
-_READ_BY_RULE = Use(
-    f"a path names text, or a corpus is {', '.join(RECORD_CORPORA)}",
-    _is_read_by_rule,
-    ("data.path", "data.corpus"),
-)
-_FIELDS = Use(
-    "documents is json or csv, or unset with a path to .parquet or hub:, or a corpus of records",
-    _has_fields,
-    ("data.documents", "data.path", "data.corpus"),
-)
-_OWN_TOKENIZER = Use(
-    "no init.run brings its tokenizer", lambda recipe: recipe.init.run is None, ("init.run",)
-)
-_TRAINED = Use(
-    f"data.tokenizer is {', '.join(TRAINED_TOKENIZERS[:-1])} or {TRAINED_TOKENIZERS[-1]}",
-    _has_trained_tokenizer,
-    ("data.tokenizer",),
-)
-_WITH_SENTINELS = Use(
-    f"data.tokenizer is unigram or a file ({', '.join(SENTINEL_SUFFIXES)})",
-    _may_have_sentinels,
-    ("data.tokenizer",),
-)
-_WITH_NORMALIZATION = Use(
-    f"data.tokenizer is {GPT1} or a file of GPT-1's ({', '.join(GPT1_SUFFIXES)})",
-    _may_be_gpt1,
-    ("data.tokenizer",),
-)
-_WITH_MARKS = Use(
-    f"data.tokenizer is a file, {', '.join(MARKED_TOKENIZERS)}, or init.run brings one",
-    lambda recipe: (
-        recipe.init.run is not None
-        or recipe.data.tokenizer in MARKED_TOKENIZERS
-        or recipe.data.tokenizer not in TOKENIZERS
-    ),
-    ("data.tokenizer", "init.run"),
-)
+def _has_blocks_below(recipe: Recipe) -> bool:
+    of_each_below, _ = recipe.objective.n_classifiers()
+    return of_each_below == 0 or recipe.model.n_layers > 1
 
-DATA_USES: dict[str, tuple[Use, ...]] = {
-    **{f"data.{name}": (_PAIRS,) for name in PairFields.model_fields},
-    "data.lowercase": (_LETTERS,),
-    "data.keep_accents": (_OWN_TOKENIZER,),
-    "data.batch_multiple": (_FILLED,),
-    "data.batch_parts": (_FILLED,),
-    "data.sentences": (_TEXT,),
-    "data.watch": (_TEXT,),
-    **{f"data.{name}": (_TASKS,) for name in TaskFields.model_fields},
-    "data.columns": (_TASKS, _TABLE),
-    "data.corpus": (_NOT_TASKS,),
-    "data.valid_path": (_NOT_TASKS,),
-    "data.test_path": (_NOT_TASKS,),
-    "data.split": (_NOT_TASKS, _NOT_BOTH_PATHS, _UNPUBLISHED),
-    "data.documents": (_TEXT, _READ_BY_RULE),
-    "data.text_field": (_TEXT, _FIELDS),
-    "data.tokenizer": (_OWN_TOKENIZER,),
-    "data.vocab_size": (_OWN_TOKENIZER, _TRAINED),
-    "data.merges": (_OWN_TOKENIZER,),
-    "data.sentinels": (_OWN_TOKENIZER, _WITH_SENTINELS),
-    "data.normalization": (_OWN_TOKENIZER, _WITH_NORMALIZATION),
-    "data.special_tokens": (_WITH_MARKS,),
-    "data.windows": (_WINDOWS,),
-    "data.boundaries": (_WINDOWS,),
+
+_WARMUPS: dict[str, tuple[str, ...]] = {
+    "ordinary": ("constant", "linear", "polynomial", "cosine", "inverse-sqrt"),
+    "albert": ("linear", "polynomial"),
+    "gpt1": ("constant", "linear", "cosine"),
+    "constant": ("inverse-sqrt",),
 }
-"""By field; beyond the ``needs`` of its declaration."""
+"""The schedules beside which each value changes anything."""
+_IN_ATTENTION = [name for name, row in POSITIONS.items() if row.in_attention != "nothing"]
+
+
+def _prefixed(names: Mapping[str, Any]) -> str:
+    return " ".join(f"data.{name}" for name in names)
+
+
+USES = (
+    _use(
+        "model.block has an attention entry",
+        _has_attention,
+        "model.n_heads model.d_head model.attention_scale model.dropout_attention",
+    ),
+    _use(
+        f"model.block has an attention entry, for {' and '.join(_IN_ATTENTION)}",
+        lambda recipe: recipe.model.positions not in _IN_ATTENTION or _has_attention(recipe),
+        "model.positions",
+    ),
+    _use(
+        "model.block has an ffn entry",
+        lambda recipe: any(entry.ffn is not None for entry in entries(recipe.model)),
+        "model.d_ff model.dropout_ffn",
+    ),
+    _use(
+        "an ffn entry of model.block names no variant, or a transform head follows it",
+        _follows_ffn_field,
+        "model.ffn",
+    ),
+    _activation_use("gelu", "model.gelu"),
+    _activation_use("swish", "model.swish_beta"),
+    _use(
+        "model.d_embed differs from model.d_model, or model.project_embeddings is always",
+        lambda recipe: is_factorised(recipe.model),
+        "model.embedding_projection",
+    ),
+    _use(
+        "model.dropout_embedding, or model.dropout where it is not given, is more than 0",
+        _drops_embeddings,
+        "model.dropout_embedding_of",
+    ),
+    _text_use(("pairs",), _prefixed(PairFields.model_fields).replace(" data.lowercase", "")),
+    _text_use(("tasks",), _prefixed(TaskFields.model_fields)),
+    _text_use(("windows",), "data.windows data.boundaries"),
+    _text_use(("windows", "sentences"), "data.sentences data.watch data.documents data.text_field"),
+    _text_use(
+        ("windows", "sentences", "pairs"),
+        "data.corpus data.valid_path data.test_path data.split",
+    ),
+    _use(
+        "objective.kind is translation, or data.tokenizer is "
+        f"{' or '.join(LETTERED_TOKENIZERS)}, trained without init.run",
+        _has_letters,
+        "data.lowercase",
+    ),
+    _use(
+        "no init.run brings its tokenizer",
+        lambda recipe: recipe.init.run is None,
+        "data.keep_accents data.tokenizer data.vocab_size data.merges data.sentinels "
+        "data.normalization",
+    ),
+    _use(
+        "objective.kind is translation, or objective.pairs is sentences and train.batch_tokens is "
+        "given",
+        fills_steps,
+        "data.batch_multiple data.batch_parts",
+    ),
+    _use(
+        "data.tasks is table", lambda recipe: recipe.data.task_names == ("table",), "data.columns"
+    ),
+    _use("data.valid_path and data.test_path are not both given", _split_is_used, "data.split"),
+    _use(
+        "a text of data.corpus or data.path has no published split",
+        _has_unpublished_text,
+        "data.split",
+    ),
+    _use(
+        f"data.path or another path names text, or data.corpus is {', '.join(RECORD_CORPORA)}",
+        _is_read_by_rule,
+        "data.documents",
+    ),
+    _use(
+        "data.documents is json or csv, or unset with a data.path to .parquet or hub:, or a "
+        "data.corpus of records",
+        _has_fields,
+        "data.text_field",
+    ),
+    _use(
+        f"data.tokenizer is {', '.join(TRAINED_TOKENIZERS[:-1])} or {TRAINED_TOKENIZERS[-1]}",
+        lambda recipe: recipe.data.tokenizer in TRAINED_TOKENIZERS,
+        "data.vocab_size",
+    ),
+    _use(
+        f"data.tokenizer is unigram or a file ({', '.join(SENTINEL_SUFFIXES)})",
+        lambda recipe: recipe.data.tokenizer.endswith(("unigram", *SENTINEL_SUFFIXES)),
+        "data.sentinels",
+    ),
+    _use(
+        f"data.tokenizer is {GPT1} or a file of GPT-1's ({', '.join(GPT1_SUFFIXES)})",
+        lambda recipe: recipe.data.tokenizer.endswith((GPT1, *GPT1_SUFFIXES)),
+        "data.normalization",
+    ),
+    _use(
+        f"data.tokenizer is a file, {', '.join(MARKED_TOKENIZERS)}, or init.run brings one",
+        _may_have_marks,
+        "data.special_tokens",
+    ),
+    _use(
+        "objective.targets is more than 1",
+        lambda recipe: recipe.objective.n_classifiers()[1] > 0,
+        "objective.target_weight",
+    ),
+    _use("model.n_layers leaves blocks below the last", _has_blocks_below, "objective.auxiliary"),
+    _values_use("data.windows", ("shuffled",), "objective.chunk_tokens"),
+    _use(
+        "optimizer.weight_decay is more than 0",
+        lambda recipe: getattr(recipe.optimizer, "weight_decay", 0.0) > 0,
+        "optimizer.decay_vectors",
+    ),
+    _values_use("model.kind", ("decoder", "encoder", "lstm"), "optimizer.layer_decay"),
+    _use(
+        "optimizer.schedule is linear or polynomial for albert, constant, linear or cosine for "
+        "gpt1, inverse-sqrt for constant",
+        lambda recipe: recipe.optimizer.schedule in _WARMUPS[recipe.optimizer.warmup],
+        "optimizer.warmup",
+    ),
+    _use(
+        "evaluations of objective.kind and data.tasks have it",
+        lambda recipe: recipe.train.best_by in (LAST, *recipe.objective.evaluations(recipe.data)),
+        "train.best_by",
+    ),
+    _use(
+        "objective.kind is causal",
+        lambda recipe: recipe.objective.is_scored_in_windows,
+        "train.evaluate_stride",
+    ),
+    _use(
+        "a step has as many sequences, by train.batch_tokens or train.batch_sequences and "
+        "data.context",
+        lambda recipe: (recipe.train.micro_batch_sequences or 0) <= batch_sequences(recipe),
+        "train.micro_batch_sequences",
+    ),
+    _use(
+        "objective.kind is causal or span",
+        lambda recipe: recipe.objective.is_probed,
+        "train.probes",
+    ),
+    _use(
+        "init.run is given",
+        lambda recipe: recipe.init.run is not None,
+        "init.layers init.freeze",
+    ),
+)
+"""Conditions beyond ``needs`` of a declaration, which more than one sibling's value decides."""
 
 
 def uses(key: str, kind: str = "") -> tuple[Use, ...]:
@@ -386,20 +368,19 @@ def uses(key: str, kind: str = "") -> tuple[Use, ...]:
     ``kind`` is its table's, where a field of one name is declared differently for each.
     """
     table, _, _ = key.partition(".")
-    declared = extra(declaration(key, kind))
-    needs = declared.get("needs", {})
-    siblings = [sibling_use(f"{table}.{name}", values) for name, values in needs.items()]
-    first = [KIND_USES[key]] if key in KIND_USES else []
-    return (*first, *siblings, *USES.get(key, ()))
+    needs = extra(declaration(key, kind)).get("needs", {})
+    siblings = [_values_use(f"{table}.{name}", tuple(values)) for name, values in needs.items()]
+    of_kind, others = ([use for use in rows if key in use.fields] for rows in (KIND_USES, USES))
+    return (*of_kind, *siblings, *others)
 
 
 def said_uses(key: str) -> tuple[Use, ...]:
     """Return the conditions that are worth saying: none that another one's field has itself."""
-    conditions = uses(key)
+    of_kinds = {field for use in KIND_USES for field in use.fields}
     table, _, _ = key.partition(".")
     needs = extra(declaration(key)).get("needs", {})
-    is_implied = key in KIND_USES and any(f"{table}.{name}" in KIND_USES for name in needs)
-    return conditions[1:] if is_implied else conditions
+    is_implied = key in of_kinds and any(f"{table}.{name}" in of_kinds for name in needs)
+    return uses(key)[is_implied:]
 
 
 @dataclass(frozen=True)
@@ -413,17 +394,20 @@ class Idle:
     def error(self, recipe: Recipe, settings: Mapping[str, Setting]) -> ConfigError:
         """Build the error that says what decides, and when the field would count."""
         deciders = []
-        for decider in self.use.deciders:
-            if not has_value(decider, recipe):
-                # A field of another kind of its table.
-                continue
-            origin = where(settings[decider].origin) if decider in settings else ""
-            deciders.append(f"{decider} = {show(value_of(decider, recipe))}{origin}")
-        given = f"{self.key} = {show(self.setting.value)}{where(self.setting.origin)}"
-        reasons = " and ".join(deciders)
+        # Others are fields of another kind of their table.
+        for key in (key for key in self.use.deciders if has_value(key, recipe)):
+            origin = where(settings[key].origin) if key in settings else ""
+            deciders.append(f"{key} = {show(value_of(key, recipe))}{origin}")
         return ConfigError(
-            f"{given} has no effect with {reasons}: it counts only where {self.use.when}"
+            f"{self.key} = {show(self.setting.value)}{where(self.setting.origin)} has no effect "
+            f"with {' and '.join(deciders)}: it counts only where {self.use.when}"
         )
+
+
+def _broken(key: str, recipe: Recipe) -> Use | None:
+    """Return the first condition of a field that does not hold; None where all do."""
+    kind = getattr(getattr(recipe, key.partition(".")[0]), "kind", "")
+    return next((use for use in uses(key, kind) if not use.holds(recipe)), None)
 
 
 def first_idle(recipe: Recipe, settings: Mapping[str, Setting]) -> Idle | None:
@@ -432,94 +416,11 @@ def first_idle(recipe: Recipe, settings: Mapping[str, Setting]) -> Idle | None:
     A layer that takes a field back to its default has an effect on an earlier one's setting.
     """
     for key, setting in settings.items():
-        if setting.restores:
-            continue
-        for use in uses(key, _kind(key, recipe)):
-            if not use.holds(recipe):
-                return Idle(key, setting, use)
+        if not setting.restores and (use := _broken(key, recipe)):
+            return Idle(key, setting, use)
     return None
 
 
 def is_idle(key: str, recipe: Recipe) -> bool:
     """Return whether a field, ``table.field`` or a heading, has no effect in a recipe."""
-    conditions = uses(key, _kind(key, recipe))
-    return not all(use.holds(recipe) for use in conditions)
-
-
-def _kind(key: str, recipe: Recipe) -> str:
-    table, _, _ = key.partition(".")
-    content = getattr(recipe, table)
-    return getattr(content, "kind", "")
-
-
-def _has_several_targets(recipe: Recipe) -> bool:
-    _, of_last_block = recipe.objective.n_classifiers()
-    return of_last_block > 0
-
-
-def _has_blocks_below(recipe: Recipe) -> bool:
-    of_each_below, _ = recipe.objective.n_classifiers()
-    return of_each_below == 0 or recipe.model.n_layers > 1
-
-
-_TARGETS = Use("objective.targets is more than 1", _has_several_targets, ("objective.targets",))
-_BLOCKS_BELOW = Use("there are blocks below the last", _has_blocks_below, ("model.n_layers",))
-_DECAY = Use(
-    "optimizer.weight_decay is more than 0",
-    lambda recipe: getattr(recipe.optimizer, "weight_decay", 0.0) > 0,
-    ("optimizer.weight_decay",),
-)
-_WARMUPS: dict[str, tuple[str, ...]] = {
-    "ordinary": ("constant", "linear", "polynomial", "cosine", "inverse-sqrt"),
-    "albert": ("linear", "polynomial"),
-    "gpt1": ("constant", "linear", "cosine"),
-    "constant": ("inverse-sqrt",),
-}
-"""The schedules beside which each value changes anything."""
-_WARMUP = Use(
-    "optimizer.schedule is linear or polynomial for albert, constant, linear or cosine for gpt1, "
-    "inverse-sqrt for constant",
-    lambda recipe: recipe.optimizer.schedule in _WARMUPS[recipe.optimizer.warmup],
-    ("optimizer.schedule",),
-)
-_APPLICABILITY_WINDOWS = Use(
-    "objective.kind is causal",
-    lambda recipe: recipe.objective.is_scored_in_windows,
-    ("objective.kind",),
-)
-_PREDICTS = Use(
-    "objective.kind is causal or span",
-    lambda recipe: recipe.objective.is_probed,
-    ("objective.kind",),
-)
-_INIT_RUN = Use("init.run is given", lambda recipe: recipe.init.run is not None, ("init.run",))
-_BEST_BY = Use(
-    "the objective's evaluations have it",
-    lambda recipe: recipe.train.best_by in (LAST, *recipe.objective.evaluations(recipe.data)),
-    ("objective.kind", "data.tasks"),
-)
-_MICRO_BATCH = Use(
-    "a step has as many sequences",
-    lambda recipe: (recipe.train.micro_batch_sequences or 0) <= batch_sequences(recipe),
-    (*(f"train.{name}" for name in BATCHES), "data.context"),
-)
-_ONE_STACK = sibling_use("model.kind", ("decoder", "encoder", "lstm"))
-_EPOCHS = sibling_use("data.windows", ("shuffled",))
-
-USES: dict[str, tuple[Use, ...]] = {
-    **MODEL_USES,
-    **DATA_USES,
-    "objective.target_weight": (_TARGETS,),
-    "objective.auxiliary": (_BLOCKS_BELOW,),
-    "objective.chunk_tokens": (_EPOCHS,),
-    "optimizer.decay_vectors": (_DECAY,),
-    "optimizer.layer_decay": (_ONE_STACK,),
-    "optimizer.warmup": (_WARMUP,),
-    "train.best_by": (_BEST_BY,),
-    "train.evaluate_stride": (_APPLICABILITY_WINDOWS,),
-    "train.micro_batch_sequences": (_MICRO_BATCH,),
-    "train.probes": (_PREDICTS,),
-    "init.layers": (_INIT_RUN,),
-    "init.freeze": (_INIT_RUN,),
-}
-"""Conditions beyond ``needs`` of a declaration, which more than one sibling's value decides."""
+    return _broken(key, recipe) is not None

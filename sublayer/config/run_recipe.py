@@ -13,7 +13,7 @@ from sublayer.config.data import DataConfig
 from sublayer.config.layers import Layer, Setting, build, check_keys
 from sublayer.config.recipe import Recipe, ResolvedRecipe, as_resolved
 from sublayer.config.sources import layer_of, read_toml
-from sublayer.config.texts import HUB, WATCHED, Sources, is_tokenizer_file
+from sublayer.config.texts import HUB, WATCHED, is_tokenizer_file
 from sublayer.errors import ConfigError
 from sublayer.files.paths import expanded
 
@@ -34,18 +34,13 @@ def dump_recipe(
     derives them anew. ``lengthened`` are the run's records of the times that it got another length.
     ``as_run``: without the tokenizer of a recipe with ``init.run``, which has the start's.
     """
-    headings: dict[str, Any] = {}
-    tables: dict[str, Any] = {}
-    for name, content in recipe.model_dump().items():
-        if name not in HEADINGS:
-            tables[name] = _plain(content)
-        elif content:
-            headings[name] = content
+    written = {name: each for name, each in _plain(recipe.model_dump()).items() if each != ""}
     if as_run and recipe.init.run is not None and recipe.data.tokenizer == DataConfig().tokenizer:
-        del tables["data"]["tokenizer"]
+        del written["data"]["tokenizer"]
+    tables = {name: written.pop(name) for name in [*written] if name not in HEADINGS}
     if lengthened:
         tables["lengthened"] = [dict(each) for each in lengthened]
-    return tomli_w.dumps({**headings, DERIVED: list(derived), **tables})
+    return tomli_w.dumps({**written, DERIVED: list(derived), **tables})
 
 
 def read_run_recipe(path: Path) -> ResolvedRecipe:
@@ -57,7 +52,8 @@ def read_run_recipe(path: Path) -> ResolvedRecipe:
     try:
         return as_resolved(read_recipe(path))
     except ValidationError as error:
-        raise ConfigError(f"{path} is not the recipe of a run: {_first(error)}") from None
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{path} is not the recipe of a run: {reason}") from None
 
 
 def read_recipe(path: Path) -> Recipe:
@@ -72,8 +68,7 @@ def recipe_of(written: Mapping[str, Any], origin: str) -> Recipe:
     """
     # With the list of derived fields, their values would be left out.
     table = {name: content for name, content in written.items() if name != DERIVED}
-    values = with_current_names(layer_of(table, origin).values)
-    layer = Layer(origin, values)
+    layer = Layer(origin, with_current_names(layer_of(table, origin).values))
     check_keys(layer)
     return build({key: Setting(value, origin) for key, value in layer.values.items()})
 
@@ -87,13 +82,6 @@ def read_derived(path: Path) -> list[str]:
     return [current_name(str(key)) for key in listed] if isinstance(listed, list) else []
 
 
-def _first(error: ValidationError) -> str:
-    """Return the first of pydantic's messages, without the kind of error in front."""
-    first = error.errors()[0]
-    message = str(first["msg"])
-    return message.removeprefix("Value error, ")
-
-
 def _plain(value: Any) -> Any:
     """Return a value as TOML has it: without unset fields, and with lists for tuples."""
     if isinstance(value, tuple):
@@ -103,9 +91,8 @@ def _plain(value: Any) -> Any:
     return {name: _plain(content) for name, content in value.items() if content is not None}
 
 
-_PATHS = tuple(name for name in DataConfig.model_fields if name.endswith("_path"))
 _SCORED = ("valid_path", "test_path")
-"""Those that may name a corpus."""
+"""Fields that may name a corpus."""
 
 
 def absolute_paths(recipe: Recipe) -> Recipe:
@@ -115,39 +102,32 @@ def absolute_paths(recipe: Recipe) -> Recipe:
     unknown user.
     """
     data = recipe.data
-    found: dict[str, object] = {"path": _sources(data.path)}
-    for name in _PATHS:
-        path = getattr(data, name)
-        found[name] = path if name in _SCORED and path in WATCHED else _path(path)
+    paths = {name: getattr(data, name) for name in type(data).model_fields if name.endswith("path")}
+    kept = {name for name in _SCORED if paths[name] in WATCHED}
+    found = {name: each if name in kept else _absolute(each) for name, each in paths.items()}
     if isinstance(data.watch, dict):
-        found["watch"] = {name: _absolute(path) for name, path in data.watch.items()}
+        found["watch"] = _absolute(data.watch)
     if is_tokenizer_file(data.tokenizer):
         found["tokenizer"] = _absolute(data.tokenizer)
-    run = _path(recipe.init.run)
     tables: dict[str, object] = {
         "data": data.model_copy(update=found),
-        "init": recipe.init.model_copy(update={"run": run}),
+        "init": recipe.init.model_copy(update={"run": _absolute(recipe.init.run)}),
     }
     if isinstance(recipe.train.probes, dict):
-        probes = {name: _absolute(folder) for name, folder in recipe.train.probes.items()}
-        tables["train"] = recipe.train.model_copy(update={"probes": probes})
+        tables["train"] = recipe.train.model_copy(update={"probes": _absolute(recipe.train.probes)})
     return recipe.model_copy(update=tables)
 
 
-def _sources(sources: Sources | None) -> Sources | None:
-    if isinstance(sources, dict):
-        return {_absolute(path): weight for path, weight in sources.items()}
-    if isinstance(sources, tuple):
-        return tuple(_absolute(path) for path in sources)
-    return _path(sources)
-
-
-def _path(path: str | None) -> str | None:
-    return None if path is None else _absolute(path)
-
-
-def _absolute(path: str) -> str:
-    if path.startswith(HUB) or "://" in path:
-        return path
-    absolute = expanded(path).absolute()
-    return os.path.normpath(absolute)
+def _absolute(paths: Any) -> Any:
+    """Make a path absolute, those of a list, those with a weight, or those by name."""
+    if isinstance(paths, tuple):
+        return tuple(map(_absolute, paths))
+    if isinstance(paths, dict):
+        are_named = all(isinstance(each, str) for each in paths.values())
+        return {
+            name if are_named else _absolute(name): _absolute(each) if are_named else each
+            for name, each in paths.items()
+        }
+    if paths is None or paths.startswith(HUB) or "://" in paths:
+        return paths
+    return os.path.normpath(expanded(paths).absolute())

@@ -16,13 +16,13 @@ from sublayer.config.catalog import (
     is_union,
     with_current_names,
 )
-from sublayer.config.layers import Layer, unknown_table
+from sublayer.config.layers import Layer
 from sublayer.config.limits import LONGEST_TEXT
 from sublayer.config.messages import show
 from sublayer.errors import ConfigError
 from sublayer.files import parsing
 from sublayer.files.paths import resolved
-from sublayer.nearest import nearest
+from sublayer.nearest import nearest, nearest_hint
 from sublayer.values import is_frame, plain
 
 
@@ -37,36 +37,30 @@ def override_layer(overrides: Sequence[str] | Mapping[str, Any], origin: str) ->
             f"settings are given as {show(overrides)}: give a mapping, such as "
             '{"train.steps": 100}, or a list of texts, such as ["train.steps=100"]'
         )
-    if isinstance(overrides, Mapping):
-        for key, value in overrides.items():
-            if not isinstance(key, str):
-                raise ConfigError(f"{show(key)} is {type(key).__name__}: name a field, as text")
-            if isinstance(value, set | frozenset):
-                raise ConfigError(f"{key} is a set, which has no order: give a list")
-            if is_frame(value):
-                raise ConfigError(
-                    f"{key} is a {type(value).__name__}: write it to a file, as by to_csv, and "
-                    "name that"
-                )
-        return Layer(origin, {key: plain(value) for key, value in overrides.items()})
+    items = overrides.items() if isinstance(overrides, Mapping) else map(_parse, overrides)
     values: dict[str, Any] = {}
-    for text in overrides:
-        if isinstance(text, Unset):
-            values[str(text).partition("=")[0]] = None
-            continue
-        if not isinstance(text, str):
-            raise ConfigError(f"{show(text)} is not a setting: write it as text, key=value")
-        written_key, equals, written_value = text.partition("=")
-        key = written_key.strip()
-        if not equals or not key:
+    for key, value in items:
+        if not isinstance(key, str) or isinstance(value, set | frozenset) or is_frame(value):
             raise ConfigError(
-                f"{show(text)} is not a setting: write key=value, such as model.d_ff=512"
+                f"{show(key)} is given a {type(value).__name__}: name a field, as text, and give "
+                "a number, a text, a list or a table, of rows the file that holds them"
             )
-        value = _parse_value(written_value)
         if key in values:
             raise ConfigError(f"{key} is given twice: {show(values[key])} and {show(value)}")
-        values[key] = value
+        values[key] = plain(value)
     return Layer(origin, values)
+
+
+def _parse(text: Any) -> tuple[str, Any]:
+    key, equals, written = text.partition("=") if isinstance(text, str) else ("", "", "")
+    if not equals or not key.strip():
+        raise ConfigError(f"{show(text)} is not a setting: write key=value, such as model.d_ff=512")
+    if isinstance(text, Unset):
+        return key, None
+    value = parsing.parse_toml_value(written) if len(written) <= LONGEST_TEXT else written
+    # No field takes a date or a time, so such a text is a name.
+    is_time = isinstance(value, datetime.date | datetime.time)
+    return key.strip(), written if is_time else value
 
 
 class Unset(str):
@@ -83,16 +77,6 @@ def as_setting(value: Any) -> str:
     except TypeError:
         kind = type(value).__name__
         raise ConfigError(f"{show(value)} is {kind}, which no field takes") from None
-
-
-def _parse_value(text: str) -> Any:
-    if len(text) > LONGEST_TEXT:
-        return text
-    value = parsing.parse_toml_value(text)
-    # No field takes a date or a time, so such a text is a name.
-    if isinstance(value, datetime.date | datetime.time):
-        return text
-    return value
 
 
 SHIPPED = Path(__file__).parents[1] / "recipes"
@@ -200,16 +184,14 @@ def layer_of(table: Mapping[str, Any], origin: str) -> Layer:
 def _flattened(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, content in table.items():
-        is_table = isinstance(content, dict)
-        if name in TABLES:
-            if not is_table:
-                raise ConfigError(
-                    f"{name} = {show(content)} is not a table: write [{name}] ({origin})"
-                )
-            for key, value in content.items():
-                values[f"{name}.{key}"] = value
-        elif is_table:
-            raise ConfigError(f"{unknown_table(name)} ({origin})")
+        if name in TABLES and isinstance(content, dict):
+            values |= {f"{name}.{key}": value for key, value in content.items()}
+        elif name in TABLES or isinstance(content, dict):
+            raise ConfigError(
+                f"{name} = {show(content)} is not a table of a recipe: those are "
+                f"{', '.join(f'[{each}]' for each in TABLES)}{nearest_hint(name, TABLES)} "
+                f"({origin})"
+            )
         elif name not in FILE_ONLY:
             values[name] = content
     return values
@@ -252,15 +234,11 @@ def _is_default(key: str, value: Any, values: Mapping[str, Any]) -> bool:
 
 
 def _not_found(source: str) -> str:
-    if source.endswith(".toml"):
-        return f"there is no recipe file {source}"
     if "=" in source:
         return f"{show(source)} is a setting: name a recipe before it, such as gpt {source}"
-    if "/" in source and not Path(source).exists():
-        return f"there is no run {source}: sublayer runs lists those that there are"
-    recipes = shipped_recipes()
-    near = nearest(source, recipes)
-    hint = f"did you mean {near}?" if near else f"the recipes are {', '.join(recipes)}"
+    hint = "`sublayer recipes` and `sublayer runs` list those that there are"
+    if near := nearest(source, shipped_recipes()):
+        hint = f"did you mean {near}?"
     return f"{show(source)} is not a recipe, a .toml file or a run: {hint}"
 
 

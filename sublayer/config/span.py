@@ -10,11 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self
 
-from sublayer.config.data import DataConfig
 from sublayer.config.limits import LARGEST_FACTOR, LONGEST_WINDOW
-from sublayer.config.objective import Lengths, Loss, ModelKind, ObjectiveTable, OtherTables
+from sublayer.config.objective import Lengths, Loss, ModelKind, ObjectiveTable
 from sublayer.config.table import field
-from sublayer.config.texts import TRAINED_TOKENIZERS
 from sublayer.errors import ConfigError
 
 
@@ -174,9 +172,9 @@ if TYPE_CHECKING:
 else:
     NoiseName = Literal[tuple(NOISES)]
 
+
 MOST_USED = 100
 """Sentinels that T5 has, the number to give where there are none."""
-_WITHOUT_END = ("bytes", "characters", "bpe")
 
 
 class SpanObjective(ObjectiveTable):
@@ -241,70 +239,6 @@ class SpanObjective(ObjectiveTable):
         ge=0.0,
         le=LARGEST_FACTOR,
     )
-
-    def check(self, recipe: OtherTables) -> None:
-        """Raise ConfigError, naming both fields, where the objective contradicts the recipe."""
-        super().check(recipe)
-        data = recipe.data
-        longest = self.row.raw(self, data.context)
-        if data.sentences != "none":
-            raise ConfigError(
-                f"data.sentences = {data.sentences} contradicts objective.kind = span, which reads "
-                "the text as it is: leave it out"
-            )
-        if data.boundaries == "respect" and data.windows == "random":
-            raise ConfigError(
-                "data.boundaries = respect cuts each document from its start, which data.windows = "
-                "random does not: give shuffled"
-            )
-        if self.raw_length is not None and self.raw_length > longest:
-            raise ConfigError(
-                f"objective.raw_length = {self.raw_length} makes inputs longer than data.context = "
-                f"{data.context}: give at most {longest}"
-            )
-        raw = self.raw_length or longest
-        self._check_target(raw)
-        if recipe.train.compile and (self.noise != "spans" or data.boundaries == "respect"):
-            raise ConfigError(
-                "train.compile = true would compile anew for every pair of lengths, which only "
-                "objective.noise = spans with data.boundaries = ignore keeps the same: leave it out"
-            )
-        if recipe.init.run is not None:
-            # It brings its tokenizer.
-            return
-        if data.tokenizer in _WITHOUT_END:
-            raise ConfigError(
-                f"data.tokenizer = {data.tokenizer} has no end of a text or no padding, which "
-                "objective.kind = span needs: give unigram, or a file whose vocabulary has them"
-            )
-        self._check_sentinels(data, raw)
-
-    def _check_sentinels(self, data: DataConfig, raw: int) -> None:
-        """Raise ConfigError where a tokenizer that is trained has too few; a file may have some."""
-        needed = self.row.n_sentinels(self, raw)
-        if not needed or data.tokenizer not in TRAINED_TOKENIZERS:
-            return
-        enough = max(MOST_USED, needed)
-        if data.tokenizer != "unigram":
-            raise ConfigError(
-                f"data.tokenizer = {data.tokenizer} has no sentinels, which objective.noise = "
-                f"{self.noise} takes: give unigram, and data.sentinels = {enough}"
-            )
-        if data.sentinels < needed:
-            raise ConfigError(
-                f"data.sentinels = {data.sentinels} is fewer than objective.noise = {self.noise} "
-                f"takes in pieces of {raw} tokens, {needed}: give {enough}, or longer spans or a "
-                "smaller data.context"
-            )
-
-    def _check_target(self, raw: int) -> None:
-        needed = self.row.target(self, raw)
-        if self.target_length in (None, needed) or self.row.cuts_targets:
-            return
-        raise ConfigError(
-            f"objective.target_length = {self.target_length} is not what objective.noise = "
-            f"{self.noise} makes of {raw} tokens, {needed}: leave it out"
-        )
 
     @property
     def row(self) -> Noise:

@@ -240,33 +240,7 @@ def parse_freeze(words: str | tuple[str, ...]) -> Frozen:
     return Frozen(embeddings, n_layers)
 
 
-def check_frozen(model: ModelConfig, frozen: Frozen, taken: int | None) -> None:
-    """Raise ConfigError where a model has no such parts, or they cannot stay as they are.
-
-    ``taken`` is ``init.layers``: how many blocks come from the start, None all of them.
-    """
-    n_frozen = frozen.n_layers
-    if not n_frozen:
-        return
-    asked = f"init.freeze = layers:{n_frozen}"
-    if model.kind == "encoder-decoder":
-        raise ConfigError(
-            f"{asked} names the first blocks of a stack, and model.kind = {model.kind} has two: "
-            "leave it out, or give init.freeze=embeddings"
-        )
-    n_there = model.n_layers if taken is None else taken
-    if n_frozen > n_there:
-        what = "the model" if taken is None else f"the start that init.layers = {taken} takes"
-        raise ConfigError(f"{asked} is more than the {count(n_there, 'block')} of {what}")
-    last = _last_of_same_weights(model, n_frozen)
-    if last > n_frozen:
-        raise ConfigError(
-            f"{asked}, but later blocks have the same weights (model.share = {model.share}): give "
-            f"layers:{last}, or leave it out"
-        )
-
-
-def _last_of_same_weights(model: ModelConfig, n_frozen: int) -> int:
+def last_of_same_weights(model: ModelConfig, n_frozen: int) -> int:
     """Return how many first blocks have weights of their own, if they are at least ``n_frozen``."""
     (stack,) = stacks(model)
     last = n_frozen

@@ -1,7 +1,7 @@
 """Settings that a recipe takes over from the model of ``init.run``: its architecture, its text."""
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +61,12 @@ def read_start(run: Any) -> Start | None:
             recipe = read_recipe(recipe_path)
             model = _shortest(recipe.model, recipe.data.context)
             return Start(run, model, recipe.data, recipe.init.run)
-        described = read_json_object(folder / _CONFIG, ConfigError)
-        model = ModelConfig.model_validate(_model_fields(described.get("model")))
-        return Start(run, _shortest(model, 1), None)
-    except (ConfigError, ValueError, OSError):  # a path with a NUL is a ValueError
+        described = read_json_object(folder / _CONFIG, ConfigError)["model"]
+        fields = with_current_names(described, table="model")
+        given = {name: value for name, value in fields.items() if value is not None}
+        return Start(run, _shortest(ModelConfig.model_validate(given), 1), None)
+    # A path with a NUL is a ValueError; a model that is no table has no fields.
+    except (ConfigError, ValueError, OSError, KeyError, AttributeError, TypeError):
         return None
 
 
@@ -79,39 +81,28 @@ def _recipe_of(folder: Path) -> Path | None:
     return None
 
 
-def _model_fields(described: Any) -> dict[str, Any]:
-    """Return the fields of a model's config under their current names, those unset left out."""
-    if not isinstance(described, dict):
-        raise ConfigError("no model is described")
-    keyed = {f"model.{name}": value for name, value in described.items() if value is not None}
-    renamed = with_current_names(keyed)
-    return {key.removeprefix("model."): value for key, value in renamed.items()}
-
-
 def _shortest(model: ModelConfig, context: int) -> ModelConfig:
     """Leave out of a resolved model's fields what follows from the others, or has no effect."""
-    rows = model.vocab_size or 1
-    values = {name: value for name, value in model.model_dump().items() if value is not None}
-    whole = _dump(ModelConfig.model_validate(values), rows, context)
-    for name in tuple(values):
-        if name in ("vocab_size", "max_len"):
-            continue  # of the tokenizer and of the context, which another recipe may change
+    values = {name: value for name, value in model if value is not None}
+
+    def resolved(values: Mapping[str, Any]) -> ModelConfig:
+        config = ModelConfig.model_validate(values)
+        return resolve_model(config, vocab_size=model.vocab_size or 1, context=context)
+
+    whole = resolved(values)
+    for name in [*values]:
         shorter = {key: value for key, value in values.items() if key != name}
         try:
-            follows = _dump(ModelConfig.model_validate(shorter), rows, context) == whole
+            # Of the tokenizer and of the context another recipe may have others.
+            follows = name not in _OF_TEXT and resolved(shorter) == whole
         except (ConfigError, ValidationError):
             continue
         if follows or is_idle(f"model.{name}", Recipe(model=ModelConfig.model_validate(values))):
             values = shorter
-    if is_idle("model.max_len", Recipe(model=ModelConfig.model_validate(values))):
-        values.pop("max_len", None)
     return ModelConfig.model_validate(values)
 
 
-def _dump(model: ModelConfig, rows: int, context: int) -> dict[str, Any]:
-    return resolve_model(model, vocab_size=rows, context=context).model_dump()
-
-
+_OF_TEXT = ("vocab_size", "max_len")
 SOURCES = (
     "path",
     "corpus",
@@ -176,28 +167,36 @@ def with_start(layers: Sequence[Layer]) -> Started:
     start = read_start(layers[index].values["init.run"])
     if start is None or layers[index].is_complete:
         return Started(tuple(layers), start, {})
-    told = {key for layer in layers[index:] for key in layer.values}
-    of_data = {key for layer in layers[:index] for key in layer.values if key.startswith("data.")}
+    base, own = layers[:index], layers[index:]
+    told = {key for layer in own for key in layer.values}
+    of_data = {key for layer in base for key in layer.values if key.startswith("data.")}
     of_tasks = of_data if "data.tasks" in of_data else set()
     dropped = set(_kept_fields(start, told | of_tasks)) - of_tasks
-    replaced: dict[str, Any] = {}
-    below = []
-    for layer in layers[:index]:
-        kept = {}
-        for key, value in layer.values.items():
-            if key not in dropped:
-                kept[key] = value
-            elif key not in told:
-                replaced[key] = value
-        below.append(Layer(layer.origin, kept, is_complete=layer.is_complete))
-    given = {**_set_fields("model", start.model), **_set_fields("data", start.data)}
-    settings = {key: value for key, value in given.items() if key in dropped}
-    if _exceeds_positions(start, layers if of_tasks else layers[index:]):
+    below = [
+        replace(
+            layer, values={key: layer.values[key] for key in layer.values if key not in dropped}
+        )
+        for layer in base
+    ]
+    given = {key: value for layer in base for key, value in layer.values.items()}
+    replaced = {key: value for key, value in given.items() if key in dropped - told}
+    settings = {**_set_fields("model", start.model), **_set_fields("data", start.data)}
+    settings = {key: value for key, value in settings.items() if key in dropped}
+    longest = start.model.max_len
+    if longest is not None and _context(layers if of_tasks else own, 0) > longest:
         # As many as the context has: of positions that are learned that is refused with the reason
         # (``check_start``), others have no end.
         settings.pop("model.max_len", None)
-    own = Layer(f"run {start.run}", {**settings, **_fitting_context(start, below)})
-    return Started((*below, own, *layers[index:]), start, replaced)
+    default = DataConfig.model_fields["context"].default
+    if longest is not None and start.data is None and _context(below, default) > longest:
+        settings["data.context"] = longest
+    of_start = Layer(f"run {start.run}", settings)
+    return Started((*below, of_start, *own), start, replaced)
+
+
+def _context(layers: Sequence[Layer], default: int) -> int:
+    found = [layer.values["data.context"] for layer in layers if "data.context" in layer.values]
+    return found[-1] if found and isinstance(found[-1], int) else default
 
 
 def _kept_fields(start: Start, told: Set[str]) -> list[str]:
@@ -216,47 +215,24 @@ def _seen_as(data: DataConfig) -> list[str]:
     return [name for name in SEEN_AS if name != "lowercase" or data.is_parallel]
 
 
-def _exceeds_positions(start: Start, told: Sequence[Layer]) -> bool:
-    """Return whether a longer context is asked for than the start has positions for."""
-    longest = start.model.max_len
-    if longest is None:
-        return False
-    values = [layer.values["data.context"] for layer in told if "data.context" in layer.values]
-    return bool(values) and isinstance(values[-1], int) and values[-1] > longest
-
-
-def _fitting_context(start: Start, below: Sequence[Layer]) -> dict[str, int]:
-    """Return the context of a model whose text is not known, where the base asks for a longer."""
-    longest = start.model.max_len
-    if start.data is not None or longest is None:
-        return {}
-    asked = DataConfig.model_fields["context"].default
-    for layer in below:
-        asked = layer.values.get("data.context", asked)
-    return {"data.context": longest} if isinstance(asked, int) and asked > longest else {}
-
-
 def check_kind(started: Started, recipe: Recipe) -> None:
     """Raise ConfigError where the start is another kind of model than the recipe trains."""
-    start, trained = started.start, " or ".join(recipe.objective.model_kinds)
-    is_other = not recipe.objective.trains_kind(recipe.model.kind)
-    if start is not None and start.model.kind == recipe.model.kind and is_other:
+    start, kind = started.start, recipe.model.kind
+    is_other = not recipe.objective.trains_kind(kind)
+    if start is not None and start.model.kind == kind and is_other:
         raise ConfigError(
-            f"init.run = {start.run} is a model of another kind ({start.model.kind}) than the "
-            f"recipe trains ({trained}, objective.kind = {recipe.objective.kind}): start from one "
-            f"of that kind, or leave out init.run"
+            f"init.run = {start.run} is a model of another kind ({kind}) than the recipe trains "
+            f"({' or '.join(recipe.objective.model_kinds)}, objective.kind = "
+            f"{recipe.objective.kind}): start from one of that kind, or leave out init.run"
         )
 
 
 def is_kept(start: Start, key: str, value: Any) -> bool:
     """Return whether a run that starts from a model has a setting from there."""
-    if key in ("model.vocab_size", "model.max_len"):
-        return True  # of the tokenizer and of the context
-    if key not in _kept_fields(start, set()):
-        return False
     table, _, name = key.partition(".")
     content = start.model if table == "model" else start.data
-    return bool(getattr(content, name, None) == value)
+    is_same = bool(getattr(content, name, None) == value)
+    return name in _OF_TEXT or (key in _kept_fields(start, set()) and is_same)
 
 
 def describe_start(started: Started, recipe: Recipe) -> list[str]:
@@ -264,27 +240,29 @@ def describe_start(started: Started, recipe: Recipe) -> list[str]:
     start = started.start
     if start is None:
         return []
-    changed = [*_changes("model", start.model, recipe.model)]
-    keeps_text = False
+    changed = _changes("model", start.model, recipe.model, ModelConfig.model_fields)
+    kept = "model and tokenizer"
     if start.data is not None:
+        if not _changes("data", start.data, recipe.data, SOURCES):
+            kept = "model, tokenizer and text"
         names = (*SOURCES, *_READ_AS, *_seen_as(start.data))
-        text_changes = _changes("data", start.data, recipe.data, names)
-        keeps_text = not any(
-            getattr(start.data, name) != getattr(recipe.data, name) for name in SOURCES
-        )
-        changed += text_changes
-    what = "model, tokenizer and text" if keeps_text else "model and tokenizer"
-    line = f"starts from {start.run}, whose {what} it keeps"
-    if changed:
-        line += f", but for {', '.join(changed)}"
+        changed += _changes("data", start.data, recipe.data, names)
+    but = f", but for {', '.join(changed)}" if changed else ""
+    lines = [f"starts from {start.run}, whose {kept} it keeps{but}"]
+    texts = {f"data.{name}": getattr(recipe.data, name) for name in SOURCES}
+    named = [setting_in_words(key, path) for key, path in texts.items() if path is not None]
     instead = []
     for key, value in started.replaced.items():
         now = value_of(key, recipe)
         if (list(now) if isinstance(now, tuple) else now) != value:
-            instead.append(_instead(recipe, key, value))
-    if not instead:
-        return [line]
-    return [line, f"of {start.run}, not of the recipe: {', '.join(instead)}"]
+            # For one that named a text stand the settings that name it now.
+            is_named = now is None and key in texts
+            given = ", ".join(named) if is_named else setting_in_words(key, now)
+            old = setting_in_words(key, value) if is_named else show_path(value)
+            instead.append(f"{given} instead of {old}")
+    if instead:
+        lines.append(f"of {start.run}, not of the recipe: {', '.join(instead)}")
+    return lines
 
 
 def _set_fields(table: str, content: ModelConfig | DataConfig | None) -> dict[str, Any]:
@@ -298,25 +276,9 @@ def _set_fields(table: str, content: ModelConfig | DataConfig | None) -> dict[st
     }
 
 
-def _changes(table: str, before: Any, now: Any, names: Sequence[str] | None = None) -> list[str]:
+def _changes(table: str, before: Any, now: Any, names: Iterable[str]) -> list[str]:
     return [
         f"{setting_in_words(f'{table}.{name}', getattr(now, name))} (there {show_path(old)})"
-        for name in names or type(before).model_fields
-        if (old := getattr(before, name)) != getattr(now, name)
-        and name not in ("vocab_size", "max_len")
+        for name in names
+        if (old := getattr(before, name)) != getattr(now, name) and name not in _OF_TEXT
     ]
-
-
-def _instead(recipe: Recipe, key: str, value: Any) -> str:
-    """Say what stands for a setting; for one that named a text, the settings that name it now."""
-    table, _, name = key.partition(".")
-    now = value_of(key, recipe)
-    if now is not None or table != "data" or name not in SOURCES:
-        return f"{setting_in_words(key, now)} instead of {show_path(value)}"
-    sources = {each: getattr(recipe.data, each) for each in SOURCES}
-    named = [
-        setting_in_words(f"data.{each}", source)
-        for each, source in sources.items()
-        if source is not None
-    ]
-    return f"{', '.join(named)} instead of {setting_in_words(key, value)}"

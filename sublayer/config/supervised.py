@@ -9,14 +9,11 @@ from sublayer.config.objective import (
     Loss,
     ModelKind,
     ObjectiveTable,
-    OtherTables,
     TextUse,
 )
 from sublayer.config.table import field
-from sublayer.config.texts import check_size_limit, kind_of, metrics_of, own_table
+from sublayer.config.texts import metrics_of
 from sublayer.errors import ConfigError
-from sublayer.tasks.own_table import NAME
-from sublayer.tasks.registry import TASKS
 from sublayer.tasks.task import Task
 
 Format = Literal["pair", "traversal", "text"]
@@ -27,7 +24,7 @@ KINDS: dict[str, tuple[ModelKind, ...]] = {
 }
 """The kinds of model that can read each format."""
 
-_MARKS = 4
+MARKS = 4
 """Of a row of three texts, the most that a task has."""
 
 
@@ -110,91 +107,6 @@ class SupervisedObjective(ObjectiveTable):
         ge=1,
         le=LONGEST_WINDOW,
     )
-
-    def check(self, recipe: OtherTables) -> None:
-        """Raise ConfigError, naming both fields, where the objective contradicts the recipe."""
-        kinds = KINDS[self.format]
-        if recipe.model.kind not in kinds:
-            fitting = [name for name, each in KINDS.items() if recipe.model.kind in each]
-            raise ConfigError(
-                f"objective.format = {self.format} is read by a model.kind = {' or '.join(kinds)}, "
-                f"not {recipe.model.kind}: give objective.format={fitting[0]}"
-            )
-        if recipe.data.tasks is None:
-            raise ConfigError(
-                "objective.kind = supervised needs data.tasks: name a task, such as sst2 "
-                "(`sublayer tasks` lists them)"
-            )
-        if recipe.data.is_parallel:
-            raise ConfigError(
-                f"data.source_language = {recipe.data.source_language:.40} makes the text pairs, "
-                "which objective.kind = supervised does not read: leave it out"
-            )
-        names = recipe.data.task_names
-        if names == (NAME,):
-            own_table(recipe.data.path, recipe.data.columns)
-        if len(names) > 1 and self.format != "text":
-            raise ConfigError(
-                f"data.tasks = {', '.join(names)} is a mixture, which objective.format = "
-                f"{self.format} has no one head for: name one task, or give objective.format=text"
-            )
-        check_size_limit(recipe.data.size_limit, recipe.data.tasks)
-        kind = kind_of(names[0], recipe.data.columns)
-        if self.format == "traversal" and kind == "span":
-            raise ConfigError(
-                f"data.tasks = {names[0]} asks for a part of a passage, of which "
-                "objective.format = traversal, whose tokens see only what is before them, knows "
-                "no end: give objective.format=text, or start from an encoder"
-            )
-        if kind == "text" and self.format != "text":
-            start = (
-                "a T5 or a decoder" if recipe.model.kind == "encoder" else "objective.format=text"
-            )
-            raise ConfigError(
-                f"data.columns has a target, a text to be written, which objective.format = "
-                f"{self.format} does not: give {start}"
-            )
-        if kind == "text" and self.answer == "rank":
-            raise ConfigError(
-                "objective.answer = rank chooses among labels, and a target is a text that is "
-                "written: leave it out"
-            )
-        if recipe.model.head == "none" and (self.format == "text" or self.language_weight > 0):
-            asked = "format = text" if self.format == "text" else "language_weight"
-            advice = "" if self.format == "text" else "set objective.language_weight=0, or "
-            raise ConfigError(
-                f"model.head = none predicts no tokens, which objective.{asked} asks for: "
-                f"{advice}start from a model with a head"
-            )
-        if self.zero_head and kind == "span":
-            raise ConfigError(
-                "objective.zero_head = true is for a head of labels, choices or numbers, and "
-                f"data.tasks = {names[0]} asks for spans: leave it out"
-            )
-        if names[0] in TASKS:
-            self.check_head(TASKS[names[0]])
-        self._check_room(recipe)
-        if recipe.train.compile:
-            raise ConfigError(
-                "train.compile = true would compile anew for every length of an example: "
-                "leave it out"
-            )
-
-    def _check_room(self, recipe: OtherTables) -> None:
-        context = recipe.data.context
-        if self.format != "text" and context < _MARKS + 1:
-            raise ConfigError(
-                f"data.context = {context} has no room for texts between their marks: give "
-                f"{_MARKS + 1} or more"
-            )
-        if self.format == "text" and recipe.model.kind != "encoder-decoder":
-            if context > self.target_length + 1:
-                return
-            raise ConfigError(
-                f"objective.target_length = {self.target_length} leaves no room for an input in "
-                f"data.context = {context}: give objective.target_length={context // 2} or less, "
-                "or a model of a longer context"
-            )
 
     def check_head(self, task: Task) -> None:
         """Raise ConfigError where a head of one output is asked for, and a task has no two labels.

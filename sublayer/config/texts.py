@@ -281,23 +281,6 @@ def check_tasks(tasks: Sources | None) -> None:
             )
 
 
-def check_size_limit(limit: int | None, tasks: Sources | None) -> None:
-    """Raise ConfigError where ``data.size_limit`` says nothing: without a mixture by size."""
-    if limit is None or tasks is None:
-        return
-    if isinstance(tasks, dict):
-        raise ConfigError(
-            f"data.size_limit = {limit} limits what tasks are drawn by, their sizes, which the "
-            "weights of data.tasks take the place of: leave out one of the two"
-        )
-    names = source_names(tasks)
-    if len(names) == 1:
-        raise ConfigError(
-            f"data.size_limit = {limit} is for a mixture, and data.tasks = {names[0]} is one task: "
-            "leave it out"
-        )
-
-
 def metrics_of(name: str, columns: OwnColumns | None) -> tuple[str, ...]:
     """Return the metrics of a task; of a table's spans none, whose metrics its rows decide."""
     if name != NAME:

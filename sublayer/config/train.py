@@ -1,9 +1,7 @@
 """``[train]``: length, batches and checkpoints; ``[init]``: the start of training."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal, Self
-
-from pydantic import model_validator
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from sublayer.config.limits import (
     LARGEST_SEED,
@@ -290,15 +288,6 @@ class TrainConfig(Table):
         ge=1,
         le=MOST_THREADS,
     )
-
-    @model_validator(mode="after")
-    def _patience_waits_for_a_best(self) -> Self:
-        if self.patience is not None and self.best_by == "last":
-            raise ConfigError(
-                f"train.patience = {self.patience} waits for a better evaluation, and "
-                "train.best_by = last has none: leave it out, or give train.best_by=loss"
-            )
-        return self
 
     def check_keep_steps(self, steps: int) -> None:
         """Raise ConfigError where a step to be kept is beyond a run of so many ``steps``."""

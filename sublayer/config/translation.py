@@ -3,10 +3,8 @@
 from typing import ClassVar, Literal
 
 from sublayer.config.limits import LARGEST_FACTOR, LARGEST_PENALTY, WIDEST_BEAM
-from sublayer.config.objective import Loss, ModelKind, ObjectiveTable, OtherTables, TextUse
+from sublayer.config.objective import Loss, ModelKind, ObjectiveTable, TextUse
 from sublayer.config.table import field
-from sublayer.config.texts import PARALLEL_CORPORA, source_names
-from sublayer.errors import ConfigError
 
 BleuTokenizer = Literal["13a", "zh", "ja-mecab", "ko-mecab", "intl", "char", "flores200"]
 """sacreBLEU's tokenizers, by its names."""
@@ -24,9 +22,6 @@ def bleu_tokenizer_of(language: str) -> BleuTokenizer:
     """Return sacreBLEU's tokenizer for a target language, by its code, such as zh or zh-CN."""
     code = language.lower().replace("_", "-").split("-")[0]
     return next((name for name, codes in BLEU_LANGUAGES.items() if code in codes), "13a")
-
-
-_WITHOUT_END = ("bytes", "characters", "bpe")
 
 
 class TranslationObjective(ObjectiveTable):
@@ -83,36 +78,6 @@ class TranslationObjective(ObjectiveTable):
         ge=-LARGEST_PENALTY,
         le=LARGEST_PENALTY,
     )
-
-    def check(self, recipe: OtherTables) -> None:
-        """Raise ConfigError, naming both fields, where the objective contradicts the recipe."""
-        super().check(recipe)
-        data = recipe.data
-        for name in ("source_language", "target_language"):
-            if getattr(data, name) is None:
-                raise ConfigError(
-                    f"objective.kind = translation needs data.{name}: give its code, such as de"
-                )
-        if data.corpus is not None and data.corpus not in PARALLEL_CORPORA:
-            raise ConfigError(
-                f"data.corpus = {', '.join(source_names(data.corpus))} has no translations: give "
-                f"one of {', '.join(PARALLEL_CORPORA)}, or files of pairs"
-            )
-        if data.corpus is not None and (data.path or data.source_path or data.target_path):
-            raise ConfigError(
-                f"data.corpus = {data.corpus} and a path both name pairs: leave one out"
-            )
-        if recipe.train.compile:
-            raise ConfigError(
-                "train.compile = true would compile anew for every pair of lengths, which "
-                "objective.kind = translation changes from batch to batch: leave it out"
-            )
-        if recipe.init.run is None and data.tokenizer in _WITHOUT_END:
-            raise ConfigError(
-                f"data.tokenizer = {data.tokenizer} has no end of a text or no padding, which "
-                "objective.kind = translation needs: give word-bpe or unigram, or a file whose "
-                "vocabulary has them"
-            )
 
     def n_ids(self, context: int) -> int:
         """Count the ids that every row of a batch has: none, as a batch is at most all pairs."""

@@ -23,7 +23,7 @@ from sublayer.config.optimizers import OPTIMIZERS
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import default_epochs, derived_fields
-from sublayer.config.rules import USES, is_idle, uses, value_of
+from sublayer.config.rules import KIND_USES, USES, is_idle, uses, value_of
 from sublayer.config.run_recipe import absolute_paths, dump_recipe, read_recipe, read_run_recipe
 from sublayer.config.sources import (
     FILE_ONLY,
@@ -106,7 +106,8 @@ def test_a_field_with_effect_is_accepted(overrides):
 
 def test_every_rule_is_about_fields_that_exist():
     deciders = {decider for key in keys() for use in uses(key) for decider in use.deciders}
-    assert deciders and deciders | set(USES) <= set(keys())
+    about = {field for use in (*KIND_USES, *USES) for field in use.fields}
+    assert deciders and deciders | about <= set(keys())
     of_any_kind = {decider for decider in deciders if not is_union(decider.partition(".")[0])}
     assert all(value_of(decider, Recipe()) is not ... for decider in of_any_kind)
 

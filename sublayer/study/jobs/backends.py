@@ -21,7 +21,6 @@ from typing import Any
 
 from sublayer.errors import ConfigError, one_line
 from sublayer.system.extras import extra_module
-from sublayer.system.fork_server import Forked, ForkServer
 from sublayer.system.launch import python_command
 
 _WORKER = "sublayer.study.jobs.worker"
@@ -135,13 +134,13 @@ class LocalProcesses(Backend):
 
     def __init__(self, most_jobs: int) -> None:
         self.most_jobs = most_jobs
-        self._server = ForkServer(_WORKER)
-        self._running: dict[str, subprocess.Popen[bytes] | Forked] = {}
-        self._ending: list[subprocess.Popen[bytes] | Forked] = []
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._ending: list[subprocess.Popen[bytes]] = []
 
     def start(self, name: str, label: str, folder: Path, needs: Needs | None) -> None:
         """Start the process of a folder."""
-        self._running[name] = self._server.start(str(folder))
+        command = [*python_command(_WORKER), str(folder)]
+        self._running[name] = subprocess.Popen(command, stdin=subprocess.PIPE)
 
     def active(self) -> Mapping[str, str]:
         """Return the jobs whose processes live."""
@@ -174,10 +173,9 @@ class LocalProcesses(Backend):
             process.wait()
         self._running.clear()
         self._ending.clear()
-        self._server.close()
 
 
-def _close(process: "subprocess.Popen[bytes] | Forked") -> None:
+def _close(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin is not None
     with suppress(OSError):
         process.stdin.close()
