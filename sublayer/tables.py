@@ -1,7 +1,10 @@
-"""Format results in columns: for a terminal, in Markdown, in LaTeX."""
+"""Tables: for a terminal, in Markdown, in LaTeX, as CSV."""
 
+import csv
+import io
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 
 _WORD = re.compile(r" *(?:[^ |]*\|(?=[^ ])|[^ |]+\|?)")
@@ -43,15 +46,14 @@ def table(
         return _laid_out(columns, _with_broken_cells(columns, widths, least, width), right)
     parts = [[0]]
     for index in range(1, len(widths)):
-        part = parts[-1]
-        if len(part) > 1 and _total([widths[each] for each in [*part, index]]) > width:
-            parts.append(part := [0])
-        part.append(index)
+        if len(parts[-1]) > 1 and _total([widths[each] for each in [*parts[-1], index]]) > width:
+            parts.append([0])
+        parts[-1].append(index)
     texts = []
     for part in parts:
-        part_headings, *part_rows = zip(*(columns[index] for index in part), strict=True)
-        part_right = [position for position, index in enumerate(part) if index in right]
-        texts.append(table(part_headings, part_rows, right=part_right, width=width))
+        first, *others = zip(*(columns[index] for index in part), strict=True)
+        to_right = [place for place, index in enumerate(part) if index in right]
+        texts.append(table(first, others, right=to_right, width=width))
     return "\n\n".join(texts)
 
 
@@ -144,30 +146,72 @@ _LATEX = str.maketrans(
 )
 
 
-def as_markdown(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Format a table in Markdown below its caption, all columns but the first to the right."""
-    lines = [[cell.replace("|", "\\|") for cell in row] for row in (headings, *rows)]
-    lines.insert(1, ["---", *["---:"] * (len(headings) - 1)])
-    return "\n".join([caption, "", *(f"| {' | '.join(row)} |" for row in lines)])
+@dataclass(frozen=True)
+class Sheet:
+    """A table for people: written to a terminal, in Markdown and in LaTeX, and drawn by a page."""
 
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    """Cells; the second line of one is a remark on the first."""
+    caption: str = ""
+    legend: Sequence[str] = ()
+    """Lines below it, without full stops."""
+    texts: Collection[int] = (0,)
+    """Columns, from 0, that hold texts; those of numbers are set to the right."""
 
-def as_latex(caption: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Format a table in LaTeX, a float with a caption; it takes the package booktabs."""
-    first, *others = (
-        f"{' & '.join(cell.translate(_LATEX) for cell in row)} \\\\" for row in (headings, *rows)
-    )
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{caption.translate(_LATEX)}}}",
-            rf"\begin{{tabular}}{{l{'r' * (len(headings) - 1)}}}",
-            r"\toprule",
-            first,
-            r"\midrule",
-            *others,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
+    @property
+    def flat(self) -> list[list[str]]:
+        """Headings and rows, with remarks in brackets."""
+        parted = [[cell.partition("\n") for cell in row] for row in (self.headings, *self.rows)]
+        return [
+            [f"{first} ({rest})" if rest else first for first, _, rest in row] for row in parted
         ]
-    )
+
+    def fitted(self, width: int | None = None) -> str:
+        """Format it for a terminal of so many columns."""
+        headings, *rows = self.flat
+        right = set(range(len(headings))).difference(self.texts)
+        return table(headings, rows, right=right, width=width)
+
+    def as_markdown(self) -> str:
+        """Format it in Markdown below its caption, all columns but the first to the right."""
+        rows = [[cell.replace("|", "\\|") for cell in row] for row in self.flat]
+        rows.insert(1, ["---", *["---:"] * (len(self.headings) - 1)])
+        return "\n".join([self.caption, "", *(f"| {' | '.join(row)} |" for row in rows)])
+
+    def as_latex(self) -> str:
+        """Format it in LaTeX, a float with a caption; it takes the package booktabs."""
+        first, *others = (
+            f"{' & '.join(cell.translate(_LATEX) for cell in row)} \\\\" for row in self.flat
+        )
+        return "\n".join(
+            [
+                r"\begin{table}",
+                r"\centering",
+                rf"\caption{{{self.caption.translate(_LATEX)}}}",
+                rf"\begin{{tabular}}{{l{'r' * (len(self.headings) - 1)}}}",
+                r"\toprule",
+                first,
+                r"\midrule",
+                *others,
+                r"\bottomrule",
+                r"\end{tabular}",
+                r"\end{table}",
+            ]
+        )
+
+
+def as_papers(suffix: str, sheets: Iterable[Sheet]) -> str:
+    """Format tables in Markdown, for the suffix .md, or in LaTeX, one below the other."""
+    is_markdown = suffix.lower() == ".md"
+    texts = [sheet.as_markdown() if is_markdown else sheet.as_latex() for sheet in sheets]
+    return "\n\n".join(texts) + "\n"
+
+
+def as_csv(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """Format rows as CSV; other names than those of columns are left out, missing cells empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

@@ -281,10 +281,8 @@ def judge(
     several. The verdict shows itself in a notebook, and its ``exit_code`` is the command's. Raises
     the errors of :mod:`sublayer.errors`.
     """
-    from sublayer.judging.layout import Asked
-    from sublayer.judging.runs import Rules
+    from sublayer.judging.options import Asked
     from sublayer.judging.sources import read_objects
-    from sublayer.judging.verdict import Question
     from sublayer.reporting.judged import judge_understood
 
     asked = Asked(
@@ -294,21 +292,23 @@ def judge(
         document=document or "",
         value=value or "",
         step=step or "",
+        at="" if at is None else str(at),
         names=names or "",
-        baseline=baseline or "",
-        new=new or "",
         task=task or "",
         filter=filter or "",
+        nan_is_failed=nan_is_failed,
+        common=common,
+        baseline=baseline or "",
+        new=new or "",
+        lower_is_better=lower_is_better,
+        margin=margin,
+        look=look,
+        looks=looks,
+        ledger=None if ledger is None else Path(ledger),
     )
-    file = None if ledger is None else Path(ledger)
     understood = read_objects(scores, asked)
     try:
-        return judge_understood(
-            understood,
-            Rules("" if at is None else str(at), nan_is_failed=nan_is_failed, common=common),
-            Question(asked.baseline, asked.new, margin, look, looks, file),
-            lower_is_better,
-        )
+        return judge_understood(understood, asked)
     except SublayerError:
         for line in understood.said:  # which the verdict would have begun with
             note(f"read: {line}")

@@ -1,23 +1,20 @@
-"""Columns understood: which holds arms, seeds, items, documents, steps and values."""
+"""Roles of a table's columns: arms, seeds, items, documents, steps and values."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.counts import count
+from sublayer.counts import count, enumerate_names
 from sublayer.errors import ConfigError, DataError
+from sublayer.judging.options import COLUMNS, FILES, ROLES, ROWS, Asked
 from sublayer.judging.runs import Records
-from sublayer.judging.tables import Coded, Table
-from sublayer.nearest import nearest
+from sublayer.judging.tables import Coded, Table, is_empty
+from sublayer.nearest import nearest_hint
 
-COLUMNS, ROWS, FILES = "columns", "rows", "files"
-"""Words that an option takes instead of a column's name."""
-ROLES = ("arm", "seed", "item", "document", "step")
 KNOWN: Mapping[str, tuple[str, ...]] = {
     "arm": ("arm", "config", "configuration", "model", "method", "variant", "system", "condition"),
     "seed": ("seed", "random_seed", "rng_seed"),
@@ -35,26 +32,10 @@ HIGHER = re.compile(
 )
 _SEED = re.compile(r"(?P<before>.*?)[-_. /]*seed[-_=. ]?(?P<seed>\d+)(?P<after>.*)", re.IGNORECASE)
 _WANDB = re.compile(r"(?P<run>.+) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?")
-_TENSORBOARD = ("Wall time", "Step", "Value")
+_TENSORBOARD = ["Wall time", "Step", "Value"]
 _EXPORTED = re.compile(r"run-(?P<run>.+?)-tag-(?P<metric>.+)")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Columns by option; an empty text: not given."""
-
-    arm: str = ""
-    seed: str = ""
-    item: str = ""
-    document: str = ""
-    value: str = ""
-    step: str = ""
-    names: str = ""
-    """The pattern of runs' names, as ``{arm}-{seed}``."""
-    baseline: str = ""
-    new: str = ""
-    task: str = ""
-    filter: str = ""
+_ENDINGS = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".gz", ".zst", ".xz")
+_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -83,6 +64,35 @@ def direction_of(metric: str) -> bool | None:
     return is_lower if is_lower != is_higher else None
 
 
+def with_direction(understood: Understood, asked: bool | None) -> Understood:
+    """Settle which direction is better, by the option, the source or the metric's name.
+
+    Raises ConfigError where none of them says so.
+    """
+    if asked is not None:
+        return replace(understood, is_lower_better=asked, why="as asked")
+    if understood.is_lower_better is not None:
+        return understood
+    found = direction_of(understood.metric)
+    if found is None:
+        raise ConfigError(
+            f"it is not known whether a lower {understood.metric} is better: give "
+            "--lower-is-better or --higher-is-better"
+        )
+    return replace(understood, is_lower_better=found, why=f"by its name, {understood.metric}")
+
+
+def check_one_metric(sources: Iterable[tuple[str, str]]) -> None:
+    """Raise ConfigError where sources, given as metric and name, have different metrics."""
+    named = dict(sources)
+    if len({metric.lower() for metric in named}) > 1:
+        (one, of_one), (other, of_other), *_ = named.items()
+        raise ConfigError(
+            f"the sources have different metrics, {one} of {of_one} and {other} of {of_other}: "
+            "name their columns alike, or give --value NAME, one that all have"
+        )
+
+
 @dataclass(frozen=True)
 class RunName:
     """Reads arm and seed off the name of a run."""
@@ -101,9 +111,7 @@ class RunName:
             return cls(_SEED, is_asked=False)
         if names.count("{arm}") != 1 or names.count("{seed}") > 1:
             raise ConfigError(f"--names {names} has to say {{arm}} once, as in {{arm}}-{{seed}}")
-        stem = names
-        while (ending := Path(stem).suffix).lower() in _ENDINGS:
-            stem = stem.removesuffix(ending)
+        stem = without_ending(names)
         text = re.escape(stem).replace(r"\{arm\}", "(?P<arm>.+?)")
         text = text.replace(r"\{seed\}", "(?P<seed>[^/]+?)")
         text += f"({re.escape(names.removeprefix(stem))})?"  # files are read without their endings
@@ -119,9 +127,40 @@ class RunName:
         found = match.groupdict()
         if self.is_asked:
             return found["arm"], found.get("seed") or ""
-        before, after = found["before"].strip("-_. /"), found["after"].strip("-_. /")
-        arm = "-".join(part for part in (before, after) if part)
+        parts = (found[name].strip("-_. /") for name in ("before", "after"))
+        arm = "-".join(filter(None, parts))
         return (arm, found["seed"]) if arm else None
+
+    def require(self, name: str) -> tuple[str, str]:
+        """Return arm and seed; raise ConfigError for a name that does not say them."""
+        found = self.read(name)
+        if found is None:
+            raise ConfigError(
+                f"the run {name} does not say its arm and seed: give --names, as in "
+                "--names '{arm}-{seed}'"
+            )
+        return found
+
+    def of_source(self, path: str, *, has_seed: bool = False) -> tuple[str, str]:
+        """Return the arm and the seed that a source's path says, for what no column does.
+
+        Of a pattern with slashes, so many folders above the file are read; a file that is called by
+        its seed alone has its arm from the folder.
+        """
+        parts = [part for part in Path(path).parts if part not in ("/", ".", "..")] or [path]
+        parts[-1] = without_ending(parts[-1])
+        if has_seed and not self.is_asked:
+            return parts[-1], ""
+        n_above = self.n_slashes if self.is_asked else 0
+        found = self.read("/".join(parts[-1 - n_above :])) or self.read("/".join(parts[-2:]))
+        return found or (parts[-1], "0")
+
+
+def without_ending(name: str) -> str:
+    """Return the name of a file of scores without its endings, such as ``.csv.gz``."""
+    while (ending := Path(name).suffix).lower() in _ENDINGS:
+        name = name.removesuffix(ending)
+    return name
 
 
 @dataclass(frozen=True)
@@ -129,384 +168,235 @@ class Layout:
     """The role of each column of a table."""
 
     roles: Mapping[str, str]
-    """By role, the column; ``columns``, ``rows`` or ``files`` where it is none."""
+    """By role a column, or the word for what tells it apart: ``columns``, ``rows`` or ``files``."""
     values: tuple[str, ...]
     """The columns of numbers: one, or one for each arm, seed, item or run."""
-    over: str = ""
-    """The role of several columns of numbers: arms, seeds, items or runs."""
-    metric: str = "value"
-    unused: tuple[str, ...] = ()
+    metric: str
+    unused: tuple[str, ...]
+
+    @property
+    def is_of_runs(self) -> bool:
+        """True where each column of numbers is a run, named by arm and seed."""
+        return self.roles.get("arm") == self.roles.get("seed") == COLUMNS
 
 
-def understand_tables(tables: Sequence[Table], asked: Asked, *, n_sources: int = 0) -> Understood:
+def understand_tables(
+    tables: Sequence[Table], asked: Asked, *, n_sources: int = 0
+) -> list[Understood]:
     """Read tables as records, an arm a table where none of their columns says so.
 
-    ``n_sources`` counts what else is judged with them; at least the tables.
-
-    Raises ConfigError where the role of a column is doubtful, with the option that says it.
+    ``n_sources`` counts what else is judged with them; at least the tables. Raises ConfigError
+    where the role of a column is doubtful, with the option that says it.
     """
-    check_words(asked)
     namer = RunName.of(asked.names)
-    whole, tables = tables, [table.of_runs() for table in tables]
-    curves = [_curves(table, asked, namer) for table in tables]
-    if all(curves):
-        if idle := next((role for role in ROLES if getattr(asked, role)), ""):
-            raise ConfigError(f"--{idle} has no effect on exports of curves: leave it out")
-        records = [each for found in curves if found for each in found[0]]
-        metrics = {found[1] for found in curves if found}
-        if len(metrics) > 1:
-            raise ConfigError(f"the tables have different metrics, {', '.join(sorted(metrics))}")
-        said = [found[2] for found in curves if found]
-        return Understood(tuple(records), metrics.pop(), tuple(dict.fromkeys(said)))
+    of_runs = [table.of_runs() for table in tables]
+    exports = [found for table in of_runs if (found := _export(table, asked, namer))]
+    if len(exports) == len(tables):
+        asked.refuse(*ROLES, why="has no effect on exports of curves")
+        return exports
     n_sources = max(n_sources, len(tables))
-    layouts = [_layout(table, asked, len(tables), n_sources) for table in tables]
-    read = [_records(table, layout, namer) for table, layout in zip(tables, layouts, strict=True)]
-    _check_metrics(tables, layouts)
-    _check_effects(layouts, asked)
-    said = [_said(tables, layouts[0], read[0], namer)]
-    unused = dict.fromkeys(column for layout in layouts for column in layout.unused)
-    if unused:
-        said.append(f"not used: {', '.join(unused)}")
-    if any(one is not other for one, other in zip(whole, tables, strict=True)):
-        said.append("not used: rows of differences, which follow from those of runs")
-    return Understood(tuple(read), layouts[0].metric, tuple(said))
-
-
-def _check_metrics(tables: Sequence[Table], layouts: Sequence[Layout]) -> None:
-    """Raise ConfigError where columns of scores are named as two metrics, such as loss and acc."""
-    named = {
-        layout.metric.lower(): f"{layout.metric} of {table.name}"
-        for table, layout in zip(tables, layouts, strict=True)
-        if table.has_header and not layout.over
-    }
-    if len(named) > 1:
-        raise ConfigError(
-            f"the tables have different metrics, {' and '.join([*named.values()][:2])}: name their "
-            "columns alike, or give --value NAME, one that all have"
-        )
-
-
-def _check_effects(layouts: Sequence[Layout], asked: Asked) -> None:
-    """Raise ConfigError for an option that no table makes use of."""
-    is_named = [layout.over != "run" and "arm" in _known(layout) for layout in layouts]
-    if asked.names and all(is_named):
-        raise ConfigError("--names has no effect where columns say the arms: leave it out")
-    if asked.document and not any("item" in _known(layout) for layout in layouts):
+    layouts = [_layout(table, asked, len(tables), n_sources) for table in of_runs]
+    read = [_records(table, each, namer) for table, each in zip(of_runs, layouts, strict=True)]
+    pairs = zip(layouts, of_runs, strict=True)
+    check_one_metric((each.metric, table.name) for each, table in pairs if each.metric)
+    if all(each.roles["arm"] != FILES and not each.is_of_runs for each in layouts):
+        asked.refuse("names", why="has no effect where columns say the arms")
+    if asked.document and not any("item" in each.roles for each in layouts):
         raise ConfigError(f"--document {asked.document} needs items: give --item NAME too")
-
-
-def _known(layout: Layout) -> set[str]:
-    return {role for role, word in layout.roles.items() if word != FILES} | {layout.over}
-
-
-def check_words(asked: Asked) -> None:
-    """Raise ConfigError where two options say columns, rows or files."""
-    for word in (COLUMNS, ROWS, FILES):
-        both = [role for role in ROLES if getattr(asked, role) == word]
-        if len(both) > 1:
-            raise ConfigError(f"--{both[0]} {word} and --{both[1]} {word} exclude each other")
-    columns = [word for role in ("arm", "seed", "item", "step") if (word := getattr(asked, role))]
-    twice = next((word for word in columns if columns.count(word) > 1), None)
-    if twice is not None:
-        raise ConfigError(f"two options name the column {twice}: name one for each")
-    for role in ("document", "step"):
-        if getattr(asked, role) in (COLUMNS, ROWS, FILES):
-            raise ConfigError(f"--{role} {getattr(asked, role)} has no meaning: name a column")
-    for role in ("seed", "item"):
-        if getattr(asked, role) == FILES:
-            raise ConfigError(f"--{role} files has no meaning: --names says how files are named")
+    said = [_said(of_runs, layouts[0], namer)]
+    if unused := dict.fromkeys(column for each in layouts for column in each.unused):
+        said.append(f"not used: {', '.join(unused)}")
+    if any(one is not other for one, other in zip(tables, of_runs, strict=True)):
+        said.append("not used: rows of differences, which follow from those of runs")
+    return [Understood(tuple(read), layouts[0].metric or "value", tuple(said))]
 
 
 def _layout(table: Table, asked: Asked, n_tables: int, n_sources: int) -> Layout:
     roles: dict[str, str] = {}
-    for role in ROLES:
+    for role in (*ROLES, "value"):
         word = getattr(asked, role)
-        if word in table.names or word in (COLUMNS, ROWS, FILES):
-            roles[role] = word
-        elif word:
-            raise ConfigError(_no_column(table, role, word))
-        else:
-            found = [name for name in table.names if name.lower() in KNOWN[role]]
-            found = [name for name in found if name not in (asked.value, *roles.values())]
-            if len(found) > 1:
-                raise ConfigError(
-                    f"{table.name} has the columns {_listed(found)}, and each could be the "
-                    f"{role}: give --{role} NAME"
-                )
-            if found:
-                (roles[role],) = found
-    if asked.value and asked.value not in table.names:
-        raise ConfigError(_no_column(table, "value", asked.value))
+        if word and word not in (*table.columns, *ROLES.get(role, ())):
+            has = enumerate_names(list(table.columns))
+            hint = nearest_hint(word, table.columns) or f": it has {has}"
+            raise ConfigError(f"--{role} {word}: {table.name} has no such column{hint}")
+        taken = (asked.value, *roles.values())
+        known = [name for name in table.columns if name.lower() in KNOWN.get(role, ())]
+        known = [word] if word else [name for name in known if name not in taken]
+        if len(known) > 1:
+            raise ConfigError(
+                f"{table.name} has the columns {enumerate_names(known)}, and each could be the "
+                f"{role}: give --{role} NAME"
+            )
+        if known and role != "value":
+            (roles[role],) = known
     if "arm" in roles and not asked.arm and n_tables > 1:
         raise ConfigError(
             f"arms are either the files or what the column {roles['arm']} of {table.name} says: "
             f"give --arm files or --arm {roles['arm']}"
         )
-    free = [name for name in table.names if name not in roles.values()]
-    numbers = [name for name in free if table.is_number(name)]
-    numbers = [name for name in numbers if not table.is_unnamed(name)] or numbers
-    over, values = _values(table, asked, roles, numbers)
-    _settle_rows(table, roles, over, n_sources)
-    metric = values[0] if not over else "value"
-    if not table.has_header and not over:
-        metric = "value"
-    used = set(values)
-    unused = tuple(name for name in free if name not in used)
-    return Layout(roles, tuple(values), over, metric, unused)
+    free = [name for name in table.columns if name not in roles.values()]
+    values = _values(table, asked, roles, free)
+    over = {role for role, word in roles.items() if word == COLUMNS}
+    _check_rows(table, roles, over, n_sources)
+    if roles.setdefault("arm", FILES) == FILES:
+        roles.setdefault("seed", FILES)
+    metric = values[0] if table.has_header and not over else ""
+    unused = tuple(name for name in free if name not in values)
+    return Layout(roles, tuple(values), metric, unused)
 
 
 def _values(
-    table: Table, asked: Asked, roles: Mapping[str, str], numbers: Sequence[str]
-) -> tuple[str, list[str]]:
-    """Return the role of the columns of numbers, and their names."""
-    over = next((role for role in ("arm", "seed", "item") if roles.get(role) == COLUMNS), "")
+    table: Table, asked: Asked, roles: dict[str, str], free: Sequence[str]
+) -> Sequence[str]:
+    """Return the columns of numbers, and note in ``roles`` what tells several apart."""
+    over = next((role for role, word in roles.items() if word == COLUMNS), "")
     if over and asked.value:
         raise ConfigError(f"--{over} columns leaves --value without effect: leave one out")
     if asked.value:
-        return "", [asked.value]
+        return [asked.value]
+    numbers = [name for name in free if table.is_number(name)]
+    numbers = [name for name in numbers if not table.is_unnamed(name)] or numbers
     if not numbers:
-        free = [name for name in table.names if name not in roles.values()]
         scores = [name for name in free if direction_of(name) is not None] or free
         if roles and len(scores) == 1:
-            table.load([], scores)  # raises, with the line of the first text
-        beside = f" beside {_listed(roles.values())}" if roles else ""
+            table.numbers(scores[0])  # raises, with the line of the first text
+        beside = f" beside {enumerate_names(list(roles.values()))}" if roles else ""
         raise DataError(f"{table.name} has no column of numbers{beside}: give it one of scores")
-    if over:
-        return over, list(numbers)
-    if len(numbers) == 1:
-        return "", list(numbers)
-    if asked.names or ("seed" not in roles and all(map(_SEED.fullmatch, numbers))):
-        runs = [_SEED.fullmatch(name) for name in numbers]
-        is_seed = not asked.names and all(
-            match and not match["before"] and not match["after"] for match in runs
-        )
-        return ("seed" if is_seed else "run"), list(numbers)
+    if over or len(numbers) == 1:
+        return numbers
+    seeds = [_SEED.fullmatch(name) for name in numbers]
+    if asked.names or ("seed" not in roles and all(seeds)):
+        is_seed = all(match and not match["before"] and not match["after"] for match in seeds)
+        is_run = asked.names or not is_seed
+        roles |= dict.fromkeys(("arm", "seed") if is_run else ("seed",), COLUMNS)
+        return numbers
     named = {asked.baseline, asked.new} - {""}
     if "arm" not in roles and named and named <= set(numbers):
-        return "arm", list(numbers)
+        roles["arm"] = COLUMNS
+        return numbers
     known = [name for name in numbers if direction_of(name) is not None]
     if len(known) == 1:
-        return "", known
-    shown = _listed(numbers if len(numbers) <= 6 else [*numbers[:5], f"{len(numbers) - 5} more"])
+        return known
+    shown = numbers
+    if len(numbers) > _SHOWN + 1:
+        shown = [*numbers[:_SHOWN], f"{len(numbers) - _SHOWN} more"]
     raise ConfigError(
-        f"{table.name} has the columns of numbers {shown}: give --value NAME where one is the "
-        "score, or --arm, --seed or --item columns where each is one"
+        f"{table.name} has the columns of numbers {enumerate_names(shown)}: give --value NAME "
+        "where one is the score, or --arm, --seed or --item columns where each is one"
     )
 
 
-def _settle_rows(table: Table, roles: dict[str, str], over: str, n_sources: int) -> None:
-    """Settle the role of rows that no column names; raise ConfigError where it is doubtful."""
-    named = {role for role in ("arm", "seed", "item") if roles.get(role, FILES) != FILES}
-    if over == "run":
-        named |= {"arm", "seed"}
-    elif over:
-        named.add(over)
-    if "arm" not in named and roles.get("arm") != FILES and n_sources == 1:
+def _check_rows(table: Table, roles: Mapping[str, str], over: set[str], n_sources: int) -> None:
+    """Raise ConfigError where nothing says what the arms are, or what a row is."""
+    if "arm" not in roles and n_sources == 1:
         raise ConfigError(
             f"{table.name} is one table, and no column says what the arms are: give --arm NAME, or "
             "--arm columns where each column is an arm"
         )
-    if "step" in roles:  # which tells the rows of a run apart
-        return
-    n_rows = table.n_head
-    if named & {"seed", "item"} - {over} or (over and "arm" in named - {over}):
-        return
-    if n_rows > 1 and not (over in ("seed", "run") and "arm" in named - {over}):
-        what = "--item rows" if over in ("seed", "run") else "--seed rows or --item rows"
-        if over == "item":
-            what = "--seed rows"
-        raise ConfigError(f"{table.name} does not say what a row is: give {what}")
+    told = {role for role, word in roles.items() if word not in (COLUMNS, FILES)}
+    is_told = told & {"seed", "item", "step"} or (over and "arm" in told) or len(over) > 1
+    if table.n_rows > 1 and not is_told:
+        ways = [f"--{role} rows" for role in ("seed", "item") if role not in over]
+        raise ConfigError(f"{table.name} does not say what a row is: give {' or '.join(ways)}")
 
 
 def _records(table: Table, layout: Layout, namer: RunName) -> Records:
-    by_column = {role: column for role, column in layout.roles.items() if column in table.names}
-    step = by_column.pop("step", "")
-    numbers = [*layout.values, *([step] if step else [])]
-    loaded = table.load([*dict.fromkeys(by_column.values())], numbers)
-    n_rows = len(loaded.numbers[layout.values[0]])
-    n_columns = len(layout.values)
-    value = np.stack([loaded.numbers[name] for name in layout.values], axis=1)  # [R, C]
-    is_empty = np.zeros(value.shape, dtype=np.bool_)
-    for column, name in enumerate(layout.values):
-        is_empty[loaded.empty.get(name, []), column] = True
-    if is_empty.any() and not layout.over and not step:
-        row = int(np.argwhere(is_empty)[0, 0])
-        raise DataError(
-            f"{table.place(row, layout.values[0])} is empty: write the value, or nan for a run "
-            "that failed"
-        )
+    """Read a table as a long one: a row for each filled cell of its columns of numbers."""
+    value = np.stack([table.numbers(name) for name in layout.values], axis=1)  # [R, C]
+    empty = np.stack([_empty(table, name) for name in layout.values], axis=1)
+    over = COLUMNS in layout.roles.values()
+    if empty.any() and not over and "step" not in layout.roles:
+        where = table.place(int(empty.argmax()), layout.values[0])
+        raise DataError(f"{where} is empty: write the value, or nan for a run that failed")
+    rows, columns = np.nonzero(~empty)
+    by_column = dict.fromkeys(ROLES, layout.values)
+    if layout.is_of_runs:
+        arms, seeds = zip(*map(namer.require, layout.values), strict=True)
+        by_column |= {"arm": arms, "seed": seeds}
+    else:
+        matches = [(name, _SEED.fullmatch(name)) for name in layout.values]
+        by_column["seed"] = tuple(match["seed"] if match else name for name, match in matches)
 
-    kept = np.flatnonzero(~is_empty.reshape(-1))
-    coded: dict[str, Coded] = {}
-    rows, columns = np.divmod(np.arange(value.size), n_columns)
-    for role in ("arm", "seed", "item", "document"):
-        called = layout.roles.get(role, "")
-        if called in table.names:
-            own = loaded.coded[called]
-            coded[role] = Coded(own.codes[rows], own.names)
-        elif called == ROWS:
-            coded[role] = Coded(rows, tuple(map(str, range(n_rows))))
-        elif layout.over == role:
-            coded[role] = Coded(columns, tuple(_column_name(role, layout.values)))
-    pairs: Sequence[tuple[str, str]] = []
-    if layout.over == "run":
-        pairs = [_pair(namer, name) for name in layout.values]
-    elif "arm" not in coded:
-        pairs = [source_names(table.name, namer, has_seed="seed" in coded)] * n_columns
-    for role, found in zip(("arm", "seed"), zip(*pairs, strict=True), strict=bool(pairs)):
-        names = tuple(dict.fromkeys(found))
-        if layout.over == "run" or role not in coded:
-            coded[role] = Coded(np.array(list(map(names.index, found)))[columns], names)
-    coded.setdefault("seed", Coded(np.zeros(value.size, dtype=np.int64), ("0",)))
-    for role, own in coded.items():
-        coded[role] = Coded(own.codes[kept], own.names)
+    def coded(role: str) -> Coded | None:
+        word = layout.roles.get(role, FILES)
+        if word in table.columns:
+            return table.coded(word).at(rows)
+        if word == ROWS:
+            return Coded(rows, tuple(map(str, range(table.n_rows))))
+        return Coded.of(by_column[role]).at(columns) if word == COLUMNS else None
+
+    by_file = "", "0"
+    if layout.roles["arm"] == FILES:
+        has_seed = layout.roles["seed"] != FILES
+        by_file = namer.of_source(table.name, has_seed=has_seed)
+    all_rows = np.zeros_like(rows)
+    step = layout.roles.get("step")
     return Records(
         table.name,
-        coded["arm"],
-        coded["seed"],
-        value.reshape(-1)[kept],
-        lambda index: table.place(int(rows[kept[index]]), layout.values[int(columns[kept[index]])]),
-        item=coded.get("item"),
-        document=coded.get("document"),
-        step=loaded.numbers[step][rows[kept]] if step else None,
+        coded("arm") or Coded(all_rows, by_file[:1]),
+        coded("seed") or Coded(all_rows, by_file[1:]),
+        value[rows, columns],
+        lambda index: table.place(int(rows[index]), layout.values[int(columns[index])]),
+        item=coded("item"),
+        document=coded("document"),
+        step=None if step is None else table.numbers(step)[rows],
     )
 
 
-def source_names(name: str, namer: RunName, *, has_seed: bool = False) -> tuple[str, str]:
-    """Return the arm and the seed that a source's path says, for what no column does.
-
-    Of a pattern with slashes, so many folders above the file are read; a file that is called by its
-    seed alone has its arm from the folder.
-    """
-    parts = [part for part in Path(name).parts if part not in ("/", ".", "..")] or [name]
-    while Path(parts[-1]).suffix.lower() in _ENDINGS:
-        parts[-1] = Path(parts[-1]).stem
-    if has_seed and not namer.is_asked:
-        return parts[-1], ""
-    n_above = namer.n_slashes if namer.is_asked else 0
-    found = namer.read("/".join(parts[-1 - n_above :]))
-    if found is None:
-        found = namer.read("/".join(parts[-2:]))
-    return found or (parts[-1], "0")
+def _empty(table: Table, column: str) -> NDArray[np.bool_]:
+    return np.array([is_empty(cell) for cell in table.columns[column]], dtype=np.bool_)
 
 
-_ENDINGS = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json", ".parquet", ".gz", ".zst", ".xz")
-
-
-def _column_name(role: str, names: Sequence[str]) -> list[str]:
-    if role != "seed":
-        return list(names)
-    found = [_SEED.fullmatch(name) for name in names]
-    return [match["seed"] if match else name for match, name in zip(found, names, strict=True)]
-
-
-def _pair(namer: RunName, name: str) -> tuple[str, str]:
-    found = namer.read(name)
-    if found is None:
-        raise ConfigError(
-            f"the run {name} does not say its arm and seed: give --names, as in "
-            "--names '{arm}-{seed}'"
-        )
-    return found
-
-
-def _curves(table: Table, asked: Asked, namer: RunName) -> tuple[list[Records], str, str] | None:
+def _export(table: Table, asked: Asked, namer: RunName) -> Understood | None:
     """Read the curves of runs that W&B or TensorBoard exports; None: the table is neither's."""
-    if table.names == _TENSORBOARD:
+    step, *others = table.columns
+    if list(table.columns) == _TENSORBOARD:
         name = Path(table.name).stem
         exported = _EXPORTED.fullmatch(name)
         metric = exported["metric"] if exported else "value"
-        runs = {"Value": _pair(namer, exported["run"] if exported else name)}
-        read = _curves_of(table, "Step", runs, has_gaps=False)
-        return read, metric, "TensorBoard's export, one file per run"
-    step, *others = table.names
-    matches = {name: match for name in others if (match := _WANDB.fullmatch(name))}
-    if not others or len(matches) < len(others) or step.lower() not in ("step", "global_step"):
-        return None
-    named = {name: match for name, match in matches.items() if not match["bound"]}
-    metrics = tuple(dict.fromkeys(match["metric"] for match in named.values()))
-    metric = asked.value or metrics[0]
-    if metric not in metrics:
-        raise ConfigError(f"{table.name} has no metric {metric}: it has {_listed(metrics)}")
-    if not asked.value and len(metrics) > 1:
-        raise ConfigError(f"{table.name} has the metrics {_listed(metrics)}: give --value NAME")
-    chosen = {name: match for name, match in named.items() if match["metric"] == metric}
-    runs = {name: _pair(namer, match["run"]) for name, match in chosen.items()}
-    said = f"W&B's export of {metric}, one column per run: {count(len(chosen), 'run')}"
-    return _curves_of(table, step, runs, has_gaps=True), metric, said
+        step, runs = "Step", {"Value": exported["run"] if exported else name}
+        said = "TensorBoard's export, one file per run"
+    else:
+        matches = [match for name in others if (match := _WANDB.fullmatch(name))]
+        if not others or len(matches) < len(others) or step.lower() not in ("step", "global_step"):
+            return None
+        matches = [match for match in matches if not match["bound"]]
+        metric = asked.choose("value", (match["metric"] for match in matches), table.name)
+        runs = {match[0]: match["run"] for match in matches if match["metric"] == metric}
+        said = f"W&B's export of {metric}, one column per run: {count(len(runs), 'run')}"
+    records = [
+        _curve(table, step, column, namer.require(name), has_gaps="W&B" in said)
+        for column, name in runs.items()
+    ]
+    return Understood(tuple(records), metric, (said,))
 
 
-def _curves_of(
-    table: Table, step: str, runs: Mapping[str, tuple[str, str]], *, has_gaps: bool
-) -> list[Records]:
-    """Read columns as curves of runs, by arm and seed; with gaps, an empty cell is no value."""
-    loaded = table.load([], [step, *runs])
-    records = []
-    for column, run in runs.items():
-        values = loaded.numbers[column]
-        rows = np.arange(len(values))
-        if has_gaps:
-            rows = np.delete(rows, loaded.empty.get(column, []))
-        place = partial(_place_in, table, column, rows)
-        steps = loaded.numbers[step][rows]
-        records.append(Records.of_run(table.name, *run, values[rows], place, step=steps))
-    return records
-
-
-def _place_in(table: Table, column: str, rows: NDArray[np.int64], row: int) -> str:
-    return table.place(int(rows[row]), column)
-
-
-def _no_column(table: Table, role: str, word: str) -> str:
-    near = nearest(word, table.names)
-    meant = f": did you mean {near}?" if near else f": it has {_listed(table.names)}"
-    return f"--{role} {word}: {table.name} has no such column{meant}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    listed = list(names)
-    return (
-        ", ".join(listed[:-1]) + (" and " if listed[:-1] else "") + (listed[-1] if listed else "")
+def _curve(
+    table: Table, step: str, column: str, run: tuple[str, str], *, has_gaps: bool
+) -> Records:
+    """Read a column as the curve of a run; with gaps, an empty cell is no value."""
+    rows = np.flatnonzero(~_empty(table, column)) if has_gaps else np.arange(table.n_rows)
+    return Records.of_run(
+        table.name,
+        *run,
+        table.numbers(column)[rows],
+        lambda row: table.place(int(rows[row]), column),
+        step=table.numbers(step)[rows],
     )
 
 
-def _said(tables: Sequence[Table], layout: Layout, records: Records, namer: RunName) -> str:
+def _said(tables: Sequence[Table], layout: Layout, namer: RunName) -> str:
     """Describe the roles of rows and columns of the tables in one line."""
-    shown = {}
-    for role in ("arm", "seed", "item", "document", "step"):
-        column = layout.roles.get(role, "")
-        if column in tables[0].names:
-            shown[role] = f"column {column}"
-        elif column == ROWS:
-            shown[role] = "each row"
-        elif layout.over == role or (layout.over == "run" and role in ("arm", "seed")):
-            shown[role] = "each column"
-    if layout.over == "run":
-        shown["arm"] = shown["seed"] = "in the names of the columns"
-    if "arm" not in shown:
-        shown["arm"] = "each file" if len(tables) > 1 else "the file"
-    if "seed" not in shown:
-        has_seed = namer.is_asked or _SEED.search(Path(tables[0].name).name)
-        shown["seed"] = "in the names of the files" if has_seed else "none, one run per arm"
-    value = f"column {layout.values[0]}" if not layout.over else "in the columns"
-    shown["value"] = value
-    parts = [f"{role}: {shown[role]}" for role in (*ROLES, "value") if role in shown]
-    return "; ".join(parts)
-
-
-def with_direction(understood: Understood, asked: bool | None) -> Understood:
-    """Settle which direction is better, by the option, the source or the metric's name.
-
-    Raises ConfigError where none of them says so.
-    """
-    if asked is not None:
-        return replace(understood, is_lower_better=asked, why="as asked")
-    if understood.is_lower_better is not None:
-        return understood
-    found = direction_of(understood.metric)
-    if found is None:
-        raise ConfigError(
-            f"it is not known whether a lower {understood.metric} is better: give "
-            "--lower-is-better or --higher-is-better"
-        )
-    return replace(understood, is_lower_better=found, why=f"by its name, {understood.metric}")
+    first = Path(tables[0].name).name
+    has_seed = layout.roles["arm"] == FILES and (namer.is_asked or _SEED.search(first))
+    shown = {"arm": "each file" if len(tables) > 1 else "the file"}
+    shown["seed"] = "in the names of the files" if has_seed else "none, one run per arm"
+    words = {ROWS: "each row", COLUMNS: "each column"}
+    for role, word in layout.roles.items():
+        if word != FILES or word in tables[0].columns:
+            shown[role] = words.get(word, f"column {word}")
+    if layout.is_of_runs:
+        shown |= dict.fromkeys(("arm", "seed"), "in the names of the columns")
+    is_wide = COLUMNS in layout.roles.values()
+    shown["value"] = "in the columns" if is_wide else f"column {layout.values[0]}"
+    return "; ".join(f"{role}: {shown[role]}" for role in (*ROLES, "value") if role in shown)

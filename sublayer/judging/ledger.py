@@ -24,7 +24,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -50,6 +50,8 @@ Probability = TypeVar("Probability", float, NDArray[np.float64])
 _BEGINS = b'{"sublayer_ledger": '
 _WAITING_S = 0.05
 
+Line = dict[str, Any]
+"""A line of a ledger: the plan, or a look."""
 ChampionIs = Literal["first", "unchanged", "kept", "former", "not kept", "new"]
 """The earlier role of the champion's runs: none at the first look, the champion at the look before,
 a candidate kept since, an earlier champion, a candidate not kept, or none at any look."""
@@ -139,29 +141,19 @@ def level_of(spending: Probability, n_candidates: int) -> Probability:
 class Ledger:
     """An open ledger, locked against other processes: ``level_for``, judge, then ``record``."""
 
-    def __init__(
-        self, path: Path, plan: Plan, lines: list[dict[str, Any]], descriptor: int
-    ) -> None:
+    def __init__(self, path: Path, plan: Plan, lines: list[Line], descriptor: int) -> None:
         self._path = path
         self._plan = plan
-        self._lines = lines
+        self._looks = lines[1:]
+        self._seal = lines[-1]["seal"]
+        self._left = float(lines[-1].get("left", plan.error))
         self._descriptor = descriptor
-        self._asked: tuple[Runs, tuple[Runs, ...]] | None = None
-
-    @property
-    def plan(self) -> Plan:
-        """The plan of the file, which may say more than the one that it was opened with."""
-        return self._plan
+        self._asked: tuple[Runs, Sequence[Runs]] | None = None
 
     @property
     def n_looks(self) -> int:
         """The number of looks that were taken."""
-        return len(self._lines) - 1
-
-    @property
-    def left(self) -> float:
-        """The part of the error that further looks may spend."""
-        return _left(self._lines)
+        return len(self._looks)
 
     def level_for(self, candidates: Sequence[Runs], champion: Runs) -> float:
         """Return the two-sided level at which candidates are judged together against a champion.
@@ -169,8 +161,8 @@ class Ledger:
         It is that of the earlier look where the same runs have been judged before. Raises
         ConfigError where all looks of the plan are spent.
         """
-        self._asked = (champion, tuple(candidates))
-        earlier = self._earlier()
+        self._asked = champion, candidates
+        earlier = self._earlier(champion, candidates)
         if earlier is not None:
             return float(earlier["level"])
         return _round(level_of(self._spending(), len(candidates)))
@@ -183,30 +175,25 @@ class Ledger:
         """
         assert self._asked is not None, "a look is recorded once, after its level was asked for"
         champion, candidates = self._asked
-        verdicts = {difference.arm: difference for difference in differences}
-        assert verdicts.keys() == {candidate.name for candidate in candidates}, (
-            "each candidate is judged"
-        )
-        earlier = self._earlier()
         self._asked = None
+        judged = {difference.arm: difference for difference in differences}
+        assert judged.keys() == {each.name for each in candidates}, "each candidate is judged"
+        earlier = self._earlier(champion, candidates)
         if earlier is not None:
-            by_content = {each["sha256"]: each for each in earlier["candidates"]}
-            for candidate in candidates:
-                then, now = (
-                    by_content[candidate.sha256]["verdict"],
-                    verdicts[candidate.name].verdict,
-                )
-                if then != now:
+            then = {each["sha256"]: each["verdict"] for each in earlier["candidates"]}
+            for each in candidates:
+                before, now = then[each.sha256], judged[each.name].verdict
+                if before != now:
                     raise DataError(
-                        f"{self._path}, look {earlier['look']}: the same runs of {candidate.name} "
-                        f'were "{then}", and are "{now}" now: judge them with the same options and '
+                        f"{self._path}, look {earlier['look']}: the same runs of {each.name} were "
+                        f'"{before}", and are "{now}" now: judge them with the same options and '
                         "version, or begin another ledger"
                     )
             return self._look(earlier, is_repeated=True)
         spending = self._spending()
-        told = [_told(candidate, verdicts[candidate.name]) for candidate in candidates]
+        told = [_told(each, judged[each.name]) for each in candidates]
         is_returned = all(each["kept"] for each in told)
-        line = {
+        line: Line = {
             "look": self.n_looks + 1,
             "time": _now(),
             "champion": {**asdict(champion), "is": self._champion_is(champion)},
@@ -214,11 +201,12 @@ class Ledger:
             "level": _round(level_of(spending, len(told))),
             "spending": spending,
             "returned": is_returned,
-            "left": _round(self.left - (0.0 if is_returned else spending)),
+            "left": _round(self._left - (0.0 if is_returned else spending)),
         }
-        line["seal"] = _seal(line, self._lines[-1]["seal"])
-        _append(self._descriptor, _encode(line), self._path)
-        self._lines.append(line)
+        line["seal"] = _seal(line, self._seal)
+        _append(self._descriptor, line, self._path)
+        self._looks.append(line)
+        self._seal, self._left = line["seal"], line["left"]
         return self._look(line, is_repeated=False)
 
     def _spending(self) -> float:
@@ -228,51 +216,47 @@ class Ledger:
                 f"{self._path}: all {planned} looks of its plan are spent: begin another ledger, "
                 "with new runs of the champion, whose error comes on top of this one's"
             )
-        return _round(self.left / looks_to_share(number, planned))
+        return _round(self._left / looks_to_share(number, planned))
 
-    def _earlier(self) -> dict[str, Any] | None:
+    def _earlier(self, champion: Runs, candidates: Sequence[Runs]) -> Line | None:
         """Return the line of the look at which the same runs were judged, if there is one."""
-        assert self._asked is not None, "the level is asked for before"
-        champion, candidates = self._asked
         contents = sorted(candidate.sha256 for candidate in candidates)
-        for line in self._lines[1:]:
-            if line["champion"]["sha256"] == champion.sha256 and contents == sorted(
-                each["sha256"] for each in line["candidates"]
-            ):
+        for line in self._looks:
+            then = sorted(each["sha256"] for each in line["candidates"])
+            if line["champion"]["sha256"] == champion.sha256 and then == contents:
                 return line
         return None
 
     def _champion_is(self, champion: Runs) -> ChampionIs:
-        if self.n_looks == 0:
+        if not self._looks:
             return "first"
-        standing = self._lines[1]["champion"]["sha256"]
-        kept: Collection[str] = ()
+        standing = self._looks[0]["champion"]["sha256"]
+        kept: list[str] = []
         former: set[str] = set()
-        not_kept: set[str] = set()
-        for line in self._lines[1:]:
+        seen: set[str] = set()
+        for line in self._looks:
             used = line["champion"]["sha256"]
             if used != standing:
                 former.add(standing)
-                standing, kept = used, ()
-            chosen = [each["sha256"] for each in line["candidates"] if each["kept"]]
-            not_kept |= {each["sha256"] for each in line["candidates"] if not each["kept"]}
-            kept = chosen or kept
+                standing, kept = used, []
+            kept = [each["sha256"] for each in line["candidates"] if each["kept"]] or kept
+            seen |= {each["sha256"] for each in line["candidates"] if not each["kept"]}
         if champion.sha256 in kept:
             return "kept"
         if champion.sha256 == standing:
             return "former" if kept else "unchanged"
         if champion.sha256 in former:
             return "former"
-        return "not kept" if champion.sha256 in not_kept else "new"
+        return "not kept" if champion.sha256 in seen else "new"
 
-    def _look(self, line: dict[str, Any], *, is_repeated: bool) -> Look:
+    def _look(self, line: Line, *, is_repeated: bool) -> Look:
         return Look(
             number=line["look"],
             planned=self._plan.looks,
             level=line["level"],
             spending=line["spending"],
             is_returned=line["returned"],
-            left=self.left if is_repeated else line["left"],
+            left=self._left,
             error=self._plan.error,
             candidates=tuple(each["name"] for each in line["candidates"]),
             kept=tuple(each["name"] for each in line["candidates"] if each["kept"]),
@@ -299,7 +283,7 @@ def open_ledger(path: Path, plan: Plan) -> Iterator[Ledger]:
         if is_begun:
             header = {"sublayer_ledger": VERSION, **asdict(plan), "time": _now()}
             header["seal"] = _seal(header, "")
-            _append(descriptor, _encode(header), path)
+            _append(descriptor, header, path)
         lines = _read(descriptor, path)
         ledger = Ledger(path, _checked(plan, lines[0], path), lines, descriptor)
         try:
@@ -317,40 +301,32 @@ def _acquire(path: Path) -> tuple[int, bool]:
     """Open and lock a ledger; return its descriptor, and whether it was made now, empty."""
     flags = os.O_RDWR | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
     while True:
+        is_made = not os.path.lexists(path)
         try:
-            is_made = not os.path.lexists(path)
-            descriptor = open_regular(path, flags | (os.O_CREAT | os.O_EXCL) * is_made)
-        except FileExistsError:
-            continue  # another process was first
+            descriptor = open_regular(path, flags | os.O_CREAT * is_made)
+            try:
+                if not try_lock(descriptor):
+                    with stage(f"waiting for another judgement by {path}"):
+                        while not try_lock(descriptor):
+                            time.sleep(_WAITING_S)
+                if is_at(descriptor, path.resolve()):
+                    return descriptor, is_made
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
         except FileNotFoundError:
-            if path.is_symlink():
-                raise ConfigError(f"--ledger {path} links to nothing: name another") from None
-            if not path.absolute().parent.is_dir():
+            if is_made or path.is_symlink():
                 raise ConfigError(
-                    f"--ledger {path}: there is no folder {path.parent}: make it first"
+                    f"--ledger {path} has no folder, or links to nothing: make it, or name another"
                 ) from None
-            continue  # taken away in between
+            # Taken away in between.
         except OSError as problem:
             why = problem.strerror or problem
-            raise DataError(f"--ledger {path} cannot be opened for writing: {why}") from None
-        try:
-            if not try_lock(descriptor):
-                with stage(f"waiting for another judgement by {path}"):
-                    while not try_lock(descriptor):
-                        time.sleep(_WAITING_S)
-            if is_at(descriptor, path.resolve()):
-                return descriptor, is_made
-        except OSError as problem:
-            os.close(descriptor)
-            why = problem.strerror or problem
-            raise DataError(f"--ledger {path} cannot be locked there: {why}") from None
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
+            raise DataError(f"--ledger {path} cannot be opened and locked: {why}") from None
 
 
-def _read(descriptor: int, path: Path) -> list[dict[str, Any]]:
+def _read(descriptor: int, path: Path) -> list[Line]:
     """Read and check all lines of a ledger, the plan first."""
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(0)
@@ -362,7 +338,7 @@ def _read(descriptor: int, path: Path) -> list[dict[str, Any]]:
             f"{path}, line {len(texts) + 1} is cut off: take that line away if a call was stopped "
             "while it wrote, whose judgement nobody saw; else restore the file"
         )
-    lines: list[dict[str, Any]] = []
+    lines: list[Line] = []
     for number, text in enumerate(texts, start=1):
         where = f"{path}, line {number}"
         line = parse_json(text, where, DataError)
@@ -381,15 +357,11 @@ def _read(descriptor: int, path: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def _checked(plan: Plan, header: dict[str, Any], path: Path) -> Plan:
+def _checked(plan: Plan, header: Line, path: Path) -> Plan:
     """Return the plan of a file, which must be the one asked for."""
-    fields = Plan.__dataclass_fields__
-    try:
-        kept = Plan(**{name: header[name] for name in fields})
-    except KeyError as missing:
-        raise DataError(f"{path}, line 1 has no {missing}: restore the file") from None
-    for name in fields:
-        then, now = getattr(kept, name), getattr(plan, name)
+    kept = Plan(**{name: header[name] for name in asdict(plan)})
+    for name, now in asdict(plan).items():
+        then = header[name]
         if then != now and not (name == "looks" and now is None):
             raise ConfigError(
                 f"{path} was begun with {_named(name, then)}, not {_named(name, now)}: judge as it "
@@ -399,35 +371,30 @@ def _checked(plan: Plan, header: dict[str, Any], path: Path) -> Plan:
 
 
 def _named(name: str, value: Any) -> str:
-    match name:
-        case "is_lower_better":
-            return "lower is better" if value else "higher is better"
-        case "margin":
-            return "no margin" if value is None else f"a margin of {value:g}"
-        case "looks":
-            return "no end" if value is None else f"{value} looks"
-        case _:
-            return f"{name} {value}"
+    words = {
+        "is_lower_better": "lower is better" if value else "higher is better",
+        "margin": "no margin" if value is None else f"a margin of {value}",
+        "looks": "no end" if value is None else f"{value} looks",
+    }
+    return words.get(name, f"{name} {value}")
 
 
 def _told(candidate: Runs, difference: Difference) -> dict[str, Any]:
+    numbers = {
+        "difference": difference.mean,
+        "low": difference.low,
+        "high": difference.high,
+        "p": difference.p,
+    }
     return {
         **asdict(candidate),
-        "difference": _finite(difference.mean),
-        "low": _finite(difference.low),
-        "high": _finite(difference.high),
-        "p": _finite(difference.p),
+        **{
+            name: float(value) if value is not None and np.isfinite(value) else None
+            for name, value in numbers.items()
+        },
         "verdict": difference.verdict,
         "kept": difference.verdict == "better",
     }
-
-
-def _finite(value: float | None) -> float | None:
-    return float(value) if value is not None and np.isfinite(value) else None
-
-
-def _left(lines: Sequence[Mapping[str, Any]]) -> float:
-    return float(lines[-1]["left"] if len(lines) > 1 else lines[0]["error"])
 
 
 def _round(value: float) -> float:
@@ -435,24 +402,20 @@ def _round(value: float) -> float:
     return float(f"{max(value, 0.0):.12g}")
 
 
-def _seal(line: Mapping[str, Any], before: str) -> str:
+def _seal(line: Line, before: str) -> str:
     """Return the seal of a line, over its content and the seal of the line before."""
     content = {name: value for name, value in line.items() if name != "seal"}
     text = json.dumps(content, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(f"{before}\n{text}".encode()).hexdigest()[:32]
 
 
-def _encode(line: Mapping[str, Any]) -> bytes:
-    return json.dumps(line, ensure_ascii=False).encode() + b"\n"
-
-
-def _append(descriptor: int, data: bytes, path: Path) -> None:
+def _append(descriptor: int, line: Line, path: Path) -> None:
     """Write a line and wait until it is on the disk; a partial write is undone."""
     size = os.fstat(descriptor).st_size
+    data = json.dumps(line, ensure_ascii=False).encode() + b"\n"
     try:
-        written = 0
-        while written < len(data):
-            written += os.write(descriptor, data[written:])
+        while data:
+            data = data[os.write(descriptor, data) :]
         os.fsync(descriptor)
     except OSError as problem:
         os.ftruncate(descriptor, size)

@@ -1,4 +1,4 @@
-"""Runs put together from what sources say: values by arm and seed, items in one order, checks."""
+"""Runs assembled from one long table of arm, seed, item, document, step and value."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
+from sublayer.judging.options import LAST, Asked
 from sublayer.judging.tables import Coded
 from sublayer.statistics.items import shares_of, units_of
 
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
-LAST = "last"
 _SHOWN = 5
 _MOST_DECIMALS = 12
+_COMMON = "give --common to judge the seeds and items that all have"
 
 
 @dataclass(frozen=True)
@@ -58,17 +59,6 @@ class Records:
 
 
 @dataclass(frozen=True)
-class Rules:
-    """Rules for rows that do not fit together."""
-
-    at: str = ""
-    """The step whose values count, or ``last``; empty: the last, where all runs have it."""
-    nan_is_failed: bool = False
-    common: bool = False
-    """True where seeds and items that some run lacks are left out."""
-
-
-@dataclass(frozen=True)
 class Runs:
     """Scores of arms and seeds, and how each unit of the test moves them."""
 
@@ -101,7 +91,7 @@ class Runs:
         return 0.0
 
 
-def assemble(sources: Sequence[Records], rules: Rules) -> Runs:
+def assemble(sources: Sequence[Records], asked: Asked) -> Runs:
     """Put the rows of all sources in order, by arm, seed and item.
 
     Raises DataError, with file, line and column, for a value that is not finite, a row that is
@@ -109,14 +99,14 @@ def assemble(sources: Sequence[Records], rules: Rules) -> Runs:
     """
     rows = _Rows(sources)
     said: list[str] = []
-    if "step" in rows.columns:
-        said += rows.take_step(rules.at)
-    elif rules.at:
-        raise DataError(f"--at {rules.at} needs a column of steps: name it by --step, or leave it")
+    if sources[0].step is not None:
+        said.append(rows.take_step(asked.at))
+    elif asked.at:
+        raise DataError(f"--at {asked.at} needs a column of steps: name it by --step, or leave it")
     rows.check_names()
     rows.check_twice()
-    rows.check_finite(rules.nan_is_failed)
-    if rules.common:
+    rows.check_finite(asked.nan_is_failed)
+    if asked.common:
         said += rows.keep_common()
     rows.check_complete()
     return rows.runs(said)
@@ -126,56 +116,47 @@ class _Rows:
     """The rows of all sources, one behind the other: columns of codes and of numbers."""
 
     def __init__(self, sources: Sequence[Records]) -> None:
+        for role in ("item", "document", "step"):
+            by_role = {getattr(source, role) is None: source.source for source in sources}
+            if len(by_role) > 1:
+                raise DataError(
+                    f"{by_role[False]} has a column of {role}s, and {by_role[True]} has none: give "
+                    "all sources one, or none"
+                )
         self._sources = sources
-        with_items = [source.item is not None for source in sources]
-        if len(set(with_items)) > 1:
-            own = sources[with_items.index(True)].source
-            other = sources[with_items.index(False)].source
-            raise DataError(
-                f"{own} has a value for each item, and {other} has none: judge sources that all "
-                "have items, or means that all have none"
-            )
-        if len({source.document is None for source in sources}) > 1:
-            other = next(source.source for source in sources if source.document is None)
-            raise DataError(f"{other} has no documents, and others have: give it such a column")
-        if len({source.step is None for source in sources}) > 1:
-            raise DataError("some sources have steps, and some have none: give both alike")
-        self.has_items = with_items[0]
-        self.names: dict[str, tuple[str, ...]] = {"item": ("",)}
+        self.has_items = sources[0].item is not None
         sizes = [len(source.value) for source in sources]
-        self.columns: dict[str, NDArray[Any]] = {"item": np.zeros(sum(sizes), dtype=np.int64)}
-        self.columns["index"] = np.arange(sum(sizes))
         self._starts = np.cumsum([0, *sizes])
-        for name in ("arm", "seed", "item", "document"):
-            parts = [part for source in sources if (part := getattr(source, name)) is not None]
-            if parts:
-                self.names[name], self.columns[name] = _joined(parts)
-        order = sorted(
-            range(len(self.names["seed"])), key=lambda n: _natural(self.names["seed"][n])
-        )
-        self.names["seed"] = tuple(self.names["seed"][place] for place in order)
-        self.columns["seed"] = np.argsort(order)[self.columns["seed"]]
+        self.names: dict[str, tuple[str, ...]] = {}
+        self.columns: dict[str, NDArray[Any]] = {"index": np.arange(sum(sizes))}
+        for role in ("arm", "seed", "item", "document"):
+            parts = [getattr(source, role) for source in sources]
+            if parts[0] is None:
+                parts = [Coded(np.zeros(size, dtype=np.int64), ("",)) for size in sizes]
+            names = dict.fromkeys(name for part in parts for name in part.names)
+            self.names[role] = tuple(sorted(names, key=_natural) if role == "seed" else names)
+            places = {name: place for place, name in enumerate(self.names[role])}
+            own = [np.array([places[name] for name in part.names]) for part in parts]
+            codes = [each[part.codes] for each, part in zip(own, parts, strict=True)]
+            self.columns[role] = np.concatenate(codes)
         for name, usual in (("value", 0.0), ("step", 0.0), ("weight", 1.0), ("failed", False)):
             found = [getattr(source, name) for source in sources]
-            if any(each is not None for each in found) or name == "failed":
-                filled = [
-                    np.full(size, usual) if each is None else each
-                    for size, each in zip(sizes, found, strict=True)
-                ]
-                self.columns[name] = np.concatenate(filled)
-
-    def place(self, row: int) -> str:
-        """Return where a row of those that are left stands."""
-        source, own_row = self._source(row)
-        return source.place(own_row)
+            pairs = zip(found, sizes, strict=True)
+            filled = [np.full(n, usual) if each is None else each for each, n in pairs]
+            self.columns[name] = np.concatenate(filled)
 
     def _source(self, row: int) -> tuple[Records, int]:
         old = int(self.columns["index"][row])
         place = int(np.searchsorted(self._starts, old, side="right")) - 1
         return self._sources[place], old - int(self._starts[place])
 
-    def _name(self, what: str, row: int) -> str:
-        return self.names[what][int(self.columns[what][row])]
+    def place(self, row: int) -> str:
+        """Return where a row of those that are left stands."""
+        source, own_row = self._source(row)
+        return source.place(own_row)
+
+    def _name(self, role: str, row: int) -> str:
+        return self.names[role][int(self.columns[role][row])]
 
     def run(self, row: int) -> str:
         """Return the name of a row's run."""
@@ -189,46 +170,45 @@ class _Rows:
         run: Codes = self.columns["arm"] * len(self.names["seed"]) + self.columns["seed"]
         return run
 
-    def take_step(self, at: str) -> list[str]:
+    def take_step(self, at: str) -> str:
         """Keep the rows of one step of each run, and say which."""
         run, step = self._run, self.columns["step"]
         runs, first, places = np.unique(run, return_index=True, return_inverse=True)
         last = np.full(len(runs), -np.inf)
         np.maximum.at(last, places, step)
         chosen = last
-        if at and at != LAST:
-            if not re.fullmatch(r"\d+(\.\d+)?", at):
-                raise ConfigError(f"--at {at} is no step: give a number, or last")
-            chosen = np.full(len(runs), float(at))
+        if at not in ("", LAST):
+            try:
+                chosen = np.full(len(runs), float(at))
+            except ValueError:
+                raise ConfigError(f"--at {at} is no step: give a number, or last") from None
             missing = ~np.isin(runs, run[step == chosen[places]])
             if missing.any():
                 raise DataError(
                     f"{self.run(int(first[missing.argmax()]))} has no value at step {at}: name one "
                     "that all have"
                 )
-        elif not at and len(set(last)) > 1:
-            one, other = (
-                f"{self.run(int(first[place]))} at step {last[place]:g}"
-                for place in (last.argmin(), last.argmax())
-            )
+        elif not at and last.min() < last.max():
+            ends = last.argmin(), last.argmax()
+            one, other = (f"{self.run(int(first[n]))} at step {last[n]:g}" for n in ends)
             raise DataError(
                 f"runs end at different steps, {one} and {other}: name the step that counts, as in "
                 "--at 1000, or --at last for the last of each"
             )
         self._keep(step == chosen[places])
-        found = sorted(set(chosen))
-        if len(found) > 1:
-            return [f"values: of each run's last step, {found[0]:g} to {found[-1]:g}"]
-        return [f"values: of step {found[0]:g}{', the last' if found[0] == last.max() else ''}"]
+        low, high = chosen.min(), chosen.max()
+        if low < high:
+            return f"values: of each run's last step, {low:g} to {high:g}"
+        return f"values: of step {low:g}{', the last' if low == last.max() else ''}"
 
     def check_names(self) -> None:
         """Raise DataError where a row names no arm, seed, item or document."""
-        for what, names in self.names.items():
-            if "" in names and (what != "item" or self.has_items):
-                rows = np.flatnonzero(self.columns[what] == names.index(""))
+        for role, names in self.names.items():
+            if "" in names and getattr(self._sources[0], role) is not None:
+                rows = np.flatnonzero(self.columns[role] == names.index(""))
                 if rows.size:
                     place = self.place(int(rows[0]))
-                    raise DataError(f"{place}: the row names no {what}: fill it in")
+                    raise DataError(f"{place}: the row names no {role}: fill it in")
 
     def check_twice(self) -> None:
         """Raise DataError where two rows are of one item of a run, or of one run."""
@@ -266,30 +246,30 @@ class _Rows:
 
     def keep_common(self) -> list[str]:
         """Leave out the seeds that some arm lacks, then items that some run lacks; say which."""
-        said = []
-        is_common = np.asarray(self._there().all(0))
-        if not is_common.all():
-            lacking = _named(self.names["seed"], ~is_common)
-            self._leave(is_common[self.columns["seed"]])
-            said.append(f"left out: {_listed('seed', lacking)}, which some arm lacks")
-        if self.has_items and len(self.columns["value"]):
+        said = [self._leave_out("seed", np.asarray(self._there().all(0)), "some arm")]
+        if self.has_items:
             is_failed = self.columns["failed"]
             n_runs = len(np.unique(self._run[~is_failed]))
-            items = self.names["item"]
-            times = np.bincount(self.columns["item"][~is_failed], minlength=len(items))
-            lacking = _named(items, (times > 0) & (times < n_runs))
-            if lacking:
-                self._leave((times[self.columns["item"]] == n_runs) | is_failed)
-                said.append(f"left out: {_listed('item', lacking)}, which some run lacks")
+            items = self.columns["item"]
+            times = np.bincount(items[~is_failed], minlength=len(self.names["item"]))
+            said.append(self._leave_out("item", (times == 0) | (times == n_runs), "some run"))
         if not len(self.columns["value"]):
             raise DataError("no seed and item is in all arms: nothing can be judged")
-        return said
+        return [line for line in said if line]
 
-    def _leave(self, rows: NDArray[np.bool_]) -> None:
-        self._keep(rows)
-        for name in ("seed", "item"):
-            used, self.columns[name] = np.unique(self.columns[name], return_inverse=True)
-            self.names[name] = tuple(self.names[name][place] for place in used)
+    def _leave_out(self, role: str, is_common: NDArray[np.bool_], who: str) -> str:
+        """Leave out the rows of names that are not common, and say which."""
+        if is_common.all():
+            return ""
+        lacking = _named(role, self.names[role], ~is_common)
+        kept = is_common[self.columns[role]]
+        if role == "item":
+            kept |= self.columns["failed"]
+        self._keep(kept)
+        for each in ("seed", "item"):
+            used, self.columns[each] = np.unique(self.columns[each], return_inverse=True)
+            self.names[each] = tuple(self.names[each][place] for place in used)
+        return f"left out: {lacking}, which {who} lacks"
 
     def _there(self) -> NDArray[np.bool_]:
         there = np.zeros((len(self.names["arm"]), len(self.names["seed"])), dtype=np.bool_)
@@ -300,54 +280,45 @@ class _Rows:
         """Raise DataError where an arm lacks a seed of another, or a run an item."""
         there = self._there()
         arms, seeds, items = (self.names[name] for name in ("arm", "seed", "item"))
-        is_there = np.asarray(there.any(0))
-        if not is_there.all():
-            without = _listed("seed", _named(seeds, ~is_there))
-            raise DataError(f"{without}: no arm has a value: leave the rows out")
         if not there.all():
-            arm, seed = (int(place) for place in np.argwhere(~there)[0])
-            lacking = _listed("seed", _named(seeds, ~there[arm]))
+            arm = int(there.all(1).argmin())
+            lacking = _named("seed", seeds, ~there[arm])
             raise DataError(
-                f"seeds do not meet: {arms[arm]} lacks {lacking}, and "
-                f"{arms[int(there[:, seed].argmax())]} has seed {seeds[seed]}: add the runs, or "
-                "give --common to judge the seeds and items that all have"
+                f"seeds do not meet: {arms[arm]} lacks {lacking}: add the runs, or {_COMMON}"
             )
         n_each = np.bincount(self._run, minlength=there.size)
         n_each[self._run[self.columns["failed"]]] = len(items)  # of what failed none count
-        if int(n_each.min()) == len(items):
-            return
         run = int(n_each.argmin())
+        if n_each[run] == len(items):
+            return
         arm, seed = divmod(run, len(seeds))
         item = int(np.setdiff1d(np.arange(len(items)), self.columns["item"][self._run == run])[0])
         row = int((self.columns["item"] == item).argmax())
         raise DataError(
             f"items do not meet: {arms[arm]}, seed {seeds[seed]} has "
             f"{count(int(n_each[run]), 'item')} of {len(items):,} and lacks item {items[item]}, "
-            f"which {self.run(row)} has ({self.place(row)}): add it, or give --common to judge the "
-            "seeds and items that all have"
+            f"which {self.run(row)} has ({self.place(row)}): add it, or {_COMMON}"
         )
 
     def runs(self, said: Sequence[str]) -> Runs:
         """Return the scores of runs that are complete, and the effects of their items."""
         arms, seeds = self.names["arm"], self.names["seed"]
-        shape = n_arms, n_seeds, n_items = len(arms), len(seeds), len(self.names["item"])
-        is_failed = self.columns["failed"]
-        failed = np.zeros((n_arms, n_seeds), dtype=np.bool_)
-        failed[self.columns["arm"][is_failed], self.columns["seed"][is_failed]] = True
-        flat = self._run * n_items + self.columns["item"]
+        shape = len(arms), len(seeds), len(self.names["item"])
+        at = self.columns["arm"], self.columns["seed"], self.columns["item"]
+        failed = np.zeros(shape[:2], dtype=np.bool_)
+        failed[at[:2]] = self.columns["failed"]
         scores = np.full(shape, np.nan)  # [A, S, N]
-        scores.reshape(-1)[flat] = self.columns["value"]
+        scores[at] = self.columns["value"]
         scores[failed] = np.nan
         if not self.has_items:
             return Runs(arms, seeds, scores[:, :, 0], failed, said=tuple(said))
         weights = np.ones(shape)
-        if "weight" in self.columns:
-            weights.reshape(-1)[flat] = self.columns["weight"]
+        weights[at] = self.columns["weight"]
         totals = weights.sum(2)
         values = scores.sum(2) / totals
         effects = (scores - values[:, :, None] * weights) / totals[:, :, None]
-        n_documents, shares = None, None
-        if "document" in self.columns:
+        n_items, n_documents, shares = shape[2], None, None
+        if self._sources[0].document is not None:
             documents = self._documents()
             units, n_units = units_of(n_items, documents)
             shares = shares_of(units, documents, weights.mean((0, 1)))
@@ -357,11 +328,8 @@ class _Rows:
             n_documents = len(np.unique(documents))
         return Runs(arms, seeds, values, failed, effects, n_items, n_documents, shares, tuple(said))
 
-    def _documents(self) -> NDArray[np.int64]:
-        """Return the document of each item.
-
-        Raises DataError where an item is in two.
-        """
+    def _documents(self) -> Codes:
+        """Return the document of each item; raise DataError where an item is in two."""
         item, document = self.columns["item"], self.columns["document"]
         of_item = np.full(len(self.names["item"]), -1, dtype=np.int64)
         of_item[item] = document
@@ -377,27 +345,14 @@ class _Rows:
         return of_item
 
 
-def _named(names: Sequence[str], are_meant: NDArray[np.bool_]) -> list[str]:
-    return [names[place] for place in np.flatnonzero(are_meant).tolist()]
-
-
-def _joined(parts: Sequence[Coded]) -> tuple[tuple[str, ...], Codes]:
-    """Return the names of all parts, in the order in which they come, and each row's place."""
-    names = tuple(dict.fromkeys(name for part in parts for name in part.names))
-    places = {name: place for place, name in enumerate(names)}
-    codes = []
-    for part in parts:
-        own = np.array([places[name] for name in part.names], dtype=np.int64)
-        codes.append(own[part.codes])
-    return names, np.concatenate(codes)
-
-
 def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
     parts = re.split(r"(\d+)", name)
     return tuple((1, int(part), "") if part.isdigit() else (0, 0, part) for part in parts)
 
 
-def _listed(what: str, names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_SHOWN])
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return f"{what}{'s' if len(names) > 1 else ''} {shown}{more}"
+def _named(role: str, names: Sequence[str], are_meant: NDArray[np.bool_]) -> str:
+    """List the names that are meant, the first few of many."""
+    meant = [names[place] for place in np.flatnonzero(are_meant).tolist()]
+    shown = ", ".join(meant[:_SHOWN])
+    more = f" and {len(meant) - _SHOWN:,} more" if len(meant) > _SHOWN else ""
+    return f"{role}{'s' if len(meant) > 1 else ''} {shown}{more}"

@@ -11,15 +11,18 @@ import numpy as np
 from sublayer.errors import ConfigError, DataError
 from sublayer.judging.layout import (
     KNOWN,
-    ROLES,
-    Asked,
     RunName,
     Understood,
+    check_one_metric,
     understand_tables,
 )
+from sublayer.judging.options import ROLES, Asked
 from sublayer.judging.runs import Records
 from sublayer.judging.tables import Coded, Table, read_table, table_of_rows
 from sublayer.values import is_frame, plain
+
+_OF_SAMPLES = ("task", "filter")
+_OF_TABLES = ("arm", "seed", "item", "step")
 
 
 def read_paths(paths: Sequence[Path], asked: Asked) -> Understood:
@@ -44,18 +47,12 @@ def read_paths(paths: Sequence[Path], asked: Asked) -> Understood:
         else:
             tables.append(read_table(path))
     if tables:
-        found = understand_tables(tables, asked, n_sources=len(paths))
-        parts.append(found)
-        unused = next((each for each in _OF_SAMPLES if getattr(asked, each)), "")
-        if unused and len(tables) == len(paths):
-            raise ConfigError(f"--{unused} is of samples, and none are given: leave it out")
-    elif unused := next((each for each in _OF_TABLES if getattr(asked, each)), ""):
-        raise ConfigError(f"--{unused} is of tables, and none is given: leave it out")
+        parts += understand_tables(tables, asked, n_sources=len(paths))
+    else:
+        asked.refuse(*_OF_TABLES, why="is of tables, and none is given")
+    if len(tables) == len(paths):
+        asked.refuse(*_OF_SAMPLES, why="is of samples, and none are given")
     return _together(parts, [str(path) for path in paths])
-
-
-_OF_SAMPLES = ("task", "filter")
-_OF_TABLES = ("arm", "seed", "item", "step")
 
 
 def _together(parts: Sequence[Understood], paths: Sequence[str]) -> Understood:
@@ -66,30 +63,24 @@ def _together(parts: Sequence[Understood], paths: Sequence[str]) -> Understood:
             f"runs were scored on different splits, {' and '.join(splits)}: score all on one, as "
             "sublayer compare RUN RUN does"
         )
-    metrics = dict.fromkeys(part.metric for part in parts)
-    if len(metrics) > 1:
-        raise ConfigError(
-            f"the sources have different metrics, {' and '.join(metrics)}: give --value NAME, one "
-            "that all have"
-        )
-    said = [line for part in parts for line in part.said]
-    has_items = {record.item is not None for part in parts for record in part.records}
+    check_one_metric((part.metric, each.source) for part in parts for each in part.records[:1])
+    said = list(dict.fromkeys(line for part in parts for line in part.said))
     records = [record for part in parts for record in part.records]
-    if len(has_items) > 1 and any(part.without_items for part in parts):
+    if len({record.item is None for record in records}) > 1 and any(
+        part.without_items for part in parts
+    ):
         records = [each for part in parts for each in part.without_items or part.records]
         said.append("items are not used, as some sources have none")
-    order = {path: place for place, path in enumerate(paths)}
-    records.sort(key=lambda each: _place(each.source, order))
+
+    def place(record: Records) -> int:
+        above = [record.source, *map(str, Path(record.source).parents)]
+        return next((paths.index(each) for each in above if each in paths), 0)
+
+    records.sort(key=place)
     directed = next((part for part in parts if part.is_lower_better is not None), parts[0])
     return Understood(
-        tuple(records), next(iter(metrics)), tuple(said), directed.is_lower_better, directed.why
+        tuple(records), directed.metric, tuple(said), directed.is_lower_better, directed.why
     )
-
-
-def _place(source: str, order: Mapping[str, int]) -> int:
-    """Return the place of the path that a source is, or is below."""
-    parents = [source, *map(str, Path(source).parents)]
-    return next((order[parent] for parent in parents if parent in order), 0)
 
 
 def read_objects(given: Sequence[Any], asked: Asked) -> Understood:
@@ -99,20 +90,20 @@ def read_objects(given: Sequence[Any], asked: Asked) -> Understood:
     a column that is known or asked for it is a table. The index of a Series is its seeds. Several
     are arms, the first ``base``, the next ``new``. Raises as ``read_paths`` does.
     """
-    if not given:
-        raise ConfigError("nothing is given: give scores of two arms or more")
-    kinds = [_kind(each, asked) for each in given]
-    if len(set(kinds)) > 1:
+    asked.check()
+    kinds = {_kind(each, asked) for each in given}
+    if len(kinds) != 1:
         raise ConfigError(
-            f"{' and '.join(dict.fromkeys(kinds))} are given together: give all scores as one kind"
+            f"{' and '.join(sorted(kinds)) or 'no'} scores are given: give those of two arms or "
+            "more, all as one kind"
         )
-    if kinds[0] == "paths":
+    if kinds == {"path"}:
         return read_paths([Path(each) for each in given], asked)
     names = ["base", "new", *(f"new {place}" for place in range(2, len(given)))]
-    if kinds[0] == "tables":
-        tables = [table_of_rows(name, each) for name, each in zip(names, given, strict=False)]
-        return understand_tables([table for table in tables if table is not None], asked)
     arms = dict(zip(names, given, strict=False))
+    if kinds == {"table"}:
+        tables = [table_of_rows(name, each) for name, each in arms.items()]
+        return _together(understand_tables(tables, asked), names)
     if len(given) == 1:
         if not isinstance(given[0], Mapping) or not given[0]:
             raise ConfigError(
@@ -120,63 +111,51 @@ def read_objects(given: Sequence[Any], asked: Asked) -> Understood:
                 "mapping of arms to scores"
             )
         arms = {str(name): scores for name, scores in given[0].items()}
-    for role in (*ROLES, "value", "names", *_OF_SAMPLES):
-        if getattr(asked, role):
-            raise ConfigError(f"{role} = {getattr(asked, role)!r} has no effect on arrays")
+    asked.refuse(*ROLES, "value", "names", *_OF_SAMPLES, why="has no effect on arrays")
     records = [_of_array(name, scores) for name, scores in arms.items()]
     what = "one value per seed and item" if records[0].item else "one value per seed"
-    return Understood(tuple(records), asked.value or "value", (f"arrays: {what}",))
+    return Understood(tuple(records), "value", (f"arrays: {what}",))
 
 
 def _kind(given: Any, asked: Asked) -> str:
     if isinstance(given, str | Path):
-        return "paths"
-    return "tables" if _is_table(given, asked) else "arrays"
-
-
-def _is_table(given: Any, asked: Asked) -> bool:
-    if is_frame(given):
-        return True
+        return "path"
     if isinstance(given, Mapping):
         named = {getattr(asked, role) for role in (*ROLES, "value")} - {""}
         known = {name for names in KNOWN.values() for name in names}
-        return any(key in named or (isinstance(key, str) and key.lower() in known) for key in given)
-    return isinstance(given, list | tuple) and bool(given) and isinstance(given[0], Mapping)
+        is_table = any(
+            key in named or (isinstance(key, str) and key.lower() in known) for key in given
+        )
+        return "table" if is_table else "array"
+    is_rows = isinstance(given, list | tuple) and any(isinstance(row, Mapping) for row in given)
+    return "table" if is_rows or is_frame(given) else "array"
 
 
 def _of_array(name: str, scores: Any) -> Records:
     """Read the scores of an arm; raise DataError, with the place, for a value that is no number."""
-    seeds = None
     if hasattr(scores, "to_dict") and hasattr(scores, "index"):  # a Series of pandas
         if not scores.index.is_unique:
             raise DataError(f"{name}: the index names a seed twice: give one value for each")
         scores = scores.to_dict()
-    if isinstance(scores, Mapping):
-        seeds = [str(seed) for seed in scores]
-        scores = list(scores.values())
-    listed = plain(scores)
+    seeds: Sequence[Any] = list(scores) if isinstance(scores, Mapping) else []
+    listed = plain([*scores.values()] if isinstance(scores, Mapping) else scores)
     if not isinstance(listed, list | tuple) or not listed:
         raise DataError(f"{name} holds no scores: give an array [seed], or [seed, item]")
-    rows = [list(row) if isinstance(row, list | tuple) else [row] for row in map(plain, listed)]
     is_of_items = isinstance(plain(listed[0]), list | tuple)
-    value = np.empty(sum(map(len, rows)))
-    seed = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
-    item = np.concatenate([np.arange(len(row)) for row in rows])
-
-    def place(row: int) -> str:
-        where = f"{name}, seed {names[seed[row]]}"
-        return f"{where}, item {item[row]}" if is_of_items else where
-
-    names = tuple(seeds or map(str, range(len(rows))))
-    for row, number in enumerate(number for own in rows for number in own):
-        try:
-            value[row] = float(number if isinstance(number, int | float) else "")
-        except (OverflowError, ValueError):
-            raise DataError(
-                f"{place(row)}: {number!r:.40} is no number: give numbers, and nan for a run that "
-                "failed"
-            ) from None
-    items = tuple(map(str, range(int(item.max(initial=0)) + 1)))
-    arm = Coded(np.zeros(len(value), dtype=np.int64), (name,))
-    coded_items = Coded(item, items) if is_of_items else None
-    return Records(name, arm, Coded(seed, names), value, place, item=coded_items)
+    values, places, by_seed, by_item = [], [], [], []
+    for seed, row in zip(seeds or range(len(listed)), map(plain, listed), strict=True):
+        for item, number in enumerate(row if isinstance(row, list | tuple) else [row]):
+            places.append(f"{name}, seed {seed}" + (f", item {item}" if is_of_items else ""))
+            by_seed.append(str(seed))
+            by_item.append(str(item))
+            try:
+                values.append(float(number if isinstance(number, int | float) else ""))
+            except (OverflowError, ValueError):
+                raise DataError(
+                    f"{places[-1]}: {number!r:.40} is no number: give numbers, and nan for a run "
+                    "that failed"
+                ) from None
+    items = Coded.of(by_item) if is_of_items else None
+    seed_of, place = Coded.of(by_seed), places.__getitem__
+    arm = Coded.of([name] * len(values))
+    return Records(name, arm, seed_of, np.array(values), place, item=items)

@@ -8,14 +8,20 @@ from sublayer.numbers import format_interval, format_signed, p_in_words
 from sublayer.statistics.difference import FEWEST_SEEDS, Difference
 
 
-def narrowest_interval(differences: Sequence[Difference]) -> float | None:
-    """Return the width of the narrowest interval that has an inside; None without any."""
+def decimals_of(differences: Sequence[Difference], *, least: int, most: int, usual: int) -> int:
+    """Choose the decimals that show the narrowest interval with two figures.
+
+    ``usual`` are those where no interval has an inside.
+    """
     known = [
         difference.high - difference.low
         for difference in differences
         if difference.low is not None and difference.high is not None
     ]
-    return min((width for width in known if 0.0 < width < math.inf), default=None)
+    narrowest = min((width for width in known if 0.0 < width < math.inf), default=None)
+    if narrowest is None:
+        return usual
+    return min(most, max(least, 1 - math.floor(math.log10(narrowest))))
 
 
 def here(differences: Sequence[Difference]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from sublayer import numbers
 from sublayer.config.catalog import HEADINGS
@@ -20,7 +20,7 @@ from sublayer.plot import palette
 from sublayer.reporting import figures, secondary, tables, words
 from sublayer.reporting.scorecard import shown_card
 from sublayer.runs.folder import MODEL, RunFolder
-from sublayer.statistics.difference import DECIDED, Difference
+from sublayer.statistics.difference import DECIDED, Difference, Verdict
 from sublayer.study.comparisons import compared_budgets, differing_fields
 from sublayer.study.curves import final_losses
 from sublayer.study.results import ArmResult, Further, Results, Scorecard
@@ -45,6 +45,7 @@ def render_page(
         lstrip_blocks=True,
     )
     environment.filters["slug"] = lambda verdict: verdict.replace(" ", "-")
+    environment.globals["verdicts"] = get_args(Verdict)
     environment.filters |= filters or {}
     return environment.get_template(template).render(palette=palette(), **context)
 

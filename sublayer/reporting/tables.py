@@ -26,7 +26,7 @@ from sublayer.study.comparisons import Secondary, secondary_analyses
 from sublayer.study.notes import COLUMNS
 from sublayer.study.results import ArmResult, Failure, Further, Results
 from sublayer.study.study_file import DEVIATION
-from sublayer.tables import FILES, as_latex, as_markdown
+from sublayer.tables import FILES, Sheet, as_papers
 
 Cells = tuple[list[str], list[list[str]]]
 """Headings, and rows below them."""
@@ -165,13 +165,12 @@ def write_tables(results: Results, path: Path) -> None:
         f"values{adjusted}; the columns from the t tests on are for one comparison alone, not "
         "adjusted."
     )
-    form = as_markdown if path.suffix.lower() == ".md" else as_latex
     every_run = f"Every run: {shown.metric.label} on {scored_on}, {direction} is better."
-    texts = [
-        form(every_run, *_runs(shown)),
-        form(" ".join([of_differences, *basis_lines(shown)]), *_differences(shown)),
+    sheets = [
+        Sheet(*_runs(shown), every_run),
+        Sheet(*_differences(shown), " ".join([of_differences, *basis_lines(shown)])),
     ]
-    write_file(path, "\n\n".join(texts) + "\n")
+    write_file(path, as_papers(path.suffix, sheets))
 
 
 def _csv(results: Results) -> str:

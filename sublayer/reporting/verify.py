@@ -21,6 +21,7 @@ from sublayer.files.checkpoints import RECORD, read_record
 from sublayer.files.parsing import parse_toml, read_json_object, read_toml
 from sublayer.objective.families import family_of
 from sublayer.reporting.files import results_to_json
+from sublayer.reporting.listing import comparison_row
 from sublayer.runs.finetuning import SCORES
 from sublayer.runs.folder import INPUTS, RunFolder
 from sublayer.runs.inputs import read_began
@@ -109,7 +110,8 @@ class _Planned:
 def verify_study(folder: Path) -> Verification:
     """Hold the plan, the runs, the results and the report of a study against each other.
 
-    No text is read. Raises ConfigError where the folder holds no study, or its plan is damaged.
+    No text is read. Raises ConfigError where the folder holds no study, where the study has not
+    ended, or where its plan is damaged.
     """
     if not (folder / PLAN).is_file():
         text = f"{folder} holds no comparison: see sublayer runs"
@@ -132,11 +134,18 @@ def verify_study(folder: Path) -> Verification:
         results = read_json_object(folder / RESULTS, CheckpointError)
     except FileNotFoundError:
         results = None
+    if results is None or _awaits_seeds(seals, plan, results):
+        row = comparison_row(folder)
+        on = "it is running now" if row.state == "running" else f"go on by {row.resume}"
+        n_runs = count(row.planned or 0, "planned run")
+        raise ConfigError(
+            f"{folder} has not ended, with {row.finished or 0} of {n_runs}: {on}; then verify it"
+        )
     stage_texts = None if kept is None else kept.stage_texts
     deviations = [
         *_of_plan(read_toml(folder / PLAN, ConfigError), seals, stage_texts),
         *_of_seals(paths, seals),
-        *_of_number(folder, plan, seals, paths, planned, results or {}),
+        *_of_number(folder, plan, seals, paths, planned, results),
     ]
     n_values = 0
     for path, where in paths.items():
@@ -168,6 +177,12 @@ def verify_study(folder: Path) -> Verification:
         judged_by_other_code=(other_code if code and code.get("sha256") != code_sha256() else None),
         deviations=tuple(dict.fromkeys(deviations)),
     )
+
+
+def _awaits_seeds(seals: Sequence[Seal], plan: Plan, results: Mapping[str, Any]) -> bool:
+    """Return whether seeds were added to the plan, and recorded, since the results were written."""
+    sealed = len(seals[-1].plan.get("seeds", ())) if seals and not plan.asked.looks else 0
+    return bool(sealed > max([results.get("planned_seeds", sealed), *plan.reported_seeds]))
 
 
 def _of_plan(
@@ -423,11 +438,8 @@ def _of_items(path: Path, where: str) -> tuple[int, list[Deviation]]:
     return n_values, []
 
 
-def _of_results(folder: Path, earlier: Mapping[str, Any] | None) -> Iterator[Deviation]:
+def _of_results(folder: Path, earlier: Mapping[str, Any]) -> Iterator[Deviation]:
     """Judge the runs again, and yield where ``results.json`` differs."""
-    if earlier is None:
-        yield Deviation("no results", RESULTS, "missing: the comparison has not ended")
-        return
     try:
         results = results_of_folder(folder)
         again = results_to_json(results, folder / REPORT)

@@ -1,6 +1,5 @@
 """Verdicts, conditions and budgets in words: the same in reports, on the terminal and as JSON."""
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,7 +11,7 @@ from sublayer.numbers import (
     p_in_words,
 )
 from sublayer.objective.metric import Metric
-from sublayer.reporting.difference import finding, here, narrowest_interval
+from sublayer.reporting.difference import decimals_of, finding, here
 from sublayer.statistics.difference import (
     CONFIDENCE,
     ERROR,
@@ -120,10 +119,7 @@ def decimals_for(differences: Sequence[Difference], metric: Metric) -> int:
 
     They are 5 at most, and never fewer than the metric's own.
     """
-    narrowest = narrowest_interval(differences)
-    if narrowest is None:
-        return metric.decimals
-    return min(5, max(metric.decimals, 1 - math.floor(math.log10(narrowest))))
+    return decimals_of(differences, least=metric.decimals, most=5, usual=metric.decimals)
 
 
 def describe_excess(results: Results, difference: Difference) -> str:

@@ -12,6 +12,7 @@ import tomli_w
 
 from sublayer.cli import main as cli
 from sublayer.cli.report import DEVIATES
+from sublayer.errors import ConfigError
 from sublayer.reporting.files import report_again, report_study
 from sublayer.reporting.verify import verify_study
 from tests.study.studies import copied, read_results
@@ -115,6 +116,27 @@ def test_every_alteration_is_found_and_named(studies, settings, capsys, alter, k
     found = json.loads(capsys.readouterr().out)
     assert {each["kind"] for each in found["deviations"]} == kinds and not found["follows"]
     assert all(each["where"] and each["what"] for each in found["deviations"])
+
+
+def test_a_study_that_has_not_ended_deviates_in_nothing_and_says_how_to_go_on(
+    studies, settings, capsys
+):
+    folder = copied(studies.asked(), "begun")
+    (folder / "results.json").unlink()
+    shutil.rmtree(folder / RUN)
+    n_runs = len(list(folder.glob("arms/*/seed-*")))
+    assert cli.main(["report", "--verify", str(folder)]) == cli.MISTAKE
+    told = capsys.readouterr().err
+    command = tomllib.loads((folder / "study.toml").read_text())["command"]
+    assert f"{n_runs} of {n_runs + 1} planned runs" in told and command in told
+
+    def add_seeds(plan) -> None:
+        plan["seals"][0]["plan"].update(seeds=[0, 1, 2, 3, 4])
+
+    added = copied(studies.plain(), "added")
+    in_plan(add_seeds, is_sealed_again=True)(added)
+    with pytest.raises(ConfigError, match="has not ended"):
+        verify_study(added)
 
 
 @pytest.mark.parametrize("name", ["asked", "plain", "failed", "tuned", "decided"])

@@ -23,7 +23,7 @@ from sublayer.study.arms import expand
 from sublayer.study.budget import match
 from sublayer.study.budget.expected import PROGRAM_BYTES, size_arm
 from sublayer.study.budget.match import share_threads, shared_threads
-from sublayer.study.jobs import backends, computing, loop
+from sublayer.study.jobs import computing, loop
 from sublayer.study.jobs import run as of_run
 from sublayer.study.jobs.board import PlainBoard, Tally, TerminalBoard
 from sublayer.study.jobs.company import company
@@ -39,9 +39,12 @@ from sublayer.study.jobs.files import (
 from sublayer.study.jobs.loop import MOST_TRIES, InTurn
 from sublayer.study.jobs.run import Job, Outcome, SharedData
 from sublayer.study.options import check_jobs
+from sublayer.system.fork_server import Forked, ForkServer
 from sublayer.training.progress import Status
 from tests.stopping import stopped_at
 from tests.study.studies import FAILING, FFN, copied, read_results, same_files, settings_of, values
+
+START = ForkServer.start
 
 
 def test_a_job_and_a_status_are_read_as_they_were_written(tmp_path):
@@ -251,9 +254,8 @@ def test_of_prepared_data_those_asked_for_last_are_kept(monkeypatch):
 @pytest.fixture
 def started(monkeypatch):
     """Each process that is started, by a function that a test may replace."""
-    made = Mock(side_effect=subprocess.Popen)
-    popen = SimpleNamespace(Popen=made, PIPE=subprocess.PIPE)
-    monkeypatch.setattr(backends, "subprocess", popen)
+    made = Mock(side_effect=START)
+    monkeypatch.setattr(ForkServer, "start", lambda *given: made(*given))
     return made
 
 
@@ -284,8 +286,10 @@ def stopped(number: int, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def killed(*words, **more) -> subprocess.Popen:
-    process = subprocess.Popen(*words, **more)
+def killed(*given) -> subprocess.Popen | Forked:
+    process = START(*given)
+    while process.pid is None:
+        process.poll()
     process.kill()
     return process
 
@@ -295,7 +299,7 @@ def test_a_run_whose_process_is_killed_is_tried_again(studies, settings, started
     out = copied(known, "killed")
     shutil.rmtree(out / "arms/0-lr=1e-3/seed-1")
     first = iter([killed])
-    started.side_effect = lambda *given, **more: next(first, subprocess.Popen)(*given, **more)
+    started.side_effect = lambda *given: next(first, START)(*given)
     found = compare("gpt", settings, vary=[FAILING], seeds=3, out=out, jobs=2).to_dict()
     assert values(found) == values(read_results(known)) and started.call_count == 2
     assert same_files("model.safetensors", known, out)

@@ -21,6 +21,7 @@ from typing import Any
 
 from sublayer.errors import ConfigError, one_line
 from sublayer.system.extras import extra_module
+from sublayer.system.fork_server import Forked, ForkServer
 from sublayer.system.launch import python_command
 
 _WORKER = "sublayer.study.jobs.worker"
@@ -134,13 +135,13 @@ class LocalProcesses(Backend):
 
     def __init__(self, most_jobs: int) -> None:
         self.most_jobs = most_jobs
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self._ending: list[subprocess.Popen[bytes]] = []
+        self._server = ForkServer(_WORKER)
+        self._running: dict[str, subprocess.Popen[bytes] | Forked] = {}
+        self._ending: list[subprocess.Popen[bytes] | Forked] = []
 
     def start(self, name: str, label: str, folder: Path, needs: Needs | None) -> None:
         """Start the process of a folder."""
-        command = [*python_command(_WORKER), str(folder)]
-        self._running[name] = subprocess.Popen(command, stdin=subprocess.PIPE)
+        self._running[name] = self._server.start(str(folder))
 
     def active(self) -> Mapping[str, str]:
         """Return the jobs whose processes live."""
@@ -173,9 +174,10 @@ class LocalProcesses(Backend):
             process.wait()
         self._running.clear()
         self._ending.clear()
+        self._server.close()
 
 
-def _close(process: subprocess.Popen[bytes]) -> None:
+def _close(process: "subprocess.Popen[bytes] | Forked") -> None:
     assert process.stdin is not None
     with suppress(OSError):
         process.stdin.close()

@@ -8,7 +8,6 @@ import _thread
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sublayer.system.fork_server import forked_argument
 from sublayer.system.launch import at_end_of_input
 from sublayer.system.lock import is_held
 from sublayer.system.signals import ignore_from_now_on, interruption, take_over
@@ -35,13 +35,25 @@ _END_S = 60.0
 
 
 def main() -> int:
-    """Make the run of the given folder; return 0 for any outcome."""
-    take_over()  # the imports take seconds
+    """Make the run of the given folder, or serve forks that do; return 0 for any outcome."""
     os.dup2(2, 1)  # libraries print to standard error
+    folder = forked_argument(_preload)
+    if folder is None:
+        return 0
+    take_over()  # the imports take seconds
     with suppress(KeyboardInterrupt):
-        make_run(Path(sys.argv[2]))
+        make_run(Path(folder))
     ignore_from_now_on()
     return 0
+
+
+def _preload() -> None:
+    import tensorboardX
+
+    from sublayer.objective import causal
+    from sublayer.study.jobs import files, run
+
+    del tensorboardX, causal, files, run
 
 
 def make_run(folder: Path) -> None:

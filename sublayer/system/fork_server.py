@@ -1,0 +1,128 @@
+"""A fork server: a process that has imported a program once, and forks a process for each use.
+
+A fork is safe on Linux as long as the server has no threads of Python and has computed nothing:
+OpenMP, oneDNN and CUDA start in the forked processes, and OpenBLAS ends its threads at a fork.
+Each process has the memory, the signals, the exit code and the standard input of one that is
+started alone; on other systems each is.
+"""
+
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from sublayer.system.launch import python_command
+from sublayer.system.signals import SIGNALS
+
+_LOOK_S = 0.05
+_NUMBER = struct.Struct("i")
+
+
+class ForkServer:
+    """Starts processes that call ``main`` of a module, which begins with ``forked_argument``."""
+
+    def __init__(self, module: str) -> None:
+        self._command = python_command(module)
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def start(self, argument: str) -> "subprocess.Popen[bytes] | Forked":
+        """Start a process, whose standard input is a pipe. Raises OSError."""
+        if sys.platform != "linux":
+            return subprocess.Popen([*self._command, argument], stdin=subprocess.PIPE)
+        if self._server is None or self._server.poll() is not None:
+            self.close()
+            self._requests, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
+            with theirs:
+                self._server = subprocess.Popen(self._command, stdin=theirs.fileno())
+        return Forked(self._requests, argument)
+
+    def close(self) -> None:
+        """End the server, whose processes go on."""
+        if self._server is not None:
+            self._requests.close()
+            self._server.wait()
+            self._server = None
+
+
+class Forked:
+    """A forked process, as ``subprocess.Popen`` presents one."""
+
+    def __init__(self, requests: socket.socket, argument: str) -> None:
+        (their_input, own_input), (status, their_status) = os.pipe(), os.pipe()
+        os.set_blocking(status, False)
+        self.stdin = os.fdopen(own_input, "wb")
+        self._status = os.fdopen(status, "rb", buffering=0)
+        self.pid: int | None = None
+        self.returncode: int | None = None
+        try:
+            socket.send_fds(requests, [argument.encode()], [their_input, their_status])
+        finally:
+            os.close(their_input)
+            os.close(their_status)
+
+    def poll(self) -> int | None:
+        """Return the exit code, negative for a signal; None while the process lives."""
+        while self.returncode is None and (number := self._status.read(_NUMBER.size)) is not None:
+            if number and self.pid is None:
+                (self.pid,) = _NUMBER.unpack(number)
+            else:  # without a number the server was killed
+                (self.returncode,) = _NUMBER.unpack(number) if number else (-signal.SIGKILL,)
+                self._status.close()
+        return self.returncode
+
+    def wait(self) -> int:
+        """Wait until the process has ended, and return its exit code."""
+        while (code := self.poll()) is None:
+            time.sleep(_LOOK_S)
+        return code
+
+    def kill(self) -> None:
+        """Kill the process, if it has begun."""
+        if self.poll() is None and self.pid is not None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def forked_argument(preload: Callable[[], None]) -> str | None:
+    """Return the argument that this process was started or forked with; None once a server ends.
+
+    ``preload`` imports what the processes of a server need.
+    """
+    if len(sys.argv) > 2:
+        return sys.argv[2]
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # the forked processes handle them
+    preload()
+    assert threading.active_count() == 1, "locks that other threads hold would stay locked"
+    statuses: dict[int, int] = {}
+    with socket.socket(fileno=os.dup(0)) as requests:
+        while True:
+            if select.select([requests], [], [], _LOOK_S if statuses else None)[0]:
+                argument, (*descriptors,), *_ = socket.recv_fds(requests, 1 << 16, 2)
+                if not argument:
+                    return None
+                own_input, status = descriptors
+                try:
+                    process = os.fork()
+                except OSError:  # too little memory, or too many processes: its status ends
+                    os.close(status)
+                else:
+                    if not process:
+                        for other in statuses.values():
+                            os.close(other)
+                        os.dup2(own_input, 0)
+                        return argument.decode()
+                    os.write(status, _NUMBER.pack(process))
+                    statuses[process] = status
+                os.close(own_input)
+            while statuses and (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                status = statuses.pop(ended[0])
+                with suppress(OSError):  # nobody waits for it
+                    os.write(status, _NUMBER.pack(os.waitstatus_to_exitcode(ended[1])))
+                os.close(status)
