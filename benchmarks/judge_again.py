@@ -23,10 +23,10 @@ from sublayer.judging.folders import RunItems, read_comparison_items
 from sublayer.objective.families import KINDS, family
 from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import Difference, Judgement
-from sublayer.statistics.judge import judge
+from sublayer.statistics.judge import Family
 from sublayer.statistics.looks import Looks, judge_looks
 from sublayer.statistics.scores import Contrast, Tuned, against_baseline, arm_less
-from sublayer.study.evidence import Evidence, TestUnits, item_effects, scores_of
+from sublayer.study.evidence import TestUnits, item_effects, scores_of
 from sublayer.tasks.registry import TASKS
 
 JUDGED = "judged.json"
@@ -50,7 +50,7 @@ def judge_again(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
     margin = _margin_of(results, asked, metric)
     contrasts = [Contrast(each["name"], "", each["weights"]) for each in asked.get("contrasts", ())]
     documents = asked.get("documents")
-    judged, evidence = _judge(results, kept, metric, margin, contrasts, documents)
+    judged, scores = _judge(results, kept, metric, margin, contrasts, documents)
     then = {
         (each["arm"], each["baseline"]): _TODAY.get(each["verdict"], each["verdict"])
         for each in results["differences"]
@@ -68,7 +68,7 @@ def judge_again(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
             _metric_json(other) | {"differences": [_beside(each) for each in beside.differences]}
         )
     return {
-        "of": _rests_on(results, evidence.scores.effects is not None),
+        "of": _rests_on(results, scores.effects is not None),
         **_metric_json(metric),
         "margin": margin,
         "level": judged.level,
@@ -89,7 +89,7 @@ def _judge(
     margin: float | None,
     contrasts: Sequence[Contrast],
     documents: int | None,
-) -> tuple[Judgement, Evidence]:
+) -> tuple[Judgement, Scores]:
     """Judge a record by one metric, at its looks where it stopped when it was decided."""
     values = {
         arm["name"]: dict(zip(arm["seeds"], arm["values"], strict=True)) for arm in results["arms"]
@@ -106,7 +106,7 @@ def _judge(
     scores = scores_of(values, failed, units)
     if scores.n_documents is None:
         scores = replace(scores, n_documents=documents)
-    evidence = Evidence(scores, _tuned(results, metric), max(shown, step))
+    tuned = _tuned(results, metric)
     compared = [*against_baseline(values, results["baseline"], against), *contrasts]
     own = results.get("hypothesis")
     if own is not None and not own["baseline"]:
@@ -120,22 +120,22 @@ def _judge(
     taken = () if is_sequential else tuple(results.get("looks", ()))
 
     def judge_at(look: int) -> Judgement:
-        known = evidence.first(look)
-        return judge(
-            known.scores,
+        family = Family(
+            scores.first(look),
             compared,
             is_lower_better=metric.is_lower_better,
             n_seeds=look,
             level=looks.level_of(look, taken, len(compared)),
             next_level=looks.next_level(taken, len(compared)),
             margin=margin,
-            tuned=known.tuned,
-            resolution=known.resolution,
+            tuned=tuned,
+            resolution=max(shown, step),
         )
+        return family.judge()
 
     if not is_sequential:
-        return judge_at(n_seeds), evidence
-    return judge_looks(judge_at, [look for look in planned if look <= n_seeds]), evidence
+        return judge_at(n_seeds), scores
+    return judge_looks(judge_at, [look for look in planned if look <= n_seeds]), scores
 
 
 def _metric_of(results: Mapping[str, Any], name: str, tables: set[str]) -> Metric:

@@ -37,7 +37,7 @@ from sublayer.judging.ledger import (
 )
 from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import Difference
-from sublayer.statistics.judge import judge
+from sublayer.statistics.judge import Family
 from sublayer.statistics.scores import Scores, arm_less
 
 Numbers = NDArray[np.float64]
@@ -365,7 +365,8 @@ def described_runs(scores: Scores, arm: int) -> Runs:
 def judged_at(level: float, scores: Scores) -> Sequence[Difference]:
     """Judge a candidate by the judge of the program."""
     n_seeds, contrasts = len(scores.seeds), [arm_less("new", "base")]
-    return judge(scores, contrasts, is_lower_better=False, n_seeds=n_seeds, level=level).differences
+    family = Family(scores, contrasts, is_lower_better=False, n_seeds=n_seeds, level=level)
+    return family.judge().differences
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -52,7 +52,7 @@ margin; return the difference of each arm but the first."""
 
 def package_judge(cell: Cell, drawn: Draw) -> JudgeLook:
     """Return the judge of the package, told what a study would tell it of such runs."""
-    from sublayer.statistics.judge import judge
+    from sublayer.statistics.judge import Family
     from sublayer.statistics.looks import fixed, until_decided
     from sublayer.statistics.scores import Scores, Tuned, against_baseline
 
@@ -87,7 +87,7 @@ def package_judge(cell: Cell, drawn: Draw) -> JudgeLook:
         looking = fixed(look)
         if cell.looks == "until decided":
             looking = until_decided(cell.n_seeds)
-        return judge(
+        family = Family(
             scores,
             contrasts,
             is_lower_better=True,
@@ -96,7 +96,8 @@ def package_judge(cell: Cell, drawn: Draw) -> JudgeLook:
             margin=margin,
             tuned=tuned,
             resolution=RESOLUTION,
-        ).differences
+        )
+        return family.judge().differences
 
     return judge_look
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from sublayer.plot import file_svg, look
 from sublayer.statistics.items import Effects
-from sublayer.statistics.judge import judge
+from sublayer.statistics.judge import Family
 from sublayer.statistics.scores import Scores, arm_less
 
 IMAGES = Path(__file__).parent / "images"
@@ -63,8 +63,8 @@ def two_spreads_svg() -> str:
                     values[arm][seed] = float(own.mean())
                     effects[arm][seed] = (own - own.mean()) / items
             scores = Scores.of(values, effects=effects)
-            judged = judge(scores, [arm_less("b", "a")], is_lower_better=True, n_seeds=n_seeds)
-            (difference,) = judged.differences
+            family = Family(scores, [arm_less("b", "a")], is_lower_better=True, n_seeds=n_seeds)
+            (difference,) = family.judge().differences
             assert difference.low is not None and difference.high is not None
             widths.append((difference.high - difference.low) / 2)
         return float(np.mean(widths))

@@ -3,7 +3,9 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 from sublayer.plot import Look, file_svg, look
 
@@ -11,12 +13,16 @@ QUANTITIES = ("distance", "cosine", "angle_degrees", "norm_in", "norm_out")
 """The quantities of a ``LayerChange``, in its order."""
 
 
+Real = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+"""A number that JSON has as null where it is NaN: a state of 0 has no angle."""
+
+
 @dataclass(frozen=True)
 class Spread:
     """A quantity over tokens: its mean, and its lower quartile, median and upper quartile."""
 
-    mean: float
-    quartiles: tuple[float, float, float]
+    mean: Real
+    quartiles: tuple[Real, Real, Real]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from sublayer.judging.ledger import Look, Plan, open_ledger, runs_of
 from sublayer.judging.options import Asked
 from sublayer.judging.runs import Runs
 from sublayer.statistics.difference import FEWEST_SEEDS, Difference, Verdict
-from sublayer.statistics.judge import judge
+from sublayer.statistics.judge import Family
 from sublayer.statistics.scores import Scores, against_baseline
 
 EXIT_CODES: Mapping[Verdict, int] = {
@@ -117,7 +117,7 @@ def judge_runs(
 
     def differences(level: float) -> tuple[Difference, ...]:
         # Over seeds, and over items where those are known; single runs over items alone.
-        return judge(
+        family = Family(
             scores,
             against_baseline(runs.arms, baseline),
             is_lower_better=is_lower_better,
@@ -126,7 +126,8 @@ def judge_runs(
             margin=asked.margin,
             resolution=runs.resolution,
             over_items=n_seeds == 1,
-        ).differences
+        )
+        return family.judge().differences
 
     look, level = None, asked.level
     if asked.ledger is None:

@@ -26,10 +26,11 @@ from sublayer.study.comparisons import (
 )
 from sublayer.study.curves import final_losses, same_quality
 from sublayer.study.definition import Overrides
+from sublayer.study.finished import RUNS, compare_runs, read_paths
 from sublayer.study.inspection import layers_to_json
 from sublayer.study.options import Options
 from sublayer.study.plan_file import PLAN
-from sublayer.study.read_results import RUNS, compare_runs, read_paths, results_of_folder
+from sublayer.study.read_results import results_of_folder
 from sublayer.study.results import REPORT, RESULTS, ArmResult, Results
 from sublayer.study.runner import run_study
 from sublayer.system.stages import stage

@@ -29,6 +29,7 @@ from sublayer.runs.items import ITEMS, items_file, read_items
 from sublayer.runs.record import code_sha256
 from sublayer.study.arms import NO_TRIAL, planned_trials
 from sublayer.study.chain_file import Kept, read_chain_file
+from sublayer.study.finished import RUNS
 from sublayer.study.folder import arm_folder
 from sublayer.study.jobs.run import TEST, VALID, read_outcome, read_test, read_trial
 from sublayer.study.plan_file import (
@@ -41,7 +42,7 @@ from sublayer.study.plan_file import (
     run_folders,
     sealing_of,
 )
-from sublayer.study.read_results import RUNS, results_of_folder
+from sublayer.study.read_results import results_of_folder
 from sublayer.study.results import REPORT, RESULTS
 from sublayer.study.runs import asked_arms
 from sublayer.study.seal import (

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,14 +83,18 @@ def known_spread(mean: float, variance: float, freedom: float, n: int) -> Spread
 class Spreads(ABC):
     """Covariances of arms, by the seeds that contrasts share, most of them with ``baseline``."""
 
+    _floor = 0.0
+    _freedom: float | None = None
+    """What ``Covariance`` takes beside values."""
+
     def __init__(self, scores: Scores, baseline: str) -> None:
         self._scores = scores
         self._baseline = baseline
         self._tables: dict[tuple[int, ...], Covariance] = {}
 
     @abstractmethod
-    def _of_seeds(self, shared: NDArray[np.bool_]) -> "tuple[Numbers, float, float | None] | None":
-        """Return what ``Covariance`` takes of some seeds, NaN where arms lack it; None: too few."""
+    def _values(self, shared: NDArray[np.bool_]) -> Numbers | None:
+        """Return the values of some seeds, NaN where arms lack one; None: too few."""
 
     def covariance(self, contrasts: Sequence[Contrast]) -> Numbers:
         """Return the posterior mean covariance of the means of contrasts, ``[C, C]``.
@@ -110,14 +115,13 @@ class Spreads(ABC):
     def _table(self, shared: NDArray[np.bool_]) -> "Covariance | None":
         key = tuple(np.flatnonzero(shared).tolist())
         if key not in self._tables:
-            found = self._of_seeds(shared)
-            if found is None:
+            values = self._values(shared)
+            if values is None:
                 return None
-            values, floor, freedom = found
             rows = np.flatnonzero(~np.isnan(values).any(1)).tolist()
             rows.sort(key=lambda row: self._scores.arms[row] != self._baseline)
             arms = [self._scores.arms[row] for row in rows]
-            self._tables[key] = Covariance(arms, values[rows], floor, freedom)
+            self._tables[key] = Covariance(arms, values[rows], self._floor, self._freedom)
         return self._tables[key]
 
 
@@ -131,10 +135,8 @@ class SeedSpreads(Spreads):
         super().__init__(scores, baseline)
         self._floor = floor
 
-    def _of_seeds(self, shared: NDArray[np.bool_]) -> tuple[Numbers, float, float | None] | None:
-        if shared.sum() < 2:
-            return None
-        return self._scores.values[:, shared], self._floor, None
+    def _values(self, shared: NDArray[np.bool_]) -> Numbers | None:
+        return self._scores.values[:, shared] if shared.sum() > 1 else None
 
     def spread(self, contrast: Contrast) -> Spread | None:
         """Return the spread of a contrast; None with fewer than two seeds of its arms.
@@ -276,84 +278,82 @@ class Covariance:
         return weights, joint, np.concatenate(freedoms)[kept], caution
 
 
-_ALIKE, _BASELINE, _OTHER, _PAIR = "alike", "baseline", "other", "two others"
-_WHOLE_BASELINE, _WHOLE_OTHER = "baseline, shared part too", "other, shared part too"
-_FIXED: tuple[tuple[tuple[float, float], tuple[float, float], float, str, float], ...] = (
-    ((0.02382, 0.01516), (0.02059, 0.01698), 0.0, _ALIKE, 1.0),
-    ((0.01575, 0.11665), (0.03874, 0.00922), 1.0, _ALIKE, 1.0),
-    ((0.00345, 0.07445), (0.06214, 0.09120), 4.0, _ALIKE, 1.0),
-    ((0.00085, 0.01364), (0.00649, 0.00326), 0.0, _BASELINE, 0.25),
-    ((0.00910, 0.00046), (0.00079, 0.00229), 0.0, _BASELINE, 1.5),
-    ((0.00067, 0.00001), (0.00289, 0.00027), 0.0, _BASELINE, 2.0),
-    ((0.00001, 0.00000), (0.00098, 0.00007), 0.0, _BASELINE, 4.0),
-    ((0.00026, 0.00004), (0.01731, 0.00028), 0.0, _BASELINE, 10.0),
-    ((0.00409, 0.01325), (0.02517, 0.03097), 1.0, _BASELINE, 0.25),
-    ((0.00295, 0.00000), (0.00798, 0.00084), 1.0, _BASELINE, 1.5),
-    ((0.02676, 0.00000), (0.02255, 0.00009), 1.0, _BASELINE, 2.0),
-    ((0.01840, 0.00001), (0.01187, 0.00023), 1.0, _BASELINE, 4.0),
-    ((0.02871, 0.00017), (0.03723, 0.00011), 1.0, _BASELINE, 10.0),
-    ((0.01213, 0.10845), (0.00294, 0.02525), 4.0, _BASELINE, 0.25),
-    ((0.00969, 0.00365), (0.15967, 0.05670), 4.0, _BASELINE, 1.5),
-    ((0.00007, 0.00001), (0.01608, 0.00202), 4.0, _BASELINE, 2.0),
-    ((0.03539, 0.00007), (0.00282, 0.00079), 4.0, _BASELINE, 4.0),
-    ((0.00348, 0.00770), (0.00464, 0.00058), 4.0, _BASELINE, 10.0),
-    ((0.03696, 0.00524), (0.00796, 0.00132), 0.0, _OTHER, 0.25),
-    ((0.00001, 0.00000), (0.00177, 0.00103), 0.0, _OTHER, 2.0),
-    ((0.00002, 0.00002), (0.00032, 0.00002), 0.0, _OTHER, 4.0),
-    ((0.00350, 0.00001), (0.00220, 0.00003), 0.0, _OTHER, 10.0),
-    ((0.01021, 0.00000), (0.00481, 0.02426), 1.0, _OTHER, 0.25),
-    ((0.00005, 0.00002), (0.00560, 0.00998), 1.0, _OTHER, 2.0),
-    ((0.00881, 0.00260), (0.00064, 0.00039), 1.0, _OTHER, 4.0),
-    ((0.00143, 0.00001), (0.01316, 0.00292), 0.0, _PAIR, 3.0),
-    ((0.01364, 0.00091), (0.00906, 0.00456), 1.0, _PAIR, 3.0),
-    ((0.00059, 0.00035), (0.00186, 0.00074), 0.0, _PAIR, 8.0),
-    ((0.00023, 0.00018), (0.00283, 0.00028), 1.0, _PAIR, 8.0),
-    ((0.00133, 0.00001), (0.00368, 0.00145), 4.0, _PAIR, 8.0),
-    ((0.00003, 0.00000), (0.01228, 0.00012), 1.0, _WHOLE_BASELINE, 0.25),
-    ((0.00402, 0.00149), (0.00611, 0.00343), 1.0, _WHOLE_BASELINE, 1.5),
-    ((0.00000, 0.00000), (0.01380, 0.02387), 1.0, _WHOLE_BASELINE, 2.0),
-    ((0.00000, 0.00002), (0.00078, 0.00084), 1.0, _WHOLE_BASELINE, 4.0),
-    ((0.00154, 0.00040), (0.01941, 0.00090), 1.0, _WHOLE_BASELINE, 8.0),
-    ((0.00008, 0.00000), (0.01250, 0.00003), 1.0, _WHOLE_OTHER, 2.0),
-    ((0.00129, 0.00000), (0.00992, 0.00000), 1.0, _WHOLE_OTHER, 4.0),
-    ((0.00071, 0.00000), (0.00405, 0.00001), 1.0, _WHOLE_OTHER, 8.0),
-    ((0.09901, 0.00018), (0.00312, 0.00095), 9.0, _WHOLE_BASELINE, 0.25),
-    ((0.02050, 0.00003), (0.00026, 0.00000), 9.0, _WHOLE_BASELINE, 1.5),
-    ((0.00060, 0.00008), (0.05308, 0.00009), 9.0, _WHOLE_BASELINE, 2.0),
-    ((0.00034, 0.00003), (0.00283, 0.00035), 9.0, _WHOLE_BASELINE, 4.0),
-    ((0.02458, 0.00248), (0.00407, 0.00568), 9.0, _WHOLE_BASELINE, 8.0),
-    ((0.04542, 0.00000), (0.00215, 0.00031), 9.0, _WHOLE_OTHER, 2.0),
-    ((0.00150, 0.00000), (0.00005, 0.00001), 9.0, _WHOLE_OTHER, 4.0),
-    ((0.05381, 0.00001), (0.00138, 0.00132), 9.0, _WHOLE_OTHER, 8.0),
-)  # fmt: skip
-"""Structures up to a scale: how much errors under each count, and which share of the level is
-given to residuals like its own, both for fewer than five columns and for more; the variance of what
-all arms share of a seed (that of an arm's own part is 1); and the arms whose own part, or whole
-score, spreads so many times as far.
+_FIXED = """
+alike          1     0  0.02382 0.01516 0.02059 0.01698
+alike          1     1  0.01575 0.11665 0.03874 0.00922
+alike          1     4  0.00345 0.07445 0.06214 0.09120
+baseline       0.25  0  0.00085 0.01364 0.00649 0.00326
+baseline       1.5   0  0.00910 0.00046 0.00079 0.00229
+baseline       2     0  0.00067 0.00001 0.00289 0.00027
+baseline       4     0  0.00001 0.00000 0.00098 0.00007
+baseline       10    0  0.00026 0.00004 0.01731 0.00028
+baseline       0.25  1  0.00409 0.01325 0.02517 0.03097
+baseline       1.5   1  0.00295 0.00000 0.00798 0.00084
+baseline       2     1  0.02676 0.00000 0.02255 0.00009
+baseline       4     1  0.01840 0.00001 0.01187 0.00023
+baseline       10    1  0.02871 0.00017 0.03723 0.00011
+baseline       0.25  4  0.01213 0.10845 0.00294 0.02525
+baseline       1.5   4  0.00969 0.00365 0.15967 0.05670
+baseline       2     4  0.00007 0.00001 0.01608 0.00202
+baseline       4     4  0.03539 0.00007 0.00282 0.00079
+baseline       10    4  0.00348 0.00770 0.00464 0.00058
+other          0.25  0  0.03696 0.00524 0.00796 0.00132
+other          2     0  0.00001 0.00000 0.00177 0.00103
+other          4     0  0.00002 0.00002 0.00032 0.00002
+other          10    0  0.00350 0.00001 0.00220 0.00003
+other          0.25  1  0.01021 0.00000 0.00481 0.02426
+other          2     1  0.00005 0.00002 0.00560 0.00998
+other          4     1  0.00881 0.00260 0.00064 0.00039
+pair           3     0  0.00143 0.00001 0.01316 0.00292
+pair           3     1  0.01364 0.00091 0.00906 0.00456
+pair           8     0  0.00059 0.00035 0.00186 0.00074
+pair           8     1  0.00023 0.00018 0.00283 0.00028
+pair           8     4  0.00133 0.00001 0.00368 0.00145
+whole-baseline 0.25  1  0.00003 0.00000 0.01228 0.00012
+whole-baseline 1.5   1  0.00402 0.00149 0.00611 0.00343
+whole-baseline 2     1  0.00000 0.00000 0.01380 0.02387
+whole-baseline 4     1  0.00000 0.00002 0.00078 0.00084
+whole-baseline 8     1  0.00154 0.00040 0.01941 0.00090
+whole-other    2     1  0.00008 0.00000 0.01250 0.00003
+whole-other    4     1  0.00129 0.00000 0.00992 0.00000
+whole-other    8     1  0.00071 0.00000 0.00405 0.00001
+whole-baseline 0.25  9  0.09901 0.00018 0.00312 0.00095
+whole-baseline 1.5   9  0.02050 0.00003 0.00026 0.00000
+whole-baseline 2     9  0.00060 0.00008 0.05308 0.00009
+whole-baseline 4     9  0.00034 0.00003 0.00283 0.00035
+whole-baseline 8     9  0.02458 0.00248 0.00407 0.00568
+whole-other    2     9  0.04542 0.00000 0.00215 0.00031
+whole-other    4     9  0.00150 0.00000 0.00005 0.00001
+whole-other    8     9  0.05381 0.00001 0.00138 0.00132
+"""
+"""Structures up to a scale, a line each: the arms whose own part, or whole score, spreads by
+another factor; the factor; the variance of what all arms share of a seed (that of an arm's own part
+is 1); how much errors under it count, and which share of the level is given to residuals like its
+own, for fewer than five columns and for more.
 
 These numbers, and those of ``_FREE``, were fitted once, in simulations of 3, 4 and 8 arms with 3 to
 20 seeds: the greatest power with about 5 % false verdicts at most under 51 covariance matrices.
 ``benchmarks/verdict_errors.py`` holds them against others, and ``benchmarks/verdict_bound.py``
 against what no rule can exceed."""
-_FREE: tuple[tuple[tuple[float, float], tuple[float, float], float, float, float], ...] = (
-    ((0.00002, 0.00193), (0.00290, 0.00028), 0.0, 1.0, 0.0),
-    ((0.01734, 0.00111), (0.00482, 0.00018), 0.0, 1.0, 8.0),
-    ((0.00003, 0.01259), (0.00133, 0.04467), 0.0, 4.0, 0.0),
-    ((0.00004, 0.00003), (0.00701, 0.00069), 0.0, 4.0, 8.0),
-    ((0.02469, 0.00004), (0.02234, 0.00036), 1.0, 1.0, 0.0),
-    ((0.03443, 0.00280), (0.02606, 0.05199), 1.0, 1.0, 8.0),
-    ((0.01249, 0.00003), (0.01228, 0.00171), 1.0, 4.0, 0.0),
-    ((0.01593, 0.00004), (0.04287, 0.00059), 1.0, 4.0, 8.0),
-    ((0.05365, 0.00664), (0.01328, 0.01021), 10.0, 1.0, 0.0),
-    ((0.01733, 0.01813), (0.02697, 0.03070), 10.0, 1.0, 8.0),
-    ((0.00147, 0.00033), (0.00589, 0.00211), 10.0, 4.0, 0.0),
-    ((0.06358, 0.02226), (0.09487, 0.02730), 1000.0, 1.0, 0.0),
-    ((0.05552, 0.02011), (0.05864, 0.02634), 1000.0, 1.0, 8.0),
-    ((0.09391, 0.00995), (0.01806, 0.00468), 1000000.0, 1.0, 0.0),
-    ((0.08367, 0.00831), (0.02208, 0.00348), 1000000.0, 1.0, 8.0),
-)  # fmt: skip
-"""Centres of the free matrix: errors and shares, the shared variance, the baseline's own spread,
-and degrees of freedom beyond the fewest."""
+_FREE = """
+1  0        0  0.00002 0.00193 0.00290 0.00028
+1  0        8  0.01734 0.00111 0.00482 0.00018
+4  0        0  0.00003 0.01259 0.00133 0.04467
+4  0        8  0.00004 0.00003 0.00701 0.00069
+1  1        0  0.02469 0.00004 0.02234 0.00036
+1  1        8  0.03443 0.00280 0.02606 0.05199
+4  1        0  0.01249 0.00003 0.01228 0.00171
+4  1        8  0.01593 0.00004 0.04287 0.00059
+1  10       0  0.05365 0.00664 0.01328 0.01021
+1  10       8  0.01733 0.01813 0.02697 0.03070
+4  10       0  0.00147 0.00033 0.00589 0.00211
+1  1000     0  0.06358 0.02226 0.09487 0.02730
+1  1000     8  0.05552 0.02011 0.05864 0.02634
+1  1000000  0  0.09391 0.00995 0.01806 0.00468
+1  1000000  8  0.08367 0.00831 0.02208 0.00348
+"""
+"""Centres of the free matrix: the baseline's own spread, the shared variance, degrees of freedom
+beyond the fewest, and errors and shares as in ``_FIXED``."""
 
 
 @dataclass(frozen=True)
@@ -377,29 +377,27 @@ def _structures(n_arms: int, are_few: bool) -> tuple[_Structures, _Structures]:
 
     The baseline is the first arm. ``are_few``: the columns.
     """
-    fixed = []
-    for of_few, of_more, shared, which, factor in _FIXED:
-        errors, share = of_few if are_few else of_more
+    weights = slice(0, 2) if are_few else slice(2, 4)
+    fixed, free = [], []
+    for which, *numbers in map(str.split, _FIXED.strip().splitlines()):
+        factor, shared, *shares = map(float, numbers)
         places = _places(n_arms, which)
-        is_whole = which in (_WHOLE_BASELINE, _WHOLE_OTHER)
-        fixed += [
-            (_matrix(n_arms, shared, arms, factor, is_whole), errors, share, 0.0, len(places))
-            for arms in places
-        ]
-    free = [
-        (_matrix(n_arms, shared, (0,), factor, False), *(of_few if are_few else of_more), extra, 1)
-        for of_few, of_more, shared, factor, extra in _FREE
-    ]
+        for arms in places:
+            matrix = _matrix(n_arms, shared, arms, factor, which.startswith("whole"))
+            fixed.append((matrix, *shares[weights], 0.0, len(places)))
+    for line in _FREE.strip().splitlines():
+        factor, shared, extra, *shares = map(float, line.split())
+        free.append((_matrix(n_arms, shared, (0,), factor, False), *shares[weights], extra, 1))
     return _stacked(fixed), _stacked(free)
 
 
 def _places(n_arms: int, which: str) -> list[tuple[int, ...]]:
     """Return the arms that may be the ones that spread by another factor."""
-    if which == _ALIKE:
+    if which == "alike":
         return [()]
-    if which in (_BASELINE, _WHOLE_BASELINE):
+    if which.endswith("baseline"):
         return [(0,)]
-    return list(combinations(range(1, n_arms), 2 if which == _PAIR else 1))
+    return list(combinations(range(1, n_arms), 2 if which == "pair" else 1))
 
 
 def _matrix(
@@ -416,7 +414,7 @@ def _matrix(
     return matrix
 
 
-def _stacked(rows: Sequence[tuple[Numbers, float, float, float, int]]) -> _Structures:
+def _stacked(rows: Sequence[tuple[Any, ...]]) -> _Structures:
     matrices: Numbers = np.stack([row[0] for row in rows])
     errors, shares, extra, n_places = np.array([row[1:] for row in rows]).T
     determinants: Numbers = np.asarray(np.linalg.slogdet(matrices)[1], dtype=np.float64)

@@ -94,9 +94,3 @@ class Judgement:
     differences: tuple[Difference, ...] = ()
     pairing: Pairing | None = None
     """None where no spread was estimated."""
-    margin: float | None = None
-    """Smaller differences do not matter, in the metric's unit; None: none was named."""
-    level: float = ERROR
-    """The probability of a false verdict that this look may spend, all comparisons together."""
-    n_comparisons: int = 0
-    """Comparisons that the intervals and p values are corrected for."""

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.statistics.covariance import Spread, Spreads, known_spread
-from sublayer.statistics.scores import Contrast
+from sublayer.statistics.scores import Contrast, Scores
 
 Effects = NDArray[np.float64]
 """``[U]`` in the metric's unit: its derivative with respect to the weight of each test unit."""
@@ -83,6 +82,13 @@ class ItemSpreads(Spreads):
     As over seeds, all arms tell of the covariance of their effects on units.
     """
 
+    _factors: Effects | float = 1.0
+
+    def __init__(self, scores: Scores, baseline: str) -> None:
+        super().__init__(scores, baseline)
+        if scores.shares is not None:
+            self._factors, self._freedom = unequal_units(scores.shares)
+
     def spread(self, contrast: Contrast) -> ItemSpread | None:
         """Return the spread of a contrast; None where the items of a run are not known.
 
@@ -107,23 +113,17 @@ class ItemSpreads(Spreads):
                 whole = replace(whole, scales=whole.scales * inflation)
             return ItemSpread(whole, _both([sum(stacks)]))
         means = np.sum([stack.mean(0) for stack in stacks], axis=0)
-        factors, freedom = self._sizes
-        squares = float((((means - means.mean()) * factors) ** 2).sum())
+        squares = float((((means - means.mean()) * self._factors) ** 2).sum())
         variance = squares * n_units / (n_units - 1)
-        freedom = n_units - 1.0 if freedom is None else freedom
+        freedom = n_units - 1.0 if self._freedom is None else self._freedom
         return ItemSpread(known_spread(0.0, variance, freedom, n_units), _both(stacks))
 
-    def _of_seeds(self, shared: NDArray[np.bool_]) -> tuple[Effects, float, float | None] | None:
+    def _values(self, shared: NDArray[np.bool_]) -> Effects | None:
         if self._scores.effects is None or not shared.any():
             return None
         means = self._scores.effects[:, shared].mean(1)  # [A, U]
-        factors, freedom = self._sizes
-        return means * factors * means.shape[1], 0.0, freedom
-
-    @cached_property
-    def _sizes(self) -> tuple[Effects | float, float | None]:
-        shares = self._scores.shares
-        return (1.0, None) if shares is None else unequal_units(shares)
+        values: Effects = means * self._factors * means.shape[1]
+        return values
 
 
 def unequal_units(shares: Effects) -> tuple[Effects, float]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,119 +42,108 @@ _FAR = 100.0
 """Gap of two arms over the range of either, above which few runs show no equivalence."""
 
 
-def judge(
-    scores: Scores,
-    contrasts: Sequence[Contrast],
-    *,
-    is_lower_better: bool,
-    n_seeds: int,
-    level: float = ERROR,
-    next_level: float | None = None,
-    margin: float | None = None,
-    n_awaited: int = 0,
-    tuned: Mapping[str, Tuned] | None = None,
-    resolution: float = 0.0,
-    scored_elsewhere: Collection[str] = (),
-    over_items: bool = False,
-) -> Judgement:
-    """Judge contrasts of arms as one family; see ``docs/verdicts.md``.
+@dataclass
+class Family:
+    """Contrasts of arms that are judged as one family; see ``docs/verdicts.md``."""
 
-    ``n_seeds`` are the seeds that were planned until this look, ``level`` is the probability of a
-    false verdict that it may spend, and ``next_level`` that of the look that would follow, for the
-    seeds that it would take. ``margin`` is the smallest difference that matters, ``resolution`` the
-    smallest step of the metric, both in its unit. ``n_awaited`` comparisons count that no run has
-    ended of. ``tuned`` are the trials of arms that were tuned by the judged metric. Arms in
-    ``scored_elsewhere`` were scored on other items than their baseline: they have no verdict.
-    ``over_items`` judges a single seed of each arm over the items of the test: a verdict on these
-    trained models alone. Otherwise there is none for fewer than three planned seeds. Raises
-    ConfigError for no planned seeds, and for a margin that is not above 0.
-    """
-    if n_seeds < 1:
-        raise ConfigError(f"seeds = {n_seeds} is too few to compare: give at least 1")
-    if margin is not None and not 0.0 < margin < math.inf:
-        raise ConfigError(f"margin = {margin:g} is not above 0: it is a size, in either direction")
-    family = _Family(
-        scores,
-        contrasts,
-        is_lower_better=is_lower_better,
-        n_seeds=n_seeds,
-        level=level,
-        next_level=level if next_level is None else next_level,
-        margin=margin,
-        n_awaited=n_awaited,
-        tuned=tuned or {},
-        resolution=resolution,
-        scored_elsewhere=scored_elsewhere,
-        over_items=over_items,
-    )
-    differences = tuple(family.difference(contrast) for contrast in contrasts)
-    return Judgement(differences, family.pairing, margin, level, family.n_comparisons)
+    scores: Scores
+    contrasts: Sequence[Contrast]
+    is_lower_better: bool = field(kw_only=True)
+    n_seeds: int = field(kw_only=True)
+    """Seeds that were planned until this look."""
+    level: float = ERROR
+    """The probability of a false verdict that this look may spend."""
+    next_level: float | None = None
+    """That of the look that would follow, for the seeds that it would take; None: the same."""
+    margin: float | None = None
+    """The smallest difference that matters, in the metric's unit."""
+    n_awaited: int = 0
+    """Comparisons that count, though no run of them has ended."""
+    tuned: Mapping[str, Tuned] = field(default_factory=dict)
+    """The trials of arms that were tuned by the judged metric."""
+    resolution: float = 0.0
+    """The smallest step of the metric, in its unit."""
+    scored_elsewhere: Collection[str] = ()
+    """Arms that were scored on other items than their baseline: they have no verdict."""
+    over_items: bool = False
+    """Judge a single seed of each arm over the items of the test: a verdict on these trained models
+    alone. Otherwise there is none for fewer than three planned seeds."""
+    _found: dict[tuple[str, str], Uncertainty] = field(default_factory=dict, init=False)
+    _largest: Largest = field(default=ALONE, init=False)
+    _by_ranks: bool = field(default=False, init=False)
 
+    @property
+    def n_comparisons(self) -> int:
+        """Count the comparisons that intervals and p values are corrected for."""
+        return len(self.contrasts) + self.n_awaited
 
-class _Family:
-    """The comparisons that are judged together."""
+    @property
+    def _has_verdicts(self) -> bool:
+        return self.over_items or self.n_seeds >= FEWEST_SEEDS
 
-    def __init__(
-        self,
-        scores: Scores,
-        contrasts: Sequence[Contrast],
-        *,
-        is_lower_better: bool,
-        n_seeds: int,
-        level: float,
-        next_level: float,
-        margin: float | None,
-        n_awaited: int,
-        tuned: Mapping[str, Tuned],
-        resolution: float,
-        scored_elsewhere: Collection[str],
-        over_items: bool,
-    ) -> None:
-        self._scores = scores
-        self._is_lower_better = is_lower_better
-        self._n_seeds = n_seeds
-        self._level = level
-        self._next_level = next_level
-        self._margin = margin
-        self._scored_elsewhere = scored_elsewhere
-        self._over_items = over_items
-        self.n_comparisons = len(contrasts) + n_awaited
-        self.pairing: Pairing | None = None
-        self._found: dict[tuple[str, str], Uncertainty] = {}
-        self._largest = Largest(np.eye(1), max(1, self.n_comparisons))
-        self._has_verdicts = over_items or n_seeds >= FEWEST_SEEDS
-        self._by_ranks = False
-        if not self._has_verdicts:
-            return
-        baseline = _usual_baseline(contrasts)
-        items = ItemSpreads(scores, baseline)
-        if over_items:
-            self._found = _over_items(scores, items, contrasts)
-            covariance = items.covariance([each for each in contrasts if each.names in self._found])
-        else:
-            spreads = SeedSpreads(scores, baseline, resolution)
-            self.pairing = _pairing(scores)
-            self._by_ranks = is_two_valued(scores.values)
-            choice = {
-                arm: choice_variance(own, spreads.unshared_variance(arm, scores.arms))
-                for arm, own in tuned.items()
+    def judge(self) -> Judgement:
+        """Judge the contrasts.
+
+        Raises ConfigError for no planned seeds, and for a margin that is not above 0.
+        """
+        if self.n_seeds < 1:
+            raise ConfigError(f"seeds = {self.n_seeds} is too few to compare: give at least 1")
+        if self.margin is not None and not 0.0 < self.margin < math.inf:
+            raise ConfigError(
+                f"margin = {self.margin:g} is not above 0: it is a size, in either direction"
+            )
+        pairing = None
+        if self._has_verdicts:
+            covariance = self._estimate_items() if self.over_items else self._estimate_seeds()
+            pairing = None if self.over_items else _pairing(self.scores)
+            self._largest = Largest(np.eye(1), max(1, self.n_comparisons))
+            if len(self._found) > 1:
+                self._largest = Largest(correlation_of(covariance), self.n_comparisons)
+            self._found = {
+                names: each.calibrated(self.level, self._largest)
+                for names, each in self._found.items()
             }
-            for contrast in contrasts:
-                spread = spreads.spread(contrast)
-                if spread is not None:
-                    weights = contrast.weights.items()
-                    own = math.fsum(weight**2 * choice.get(arm, 0.0) for arm, weight in weights)
-                    self._found[contrast.names] = Uncertainty(spread, items.spread(contrast), own)
-            known = [each for each in contrasts if each.names in self._found]
-            covariance = spreads.covariance(known)
-            rows = weights_of(known, list(choice))
-            covariance += (rows * np.array(list(choice.values()))) @ rows.T
-            covariance += self._item_covariance(items, known)
-        if len(self._found) > 1:
-            self._largest = Largest(correlation_of(covariance), self.n_comparisons)
-        self._found = {
-            names: each.calibrated(level, self._largest) for names, each in self._found.items()
+        differences = tuple(map(self._difference, self.contrasts))
+        return Judgement(differences, pairing)
+
+    @property
+    def _known(self) -> list[Contrast]:
+        return [each for each in self.contrasts if each.names in self._found]
+
+    def _estimate_items(self) -> Numbers:
+        """Estimate the uncertainty of single runs over items; return the contrasts' covariance."""
+        items = ItemSpreads(self.scores, _usual_baseline(self.contrasts))
+        for contrast in self.contrasts:
+            values = list(contrast.of_seeds(self.scores).values())
+            spread = items.spread(contrast)
+            if values and spread is not None:
+                none = known_spread(math.fsum(values) / len(values), 0.0, 1.0, len(values))
+                self._found[contrast.names] = Uncertainty(none, replace(spread, both=0.0))
+        return items.covariance(self._known)
+
+    def _estimate_seeds(self) -> Numbers:
+        """Estimate the uncertainty over seeds, items and tuning; return the covariance."""
+        scores, baseline = self.scores, _usual_baseline(self.contrasts)
+        items = ItemSpreads(scores, baseline)
+        spreads = SeedSpreads(scores, baseline, self.resolution)
+        self._by_ranks = is_two_valued(scores.values)
+        choice = {
+            arm: choice_variance(
+                own.of_seeds(scores.seeds), spreads.unshared_variance(arm, scores.arms)
+            )
+            for arm, own in self.tuned.items()
         }
+        for contrast in self.contrasts:
+            spread = spreads.spread(contrast)
+            if spread is not None:
+                weights = contrast.weights.items()
+                own = math.fsum(weight**2 * choice.get(arm, 0.0) for arm, weight in weights)
+                self._found[contrast.names] = Uncertainty(spread, items.spread(contrast), own)
+        covariance = spreads.covariance(self._known)
+        rows = weights_of(self._known, list(choice))
+        covariance += (rows * np.array(list(choice.values()))) @ rows.T
+        covariance += self._item_covariance(items, self._known)
+        return covariance
 
     def _item_covariance(self, items: ItemSpreads, known: Sequence[Contrast]) -> Numbers:
         """Return the covariance over items, less the interaction that seeds contain."""
@@ -163,39 +152,39 @@ class _Family:
         correlation: Numbers = correlation_of(items.covariance(known)) * np.outer(sds, sds)
         return correlation
 
-    def difference(self, contrast: Contrast) -> Difference:
+    def _difference(self, contrast: Contrast) -> Difference:
         """Return the verdict on one contrast."""
-        scores = self._scores
+        scores, n_documents = self.scores, self.scores.n_documents
         paired = contrast.of_seeds(scores)
         n_failed = scores.n_failed(contrast.positive), scores.n_failed(contrast.negative)
         mean = mean_of(contrast, scores)
         if not self._has_verdicts and paired:
             mean = math.fsum(paired.values()) / len(paired)
+        is_narrow = n_documents is not None and n_documents < FEWEST_DOCUMENTS
         found = Difference(
             contrast.arm,
             contrast.baseline,
             tuple(paired),
             mean,
-            level=self._level,
+            verdict="cannot tell" if self._has_verdicts else "no verdict",
+            level=self.level,
             n_items=scores.n_items,
-            n_documents=scores.n_documents,
+            n_documents=n_documents,
+            on_this_text=self._has_verdicts and is_narrow,
             n_failed=n_failed,
-            n_seeds=self._n_seeds,
+            n_seeds=self.n_seeds,
         )
         if not self._has_verdicts:
-            return replace(found, verdict="no verdict")
-        n_documents = scores.n_documents
-        is_narrow = n_documents is not None and n_documents < FEWEST_DOCUMENTS
-        found = replace(found, on_this_text=is_narrow)
+            return found
         uncertainty = self._found.get(contrast.names)
         if uncertainty is not None:
             found = self._with_interval(found, contrast, uncertainty)
         if any(n_failed) or (self._by_ranks and uncertainty is not None):
             found = self._with_ranks(found, contrast)
-        if contrast.arm in self._scored_elsewhere:
+        if contrast.arm in self.scored_elsewhere:
             found = replace(found, verdict="no verdict")
-        if len(paired) != self._n_seeds and paired:
-            note = f"{len(paired)} of {count(self._n_seeds, 'seed')} finished in both arms"
+        if len(paired) != self.n_seeds and paired:
+            note = f"{len(paired)} of {count(self.n_seeds, 'seed')} finished in both arms"
             found = replace(found, note=note)
         return found
 
@@ -203,11 +192,11 @@ class _Family:
         self, found: Difference, contrast: Contrast, uncertainty: Uncertainty
     ) -> Difference:
         mean = uncertainty.seeds.mean
-        half = uncertainty.half_width(self._level, self._largest)
+        half = uncertainty.half_width(self.level, self._largest)
         low, high = mean - half, mean + half
         # Equivalence is two one-sided tests at the level of the look (Schuirmann 1987). Those of
         # several arms may err at both ends of the margin, so that Bonferroni's bound corrects.
-        one_sided = min(1.0, 2.0 * self._level / self.n_comparisons)
+        one_sided = min(1.0, 2.0 * self.level / self.n_comparisons)
         inner = min(half, uncertainty.half_width(one_sided, ALONE))
         single_level = uncertainty.p(half, ALONE)
         detectable = self._detectable(uncertainty, 1.0, single_level)
@@ -226,32 +215,32 @@ class _Family:
             equivalent=abs(mean) + inner,
             detectable=detectable,
         )
-        scores = self._scores
+        scores = self.scores
         pair = scores.scores_of(contrast.arm), scores.scores_of(contrast.baseline)
-        luck = separation_p(*pair)
-        if luck > self._level and not self._over_items:  # which asks nothing of other seeds
+        luck = 0.0 if self.over_items else separation_p(*pair)  # which asks nothing of other seeds
+        if luck > self.level:
             found = replace(found, p=self._over_looks(luck), p_raw=luck, by_ranks=True)
         found = replace(found, verdict=self._verdict(found))
         # Runs that tie may be the same one of two values by luck: they show no equivalence.
         places = [scores.arms.index(arm) for arm in contrast.weights]
         luck = max(separation_p(*pair, _FAR), one_cluster_p(scores.values, places))
-        is_lucky = luck * self.n_comparisons > self._level and not self._over_items
+        is_lucky = luck * self.n_comparisons > self.level and not self.over_items
         if is_lucky and found.verdict == "no difference that matters":
             p = self._over_looks(min(1.0, luck * self.n_comparisons))
             unclear = replace(found, verdict="cannot tell", by_ranks=True)
             found = replace(unclear, p=p, p_raw=luck, equivalent=None)
-        if found.verdict != "cannot tell" or self._margin is None:
+        if found.verdict != "cannot tell" or self.margin is None:
             return found
-        return replace(found, more_seeds=self._more_seeds(uncertainty, self._margin))
+        return replace(found, more_seeds=self._more_seeds(uncertainty, self.margin))
 
     def _sd(self, contrast: Contrast) -> float | None:
         """Return the standard deviation over seeds of a contrast of single runs."""
-        paired = list(contrast.of_seeds(self._scores).values())
+        paired = list(contrast.of_seeds(self.scores).values())
         if len(paired) > 1:
             return float(np.std(paired, ddof=1))
         variance = 0.0
         for arm, weight in contrast.weights.items():
-            own = self._scores.scores_of(arm)
+            own = self.scores.scores_of(arm)
             if len(own) < 2:
                 return None
             variance += weight**2 * float(own.var(ddof=1))
@@ -264,7 +253,7 @@ class _Family:
         return detectable_effect(max(freedom, 1.0), single_level) * math.sqrt(variance)
 
     def _more_seeds(self, uncertainty: Uncertainty, margin: float) -> int | None:
-        half = uncertainty.half_width(self._next_level, self._largest)
+        half = uncertainty.half_width(self.next_level or self.level, self._largest)
         single_level = uncertainty.p(half, ALONE)
         n_now = uncertainty.seeds.n
         needed = seeds_for(
@@ -287,13 +276,13 @@ class _Family:
         )
         if not contrast.baseline:
             return ranked
-        own = self._scores.scores_of(contrast.arm)
-        rest = self._scores.scores_of(contrast.baseline)
+        own = self.scores.scores_of(contrast.arm)
+        rest = self.scores.scores_of(contrast.baseline)
         n_failed, n_rest_failed = found.n_failed
         if not (len(own) or n_failed) or not (len(rest) or n_rest_failed):
             return ranked  # of one of them no run has ended
         p_raw, surplus = rank_p(
-            own, rest, n_failed, n_rest_failed, is_lower_better=self._is_lower_better
+            own, rest, n_failed, n_rest_failed, is_lower_better=self.is_lower_better
         )
         p = self._over_looks(min(1.0, self.n_comparisons * p_raw))
         verdict: Verdict = "cannot tell"
@@ -303,16 +292,16 @@ class _Family:
 
     def _over_looks(self, p: float) -> float:
         """Return p scaled so that 0.05 is the level of the look."""
-        return min(1.0, p * ERROR / self._level)
+        return min(1.0, p * ERROR / self.level)
 
     def _verdict(self, found: Difference) -> Verdict:
         assert found.low is not None and found.high is not None and found.equivalent is not None
-        if self._margin is not None and found.equivalent < self._margin:
+        if self.margin is not None and found.equivalent < self.margin:
             return "no difference that matters"
         if found.low <= 0.0 <= found.high or found.by_ranks:
             return "cannot tell"
         is_lower = found.high < 0.0
-        return "better" if is_lower == self._is_lower_better else "worse"
+        return "better" if is_lower == self.is_lower_better else "worse"
 
 
 def _usual_baseline(contrasts: Sequence[Contrast]) -> str:
@@ -339,24 +328,9 @@ def _pairing(scores: Scores) -> Pairing | None:
     return Pairing(is_paired=True, correlation=float(pairs.mean()), n_arms=len(table))
 
 
-def _over_items(
-    scores: Scores, items: ItemSpreads, contrasts: Sequence[Contrast]
-) -> dict[tuple[str, str], Uncertainty]:
-    """Return the uncertainty of contrasts of single runs: over items alone."""
-    found = {}
-    for contrast in contrasts:
-        values = list(contrast.of_seeds(scores).values())
-        spread = items.spread(contrast)
-        if values and spread is not None:
-            mean = math.fsum(values) / len(values)
-            none = known_spread(mean, 0.0, 1.0, len(values))
-            found[contrast.names] = Uncertainty(none, replace(spread, both=0.0))
-    return found
-
-
 def rank_p(
-    values: Sequence[float] | NDArray[np.float64],
-    others: Sequence[float] | NDArray[np.float64],
+    values: Sequence[float] | Numbers,
+    others: Sequence[float] | Numbers,
     n_failed: int,
     n_others_failed: int,
     *,
@@ -371,7 +345,8 @@ def rank_p(
     sign = -1.0 if is_lower_better else 1.0
     own = [sign * value for value in values] + [-np.inf] * n_failed
     rest = [sign * value for value in others] + [-np.inf] * n_others_failed
-    ranks = _ranks(np.array([*own, *rest]))
+    _, places, times = np.unique([*own, *rest], return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(times) - (times - 1) / 2)[places]  # from 1, ties their mean rank
     doubled = np.rint(2 * ranks).astype(np.int64)  # whole numbers, ties too
     n, total = len(own), len(ranks)
     observed = int(doubled[:n].sum())
@@ -384,14 +359,7 @@ def rank_p(
     return min(1.0, p), surplus
 
 
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Return the rank of each value, 1 the lowest, equal ones their mean rank."""
-    _, places, times = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: np.ndarray = (np.cumsum(times) - (times - 1) / 2)[places]
-    return ranks
-
-
-def _rank_sums(doubled: np.ndarray, n: int) -> np.ndarray:
+def _rank_sums(doubled: NDArray[np.int64], n: int) -> Numbers:
     """Count, by their sum, the choices of ``n`` of the ranks, as floating-point numbers."""
     most = int(np.sort(doubled)[-n:].sum())
     counts = np.zeros((n + 1, most + 1))
@@ -399,31 +367,30 @@ def _rank_sums(doubled: np.ndarray, n: int) -> np.ndarray:
     for rank in doubled:
         for chosen in range(n, 0, -1):
             counts[chosen, rank:] += counts[chosen - 1, : most + 1 - rank]
-    found: np.ndarray = counts[n]
+    found: Numbers = counts[n]
     return found
 
 
-def is_two_valued(values: NDArray[np.float64]) -> bool:
+def is_two_valued(values: Numbers) -> bool:
     """Return whether scores, ``[A, S]``, fall into two clusters that follow neither arms nor seeds.
 
     So do fine-tunings of which some collapse. A gap of three times the range of either cluster
     divides them, each has two runs at least, and an arm and a seed have runs in both: clusters of
     whole arms, or of whole seeds, are effects of these.
     """
-    ordered = np.sort(values[~np.isnan(values)])
-    if len(ordered) < 4 or ordered[0] == ordered[-1]:
+    ordered = values[~np.isnan(values)]
+    if len(ordered) < 4 or np.ptp(ordered) == 0.0:
         return False
-    cut = int(np.diff(ordered).argmax())
-    low, high = ordered[: cut + 1], ordered[cut + 1 :]
+    low, high = _clusters(ordered)
     if min(len(low), len(high)) < 2:
         return False
-    if high[0] - low[-1] < _GAP * max(float(np.ptp(low)), float(np.ptp(high))):
+    if high[0] - low[-1] < _GAP * _widest(low, high):
         return False
     is_high, is_low = values > low[-1], values <= low[-1]
     return all(bool((is_high.any(axis) & is_low.any(axis)).any()) for axis in (0, 1))
 
 
-def one_cluster_p(values: NDArray[np.float64], rows: Sequence[int]) -> float:
+def one_cluster_p(values: Numbers, rows: Sequence[int]) -> float:
     """Bound the probability that an arm's runs are all in one of two clusters by luck.
 
     Where the runs of half of the arms or more, ``values`` ``[A, S]``, form two clusters in each,
@@ -431,22 +398,28 @@ def one_cluster_p(values: NDArray[np.float64], rows: Sequence[int]) -> float:
     they spread tells little. 0 where there is no such arm.
     """
     runs = [row[~np.isnan(row)] for row in values]
-    are_split = np.array([len(own) >= _FEWEST_SPLIT and _is_split(own) for own in runs])
+    are_split = np.zeros(len(runs), np.bool_)
+    for row, own in enumerate(runs):
+        if len(own) >= _FEWEST_SPLIT:
+            low, high = _clusters(own)
+            are_split[row] = high[0] - low[-1] > _GAP * _widest(low, high)
     if are_split.sum() < max(2.0, len(runs) / 2.0):
         return 0.0
     return max((2.0 * 0.5 ** len(runs[row]) for row in rows if not are_split[row]), default=0.0)
 
 
-def _is_split(values: NDArray[np.float64]) -> bool:
+def _clusters(values: Numbers) -> tuple[Numbers, Numbers]:
+    """Divide scores, in order, at the widest gap."""
     ordered = np.sort(values)
-    cut = int(np.diff(ordered).argmax())
-    widest = max(float(np.ptp(ordered[: cut + 1])), float(np.ptp(ordered[cut + 1 :])))
-    return bool(ordered[cut + 1] - ordered[cut] > _GAP * widest)
+    cut = int(np.diff(ordered).argmax()) + 1
+    return ordered[:cut], ordered[cut:]
 
 
-def separation_p(
-    values: NDArray[np.float64], others: NDArray[np.float64], times: float = 20.0
-) -> float:
+def _widest(*groups: Numbers) -> float:
+    return max(float(np.ptp(group)) for group in groups)
+
+
+def separation_p(values: Numbers, others: Numbers, times: float = 20.0) -> float:
     """Bound the probability that two alike arms are told apart by luck, were runs two-valued.
 
     Where the gap between two arms is so many ``times`` the range of either, they may be two
@@ -456,5 +429,4 @@ def separation_p(
     if not n:
         return 0.0
     gap = max(float(values.min() - others.max()), float(others.min() - values.max()))
-    widest = max(float(np.ptp(values)), float(np.ptp(others)))
-    return 2.0 * 0.25**n if gap > times * widest else 0.0
+    return 2.0 * 0.25**n if gap > times * _widest(values, others) else 0.0

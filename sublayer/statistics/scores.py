@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.errors import ConfigError
-
 Numbers = NDArray[np.float64]
 _DRAWS = 4000
 _SEED = 19690127
@@ -39,19 +37,6 @@ class Scores:
     shares: Numbers | None = None
     """``[U]``, the share of the test in each unit. None: units are of equal size."""
 
-    def __post_init__(self) -> None:
-        shape = len(self.arms), len(self.seeds)
-        if self.values.shape != shape or self.failed.shape != shape:
-            raise ConfigError(
-                f"scores of {shape[0]} arms and {shape[1]} seeds have the shape "
-                f"{self.values.shape}: give a value or NaN for each arm and seed"
-            )
-        if self.effects is not None and self.effects.shape[:2] != shape:
-            raise ConfigError(
-                f"effects of {shape[0]} arms and {shape[1]} seeds have the shape "
-                f"{self.effects.shape}: give [arms, seeds, units]"
-            )
-
     @classmethod
     def of(
         cls,
@@ -66,24 +51,19 @@ class Scores:
         """Arrange mappings by arm and seed as arrays; seeds in ascending order."""
         failed, effects = failed or {}, effects or {}
         arms = tuple(values)
-        seeds = {seed for own in values.values() for seed in own}
-        seeds |= {seed for arm in arms for seed in failed.get(arm, ())}
+        seeds = {seed for arm in arms for seed in (*values[arm], *failed.get(arm, ()))}
         ordered = tuple(sorted(seeds))
-        place = {seed: index for index, seed in enumerate(ordered)}
-        table = np.full((len(arms), len(ordered)), np.nan)
-        has_failed = np.zeros(table.shape, dtype=np.bool_)
+        shape = len(arms), len(ordered)
         n_units = {len(each) for arm in arms for each in effects.get(arm, {}).values()}
-        if len(n_units) > 1:
-            raise ConfigError(f"runs have different numbers of test units: {sorted(n_units)}")
-        moved = np.full((*table.shape, *n_units), np.nan) if n_units else None
-        for row, arm in enumerate(arms):
-            for seed, value in values[arm].items():
-                table[row, place[seed]] = value
-            for seed in failed.get(arm, ()):
-                has_failed[row, place[seed]] = True
-            for seed, each in effects.get(arm, {}).items():
-                if moved is not None and seed in place:
-                    moved[row, place[seed]] = each
+        runs = [(arm, seed) for arm in arms for seed in ordered]
+        table = np.array([values[arm].get(seed, np.nan) for arm, seed in runs], np.float64)
+        has_failed = np.array([seed in failed.get(arm, ()) for arm, seed in runs], np.bool_)
+        moved = None
+        for n in n_units:  # one number at most: a test has the same units for all runs
+            unknown = np.full(n, np.nan)
+            rows = [effects.get(arm, {}).get(seed, unknown) for arm, seed in runs]
+            moved = np.array(rows, np.float64).reshape(*shape, n)
+        table, has_failed = table.reshape(shape), has_failed.reshape(shape)
         return cls(arms, ordered, table, has_failed, moved, n_items, n_documents, shares)
 
     def first(self, n_seeds: int) -> "Scores":
@@ -206,6 +186,11 @@ class Tuned:
     """Scores of the runs that are compared, by seed: further runs of the selected trial."""
     runs: tuple[Sequence[float], ...] = ()
     """The scores of each trial's runs, by tuning seed, where they are known."""
+
+    def of_seeds(self, seeds: Iterable[int]) -> "Tuned":
+        """Return the trials with the scores of these compared seeds alone."""
+        compared = {seed: self.compared[seed] for seed in seeds if seed in self.compared}
+        return replace(self, compared=compared)
 
 
 def choice_variance(tuned: Tuned, variance: float) -> float:

@@ -66,13 +66,11 @@ class Uncertainty:
         """The standard error."""
         return math.sqrt(self.variance)
 
-    @property
-    def freedom(self) -> float:
-        """Degrees of freedom of the variance (Satterthwaite 1946), for power alone."""
-        return self.freedom_with(1.0)
-
     def freedom_with(self, times: float) -> float:
-        """Return the degrees of freedom with ``times`` as many seeds."""
+        """Return the degrees of freedom with ``times`` as many seeds, for power alone.
+
+        Source: Satterthwaite 1946.
+        """
         seeds = self.seeds.variance / times
         doubt = seeds**2 / max(self.seeds.freedom * times, 1.0) + self.choice**2 / CHOICE_FREEDOM
         if self.items is not None:

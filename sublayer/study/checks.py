@@ -22,11 +22,11 @@ from sublayer.study.budget.match import ORIGIN
 from sublayer.study.chain_file import Kept
 from sublayer.study.columns import Column, study_metrics
 from sublayer.study.definition import Overrides, Study, is_run
+from sublayer.study.finished import RUNS
 from sublayer.study.inspection import sample_of
 from sublayer.study.options import Options, command_line
 from sublayer.study.plan_file import PLAN
 from sublayer.study.question import check_seeds
-from sublayer.study.read_results import RUNS
 from sublayer.study.stage_recipes import StageRecipes
 from sublayer.study.stages import PRETRAINING, Chain, Stage, check_numbers
 from sublayer.study.study_file import DEVIATION

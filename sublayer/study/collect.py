@@ -1,7 +1,6 @@
 """The results of a study, collected from its runs."""
 
 import json
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -9,16 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from sublayer.config.recipe import Recipe
 from sublayer.config.run_recipe import read_run_recipe
 from sublayer.config.sources import RUN_RECIPE
 from sublayer.data.cache import content_key
+from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import describe_cuts, of_tasks
 from sublayer.errors import ConfigError
 from sublayer.files.parsing import Number, read_typed
 from sublayer.files.storage import write_file
-from sublayer.objective.metric import Metric
-from sublayer.objective.supervised.batches import row_rule, supervised
+from sublayer.objective.supervised.batches import example_batches
 from sublayer.objective.supervised.evaluation import trained_examples
 from sublayer.objective.supervised.scores import BaselineScores, part_name
 from sublayer.study.budget.expected import tokens_per_step
@@ -33,15 +31,14 @@ from sublayer.study.columns import (
 )
 from sublayer.study.curves import LOSS, curves_by_metric, read_curves
 from sublayer.study.definition import Study
-from sublayer.study.evidence import Looking, StudyJudge
-from sublayer.study.jobs.run import COLLAPSED, ERROR, SharedData
+from sublayer.study.evidence import StudyJudge
+from sublayer.study.jobs.run import ERROR, SharedData
 from sublayer.study.notes import describe_reproduction
 from sublayer.study.results import (
     ArmResult,
     Cell,
     Costs,
     Failure,
-    Further,
     Results,
     Row,
     Scorecard,
@@ -49,138 +46,102 @@ from sublayer.study.results import (
 )
 from sublayer.study.runs import ArmFacts, Runs, StageRuns, failed_runs
 from sublayer.study.stages import FINETUNE, PRETRAINING, Chain
+from sublayer.tasks.scoring import MetricValue, Score
 
 SCORE_ON = "data.score_on"
 
 
 def collect_results(
-    asked: StudyJudge,
+    judge: StudyJudge,
     arms: Sequence[ArmFacts],
-    primary: Column,
     *,
     command: str,
     baselines: Mapping[str, Mapping[str, Cell]] | None = None,
 ) -> Results:
     """Build the results of a study's runs; ``command`` makes them again.
 
-    ``arms`` are those of the runs, the baseline first; ``primary`` is the column that decides.
-    ``baselines`` are the scores of others by name and column. Reads the runs' metrics, recipes and
-    items. Raises ConfigError for a margin of another unit.
+    ``arms`` are those of the runs, the baseline first. ``baselines`` are the scores of others by
+    name and column. Reads the runs' metrics, recipes and items. Raises ConfigError for a margin of
+    another unit.
     """
-    study, chain, columns, runs = asked.study, asked.chain, asked.columns, asked.runs
-    looking, within = asked.looking, asked.within
-    others = [column for column in columns if column is not primary]
-    judge = replace(asked, columns=[primary, *others])
-    scores: dict[str, dict[str, dict[int, float]]] = {}
-    cells: dict[str, dict[str, Cell]] = {}
-    results = []
-    for arm in arms:
-        stages = {
-            stage: stage_runs for (name, stage), stage_runs in runs.items() if name == arm.name
-        }
-        scores[arm.name], cells[arm.name] = arm_scores(chain, stages, columns, within=within)
-        results.append(_arm_result(study, arm, stages, scores[arm.name], columns, primary, looking))
-    if study.match == "time":
+    study, runs, primary = judge.study, judge.runs, judge.primary
+    results = [_arm_result(judge, arm) for arm in arms]
+    baseline_seconds = results[0].costs.training_seconds
+    if study.match == "time" and baseline_seconds:
         # The measured mismatch of the runs' time, not the predicted one.
-        expected = results[0].costs.training_seconds
-        for number, arm_result in enumerate(results):
-            seconds = arm_result.costs.training_seconds
-            if seconds is not None and expected:
-                results[number] = replace(arm_result, mismatch=seconds / expected - 1.0)
-    values = {name: by_column.get(primary.name, {}) for name, by_column in scores.items()}
-    judged = judge.first(values)
-    further = []
-    for column in others:
-        shown = _measured(study, results, column.metric)
-        values = {name: scores[name].get(column.name, {}) for name in shown}
-        if any(values.values()):
-            further.append(Further(column.metric, judge.further(column, values).differences))
+        results = [
+            arm if seconds is None else replace(arm, mismatch=seconds / baseline_seconds - 1.0)
+            for arm in results
+            for seconds in (arm.costs.training_seconds,)
+        ]
+
+    judged = judge.first()
     hypothesis = study.question.hypothesis
-    failures = [
-        Failure(f"{name}, {stage}" if study.chain else name, seed, outcome.failure)
-        for name, stage, seed, outcome in failed_runs(runs)
-    ]
-    outcomes = [outcome for stage_runs in runs.values() for _, outcome in stage_runs.seeded()]
-    scorecard = None
-    if study.chain is not None:
-        scorecard = _scorecard(chain, results, cells, columns, baselines or {})
     return Results(
         name=study.name,
         title=study.title,
         metric=primary.metric,
         split="test" if study.chain else study.scoring.split,
-        scored_on=_scored_on(study, within=bool(within)),
+        scored_on=_scored_on(study, within=bool(judge.within)),
         match=study.match,
         baseline=arms[0].name,
-        n_seeds=asked.n_seeds,
+        n_seeds=judge.n_seeds,
         arms=tuple(results),
         differences=judged.differences,
-        failures=tuple(failures),
-        reproduction=describe_reproduction(outcomes, study.texts, command),
-        further=tuple(further),
-        scorecard=scorecard,
-        n_awaited=asked.n_awaited,
+        failures=tuple(
+            Failure(f"{name}, {stage}" if study.chain else name, seed, outcome.failure)
+            for name, stage, seed, outcome in failed_runs(runs)
+        ),
+        reproduction=describe_reproduction(
+            [outcome for stage_runs in runs.values() for _, outcome in stage_runs.seeded()],
+            study.texts,
+            command,
+        ),
+        further=tuple(judge.further()),
+        scorecard=_scorecard(judge, results, baselines or {}) if study.chain else None,
+        n_awaited=judge.n_awaited,
         pairing=judged.pairing,
-        margin=judged.margin,
+        margin=study.question.margin_of(study.name, primary.metric),
         margin_reason=study.question.margin_reason,
         hypothesis=hypothesis.says if hypothesis else "",
         hypothesis_of=hypothesis.names if hypothesis else None,
-        looks=looking.looks.all_after(looking.taken),
-        is_sequential=looking.looks.is_sequential,
+        looks=judge.looks.all_after(judge.taken),
+        is_sequential=judge.looks.is_sequential,
         n_metrics=1 + len(study.question.also),
     )
 
 
-def _measured(study: Study, arms: Sequence[ArmResult], metric: Metric) -> list[str]:
-    """Return the arms that have a further metric, and those that they are against.
-
-    What cannot be measured by it has no values, and its differences are missing.
-    """
-    if study.chain is not None:
-        return [arm.name for arm in arms]
-    measured = {arm.name for arm in study.arms if metric.has_head(arm.loaded.recipe)}
-    shown: set[str] = set()
-    for arm in arms:
-        other = study.against.get(arm.name, arms[0].name)
-        if {arm.name, other} & measured:
-            shown |= {arm.name, other}
-    return [arm.name for arm in arms if arm.name in shown]
-
-
-def _arm_result(
-    study: Study,
-    arm: ArmFacts,
-    stages: Mapping[str, StageRuns],
-    scores: Mapping[str, Mapping[int, float]],
-    columns: Sequence[Column],
-    primary: Column,
-    looking: Looking,
-) -> ArmResult:
+def _arm_result(judge: StudyJudge, arm: ArmFacts) -> ArmResult:
     """Build an arm's result. Costs are medians over the runs of its own recipe that finished."""
+    study, primary, is_plain = judge.study, judge.primary.name, judge.study.chain is None
+    stages, (scores, _) = judge.stages(arm.name), judge.scored[arm.name]
     own_runs = stages.get(PRETRAINING, StageRuns({}))
     finished = [(seed, run) for seed, _, run in own_runs.scored()]
     records = [run.record for _, run in finished if run.record is not None]
-
-    def median(name: str) -> float | None:
-        values = [record[name] for record in records if record.get(name) is not None]
-        return float(np.median(values)) if values else None
-
-    tokens = median("tokens")
-    # Of the optimizer steps alone.
-    seconds = [each["tokens"] / each["tokens_per_s"] for each in records if each["tokens_per_s"]]
-    planned = None
-    if study.chain is None:
+    # Seconds of the optimizer steps alone.
+    training = [each["tokens"] / each["tokens_per_s"] for each in records if each["tokens_per_s"]]
+    medians = {
+        name: float(np.median(values)) if values else None
+        for name, values in {
+            "training_seconds": training,
+            **{
+                name: [each[name] for each in records if each.get(name) is not None]
+                for name in ("tokens", "tokens_per_s", "peak_memory_bytes", "seconds")
+            },
+        }.items()
+    }
+    planned = operations = None
+    if is_plain:
         recipe = next(each.loaded.recipe for each in study.arms if each.name == arm.name)
         planned = float(arm.steps * tokens_per_step(recipe) * arm.flops_per_token)
-        operations = None if tokens is None else tokens * arm.flops_per_token
+        if medians["tokens"] is not None:
+            operations = medians["tokens"] * arm.flops_per_token
     else:
-        operations = trained_operations(study.chain, stages)
-    values = scores.get(primary.name, {})
-    others = [column.name for column in columns if column is not primary]
+        operations = trained_operations(judge.chain, stages)
+    others = [column.name for column in judge.columns if column.name != primary]
+    names = sorted({primary, *others, LOSS})
     # The curves of a study with stages would be of its pre-training alone.
-    names = sorted({primary.name, *others, LOSS})
-    with_curves = finished if study.chain is None else []
-    curves = [read_curves(seed, run.path, names) for seed, run in with_curves]
+    curves = [read_curves(seed, run.path, names) for seed, run in finished if is_plain]
     by_metric = curves_by_metric(curves)
     tuned: dict[str, None] = {}
     tunings = []
@@ -192,10 +153,10 @@ def _arm_result(
             by = runs.chosen_by
             shown = ("loss", True, 1.0) if by is None else (by.label, by.is_lower_better, by.factor)
             # Each trial of a stage of tasks is one run.
-            n_runs = looking.n_tuning if is_own else 1
+            n_runs = judge.n_tuning if is_own else 1
             tunings.append(Tuning(*shown, n_runs, runs.scores, "" if is_own else stage))
-    texts = (run.path / RUN_RECIPE for _, run in own_runs.seeded())
-    text = next((path.read_text(encoding="utf-8") for path in texts if path.is_file()), "")
+    recipes = (run.path / RUN_RECIPE for _, run in own_runs.seeded())
+    values = scores.get(primary, {})
     return ArmResult(
         name=arm.name,
         parameters=arm.parameters,
@@ -204,25 +165,19 @@ def _arm_result(
         costs=Costs(
             flops_per_token=arm.flops_per_token,
             steps=arm.steps,
-            tokens=tokens,
-            tokens_per_s=median("tokens_per_s"),
-            peak_memory_bytes=median("peak_memory_bytes"),
-            seconds=median("seconds"),
-            training_seconds=float(np.median(seconds)) if seconds else None,
             operations=operations,
             planned_operations=planned,
+            **medians,
         ),
         mismatch=arm.mismatch,
         matched=arm.matched,
         tuned=tuple(tuned),
-        curves=by_metric.pop(primary.name, ()),
+        curves=by_metric.pop(primary, ()),
         further_curves=by_metric,
         training_curves=tuple(curve.training for curve in curves if curve.training is not None),
-        recipe=text,
-        further={
-            name: scores.get(name, {}) for name in others if study.chain is None or name in scores
-        },
-        probes=records[0].get("probes", {}) if records and study.chain is None else {},
+        recipe=next((each.read_text("utf-8") for each in recipes if each.is_file()), ""),
+        further={name: scores.get(name, {}) for name in others if is_plain or name in scores},
+        probes=records[0].get("probes", {}) if records and is_plain else {},
         published=study.published.get(arm.name, {}),
         tunings=tuple(tunings),
         paper=study.paper.get(arm.name, {}),
@@ -237,13 +192,12 @@ def trained_operations(chain: Chain, runs: Mapping[str, StageRuns]) -> float | N
     """
     total = 0.0
     for name, stage_runs in runs.items():
-        if name != PRETRAINING and chain.stage(name).ensemble:
+        if chain.stage(name).ensemble:
             continue
-        records = [outcome.record or {} for _, outcome in stage_runs.seeded()]
         spent = [
-            float(record["tokens"] * record["flops_per_token"])
-            for record in records
-            if record.get("flops_per_token") is not None
+            float(outcome.record["tokens"] * outcome.record["flops_per_token"])
+            for _, outcome in stage_runs.seeded()
+            if outcome.record and outcome.record.get("flops_per_token") is not None
         ]
         if not spent:
             return None
@@ -258,105 +212,46 @@ def _scored_on(study: Study, *, within: bool) -> str:
     if not chain.finetunes:
         return "test split of the text, over pre-trainings"
     by_test = [stage.name for stage in chain.stages if stage.settings.get(SCORE_ON) == "test"]
-    sets = "development sets of the tasks"
-    if by_test:
-        sets += f" (test sets of {', '.join(by_test)})"
-    if within:
-        return f"{sets}, over fine-tunings of one pre-training"
-    if chain.n_seeds == 1:
-        return f"{sets}, over pre-trainings"
-    return f"{sets}, each pre-training by the {chain.nested} of its fine-tunings"
-
-
-def arm_scores(
-    chain: Chain, runs: Mapping[str, StageRuns], columns: Sequence[Column], *, within: int
-) -> tuple[dict[str, dict[int, float]], dict[str, Cell]]:
-    """Compute an arm's scores by column, for each seed that is compared, and their cells.
-
-    ``runs`` are by stage.
-    """
-    by_start: dict[str, dict[int, list[float]]] = {}
-    by_seed: dict[int, dict[str, list[float]]] = {}
-    for stage, stage_runs in runs.items():
-        for start, seeds, outcome in stage_runs.scored(within):
-            for name, value in run_scores(columns, stage, outcome.test or {}).items():
-                by_start.setdefault(name, {}).setdefault(start, []).append(value)
-                for seed in seeds:
-                    by_seed.setdefault(seed, {}).setdefault(name, []).append(value)
-    average = statistics.median if chain.nested == "median" else statistics.fmean
-    compared: dict[str, dict[int, float]] = {}
-    for seed, values in sorted(by_seed.items()):
-        scores = {name: average(scored) for name, scored in values.items()}
-        for column in columns:
-            shown = value_of(column, scores)
-            if shown is not None:
-                compared.setdefault(column.name, {})[seed] = shown
-    cells = {}
-    for name, of_seeds in compared.items():
-        errors, every, collapsed = (
-            [value for scored in by_start.get(f"{name}{what}", {}).values() for value in scored]
-            for what in (ERROR, "", COLLAPSED)
-        )
-        cells[name] = Cell(
-            mean=statistics.fmean(of_seeds.values()),
-            sd=statistics.stdev(of_seeds.values()) if len(of_seeds) > 1 else None,
-            inner_sd=None if within else _pooled(list(by_start.get(name, {}).values())),
-            error=statistics.fmean(errors) if errors else None,
-            n_runs=len(every) or len(of_seeds),
-            n_collapsed=round(sum(collapsed)),
-        )
-    return compared, cells
-
-
-def _pooled(groups: Sequence[Sequence[float]]) -> float | None:
-    """Return the standard deviation within groups; None where each has one value."""
-    freedom = sum(len(group) - 1 for group in groups)
-    if not freedom:
-        return None
-    squares = 0.0
-    for group in groups:
-        mean = statistics.fmean(group)
-        squares += math.fsum((value - mean) ** 2 for value in group)
-    return math.sqrt(squares / freedom)
+    beside = f" (test sets of {', '.join(by_test)})" if by_test else ""
+    over = f"each pre-training by the {chain.nested} of its fine-tunings"
+    if within or chain.n_seeds == 1:
+        over = "over fine-tunings of one pre-training" if within else "over pre-trainings"
+    return f"development sets of the tasks{beside}, {over}"
 
 
 def _scorecard(
-    chain: Chain,
+    judge: StudyJudge,
     arms: Sequence[ArmResult],
-    scores: Mapping[str, Mapping[str, Cell]],
-    columns: Sequence[Column],
     baselines: Mapping[str, Mapping[str, Cell]],
 ) -> Scorecard:
     """Return the scores of arms, baselines and publications, with the arms' speeds.
 
     Those are tokens a second in pre-training, over those of the arm whose published speed is 1.
     """
-    metrics = {column.name: column.metric for column in columns}
-    is_base = (name for name, published in chain.published.items() if published.get(SPEED) == 1.0)
-    base = next(is_base, "")
+    metrics = {column.name: column.metric for column in judge.columns}
+    published = judge.chain.published
+    base = next((name for name, own in published.items() if own.get(SPEED) == 1.0), "")
     speeds = {arm.name: arm.costs.tokens_per_s or 0.0 for arm in arms}
     rows = []
-    for arm in arms:
-        cells = dict(scores[arm.name])
-        if speeds.get(base) and speeds[arm.name]:
+    for name, speed in speeds.items():
+        cells = dict(judge.scored[name][1])
+        if speeds.get(base) and speed:
             metrics[SPEED] = speed_metric(base)
-            cells[SPEED] = Cell(speeds[arm.name] / speeds[base])
-        rows.append(Row(arm.name, "arm", cells))
+            cells[SPEED] = Cell(speed / speeds[base])
+        rows.append(Row(name, "arm", cells))
     for name, scored in baselines.items():
-        # Of baselines averages are of columns as those of arms.
         means = {column: cell.mean for column, cell in scored.items()}
-        cells = dict(scored)
-        for column in columns:
-            value = value_of(column, means)
-            if column.members and value is not None:
-                cells[column.name] = Cell(value)
-        rows.append(Row(name, "baseline", cells))
-    for name, published in chain.published.items():
-        cells = {}
-        for title, value in published.items():
-            # Published scores alone are shown as printed.
-            metric = metrics.setdefault(title, published_metric(title))
-            cells[title] = Cell(value / metric.factor)
+        averages = {
+            column.name: Cell(value)
+            for column in judge.columns
+            if column.members and (value := value_of(column, means)) is not None
+        }
+        rows.append(Row(name, "baseline", {**scored, **averages}))
+    for name, own in published.items():
+        for title in own:
+            metrics.setdefault(title, published_metric(title))
+        # Published scores alone are shown as printed.
+        cells = {title: Cell(value / metrics[title].factor) for title, value in own.items()}
         rows.append(Row(name, "published", cells))
     return Scorecard(list(metrics.values()), rows)
 
@@ -381,17 +276,11 @@ def keep_baselines(folder: Path, kept: Kept, runs: Runs) -> None:
         if done is None:
             continue
         recipe = read_run_recipe(done.path / RUN_RECIPE)
-        files[stage.name] = _keep(folder, recipe, shared)
-        split = of_tasks(shared.of(recipe).train)
-        rule = row_rule(
-            supervised(recipe),
-            split,
-            context=recipe.data.context,
-            kind=recipe.model.kind,
-            starts_with_pad=recipe.model.decoder_start == "pad",
-        )
-        if notes := describe_cuts(split, rule):
-            cuts[stage.name] = f"{stage.name}: {notes[0]}."
+        data = shared.of(recipe)
+        files[stage.name] = _keep(folder, data)
+        batches = example_batches(recipe, data.train)
+        for cut in describe_cuts(batches.split, batches.rule)[:1]:
+            cuts[stage.name] = f"{stage.name}: {cut}."
     if files != kept.baselines:
         keep_chain(folder, kept.model_copy(update={"baselines": files, "cuts": cuts}))
 
@@ -408,14 +297,12 @@ def read_baselines(
         path = folder / _KEPT / file
         try:
             tests = read_typed(path, dict[str, dict[str, Number]], ConfigError)
-        except FileNotFoundError:
+        except (FileNotFoundError, ConfigError) as error:
+            why = error if isinstance(error, ConfigError) else f"{path} is not there"
             raise ConfigError(
-                f"{path} is not there, which has the baselines' scores: the study's command scores "
-                "them"
+                f"{why}: it has the baselines' scores; remove it if it is there, and the study's "
+                "command scores them anew"
             ) from None
-        except ConfigError as error:
-            remedy = "remove it, and the study's command scores them anew"
-            raise ConfigError(f"{error}: {remedy}") from None
         for name, test in tests.items():
             cells = by_baseline.setdefault(name, {})
             scores = run_scores(columns, stage, test)
@@ -425,9 +312,8 @@ def read_baselines(
     return by_baseline
 
 
-def _keep(folder: Path, recipe: Recipe, shared: SharedData) -> str:
-    """Score the baselines on a recipe's tasks, unless they are kept; return the file's name."""
-    data = shared.of(recipe)
+def _keep(folder: Path, data: Data) -> str:
+    """Score the baselines on the tasks of data, unless they are kept; return the file's name."""
     key = content_key("baselines", data.checksums["train"], data.checksums["test"])
     path = folder / _KEPT / f"{key[:16]}.json"
     if path.is_file():
@@ -439,16 +325,15 @@ def _keep(folder: Path, recipe: Recipe, shared: SharedData) -> str:
     for name, part in names.items():
         for baseline, score in baselines.of(part).items():
             scores = by_baseline.setdefault(baseline, {})
-            pairs = [(name, score.value, score.standard_error)]
-            for metric, each in score.metrics.items():
-                pairs.append((f"{name}:{metric}", each.value, each.standard_error))
-            for column, value, error in pairs:
-                scores[column] = value
-                if error is not None:
-                    scores[f"{column}{ERROR}"] = error
+            scored: dict[str, Score | MetricValue] = {name: score}
+            scored |= {f"{name}:{metric}": each for metric, each in score.metrics.items()}
+            for column, each in scored.items():
+                scores[column] = each.value
+                if each.standard_error is not None:
+                    scores[f"{column}{ERROR}"] = each.standard_error
     for scores in by_baseline.values():
-        scores_of_parts = [scores[name] for name in names if name in scores]
-        scores[""] = sum(scores_of_parts) / len(scores_of_parts)
+        of_parts = [scores[name] for name in names if name in scores]
+        scores[""] = sum(of_parts) / len(of_parts)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, json.dumps(by_baseline, indent=1) + "\n")
     return path.name

@@ -129,7 +129,7 @@ def value_of(column: Column, scores: Mapping[str, float]) -> float | None:
     if not column.members:
         return scores.get(column.name)
     members = list(map(names_of, column.members))
-    if not all(name in scores for names in members for name in names):
+    if not scores.keys() >= {name for names in members for name in names}:
         return None
     values = [math.fsum(scores[name] for name in names) / len(names) for names in members]
     return math.fsum(values) / len(values)
@@ -146,11 +146,9 @@ def run_scores(
     for column in columns:
         if column.stage != stage:
             continue
-        if column.key in test:
-            scores[column.name] = float(test[column.key])
-        error = test.get(f"{column.key}{ERROR}")
-        if error is not None:
-            scores[f"{column.name}{ERROR}"] = float(error)
+        for suffix in ("", ERROR):
+            if test.get(f"{column.key}{suffix}") is not None:
+                scores[f"{column.name}{suffix}"] = float(test[f"{column.key}{suffix}"])
         for key, value in test.items():
             part, colon, metric = key.partition(":")
             if colon and part == column.part and not key.endswith(ERROR):
@@ -212,15 +210,8 @@ def _of_part(chain: Chain, name: str, stage: str, key: str, part: Part) -> Itera
 
 def speed_metric(base: str) -> Metric:
     """Return the metric of speed-ups over an arm, measured and published."""
-    return Metric(
-        SPEED,
-        f"speed-up over {base}" if base else SPEED,
-        is_lower_better=False,
-        from_items=None,
-        unit="times",
-        factor=1.0,
-        decimals=1,
-    )
+    label = f"speed-up over {base}" if base else SPEED
+    return replace(points_metric(SPEED, label), unit="times", factor=1.0)
 
 
 def published_metric(name: str) -> Metric:
@@ -263,22 +254,26 @@ def points_metric(name: str, label: str) -> Metric:
 
 
 def _check(study: str, chain: Chain, columns: Sequence[Column]) -> None:
-    """Raise ConfigError where averages and metrics name unknown columns."""
+    """Raise ConfigError where averages and metrics name unknown columns, or one twice."""
     by_name = {column.name: column for column in columns}
-    names = list(by_name)
-    for name, asked in chain.metrics.items():
-        _check_is_column(f"{study}: {name}", name, names)
-        _check_once(f"{study}: metrics of {name}", names_of(asked))
+    lists = {f"metrics of {name}": names_of(asked) for name, asked in chain.metrics.items()}
     for average, members in chain.averages.items():
-        if average in names:
+        if average in by_name:
             raise ConfigError(f"{study}: the average {average} has the name of a column")
-        flat = [name for member in members for name in names_of(member)]
-        _check_once(f"{study}: the average {average}", flat)
-        for member in flat:
-            if member in names:
-                continue
+        flat = tuple(name for member in members for name in names_of(member))
+        lists[f"the average {average}"] = flat
+    for what, names in lists.items():
+        for name in names:
+            if names.count(name) > 1:
+                raise ConfigError(f"{study}: {what} has {name} twice: leave one out")
+    for name in chain.metrics:
+        _check_is_column(f"{study}: {name}", name, by_name)
+    for average in chain.averages:
+        for member in lists[f"the average {average}"]:
             name, _, metric = member.partition(":")
-            _check_is_column(f"{study}: {name}", name, names)
+            if member in by_name:
+                continue
+            _check_is_column(f"{study}: {name}", name, by_name)
             known = by_name[name].metrics
             if metric not in known:
                 there = f"it has {', '.join(known)}" if known else "it is a mean of several"
@@ -293,9 +288,3 @@ def _check_is_column(what: str, name: str, names: Collection[str]) -> None:
         raise ConfigError(
             f"{what} is no column{nearest_hint(name, list(names))}: there are {', '.join(names)}"
         )
-
-
-def _check_once(what: str, members: Sequence[str]) -> None:
-    for member in members:
-        if list(members).count(member) > 1:
-            raise ConfigError(f"{what} has {member} twice: leave one out")

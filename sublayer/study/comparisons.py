@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +26,7 @@ from sublayer.statistics.secondary import (
     welch_t,
 )
 from sublayer.study.budget.match import ArmBudget, Budget, excess_over
-from sublayer.study.curves import common_metric, curves_by_seed
+from sublayer.study.curves import common_curves
 from sublayer.study.results import ArmResult, Results, Tuning
 
 Origin = Literal["own", "matched", "tuned"]
@@ -53,31 +53,32 @@ def differing_fields(arms: Sequence[ArmResult]) -> dict[str, dict[str, Setting]]
     follows from the others in all arms is left out. Arms without a recipe, of which no run was
     begun, are left out too. Raises CheckpointError where a recipe is damaged.
     """
-    recipes = {}
-    for arm in arms:
-        if arm.recipe:
-            recipes[arm.name] = dict(
-                _flat(parse_toml(arm.recipe, f"the recipe of {arm.name}", CheckpointError))
-            )
+    recipes = {
+        arm.name: dict(_flat(parse_toml(arm.recipe, f"the recipe of {arm.name}", CheckpointError)))
+        for arm in arms
+        if arm.recipe
+    }
+    origins: dict[str, dict[str, Origin]] = {
+        arm.name: {
+            **{text.partition("=")[0]: "matched" for text in arm.matched},
+            **{text.partition("=")[0]: "tuned" for text in arm.tuned},
+        }
+        for arm in arms
+    }
     derived = [set(recipe.get("derived", ())) for recipe in recipes.values()]
-    following = set[str].intersection(*derived).difference(MEASURED) if derived else set()
+    ignored = set(_OF_A_RUN)
+    if derived:
+        ignored |= set[str].intersection(*derived).difference(MEASURED)
     if any("init.run" in recipe for recipe in recipes.values()):
-        following |= _OF_TOKENIZER
-    fields = dict.fromkeys(field for recipe in recipes.values() for field in recipe)
-    by_name = {arm.name: arm for arm in arms}
-    differing: dict[str, dict[str, Setting]] = {}
-    for field in fields:
+        ignored |= _OF_TOKENIZER
+    differing = {}
+    for field in dict.fromkeys(field for recipe in recipes.values() for field in recipe):
         texts = {name: _written(recipe.get(field)) for name, recipe in recipes.items()}
-        if field in {*_OF_A_RUN, *following} or len(set(texts.values())) < 2:
-            continue
-        differing[field] = {}
-        for name, text in texts.items():
-            arm, origin = by_name[name], _ORDER[0]
-            if any(setting.startswith(f"{field}=") for setting in arm.tuned):
-                origin = "tuned"
-            elif any(setting.startswith(f"{field}=") for setting in arm.matched):
-                origin = "matched"
-            differing[field][name] = Setting(text, origin)
+        if field not in ignored and len(set(texts.values())) > 1:
+            differing[field] = {
+                name: Setting(text, origins[name].get(field, _ORDER[0]))
+                for name, text in texts.items()
+            }
 
     def last_origin(field: str) -> int:
         return max(_ORDER.index(setting.origin) for setting in differing[field].values())
@@ -106,22 +107,19 @@ def compared_budgets(results: Results) -> list[ArmBudget]:
     time by their seconds of training, where it was matched. Planned operations are not known of
     studies with stages. A contrast of more than two arms has no excess.
     """
-    by_name = {arm.name: arm for arm in results.arms}
-    is_timed = results.match == "time"
-
-    def budgets_of(arm: ArmResult) -> tuple[Budget, Budget]:
+    planned, realised = {}, {}
+    for arm in results.arms:
         total, costs = arm.parameters["total"], arm.costs
         assert total is not None, "every model has a number of parameters"
-        seconds = costs.training_seconds if is_timed else None
-        return Budget(total, costs.planned_operations), Budget(total, costs.operations, seconds)
-
-    budgets = []
-    for difference in results.differences:
-        names = difference.arm, difference.baseline
-        if by_name.keys() >= {*names}:
-            pairs = zip(*(budgets_of(by_name[name]) for name in names), strict=True)
-            budgets.append(ArmBudget(*names, *(excess_over(*pair) for pair in pairs)))
-    return budgets
+        seconds = costs.training_seconds if results.match == "time" else None
+        planned[arm.name] = Budget(total, costs.planned_operations)
+        realised[arm.name] = Budget(total, costs.operations, seconds)
+    pairs = [(each.arm, each.baseline) for each in results.differences]
+    return [
+        ArmBudget(*pair, *(excess_over(*map(of.__getitem__, pair)) for of in (planned, realised)))
+        for pair in pairs
+        if planned.keys() >= {*pair}
+    ]
 
 
 def arm_budgets(results: Results) -> list[ArmBudget]:
@@ -191,21 +189,20 @@ def secondary_analyses(results: Results) -> tuple[Secondary, ...]:
     analyses = []
     for difference in results.differences:
         names = difference.arm, difference.baseline
-        if difference.verdict == "no verdict":
-            analyses.append(Secondary(*names))
-            continue
+        found = Secondary(*names)
         arm, baseline = map(by_name.get, names)
-        if arm is None or baseline is None:
-            analyses.append(Secondary(*names, power=_power(results, difference, None)))
-            continue
-        published = _published(results, difference)
-        common = sorted(set(arm.seeds) & set(baseline.seeds))
-        pairs = [[one.values[one.seeds.index(seed)] for seed in common] for one in (arm, baseline)]
-        label, over_training = _course(results, arm, baseline)
-        analyses.append(
-            Secondary(
+        if difference.verdict == "no verdict":
+            pass
+        elif arm is None or baseline is None:
+            found = replace(found, power=_power(results, difference, None))
+        else:
+            published = _published(results, difference)
+            values = [dict(zip(one.seeds, one.values, strict=True)) for one in (arm, baseline)]
+            common = sorted(values[0].keys() & values[1].keys())
+            label, over_training = _course(results, arm, baseline)
+            found = Secondary(
                 *names,
-                paired_t=paired_t(*pairs),
+                paired_t=paired_t(*([own[seed] for seed in common] for own in values)),
                 welch_t=welch_t(arm.values, baseline.values),
                 superiority=superiority(
                     arm.values,
@@ -218,7 +215,7 @@ def secondary_analyses(results: Results) -> tuple[Secondary, ...]:
                 course_label=label,
                 power=_power(results, difference, published),
             )
-        )
+        analyses.append(found)
     return tuple(analyses)
 
 
@@ -239,49 +236,38 @@ def tuned_best(tuning: Tuning) -> tuple[float, ...]:
 def secondary_to_json(secondary: Secondary) -> dict[str, Any]:
     """Return the analyses of a comparison as plain values, None where one was not computed."""
     content = asdict(secondary)
-    for name in ("arm", "baseline", "course_label"):
-        del content[name]
+    label, _, _ = (content.pop(name) for name in ("course_label", "arm", "baseline"))
     if secondary.course is not None:
-        content["course"] = {"metric": secondary.course_label, **content["course"]}
-        content["course"] |= {"turns": secondary.course.turns}
+        turns = secondary.course.turns
+        content["course"] = {"metric": label, **content["course"], "turns": turns}
     return content
 
 
 def _published(results: Results, difference: Difference) -> PublishedEffect | None:
     """Return the published effect in the deciding metric, where both arms have a score."""
-    arm = _published_score(results, difference.arm)
-    baseline = _published_score(results, difference.baseline)
-    if arm is None or baseline is None:
+    name, factor = results.metric.name, results.metric.factor
+    # Files keep scores as printed, scorecards in the column's unit.
+    scores = {arm.name: arm.published.get(name) for arm in results.arms}
+    card = results.scorecard
+    columns = {column.name: column for column in card.columns} if card else {}
+    for row in card.rows if card else ():
+        if row.kind == "published" and name in row.cells and scores.get(row.name) is None:
+            scores[row.name] = row.cells[name].mean * columns[name].factor
+    pair = scores.get(difference.arm), scores.get(difference.baseline)
+    if pair[0] is None or pair[1] is None:
         return None
-    effect = arm - baseline
+    effect = pair[0] / factor - pair[1] / factor
     low, high = difference.low, difference.high
     if low is None or high is None:
         return PublishedEffect(effect, None, None)
     return PublishedEffect(effect, low <= effect <= high, low <= 0.0 <= high)
 
 
-def _published_score(results: Results, name: str) -> float | None:
-    """Return an arm's published score; files keep it as printed, scorecards in its unit."""
-    metric = results.metric
-    for arm in results.arms:
-        if arm.name == name and metric.name in arm.published:
-            return arm.published[metric.name] / results.metric.factor
-    card = results.scorecard
-    if card is None:
-        return None
-    column = next((column for column in card.columns if column.name == metric.name), None)
-    for row in card.rows:
-        if row.kind == "published" and row.name == name and metric.name in row.cells and column:
-            return row.cells[metric.name].mean * column.factor / results.metric.factor
-    return None
-
-
 def _course(results: Results, arm: ArmResult, baseline: ArmResult) -> tuple[str, Course | None]:
     """Return the difference at the evaluations that all runs of both arms share, and its label."""
-    metric = common_metric(results, arm, baseline)
+    metric, of_arms = common_curves(results, arm, baseline)
     if metric is None:
         return "", None
-    of_arms = [curves_by_seed(one, metric, results) for one in (arm, baseline)]
     common = [seed for seed in of_arms[0] if seed in of_arms[1]]
     is_paired = results.pairing is not None and results.pairing.is_paired and len(common) > 1
     if is_paired:

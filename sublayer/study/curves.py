@@ -11,7 +11,6 @@ import numpy as np
 
 from sublayer.counts import count
 from sublayer.objective.metric import Metric
-from sublayer.statistics.difference import Difference
 from sublayer.statistics.secondary import Ratio, mean_ratio
 from sublayer.study.results import ArmResult, Curve, Results
 from sublayer.training.metrics import METRICS, read_metrics
@@ -42,13 +41,25 @@ def read_curves(seed: int, run: Path, metrics: Sequence[str]) -> RunCurves:
     lines = [line for line in read_metrics(run / METRICS) if line.keys() >= {*_PLACE}]
     valid = [line for line in lines if line["kind"] == "valid"]
     trained = [line for line in lines if line["kind"] == "train" and LOSS in line]
+    watched = sorted({key for line in valid for key in line if WATCHED in key})
     curves = {}
-    watched = {key for line in valid for key in line if WATCHED in key}
-    for name in (*metrics, *sorted(watched)):
-        measured = [line for line in valid if name in line]
+    for name in (*metrics, *watched):
+        measured = [(line, line[name]) for line in valid if name in line]
         if measured:
-            curves[name] = _curve(seed, measured, [line[name] for line in measured])
-    return RunCurves(curves, _training_curve(seed, valid, trained))
+            curves[name] = _curve(seed, measured)
+    means = []
+    begin = 0
+    for line in valid:
+        # A logged line is the mean over the steps since the line before.
+        total, previous = 0.0, begin
+        for logged in trained:
+            if previous < logged["step"] <= line["step"]:
+                total += logged[LOSS] * (logged["step"] - begin)
+                begin = logged["step"]
+        if begin > previous:
+            means.append((line, total / (begin - previous)))
+        begin = line["step"]
+    return RunCurves(curves, _curve(seed, means) if means else None)
 
 
 def curves_by_metric(runs: Sequence[RunCurves]) -> dict[str, tuple[Curve, ...]]:
@@ -60,37 +71,9 @@ def curves_by_metric(runs: Sequence[RunCurves]) -> dict[str, tuple[Curve, ...]]:
     return by_metric
 
 
-def _training_curve(
-    seed: int, valid: Sequence[Mapping[str, Any]], trained: Sequence[Mapping[str, Any]]
-) -> Curve | None:
-    places = []
-    means = []
-    previous = 0
-    for line in valid:
-        # A line is the mean over the steps since the line before.
-        total = 0.0
-        n_steps = 0
-        begin = previous
-        for logged in trained:
-            if previous < logged["step"] <= line["step"]:
-                total += logged[LOSS] * (logged["step"] - begin)
-                n_steps += logged["step"] - begin
-                begin = logged["step"]
-        previous = line["step"]
-        if n_steps:
-            places.append(line)
-            means.append(total / n_steps)
-    return _curve(seed, places, means) if places else None
-
-
-def _curve(seed: int, lines: Sequence[Mapping[str, Any]], values: Sequence[float]) -> Curve:
-    return Curve(
-        seed,
-        steps=tuple(line["step"] for line in lines),
-        tokens=tuple(line["tokens"] for line in lines),
-        seconds=tuple(line["seconds"] for line in lines),
-        values=tuple(values),
-    )
+def _curve(seed: int, points: Sequence[tuple[Mapping[str, Any], float]]) -> Curve:
+    steps, tokens, seconds = (tuple(line[name] for line, _ in points) for name in _PLACE)
+    return Curve(seed, steps, tokens, seconds, tuple(value for _, value in points))
 
 
 @dataclass(frozen=True)
@@ -108,20 +91,15 @@ def final_losses(arm: ArmResult, metric: Metric) -> FinalLosses:
     """Read the losses at the end of an arm's curves; ``metric`` is the one that decides."""
     curves = arm.curves if metric.name == LOSS else arm.further_curves.get(LOSS, ())
     valid = {curve.seed: curve for curve in curves}
-    ends = []
-    for trained in arm.training_curves:
-        curve = valid.get(trained.seed)
-        if curve is not None and curve.steps[-1] == trained.steps[-1]:
-            ends.append((trained.values[-1], curve.values[-1]))
+    ends = [
+        (trained.values[-1], valid[trained.seed].values[-1])
+        for trained in arm.training_curves
+        if trained.seed in valid and valid[trained.seed].steps[-1] == trained.steps[-1]
+    ]
     if not ends:
         return FinalLosses(None, None, None)
-    training = _mean([trained for trained, _ in ends])
-    validation = _mean([value for _, value in ends])
+    training, validation = (math.fsum(losses) / len(ends) for losses in zip(*ends, strict=True))
     return FinalLosses(training, validation, validation - training)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
 
 
 FEWEST_EVALUATIONS = 4
@@ -179,21 +157,16 @@ class SameQuality:
 
     def summary(self, cost: str) -> Summary:
         """Return the median and the ends of ``steps``, ``flops`` or ``seconds`` over the seeds."""
-        shares = []
-        for seed in self.seeds:
-            share = getattr(seed, cost)
-            shares.append(math.inf if share is None else share)
+        known = [getattr(seed, cost) for seed in self.seeds]
+        shares = [math.inf if share is None else share for share in known]
         if not shares:
             return Summary(None, None, None)
-
-        def known(value: float) -> float | None:
-            return value if math.isfinite(value) else None
-
-        middle = statistics.median(shares)
+        ends = (statistics.median(shares), min(shares), max(shares))
         ratio = None
         if math.isfinite(max(shares)) and not any(seed.is_at_first for seed in self.seeds):
             ratio = mean_ratio(shares)
-        return Summary(known(middle), known(min(shares)), known(max(shares)), ratio)
+        median, low, high = (each if math.isfinite(each) else None for each in ends)
+        return Summary(median, low, high, ratio)
 
     @property
     def n_reached(self) -> int:
@@ -206,12 +179,8 @@ def same_quality(results: Results) -> tuple[SameQuality, ...]:
 
     By the metric that decides, or the first other whose curve both arms have.
     """
-    by_name = {arm.name: arm for arm in results.arms}
-    return tuple(
-        _compared(results, by_name, difference)
-        for difference in results.differences
-        if difference.baseline
-    )
+    pairs = [(each.arm, each.baseline) for each in results.differences if each.baseline]
+    return tuple(_compared(results, *pair) for pair in pairs)
 
 
 def cost_at(curve: Curve, target: float, costs: Sequence[float], *, is_lower: bool) -> float | None:
@@ -222,30 +191,25 @@ def cost_at(curve: Curve, target: float, costs: Sequence[float], *, is_lower: bo
     """
     sign = 1.0 if is_lower else -1.0
     gaps = [sign * (value - target) for value in curve.values]
-    for index, gap in enumerate(gaps):
-        if gap > 0:
-            continue
-        if index == 0:
-            return costs[0]
-        before = gaps[index - 1]
-        fraction = before / (before - gap)
-        return costs[index - 1] + fraction * (costs[index] - costs[index - 1])
-    return None
+    index = next((index for index, gap in enumerate(gaps) if not gap > 0), None)
+    if not index:
+        return costs[0] if index == 0 else None
+    before = gaps[index - 1]
+    fraction = before / (before - gaps[index])
+    return costs[index - 1] + fraction * (costs[index] - costs[index - 1])
 
 
-def _compared(
-    results: Results, by_name: dict[str, ArmResult], difference: Difference
-) -> SameQuality:
-    names = difference.arm, difference.baseline
-    if not by_name.keys() >= {*names}:
+def _compared(results: Results, arm: str, baseline: str) -> SameQuality:
+    """Compare the costs of two arms, or say why they cannot be compared."""
+    by_name = {each.name: each for each in results.arms}
+    one, other = by_name.get(arm), by_name.get(baseline)
+    if one is None or other is None:
         problem = "it is a contrast of more than two arms"
-        return SameQuality(*names, results.metric, problem=problem)
-    arm, baseline = (by_name[name] for name in names)
-    metric = common_metric(results, arm, baseline)
+        return SameQuality(arm, baseline, results.metric, problem=problem)
+    metric, curves = common_curves(results, one, other)
     if metric is None:
         problem = "the two arms have no validation curves of the same metric"
-        return SameQuality(*names, results.metric, problem=problem)
-    curves = curves_by_seed(arm, metric, results), curves_by_seed(baseline, metric, results)
+        return SameQuality(arm, baseline, results.metric, problem=problem)
     seeds = [seed for seed in curves[0] if seed in curves[1]]
     fewest = min((len(of_arm[seed].values) for of_arm in curves for seed in seeds), default=0)
     if fewest < FEWEST_EVALUATIONS:
@@ -253,60 +217,55 @@ def _compared(
         if seeds:
             evaluations = count(fewest, "evaluation")
             problem = f"a run has only {evaluations}, and {FEWEST_EVALUATIONS} are needed"
-        return SameQuality(*names, metric, problem=problem)
-    ends = [[of_arm[seed].values[-1] for seed in seeds] for of_arm in curves]
-    ahead = float(np.mean(ends[0]) - np.mean(ends[1]))
-    if not metric.is_lower_better:
-        ahead = -ahead
-    reaching, reached = (arm, baseline) if ahead <= 0 else (baseline, arm)
-    first, second = curves if ahead <= 0 else curves[::-1]
-    shares = [_shares(first[seed], reaching, second[seed], reached, metric) for seed in seeds]
+        return SameQuality(arm, baseline, metric, problem=problem)
+    ends = [np.mean([of_arm[seed].values[-1] for seed in seeds]) for of_arm in curves]
+    reaching, reached = one, other
+    if (ends[0] > ends[1]) if metric.is_lower_better else (ends[0] < ends[1]):
+        reaching, reached, curves = other, one, curves[::-1]
+    flops = reaching.costs.flops_per_token, reached.costs.flops_per_token
+
+    def shares(curve: Curve, whole: Curve) -> SeedShares:
+        target, is_lower = whole.values[-1], metric.is_lower_better
+
+        def share(costs: Sequence[float], total: float) -> float | None:
+            return _ratio(cost_at(curve, target, costs, is_lower=is_lower), total)
+
+        first = curve.values[0]
+        return SeedShares(
+            curve.seed,
+            steps=share(curve.steps, whole.steps[-1]),
+            flops=share([n * flops[0] for n in curve.tokens], whole.tokens[-1] * flops[1]),
+            seconds=share(curve.seconds, whole.seconds[-1]),
+            is_at_first=bool(first <= target if is_lower else first >= target),
+        )
+
     return SameQuality(
         reaching.name,
         reached.name,
         metric,
-        tuple(shares),
+        tuple(shares(curves[0][seed], curves[1][seed]) for seed in seeds),
         parameters=_ratio(reaching.parameters["total"], reached.parameters["total"]),
     )
 
 
-def _shares(
-    curve: Curve, arm: ArmResult, other: Curve, whose: ArmResult, metric: Metric
-) -> SeedShares:
-    target = other.values[-1]
-
-    def share(costs: Sequence[float], total: float) -> float | None:
-        cost = cost_at(curve, target, costs, is_lower=metric.is_lower_better)
-        return None if cost is None else _ratio(cost, total)
-
-    flops = [tokens * arm.costs.flops_per_token for tokens in curve.tokens]
-    sign = 1 if metric.is_lower_better else -1
-    return SeedShares(
-        curve.seed,
-        steps=share(curve.steps, other.steps[-1]),
-        flops=share(flops, other.tokens[-1] * whose.costs.flops_per_token),
-        seconds=share(curve.seconds, other.seconds[-1]),
-        is_at_first=bool(sign * (curve.values[0] - target) <= 0),
-    )
-
-
 def _ratio(one: float | None, other: float | None) -> float | None:
-    if one is None or not other:
-        return None
-    return one / other
+    return None if one is None or not other else one / other
 
 
-def common_metric(results: Results, arm: ArmResult, baseline: ArmResult) -> Metric | None:
-    """Return the deciding metric, or the first other of which both arms have validation curves."""
+def common_curves(
+    results: Results, *arms: ArmResult
+) -> tuple[Metric | None, list[dict[int, Curve]]]:
+    """Return the deciding metric, or the first other of which all arms have validation curves.
+
+    Behind it are these curves of each arm, by seed; None and nothing where there is no such metric.
+    """
     for metric in (results.metric, *(further.metric for further in results.further)):
-        if curves_by_seed(arm, metric, results) and curves_by_seed(baseline, metric, results):
-            return metric
-    return None
-
-
-def curves_by_seed(arm: ArmResult, metric: Metric, results: Results) -> dict[int, Curve]:
-    """Return an arm's validation curves of a metric by seed; empty where it has none."""
-    curves = arm.curves
-    if metric.name != results.metric.name:
-        curves = arm.further_curves.get(metric.name, ())
-    return {curve.seed: curve for curve in curves}
+        is_first = metric.name == results.metric.name
+        curves = [
+            {curve.seed: curve for curve in own}
+            for arm in arms
+            for own in (arm.curves if is_first else arm.further_curves.get(metric.name, ()),)
+        ]
+        if all(curves):
+            return metric, curves
+    return None, []

@@ -1,7 +1,11 @@
 """A study judged: scores by seed, effects of test items, failed runs, tuning, and the verdicts."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -16,14 +20,15 @@ from sublayer.statistics.items import (
     shares_of,
     units_of,
 )
-from sublayer.statistics.judge import judge
+from sublayer.statistics.judge import Family
 from sublayer.statistics.looks import Looks, judge_looks, unfinished, without_verdicts
 from sublayer.statistics.scores import Scores, Tuned, against_baseline
-from sublayer.study.columns import Column
+from sublayer.study.columns import Column, primary_column, run_scores, value_of
 from sublayer.study.definition import Study
-from sublayer.study.jobs.run import BEST
+from sublayer.study.jobs.run import BEST, COLLAPSED, ERROR
 from sublayer.study.question import further_contrasts
-from sublayer.study.runs import Runs, failed_runs, trial_losses
+from sublayer.study.results import Cell, Further
+from sublayer.study.runs import Runs, StageRuns, failed_runs, trial_losses
 from sublayer.study.stages import Chain, names_of
 
 _STEP = 1e-3
@@ -43,6 +48,8 @@ class TestUnits:
     """None where items belong to no documents."""
     shares: Effects | None = None
     """``[U]``, the share of the test in each unit; None: units are of equal size."""
+    digest: str = ""
+    """The checksum of its items."""
 
 
 def item_effects(table: ItemTable, from_items: FromItems) -> TestUnits | None:
@@ -78,7 +85,7 @@ def item_effects(table: ItemTable, from_items: FromItems) -> TestUnits | None:
     if not np.isfinite(centred).all():
         return None
     shares = shares_of(labels, documents)
-    return TestUnits(centred, step, table.n_items, n_documents, shares)
+    return TestUnits(centred, step, table.n_items, n_documents, shares, table.digest)
 
 
 def _slope(from_items: FromItems, sums: Sums, name: str, k: int, *, is_count: bool) -> float:
@@ -99,43 +106,20 @@ def _slope(from_items: FromItems, sums: Sums, name: str, k: int, *, is_count: bo
     return (values[1] - values[0]) / (high - low)
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """The scores that a metric is judged by, and what else its intervals depend on."""
-
-    scores: Scores
-    tuned: Mapping[str, Tuned] = field(default_factory=dict)
-    """By arm, the trials of those that were tuned by this metric."""
-    resolution: float = 0.0
-    """The smallest step of the metric, in its unit."""
-    scored_elsewhere: Collection[str] = ()
-    """Arms that were scored on other items than their baseline."""
-
-    def first(self, n_seeds: int) -> "Evidence":
-        """Return the evidence of the first ``n_seeds`` seeds."""
-        scores = self.scores.first(n_seeds)
-        tuned = {}
-        for arm, trials in self.tuned.items():
-            kept = {seed: trials.compared[seed] for seed in scores.seeds if seed in trials.compared}
-            tuned[arm] = replace(trials, compared=kept)
-        return replace(self, scores=scores, tuned=tuned)
-
-
 def scores_of(
     values: Values,
     failed: Mapping[str, Collection[int]],
     units: Mapping[str, Mapping[int, TestUnits]],
 ) -> Scores:
     """Arrange values, failed seeds and test units, all by arm, as scores."""
-    effects = {
-        arm: {seed: each.effects for seed, each in by_seed.items()}
-        for arm, by_seed in units.items()
-    }
     first = next((each for by_seed in units.values() for each in by_seed.values()), None)
     return Scores.of(
         values,
         failed=failed,
-        effects=effects,
+        effects={
+            arm: {seed: each.effects for seed, each in by_seed.items()}
+            for arm, by_seed in units.items()
+        },
         n_items=None if first is None else first.n_items,
         n_documents=None if first is None else first.n_documents,
         shares=None if first is None else first.shares,
@@ -152,18 +136,14 @@ def scored_elsewhere(
     """
     if metric.from_items is None:
         return []
-    against = against or {}
-    digests: dict[str, str] = {}
-    for (arm, _), stage_runs in runs.items():
-        for _, _, outcome in stage_runs.scored():
-            table = outcome.table(metric.from_items.table)
-            if table is not None:
-                digests[arm] = table.digest
-    return [
-        arm
-        for arm, digest in digests.items()
-        if digest != digests.get(against.get(arm, baseline), digest)
-    ]
+    digests = {
+        arm: table.digest
+        for (arm, _), stage_runs in runs.items()
+        for _, _, outcome in stage_runs.scored()
+        if (table := outcome.table(metric.from_items.table)) is not None
+    }
+    compared = {arm: (against or {}).get(arm, baseline) for arm in digests}
+    return [arm for arm in digests if digests[arm] != digests.get(compared[arm], digests[arm])]
 
 
 def has_items(chain: Chain, column: Column) -> bool:
@@ -173,12 +153,10 @@ def has_items(chain: Chain, column: Column) -> bool:
 
 def _members(column: Column) -> Iterator[tuple[float, str]]:
     """Yield the names of an average's members with their shares; of another column its own."""
-    if not column.members:
-        yield 1.0, column.name
-    for member in column.members:
+    for member in column.members or (column.name,):
         names = names_of(member)
         for name in names:
-            yield 1.0 / len(column.members) / len(names), name
+            yield 1.0 / len(column.members or names) / len(names), name
 
 
 def _joined(parts: Sequence[tuple[float, TestUnits]]) -> TestUnits:
@@ -186,18 +164,21 @@ def _joined(parts: Sequence[tuple[float, TestUnits]]) -> TestUnits:
     if len(parts) == 1:
         return parts[0][1]
     units = [each for _, each in parts]
-    sizes = []
-    for share, each in parts:
-        equal = np.full(len(each.effects), 1.0 / len(each.effects))
-        sizes.append(share * (equal if each.shares is None else each.shares))
-    shares: Effects = np.concatenate(sizes)
+    shares: Effects = np.concatenate(
+        [
+            share * (np.full(n, 1.0 / n) if each.shares is None else each.shares)
+            for share, each in parts
+            for n in (len(each.effects),)
+        ]
+    )
     counts = [each.n_documents for each in units]
-    return replace(
-        units[0],
-        effects=np.concatenate([share * each.effects for share, each in parts]),
+    return TestUnits(
+        np.concatenate([share * each.effects for share, each in parts]),
+        units[0].step,
         n_items=sum(each.n_items for each in units),
         n_documents=None if None in counts else sum(n or 0 for n in counts),
         shares=None if np.allclose(shares, shares[0], rtol=1e-9) else shares / shares.sum(),
+        digest=" ".join(each.digest for each in units),
     )
 
 
@@ -210,10 +191,67 @@ def _rule_of(chain: Chain, column: Column, metric: str) -> FromItems | None:
     return moved_by(metric or usual or SCORE, table) if is_kept else None
 
 
-@dataclass(frozen=True)
-class Looking:
-    """The looks of a study, planned and taken."""
+def arm_scores(
+    chain: Chain, runs: Mapping[str, StageRuns], columns: Sequence[Column], *, within: int
+) -> tuple[dict[str, dict[int, float]], dict[str, Cell]]:
+    """Compute an arm's scores by column, for each seed that is compared, and their cells.
 
+    ``runs`` are by stage.
+    """
+    by_start: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    by_seed: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for stage, stage_runs in runs.items():
+        for start, seeds, outcome in stage_runs.scored(within):
+            for name, value in run_scores(columns, stage, outcome.test or {}).items():
+                by_start[name][start].append(value)
+                for seed in seeds:
+                    by_seed[seed][name].append(value)
+    average = statistics.median if chain.nested == "median" else statistics.fmean
+    compared: dict[str, dict[int, float]] = {}
+    for seed, values in sorted(by_seed.items()):
+        scores = {name: average(scored) for name, scored in values.items()}
+        for column in columns:
+            shown = value_of(column, scores)
+            if shown is not None:
+                compared.setdefault(column.name, {})[seed] = shown
+    cells = {}
+    for name, of_seeds in compared.items():
+        errors, every, collapsed = (
+            [value for scored in by_start[f"{name}{what}"].values() for value in scored]
+            for what in (ERROR, "", COLLAPSED)
+        )
+        cells[name] = Cell(
+            mean=statistics.fmean(of_seeds.values()),
+            sd=statistics.stdev(of_seeds.values()) if len(of_seeds) > 1 else None,
+            inner_sd=None if within else _pooled(by_start[name].values()),
+            error=statistics.fmean(errors) if errors else None,
+            n_runs=len(every) or len(of_seeds),
+            n_collapsed=round(sum(collapsed)),
+        )
+    return compared, cells
+
+
+def _pooled(groups: Collection[Sequence[float]]) -> float | None:
+    """Return the standard deviation within groups; None where each has one value."""
+    freedom = sum(len(group) - 1 for group in groups)
+    if not freedom:
+        return None
+    squares = 0.0
+    for group in groups:
+        mean = statistics.fmean(group)
+        squares += math.fsum((value - mean) ** 2 for value in group)
+    return math.sqrt(squares / freedom)
+
+
+@dataclass(frozen=True)
+class StudyJudge:
+    """Judges the columns of a study, or its metrics, by its runs."""
+
+    study: Study
+    columns: Sequence[Column]
+    runs: Runs
+    n_seeds: int
+    """Those that are compared."""
     looks: Looks
     taken: tuple[int, ...] = ()
     """The numbers of seeds that it was reported with, in turn."""
@@ -221,25 +259,9 @@ class Looking:
     """The runs of each trial, where arms were tuned."""
     is_unfinished: bool = False
     """True where runs of planned seeds are missing: then there is no verdict yet."""
-
-
-_Marked = tuple[TestUnits, str]
-"""Test units, and the checksum of their items."""
-
-
-@dataclass(frozen=True)
-class StudyJudge:
-    """Judges the columns of a study, or its metrics, by its runs; the first column decides."""
-
-    study: Study
-    columns: Sequence[Column]
-    runs: Runs
-    n_seeds: int
-    """Those that are compared."""
-    looking: Looking
     n_awaited: int = 0
     """Arms that have no run yet."""
-    within: int = field(default=0, kw_only=True)
+    within: int = 0
     """As ``StageRuns.scored`` has it."""
 
     @property
@@ -247,90 +269,138 @@ class StudyJudge:
         """The stages after the pre-training; a plain study has none."""
         return self.study.chain or Chain(())
 
-    def first(self, values: Values) -> Judgement:
-        """Judge the column that decides."""
-        column = self.columns[0]
-        margin = self.study.question.margin_of(self.study.name, column.metric)
-        return self._judged(column, values, margin)
+    @property
+    def primary(self) -> Column:
+        """The column that decides; raises ConfigError where the study names one that is none."""
+        return primary_column(self.study.name, self.columns, self.study.metric)
 
-    def further(self, column: Column, values: Values) -> Judgement:
-        """Judge another column: without a verdict, unless the study asks for one."""
-        judged = self._judged(column, values, None)
-        if column.name in self.study.question.also:
-            return judged
-        return without_verdicts(judged)
+    @property
+    def elsewhere(self) -> list[str]:
+        """The arms of a plain study that the deciding metric scored on other items."""
+        return self._elsewhere(self.primary.metric)
+
+    def _elsewhere(self, metric: Metric) -> list[str]:
+        if self.chain.stages or metric.basis != "items":
+            return []
+        return scored_elsewhere(self.runs, self.study.arms[0].name, metric, self.study.against)
+
+    @cached_property
+    def scored(self) -> dict[str, tuple[dict[str, dict[int, float]], dict[str, Cell]]]:
+        """The scores of each arm by column and compared seed, and its cells by column."""
+        return {
+            arm: arm_scores(self.chain, self.stages(arm), self.columns, within=self.within)
+            for arm in dict.fromkeys(arm for arm, _ in self.runs)
+        }
+
+    def stages(self, arm: str) -> dict[str, StageRuns]:
+        """Return the runs of an arm by stage."""
+        return {stage: runs for (of, stage), runs in self.runs.items() if of == arm}
+
+    def values(self, column: Column, arms: Iterable[str]) -> dict[str, Mapping[int, float]]:
+        """Return the scores of arms in a column, by compared seed."""
+        return {arm: self.scored[arm][0].get(column.name, {}) for arm in arms}
+
+    def first(self) -> Judgement:
+        """Judge the column that decides."""
+        column = self.primary
+        margin = self.study.question.margin_of(self.study.name, column.metric)
+        return self._judged(column, self.values(column, self.scored), margin)
+
+    def further(self) -> Iterator[Further]:
+        """Judge the other columns: without verdicts, unless the study asks for them."""
+        for column in self.columns:
+            values = self.values(column, self._measured(column.metric))
+            if column is not self.primary and any(values.values()):
+                judged = self._judged(column, values, None)
+                if column.name not in self.study.question.also:
+                    judged = without_verdicts(judged)
+                yield Further(column.metric, judged.differences)
+
+    def _measured(self, metric: Metric) -> list[str]:
+        """Return the arms that have a further metric, and those that they are against.
+
+        What cannot be measured by it has no values, and its differences are missing.
+        """
+        names, study = list(self.scored), self.study
+        if self.chain.stages:
+            return names
+        measured = {arm.name for arm in study.arms if metric.has_head(arm.loaded.recipe)}
+        pairs = [{name, study.against.get(name, names[0])} for name in names]
+        shown = set[str]().union(*(pair for pair in pairs if pair & measured))
+        return [name for name in names if name in shown]
 
     def _judged(self, column: Column, values: Values, margin: float | None) -> Judgement:
-        study, question, baseline = self.study, self.study.question, self.study.arms[0].name
-        looks, taken = self.looking.looks, self.looking.taken
-        evidence = self.evidence(column, values)
-        contrasts = against_baseline(values, baseline, study.against)
-        contrasts += further_contrasts(question, values, baseline, study.against)
+        question, against = self.study.question, self.study.against
+        baseline, metric = self.study.arms[0].name, column.metric
+        looks, taken = self.looks, self.taken
+        units = self.units(column, list(values))
+        scores = scores_of(values, self.failed(values), units)
+        # Without items, or with too few, the variance over seeds alone is known.
+        resolution = 10.0 ** -(metric.decimals + 1) / metric.factor
+        if not self.chain.stages:
+            steps = (each.step for by_seed in units.values() for each in by_seed.values())
+            resolution = max([resolution, *steps])
+        contrasts = against_baseline(values, baseline, against)
+        contrasts += further_contrasts(question, values, baseline, against)
         n_all = len(contrasts) + self.n_awaited
         n_more = self.n_awaited + len(question.also) * n_all
-        n_comparisons = len(contrasts) + n_more
-        next_level = looks.next_level(taken, n_comparisons)
+        tuned, elsewhere = self._tuned(metric), self._elsewhere(metric)
 
-        def judged_by(evidence: Evidence, n_seeds: int) -> Judgement:
-            return judge(
-                evidence.scores,
+        def judge_at(look: int) -> Judgement:
+            family = Family(
+                scores.first(look) if looks.is_sequential else scores,
                 contrasts,
-                is_lower_better=column.metric.is_lower_better,
-                n_seeds=n_seeds,
-                level=looks.level_of(n_seeds, taken, n_comparisons),
-                next_level=next_level,
+                is_lower_better=metric.is_lower_better,
+                n_seeds=look,
+                level=looks.level_of(look, taken, len(contrasts) + n_more),
+                next_level=looks.next_level(taken, len(contrasts) + n_more),
                 margin=margin,
                 n_awaited=n_more,
-                tuned=evidence.tuned,
-                resolution=evidence.resolution,
-                scored_elsewhere=evidence.scored_elsewhere,
+                tuned=tuned,
+                resolution=resolution,
+                scored_elsewhere=elsewhere,
             )
+            return family.judge()
 
-        if not looks.is_sequential:
-            judged = judged_by(evidence, self.n_seeds)
-        else:
+        reached = [self.n_seeds]
+        if looks.is_sequential:
             reached = [look for look in looks.planned if look <= self.n_seeds]
-            judged = judge_looks(lambda look: judged_by(evidence.first(look), look), reached)
-        if self.looking.is_unfinished and self.n_seeds >= FEWEST_SEEDS:
+        judged = judge_looks(judge_at, reached)
+        if self.is_unfinished and self.n_seeds >= FEWEST_SEEDS:
             return unfinished(judged, self.n_seeds)
         return judged
 
-    def evidence(self, column: Column, values: Values) -> Evidence:
-        """Gather the evidence on a column, of which ``values`` are the scores.
-
-        Where a metric follows from no items, or too few, the variance over seeds alone is known.
-        """
-        study, metric = self.study, column.metric
-        units = self.units(column, list(values))
+    def failed(self, values: Values) -> dict[str, list[int]]:
+        """Return the seeds of which runs of an arm failed, by arm."""
         failed: dict[str, list[int]] = {}
         for arm, _, seed, _ in failed_runs(self.runs):
             failed.setdefault(arm, []).append(seed)
-        resolution = 10.0 ** -(metric.decimals + 1) / metric.factor
-        elsewhere: Collection[str] = ()
-        if study.chain is None:
-            steps = (each.step for by_seed in units.values() for each in by_seed.values())
-            resolution = max([resolution, *steps])
-            if metric.basis == "items":
-                elsewhere = scored_elsewhere(self.runs, study.arms[0].name, metric, study.against)
-        else:
-            # A seed's score takes runs of several stages.
-            failed = {
-                arm: [seed for seed in range(self.n_seeds) if seed not in by_seed]
-                for arm, by_seed in values.items()
-                if arm in failed
-            }
+        if not self.chain.stages:
+            return failed
+        # A seed's score takes runs of several stages.
+        return {
+            arm: [seed for seed in range(self.n_seeds) if seed not in by_seed]
+            for arm, by_seed in values.items()
+            if arm in failed
+        }
+
+    def _tuned(self, metric: Metric) -> dict[str, Tuned]:
+        """Return the trials of the arms that were tuned by a metric."""
         tuned = {}
         for (arm, _), stage_runs in self.runs.items():
-            if not stage_runs.is_chosen_by(metric):
-                continue
-            ended = {name: loss for name, loss in stage_runs.losses.items() if loss is not None}
-            runs_of = tuple(stage_runs.trial_runs.get(name, ()) for name in ended)
-            compared = {}
-            for seed, outcome in stage_runs.seeded():
-                for loss in trial_losses([outcome], stage_runs.chosen_by):
-                    compared[seed] = loss
-            tuned[arm] = Tuned(tuple(ended.values()), self.looking.n_tuning, compared, runs_of)
-        return Evidence(scores_of(values, failed, units), tuned, resolution, elsewhere)
+            if stage_runs.is_chosen_by(metric):
+                ended = {name: loss for name, loss in stage_runs.losses.items() if loss is not None}
+                tuned[arm] = Tuned(
+                    tuple(ended.values()),
+                    self.n_tuning,
+                    compared={
+                        seed: loss
+                        for seed, outcome in stage_runs.seeded()
+                        for loss in trial_losses([outcome], stage_runs.chosen_by)
+                    },
+                    runs=tuple(stage_runs.trial_runs.get(name, ()) for name in ended),
+                )
+        return tuned
 
     def units(self, column: Column, arms: Sequence[str]) -> dict[str, dict[int, TestUnits]]:
         """Return how much each test unit moves a column, by arm and by the seed that is compared.
@@ -342,45 +412,42 @@ class StudyJudge:
         moved: dict[str, dict[int, TestUnits]] = {}
         first = None
         for arm in arms:
-            parts: list[tuple[float, dict[int, _Marked]]] = []
+            parts: list[tuple[float, dict[int, TestUnits]]] = []
             for share, name in _members(column):
                 title, _, metric = name.partition(":")
                 known = column if name == column.name else by_name.get(name)
                 if known is not None:
                     metric = ""
-                else:
-                    known = by_name.get(title)
-                marked = {} if known is None else self._marked(arm, known, metric)
-                parts.append((share, marked))
+                known = known or by_name.get(title)
+                parts.append((share, {} if known is None else self._units(arm, known, metric)))
             for seed in sorted(set.intersection(*(set(part) for _, part in parts))):
-                mark = " ".join(part[seed][1] for _, part in parts)
-                first = first or mark
-                if mark == first:
-                    pieces = [(share, part[seed][0]) for share, part in parts]
-                    moved.setdefault(arm, {})[seed] = _joined(pieces)
+                units = _joined([(share, part[seed]) for share, part in parts])
+                first = first or units.digest
+                if units.digest == first:
+                    moved.setdefault(arm, {})[seed] = units
         return moved
 
-    def _marked(self, arm: str, column: Column, metric: str) -> dict[int, _Marked]:
-        """Return the effects on a column of one stage, or on a metric of it, by compared seed."""
+    def _units(self, arm: str, column: Column, metric: str) -> dict[int, TestUnits]:
+        """Return the units of a column of one stage, or of a metric of it, by compared seed."""
         rule = _rule_of(self.chain, column, metric)
         stage_runs = self.runs.get((arm, column.stage))
-        by_seed: dict[int, list[_Marked]] = {}
-        for _, seeds, outcome in stage_runs.scored(self.within) if stage_runs and rule else ():
-            assert rule is not None, "nothing is scored without"
+        by_seed: dict[int, list[TestUnits]] = {}
+        if rule is None or stage_runs is None:
+            return {}
+        for _, seeds, outcome in stage_runs.scored(self.within):
             table = outcome.table(rule.table)
             try:
                 units = item_effects(table, rule) if table is not None else None
             except KeyError:
                 units = None  # the run has no such metric
-            if table is not None and units is not None:
+            if units is not None:
                 for seed in seeds:
-                    by_seed.setdefault(seed, []).append((units, table.digest))
+                    by_seed.setdefault(seed, []).append(units)
             elif self.chain.stages:
                 return {}
-        by_compared = {}
-        for seed, marked in by_seed.items():
-            if len({mark for _, mark in marked}) != 1:
-                return {}
-            mean = np.mean([units.effects for units, _ in marked], axis=0)
-            by_compared[seed] = replace(marked[0][0], effects=mean), marked[0][1]
-        return by_compared
+        if any(len({each.digest for each in units}) != 1 for units in by_seed.values()):
+            return {}
+        return {
+            seed: replace(units[0], effects=np.mean([each.effects for each in units], axis=0))
+            for seed, units in by_seed.items()
+        }

@@ -1,6 +1,8 @@
 """The folder of a study: its request and settings (``study.toml``), a folder for each run."""
 
+import itertools
 import os
+import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +19,6 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.run_recipe import dump_recipe, recipe_of
 from sublayer.config.texts import TOKENIZERS
 from sublayer.data.prepare import Data
-from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError
 from sublayer.files.checkpoints import Input
 from sublayer.files.parsing import check_typed, parse_toml, read_toml
@@ -25,7 +26,7 @@ from sublayer.files.storage import write_file
 from sublayer.model.init import DRAWING_RULE
 from sublayer.runs.folder import RunFolder, earlier_folders_named, folders_named
 from sublayer.runs.inputs import check_same_inputs, list_inputs, of_checksums
-from sublayer.study.arms import LONGEST_PART, Arm, folder_part, in_path
+from sublayer.study.arms import LONGEST_PART, Arm, in_path
 from sublayer.study.budget.match import ORIGIN, settle
 from sublayer.study.definition import Study
 from sublayer.study.plan_file import PLAN, About, Plan, Request
@@ -33,8 +34,6 @@ from sublayer.study.seal import describe_plan, differing_parts, new_seal
 from sublayer.study.stages import differing_stages
 from sublayer.system.stages import note
 from sublayer.training.warm_start import Pretrained
-
-_WAY_ON = "give another --out"
 
 
 def _inputs(arm: Arm, data: Mapping[str, Data]) -> list[Input]:
@@ -91,7 +90,16 @@ class StudyFolder:
             )
         if "stages" not in self._request:  # their margin is of a column, and stated later
             self._check_margin()
-        self._check_looks()
+        looks, requested = self._asked("looks"), self._request.get("looks")
+        if self._plan is not None and looks != requested:
+            begun, way = "with a fixed number of seeds", "go on with --seeds"
+            if looks:
+                begun = f"to be looked at with {', '.join(map(str, looks))} seeds"
+                way = f"go on with --until decided --seeds-at-most {looks[-1]}"
+            raise ConfigError(
+                f"{self.path} was begun {begun}, and a verdict holds for the looks that were "
+                f"planned before the first run: {way}, or give another --out"
+            )
 
     def state_margin(self, margin: float | None, factor: float) -> None:
         """Add to the request the margin that is asked for, ``factor`` times which is shown.
@@ -105,48 +113,28 @@ class StudyFolder:
 
     def _check_margin(self) -> None:
         """Raise ConfigError where another margin was stated before the first run."""
-        if self._plan is None:
-            return
-        plans = self._plan["asked"], self._request
-        stated, requested = (plan.get("margin") for plan in plans)
-        if stated != requested:
+        margins = self._asked("margin"), self._request.get("margin")
+        if self._plan is not None and margins[0] != margins[1]:
+            stated, requested = (
+                "" if each is None else f"{each * self._margin_factor:g}" for each in margins
+            )
             raise ConfigError(
-                f"{self.path} was begun with {self._margin(stated)}, not "
-                f"{self._margin(requested)}, and a verdict holds for what was stated before: give "
-                f"--margin {self._shown(stated)}, or another --out"
+                f"{self.path} was begun with {_named(stated)}, not {_named(requested)}, and a "
+                "verdict holds for what was stated before: give --margin "
+                f"{shlex.quote(stated)}, or another --out"
             )
 
-    def _check_looks(self) -> None:
-        """Raise ConfigError where the study was begun to be stopped elsewhere, or not to be."""
-        if self._plan is None:
-            return
-        looks = self._plan["asked"].get("looks", [])
-        if looks == self._request.get("looks", []):
-            return
-        if looks:
-            raise ConfigError(
-                f"{self.path} was begun to be looked at with {', '.join(map(str, looks))} seeds, "
-                f"which its verdicts hold for: go on with --until decided --seeds-at-most "
-                f"{looks[-1]}, or give another --out"
-            )
-        raise ConfigError(
-            f"{self.path} was begun with a fixed number of seeds, and to stop where it is decided "
-            "has to be planned before: go on with --seeds, or give another --out"
-        )
-
-    def _margin(self, margin: float | None) -> str:
-        return "no margin" if margin is None else f"a margin of {self._shown(margin)}"
-
-    def _shown(self, margin: float | None) -> str:
-        return '""' if margin is None else f"{margin * self._margin_factor:g}"
-
-    def is_free(self) -> bool:
-        """Return whether the folder holds nothing yet."""
-        return self._plan is None and not self._is_occupied()
+    def _asked(self, name: str) -> Any:
+        """Return a part of the request that the study was begun with; None where it has none."""
+        return self._plan["asked"].get(name) if self._plan else None
 
     def is_ours(self) -> bool:
         """Return whether the folder holds this study."""
         return self._plan is not None and self._difference() is None
+
+    def is_begun(self) -> bool:
+        """Return whether a study has begun here."""
+        return self._plan is not None
 
     def matched_arms(self, arms: Sequence[Arm]) -> list[Arm] | None:
         """Return the arms' settings from when the study began; None if it has not begun.
@@ -155,38 +143,36 @@ class StudyFolder:
         """
         if self._plan is None:
             return None
-        matched_arms = []
-        for arm, kept in zip(arms, self._plan["settled"], strict=True):
-            matched = tuple(kept["matched"])
-            matched_arms.append(settle(arm, kept["settings"], matched, kept["residual"]))
-        return matched_arms
-
-    def is_begun(self) -> bool:
-        """Return whether the study has begun here."""
-        return self._plan is not None
+        return [
+            settle(arm, kept["settings"], tuple(kept["matched"]), kept["residual"])
+            for arm, kept in zip(arms, self._plan["settled"], strict=True)
+        ]
 
     def begin(self, matched_arms: Sequence[Arm], data: Mapping[str, Data]) -> None:
         """Write the settled arms, and the inputs that they were settled for."""
-        arms = [
+        self._write(
             {
-                "name": arm.name,
-                "settings": dict(arm.settled),
-                "matched": list(arm.matched),
-                "residual": arm.mismatch,
+                "asked": self._request,
+                "settled": [
+                    {
+                        "name": arm.name,
+                        "settings": dict(arm.settled),
+                        "matched": list(arm.matched),
+                        "residual": arm.mismatch,
+                    }
+                    for arm in matched_arms
+                ],
+                "checksums": dict(next(iter(data.values())).checksums) if data else {},
+                "inputs": {
+                    arm.name: [each.model_dump() for each in _inputs(arm, data)]
+                    for arm in matched_arms
+                    if arm.name in data
+                },
+                "reported_seeds": [],
+                "initial_weights": DRAWING_RULE,
+                "seals": [],
             }
-            for arm in matched_arms
-        ]
-        inputs = {arm.name: _inputs(arm, data) for arm in matched_arms if arm.name in data}
-        plan = {
-            "asked": self._request,
-            "settled": arms,
-            "checksums": dict(next(iter(data.values())).checksums) if data else {},
-            "inputs": {name: [x.model_dump() for x in files] for name, files in inputs.items()},
-            "reported_seeds": [],
-            "initial_weights": DRAWING_RULE,
-            "seals": [],
-        }
-        self._write(plan)
+        )
 
     def check_inputs(self, arms: Sequence[Arm], data: Mapping[str, Data]) -> None:
         """Raise DataError, with both values, where an arm's inputs changed since the study began.
@@ -195,46 +181,30 @@ class StudyFolder:
         """
         if self._plan is None:
             return
-        known = self._plan.get("inputs") or {}
-        if not known:
-            first = arms[0]
-            recipe, before = first.loaded.recipe, of_checksums(self._plan["checksums"], {})
-            now = of_checksums(data[first.name].checksums, {})
-            check_same_inputs(str(self.path), recipe, before, now, _WAY_ON)
-            note(
-                f"{self.path} was begun by an earlier version: of its data the checksums of "
-                f"{first.name} alone are compared with what it began with"
-            )
-        for arm in arms if known else ():
-            before = [Input(**file) for file in known.get(arm.name, ())]
+        known = self._plan.get("inputs")
+        for arm in arms if known else arms[:1]:
             what = f"{self.path}, arm {arm.name},"
-            check_same_inputs(what, arm.loaded.recipe, before, _inputs(arm, data), _WAY_ON)
+            if known:
+                before = [Input(**file) for file in known.get(arm.name, ())]
+                now = _inputs(arm, data)
+            else:
+                before = of_checksums(self._plan["checksums"], {})
+                now = of_checksums(data[arm.name].checksums, {})
+                note(
+                    f"{self.path} was begun by an earlier version: of its data the checksums of "
+                    f"{arm.name} alone are compared with what it began with"
+                )
+            check_same_inputs(what, arm.loaded.recipe, before, now, "give another --out")
 
-    def reported_seeds(self) -> list[int]:
-        """Return the numbers of seeds that a report was written for, in order."""
-        return self._listed("reported_seeds")
+    def listed(self, name: str) -> list[Any]:
+        """Return a list of the plan, such as ``reported_seeds``, in order."""
+        return list(self._plan.get(name, [])) if self._plan else []
 
-    def add_report(self, n_seeds: int) -> None:
-        """Write that a report for so many seeds exists."""
-        self._append("reported_seeds", n_seeds)
-
-    def extended(self) -> list[float]:
-        """Return the values that were tried beyond the grid, in order."""
-        return self._listed("extended")
-
-    def add_extended(self, value: float) -> None:
-        """Write that a value beyond the grid is tried."""
-        self._append("extended", value)
-
-    def add_computing(self, jobs: int, cluster: str | None) -> None:
-        """Write that so many runs are made at a time, or that a kind of cluster makes them.
-
-        One run at a time leaves nothing to say.
-        """
-        if jobs > 1:
-            self._append("jobs", jobs)
-        if cluster is not None:
-            self._append("clusters", cluster)
+    def add(self, name: str, value: Any) -> None:
+        """Add a value to a list of the plan, unless it is there."""
+        listed = self.listed(name)
+        if value not in listed:
+            self._change(**{name: [*listed, value]})
 
     def keep_command(self, command: str, about: About, *, n_runs: int, n_seeds: int) -> None:
         """Write the command that resumes the study, and its plan, as `sublayer runs` lists it."""
@@ -244,15 +214,6 @@ class StudyFolder:
             planned_seeds=n_seeds,
             about=about.model_dump(exclude_none=True),
         )
-
-    def _listed(self, name: str) -> list[Any]:
-        return list(self._plan.get(name, [])) if self._plan else []
-
-    def _append(self, name: str, value: Any) -> None:
-        """Add a value to a list of the plan, unless it is there."""
-        listed = self._listed(name)
-        if value not in listed:
-            self._change(**{name: [*listed, value]})
 
     def _change(self, **changes: Any) -> None:
         """Write what changes in the plan."""
@@ -279,19 +240,11 @@ class StudyFolder:
         stated = tomllib.loads(tomli_w.dumps(self._plan, multiline_strings=True))
         plan = describe_plan(stated, metric=metric, extend=extend, stage_texts=stage_texts)
         if not seals or differing_parts(seals[-1]["plan"], plan):
-            former = seals[-1]["hash"] if seals else ""
-            self._change(seals=[*seals, new_seal(plan, former)])
+            self.add("seals", new_seal(plan, seals[-1]["hash"] if seals else ""))
 
     def last_seal(self) -> Mapping[str, Any] | None:
         """Return the seal that runs begin under now; None where the plan is not sealed."""
-        seals = self._plan.get("seals") if self._plan else None
-        return seals[-1] if seals else None
-
-    def run(self, position: int, name: str, trial: str, seed: int) -> Path:
-        """Return the folder of one run of the arm at ``position``; ``trial`` is "" for none."""
-        arm = arm_folder(self.path, position, name)
-        parent = arm / folder_part(trial) if trial else arm
-        return parent / f"seed-{seed}"
+        return next(reversed(self.listed("seals")), None)
 
     def _has_our_weights(self) -> bool:
         return self._plan is not None and self._plan.get("initial_weights") == DRAWING_RULE
@@ -299,51 +252,37 @@ class StudyFolder:
     def _difference(self) -> str | None:
         """Name the foreign content of the folder; None where it holds this study or nothing."""
         if self._plan is None:
-            return "other files" if self._is_occupied() else None
+            return None if is_free(self.path) else "other files"
         kept, request = self._plan["asked"], self._request
+        if kept["tune"] and "tuning_seeds" not in kept:
+            return "a study that an earlier version tuned with seed 0, which it compares too"
         stages = differing_stages(kept.get("stages"), request.get("stages"))
         if stages:
             return f"another study, with other {stages}"
-        for key in ("match", "tune", "score"):
-            if kept.get(key) != request.get(key):
-                return f"another study, with {key} = {kept.get(key)}, not {request.get(key)}"
-        if kept["tune"] and "tuning_seeds" not in kept:
-            return "a study that an earlier version tuned with seed 0, which it compares too"
-        usual = {"tune_by": "metric", "first_seed": 0, "tuning_seeds": []}
-        for key, default in usual.items():
-            before, now = kept.get(key, default), request.get(key, default)
-            if before != now and key == "tune_by":
-                return f"another study, tuned by its {before}, not its {now}"
+        for key, usual in _IDENTITY.items():
+            before, now = kept.get(key, usual), request.get(key, usual)
             if before != now:
-                return f"another study, with {key.replace('_', ' ')} {before}, not {now}"
+                return f"another study, with {key} = {before}, not {now}"
         recipes = kept.get("recipes", {})
         if list(recipes) != list(request["recipes"]):
             return f"another study, of {', '.join(recipes)}"
-        if not self._has_our_weights():
-            # Refused by ``check``, also where fields have come or were renamed since.
-            return None
-        for name, recipe in request["recipes"].items():
-            written, asked_for = self._settings_of(recipes[name]), self._settings_of(recipe)
-            if written != asked_for:
-                old, new = written.splitlines(), asked_for.splitlines()
+        # Other weights are refused by ``check``, also where fields have come or were renamed since.
+        for name, recipe in request["recipes"].items() if self._has_our_weights() else ():
+            old, new = (self._settings_of(each) for each in (recipes[name], recipe))
+            if old != new:
                 gone = next((line for line in old if line not in new), "no setting")
                 come = next((line for line in new if line not in old), "none")
                 return f"another study: its arm {name} has {gone}, not {come}"
         return None
 
-    def _settings_of(self, recipe: str) -> str:
-        """Write an arm's recipe as it is written today, without headings.
+    def _settings_of(self, recipe: str) -> list[str]:
+        """Write an arm's recipe as it is written today, a line a setting, without headings.
 
         Fields that came since it was written have their defaults. Raises ConfigError for none.
         """
         file = str(self.path / PLAN)
         read = recipe_of(parse_toml(recipe, file, ConfigError), file)
-        return dump_recipe(read.model_copy(update=dict.fromkeys(HEADINGS, "")))
-
-    def _is_occupied(self) -> bool:
-        if not self.path.is_dir():
-            return self.path.exists()
-        return any(not path.name.startswith(".") for path in self.path.iterdir())
+        return dump_recipe(read.model_copy(update=dict.fromkeys(HEADINGS, ""))).splitlines()
 
     def _read(self) -> dict[str, Any] | None:
         path = self.path / PLAN
@@ -351,18 +290,33 @@ class StudyFolder:
             return None
         content = read_toml(path, ConfigError)
         plan = check_typed(content, Plan, str(path), ConfigError)
-        settled_names = [arm.name for arm in plan.settled]
-        if settled_names != list(plan.asked.recipes):
-            raise ConfigError(
-                f"{path} is damaged: what is settled is not settled for the arms that were asked "
-                "for"
-            )
+        if [arm.name for arm in plan.settled] != list(plan.asked.recipes):
+            raise ConfigError(f"{path} is damaged: it settles other arms than were asked for")
         return content
 
     def _write(self, plan: dict[str, Any]) -> None:
-        text = tomli_w.dumps(plan, multiline_strings=True)
-        write_file(self.path / PLAN, text)
+        write_file(self.path / PLAN, tomli_w.dumps(plan, multiline_strings=True))
         self._plan = plan
+
+
+_IDENTITY: dict[str, Any] = {
+    **dict.fromkeys(("match", "tune", "score")),
+    "tune_by": "metric",
+    "first_seed": 0,
+    "tuning_seeds": [],
+}
+"""Parts of a request that are the same in all runs of a study, and their defaults."""
+
+
+def _named(margin: str) -> str:
+    return f"a margin of {margin}" if margin else "no margin"
+
+
+def is_free(folder: Path) -> bool:
+    """Return whether a folder is not there, or holds hidden files alone."""
+    if not folder.is_dir():
+        return not folder.exists()
+    return all(path.name.startswith(".") for path in folder.iterdir())
 
 
 def find_folder(study: Study, request: Request, out: Path | None) -> StudyFolder:
@@ -379,8 +333,7 @@ def find_folder(study: Study, request: Request, out: Path | None) -> StudyFolder
         folder = StudyFolder(path, request)
         if folder.is_ours():
             return folder  # its margin and looks are checked where it is gone on with
-    every = (StudyFolder(path, request) for path in folders_named(names))
-    return next(folder for folder in every if folder.is_free())
+    return StudyFolder(next(filter(is_free, folders_named(names))), request)
 
 
 _TOKENIZER = ".tokenizer"
@@ -403,32 +356,19 @@ def share_tokenizer(
         arms_tokenizer = data(recipe).tokenizer
         is_another = arms_tokenizer.fingerprint != tokenizer.fingerprint
         if is_another and training is not None and _trained_as(recipe) == training:
-            path = keep_tokenizer(folder.absolute(), *kept_forms(tokenizer))
+            path = keep_tokenizer(folder.absolute(), tokenizer.serialize(is_kept=True))
             loaded = vary(arm.loaded, {"data.tokenizer": str(path)}, origin=ORIGIN)
             arm = replace(arm, loaded=loaded)
         shared.append(arm)
     return tuple(shared)
 
 
-def kept_forms(tokenizer: Tokenizer) -> tuple[bytes, bytes]:
-    """Return the content of a tokenizer's file as it is kept now, and as it was."""
-    return tokenizer.serialize(is_kept=True), tokenizer.serialize()
-
-
-def _trained_as(recipe: Recipe) -> tuple[str | int | None, ...] | None:
+def _trained_as(recipe: Recipe) -> dict[str, Any] | None:
     """Return the settings of the tokenizer that a recipe trains; None where it trains none."""
-    is_trained = recipe.init.run is None and recipe.data.tokenizer in TOKENIZERS
-    if not is_trained:
+    if recipe.init.run is not None or recipe.data.tokenizer not in TOKENIZERS:
         return None
-    data = recipe.data
-    return (
-        data.tokenizer,
-        data.vocab_size,
-        data.merges,
-        data.normalization,
-        data.sentinels,
-        data.special_tokens,
-    )
+    fields = ("tokenizer", "vocab_size", "merges", "normalization", "sentinels", "special_tokens")
+    return {name: getattr(recipe.data, name) for name in fields}
 
 
 def kept_tokenizers(folder: Path) -> set[Path]:
@@ -436,19 +376,13 @@ def kept_tokenizers(folder: Path) -> set[Path]:
     return set(folder.glob(f"{_TOKENIZER}*.json"))
 
 
-def keep_tokenizer(folder: Path, content: bytes, former: bytes = b"") -> Path:
-    """Save a tokenizer in a folder, under the first name that is free or already holds it.
-
-    ``former`` is its content as earlier versions kept it.
-    """
-    known = (content, former or content)
-    number = 1
-    while True:
-        name = f"{_TOKENIZER}.json" if number == 1 else f"{_TOKENIZER}-{number}.json"
-        path = folder / name
-        if path.is_file() and path.read_bytes() in known:
-            return path
+def keep_tokenizer(folder: Path, content: bytes) -> Path:
+    """Save a tokenizer in a folder, under the first name that is free or already holds it."""
+    for number in itertools.count(1):
+        path = folder / (f"{_TOKENIZER}.json" if number == 1 else f"{_TOKENIZER}-{number}.json")
+        if path.is_file() and path.read_bytes() == content:
+            break
         if not os.path.lexists(path):
             write_file(path, content)
-            return path
-        number += 1
+            break
+    return path

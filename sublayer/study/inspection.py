@@ -3,14 +3,15 @@
 A run is measured once. Reading imports no PyTorch.
 """
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from sublayer.config.limits import MOST_BATCH_TOKENS, MOST_LAYERS
 from sublayer.config.model import ModelConfig
@@ -19,16 +20,9 @@ from sublayer.config.stacks import is_one_block
 from sublayer.config.table import Table
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.files.parsing import Count, Number, Typed, check_typed, read_json
+from sublayer.files.parsing import Count, check_typed, read_json
 from sublayer.files.storage import write_json
-from sublayer.inspection.layer_change import (
-    QUANTITIES,
-    LayerChange,
-    Spread,
-    finite,
-    flat,
-    mean_changes,
-)
+from sublayer.inspection.layer_change import LayerChange, finite, flat, mean_changes
 
 if TYPE_CHECKING:
     from sublayer.data.store import Split
@@ -69,15 +63,11 @@ class Inspecting(Table):
         models = []
         for arm, recipe in arms:
             models.append(recipe.model)
-            if recipe.model.kind == "encoder-decoder":
+            if recipe.model.kind == "encoder-decoder" or recipe.data.tasks is not None:
                 raise ConfigError(
-                    f"{study}: inspect.what = layers is of a single stack, and {arm} is an "
-                    "encoder-decoder, whose blocks read two texts: leave out inspect"
-                )
-            if recipe.data.tasks is not None:
-                raise ConfigError(
-                    f"{study}: inspect reads a text, and {arm} learns from examples of tasks: "
-                    "leave out inspect"
+                    f"{study}: inspect.what = layers reads one text through one stack, which {arm} "
+                    "does not: it is an encoder-decoder, or learns from examples of tasks; leave "
+                    "out inspect"
                 )
         if self.beyond and not any(map(is_one_block, models)):
             raise ConfigError(
@@ -87,7 +77,6 @@ class Inspecting(Table):
 
 
 LAYERS = "layers.json"
-_REMEDY = "remove the file, and the same command makes it anew"
 
 
 @dataclass(frozen=True)
@@ -96,42 +85,22 @@ class InspectedLayers:
 
     split: str
     """``valid`` or ``test``."""
-    n_tokens: int
+    n_tokens: Count
     """Read in all."""
-    n_windows: int
-    changes: Sequence[LayerChange]
+    n_windows: Count
+    changes: list[LayerChange]
     """Block by block; those run beyond the model's layers come last."""
 
 
-class _Spread(Typed):
-    # Null: a token's state was 0, which has no angle.
-    mean: Number | None
-    quartiles: tuple[Number | None, Number | None, Number | None]
-
-
-class _Layer(Typed):
-    layer: Count
-    is_beyond: bool
-    distance: _Spread
-    cosine: _Spread
-    angle_degrees: _Spread
-    norm_in: _Spread
-    norm_out: _Spread
-
-
-class _Kept(Typed):
-    asked: dict[str, Any]
-    split: str
-    n_tokens: Count
-    n_windows: Count
-    changes: tuple[_Layer, ...]
+@dataclass(frozen=True)
+class _Kept(InspectedLayers):
+    asked: dict[str, Any] = field(kw_only=True)
 
 
 def kept_layers(inspecting: Inspecting, layers: InspectedLayers) -> dict[str, Any]:
-    """Return the content of ``LAYERS``: the settings and the measurement."""
-    content = {"asked": inspecting.model_dump(exclude_none=True), **asdict(layers)}
-    content["changes"] = [_change_to_json(change) for change in layers.changes]
-    return content
+    """Return the content of ``LAYERS``: the settings and the measurement, NaN as null."""
+    content = json.loads(TypeAdapter(InspectedLayers).dump_json(layers))
+    return {"asked": inspecting.model_dump(exclude_none=True), **content}
 
 
 def read_layers(run: Path, inspecting: Inspecting) -> InspectedLayers | None:
@@ -143,41 +112,18 @@ def read_layers(run: Path, inspecting: Inspecting) -> InspectedLayers | None:
     try:
         content = read_json(path, CheckpointError)
         kept = check_typed(content, _Kept, str(path), CheckpointError, has_tuples=True)
+        are_beyond = [change.is_beyond for change in kept.changes]
+        is_counted = [each.layer for each in kept.changes] == list(range(1, len(are_beyond) + 1))
+        if not is_counted or all(are_beyond) or are_beyond != sorted(are_beyond):
+            raise CheckpointError(f"{path} is damaged: blocks are missing")
     except FileNotFoundError:
         return None
     except CheckpointError as error:
-        raise CheckpointError(f"{error}: {_REMEDY}") from None
+        remedy = "remove the file, and the same command makes it anew"
+        raise CheckpointError(f"{error}: {remedy}") from None
     if kept.asked != inspecting.model_dump(exclude_none=True):
         return None
-    changes = [_change(layer) for layer in kept.changes]
-    are_beyond = [change.is_beyond for change in changes]
-    is_counted = [change.layer for change in changes] == list(range(1, len(changes) + 1))
-    if not is_counted or all(are_beyond) or are_beyond != sorted(are_beyond):
-        raise CheckpointError(f"{path} is damaged: blocks are missing: {_REMEDY}")
-    return InspectedLayers(kept.split, kept.n_tokens, kept.n_windows, changes)
-
-
-def _change(layer: _Layer) -> LayerChange:
-    spreads = [_spread(getattr(layer, name)) for name in QUANTITIES]
-    return LayerChange(layer.layer, *spreads, is_beyond=layer.is_beyond)
-
-
-def _spread(kept: _Spread) -> Spread:
-    lower, median, upper = map(_number, kept.quartiles)
-    return Spread(_number(kept.mean), (lower, median, upper))
-
-
-def _number(kept: float | None) -> float:
-    return math.nan if kept is None else kept
-
-
-def _change_to_json(change: LayerChange) -> dict[str, Any]:
-    content: dict[str, Any] = {"layer": change.layer, "is_beyond": change.is_beyond}
-    for name in QUANTITIES:
-        spread = change.spread(name)
-        quartiles = [finite(value) for value in spread.quartiles]
-        content[name] = {"mean": finite(spread.mean), "quartiles": quartiles}
-    return content
+    return InspectedLayers(kept.split, kept.n_tokens, kept.n_windows, kept.changes)
 
 
 def inspect_run(
@@ -244,12 +190,14 @@ def mean_layers(layers: Mapping[int, InspectedLayers]) -> list[LayerChange]:
 
 def summarize(changes: Sequence[LayerChange], quantity: str) -> LayerSummary:
     """Summarize the means of a quantity of blocks."""
-    inside = [change.spread(quantity).mean for change in changes if not change.is_beyond]
-    beyond = [change.spread(quantity).mean for change in changes if change.is_beyond]
+    inside, beyond = (
+        [change.spread(quantity).mean for change in changes if change.is_beyond == is_beyond]
+        for is_beyond in (False, True)
+    )
     steps = [abs(after - before) for before, after in pairwise(inside)]
     return LayerSummary(
-        mean=_mean(inside),
-        from_block_to_block=_mean(steps) if steps else None,
+        mean=math.fsum(inside) / len(inside),
+        from_block_to_block=math.fsum(steps) / len(steps) if steps else None,
         last=inside[-1],
         lowest_beyond=min(beyond, default=None),
         highest_beyond=max(beyond, default=None),
@@ -259,16 +207,22 @@ def summarize(changes: Sequence[LayerChange], quantity: str) -> LayerSummary:
 def layers_to_json(layers: Mapping[int, InspectedLayers]) -> dict[str, Any]:
     """Return an arm's layers as JSON: the summary of each drawn quantity, and every run."""
     changes = mean_layers(layers)
-    summaries = {}
-    for name in ("distance", "angle_degrees"):
-        numbers = asdict(summarize(changes, name)).items()
-        summaries[name] = {key: None if value is None else finite(value) for key, value in numbers}
-    runs = []
-    for seed, of_run in layers.items():
-        read = {"split": of_run.split, "tokens": of_run.n_tokens, "windows": of_run.n_windows}
-        runs.append({"seed": seed, **read, "layers": list(map(flat, of_run.changes))})
-    return {"summary": summaries, "runs": runs}
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+    return {
+        "summary": {
+            name: {
+                key: None if value is None else finite(value)
+                for key, value in asdict(summarize(changes, name)).items()
+            }
+            for name in ("distance", "angle_degrees")
+        },
+        "runs": [
+            {
+                "seed": seed,
+                "split": of_run.split,
+                "tokens": of_run.n_tokens,
+                "windows": of_run.n_windows,
+                "layers": list(map(flat, of_run.changes)),
+            }
+            for seed, of_run in layers.items()
+        ],
+    }

@@ -1,28 +1,27 @@
 """The notes of a comparison: limits of its numbers, choices of its arms, budgets in words."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sublayer.counts import enumerate_names
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import TaskSplit
-from sublayer.numbers import NO_BREAK, format_duration, format_excess, format_factor
+from sublayer.numbers import format_duration, format_excess, format_factor
 from sublayer.objective.metric import Metric
 from sublayer.objective.supervised.scores import REMEDY
 from sublayer.runs.record import describe_small_test
 from sublayer.statistics.difference import FEWEST_SEEDS
-from sublayer.study.arms import Arm, Trial
-from sublayer.study.budget.match import TIME_TOLERANCE, ArmBudget, Currency, Excess
-from sublayer.study.comparisons import compared_budgets
-from sublayer.study.definition import Study
-from sublayer.study.evidence import scored_elsewhere
+from sublayer.study.arms import Trial
+from sublayer.study.budget.match import ArmBudget, Currency, Excess
+from sublayer.study.chain_file import Kept
+from sublayer.study.evidence import StudyJudge
 from sublayer.study.jobs.run import Outcome
 from sublayer.study.plan_file import Plan
 from sublayer.study.results import SIGNATURE, Reproduction, Results, StudyText
-from sublayer.study.runs import Runs
 from sublayer.study.scoring import WHOLE_TEST, Scoring
-from sublayer.tasks.scoring import points
+from sublayer.study.stages import PRETRAINING, explain_nesting
 
 COLUMNS: dict[Currency, str] = {
     "parameters": "parameters",
@@ -36,26 +35,6 @@ DOUBLE = 2.0
 def describe_planned(budgets: Sequence[ArmBudget]) -> str:
     """Format by how much the planned budgets of arms differ at most, without what differs."""
     return describe_excesses([budget.planned for budget in budgets]) or "equal to half a percent"
-
-
-def time_caveats(results: Results) -> list[str]:
-    """Say which arms were matched by time and did not train for equal time; nothing where all did.
-
-    It is measured before the runs, and of the runs.
-    """
-    longer = []
-    for budget in compared_budgets(results):
-        share = budget.realised.beyond.get("time")
-        if share is not None and budget.against is not None:
-            than = "longer" if share > 0 else "shorter"
-            longer.append(f"{budget.arm} {format_excess(share)} {than} than {budget.against}")
-    if not longer:
-        return []
-    return [
-        "Time was matched by step times measured before the runs, but the runs took different "
-        f"times: {', '.join(longer)} (medians over seeds; up to {100 * TIME_TOLERANCE:.0f}"
-        f"{NO_BREAK}% counts as clock noise). These verdicts are not at equal time."
-    ]
 
 
 def describe_excesses(excesses: Sequence[Excess]) -> str:
@@ -84,80 +63,58 @@ def _size(share: float) -> str:
 
 def list_notes(
     results: Results,
-    study: Study,
-    runs: Runs,
+    judge: StudyJudge,
     plan: Plan,
-    trials: Sequence[Trial],
-) -> tuple[str, ...]:
-    """Return the notes for readers of a comparison of ``runs``, in the order that they are shown.
+    trials: Mapping[str, Sequence[Trial]],
+    kept: Kept | None,
+) -> list[str]:
+    """Return the notes for readers of a study, in the order that they are shown.
 
-    ``plan`` is its folder's, ``trials`` are the planned ones.
+    ``plan`` and ``kept``, of one with stages, are its folder's; ``trials`` are by stage.
     """
-    about, tune = plan.about, plan.asked.tune
-    notes = [*study.caveats, *(about.layer_notes if about else ())]
-    if not results.has_verdicts:
+    study, about = judge.study, plan.about
+    assert about is not None, "it is written before the first run"
+    notes = [] if kept is None else [explain_nesting(kept.chain, kept.n_seeds)]
+    notes += [*study.caveats, *about.layer_notes, *(kept.cuts.values() if kept else ())]
+    if kept is None and not results.has_verdicts:
         notes.append(explain_one_seed(results, plan.reported_seeds))
-    notes += explain_choices(runs, trials, len(plan.asked.tuning_seeds))
-    if results.has_verdicts:
-        notes += explain_unknown_choice(runs, results.metric)
-    notes += time_caveats(results)
-    outcomes = {arm: [one for _, one in runs_of.seeded()] for (arm, _), runs_of in runs.items()}
-    notes += list_caveats(
-        about.text_notes if about else (),
-        metric=results.metric,
-        elsewhere=scored_elsewhere(runs, results.baseline, results.metric, study.against),
-        jobs=plan.jobs,
-        clusters=plan.clusters,
-        machines=list_differing_machines(outcomes),
-        scoring=study.scoring,
-        chosen=chosen_by_validation(study.arms, tune),
-    )
-    return tuple(notes)
-
-
-def list_caveats(
-    texts: Sequence[str],
-    *,
-    metric: Metric,
-    elsewhere: Sequence[str] = (),
-    jobs: Sequence[int] = (),
-    clusters: Sequence[str] = (),
-    machines: Sequence[str] = (),
-    scoring: Scoring = WHOLE_TEST,
-    chosen: Sequence[str] = (),
-) -> tuple[str, ...]:
-    """Return what weakens a comparison, a sentence or two each.
-
-    ``texts`` are the caveats of its text; ``metric`` decides; ``elsewhere`` are arms that it scored
-    on other items than their baseline; ``jobs`` are numbers of runs that were made at a time, other
-    than one, ``clusters`` the kinds of clusters that made runs, and ``machines`` sentences on
-    those that differ; ``scoring`` is the rule of scoring, and ``chosen`` are the choices that the
-    validation split made.
-    """
-    notes = []
-    if scoring.split == "valid" and chosen:
+    notes += _explain_choices(judge, trials, kept.tuning_number if kept else 0)
+    notes += _explain_collapses(results)
+    chosen = []
+    # Where the last checkpoint is kept nothing chooses one.
+    if {str(arm.loaded.recipe.train.best_by) for arm in study.arms} != {"last"}:
+        chosen.append("the checkpoint of each run")
+    if plan.asked.tune:
+        tuned = ", ".join(text.partition("=")[0] for text in plan.asked.tune)
+        chosen.append(f"each arm's {tuned}")
+    if kept is None and study.scoring.split == "valid" and chosen:
         notes.append(
             f"Scored on the validation split, which also chose {' and '.join(chosen)}: scores on "
             "other text would be worse."
         )
-    notes += texts
+    notes += list_caveats(about.text_notes, results.metric, judge.elsewhere)
+    if plan.jobs:
+        notes.append(
+            f"Up to {max(plan.jobs)} runs were trained at the same time on this machine: alone, "
+            "each would have been faster."
+        )
+    if plan.clusters:
+        notes.append(
+            f"Runs were made on a cluster ({', '.join(plan.clusters)}), whose nodes may have had "
+            "other work to do: seconds and tokens/s are not those of a run alone."
+        )
+    return [*notes, *_list_differing_machines(judge)]
+
+
+def list_caveats(texts: Sequence[str], metric: Metric, elsewhere: Sequence[str]) -> list[str]:
+    """Return the caveats of a text, and of arms that were scored on other items than others."""
+    notes = list(texts)
     if elsewhere and metric.basis == "items":
         notes.append(
             f"{', '.join(elsewhere)}: scored on other targets than the baseline, so {metric.label} "
             "cannot be compared, and there is no verdict."
         )
-    if jobs:
-        notes.append(
-            f"Up to {max(jobs)} runs were trained at the same time on this machine: alone, each "
-            "would have been faster."
-        )
-    if clusters:
-        notes.append(
-            f"Runs were made on a cluster ({', '.join(clusters)}), whose nodes may have had other "
-            "work to do: seconds and tokens/s are not those of a run alone."
-        )
-    notes += machines
-    return tuple(notes)
+    return notes
 
 
 def explain_one_seed(results: Results, looks: Sequence[int] = ()) -> str:
@@ -225,13 +182,10 @@ def list_text_caveats(
 
 def _others(data: Mapping[str, Data], what: str, against: Mapping[str, str]) -> str:
     """Name the arms in whose data something is another than in that of their baseline."""
+    digests = {name: _digest(text, what) for name, text in data.items()}
     first, *_ = data
-    names = []
-    for name, text in data.items():
-        baseline = data[against.get(name, first)]
-        if _digest(text, what) != _digest(baseline, what):
-            names.append(name)
-    return ", ".join(names)
+    others = [name for name in data if digests[name] != digests[against.get(name, first)]]
+    return ", ".join(others)
 
 
 def _digest(data: Data, what: str) -> str:
@@ -241,100 +195,57 @@ def _digest(data: Data, what: str) -> str:
     return data.checksums[what]
 
 
-def chosen_by_validation(arms: Sequence[Arm], tune: Sequence[str]) -> list[str]:
-    """Return the choices of the validation split in runs of arms; ``tune`` has the tuned fields."""
-    chosen = []
-    # Where the last checkpoint is kept nothing chooses one.
-    if {str(arm.loaded.recipe.train.best_by) for arm in arms} != {"last"}:
-        chosen.append("the checkpoint of each run")
-    if tune:
-        chosen.append(f"each arm's {', '.join(text.partition('=')[0] for text in tune)}")
-    return chosen
+def _explain_choices(
+    judge: StudyJudge, trials: Mapping[str, Sequence[Trial]], tuning_number: int
+) -> Iterator[str]:
+    """Yield each arm's chosen trial, the scores of all, and whether the best lies at an edge.
 
-
-def explain_choices(runs: Runs, trials: Sequence[Trial], n_tuning: int = 1) -> tuple[str, ...]:
-    """Say of each arm its chosen trial, the scores of all, and where the best lies at an edge.
-
-    ``n_tuning`` are the seeds of each trial. Empty where nothing was tuned.
+    Also that intervals leave other tunings out, where another metric than that of the verdicts
+    chose. ``tuning_number`` is the seed of the trials of stages of tasks.
     """
+    n_tuning = judge.n_tuning
     over = "" if n_tuning == 1 else f" (mean over {n_tuning} seeds)"
-    notes = []
-    for (name, _), stage_runs in runs.items():
+    other = ""
+    for (arm, stage), stage_runs in judge.runs.items():
         if not stage_runs.losses:
             continue
-        losses, metric = stage_runs.losses, stage_runs.chosen_by
-        what = "loss" if metric is None else metric.label
-        scored = ", ".join(f"{trial}: {_scored(loss, metric)}" for trial, loss in losses.items())
-        chosen = stage_runs.trial
-        text = f"{name}: {chosen.name} chosen by the validation {what}{over}; {scored}."
-        notes.append(" ".join([text, *edges(chosen, trials, losses)]))
-    return tuple(notes)
-
-
-def explain_unknown_choice(runs: Runs, metric: Metric) -> tuple[str, ...]:
-    """Say that intervals leave other tunings out, where trials were chosen by another metric."""
-    for stage_runs in runs.values():
-        if stage_runs.losses and not stage_runs.is_chosen_by(metric):
-            by = "loss" if stage_runs.chosen_by is None else stage_runs.chosen_by.label
-            return (
-                f"Trials were chosen by their validation {by}, but the verdicts are on "
-                f"{metric.label}: intervals do not include the uncertainty of tuning.",
-            )
-    return ()
-
-
-def _scored(loss: float | None, metric: Metric | None) -> str:
-    if loss is None:
-        return "failed"
-    if metric is None:
-        return f"{loss:.4f}"
-    value = loss if metric.is_lower_better else -loss
-    return f"{metric.factor * value:z.{metric.decimals + 1}f}"
-
-
-def explain_stage_choices(
-    runs: Runs, trials: Mapping[str, Sequence[Trial]], tuning_number: int
-) -> tuple[str, ...]:
-    """Name the trial that each arm chose in each stage, the scores of others, and edges of grids.
-
-    ``tuning_number`` is the seed of the trials. Empty where nothing was tuned.
-    """
-    notes = []
-    for (arm, stage), stage_runs in runs.items():
-        if not stage_runs.losses:
-            continue
+        metric, chosen = stage_runs.chosen_by, stage_runs.trial
+        label, factor, decimals = "loss", 1.0, 4
+        if metric is not None:
+            label, factor, decimals = metric.label, metric.factor, metric.decimals + 1
+        who, by = arm, f"validation {label}{over}"
+        if stage != PRETRAINING:
+            who, decimals = f"{arm}, {stage}", decimals - 1
+            by = f"score on held-out training examples (seed {tuning_number})"
+        elif not stage_runs.is_chosen_by(judge.primary.metric):
+            other = other or label
         scored = [
-            f"{name}: {'failed' if score is None else points(score)}"
+            f"{name}: {'failed' if score is None else f'{factor * score:z.{decimals}f}'}"
             for name, score in stage_runs.scores.items()
         ]
-        chosen = stage_runs.trial
-        text = (
-            f"{arm}, {stage}: {chosen.name} chosen by the score on held-out training examples "
-            f"(seed {tuning_number}); {', '.join(scored)}."
+        text = f"{who}: {chosen.name} chosen by the {by}; {', '.join(scored)}."
+        yield " ".join([text, *edges(chosen, trials[stage], stage_runs.losses)])
+    if other and judge.n_seeds >= FEWEST_SEEDS:
+        yield (
+            f"Trials were chosen by their validation {other}, but the verdicts are on "
+            f"{judge.primary.metric.label}: intervals do not include the uncertainty of tuning."
         )
-        notes.append(" ".join([text, *edges(chosen, trials[stage], stage_runs.losses)]))
-    return tuple(notes)
 
 
-def explain_collapses(results: Results) -> tuple[str, ...]:
+def _explain_collapses(results: Results) -> Iterator[str]:
     """Name the arms whose runs collapsed, with their numbers: their scores show no skill."""
     card = results.scorecard
-    if card is None:
-        return ()
-    collapsed = []
-    for row in card.rows:
-        for column in card.columns:
-            cell = row.cells.get(column.name)
-            if cell is not None and cell.n_collapsed:
-                collapsed.append(
-                    f"{cell.n_collapsed} of {cell.n_runs} of {row.name} on {column.label}"
-                )
-    if not collapsed:
-        return ()
-    return (
-        f"Collapsed runs, which give the same answer to every example: {'; '.join(collapsed)}. A "
-        f"difference from such a mean is no difference in skill. What helps: {REMEDY}.",
-    )
+    collapsed = [
+        f"{cell.n_collapsed} of {cell.n_runs} of {row.name} on {column.label}"
+        for row in (card.rows if card else ())
+        for column in (card.columns if card else ())
+        if (cell := row.cells.get(column.name)) is not None and cell.n_collapsed
+    ]
+    if collapsed:
+        yield (
+            f"Collapsed runs, which give the same answer to every example: {'; '.join(collapsed)}. "
+            f"A difference from such a mean is no difference in skill. What helps: {REMEDY}."
+        )
 
 
 def edges(
@@ -353,14 +264,15 @@ def edges(
         tried = [trial.settings[field] for trial in trials]
         if not all(isinstance(one, int | float) and not isinstance(one, bool) for one in tried):
             continue
-        edges = {min(tried): "lowest", max(tried): "highest"}
-        is_alone = all(trial.settings[field] == value for trial in alike)
-        if value in edges and is_alone:
-            beyond = "lower" if value == min(tried) else "higher"
-            yield (
-                f"{field} = {value:g} is the {edges[value]} value tried: a better one may lie "
-                f"beyond the grid, so try {beyond} values."
-            )
+        for end, which, beyond in (
+            (max(tried), "highest", "higher"),
+            (min(tried), "lowest", "lower"),
+        ):
+            if value == end and all(trial.settings[field] == value for trial in alike):
+                yield (
+                    f"{field} = {value:g} is the {which} value tried: a better one may lie beyond "
+                    f"the grid, so try {beyond} values."
+                )
 
 
 _FACTS = ("device", "gpu", "processor", "instructions")
@@ -368,7 +280,7 @@ _FACTS = ("device", "gpu", "processor", "instructions")
 
 
 def describe_reproduction(
-    outcomes: Iterable[Outcome], texts: Sequence[str], command: str
+    outcomes: Sequence[Outcome], texts: Sequence[str], command: str
 ) -> Reproduction:
     """Describe the environment and the text of runs by their records; ``command`` repeats them.
 
@@ -376,21 +288,23 @@ def describe_reproduction(
     last; ``texts`` are the names of the first arm's. All but the command is empty where no run has
     a record.
     """
-    outcomes = list(outcomes)
     records = [outcome.record for outcome in outcomes if outcome.record is not None]
     if not records:
         return Reproduction(command)
     first = records[0]
-    facts = {**first["versions"], "commit": first["commit"], **first["machine"]}
-    facts |= {"precision": first["precision"], "threads": first["threads"]}
-    commits = sorted({str(record["commit"]) for record in records})
-    if len(commits) > 1:
-        facts["commit"] = ", ".join(commits)
-    for outcome in outcomes:  # the signatures of translations' scores, of the first that has them
-        if outcome.test is not None and outcome.test.get("signature"):
-            signatures: Any = outcome.test["signature"]
-            facts |= {f"{SIGNATURE}{measure}": value for measure, value in signatures.items()}
-            break
+    facts = {
+        **first["versions"],
+        "commit": ", ".join(sorted({each["commit"] for each in records if each["commit"]})) or None,
+        **first["machine"],
+        "precision": first["precision"],
+        "threads": first["threads"],
+    }
+    # The signatures of translations' scores, of the first that has them.
+    signed = (
+        outcome.test for outcome in outcomes if outcome.test and outcome.test.get("signature")
+    )
+    signatures: Any = next(signed, {}).get("signature", {})
+    facts |= {f"{SIGNATURE}{measure}": value for measure, value in signatures.items()}
     # Records of earlier versions do not have all splits.
     splits = [split for split in ("train", "valid", "test") if split in first["data"]]
     return Reproduction(
@@ -402,19 +316,19 @@ def describe_reproduction(
     )
 
 
-def list_differing_machines(outcomes: Mapping[str, Iterable[Outcome]]) -> list[str]:
-    """Return a sentence where runs, by arm, had machines that differ; nothing where none did.
+def _list_differing_machines(judge: StudyJudge) -> list[str]:
+    """Return a sentence where the runs of arms had machines that differ; else nothing.
 
     Records of earlier versions name no instructions.
     """
-    by_machine: dict[str, dict[str, int]] = {}
-    for arm, runs in outcomes.items():
-        for outcome in runs:
+    by_machine: dict[str, Counter[str]] = {}
+    for (arm, stage), stage_runs in judge.runs.items():
+        for _, outcome in stage_runs.seeded():
             if outcome.record is not None:
                 machine = outcome.record["machine"]
                 name = ", ".join(str(machine[fact]) for fact in _FACTS if machine.get(fact))
-                counts = by_machine.setdefault(name, {})
-                counts[arm] = counts.get(arm, 0) + 1
+                who = f"{arm}, {stage}" if judge.study.chain else arm
+                by_machine.setdefault(name, Counter())[who] += 1
     if len(by_machine) < 2:
         return []
     parts = [

@@ -17,10 +17,7 @@ from sublayer.runs.run import measure_step
 from sublayer.runs.session import Place
 from sublayer.statistics.looks import fixed
 from sublayer.study.arms import Arm, arm_notes, check_extensible, make_trials
-from sublayer.study.budget.match import (
-    Measures,
-    match_budgets,
-)
+from sublayer.study.budget.match import Measures, match_budgets
 from sublayer.study.chain_file import beside_earlier, describe_chain, keep_chain
 from sublayer.study.checks import (
     check_chain,
@@ -33,15 +30,11 @@ from sublayer.study.checks import (
     planned_recipes,
 )
 from sublayer.study.collect import keep_baselines
-from sublayer.study.columns import study_metrics
+from sublayer.study.columns import list_columns, primary_column, study_metrics
 from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study, is_run, load_asked
-from sublayer.study.evidence import Looking, has_items
-from sublayer.study.folder import (
-    find_folder,
-    keep_tokenizer,
-    kept_forms,
-    share_tokenizer,
-)
+from sublayer.study.evidence import has_items
+from sublayer.study.finished import compare_runs
+from sublayer.study.folder import find_folder, keep_tokenizer, share_tokenizer
 from sublayer.study.header import list_header, list_stages_header
 from sublayer.study.jobs.computing import Computing
 from sublayer.study.jobs.run import SharedData
@@ -58,9 +51,9 @@ from sublayer.study.options import (
     with_margin,
 )
 from sublayer.study.plan_file import About, Request, read_plan
-from sublayer.study.read_results import compare_runs, find_columns, results_of_folder
+from sublayer.study.read_results import results_of_folder
 from sublayer.study.results import Results
-from sublayer.study.runs import RunMaker, finder_of_plan
+from sublayer.study.runs import RunFinder, RunMaker, finder_of_plan, has_ended
 from sublayer.study.samples import draw_samples
 from sublayer.study.stage_recipes import StageRecipes
 from sublayer.study.stages import Chain, n_compared
@@ -125,17 +118,11 @@ class _Runner:
         if options.extend:
             check_extensible(self._trials)
         check_splits(study, n_trials=len(self._trials))
-        self._metric = None if chain is not None else study_metrics(study)[0]
-        n_trials = len(self._trials) + (options.extend or 0) if is_tuned else 0
-        self._n_tuning = n_trials * self._seeds.n_tuning
-        """The runs of each arm that choose its trial, at most."""
-        self._study = study
-        self._notes = arm_notes(study.arms)
-        self._options = options
+        self._study, self._options, self._notes = study, options, arm_notes(study.arms)
         margin, factor = None, 1.0
-        if self._metric is not None:
-            margin = study.question.margin_of(study.name, self._metric)
-            factor = self._metric.factor
+        if chain is None:
+            metric, *_ = study_metrics(study)
+            margin, factor = study.question.margin_of(study.name, metric), metric.factor
         request = Request.of(
             study.arms,
             self._rule,
@@ -150,32 +137,36 @@ class _Runner:
         )
         self.folder = find_folder(study, request, options.out)
         self.folder.check()
-        self._resuming = command_line(sources, overrides, options, out=self.folder.path)
-        path, device = self.folder.path, options.device
-        self._computing = Computing(path, jobs=options.jobs, on=options.on, device=device)
+        self._path = self.folder.path
+        self._resuming = command_line(sources, overrides, options, out=self._path)
+        self._computing = Computing(
+            self._path, jobs=options.jobs, on=options.on, device=options.device
+        )
 
     def train(self) -> None:
         """Make all runs that are missing; raise what ``run_study`` does."""
         is_elsewhere = self._computing.cluster is not None
         facts = StudyFacts(self._computing.device, is_elsewhere=is_elsewhere)
         if self._study.chain is None:
-            arms = share_tokenizer(self._study.arms, facts.data, self.folder.path)
+            arms = share_tokenizer(self._study.arms, facts.data, self._path)
             self._study = replace(self._study, arms=arms)
-        study = self._study
-        data = {arm.name: facts.data(arm.loaded.recipe) for arm in study.arms}
-        if study.chain is None:
-            self._train_arms(facts, data)
-        else:
-            with TemporaryDirectory(prefix="sublayer-chain-") as scratch:
-                self._train_stages(study.chain, facts, data, Path(scratch))
+        data = {arm.name: facts.data(arm.loaded.recipe) for arm in self._study.arms}
+        with closing(self._computing):
+            if self._study.chain is None:
+                self._train_arms(facts, data)
+            else:
+                with TemporaryDirectory(prefix="sublayer-chain-") as scratch:
+                    self._train_stages(self._study.chain, facts, data, Path(scratch))
 
     def _train_arms(self, facts: "StudyFacts", data: Mapping[str, Data]) -> None:
-        study, folder, options = self._study, self.folder, self._options
-        computing = self._computing
-        metric, looks, seeds = self._metric, self._looks, self._seeds
-        assert metric is not None, "a study without stages has its metric"
+        study, folder, options, computing = self._study, self.folder, self._options, self._computing
+        looks, seeds, extensions = self._looks, self._seeds, options.extend or 0
+        metric, *_ = study_metrics(study)
         check_texts(study, data)
-        n_runs = len(study.arms) * (self._n_tuning + self._n_seeds)
+        is_tuned = len(self._trials) > 1
+        # The runs of each arm that choose its trial, at most.
+        n_tuning = seeds.n_tuning * (len(self._trials) + extensions) if is_tuned else 0
+        n_runs = len(study.arms) * (n_tuning + self._n_seeds)
         arms = self._settled(facts, data, n_runs)
         computing.check(arms, data, n_runs, is_announced=options.is_announced)
         if not options.is_announced:
@@ -185,37 +176,25 @@ class _Runner:
                 facts.measures(len(arms)),
                 self._rule,
                 computing,
-                folder.path,
+                self._path,
                 n_runs=n_runs,
-                n_tuning=self._n_tuning,
+                n_tuning=n_tuning,
                 looks=looks,
             )
-            for line in (*header, *foresee(study, metric, looks, folder.path)):
+            for line in (*header, *foresee(study, metric, looks, self._path)):
                 note(line)
         texts = list_text_caveats(data, metric, study.scoring, study.against)
-        about = About.of(study, self._notes, texts)
-        self._begin(arms, data, about, n_runs)
-        extensions = options.extend or 0
+        about = self._begin(arms, data, texts, n_runs)
         folder.seal(metric.name, extend=extensions)
-        plan = read_plan(folder.path)
-        work = RunMaker(
-            folder,
-            arms,
-            data,
-            computing.run_all(n_runs, self._resuming),
-            lambda find: finder_of_plan(folder.path, plan, metric, self._trials, find),
-            scoring=study.scoring,
-            inspecting=study.inspecting,
-        )
-        looking = Looking(looks, tuple(folder.reported_seeds()), n_tuning=seeds.n_tuning)
-        with closing(computing):
-            if len(self._trials) > 1:
-                work.tune(self._trials, seeds, n_extensions=extensions)
-            runs, n_seeds = run_looks(work, folder.path, study, seeds, looking)
-        folder.add_report(n_seeds)
+        finder = finder_of_plan(self._path, read_plan(self._path))
+        work = self._maker(arms, data, finder, n_runs)
+        if is_tuned:
+            work.tune(self._trials, n_extensions=extensions)
+        runs, n_seeds = run_looks(work, self._path, study, seeds, looks)
+        folder.add("reported_seeds", n_seeds)
         n_made = sum(
-            len(stage_runs.outcomes) + len(stage_runs.losses) * seeds.n_tuning
-            for stage_runs in runs.values()
+            sum(has_ended(run) for _, run in own.seeded()) + len(own.losses) * seeds.n_tuning
+            for own in runs.values()
         )
         folder.keep_command(self._resuming, about, n_runs=n_made, n_seeds=n_seeds)
         draw_samples(study.arms, runs, data, device=computing.device)
@@ -223,9 +202,8 @@ class _Runner:
     def _train_stages(
         self, chain: Chain, facts: "StudyFacts", data: Mapping[str, Data], scratch: Path
     ) -> None:
-        study, folder, n_seeds = self._study, self.folder, self._n_seeds
-        computing = self._computing
-        is_new = not folder.is_begun()
+        study, folder, computing = self._study, self.folder, self._computing
+        n_seeds, is_new = self._n_seeds, not folder.is_begun()
         arms = self._settled(facts, data, max(computing.jobs, len(study.arms) * n_seeds))
         if is_new and computing.cluster is None:
             computing.check(arms, data, len(arms))
@@ -233,41 +211,35 @@ class _Runner:
         for arm in arms:  # those of arms that are not pre-trained are kept
             kind = arm.loaded.recipe.data.tokenizer
             if not chain.of(arm.name).pretrains and kind in TOKENIZERS and kind != "bytes":
-                forms = kept_forms(data[arm.name].tokenizer)
-                tokenizers[arm.name] = str(keep_tokenizer(folder.path.absolute(), *forms))
+                content = data[arm.name].tokenizer.serialize(is_kept=True)
+                tokenizers[arm.name] = str(keep_tokenizer(self._path.absolute(), content))
         loaded = {arm.name: arm.loaded for arm in arms}
         recipes = StageRecipes(study.name, chain, loaded, scratch, tokenizers)
         measures = facts.measures(len(arms))
         kept = describe_chain(recipes, arms, data, measures, n_seeds=n_seeds)
-        kept = beside_earlier(folder.path, kept, recipes)
-        columns, primary = find_columns(study, kept)  # refused before anything is trained
+        kept = beside_earlier(self._path, kept, recipes)
+        # Refused before anything is trained.
+        columns = list_columns(study.name, kept.chain, kept.parts, kept.kinds)
+        primary = primary_column(study.name, columns, study.metric)
         check_question(study, columns, primary)
         margin = study.question.margin_of(study.name, primary.metric)
         folder.state_margin(margin, primary.metric.factor)
-        check_disk(recipes, arms, data, kept, folder.path, self._options.jobs)
+        check_disk(recipes, arms, data, kept, self._path, self._options.jobs)
         planned = planned_recipes(recipes, arms, data, kept).values()
         n_runs = sum(kept.n_runs.values())
         computing.check_recipes([each for stage in planned for each in stage], n_runs)
         looks = fixed(n_compared(chain, n_seeds))
         expected = foresee(study, primary.metric, looks, has_items=has_items(chain, primary))
-        header = list_stages_header(arms, measures, self._rule, kept, computing, folder.path)
+        header = list_stages_header(arms, measures, self._rule, kept, computing, self._path)
         for line in (*header, *expected):
             note(line)
-        self._begin(arms, data, About.of(study, self._notes, ()), n_runs)
-        keep_chain(folder.path, kept)
+        self._begin(arms, data, (), n_runs)
+        keep_chain(self._path, kept)
         folder.seal(study.metric or primary.metric.name, stage_texts=kept.stage_texts)
-        with closing(computing):
-            runs = RunMaker(
-                folder,
-                arms,
-                data,
-                computing.run_all(n_runs, self._resuming),
-                lambda find: kept.finder(folder.path, find),
-                recipes=recipes,
-                scoring=study.scoring,
-            ).run_stages()
-        folder.add_report(n_seeds)
-        keep_baselines(folder.path, kept, runs)
+        work = self._maker(arms, data, kept.finder(self._path), n_runs, recipes)
+        runs = work.run_stages()
+        folder.add("reported_seeds", n_seeds)
+        keep_baselines(self._path, kept, runs)
 
     def _settled(self, facts: "StudyFacts", data: Mapping[str, Data], n_runs: int) -> list[Arm]:
         """Return the settings of arms when the study began, or settle them now."""
@@ -281,13 +253,32 @@ class _Runner:
         return match_budgets(arms, self._rule, measures, threads=computing.threads(n_runs))
 
     def _begin(
-        self, arms: Sequence[Arm], data: Mapping[str, Data], about: About, n_runs: int
-    ) -> None:
-        """Write the study into its folder, once nothing is refused."""
+        self, arms: Sequence[Arm], data: Mapping[str, Data], texts: Sequence[str], n_runs: int
+    ) -> About:
+        """Write the study into its folder, once nothing is refused; ``texts`` are notes on it."""
+        about = About.of(self._study, self._notes, texts)
         if not self.folder.is_begun():
             self.folder.begin(arms, data)
-        self.folder.add_computing(self._computing.jobs, self._computing.cluster)
+        if self._computing.jobs > 1:
+            self.folder.add("jobs", self._computing.jobs)
+        if self._computing.cluster is not None:
+            self.folder.add("clusters", self._computing.cluster)
         self.folder.keep_command(self._resuming, about, n_runs=n_runs, n_seeds=self._n_seeds)
+        return about
+
+    def _maker(
+        self,
+        arms: Sequence[Arm],
+        data: Mapping[str, Data],
+        finder: RunFinder,
+        n_runs: int,
+        recipes: StageRecipes | None = None,
+    ) -> RunMaker:
+        study, run_all = self._study, self._computing.run_all(n_runs, self._resuming)
+        inspecting = study.inspecting
+        return RunMaker(
+            self.folder, arms, data, run_all, finder, recipes, study.scoring, inspecting
+        )
 
 
 _MEASURE_SECONDS = 30.0

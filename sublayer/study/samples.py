@@ -1,17 +1,16 @@
 """A few lines of text that each arm of a decoder study writes, after the same prompt."""
 
 import codecs
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-
-from pydantic import Field
 
 from sublayer.data.prepare import Data
 from sublayer.data.store import Split
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError
-from sublayer.files.parsing import Typed, read_typed
+from sublayer.files.parsing import check_typed, read_json
 from sublayer.files.storage import write_json
 from sublayer.runs.folder import MODEL
 from sublayer.study.arms import Arm
@@ -26,11 +25,6 @@ SEED = 0
 _PROMPT_BYTES = 60
 _MAX_BYTES = 180
 """Of a continuation: about two lines."""
-
-
-class _Kept(Typed):
-    prompt: str
-    text: str = Field(max_length=1 << 12)
 
 
 def draw_samples(
@@ -59,7 +53,7 @@ def draw_samples(
             tokenizer = data[arm.name].tokenizer
             context = arm.loaded.recipe.data.context
             text = continuation(run, prompt, tokenizer, context=context, device=device)
-            write_json(run / SAMPLE, _Kept(prompt=shown, text=text).model_dump())
+            write_json(run / SAMPLE, asdict(Sample(shown, text)))
 
 
 def with_kept(
@@ -71,21 +65,20 @@ def with_kept(
     """
     found = []
     for arm in arms:
-        sample = None
-        layers = {}
-        for seed, outcome in runs[arm.name, PRETRAINING].seeded():
-            if sample is None and outcome.test is not None:
-                sample = _read(outcome.path)
-            of_run = read_layers(outcome.path, inspecting) if inspecting is not None else None
-            if of_run is not None:
-                layers[seed] = of_run
+        outcomes = dict(runs[arm.name, PRETRAINING].seeded())
+        samples = (_read(outcome.path) for outcome in outcomes.values() if outcome.test is not None)
+        layers = {
+            seed: of_run
+            for seed, outcome in outcomes.items()
+            if inspecting is not None
+            and (of_run := read_layers(outcome.path, inspecting)) is not None
+        }
         if len({len(of_run.changes) for of_run in layers.values()}) > 1:
             raise CheckpointError(
                 f"{LAYERS} of {arm.name} is damaged in one of its runs, which differ in their "
                 "blocks: remove these files, and the same command makes them anew"
             )
-        shown = Sample(sample.prompt, sample.text) if sample else None
-        found.append(replace(arm, sample=shown, layers=layers))
+        found.append(replace(arm, sample=next(filter(None, samples), None), layers=layers))
     return tuple(found)
 
 
@@ -99,9 +92,10 @@ def prompt_of(test: Split, context: int) -> bytes:
     return head or text
 
 
-def _read(run: Path) -> _Kept | None:
+def _read(run: Path) -> Sample | None:
     try:
-        return read_typed(run / SAMPLE, _Kept, CheckpointError)
+        content = read_json(run / SAMPLE, CheckpointError)
+        return check_typed(content, Sample, SAMPLE, CheckpointError, has_tuples=True)
     except (FileNotFoundError, CheckpointError):
         return None  # it is drawn anew, and comes out the same
 
@@ -142,9 +136,7 @@ def continuation(
 def _decoded(tokenizer: Tokenizer, tokens: Iterator[int]) -> str:
     """Decode tokens until there are enough, or the document ends; a torn last character is cut."""
     data = b""
-    for token in tokens:
-        if token == tokenizer.end_id:
-            break
+    for token in itertools.takewhile(lambda token: token != tokenizer.end_id, tokens):
         data += tokenizer.decode([token])
         if len(data) >= _MAX_BYTES:
             break

@@ -130,8 +130,8 @@ class Chain:
         return self.arms.get(arm, ArmStages())
 
     def stage(self, name: str) -> Stage:
-        """Return a stage by its name."""
-        return next(each for each in self.stages if each.name == name)
+        """Return a stage by its name; the pre-training is one that follows none."""
+        return next(each for each in (Stage(PRETRAINING, ""), *self.stages) if each.name == name)
 
     def settings_of(self, arm: str, stage: Stage) -> dict[str, Any]:
         """Return the settings of an arm's stage."""

@@ -1,12 +1,11 @@
 """The verdicts on a study: contrasts, looks, which arms go on, and which difference it can find."""
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from sublayer.errors import CheckpointError
-from sublayer.files.parsing import read_json_object
+from sublayer.files.parsing import Number, Typed, read_typed
 from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import FEWEST_SEEDS, MOST_SEEDS
 from sublayer.statistics.looks import (
@@ -17,37 +16,38 @@ from sublayer.statistics.looks import (
     undecided_arms,
     until_decided,
 )
-from sublayer.study.columns import metric_columns, study_metrics
+from sublayer.study.columns import metric_columns
 from sublayer.study.definition import Study
-from sublayer.study.evidence import Looking, StudyJudge
+from sublayer.study.evidence import StudyJudge
 from sublayer.study.plan_file import read_plan
 from sublayer.study.question import Seeds
 from sublayer.study.results import RESULTS
-from sublayer.study.runs import RunMaker, Runs, of_seeds, read_runs
+from sublayer.study.runs import RunMaker, Runs, finder_of_plan, has_ended
 from sublayer.system.stages import note
 
 
 def run_looks(
-    work: RunMaker,
-    folder: Path,
-    study: Study,
-    seeds: Seeds,
-    looking: Looking,
+    work: RunMaker, folder: Path, study: Study, seeds: Seeds, looks: Looks
 ) -> tuple[Runs, int]:
     """Make the runs of all looks, and return them with the number of seeds that was reached.
 
     Where arms stop when they are decided, each look makes the runs of those alone that go on.
     """
-    metric = study_metrics(study)[0]
     going_on: set[str] | None = None
     before = 0
-    for look in looking.looks.planned:
+    for look in looks.planned:
         work.run(seeds.compared(look)[before:], going_on)
-        _, all_runs = read_runs(folder, read_plan(folder), metric)
-        runs = of_seeds(all_runs, seeds.compared(look))
-        if look == looking.looks.planned[-1]:
+        plan = read_plan(folder)
+        finder = finder_of_plan(folder, plan)
+        finder.seeds = seeds.compared(look)
+        runs = finder.gathered()
+        if look == looks.planned[-1]:
             break
-        going_on = _going_on(study, runs, look, looking)
+        taken = tuple(plan.reported_seeds)
+        judge = StudyJudge(
+            study, metric_columns(study), runs, look, looks, taken, n_tuning=seeds.n_tuning
+        )
+        going_on = _going_on(judge)
         if not going_on:
             break
         note(f"after {look} seeds, more runs are needed of {', '.join(sorted(going_on))}")
@@ -67,44 +67,30 @@ class Reached:
     """True where the first look has ended."""
 
 
-def look_reached(
-    study: Study,
-    runs: Runs,
-    arms: Collection[str],
-    seeds: Seeds,
-    looking: Looking,
-) -> Reached:
-    """Find the look that a comparison has reached.
-
-    ``runs`` are those that ended, of ``arms``.
-    """
-    ended = {arm: stage_runs.outcomes.keys() for (arm, _), stage_runs in runs.items()}
+def look_reached(judge: StudyJudge, arms: Collection[str], seeds: Seeds) -> Reached:
+    """Find the look that a comparison of ``arms`` has reached, by the runs of its judge."""
+    ended = {
+        arm: {seed for seed, run in stage_runs.seeded() if has_ended(run)}
+        for (arm, _), stage_runs in judge.runs.items()
+    }
     going_on = set(arms)
     last = 0
-    for look in looking.looks.planned:
+    for look in judge.looks.planned:
         wanted = set(seeds.compared(look))
         n_missing = sum(len(wanted - ended.get(arm, set())) for arm in going_on)
         if n_missing:
             return Reached(last or look, n_missing, is_judged=last > 0)
         last = look
-        going_on = _going_on(study, runs, look, looking)
+        going_on = _going_on(replace(judge, n_seeds=look, n_awaited=0))
         if not going_on:
             break
     return Reached(last, 0, is_judged=True)
 
 
-def _going_on(
-    study: Study,
-    runs: Runs,
-    n_seeds: int,
-    looking: Looking,
-) -> set[str]:
+def _going_on(judge: StudyJudge) -> set[str]:
     """Return the arms that are not decided yet."""
-    columns = metric_columns(study)
-    values = {arm: stage_runs.values(columns[0].metric) for (arm, _), stage_runs in runs.items()}
-    judged = StudyJudge(study, columns, runs, n_seeds, looking).first(values)
-    hypothesis = study.question.hypothesis
-    return undecided_arms(judged, values, hypothesis.contrast if hypothesis else ())
+    hypothesis = judge.study.question.hypothesis
+    return undecided_arms(judge.first(), judge.scored, hypothesis.contrast if hypothesis else ())
 
 
 UNKNOWN = (
@@ -129,14 +115,11 @@ def foresee(
     if looks.planned[-1] < FEWEST_SEEDS:
         return
     margin = study.question.margin_of(study.name, metric)
-    earlier = _earlier_spread(folder, metric) if folder is not None else None
-    spread, whence, item_error = None, "", 0.0
-    if earlier is not None:
+    spread, item_error = study.question.spread_of(study.name, metric), 0.0
+    whence = "at the spread stated in the study"
+    if folder is not None and (earlier := _earlier_spread(folder, metric)) is not None:
         spread, item_error = earlier
         whence = "at the spread of the earlier runs"
-    else:
-        spread = study.question.spread_of(study.name, metric)
-        whence = "at the spread stated in the study"
     n_seeds = looks.planned[-1]
     if not (metric.from_items is not None if has_items is None else has_items):
         yield (
@@ -162,6 +145,8 @@ def foresee(
 def _enough(
     spread: float, item_error: float, n_arms: int, margin: float, *, is_sequential: bool
 ) -> str:
+    """Return how many seeds would detect the margin, in words behind a warning."""
+
     def detectable(n_seeds: int) -> float:
         has_several = is_sequential and n_seeds > FEWEST_SEEDS
         looks = until_decided(n_seeds) if has_several else fixed(n_seeds)
@@ -186,34 +171,38 @@ def _detectable(spread: float, *, n_arms: int, looks: Looks, item_error: float =
     return spread * planned_detectable(n_arms, n_seeds, level, item_error / spread)
 
 
+class _Spread(Typed):
+    sd: Number | None = None
+    """Of an arm."""
+    parts: dict[str, Number | None] | None = None
+    """Of a difference."""
+    correlation: Number = 0.0
+    """Of arms over seeds."""
+
+
+class _Earlier(Typed):
+    """The results of earlier runs, as far as they tell how far scores spread."""
+
+    metric: str
+    arms: list[_Spread]
+    differences: list[_Spread]
+    pairing: _Spread | None = None
+
+
 def _earlier_spread(folder: Path, metric: Metric) -> tuple[float, float] | None:
     """Return the spread over seeds and the error over items of a folder's earlier results.
 
     The spread is that of a run, less what arms share of a seed.
     """
     try:
-        earlier = read_json_object(folder / RESULTS, CheckpointError)
+        earlier = read_typed(folder / RESULTS, _Earlier, CheckpointError)
     except (FileNotFoundError, CheckpointError):
         return None
-    if earlier.get("metric") != metric.name:
+    known = [arm.sd for arm in earlier.arms if arm.sd]
+    if earlier.metric != metric.name or not known:
         return None
-    sds = [_number(arm, "sd") for arm in _rows(earlier, "arms")]
-    known = [sd for sd in sds if sd]
-    if not known:
-        return None
-    parts = [_number(row.get("parts") or {}, "items") for row in _rows(earlier, "differences")]
-    errors = [part for part in parts if part]
+    errors = [(row.parts or {}).get("items") or 0.0 for row in earlier.differences]
     variance = sum(sd**2 for sd in known) / len(known)
     # The part of a seed that all arms share cancels in differences.
-    shared = min(max(_number(earlier.get("pairing") or {}, "correlation") or 0.0, 0.0), 0.99)
+    shared = min(max(earlier.pairing.correlation if earlier.pairing else 0.0, 0.0), 0.99)
     return (variance * (1.0 - shared)) ** 0.5, max(errors, default=0.0)
-
-
-def _rows(content: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    rows = content.get(name)
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-
-
-def _number(row: Mapping[str, Any], name: str) -> float | None:
-    value = row.get(name)
-    return float(value) if isinstance(value, int | float) else None

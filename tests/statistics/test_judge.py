@@ -25,7 +25,7 @@ from sublayer.statistics.items import (
     unequal_units,
     units_of,
 )
-from sublayer.statistics.judge import is_two_valued, judge, one_cluster_p, rank_p
+from sublayer.statistics.judge import Family, is_two_valued, one_cluster_p, rank_p
 from sublayer.statistics.looks import (
     GOING_ON,
     Looks,
@@ -47,9 +47,9 @@ from sublayer.statistics.scores import (
 )
 from sublayer.statistics.simultaneous import Largest, Uncertainty
 from sublayer.study.arms import Arm
-from sublayer.study.columns import Column
+from sublayer.study.columns import Column, metric_columns
 from sublayer.study.definition import Study
-from sublayer.study.evidence import Looking, StudyJudge, item_effects
+from sublayer.study.evidence import StudyJudge, item_effects
 from sublayer.study.jobs.run import Outcome
 from sublayer.study.question import Question, Seeds
 from sublayer.study.runs import Runs, StageRuns
@@ -330,16 +330,17 @@ def test_a_further_metric_has_a_verdict_where_the_study_asks_and_then_all_are_on
     values = {"a": noise(1.0, 4), "b": noise(9.0, 4, order=5)}
     plain = study_of(*values)
     names = ("bits_per_byte", "loss", "other")
-    columns = [Column(replace(BITS_PER_BYTE, name=name), PRETRAINING) for name in names]
-    _, loss, other = columns
-    asked = (columns, runs_of(values), 4, Looking(fixed(4)))
+    key = "bits_per_byte"
+    columns = [Column(replace(BITS_PER_BYTE, name=name), PRETRAINING, key) for name in names]
+    asked = (columns, runs_of(values), 4, fixed(4))
     asking = replace(plain, question=Question(also=("loss",)))
     alone, both = (StudyJudge(each, *asked) for each in (plain, asking))
-    (shown,) = alone.further(loss, values).differences
-    (judged,) = both.further(loss, values).differences
-    (unasked,) = both.further(other, values).differences
+    (shown, _), (judged, unasked) = (
+        [found for further in each.further() for found in further.differences]
+        for each in (alone, both)
+    )
     assert (shown.verdict, shown.p, unasked.verdict) == ("no verdict", None, "no verdict")
-    (before,), (after,) = (each.first(values).differences for each in (alone, both))
+    (before,), (after,) = (each.first().differences for each in (alone, both))
     assert after.low < before.low and after.high > before.high
     assert (judged.verdict, judged.low, judged.high) == ("worse", after.low, after.high)
 
@@ -372,11 +373,13 @@ def test_a_choice_by_a_coin_or_by_luck_spreads_by_hand_and_widens_an_interval():
     ((3, 0, 3), Reached(3, 3, is_judged=False)),  # b lacks all of the first look
 ])  # fmt: skip
 def test_a_look_is_reached_once_all_that_go_on_have_ended(seeds, expected):
-    sequence = Looking(Looks((3, 5, 8), is_sequential=True))
+    sequence = Looks((3, 5, 8), is_sequential=True)
     # b is decided at once, c never.
     drawn = zip("abc", (1.0, 3.0, 1.01), seeds, (3, 3, 5), strict=True)
     values = {name: noise(mean, n, order, first=7) for name, mean, n, order in drawn if n}
-    found = look_reached(study_of(*"abc"), runs_of(values), [*"abc"], Seeds(first=7), sequence)
+    study = study_of(*"abc")
+    judge = StudyJudge(study, metric_columns(study), runs_of(values), 8, sequence)
+    found = look_reached(judge, [*"abc"], Seeds(first=7))
     assert found == expected
 
 
@@ -439,7 +442,8 @@ def test_arms_that_share_nearly_all_of_a_seed_are_not_called_different(n_arms, n
         own = rng.normal(size=(n_arms, n_seeds)) * np.geomspace(1.0, widest, n_arms)[:, None]
         values = 50.0 * rng.normal(size=n_seeds) + own
         scores = Scores(arms, tuple(range(n_seeds)), values, np.zeros(values.shape, dtype=bool))
-        found = judge(scores, against_baseline(arms, "0"), is_lower_better=True, n_seeds=n_seeds)
+        contrasts = against_baseline(arms, "0")
+        found = Family(scores, contrasts, is_lower_better=True, n_seeds=n_seeds).judge()
         wrong += any(each.verdict != "cannot tell" for each in found.differences)
     assert wrong <= 18  # of 150 at 5 %: exceeded once in 4,000 times
 
@@ -525,6 +529,6 @@ def test_arms_that_are_alike_and_tuned_by_few_runs_are_not_called_different():
             values[arm] = seeded(*(means[scores.argmin()] + rng.normal(0, 0.5, 20)))
             tuned[arm] = Tuned(tuple(scores), 1, values[arm])
         for with_choice in wrong:
-            (found,) = judged(values, tuned=tuned if with_choice else None)
+            (found,) = judged(values, tuned=tuned if with_choice else {})
             wrong[with_choice] += found.verdict in ("better", "worse")
     assert wrong[True] / 300 < most_wrong(300) and wrong[False] / 300 > 0.15

@@ -30,10 +30,10 @@ from sublayer.study import checks
 from sublayer.study.arms import NO_TRIAL, Arm, Trial
 from sublayer.study.budget.plan import make_plan
 from sublayer.study.chain_file import Kept
-from sublayer.study.collect import arm_scores, trained_operations
+from sublayer.study.collect import trained_operations
 from sublayer.study.columns import Column, list_columns, points_metric, run_scores, value_of
 from sublayer.study.definition import Study, load_study
-from sublayer.study.evidence import Looking, StudyJudge
+from sublayer.study.evidence import StudyJudge, arm_scores
 from sublayer.study.jobs.run import Outcome
 from sublayer.study.read_results import results_of_folder
 from sublayer.study.runs import ArmFacts, RunFinder, StageRuns, failed_runs
@@ -436,9 +436,8 @@ def test_a_failed_run_that_arms_share_counts_as_failed_for_each_of_them():
     arms = tuple(Arm(arm, load_recipe("gpt"), {}) for arm in "ab")
     study = Study("s", "", "", "none", 3, arms, chain=Chain((MNLI,)))
     values = {arm: {1: 0.5, 2: 0.6} for arm in "ab"}
-    judge = StudyJudge(study, [COLUMN], runs, 3, Looking(fixed(3)))
-    evidence = judge.evidence(COLUMN, values)
-    assert evidence.scores.failed.tolist() == [[True, False, False]] * 2
+    judge = StudyJudge(study, [COLUMN], runs, 3, fixed(3))
+    assert judge.failed(values) == {arm: [0] for arm in "ab"}
 
 
 def nested(scores: dict[int, list[float]], n_seeds: int, *columns: Column, within=0, **options):

@@ -134,7 +134,7 @@ def test_other_texts_vocabularies_and_items_are_noted_by_the_basis_of_the_metric
     def notes(basis: str, split, *elsewhere: str) -> list[str]:
         metric = Metric("x", "nats", is_lower_better=True, from_items=None, basis=basis)
         texts = list_text_caveats({"one": replace(data, test=split)}, metric)
-        _, *others = list_caveats(texts, metric=metric, elsewhere=elsewhere)
+        _, *others = list_caveats(texts, metric, elsewhere)
         return [" ".join(note.split()[:4]) for note in others]
 
     assert notes("items", data.test, "two") == ["two: scored on other"]

@@ -28,10 +28,11 @@ from sublayer.runs.folder import RunFolder
 from sublayer.runs.items import ITEMS, read_items, write_items
 from sublayer.runs.session import prepare_data
 from sublayer.study.arms import Arm
+from sublayer.study.finished import check_agree
 from sublayer.study.folder import StudyFolder, keep_tokenizer
 from sublayer.study.options import Options
 from sublayer.study.plan_file import Request
-from sublayer.study.read_results import check_agree, results_of_folder
+from sublayer.study.read_results import results_of_folder
 from sublayer.study.runner import run_study
 from tests.alterations import alterations, copy
 from tests.breadth import examples
@@ -123,7 +124,7 @@ def test_one_seed_is_no_look_and_added_seeds_widen_the_intervals_for_the_second(
     assert difference["verdict"] == "no verdict"
     assert difference["p"] is difference["low"] is difference["high"] is None
     assert (one["planned_seeds"], one["looks"]) == (1, [])
-    with pytest.raises(ConfigError, match="with first seed 2, not 0"):
+    with pytest.raises(ConfigError, match="with first_seed = 2, not 0"):
         compared("gpt", settings, vary=[FFN], seeds=1, out="runs/gpt-ffn")
     shutil.rmtree("runs")
     first = read_results(studies.plain())
@@ -156,7 +157,7 @@ def test_the_folder_of_another_study_is_refused_and_left_alone(studies, settings
         ({"tune": ["optimizer.lr=1e-3,2e-3"]}, "another study, with tune"),
         ({"overrides": settings_of(studies.text, "train.steps=6")}, "steps = 5, not steps = 6"),
         ({"margin": "0.5"}, "begun with no margin, not a margin of 0.5"),
-        ({"seeds": None, "until": "decided", "seeds_at_most": 5}, "a fixed number of seeds"),
+        ({"seeds": None, "until": "decided", "seeds_at_most": 5}, "with a fixed number of seeds"),
     ):
         with pytest.raises(ConfigError, match=difference):
             compared("gpt", **{**asked, **changed})

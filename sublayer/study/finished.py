@@ -1,0 +1,336 @@
+"""Finished runs compared: their scores, kept in a folder of their own where a run had none."""
+
+import hashlib
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from sublayer.config.catalog import HEADINGS
+from sublayer.config.data import DataConfig
+from sublayer.config.load import LoadedRecipe
+from sublayer.config.messages import setting_in_words
+from sublayer.config.recipe import Recipe, ResolvedRecipe
+from sublayer.config.run_recipe import DERIVED, read_derived
+from sublayer.config.sources import RUN_RECIPE
+from sublayer.config.train import OF_A_RUN
+from sublayer.errors import ConfigError, DataError
+from sublayer.files.checkpoints import RECORD
+from sublayer.files.parsing import Typed, read_typed
+from sublayer.files.paths import resolved
+from sublayer.files.storage import write_json
+from sublayer.objective.families import family_of
+from sublayer.objective.family import Scored
+from sublayer.runs.folder import RECIPE, RunFolder, folders_named
+from sublayer.runs.items import write_items
+from sublayer.runs.lengthening import read_lengthenings
+from sublayer.runs.session import prepare_data
+from sublayer.statistics.difference import FEWEST_SEEDS
+from sublayer.statistics.looks import fixed
+from sublayer.study.arms import LONGEST_PART, Arm, in_path, name_arms
+from sublayer.study.collect import collect_results
+from sublayer.study.columns import metric_columns
+from sublayer.study.definition import Study, other_settings
+from sublayer.study.evidence import StudyJudge
+from sublayer.study.folder import is_free
+from sublayer.study.jobs.run import TEST, Outcome, read_test, score_run
+from sublayer.study.notes import list_caveats, list_text_caveats
+from sublayer.study.results import Results
+from sublayer.study.runs import StageRuns, describe_arm
+from sublayer.study.seal import Sealing
+from sublayer.study.stages import PRETRAINING
+from sublayer.system.lock import held
+from sublayer.system.stages import note
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A run that has ended, as its folder has it."""
+
+    path: Path
+    recipe: ResolvedRecipe
+    record: dict[str, Any]
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """The checksums of its text's splits and of its tokenizer, by name."""
+        return dict(self.record["data"]["checksums"])
+
+    def arm(self, name: str) -> Arm:
+        """Return the run's recipe as an arm; derived settings have that origin."""
+        origins = dict.fromkeys(read_derived(self.path / RUN_RECIPE), DERIVED)
+        return Arm(name, LoadedRecipe(self.recipe, origins, name, ()), {})
+
+
+_OF_TOKENIZER = {
+    *("tokenizer", "vocab_size", "merges", "normalization"),
+    *("keep_accents", "special_tokens", "sentinels"),
+}
+_OF_BATCHES = {
+    *("watch", "batch_multiple", "batch_order", "batch_parts"),
+    *("context", "windows", "boundaries"),
+}
+"""Settings that change neither a text nor its tokens."""
+_NAMES = {
+    "train": "training texts",
+    "valid": "validation texts",
+    "test": "test texts",
+    "tokenizer": "tokenizers",
+}
+_OBJECTIVES = {
+    "kind": "have other metrics",
+    "format": "write examples for other kinds of model: `sublayer compare` of their recipes trains "
+    "and compares both",
+}
+"""Fields of the objective that keep runs apart."""
+
+
+def check_agree(runs: Sequence[Recorded]) -> None:
+    """Raise ConfigError where two runs do not compare, with the settings that keep them apart."""
+    first, *others = runs
+    for run in others:
+        both = f"{first.path} and {run.path} do not compare"
+        for field, why in _OBJECTIVES.items():
+            before, now = (getattr(each.recipe.objective, field, "") for each in (first, run))
+            if before != now:
+                raise ConfigError(f"{both}: objective.{field} = {before} and {now} {why}")
+        for name, what in _NAMES.items():
+            if first.checksums.get(name) != run.checksums.get(name):
+                why = _why(first.recipe.data, run.recipe.data, of_tokenizer=name == "tokenizer")
+                raise ConfigError(f"{both}: their {what} differ, {why}")
+
+
+def _why(first: DataConfig, second: DataConfig, *, of_tokenizer: bool) -> str:
+    """Name the settings in which two texts differ, or their tokenizers."""
+    names = [
+        name
+        for name in DataConfig.model_fields
+        if name not in _OF_BATCHES and getattr(first, name) != getattr(second, name)
+    ]
+    decisive = [name for name in names if (name in _OF_TOKENIZER) == of_tokenizer]
+    if of_tokenizer:
+        decisive = decisive or names  # a tokenizer is trained on the text
+    if not decisive:
+        return "though their settings are equal: a file has changed between them"
+    return " and ".join(
+        ", ".join(setting_in_words(f"data.{name}", getattr(side, name)) for name in decisive)
+        for side in (first, second)
+    )
+
+
+RUNS = "runs.json"
+"""The file that lists the runs of a comparison, in its folder."""
+_SCORED = "scored.json"
+"""The mark of the record that the scores beside it are of."""
+_ONE_RUN = (
+    "A verdict takes three runs of each arm: name further runs of the same recipes, with other "
+    "seeds (train.seed=1), too."
+)
+_UNSEALED = Sealing(why_not="its runs were there before they were compared")
+_NO_MATTER = (*OF_A_RUN, "keep_steps")
+"""Settings of ``[train]`` that runs of one arm may differ in."""
+Arms = Mapping[str, Mapping[int, Recorded]]
+"""The runs of each arm by seed."""
+
+
+class _Compared(Typed):
+    """The content of ``runs.json``."""
+
+    runs: list[str]
+    texts: list[str] | None = None
+    """Notes on their text; None before it was read."""
+
+
+def compare_runs(
+    paths: Sequence[Path], out: Path | None = None, device: str | None = None
+) -> tuple[Results, Path]:
+    """Compare finished runs, the first one's recipe as the baseline.
+
+    Returns the results and the folder of their scores. Runs of one recipe with different seeds
+    are one arm. Runs without scores on the test split are scored now; nothing is written into the
+    runs' folders, and no text is read where all scores are there. Raises ConfigError where a run
+    has not ended, where text, tokenizer or metric of two do not agree, and where ``out`` holds
+    other files; DataError where a text that is read has changed since.
+    """
+    runs = [_read(path) for path in paths]
+    check_agree(runs)
+    arms = _group(runs)
+    folder = _find_folder(name_arms(arms), paths, out)
+    firsts = tuple(next(iter(by_seed.values())).arm(name) for name, by_seed in arms.items())
+    *others, last = arms
+    title = f"Finished runs: {', '.join(others)} and {last}" if others else f"Finished runs: {last}"
+    study = Study(name_arms(arms), title, "", "none", None, firsts)
+    columns = metric_columns(study)
+
+    with held(folder):
+        kept = {
+            (name, seed): folder / "scores" / in_path(name)[-LONGEST_PART:] / f"seed-{seed}"
+            for name, by_seed in arms.items()
+            for seed in by_seed
+        }
+
+        def find(name: str, seed: int) -> Outcome:
+            return _find(arms[name][seed], runs[0], kept[name, seed])
+
+        unscored = {place: key for place, key in enumerate(kept, 1) if not find(*key).test}
+        texts = _read_texts(folder)
+        if texts is None or unscored:
+            data = prepare_data(runs[0].recipe)
+            if data.checksums != runs[0].checksums:
+                raise DataError(f"the text has changed since {paths[0]} was trained: bring it back")
+            texts = list_text_caveats(dict.fromkeys(arms, data), columns[0].metric)
+            listed = _Compared(runs=[str(resolved(path)) for path in paths], texts=texts)
+            write_json(folder / RUNS, listed.model_dump())
+            for place, (name, seed) in unscored.items():
+                run = arms[name][seed]
+                note(f"[{place}/{len(kept)}] {run.path}: scoring the test split")
+                scored = score_run(run.path, data, _scored(run, runs[0]), device=device)
+                _keep(scored, run, kept[name, seed])
+        outcomes = {
+            (name, PRETRAINING): StageRuns({seed: [find(name, seed)] for seed in by_seed})
+            for name, by_seed in arms.items()
+        }
+        baseline, *compared = (by_seed.keys() for by_seed in arms.values())
+        n_pairs = max((len(baseline & seeds) for seeds in compared), default=0)
+        # Two runs of each say too little of how far seeds spread.
+        n_seeds = max(map(len, arms.values())) if n_pairs >= FEWEST_SEEDS else 1
+        judge = StudyJudge(study, columns, outcomes, n_seeds, fixed(n_seeds))
+        command = shlex.join(["sublayer", "compare", *map(str, paths)])
+        facts = list(map(describe_arm, firsts))
+        usual, *_ = (arm.parameters["total"] or 0 for arm in facts)
+        for number, arm in enumerate(facts):
+            mismatch = ((arm.parameters["total"] or 0) - usual) / usual
+            facts[number] = arm.model_copy(update={"mismatch": mismatch})
+        results = collect_results(judge, facts, command=command)
+        elsewhere = judge.elsewhere
+    notes = (
+        *(() if results.has_verdicts else (_ONE_RUN,)),
+        *other_settings(firsts),
+        *_lengthened(arms),
+        *list_caveats(texts, results.metric, elsewhere),
+    )
+    return replace(results, notes=notes, sealing=_UNSEALED), folder
+
+
+def read_paths(folder: Path) -> list[Path]:
+    """Read which runs a comparison of finished runs is of. Raises ConfigError where damaged."""
+    return list(map(Path, read_typed(folder / RUNS, _Compared, ConfigError).runs))
+
+
+def _read(path: Path) -> Recorded:
+    folder = RunFolder(path)
+    record = folder.record()
+    if record is None:
+        raise ConfigError(
+            f"{path} has not ended: resume it with sublayer train {shlex.quote(str(path))} "
+            "--resume, then compare"
+        )
+    if record.get("stopped_early"):
+        raise ConfigError(
+            f"{path} ended early, at step {record['step']}, as its train.patience says: its budget "
+            "is not that of the others; train it without, or score it by sublayer evaluate"
+        )
+    return Recorded(path, folder.recipe(), record)
+
+
+def _group(runs: Sequence[Recorded]) -> dict[str, dict[int, Recorded]]:
+    """Gather the runs of one recipe, but for the seed, under a name for each."""
+    by_recipe: dict[str, dict[int, Recorded]] = {}
+    for run in runs:
+        content = run.recipe.model_dump(mode="json", exclude=set(HEADINGS))
+        for name in _NO_MATTER:
+            content["train"].pop(name, None)
+        arm = by_recipe.setdefault(json.dumps(content, sort_keys=True), {})
+        seed = run.recipe.train.seed
+        if seed in arm:
+            raise ConfigError(
+                f"{arm[seed].path} and {run.path} are of one recipe with one seed, {seed}: "
+                "name one of them"
+            )
+        arm[seed] = run
+    firsts = [next(iter(arm.values())).path for arm in by_recipe.values()]
+    names = list(map(_short_name, firsts))
+    if len(set(names)) < len(names):
+        names = list(map(str, firsts))
+    return dict(zip(names, by_recipe.values(), strict=True))
+
+
+def _short_name(path: Path) -> str:
+    """Name a run by its folder; one of a comparison by its arm."""
+    folder = resolved(path)
+    _, _, arm = folder.parent.name.partition("-")
+    return arm if arm and folder.name.startswith("seed-") else folder.name
+
+
+def _find_folder(name: str, paths: Sequence[Path], out: Path | None) -> Path:
+    """Return the folder ``out``, or the first that is free or holds the comparison of these runs.
+
+    Raises ConfigError where ``out`` holds other files.
+    """
+    wanted = [resolved(path) for path in paths]
+
+    def is_usable(folder: Path) -> bool:
+        if (folder / RUNS).is_file():
+            return read_paths(folder) == wanted
+        return is_free(folder)
+
+    if out is not None and not is_usable(out):
+        raise ConfigError(f"{out} holds other files: give another --out")
+    return out or next(filter(is_usable, folders_named(name)))
+
+
+def _scored(run: Recorded, first: Recorded) -> Recipe:
+    """Return the recipe by which a run is scored: on the first one's masked tokens and pairs."""
+    if run.recipe.data.tasks is not None:
+        return run.recipe
+    return run.recipe.model_copy(update={"objective": first.recipe.objective})
+
+
+def _find(run: Recorded, first: Recorded, kept: Path) -> Outcome:
+    """Read a run's test scores: its own, or those that are kept in a comparison's folder."""
+    recipe, test = _scored(run, first), None
+    if run.recipe.objective == recipe.objective:
+        test = read_test(run.path / TEST, recipe)
+    if test is None:
+        try:
+            is_of_record = read_typed(kept / _SCORED, dict[str, str], ConfigError) == _mark(run)
+        except (FileNotFoundError, ConfigError):
+            is_of_record = False
+        test = read_test(kept / TEST, recipe) if is_of_record else None
+    return Outcome(run.path, run.record, test, scored_in=kept if kept.is_dir() else None)
+
+
+def _keep(scored: Scored, run: Recorded, kept: Path) -> None:
+    kept.mkdir(parents=True, exist_ok=True)
+    if scored.items is not None:
+        write_items(kept, scored.items, family_of(run.recipe.objective).tables())
+    write_json(kept / TEST, scored.scores)
+    write_json(kept / _SCORED, _mark(run))  # last: what stands beside it is whole
+
+
+def _mark(run: Recorded) -> dict[str, str]:
+    """Say of which record kept scores are: a run that was made longer has another one."""
+    return {"record_sha256": hashlib.sha256((run.path / RECORD).read_bytes()).hexdigest()}
+
+
+def _read_texts(folder: Path) -> list[str] | None:
+    """Read the notes on the text of a comparison; None where they are not known."""
+    try:
+        return read_typed(folder / RUNS, _Compared, ConfigError).texts
+    except (FileNotFoundError, ConfigError):
+        return None
+
+
+def _lengthened(arms: Arms) -> Iterator[str]:
+    """Say of each run that was lengthened what its steps do not say."""
+    for name, runs in arms.items():
+        for seed, run in runs.items():
+            which = name if len(runs) == 1 else f"{name}, seed {seed},"
+            for each in read_lengthenings(run.path / RECIPE):
+                yield (
+                    f"{which} was lengthened from {each.from_steps:,} to {each.to_steps:,} steps "
+                    f"at step {each.at_step:,}, and keeps the warm-up and the evaluations of the "
+                    "shorter run."
+                )
