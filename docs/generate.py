@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.cli import main as cli
-from sublayer.cli.tasks import SUITE_TITLES
+from sublayer.cli.reference import SUITE_TITLES
 from sublayer.config.catalog import TABLES
 from sublayer.config.listing import FieldRow, field_rows
 from sublayer.counts import count

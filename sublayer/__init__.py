@@ -14,18 +14,25 @@ from sublayer.errors import (
 )
 
 if TYPE_CHECKING:
-    from sublayer.api.answering import embed, predict
     from sublayer.api.comparing import compare, judge
-    from sublayer.api.converting import export, import_model
     from sublayer.api.finetuning import finetune
     from sublayer.api.inspecting import inspect_layers, inspect_paths, inspect_splitting
     from sublayer.api.planning import plan
     from sublayer.api.recipes import draw, list_recipes, recipe
-    from sublayer.api.run import Run, from_recipe, list_runs, load, open_run, report
+    from sublayer.api.run import (
+        Run,
+        export,
+        from_recipe,
+        import_model,
+        list_runs,
+        load,
+        open_run,
+        report,
+        train,
+    )
     from sublayer.api.scoring import evaluate, harness_model
     from sublayer.api.tokenizing import tokenize
-    from sublayer.api.training import train
-    from sublayer.api.writing import fill, generate, translate
+    from sublayer.api.writing import embed, fill, generate, predict, translate
 
 __version__ = "0.1.0"
 __all__ = [
@@ -76,18 +83,18 @@ if "OMP_WAIT_POLICY" not in os.environ:
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 _NAMES = {
-    "sublayer.api.answering": ("embed", "predict"),
     "sublayer.api.comparing": ("compare", "judge"),
-    "sublayer.api.converting": ("export", "import_model"),
     "sublayer.api.finetuning": ("finetune",),
     "sublayer.api.inspecting": ("inspect_layers", "inspect_paths", "inspect_splitting"),
     "sublayer.api.planning": ("plan",),
     "sublayer.api.recipes": ("draw", "list_recipes", "recipe"),
-    "sublayer.api.run": ("Run", "from_recipe", "list_runs", "load", "open_run", "report"),
+    "sublayer.api.run": (
+        *("Run", "export", "from_recipe", "import_model", "list_runs", "load", "open_run"),
+        *("report", "train"),
+    ),
     "sublayer.api.scoring": ("evaluate", "harness_model"),
     "sublayer.api.tokenizing": ("tokenize",),
-    "sublayer.api.training": ("train",),
-    "sublayer.api.writing": ("fill", "generate", "translate"),
+    "sublayer.api.writing": ("embed", "fill", "generate", "predict", "translate"),
 }
 """Modules of public functions, imported when one is used: importing torch takes seconds."""
 

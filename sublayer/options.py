@@ -2,17 +2,33 @@
 
 import inspect
 import math
+import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import cache, wraps
+from functools import wraps
+from inspect import Parameter
 from os import PathLike, fspath
-from typing import Annotated, Any, ParamSpec, TypeVar, Union, get_args, get_origin
+from pathlib import PurePath
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Union,
+    Unpack,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from sublayer.config.limits import text_problem
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, SublayerError
 from sublayer.values import plain
 
 P = ParamSpec("P")
@@ -22,7 +38,7 @@ PathText = str | PathLike[str]
 """A path of a file or folder, or the name of a recipe or a study; a run is its own path."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Option:
     """The command-line option of a parameter, as metadata in its ``Annotated`` type."""
 
@@ -35,14 +51,21 @@ class Option:
     least: float | None = None
     most: float | None = None
     complete: str = ""
-    """The function of ``sublayer.cli.candidates`` that completes it."""
+    """The function of ``sublayer.cli.completion`` that completes it."""
+    default: Any = None
+    """The default of a key of a TypedDict."""
+    needs: str = ""
+    """The parameter of the command without which it has no effect."""
+
+    def __repr__(self) -> str:
+        return repr(self.help)  # as ``help`` shows a signature
 
     def named(self, parameter: str) -> str:
         """Return the name on the command line of the parameter that this option is of."""
         return self.flag or f"--{parameter.replace('_', '-')}"
 
     def problem(self, value: Any) -> str:
-        """Say why a number or a text is refused; empty where it is not."""
+        """Describe the fault of a number or a text; empty where it has none."""
         if isinstance(value, float) and not math.isfinite(value):
             return f"{value} must be finite"
         if isinstance(value, int | float):
@@ -51,16 +74,14 @@ class Option:
                 return f"{shown} is too small: give at least {shown_limit(self.least)}"
             if self.most is not None and value > self.most:
                 return f"{shown} is too large: give at most {shown_limit(self.most)}"
-        if isinstance(value, str | PathLike):
-            text = fspath(value)
-            if problem := text_problem(text):
-                from sublayer.config.messages import show  # slow to import
+        if isinstance(value, str | PurePath) and (fault := text_problem(text := fspath(value))):
+            from sublayer.config.messages import show  # slow to import
 
-                return f"{show(text)} {problem}"
+            return f"{show(text)} {fault}"
         return ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Argument(Option):
     """A positional argument of the command line, named by its ``metavar``."""
 
@@ -74,70 +95,140 @@ def shown_limit(limit: float) -> str:
     return f"{int(limit):,}" if limit == int(limit) else f"{limit:g}"
 
 
-class OptionError(ConfigError):
-    """A value that a parameter does not take; the command line names the option instead."""
-
-    def __init__(self, parameter: str, problem: str) -> None:
-        super().__init__(f"{parameter} {problem}")
-        self.parameter, self.problem = parameter, problem
+Declared = Mapping[str, tuple[Any, Option]]
+"""The type and the option of each parameter that declares one."""
 
 
-def options_of(function: Callable[..., Any]) -> dict[str, tuple[Any, Option]]:
+def options_of(function: Callable[..., Any]) -> Declared:
     """Return the type and the option of each parameter that declares one, by parameter."""
     found = {}
-    for name, parameter in inspect.signature(function).parameters.items():
-        if get_origin(parameter.annotation) is Annotated:
-            hint, *metadata = get_args(parameter.annotation)
-            option = next((one for one in metadata if isinstance(one, Option)), None)
-            if option is not None:
-                found[name] = (hint, option)
+    for name, parameter in signature_of(function).parameters.items():
+        hint, *metadata = get_args(parameter.annotation) or (None,)
+        if get_origin(parameter.annotation) is Annotated and isinstance(metadata[0], Option):
+            found[name] = (hint, metadata[0])
     return found
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """Return a signature in which the keys of an unpacked TypedDict are keyword parameters."""
+    signature = inspect.signature(function)
+    parameters: list[Parameter] = []
+    for parameter in signature.parameters.values():
+        if get_origin(parameter.annotation) is Unpack:
+            [table] = get_args(parameter.annotation)
+            hints = get_type_hints(table, include_extras=True)
+            n_before = sum(each.kind is not Parameter.KEYWORD_ONLY for each in parameters)
+            parameters[n_before:n_before] = [
+                Parameter(
+                    key, Parameter.KEYWORD_ONLY, default=get_args(hint)[1].default, annotation=hint
+                )
+                for key, hint in hints.items()
+            ]
+        else:
+            parameters.append(parameter)
+    return signature.replace(parameters=parameters)
+
+
+_IS_COMMAND: ContextVar[bool] = ContextVar("is_command", default=False)
+"""True where a command calls, whose user knows options and no parameters."""
+
+
+@contextmanager
+def on_command_line() -> Iterator[None]:
+    """Name parameters in errors by their command-line options within this context."""
+    token = _IS_COMMAND.set(True)
+    try:
+        yield
+    finally:
+        _IS_COMMAND.reset(token)
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
     """Check the arguments of a function by the types and options that its signature declares.
 
     Numbers of numpy become plain ones. Raises ConfigError for a value of another type, out of its
-    range, not finite, or that no file can take.
+    range, not finite, or that no file can take. Errors that name an option of the command line name
+    its parameter instead, unless a command calls.
     """
+    signature, declared = signature_of(function), options_of(function)
 
     @wraps(function)
     def call(*arguments: P.args, **keywords: P.kwargs) -> R:
         try:
-            bound = inspect.signature(function).bind(*arguments, **keywords)
+            bound = signature.bind(*arguments, **keywords)
         except TypeError as error:
             raise TypeError(f"{function.__name__}() {error}") from None
-        declared = _declared(function)
         for name in bound.arguments.keys() & declared.keys():
-            bound.arguments[name] = _accepted(name, *declared[name], bound.arguments[name])
-        return function(*bound.args, **bound.kwargs)
+            bound.arguments[name] = accepted(name, *declared[name], bound.arguments[name])
+        try:
+            return function(*bound.args, **bound.kwargs)
+        except SublayerError as error:
+            if not _IS_COMMAND.get():
+                error.args = (_with_parameters(str(error), declared),)
+            raise
 
+    call.__signature__ = signature  # type: ignore[attr-defined]
     return call
 
 
-_declared = cache(options_of)
+_OPTION = re.compile(r"--[a-z][a-z-]*")
 
 
-def _accepted(name: str, hint: Any, option: Option, value: Any) -> Any:
-    """Return a value as plain Python; raise OptionError where the parameter does not take it."""
+def _with_parameters(message: str, declared: Declared) -> str:
+    """Replace options by parameters in a message, but in the commands that it quotes."""
+    names = {
+        flag: name
+        for name, (_, option) in declared.items()
+        for flag in (*option.named(name).split("/"), option.alias)
+    }
+    parts = message.split("`")
+    parts[::2] = [_OPTION.sub(lambda found: names.get(found[0], found[0]), x) for x in parts[::2]]
+    return "`".join(parts)
+
+
+def accepted(name: str, hint: Any, option: Option, value: Any, *, is_text: bool = False) -> Any:
+    """Return a value as a parameter takes it; ``is_text``: read from a command line.
+
+    Raises ConfigError for a value of another type, out of range, not finite, or that no file takes.
+    """
     from pydantic import TypeAdapter, ValidationError
 
+    name = option.named(name) if _IS_COMMAND.get() else name
     value = _plain(value)
-    if isinstance(value, str) and _takes_several(hint):
+    if isinstance(value, str) and takes_several(hint):
         value = [value]
     if value is None and type(None) not in members(hint):
-        raise OptionError(name, "is None: give one")
+        raise ConfigError(f"{name} is None: give {_expected(hint)}")
     if not (isinstance(value, str | PathLike) and PathLike[str] in members(hint)):
         try:
-            TypeAdapter(hint).validate_python(value, strict=True)
-        except ValidationError as error:
-            message = str(error.errors()[0]["msg"])
-            message = message[:1].lower() + message[1:]
-            raise OptionError(name, f"= {value!r:.80} is refused: {message}") from None
+            parsed = TypeAdapter(hint).validate_python(value, strict=not is_text)
+        except ValidationError:
+            from sublayer.config.messages import show
+
+            shown = show(value) if isinstance(value, str) else f"{value!r:.80}"
+            raise ConfigError(f"{name} {shown} is refused: give {_expected(hint)}") from None
+        value = parsed if is_text else value
     for part in value if isinstance(value, list | tuple) else [value]:
         if problem := option.problem(part):
-            raise OptionError(name, problem)
+            raise ConfigError(f"{name} {problem}")
     return value
+
+
+_EXPECTED = {int: "a whole number", float: "a number", bool: "True or False", str: "a text"}
+_EXPECTED |= {bytes: "bytes", Mapping: "a mapping"}
+
+
+def _expected(hint: Any) -> str:
+    """Describe the values of a type."""
+    described: list[str] = []
+    for member in members(hint):
+        if get_origin(member) is Literal:
+            described += map(str, get_args(member))
+        elif several := element_of(member):
+            described.append(f"a list, each {_expected(several)}")
+        elif member is not type(None):
+            described.append(_EXPECTED.get(get_origin(member) or member, "a path"))
+    return " or ".join(dict.fromkeys(described))
 
 
 def _plain(value: Any) -> Any:
@@ -152,9 +243,13 @@ def members(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
-def _takes_several(hint: Any) -> bool:
+def element_of(hint: Any) -> Any:
+    """Return the type of the elements of a sequence or a list; None for other types."""
+    kind = get_origin(hint)
+    is_list = isinstance(kind, type) and issubclass(list, kind)
+    return get_args(hint)[0] if is_list else None
+
+
+def takes_several(hint: Any) -> bool:
     """Return whether a type is a sequence of texts, and no text by itself."""
-    kinds = [get_origin(member) or member for member in members(hint)]
-    return str not in kinds and any(
-        isinstance(kind, type) and issubclass(list, kind) for kind in kinds
-    )
+    return str not in members(hint) and any(map(element_of, members(hint)))

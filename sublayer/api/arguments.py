@@ -1,13 +1,14 @@
-"""Arguments of public functions: parameters that several declare alike, paths, tables, settings."""
+"""Arguments of public functions: options that several share, paths, tables, settings."""
 
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
+from sublayer.config.data import DocumentRule
 from sublayer.config.limits import (
     LARGEST_FACTOR,
     LARGEST_PENALTY,
@@ -29,6 +30,8 @@ from sublayer.values import as_cell, is_missing, plain, surrogate_problem, table
 
 if TYPE_CHECKING:
     import torch
+
+    from sublayer.study.options import Options
 
 
 Recipe = Annotated[
@@ -53,190 +56,290 @@ Model = Annotated[
         "A run, a checkpoint, or the folder of an imported model.", metavar="RUN", complete="runs"
     ),
 ]
-Temperature = Annotated[
-    float | None,
-    Option(
-        "Below 1 is more certain, above 1 more varied; 0 is greedy. Default: 1.",
-        least=0.0,
-        most=LARGEST_FACTOR,
-    ),
-]
-TopK = Annotated[
-    int | None,
-    Option("Sample among the k most probable tokens.", least=1, most=LARGEST_VOCABULARY),
-]
-TopP = Annotated[
-    float | None,
-    Option(
-        "Sample among the fewest tokens whose probabilities reach p (nucleus).",
-        least=0.0,
-        most=1.0,
-    ),
-]
-Seed = Annotated[
-    int | None, Option("Random seed for sampling. Default: 0.", least=0, most=LARGEST_SEED)
-]
-Beam = Annotated[
-    int | None,
-    Option(
-        "Beam size, where gaps are filled or answers written; the most probable hypothesis is "
-        "printed. Default: 1, greedy, unless a sampling option is given.",
-        least=1,
-        most=WIDEST_BEAM,
-    ),
-]
-SearchBeam = Annotated[
-    int | None,
-    Option(
-        "Beam size; 1 is greedy. Default: the run's objective.beam, 5.", least=1, most=WIDEST_BEAM
-    ),
-]
-LengthRule = Annotated[
-    Literal["fairseq", "gnmt"] | None,
-    Option(
-        "What divides a hypothesis's log probability: "
-        "n^p of its n tokens (fairseq), or ((5 + n) / 6)^p (gnmt). "
-        "Default: the run's objective.length_rule, fairseq."
-    ),
-]
-LengthPenalty = Annotated[
-    float | None,
-    Option(
-        "The exponent p: 0 favours short ones, more longer ones. Default: "
-        "the run's objective.length_penalty, 1.",
-        least=-LARGEST_PENALTY,
-        most=LARGEST_PENALTY,
-    ),
-]
-MaxLengthRatio = Annotated[
-    float | None,
-    Option(
-        "Maximum length of a translation: RATIO x the source's tokens ...",
-        alias="--longest-share",
-        metavar="RATIO",
-        least=0.0,
-        most=LARGEST_FACTOR,
-    ),
-]
-MaxLengthOffset = Annotated[
-    float | None,
-    Option(
-        "... + OFFSET. Default: 200.",
-        alias="--longest-more",
-        metavar="OFFSET",
-        least=-LONGEST_WINDOW,
-        most=LONGEST_WINDOW,
-    ),
-]
 Average = Annotated[
     int | None,
     Option("Average the weights of the run's N newest checkpoints.", least=1, most=10_000),
 ]
-Match = Annotated[
-    Literal["parameters", "flops", "time", "none"] | None,
+TableFiles = Annotated[
+    Sequence[PathText],
     Option(
-        "The budget that every arm shares with the baseline. Default: the study's, or parameters."
+        "Also write every run of a comparison and the differences: .csv, .md or .tex. Repeatable.",
+        flag="--table",
+        metavar="FILE",
     ),
 ]
-Seeds = Annotated[
-    int | None,
-    Option(
-        "Train each arm with the seeds 0 to N - 1: at least 3, or 1 for values without a "
-        "verdict. Default: the study's, or 5.",
-        least=1,
-        most=MOST_SEEDS,
-    ),
-]
-Until = Annotated[
-    Literal["decided"] | None,
-    Option(
-        "Add seeds until an arm is decided: better, worse, or no difference that matters. It "
-        "then stops; intervals hold at every look.",
-        metavar="decided",
-    ),
-]
-SeedsAtMost = Annotated[
-    int | None,
-    Option("With --until decided: the most seeds of an arm.", least=1, most=MOST_SEEDS),
-]
-Margin = Annotated[
-    str | float | None,
-    Option(
-        "The smallest difference that matters, either way, in the unit of differences, such "
-        'as "0.01 bits per byte" or 0.01. Default: the study\'s, or none.',
-        metavar="AMOUNT",
-    ),
-]
-TuningSeeds = Annotated[
-    int | None,
-    Option(
-        "With --tune: runs of each trial, of whose scores the mean chooses. Default: 1.",
-        least=1,
-        most=MOST_SEEDS,
-    ),
-]
-Extend = Annotated[
-    int | None,
-    Option(
-        "With --tune: where an arm's best value lies at an edge of the grid, every arm tries "
-        "the next one beyond, N times at most.",
-        least=1,
-        most=20,
-    ),
-]
-FirstSeed = Annotated[
-    int | None,
-    Option("Train with the seeds from S on. Default: 0.", metavar="S", least=0, most=LARGEST_SEED),
-]
-FirstTuningSeed = Annotated[
-    int | None,
-    Option(
-        "With --tune: the first seed of a trial's runs, which are never seeds that are "
-        "compared. Default: 1000.",
-        metavar="S",
-        least=0,
-        most=LARGEST_SEED,
-    ),
-]
-Scale = Annotated[
-    str | None,
-    Option(
-        "The scale at which a study is run, such as paper or cpu. Default: paper, else cpu, "
-        "else its first.",
-        metavar="NAME",
-        complete="scales",
-    ),
-]
-Finetunings = Annotated[
-    int | None,
-    Option(
-        "Of a study with stages: fine-tune on each task so often under each pre-training. "
-        "Default: the study's, or 1.",
-        least=1,
-        most=MOST_FINETUNINGS,
-    ),
-]
-TaskData = Annotated[
-    PathText | None,
-    Option(
-        "Of a study with stages: the folder of the tasks' files. Default: the cache, into "
-        "which they are downloaded where they are missing.",
-        metavar="DIR",
-    ),
-]
-Jobs = Annotated[
-    int,
-    Option(
-        "Runs trained at the same time, each in a process of its own with its share of the "
-        "threads.",
-        least=1,
-        most=MOST_JOBS,
-    ),
-]
-
-
 Overrides = Sequence[str] | Mapping[str, Any]
 """``key=value`` texts, or values by field."""
+Settings = Annotated[
+    Overrides | None,
+    Argument(
+        "Settings over the recipe's, such as model.d_ff=512 (see `sublayer fields`).",
+        metavar="KEY=VALUE",
+        complete="settings",
+    ),
+]
+
+
+class Decoding(TypedDict, total=False):
+    """How a model chooses tokens: greedily, by a beam, or by sampling."""
+
+    beam: Annotated[
+        int | None,
+        Option(
+            "Beam size, where gaps are filled or answers written; the most probable hypothesis is "
+            "printed. Default: 1, greedy, unless a sampling option is given.",
+            least=1,
+            most=WIDEST_BEAM,
+        ),
+    ]
+    temperature: Annotated[
+        float | None,
+        Option(
+            "Below 1 is more certain, above 1 more varied; 0 is greedy. Default: 1.",
+            least=0.0,
+            most=LARGEST_FACTOR,
+        ),
+    ]
+    top_k: Annotated[
+        int | None,
+        Option("Sample among the k most probable tokens.", least=1, most=LARGEST_VOCABULARY),
+    ]
+    top_p: Annotated[
+        float | None,
+        Option(
+            "Sample among the fewest tokens whose probabilities reach p (nucleus).",
+            least=0.0,
+            most=1.0,
+        ),
+    ]
+    seed: Annotated[
+        int | None, Option("Random seed for sampling. Default: 0.", least=0, most=LARGEST_SEED)
+    ]
+
+
+class BeamSearch(TypedDict, total=False):
+    """The beam search of a translator."""
+
+    beam: Annotated[
+        int | None,
+        Option(
+            "Beam size; 1 is greedy. Default: the run's objective.beam, 5.",
+            least=1,
+            most=WIDEST_BEAM,
+        ),
+    ]
+    length_rule: Annotated[
+        Literal["fairseq", "gnmt"] | None,
+        Option(
+            "What divides a hypothesis's log probability: "
+            "n^p of its n tokens (fairseq), or ((5 + n) / 6)^p (gnmt). "
+            "Default: the run's objective.length_rule, fairseq."
+        ),
+    ]
+    length_penalty: Annotated[
+        float | None,
+        Option(
+            "The exponent p: 0 favours short ones, more longer ones. Default: "
+            "the run's objective.length_penalty, 1.",
+            least=-LARGEST_PENALTY,
+            most=LARGEST_PENALTY,
+        ),
+    ]
+    max_length_ratio: Annotated[
+        float | None,
+        Option(
+            "Maximum length of a translation: RATIO x the source's tokens ...",
+            alias="--longest-share",
+            metavar="RATIO",
+            least=0.0,
+            most=LARGEST_FACTOR,
+        ),
+    ]
+    max_length_offset: Annotated[
+        float | None,
+        Option(
+            "... + OFFSET. Default: 200.",
+            alias="--longest-more",
+            metavar="OFFSET",
+            least=-LONGEST_WINDOW,
+            most=LONGEST_WINDOW,
+        ),
+    ]
+
+
+class TextFormat(TypedDict, total=False):
+    """How documents stand in the files of a text."""
+
+    documents: Annotated[
+        DocumentRule | None,
+        Option(
+            "What counts as one document of --path: each file, each block between blank lines, "
+            "each JSON record, or each row of CSV (the field data.documents).",
+        ),
+    ]
+    text_field: Annotated[
+        str | None,
+        Option(
+            "The field of JSON, or the column of CSV or Parquet, that holds the text of --path "
+            "(the field data.text_field).",
+            metavar="NAME",
+        ),
+    ]
+
+
+class StudyOptions(TypedDict, total=False):
+    """The options that a comparison and its plan share: fields of ``study.options.Options``."""
+
+    vary: Annotated[
+        Sequence[str],
+        Option(
+            "An arm for each of these values; the first is the baseline. Repeatable.",
+            metavar="FIELD=A,B",
+            complete="varied",
+            default=(),
+        ),
+    ]
+    match: Annotated[
+        Literal["parameters", "flops", "time", "none"] | None,
+        Option(
+            "The budget that every arm shares with the baseline. Default: the study's, or "
+            "parameters."
+        ),
+    ]
+    seeds: Annotated[
+        int | None,
+        Option(
+            "Train each arm with the seeds 0 to N - 1: at least 3, or 1 for values without a "
+            "verdict. Default: the study's, or 5; of a single arm 1.",
+            least=1,
+            most=MOST_SEEDS,
+        ),
+    ]
+    until: Annotated[
+        Literal["decided"] | None,
+        Option(
+            "Add seeds until an arm is decided: better, worse, or no difference that matters. It "
+            "then stops; intervals hold at every look.",
+            metavar="decided",
+        ),
+    ]
+    seeds_at_most: Annotated[
+        int | None,
+        Option("With --until decided: the most seeds of an arm.", least=1, most=MOST_SEEDS),
+    ]
+    margin: Annotated[
+        str | float | None,
+        Option(
+            "The smallest difference that matters, either way, in the unit of differences, such "
+            'as "0.01 bits per byte" or 0.01. Default: the study\'s, or none.',
+            metavar="AMOUNT",
+        ),
+    ]
+    tune: Annotated[
+        Sequence[str],
+        Option(
+            "Try these values in every arm, chosen on validation by runs with other seeds than "
+            "those that are compared. Repeatable.",
+            metavar="FIELD=A,B",
+            complete="varied",
+            default=(),
+        ),
+    ]
+    tuning_seeds: Annotated[
+        int | None,
+        Option(
+            "With --tune: runs of each trial, of whose scores the mean chooses. Default: 1.",
+            least=1,
+            most=MOST_SEEDS,
+        ),
+    ]
+    extend: Annotated[
+        int | None,
+        Option(
+            "With --tune: where an arm's best value lies at an edge of the grid, every arm tries "
+            "the next one beyond, N times at most.",
+            least=1,
+            most=20,
+        ),
+    ]
+    first_seed: Annotated[
+        int | None,
+        Option(
+            "Train with the seeds from S on. Default: 0.", metavar="S", least=0, most=LARGEST_SEED
+        ),
+    ]
+    first_tuning_seed: Annotated[
+        int | None,
+        Option(
+            "With --tune: the first seed of a trial's runs, which are never seeds that are "
+            "compared. Default: 1000.",
+            metavar="S",
+            least=0,
+            most=LARGEST_SEED,
+        ),
+    ]
+    scale: Annotated[
+        str | None,
+        Option(
+            "The scale at which a study is run, such as paper or cpu. Default: paper, else cpu, "
+            "else its first.",
+            metavar="NAME",
+            complete="scales",
+        ),
+    ]
+    finetunings: Annotated[
+        int | None,
+        Option(
+            "Of a study with stages: fine-tune on each task so often under each pre-training. "
+            "Default: the study's, or 1.",
+            least=1,
+            most=MOST_FINETUNINGS,
+        ),
+    ]
+    data: Annotated[
+        PathText | None,
+        Option(
+            "Of a study with stages: the folder of the tasks' files. Default: the cache, into "
+            "which they are downloaded where they are missing.",
+            metavar="DIR",
+        ),
+    ]
+    out: Annotated[
+        PathText | None,
+        Option("The study's folder. Default: runs/NAME, then runs/NAME.2, ..."),
+    ]
+    jobs: Annotated[
+        int,
+        Option(
+            "Runs trained at the same time, each in a process of its own with its share of the "
+            "threads.",
+            least=1,
+            most=MOST_JOBS,
+            default=1,
+        ),
+    ]
+
+
+def study_options(
+    options: StudyOptions, *, device: str | None = None, on: str | None = None
+) -> "Options":
+    """Return the options of a study in the types in which it reads them."""
+    from sublayer.study.options import Options
+
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    readers: dict[str, Callable[[Any], Any]] = {"data": fspath, "margin": str, "out": Path}
+    readers |= {"vary": tuple, "tune": tuple}
+    for name in given.keys() & readers.keys():
+        given[name] = readers[name](given[name])
+    return Options(device=device, on=on, **given)
+
+
+def as_sources(source: PathText | Sequence[PathText]) -> list[str]:
+    """Return the names of one recipe, study or run, or of several."""
+    sources = [*source] if isinstance(source, list | tuple) else [source]
+    if not sources:
+        raise ConfigError("no recipe is named: give one, or a list of them")
+    return [as_text(name, "a recipe") for name in sources]
 
 
 def as_text(target: Any, what: str = "a path") -> str:
@@ -333,7 +436,7 @@ def loaded(
 ) -> TextModel:
     """Load the model of a path, on the best device by default; a loaded model is returned.
 
-    Raises ConfigError for a device or an average of a loaded model, and as loading does.
+    Raises ConfigError for a device, a type or an average of a loaded model, and as loading does.
     """
     from sublayer.loading import load
     from sublayer.system.machine import choose_device

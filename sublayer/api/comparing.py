@@ -1,32 +1,22 @@
 """Verdicts: arms that are trained and compared, scores of runs of any trainer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from os import fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
 from sublayer.api.arguments import (
     Device,
-    Extend,
-    Finetunings,
-    FirstSeed,
-    FirstTuningSeed,
-    Jobs,
-    Margin,
-    Match,
     Overrides,
-    Scale,
-    Seeds,
-    SeedsAtMost,
-    TaskData,
-    TuningSeeds,
-    Until,
-    as_text,
+    StudyOptions,
+    TableFiles,
+    as_sources,
+    study_options,
 )
-from sublayer.api.results import figure, html_table, page, prose
-from sublayer.errors import ConfigError, SublayerError
+from sublayer.api.results import Result, draw_curves, figure, html_table, page, prose
+from sublayer.errors import SublayerError
 from sublayer.options import Option, PathText, checked
+from sublayer.plot import look
 from sublayer.system.stages import note, stage
 from sublayer.system.terminal import searchable
 from sublayer.values import as_json_values
@@ -36,9 +26,11 @@ if TYPE_CHECKING:
     from sublayer.statistics.difference import Difference
     from sublayer.study.results import ArmResult, Results
 
+MOST_LOOKS = 1_000_000
+
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Result):
     """A comparison of arms: their results, the differences with verdicts, and the report's path."""
 
     results: "Results"
@@ -66,14 +58,19 @@ class Comparison:
         found: dict[str, Any] = as_json_values(results_to_json(self.results, self.report))
         return found
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         from sublayer.reporting.terminal import summarize
 
         return searchable(summarize(self.results, self.report))
 
-    def _repr_html_(self) -> str:
-        from sublayer.api.results import draw_comparison
+    @property
+    def details(self) -> str:
+        """What the report has, too, as text: intervals, notes, costs, what arms differ by."""
+        from sublayer.reporting.terminal import render
 
+        return searchable(render(self.results, self.report))
+
+    def _repr_html_(self) -> str:
         shown = self.to_dict()
         rows = []
         for difference in shown["differences"]:
@@ -83,13 +80,23 @@ class Comparison:
         interval = f"{shown['confidence']:.0%} CI"
         headings = [f"against {shown['baseline']}", "difference", f"{interval} from", "to"]
         caption = f"{shown['metric']} on {shown['scored_on']}, matched by {shown['match']}"
-        notes = "".join(prose(note) for note in shown["notes"])
+        curves = []
+        for index, arm in enumerate(shown["arms"]):
+            colour, line = look(index).placeholder, look(index).line
+            for number, curve in enumerate(arm["curves"]):
+                label = None if number else arm["name"]
+                marker = "o" if len(curve["steps"]) == 1 else ""
+                style = {"color": colour, "linestyle": line, "label": label, "marker": marker}
+                curves.append((curve["steps"], curve["values"], style))
+        drawn = draw_curves(
+            "The validation curves of the arms", f"{shown['metric']} (valid)", curves
+        )
         return page(
             prose(shown["headline"]),
             prose(caption),
             html_table([*headings, "verdict"], rows),
-            figure(draw_comparison(shown)),
-            notes,
+            figure(drawn),
+            *map(prose, shown["notes"]),
         )
 
 
@@ -98,40 +105,6 @@ def compare(
     source: PathText | Sequence[PathText],
     overrides: Overrides | None = None,
     *,
-    vary: Annotated[
-        Sequence[str],
-        Option(
-            "Compare these values; the first is the baseline. Repeatable.",
-            metavar="FIELD=A,B",
-            complete="varied",
-        ),
-    ] = (),
-    match: Match = None,
-    seeds: Seeds = None,
-    until: Until = None,
-    seeds_at_most: SeedsAtMost = None,
-    margin: Margin = None,
-    tune: Annotated[
-        Sequence[str],
-        Option(
-            "Try these values in every arm, chosen on validation by runs with other seeds than "
-            "those that are compared. Repeatable.",
-            metavar="FIELD=A,B",
-            complete="varied",
-        ),
-    ] = (),
-    tuning_seeds: TuningSeeds = None,
-    extend: Extend = None,
-    first_seed: FirstSeed = None,
-    first_tuning_seed: FirstTuningSeed = None,
-    scale: Scale = None,
-    finetunings: Finetunings = None,
-    data: TaskData = None,
-    out: Annotated[
-        PathText | None,
-        Option("The study's folder. Default: runs/NAME, then runs/NAME.2, ..."),
-    ] = None,
-    jobs: Jobs = 1,
     on: Annotated[
         str | None,
         Option(
@@ -141,14 +114,8 @@ def compare(
         ),
     ] = None,
     device: Device = None,
-    tables: Annotated[
-        Sequence[PathText],
-        Option(
-            "Also write every run and the differences: .csv, .md or .tex. Repeatable.",
-            flag="--table",
-            metavar="FILE",
-        ),
-    ] = (),
+    tables: TableFiles = (),
+    **options: Unpack[StudyOptions],
 ) -> Comparison:
     """Train the arms of a study, or of recipes, at an equal budget, and judge their differences.
 
@@ -160,60 +127,44 @@ def compare(
 
     files = [Path(file) for file in tables]
     check_table_files(files)
-    sources = [*source] if isinstance(source, list | tuple) else [source]
-    if not sources:
-        raise ConfigError("no recipe is named: give one, or a list of them")
-    names = [as_text(name, "a recipe") for name in sources]
+    sources = as_sources(source)
     with stage("starting PyTorch"):
         from sublayer.reporting.files import report_study
-        from sublayer.study.options import Options
 
-    options = Options(
-        vary=tuple(vary),
-        match=match,
-        seeds=seeds,
-        tune=tuple(tune),
-        scale=scale,
-        out=None if out is None else Path(out),
-        device=device,
-        jobs=jobs,
-        on=on,
-        finetunings=finetunings,
-        data=None if data is None else fspath(data),
-        margin=None if margin is None else str(margin),
-        until=until,
-        seeds_at_most=seeds_at_most,
-        first_seed=first_seed,
-        tuning_seeds=tuning_seeds,
-        first_tuning_seed=first_tuning_seed,
-        extend=extend,
-    )
-    results, report = report_study(names, overrides or (), options)
+    asked = study_options(options, device=device, on=on)
+    results, report = report_study(sources, overrides or (), asked)
     for file in files:
         write_tables(results, file)
     return Comparison(results, report)
 
 
-MOST_LOOKS = 1_000_000
+class Judging(TypedDict, total=False):
+    """What is judged and how: fields of ``judging.options.Asked``."""
 
-
-@checked
-def judge(
-    *scores: Any,
     arm: Annotated[
         str | None, Option("The column of arms; or columns, or files.", metavar="COLUMN")
-    ] = None,
+    ]
     seed: Annotated[
         str | None, Option("The column of seeds; or columns, or rows.", metavar="COLUMN")
-    ] = None,
+    ]
     item: Annotated[
         str | None, Option("The column of items; or columns, or rows.", metavar="COLUMN")
-    ] = None,
-    document: Annotated[
-        str | None, Option("The column of items' documents.", metavar="COLUMN")
-    ] = None,
-    value: Annotated[str | None, Option("The column of the score.", metavar="COLUMN")] = None,
-    step: Annotated[str | None, Option("The column of training steps.", metavar="COLUMN")] = None,
+    ]
+    document: Annotated[str | None, Option("The column of items' documents.", metavar="COLUMN")]
+    value: Annotated[str | None, Option("The column of the score.", metavar="COLUMN")]
+    step: Annotated[str | None, Option("The column of training steps.", metavar="COLUMN")]
+    task: Annotated[
+        str | None, Option("The task of lm-evaluation-harness's samples.", metavar="NAME")
+    ]
+    filter: Annotated[str | None, Option("The filter of the samples' answers.", metavar="NAME")]
+    names: Annotated[
+        str | None,
+        Option("How files, folders or columns are named, as '{arm}-{seed}'.", metavar="PATTERN"),
+    ]
+    baseline: Annotated[
+        str | None, Option("The arm to judge against. Default: first.", metavar="ARM")
+    ]
+    new: Annotated[str | None, Option("The arm whose verdict is the exit code.", metavar="ARM")]
     at: Annotated[
         str | int | None,
         Option(
@@ -221,23 +172,7 @@ def judge(
             "all runs have it.",
             metavar="STEP",
         ),
-    ] = None,
-    task: Annotated[
-        str | None, Option("The task of lm-evaluation-harness's samples.", metavar="NAME")
-    ] = None,
-    filter: Annotated[
-        str | None, Option("The filter of the samples' answers.", metavar="NAME")
-    ] = None,
-    names: Annotated[
-        str | None,
-        Option("How files, folders or columns are named, as '{arm}-{seed}'.", metavar="PATTERN"),
-    ] = None,
-    baseline: Annotated[
-        str | None, Option("The arm to judge against. Default: first.", metavar="ARM")
-    ] = None,
-    new: Annotated[
-        str | None, Option("The arm whose verdict is the exit code.", metavar="ARM")
-    ] = None,
+    ]
     margin: Annotated[
         float | None,
         Option(
@@ -245,20 +180,20 @@ def judge(
             least=1e-9,
             most=1e9,
         ),
-    ] = None,
+    ]
     lower_is_better: Annotated[
         bool | None,
         Option(
             "Which direction of the score is good.", flag="--lower-is-better/--higher-is-better"
         ),
-    ] = None,
+    ]
     look: Annotated[
         int | None,
         Option("Which of --looks planned looks this is.", least=1, most=MOST_LOOKS),
-    ] = None,
+    ]
     looks: Annotated[
         int | None, Option("Looks that were planned in all.", least=1, most=MOST_LOOKS)
-    ] = None,
+    ]
     ledger: Annotated[
         PathText | None,
         Option(
@@ -266,12 +201,15 @@ def judge(
             "that is no better; --looks: how many are planned.",
             metavar="FILE",
         ),
-    ] = None,
+    ]
     nan_is_failed: Annotated[
-        bool, Option("Count runs with NaN as failed: worse than all.")
-    ] = False,
-    common: Annotated[bool, Option("Leave out seeds and items that some run lacks.")] = False,
-) -> "JudgedRuns":
+        bool, Option("Count runs with NaN as failed: worse than all.", default=False)
+    ]
+    common: Annotated[bool, Option("Leave out seeds and items that some run lacks.", default=False)]
+
+
+@checked
+def judge(*scores: Any, **options: Unpack[Judging]) -> "JudgedRuns":
     """Judge the scores of arms, ``judge(base, new)``; the first is the baseline.
 
     Each is an array ``[seed]`` or ``[seed, item]``, a mapping of seeds to such rows, a DataFrame,
@@ -285,27 +223,11 @@ def judge(
     from sublayer.judging.sources import read_objects
     from sublayer.reporting.judged import judge_understood
 
-    asked = Asked(
-        arm=arm or "",
-        seed=seed or "",
-        item=item or "",
-        document=document or "",
-        value=value or "",
-        step=step or "",
-        at="" if at is None else str(at),
-        names=names or "",
-        task=task or "",
-        filter=filter or "",
-        nan_is_failed=nan_is_failed,
-        common=common,
-        baseline=baseline or "",
-        new=new or "",
-        lower_is_better=lower_is_better,
-        margin=margin,
-        look=look,
-        looks=looks,
-        ledger=None if ledger is None else Path(ledger),
-    )
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    readers: dict[str, Callable[[Any], Any]] = {"at": str, "ledger": Path}
+    for name in given.keys() & readers.keys():
+        given[name] = readers[name](given[name])
+    asked = Asked(**given)
     understood = read_objects(scores, asked)
     try:
         return judge_understood(understood, asked)

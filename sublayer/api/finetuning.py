@@ -9,13 +9,8 @@ from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from sublayer.api.arguments import (
-    Device,
-    Overrides,
-    as_source,
-    as_words,
-)
-from sublayer.api.results import prose
+from sublayer.api.arguments import Device, Overrides, as_source, as_words
+from sublayer.api.results import Result
 from sublayer.config.finetune import DEFAULT, describe_preset, load_finetune, preset_names
 from sublayer.config.texts import OwnColumns
 from sublayer.counts import count
@@ -34,8 +29,13 @@ if TYPE_CHECKING:
     from sublayer.runs.finetuning import SeedResult
 
 
+_TEXTS = {"text", "sentence", "review", "content", "body", "message"}
+_LABELS = {"label", "labels", "class", "category", "sentiment", "stars", "target", "rating"}
+"""Common names of columns, for an example in a message."""
+
+
 @dataclass(frozen=True, repr=False)
-class Finetuned:
+class Finetuned(Result):
     """The runs of a fine-tuning, one a seed, with their scores beside the baselines."""
 
     path: Path
@@ -82,7 +82,7 @@ class Finetuned:
             "seeds": seeds,
         }
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         from sublayer.objective.supervised.rendering import (
             render_averages,
             render_baselines,
@@ -124,9 +124,6 @@ class Finetuned:
         lines.append(f"model and record: {as_typed(result['run'])}")
         lines.append(f"next: sublayer predict {shlex.quote(as_typed(seeds[0]['run']))}")
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        return prose(repr(self))
 
 
 @checked
@@ -252,32 +249,21 @@ def _columns(
         )
     if data is not None:
         raise ConfigError(f"{table} is all that is read: leave out --data")
-    if columns is None:
-        columns = {}
-    if not isinstance(columns, Mapping):
+    if not isinstance(columns, Mapping | None):
         raise ConfigError(
             f"columns is {columns!r:.80}: give a mapping of what columns are to their names, such "
             'as {"text": "review", "label": "stars"}'
         )
-    given: OwnColumns = plain(dict(columns))
+    given: OwnColumns = plain(dict(columns or {}))
     if "text" not in given or not given.keys() & {"label", "number", "answer", "target"}:
-        raise ConfigError(_columns_hint(table, given))
+        there = columns_of(table)
+        text, label = (
+            shlex.quote(next((name for name in there if name.lower() in known), other))
+            for known, other in ((_TEXTS, there[0]), (_LABELS, there[-1]))
+        )
+        raise ConfigError(
+            f"{table} has the columns {named(there)}: say which is the text and which what is "
+            f"right, such as --text {given.get('text', text)} --label {given.get('label', label)}"
+        )
     table_of("", given)
     return given
-
-
-_TEXTS = {"text", "sentence", "review", "content", "body", "message"}
-_LABELS = {"label", "labels", "class", "category", "sentiment", "stars", "target", "rating"}
-"""Common names of columns, for an example in a message."""
-
-
-def _columns_hint(table: str, given: Mapping[str, Any]) -> str:
-    there = columns_of(table)
-    text, label = (
-        shlex.quote(next((name for name in there if name.lower() in known), other))
-        for known, other in ((_TEXTS, there[0]), (_LABELS, there[-1]))
-    )
-    return (
-        f"{table} has the columns {named(there)}: say which is the text and which what is right, "
-        f"such as --text {given.get('text', text)} --label {given.get('label', label)}"
-    )

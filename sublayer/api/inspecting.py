@@ -1,13 +1,13 @@
-"""The insides of models: what blocks do to the tokens of a text, measured, drawn and printed."""
+"""The insides of models: effects of blocks on the tokens of a text, measured, drawn and printed."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
 from sublayer.api.arguments import Device, as_path
-from sublayer.api.results import Result, check_new, write_plot
+from sublayer.api.results import Found, check_new, write_plot
 from sublayer.config.limits import MOST_LAYERS, MOST_ROWS
 from sublayer.counts import count
 from sublayer.errors import ConfigError
@@ -18,41 +18,44 @@ from sublayer.system.terminal import paragraph, terminal_width
 from sublayer.tables import table
 
 if TYPE_CHECKING:
-    from sublayer.inspection.paths import Panel
+    from sublayer.runs.inspections import Reading
 
 _FEWEST_FOLLOWED, _MOST_FOLLOWED = 2, 256
 
-TextPath = Annotated[
-    PathText | None,
-    Option(
-        "The text to read: a file, a folder or a glob. Default: each run's validation split.",
-        metavar="PATH",
-    ),
-]
-Tokens = Annotated[
-    int | None,
-    Option(
-        "The most tokens to read, in windows spread evenly over the text; at least one "
-        "window. Default: 8192. Of paths the most tokens to follow, the first of one window: 2 to "
-        "256. Default: 16.",
-        least=1,
-        most=1_000_000_000,
-    ),
-]
-PlotFile = Annotated[
-    PathText | None, Option("The new .svg file to draw a plot to.", metavar="FILE")
-]
-Batch = Annotated[
-    int | None,
-    Option("Windows computed at a time; affects speed and memory only.", least=1, most=MOST_ROWS),
-]
+
+class Inspecting(TypedDict, total=False):
+    """The text that is read, the plot's file, and where models are computed."""
+
+    path: Annotated[
+        PathText | None,
+        Option(
+            "The text to read: a file, a folder or a glob. Default: each run's validation split.",
+            metavar="PATH",
+        ),
+    ]
+    tokens: Annotated[
+        int | None,
+        Option(
+            "The most tokens to read, in windows spread evenly over the text; at least one "
+            "window. Default: 8192. Of paths the most tokens to follow, the first of one window: 2 "
+            "to 256. Default: 16.",
+            least=1,
+            most=1_000_000_000,
+        ),
+    ]
+    out: Annotated[PathText | None, Option("The new .svg file to draw a plot to.", metavar="FILE")]
+    batch: Annotated[
+        int | None,
+        Option(
+            "Windows computed at a time; affects speed and memory only.", least=1, most=MOST_ROWS
+        ),
+    ]
+    device: Device
 
 
 @checked
 def inspect_layers(
     *runs: PathText,
-    path: TextPath = None,
-    tokens: Tokens = None,
     beyond: Annotated[
         int | None,
         Option(
@@ -62,19 +65,17 @@ def inspect_layers(
             most=MOST_LAYERS,
         ),
     ] = None,
-    out: PlotFile = None,
-    batch: Batch = None,
-    device: Device = None,
-) -> Result:
+    **options: Unpack[Inspecting],
+) -> Found:
     """Measure the effect of each block of models on the tokens of a text.
 
     Distances, angles in degrees and norms, over ``tokens`` tokens at most (8192) of each run's
     validation split, or of the text of ``path``; a block that all layers share is run ``beyond``
     times more; ``out`` is an SVG file of the plot. Raises ConfigError for encoder-decoders.
     """
-    models, file = _checked(runs, out, "layers")
+    models = _models(runs, options, "layers")
     from sublayer.config.stacks import is_one_block
-    from sublayer.inspection.layer_change import draw_layers, flat
+    from sublayer.inspection.layer_change import LayerChange, draw_layers, flat
     from sublayer.loading import find_model
     from sublayer.model.model_folder import read_config
     from sublayer.runs import inspections
@@ -85,125 +86,192 @@ def inspect_layers(
             f"{models[0]} have weights or positions of their own: leave it out, or name a run with "
             "model.share = all"
         )
-    reading = inspections.Reading(_text(path), tokens or 8192, batch, device)
-    found, changes = [], []
-    for run in models:
-        with stage(f"inspecting {run}"):
-            about, of_run = inspections.inspect_layers(run, reading, beyond or 0)
-        found.append({**about, "layers": list(map(flat, of_run))})
+    changes: list[Sequence[LayerChange]] = []
+
+    def measure(run: Path, reading: "Reading") -> dict[str, Any]:
+        about, of_run = inspections.inspect_layers(run, reading, beyond or 0)
         changes.append(of_run)
-    if file is not None:
-        write_plot(file, draw_layers(dict(zip(_short_names(models), changes, strict=True))))
-    return Result({"what": "layers", "runs": found, "out": file}, _render_layers)
+        return {**about, "layers": list(map(flat, of_run))}
+
+    found = _measured("layers", models, options, measure)
+    _draw(options, lambda: draw_layers(dict(zip(_short_names(models), changes, strict=True))))
+    parts = []
+    for run in found["runs"]:
+        windows = f"{count(run['windows'], 'window')} of {run['context']:,}"
+        read = f"{run['run']}: {count(run['tokens'], 'token')} of {_sources(run)}, in {windows}"
+        if len(run["layers"]) > run["n_layers"]:
+            first = run["n_layers"] + 1
+            read += f"; from block {first} on the shared one is run beyond the model's"
+        parts.append(f"{paragraph(read)}\n{_table(_CHANGES, run['layers'])}")
+    if len({run["sha256"] for run in found["runs"]}) > 1:
+        parts.append("the runs read different texts: give one to all by --path")
+    return Found(found, "\n\n".join([*parts, *_drawn(found)]))
+
+
+_CHANGES = (
+    ("block", "{layer}"),
+    ("distance", "{distance:.4g}"),
+    ("quartiles", "{distance_quartiles[0]:.4g} to {distance_quartiles[2]:.4g}"),
+    ("angle", "{angle_degrees:.2f}°"),
+    ("quartiles", "{angle_degrees_quartiles[0]:.1f} to {angle_degrees_quartiles[2]:.1f}"),
+    ("cosine", "{cosine:.4f}"),
+    ("norm in", "{norm_in:.4g}"),
+    ("norm out", "{norm_out:.4g}"),
+)
+_STEPS = (
+    ("stack", "{stack}"),
+    ("layer", "{layer}"),
+    ("Lie", "{lie:.4f}"),
+    ("Strang", "{strang:.4f}"),
+    ("as trained", "{own:.4f}"),
+    ("way", "{way:.4g}"),
+)
+"""Columns of tables: their headings, and the format of a row's fields."""
+_LAYERS = "the distance between a step and what its flows lead to, as a fraction of the way"
+_ERRORS = "the error of a single step of size h, and its order in h"
+_TERMS = (
+    "Euler sub-steps: all err by h^2; "
+    "how much of each product of a flow's derivative with a flow is in it (scheme "
+    "less exact), and the length of their sum, as worked out and as measured (linear equation)"
+)
 
 
 @checked
-def inspect_splitting(
-    *runs: PathText,
-    path: TextPath = None,
-    tokens: Tokens = None,
-    out: PlotFile = None,
-    batch: Batch = None,
-    device: Device = None,
-) -> Result:
+def inspect_splitting(*runs: PathText, **options: Unpack[Inspecting]) -> Found:
     """Measure how far each layer's step is from following its own flows; arguments as above.
 
     Without runs, the errors of splittings on equations whose flows are known.
     """
-    models, file = _checked(runs, out)
+    models = _models(runs, options)
     from sublayer.inspection.layer_splitting import draw_layers
     from sublayer.inspection.splitting import draw_errors, known_errors, leading_terms
-    from sublayer.runs import inspections
+    from sublayer.runs.inspections import inspect_splitting as measure
 
-    reading = inspections.Reading(_text(path), tokens or 8192, batch, device)
-    found: dict[str, Any] = {"what": "splitting"}
     if models:
-        found["runs"] = []
-        for run in models:
-            with stage(f"inspecting {run}"):
-                found["runs"].append(inspections.inspect_splitting(run, reading))
-        layers = [run["layers"] for run in found["runs"]]
-    else:
-        with stage("following known flows"):
-            found |= {"local_errors": known_errors(), "leading_terms": leading_terms()}
-    if file is not None and models:
-        write_plot(file, draw_layers(dict(zip(_short_names(models), layers, strict=True))))
-    elif file is not None:
-        write_plot(file, draw_errors(found["local_errors"]))
-    return Result({**found, "out": file}, _render_splitting)
+        found = _measured("splitting", models, options, measure)
+        layers = dict(
+            zip(_short_names(models), (run["layers"] for run in found["runs"]), strict=True)
+        )
+        _draw(options, lambda: draw_layers(layers))
+        parts = []
+        for run in found["runs"]:
+            read = f"{run['run']}: {count(run['tokens'], 'token')}; {_LAYERS}"
+            parts.append(f"{paragraph(read)}\n{_table(_STEPS, run['layers'])}")
+        return Found(found, "\n\n".join([*parts, *_drawn(found)]))
+    with stage("following known flows"):
+        errors, terms = known_errors(), leading_terms()
+    found = {"what": "splitting", "local_errors": errors, "leading_terms": terms}
+    found["out"] = options.get("out")
+    _draw(options, lambda: draw_errors(errors))
+    largest, *_, smallest = errors[0]["steps"]
+    headings = ["equation", "sub-steps", "splitting"]
+    headings += [f"error, h = {largest:g}", f"h = {smallest:.4g}", "order"]
+    rows = []
+    for row in errors:
+        order = row["slopes"][-1]
+        numbers = [f"{row['errors'][0]:.2e}", f"{row['errors'][-1]:.2e}"]
+        names = [row["equation"], row["substeps"], row["splitting"]]
+        rows.append([*names, *numbers, "none" if math.isnan(order) else f"{order:.2f}"])
+    shown = table(headings, rows, right=[3, 4, 5], width=terminal_width())
+    headings = ["splitting", *terms[0]["coefficients"], "worked out", "measured"]
+    rows = []
+    for term in terms:
+        coefficients = [f"{round(number, 9):.4g}" for number in term["coefficients"].values()]
+        lengths = [f"{math.hypot(*term[name]):.4f}" for name in ("predicted", "measured")]
+        rows.append([term["splitting"], *coefficients, *lengths])
+    of_terms = table(headings, rows, right=range(1, len(headings)), width=terminal_width())
+    parts = [f"{paragraph(_ERRORS)}\n{shown}", f"{paragraph(_TERMS)}\n{of_terms}", *_drawn(found)]
+    return Found(found, "\n\n".join(parts))
 
 
 @checked
-def inspect_paths(
-    *runs: PathText,
-    path: TextPath = None,
-    tokens: Tokens = None,
-    out: PlotFile = None,
-    batch: Batch = None,
-    device: Device = None,
-) -> Result:
+def inspect_paths(*runs: PathText, **options: Unpack[Inspecting]) -> Found:
     """Follow the first tokens of a text through every sub-layer of models.
 
     They are the first ``tokens`` (16) of one window of each run's validation split, or of the text
     of ``path``; ``out`` is an SVG file of their paths. Coordinates are in the plane of the two
     principal components of all their states. Raises ConfigError for LSTMs, and for a ``batch``.
     """
-    models, file = _checked(runs, out, "paths")
-    if batch is not None:
+    models = _models(runs, options, "paths")
+    if options.get("batch") is not None:
         raise ConfigError("--batch is of windows, and inspect paths reads one: leave it out")
-    if tokens is not None and tokens < _FEWEST_FOLLOWED:
+    tokens = options.get("tokens") or 16
+    if not _FEWEST_FOLLOWED <= tokens <= _MOST_FOLLOWED:
         raise ConfigError(
-            f"--tokens {tokens} is too few for inspect paths: a token that is alone is "
-            f"moved by no other; give at least {_FEWEST_FOLLOWED}"
+            f"--tokens {tokens:,} is not what inspect paths draws: give {_FEWEST_FOLLOWED} to "
+            f"{_MOST_FOLLOWED}; a token that is alone is moved by no other"
         )
-    if tokens is not None and tokens > _MOST_FOLLOWED:
-        raise ConfigError(
-            f"--tokens {tokens:,} is more than inspect paths draws: give at most {_MOST_FOLLOWED}"
-        )
-    from sublayer.inspection.paths import draw_paths
+    from sublayer.inspection.paths import Panel, draw_paths
     from sublayer.runs import inspections
 
-    reading = inspections.Reading(_text(path), tokens or 16, batch, device)
     panels: list[Panel] = []
     titles: list[str] = []
-    found = []
-    for run, name in zip(models, _short_names(models), strict=True):
-        with stage(f"inspecting {run}"):
-            about, of_run = inspections.inspect_paths(run, reading)
-        found.append({**about, "stacks": [asdict(panel) for panel in of_run]})
-        panels += of_run
-        titles += [name if len(models) > 1 else ""] * len(of_run)
-    if file is not None:
-        write_plot(file, draw_paths(panels, titles))
-    return Result({"what": "paths", "runs": found, "out": file}, _render_paths)
+    names = iter(_short_names(models) if len(models) > 1 else [""])
+
+    def measure(run: Path, reading: "Reading") -> dict[str, Any]:
+        about, of_run = inspections.inspect_paths(run, reading)
+        panels.extend(of_run)
+        titles.extend([next(names)] * len(of_run))
+        return {**about, "stacks": [asdict(panel) for panel in of_run]}
+
+    found = _measured("paths", models, {**options, "tokens": tokens}, measure)
+    _draw(options, lambda: draw_paths(panels, titles))
+    lines = []
+    for run in found["runs"]:
+        for stack in run["stacks"]:
+            # States that are all equal have no variance, and no shares of it.
+            first, second = (
+                "none" if math.isnan(share) else f"{share:.1%}" for share in stack["shares"]
+            )
+            lines.append(
+                f"{run['run']}, {stack['stack']}: the first "
+                f"{count(len(stack['tokens']), 'token')} of {_sources(run)}; the plane has {first} "
+                f"and {second} of the variance of their states"
+            )
+    return Found(found, "\n".join([*map(paragraph, lines), *_drawn(found)]))
 
 
-def _text(path: PathText | None) -> str | None:
-    return None if path is None else str(path)
-
-
-def _checked(
-    runs: Sequence[PathText], out: PathText | None, kind: str = ""
-) -> tuple[list[Path], Path | None]:
-    """Return the runs and the plot's file; raise ConfigError for none, and for one given twice.
+def _models(runs: Sequence[PathText], options: Inspecting, kind: str = "") -> list[Path]:
+    """Return the models to inspect; raise ConfigError for none, for one given twice, or the plot.
 
     ``kind`` is of an inspection that needs a run.
     """
     from sublayer.loading import find_model
 
     models = [as_path(run) for run in runs]
-    seen: set[Path] = set()
-    for run in models:
-        model = resolved(find_model(run))
-        if model in seen:
-            raise ConfigError(f"{run} is given twice: name each model once")
-        seen.add(model)
-    file = None if out is None else Path(out)
-    if file is not None:
-        check_new(file)
+    folders = [resolved(find_model(run)) for run in models]
+    for number, folder in enumerate(folders):
+        if folder in folders[:number]:
+            raise ConfigError(f"{models[number]} is given twice: name each model once")
+    if (out := options.get("out")) is not None:
+        check_new(Path(out))
     if kind and not models:
         raise ConfigError(f"inspect {kind} needs a run: name one or more")
-    return models, file
+    return models
+
+
+def _measured(
+    what: str,
+    models: Sequence[Path],
+    options: Inspecting,
+    measure: Callable[[Path, "Reading"], Mapping[str, Any]],
+) -> dict[str, Any]:
+    """Measure models one by one, and return the results with the plot's file."""
+    from sublayer.runs.inspections import Reading
+
+    path, batch, device = options.get("path"), options.get("batch"), options.get("device")
+    text = None if path is None else str(path)
+    reading = Reading(text, options.get("tokens") or 8192, batch, device)
+    found = []
+    for run in models:
+        with stage(f"inspecting {run}"):
+            found.append(measure(run, reading))
+    return {"what": what, "runs": found, "out": options.get("out")}
+
+
+def _draw(options: Inspecting, draw: Callable[[], str]) -> None:
+    if (out := options.get("out")) is not None:
+        write_plot(Path(out), draw())
 
 
 def _short_names(runs: Sequence[Path]) -> list[str]:
@@ -221,122 +289,22 @@ def _sources(run: Mapping[str, Any]) -> str:
     return sources if run["split"] is None else f"the {run['split']} split of {sources}"
 
 
-def _render_layers(result: Mapping[str, Any]) -> str:
-    headings = (
-        "block",
-        "distance",
-        "quartiles",
-        "angle",
-        "quartiles",
-        "cosine",
-        "norm in",
-        "norm out",
-    )
-    parts = []
-    for run in result["runs"]:
-        windows = f"{count(run['windows'], 'window')} of {run['context']:,}"
-        read = f"{run['run']}: {count(run['tokens'], 'token')} of {_sources(run)}, in {windows}"
-        if len(run["layers"]) > run["n_layers"]:
-            first = run["n_layers"] + 1
-            read += f"; from block {first} on the shared one is run beyond the model's"
-        rows = [
-            [
-                str(layer["layer"]),
-                _number(layer["distance"], ".4g"),
-                _quartiles(layer["distance_quartiles"], ".4g"),
-                f"{_number(layer['angle_degrees'], '.2f')}°",
-                _quartiles(layer["angle_degrees_quartiles"], ".1f"),
-                _number(layer["cosine"], ".4f"),
-                _number(layer["norm_in"], ".4g"),
-                _number(layer["norm_out"], ".4g"),
-            ]
-            for layer in run["layers"]
-        ]
-        layers = table(headings, rows, right=[0, 1, 3, 5, 6, 7], width=terminal_width())
-        parts.append(f"{paragraph(read)}\n{layers}")
-    if len({run["sha256"] for run in result["runs"]}) > 1:
-        parts.append("the runs read different texts: give one to all by --path")
-    return "\n\n".join([*parts, *_drawn(result)])
+def _table(columns: Sequence[tuple[str, str]], rows: Sequence[Mapping[str, Any]]) -> str:
+    """Format rows in columns, of numbers but for the words of the first."""
+    cells = [[form.format_map(_with_nan(row)) for _, form in columns] for row in rows]
+    right = [
+        number
+        for number, (heading, _) in enumerate(columns)
+        if heading not in ("stack", "quartiles")
+    ]
+    headings = [heading for heading, _ in columns]
+    return table(headings, cells, right=right, width=terminal_width())
 
 
-def _number(value: float | None, form: str) -> str:
-    return format(math.nan if value is None else value, form)
-
-
-def _quartiles(values: Sequence[float | None], form: str) -> str:
-    lower, _, upper = values
-    return f"{_number(lower, form)} to {_number(upper, form)}"
-
-
-_ERRORS = "the error of a single step of size h, and its order in h"
-_TERMS = (
-    "Euler sub-steps: all err by h^2; "
-    "how much of each product of a flow's derivative with a flow is in it (scheme "
-    "less exact), and the length of their sum, as worked out and as measured (linear equation)"
-)
-_LAYERS = "the distance between a step and what its flows lead to, as a fraction of the way"
-
-
-def _render_splitting(result: Mapping[str, Any]) -> str:
-    parts = []
-    if "local_errors" in result:
-        parts = [_error_table(result["local_errors"]), _term_table(result["leading_terms"])]
-    for run in result.get("runs", ()):
-        read = f"{run['run']}: {count(run['tokens'], 'token')}; {_LAYERS}"
-        rows = [
-            [
-                layer["stack"],
-                str(layer["layer"]),
-                f"{layer['lie']:.4f}",
-                f"{layer['strang']:.4f}",
-                f"{layer['own']:.4f}",
-                f"{layer['way']:.4g}",
-            ]
-            for layer in run["layers"]
-        ]
-        headings = ("stack", "layer", "Lie", "Strang", "as trained", "way")
-        parts.append(f"{paragraph(read)}\n{table(headings, rows, right=range(1, 6))}")
-    return "\n\n".join([*parts, *_drawn(result)])
-
-
-def _error_table(errors: Sequence[Mapping[str, Any]]) -> str:
-    largest, *_, smallest = errors[0]["steps"]
-    sizes = (f"error, h = {largest:g}", f"h = {smallest:.4g}")
-    headings = ["equation", "sub-steps", "splitting", *sizes, "order"]
-    rows = []
-    for row in errors:
-        names = [row["equation"], row["substeps"], row["splitting"]]
-        order = row["slopes"][-1]
-        numbers = [f"{row['errors'][0]:.2e}", f"{row['errors'][-1]:.2e}"]
-        rows.append([*names, *numbers, "none" if math.isnan(order) else f"{order:.2f}"])
-    shown = table(headings, rows, right=[3, 4, 5], width=terminal_width())
-    return f"{paragraph(_ERRORS)}\n{shown}"
-
-
-def _term_table(terms: Sequence[Mapping[str, Any]]) -> str:
-    headings = ["splitting", *terms[0]["coefficients"], "worked out", "measured"]
-    rows = []
-    for term in terms:
-        coefficients = [f"{round(number, 9):.4g}" for number in term["coefficients"].values()]
-        lengths = [f"{math.hypot(*term[name]):.4f}" for name in ("predicted", "measured")]
-        rows.append([term["splitting"], *coefficients, *lengths])
-    shown = table(headings, rows, right=range(1, len(headings)), width=terminal_width())
-    return f"{paragraph(_TERMS)}\n{shown}"
-
-
-def _render_paths(result: Mapping[str, Any]) -> str:
-    lines = [paragraph(line) for run in result["runs"] for line in _followed(run)]
-    return "\n".join([*lines, *_drawn(result)])
-
-
-def _followed(run: Mapping[str, Any]) -> Iterator[str]:
-    """Generate a line for each stack: its tokens, and the variance along both axes."""
-    for stack in run["stacks"]:
-        # States that are all equal have no variance, and no shares of it.
-        first, second = (
-            "none" if math.isnan(share) else f"{share:.1%}" for share in stack["shares"]
-        )
-        yield (
-            f"{run['run']}, {stack['stack']}: the first {count(len(stack['tokens']), 'token')} of "
-            f"{_sources(run)}; the plane has {first} and {second} of the variance of their states"
-        )
+def _with_nan(value: Any) -> Any:
+    """Return a row with NaN for each number that is not there."""
+    if isinstance(value, Mapping):
+        return {name: _with_nan(member) for name, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [*map(_with_nan, value)]
+    return math.nan if value is None else value

@@ -3,28 +3,11 @@
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from os import fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
-from sublayer.api.arguments import (
-    Extend,
-    Finetunings,
-    FirstSeed,
-    FirstTuningSeed,
-    Jobs,
-    Margin,
-    Match,
-    Overrides,
-    Scale,
-    SeedsAtMost,
-    TaskData,
-    TuningSeeds,
-    Until,
-    as_text,
-)
-from sublayer.api.results import Result, html_table, page, prose
-from sublayer.config.limits import MOST_SEEDS
+from sublayer.api.arguments import Overrides, StudyOptions, as_sources, study_options
+from sublayer.api.results import Found, html_table, page, prose
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.estimate.cluster import DEVICES, DEVICES_PER_MACHINE, THIS_MACHINE, check_device
@@ -34,7 +17,6 @@ from sublayer.system.stages import note, stage
 if TYPE_CHECKING:
     from sublayer.statistics.looks import Looks
     from sublayer.study.budget.expected import Clock, Resources, Sized, StepTime
-    from sublayer.study.budget.plan import Plan as BudgetPlan
     from sublayer.study.budget.processes import Machine, ProcessPlan
     from sublayer.study.definition import Study
 
@@ -42,29 +24,25 @@ _AS_LONG = (
     "stages of tasks are counted as if every example were as long as data.context: most are "
     "shorter, and take less"
 )
-_ONE_SEED = "one seed gives values and no verdict: an interval needs three"
 
 
-class Plan(Result):
+class Plan(Found):
     """Parameters, operations, memory, disk and time of each arm of a comparison, or of a run."""
 
     @property
     def arms(self) -> list[dict[str, Any]]:
         """Each arm: parameters, FLOPs per token, bytes of memory and disk, steps, hours."""
-        arms: list[dict[str, Any]] = self["arms"]
-        return arms
+        return list(self["arms"])
 
     @property
     def total(self) -> dict[str, Any]:
         """The runs together: their number, hours, bytes of memory and disk."""
-        total: dict[str, Any] = self["total"]
-        return total
+        return dict(self["total"])
 
     @property
     def notes(self) -> list[str]:
         """Assumptions, and the difference that the study can find."""
-        notes: list[str] = self["notes"]
-        return notes
+        return list(self["notes"])
 
     def _repr_html_(self) -> str:
         from sublayer.reporting.plans import plan_cells, plan_lines
@@ -82,51 +60,10 @@ def plan(
     source: PathText | Sequence[PathText],
     overrides: Overrides | None = None,
     *,
-    vary: Annotated[
-        Sequence[str],
-        Option(
-            "Plan an arm for each of these values; the first is the baseline. Repeatable.",
-            metavar="FIELD=A,B",
-            complete="varied",
-        ),
-    ] = (),
-    match: Match = None,
-    seeds: Annotated[
-        int | None,
-        Option(
-            "Number of seeds: each arm has a run of each. Default: the study's, or 5; 1 of a "
-            "single arm.",
-            least=1,
-            most=MOST_SEEDS,
-        ),
-    ] = None,
-    until: Until = None,
-    seeds_at_most: SeedsAtMost = None,
-    margin: Margin = None,
-    tune: Annotated[
-        Sequence[str],
-        Option(
-            "Also count a trial of each of these values in every arm. Repeatable.",
-            metavar="FIELD=A,B",
-            complete="varied",
-        ),
-    ] = (),
-    tuning_seeds: TuningSeeds = None,
-    extend: Extend = None,
-    first_seed: FirstSeed = None,
-    first_tuning_seed: FirstTuningSeed = None,
-    scale: Scale = None,
     measure: Annotated[
         bool,
         Option("Time a few real training steps, on random tokens; takes a minute at most."),
     ] = False,
-    out: Annotated[
-        PathText | None,
-        Option("Where the runs would go: whose disk's free space counts."),
-    ] = None,
-    finetunings: Finetunings = None,
-    data: TaskData = None,
-    jobs: Jobs = 1,
     processes: Annotated[
         int | None,
         Option(
@@ -165,6 +102,7 @@ def plan(
             most=1e6,
         ),
     ] = None,
+    **options: Unpack[StudyOptions],
 ) -> Plan:
     """Plan the runs of a recipe, several recipes or a study, before anything is spent.
 
@@ -172,16 +110,13 @@ def plan(
     and hours; with ``processes``, memory, traffic and time of each. Nothing is trained and no text
     is read.
     """
-    sources = [as_text(name, "a recipe") for name in _listed(source)]
-    folder = None if data is None else fspath(data)
-    target = None if out is None else Path(out)
+    sources = as_sources(source)
     from sublayer.study.arms import make_trials
     from sublayer.study.budget.expected import find_resources
+    from sublayer.study.budget.match import share_threads
     from sublayer.study.budget.plan import make_plan, plan_to_json
-    from sublayer.study.budget.processes import Machine
     from sublayer.study.definition import default_seeds, is_run, load_asked
     from sublayer.study.options import (
-        Options,
         as_asked,
         asked_looks,
         asked_seeds,
@@ -192,6 +127,8 @@ def plan(
     from sublayer.study.question import check_seeds
     from sublayer.study.stages import check_numbers
 
+    asked = study_options(options)
+    jobs = asked.jobs
     _check_processes(processes, device, share, link, measure=measure, jobs=jobs)
     datasheet = DEVICES.get(device or "")
     if len(sources) > 1 and any(map(is_run, sources)):
@@ -199,25 +136,26 @@ def plan(
             "runs that have ended are compared as they are, which takes no training: plan recipes, "
             f"or use `sublayer compare {shlex.join(sources)}`"
         )
-    study = load_asked(sources, overrides or (), vary_texts=vary, scale=scale)
-    rule = match or study.match
+    study = load_asked(sources, overrides or (), vary_texts=asked.vary, scale=asked.scale)
+    is_divided = processes is not None or datasheet is not None
+    if study.chain is not None and is_divided:
+        raise ConfigError(
+            f"{study.name} has stages, which are planned for one process: leave out "
+            "--processes, or plan a stage's recipe"
+        )
+    rule = asked.match or study.match
     check_jobs(jobs, study.arms, rule)
+    if jobs > 1 and len(study.arms) == 1:
+        raise ConfigError(
+            f"--jobs {jobs} makes several runs of a comparison at a time, and {study.name} is "
+            "one arm: leave it out, or say what varies"
+        )
     if jobs > 1:
-        study = _shared(study, jobs)
-    study = as_asked(study, tuple(tune), finetunings, folder)
-    tuned = (tune or study.tune) if study.chain is None else ()
-    trials = make_trials(study.arms, tuned)
-    asked = Options(
-        seeds=seeds,
-        until=until,
-        seeds_at_most=seeds_at_most,
-        margin=None if margin is None else str(margin),
-        first_seed=first_seed,
-        tuning_seeds=tuning_seeds,
-        first_tuning_seed=first_tuning_seed,
-        extend=extend,
-    )
+        study = replace(study, arms=share_threads(study.arms, jobs))
+    study = as_asked(study, asked.tune, asked.finetunings, asked.data)
     study = with_margin(study, asked.margin)
+    tuned = (asked.tune or study.tune) if study.chain is None else ()
+    n_trials = len(make_trials(study.arms, tuned))
     looks = asked_looks(asked, default_seeds(study))
     n_seeds = looks.planned[-1]
     if study.chain is not None:
@@ -225,79 +163,58 @@ def plan(
         check_numbers(study.chain, n_seeds)
     elif len(study.arms) > 1:
         check_seeds(n_seeds)
-    used_seeds = asked_seeds(asked, n_seeds, is_tuned=len(trials) > 1)
-    n_tried = (len(trials) + (extend or 0)) * used_seeds.n_tuning if len(trials) > 1 else 0
-    here = None if datasheet else device
-    resources = find_resources(here, _existing(target or Path()))
+    n_tuning = asked_seeds(asked, n_seeds, is_tuned=n_trials > 1).n_tuning
+    n_tried = (n_trials + (asked.extend or 0)) * n_tuning if n_trials > 1 else 0
+    resources = find_resources(None if datasheet else device, _existing(asked.out or Path()))
     if datasheet is not None:
         memory = datasheet.memory_bytes
         resources = replace(resources, device="cuda", memory_bytes=memory, has_fast_bfloat16=True)
     clock = _clock(resources, jobs) if measure else None
     with stage("measuring" if measure else "counting"):
-        plan = make_plan(study.arms, rule, resources, clock)
-    tuning = _describe_tuning(tuned, len(trials), used_seeds.n_tuning) if tuned else ""
-    plan = replace(plan, notes=(*plan.notes, *_study_notes(study, looks, tuning, target)))
-    result = plan_to_json(plan, resources, n_seeds, n_tried, jobs)
-    if processes is not None or datasheet is not None:
+        counted = make_plan(study.arms, rule, resources, clock)
+    notes = [*counted.notes, *study.caveats]
+    n_below = study.chain.n_seeds if study.chain is not None else 1
+    if n_seeds == n_below == 1 and len(study.arms) > 1:
+        notes.append("one seed gives values and no verdict: an interval needs three")
+    if tuned:
+        notes.append(
+            f"every arm tries {' '.join(tuned)}, {count(n_trials, 'trial')}, with other seeds "
+            f"than those that are compared ({count(n_tuning, 'seed')} each), and keeps "
+            "what validates best"
+        )
+    if len(study.arms) > 1 and study.chain is None:
+        notes += _foreseen(study, looks, asked.out)
+    if not study.scoring.is_whole_test:
+        notes.append(f"runs are scored on {study.scoring.describe(study.arms[0].loaded.recipe)}")
+    if study.inspecting is not None:
+        notes.append(f"runs are inspected: {study.inspecting.describe(study.scoring.split_name)}")
+    counted = replace(counted, notes=tuple(notes))
+    if study.chain is not None:
+        from sublayer.study.stage_plan import plan_stages, stages_to_json, with_stages
+        from sublayer.study.stages import explain_nesting
+
+        with stage("measuring" if measure else "counting"):
+            stages = plan_stages(study, counted, resources, clock, n_seeds=n_seeds)
+        counted = with_stages(counted, stages, study.chain)
+        result = plan_to_json(counted, resources, n_seeds, n_tried, jobs)
+        result |= stages_to_json(stages, resources, jobs)
+        result["notes"] += [_AS_LONG] if study.chain.finetunes else []
+        result["notes"].append(explain_nesting(study.chain, n_seeds))
+    else:
+        result = plan_to_json(counted, resources, n_seeds, n_tried, jobs)
+    if is_divided:
+        from sublayer.study.budget.processes import Machine, plan_processes, processes_to_json
+
         rate = None if link is None else link * 1e9
         machine = Machine(processes or 1, resources, datasheet, share or 1.0, rate)
+        arms = zip(study.arms, counted.arms, strict=True)
+        plans = [plan_processes(arm, of_arm, machine) for arm, of_arm in arms]
         name = device or resources.device
-        result["processes"] = _plan_processes(study, plan, machine, name, n_tried + n_seeds)
-    if study.chain is not None:
-        with stage("measuring" if measure else "counting"):
-            from sublayer.study.stage_plan import plan_stages, stages_to_json, with_stages
-            from sublayer.study.stages import explain_nesting
-
-            stages = plan_stages(study, plan, resources, clock, n_seeds=n_seeds)
-        plan = with_stages(plan, stages, study.chain)
-        result = plan_to_json(plan, resources, n_seeds, n_tried, jobs)
-        result |= stages_to_json(stages, resources, jobs)
-        as_long = [_AS_LONG] if study.chain.finetunes else []
-        result["notes"] += [*as_long, explain_nesting(study.chain, n_seeds)]
+        result["processes"] = processes_to_json(plans, machine, name, n_tried + n_seeds)
+        result["processes"]["notes"] = [*_process_notes(plans, machine)]
     from sublayer.reporting.plans import render_plan
 
-    return Plan(result, render_plan)
-
-
-def _listed(source: PathText | Sequence[PathText]) -> list[PathText]:
-    return [*source] if isinstance(source, list | tuple) else [source]  # type: ignore[list-item]
-
-
-def _shared(study: "Study", jobs: int) -> "Study":
-    """Return a comparison whose runs share the threads among so many; check that it is one."""
-    from sublayer.study.budget.match import share_threads
-
-    if len(study.arms) == 1:
-        raise ConfigError(
-            f"--jobs {jobs} makes several runs of a comparison at a time, and {study.name} is "
-            "one arm: leave it out, or say what varies"
-        )
-    return replace(study, arms=share_threads(study.arms, jobs))
-
-
-def _describe_tuning(tuned: Sequence[str], n_trials: int, n_seeds: int) -> str:
-    return (
-        f"every arm tries {' '.join(tuned)}, {count(n_trials, 'trial')}, with other seeds "
-        f"than those that are compared ({count(n_seeds, 'seed')} each), and keeps "
-        "what validates best"
-    )
-
-
-def _study_notes(study: "Study", looks: "Looks", tuning: str, out: Path | None) -> Iterator[str]:
-    """Yield the study's caveats, the difference that it can find, its scoring and inspection."""
-    yield from study.caveats
-    n_below = study.chain.n_seeds if study.chain is not None else 1
-    if looks.planned[-1] == n_below == 1 and len(study.arms) > 1:
-        yield _ONE_SEED
-    if tuning:
-        yield tuning
-    if len(study.arms) > 1 and study.chain is None:
-        yield from _foreseen(study, looks, out)
-    if not study.scoring.is_whole_test:
-        yield f"runs are scored on {study.scoring.describe(study.arms[0].loaded.recipe)}"
-    if study.inspecting is not None:
-        inspected = study.inspecting.describe(study.scoring.split_name)
-        yield f"runs are inspected: {inspected}"
+    return Plan(result, render_plan(result))
 
 
 def _foreseen(study: "Study", looks: "Looks", out: Path | None) -> list[str]:
@@ -360,47 +277,24 @@ def _check_processes(
     is_datasheet = device in DEVICES
     if device is not None and not device.startswith("cuda"):
         check_device(device)
-    if share is not None and not is_datasheet:
-        raise ConfigError(
-            "--share is of a device's peak, which a datasheet says: give --device "
-            f"{', '.join(DEVICES)}"
-        )
-    if share == 0:
-        raise ConfigError("--share 0 never ends: give a share of the peak, such as 0.4")
-    if link is not None and not (is_datasheet and (number or 1) > 1):
-        raise ConfigError(
-            "--link is between devices of a datasheet: give --processes and --device "
-            f"{', '.join(DEVICES)}"
-        )
-    if link == 0:
-        raise ConfigError("--link 0 never ends: give GB/s, such as 50")
-    if measure and is_datasheet:
-        raise ConfigError(
-            f"--measure takes steps on this machine, which says nothing of --device "
-            f"{device}: leave it out, or give --device {THIS_MACHINE}"
-        )
-    if jobs > 1 and (is_datasheet or number is not None):
-        raise ConfigError(
-            f"--jobs {jobs} makes several runs at a time in one process each: leave it out "
-            "with --processes"
-        )
-
-
-def _plan_processes(
-    study: "Study", plan: "BudgetPlan", machine: "Machine", name: str, n_runs: int
-) -> dict[str, Any]:
-    """Plan each arm of a study for several processes, as plain values."""
-    from sublayer.study.budget.processes import plan_processes, processes_to_json
-
-    if study.chain is not None:
-        raise ConfigError(
-            f"{study.name} has stages, which are planned for one process: leave out "
-            "--processes, or plan a stage's recipe"
-        )
-    arms = zip(study.arms, plan.arms, strict=True)
-    plans = [plan_processes(arm, of_arm, machine) for arm, of_arm in arms]
-    result = processes_to_json(plans, machine, name, n_runs)
-    return {**result, "notes": list(_process_notes(plans, machine))}
+    names = ", ".join(DEVICES)
+    contradictions = {
+        f"--share is of a device's peak, which a datasheet says: give --device {names}": share
+        is not None
+        and not is_datasheet,
+        "--share 0 never ends: give a share of the peak, such as 0.4": share == 0,
+        f"--link is between devices of a datasheet: give --processes and --device {names}": (
+            link is not None and not (is_datasheet and (number or 1) > 1)
+        ),
+        "--link 0 never ends: give GB/s, such as 50": link == 0,
+        "--measure takes steps on this machine, which says nothing of --device "
+        f"{device}: leave it out, or give --device {THIS_MACHINE}": measure and is_datasheet,
+        f"--jobs {jobs} makes several runs at a time in one process each: leave it out "
+        "with --processes": jobs > 1 and (is_datasheet or number is not None),
+    }
+    for message, is_contradicted in contradictions.items():
+        if is_contradicted:
+            raise ConfigError(message)
 
 
 def _process_notes(plans: "Sequence[ProcessPlan]", machine: "Machine") -> Iterator[str]:

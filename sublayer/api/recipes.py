@@ -1,11 +1,10 @@
 """Recipes and studies: listed, resolved, drawn."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
 from sublayer.api.arguments import Overrides, as_path, as_text
-from sublayer.api.results import Result, Shown, check_new, figure, html_table, page, write_plot
+from sublayer.api.results import Found, check_new, figure, html_table, page, write_plot
 from sublayer.config.catalog import declaration, extra
 from sublayer.config.load import LoadedRecipe, load_recipe
 from sublayer.config.messages import show
@@ -24,19 +23,7 @@ _NEXT = (
 )
 
 
-class Listing(Result):
-    """The recipes and studies that there are."""
-
-    def _repr_html_(self) -> str:
-        recipes = [[row["name"], row["title"], row["cost"]] for row in self["recipes"]]
-        studies = [[row["name"], row["title"]] for row in self["studies"]]
-        return page(
-            html_table(["recipe", "title", "cost"], recipes),
-            html_table(["study", "title"], studies),
-        )
-
-
-def list_recipes() -> Listing:
+def list_recipes() -> Found:
     """List the recipes and studies that there are, with titles and costs."""
     from sublayer.study.definition import find_study, shipped_studies, study_scales
 
@@ -45,29 +32,26 @@ def list_recipes() -> Listing:
         described = asdict(shipped_recipe(name))
         del described["place"]
         recipes.append(described)
-    studies = []
+    studies: list[dict[str, Any]] = []
     for name in shipped_studies():
         if path := find_study(name):
             file = read_toml(path)
             about = {"title": str(file["title"]), "source": str(file["source"])}
             studies.append({"name": name, **about, "scales": list(study_scales(name))})
-    return Listing({"recipes": recipes, "studies": studies}, _render_listing)
-
-
-def _render_listing(result: Mapping[str, Any]) -> str:
-    # The groups hold the recipes of the result, in the order in which they are read.
     parts: list[str] = []
-    for group, recipes in grouped_recipes().items():
-        rows = [(recipe.name, recipe.title) for recipe in recipes]
-        if not parts:  # those to start with, of which one is chosen by its cost
-            rows = [(recipe.name, f"{recipe.title} ({recipe.cost})") for recipe in recipes]
+    for group, members in grouped_recipes().items():
+        # Of the first group, to start with, one is chosen by its cost.
+        rows = [(one.name, one.title if parts else f"{one.title} ({one.cost})") for one in members]
         parts.append(f"{group}\n{entries(rows)}")
-    studies = [
-        (study["name"], f"{study['title']} ({', '.join(study['scales'])})")
-        for study in result["studies"]
-    ]
-    parts.append(f"studies (and their scales)\n{entries(studies)}")
-    return "\n\n".join([*parts, paragraph(_NEXT)])
+    of_studies = [(x["name"], f"{x['title']} ({', '.join(x['scales'])})") for x in studies]
+    text = [*parts, f"studies (and their scales)\n{entries(of_studies)}", paragraph(_NEXT)]
+    html = page(
+        html_table(
+            ["recipe", "title", "cost"], [[x["name"], x["title"], x["cost"]] for x in recipes]
+        ),
+        html_table(["study", "title"], [[x["name"], x["title"]] for x in studies]),
+    )
+    return Found({"recipes": recipes, "studies": studies}, "\n\n".join(text), html)
 
 
 @checked
@@ -76,24 +60,45 @@ def recipe(
     overrides: Overrides | None = None,
     *,
     changed: Annotated[bool, Option("Show only what the recipe and its bases set.")] = False,
-) -> Result:
+) -> Found:
     """Resolve a recipe: of each field its value and where that comes from.
 
     ``changed`` leaves out defaults and derived values. Raises ConfigError for settings without
     meaning or effect.
     """
     loaded = _loaded(source, overrides)
-    fields = _fields(loaded)
-    if changed:
-        fields = {
-            key: field
-            for key, field in fields.items()
-            if field["origin"] != "default" and not field["origin"].startswith("derived: ")
-        }
-    of_recipe = loaded.recipe
-    about = {"title": of_recipe.title, "source": of_recipe.source, "cost": of_recipe.cost}
-    notes = list(loaded.notes)
-    return Result({"name": loaded.name, **about, "fields": fields, "notes": notes}, _render_recipe)
+    given = loaded.recipe
+    # The vocabulary's size is the tokenizer's, which is not known before the text is read.
+    vocab_size, context = given.model.vocab_size or 1, given.data.context
+    derived = dict(resolve_model(given.model, vocab_size=vocab_size, context=context))
+    fields, rows = {}, []
+    for key, origin in loaded.origins.items():
+        heading, _, name = key.partition(".")
+        if not name:
+            continue
+        value = value_of(key, given)
+        kind = str(getattr(getattr(given, heading), "kind", ""))
+        rule = extra(declaration(key, kind)).get("derived")
+        if value is None and rule:
+            if heading == "model" and name != "vocab_size":
+                value = derived.get(name)
+            origin = f"derived: {rule}"
+        if changed and (origin == "default" or origin.startswith("derived: ")):
+            continue
+        is_used = not is_idle(key, given)
+        fields[key] = {"value": value, "origin": origin, "is_used": is_used}
+        if value is not None or origin != "default":
+            shown = "?" if value is None else show(value)
+            rows.append((key, shown, origin if is_used else f"{origin} (no effect)"))
+    about = {"title": given.title, "source": given.source, "cost": given.cost}
+    lines = [
+        *(paragraph(heading) for heading in about.values() if heading),
+        "",
+        table(["field", "value", "origin"], rows, width=terminal_width()),
+        *map(noted, loaded.notes),
+    ]
+    found = {"name": loaded.name, **about, "fields": fields, "notes": list(loaded.notes)}
+    return Found(found, "\n".join(lines))
 
 
 def _loaded(source: PathText, overrides: Overrides | None) -> LoadedRecipe:
@@ -106,49 +111,12 @@ def _loaded(source: PathText, overrides: Overrides | None) -> LoadedRecipe:
     return load_recipe(name, overrides or {})
 
 
-def _fields(loaded: LoadedRecipe) -> dict[str, dict[str, Any]]:
-    given = loaded.recipe
-    # The vocabulary's size is the tokenizer's, which is not known before the text is read.
-    vocab_size, context = given.model.vocab_size or 1, given.data.context
-    derived = dict(resolve_model(given.model, vocab_size=vocab_size, context=context))
-    fields = {}
-    for key, origin in loaded.origins.items():
-        heading, _, name = key.partition(".")
-        if not name:
-            continue
-        value = value_of(key, given)
-        kind = str(getattr(getattr(given, heading), "kind", ""))
-        rule = extra(declaration(key, kind)).get("derived")
-        if value is None and rule:
-            if heading == "model" and name != "vocab_size":
-                value = derived.get(name)
-            origin = f"derived: {rule}"
-        fields[key] = {"value": value, "origin": origin, "is_used": not is_idle(key, given)}
-    return fields
-
-
-def _render_recipe(result: Mapping[str, Any]) -> str:
-    rows = []
-    for key, field in result["fields"].items():
-        value, origin = field["value"], field["origin"]
-        if value is not None or origin != "default":
-            idle = "" if field["is_used"] else " (no effect)"
-            rows.append((key, "?" if value is None else show(value), f"{origin}{idle}"))
-    headings = (result["title"], result["source"], result["cost"])
-    shown = table(["field", "value", "origin"], rows, width=terminal_width())
-    lines = [*(paragraph(heading) for heading in headings if heading), "", shown]
-    return "\n".join([*lines, *map(noted, result["notes"])])
-
-
 @dataclass(frozen=True, repr=False)
-class Diagram(Result):
+class Diagram(Found):
     """The drawn architecture of a recipe; ``svg`` is the picture."""
 
-    svg: str
+    svg: str = field(default="", compare=False)
     """The picture, as the text of an SVG file."""
-
-    def _repr_html_(self) -> str:
-        return figure(self.svg)
 
 
 @checked
@@ -174,4 +142,4 @@ def draw(
     if file is not None:
         write_plot(file, svg)
     found = {**asdict(shown), "file": None if file is None else str(resolved(file))}
-    return Diagram(found, Shown(draw_text(shown)), svg)
+    return Diagram(found, draw_text(shown), figure(svg), svg=svg)

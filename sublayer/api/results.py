@@ -1,19 +1,19 @@
 """Results of the functions: in a shell the text of the command, in a notebook tables and plots."""
 
 from base64 import b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sublayer.errors import ConfigError
-from sublayer.plot import file_svg, look
+from sublayer.plot import file_svg
 from sublayer.system.terminal import searchable
 from sublayer.values import as_json_values
 
-if TYPE_CHECKING:
-    pass
+Style = Mapping[str, Any]
+"""The arguments of a curve in ``Axes.plot``."""
 
 
 def page(*parts: str) -> str:
@@ -56,58 +56,23 @@ def figure(svg: str) -> str:
     return f'<img alt="" src="data:image/svg+xml;base64,{data}"/>'
 
 
-_SIZE = (6.4, 2.9)
-
-
-def draw_run(name: str, lines: Sequence[Mapping[str, Any]]) -> str:
-    """Plot the loss of a run on batches and on validation, in nats, against steps."""
-
-    def draw(figure: Any) -> None:
-        axes = figure.subplots()
-        for index, (kind, label) in enumerate((("train", "training"), ("valid", "validation"))):
-            points = [line for line in lines if line["kind"] == kind and "loss" in line]
-            steps = [line["step"] for line in points]
-            losses = [line["loss"] for line in points]
-            marker = "o" if kind == "valid" else ""
-            colour = look(index + 1).placeholder
-            axes.plot(steps, losses, color=colour, label=label, marker=marker, markersize=4)
-        _finish(axes, "loss in nats")
-
-    return file_svg(draw, _SIZE, f"The loss of {name} over its steps")
-
-
-def draw_comparison(result: Mapping[str, Any]) -> str:
-    """Plot the validation curve of each seed of each arm against steps."""
+def draw_curves(
+    title: str, ylabel: str, curves: Iterable[tuple[Sequence[float], Sequence[float], Style]]
+) -> str:
+    """Plot curves against steps as SVG, each as its steps, its values and its style."""
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
-        for index, arm in enumerate(result["arms"]):
-            style = look(index)
-            for number, curve in enumerate(arm["curves"]):
-                label = arm["name"] if number == 0 else None
-                marker = "o" if len(curve["steps"]) == 1 else ""
-                axes.plot(
-                    curve["steps"],
-                    curve["values"],
-                    style.line,
-                    color=style.placeholder,
-                    label=label,
-                    marker=marker,
-                    markersize=4,
-                    linewidth=1.2,
-                )
-        _finish(axes, f"{result['metric']} (valid)")
+        for steps, values, style in curves:
+            axes.plot(steps, values, markersize=4, **style)
+        axes.set_xlabel("steps")
+        axes.set_ylabel(ylabel)
+        axes.grid()
+        axes.set_axisbelow(True)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(frameon=False)
 
-    return file_svg(draw, _SIZE, "The validation curves of the arms")
-
-
-def _finish(axes: Any, ylabel: str) -> None:
-    axes.set_xlabel("steps")
-    axes.set_ylabel(ylabel)
-    axes.grid()
-    axes.set_axisbelow(True)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(frameon=False)
+    return file_svg(draw, (6.4, 2.9), title)
 
 
 def check_new(out: Path) -> None:
@@ -128,34 +93,45 @@ def write_plot(out: Path, drawn: str) -> None:
         file.write(drawn)
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A text that a result is shown as, already formatted."""
+class Result:
+    """A result: in a shell the text of the command, in a notebook tables and plots."""
 
-    text: str
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object that the command prints with ``--json``."""
+        plain: dict[str, Any] = as_json_values(vars(self))
+        return plain
 
-    def __call__(self, found: Mapping[str, Any]) -> str:
-        """Return the text, whatever the result."""
-        return self.text
+    def __getitem__(self, name: str) -> Any:
+        return self.to_dict()[name]
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return prose(repr(self))
 
 
 @dataclass(frozen=True, repr=False)
-class Result:
+class Found(Result):
     """The object that ``--json`` prints, read by ``result["name"]``, and its text."""
 
-    found: dict[str, Any]
-    render: Callable[[Mapping[str, Any]], str] = field(compare=False)
+    found: Mapping[str, Any]
+    text: str = field(compare=False)
+    html: str = field(default="", compare=False)
+    """What a notebook shows; empty: the text."""
+    exit_code: int = 0
+    """The exit code of the command."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object that the command prints with ``--json``."""
+        plain: dict[str, Any] = as_json_values(self.found)
+        return plain
 
     def __getitem__(self, name: str) -> Any:
         return self.found[name]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields that the command prints with ``--json``."""
-        plain: dict[str, Any] = as_json_values(self.found)
-        return plain
-
-    def __repr__(self) -> str:
-        return searchable(self.render(self.found))
+    def __str__(self) -> str:
+        return searchable(self.text)
 
     def _repr_html_(self) -> str:
-        return prose(repr(self))
+        return self.html or super()._repr_html_()

@@ -1,33 +1,41 @@
-"""Runs and loaded models; folders listed, reports written."""
+"""Runs and models: trained, opened, loaded, built, listed, imported, exported, reported."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from sublayer.api import answering, inspecting, scoring, writing
-from sublayer.api.arguments import as_path, as_text
-from sublayer.api.results import Result, Shown, draw_run, figure, html_table, number, page, prose
-from sublayer.api.scoring import Scores
-from sublayer.api.writing import Completions, Fillings, Texts, Translations
+from sublayer.api import inspecting, scoring, writing
+from sublayer.api.arguments import (
+    Average,
+    Device,
+    Model,
+    Recipe,
+    Settings,
+    TableFiles,
+    as_path,
+    as_text,
+)
+from sublayer.api.results import Found, draw_curves, figure, html_table, page, prose
 from sublayer.counts import count
-from sublayer.errors import ConfigError
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.files.parsing import read_json_object
+from sublayer.files.paths import as_typed, resolved
+from sublayer.numbers import format_quantity
 from sublayer.options import Argument, Option, PathText, checked
+from sublayer.plot import look
+from sublayer.system.launch import is_first_launched
+from sublayer.system.stages import note, stage
+from sublayer.system.terminal import hanging, searchable
 from sublayer.text_model import TextModel
 from sublayer.values import as_json_values
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
-    from numpy.typing import NDArray
 
-    from sublayer.api.scoring import SplitName
     from sublayer.config.recipe import ResolvedRecipe
-    from sublayer.model.output import Filling
-    from sublayer.tasks.predicting import NamedPrediction
-
 
 _log = logging.getLogger(__name__)
 
@@ -38,12 +46,18 @@ class Pretrained(TextModel):
 
     ``model`` is the module of PyTorch, for what takes one, such as ``torch.compile``. Its
     attributes are found here too: ``config``, ``logits``, ``state_dict()``, ``parameters()``,
-    ``to``, ``eval`` ... Given to ``sublayer.generate`` or ``sublayer.translate`` in place of a
-    path, it is not loaded again.
+    ``to``, ``eval`` ... Methods are the functions of :mod:`sublayer` of their names; any of these
+    that loads a model takes this one in place of a path.
     """
 
     path: Path | None = None
     """The path that it was loaded from; None: it was built from a recipe."""
+
+    generate = writing.generate
+    fill = writing.fill
+    translate = writing.translate
+    predict = writing.predict
+    embed = writing.embed
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         """Compute the outputs of the module."""
@@ -63,56 +77,6 @@ class Pretrained(TextModel):
 
     def __repr__(self) -> str:
         return repr(self.model)
-
-    def predict(
-        self, rows: Iterable[Any], *, task: str | None = None, batch: int | None = None
-    ) -> "list[NamedPrediction]":
-        """Answer rows: texts, tuples of texts, or mappings by the names of the task's fields.
-
-        Of a choice the choices stand behind the texts of a tuple, and as ``choices`` in a mapping.
-        A row with an empty text is not answered. ``task`` names one of several that the model
-        answers; ``batch`` rows are computed at a time.
-
-        Raises ConfigError where the model answers no task, and DataError for a row that is none of
-        these.
-        """
-        from sublayer.objective.supervised.answering import predict_rows
-
-        return predict_rows(self, rows, task=task, batch=batch)
-
-    def fill(self, text: str, n: int = 5) -> "list[list[Filling]]":
-        """Return the ``n`` likeliest fillings of each mask of a text, with their probabilities.
-
-        A mask is ``[MASK]``, ``<mask>`` or, of a T5, ``<extra_id_0>`` and so on, too. Raises as
-        ``sublayer.decode.gaps.fill_masks`` does.
-        """
-        from sublayer.decode.gaps import fill_masks
-
-        return fill_masks(self, text, n)
-
-    def embed(
-        self,
-        texts: Iterable[str],
-        *,
-        pool: Literal["mean", "first", "last"] = "mean",
-        normalize: bool = False,
-        batch: int | None = None,
-    ) -> "NDArray[np.float32]":
-        """Return a vector of each text, ``[N, D]``: its final hidden states, pooled.
-
-        Cut or empty ones are reported. Raises as ``sublayer.evaluation.vectors.embed_texts`` does.
-        """
-        from sublayer.evaluation.vectors import embed_all
-
-        return embed_all(self, texts, pool=pool, normalize=normalize, batch=batch)
-
-    def generate(self, prompt: str, **options: Any) -> Texts | Completions:
-        """Continue a prompt by a decoder, or complete one with gaps: ``sublayer.generate``."""
-        return writing.generate(self, prompt, **options)
-
-    def translate(self, lines: Iterable[str], **options: Any) -> Translations:
-        """Translate lines: ``sublayer.translate``."""
-        return writing.translate(self, lines, **options)
 
 
 def load(
@@ -158,8 +122,8 @@ def from_recipe(source: str | Path, overrides: Mapping[str, Any] | None = None) 
 
     loaded = load_recipe(source, overrides or {})
     check_start(loaded)
-    for note in loaded.notes:
-        _log.warning(note)
+    for line in loaded.notes:
+        _log.warning(line)
     recipe = loaded.recipe
     start = warm_start.Pretrained(recipe.init)
     data = prepare_data(recipe, pretrained=start)
@@ -171,16 +135,16 @@ def from_recipe(source: str | Path, overrides: Mapping[str, Any] | None = None) 
     )
     model = build(config, seed=recipe.train.seed).eval()
     built = Pretrained(model, data.tokenizer, family.describe_task(recipe, data))
-    for note in warm_start.start_from(built, start):
-        _log.warning(note)
+    for line in warm_start.start_from(built, start):
+        _log.warning(line)
     return built
 
 
 class Run(dict[str, Any]):
     """A run: a dict of its record, empty before it has ended, with methods on its model.
 
-    Wherever a path of a run is taken, it may be given itself. Each method is the function of
-    :mod:`sublayer` of its name on this run, with the same arguments, numbers and errors.
+    Wherever a path of a run is taken, it may be given itself. Methods are the functions of
+    :mod:`sublayer` of their names, with the same arguments, numbers and errors.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
@@ -189,6 +153,16 @@ class Run(dict[str, Any]):
         from sublayer.files.checkpoints import read_record
 
         super().__init__(read_record(self.path) or {})
+
+    evaluate = scoring.evaluate
+    generate = writing.generate
+    fill = writing.fill
+    translate = writing.translate
+    predict = writing.predict
+    embed = writing.embed
+    inspect_layers = inspecting.inspect_layers
+    inspect_splitting = inspecting.inspect_splitting
+    inspect_paths = inspecting.inspect_paths
 
     def __fspath__(self) -> str:
         return fspath(self.path)
@@ -226,73 +200,73 @@ class Run(dict[str, Any]):
         """Load its model, in evaluation mode, as ``sublayer.load`` does."""
         return load(self.path, device=device)
 
-    def evaluate(self, split: "SplitName | None" = None, **options: Any) -> Scores:
-        """Score the model on a text: ``sublayer.evaluate``."""
-        return scoring.evaluate(self, split, **options)
-
-    def generate(self, prompt: str, **options: Any) -> Texts | Completions:
-        """Continue a prompt by a decoder: ``sublayer.generate``."""
-        return writing.generate(self, prompt, **options)
-
-    def fill(self, text: str, **options: Any) -> Completions | Fillings:
-        """Fill the masks of a text, or its gaps by an encoder-decoder: ``sublayer.fill``."""
-        return writing.fill(self, text, **options)
-
-    def embed(self, texts: Iterable[str], **options: Any) -> "NDArray[np.float32]":
-        """Give a vector of each text: ``sublayer.embed``."""
-        return answering.embed(self, texts, **options)
-
-    def translate(self, lines: Iterable[str], **options: Any) -> Translations:
-        """Translate lines: ``sublayer.translate``."""
-        return writing.translate(self, lines, **options)
-
-    def predict(self, rows: Iterable[Any], **options: Any) -> "list[NamedPrediction]":
-        """Answer rows by a fine-tuned model: ``sublayer.predict``."""
-        return answering.predict(self, rows, **options)
-
-    def inspect_layers(self, **options: Any) -> Result:
-        """Measure the effect of each block on a text: ``sublayer.inspect_layers``."""
-        return inspecting.inspect_layers(self, **options)
-
-    def inspect_splitting(self, **options: Any) -> Result:
-        """Measure how layers follow their flows: ``sublayer.inspect_splitting``."""
-        return inspecting.inspect_splitting(self, **options)
-
-    def inspect_paths(self, **options: Any) -> Result:
-        """Follow tokens through sub-layers: ``sublayer.inspect_paths``."""
-        return inspecting.inspect_paths(self, **options)
-
     def __repr__(self) -> str:
         if not self.is_finished:
             return f"{self.path}: not finished: sublayer.train(run, resume=True) goes on"
-        lines = [f"{self.path}: {self['title']}" if self["title"] else str(self.path)]
-        lines += [f"  {name:<12} {value}" for name, value in self._facts()]
-        return "\n".join(lines)
+        from sublayer.objective.families import family_of
+        from sublayer.objective.family import describe_watched
+
+        recipe, valid = self.recipe, self["valid"]
+        family = family_of(recipe.objective)
+        trained = f"{count(self['step'], 'step')}, {count(self['tokens'], 'token')}"
+        speed = f"{self['tokens_per_s']:,.0f} tokens/s"
+        lines = [f"trained {trained} in {self['seconds']:.0f} s ({speed})"]
+        if self.get("stopped_early"):
+            lines.append(
+                f"ended early, of {count(recipe.train.steps or 0, 'step')}: train.patience"
+            )
+        if self.get("peak_memory_bytes") is not None:
+            memory = format_quantity(self["peak_memory_bytes"], "B")
+            lines.append(
+                f"memory: {memory} at most, beyond what the process held before the run; on a CPU "
+                "also what the program loaded meanwhile, which plan leaves out"
+            )
+        if line := (self.get("minutes") or {}).get("note"):
+            lines.append(line)
+        if "loss" in valid:
+            which = "the last" if recipe.train.best_by == "last" else "best"
+            lines.append(
+                f"valid: {family.describe(valid)} ({which} of the evaluations during "
+                f"training, at step {valid['step']:,})"
+            )
+        lines += [f"watched: {line}" for line in describe_watched(family, valid)]
+        if "loss" in valid:
+            lines += last_losses(self.path, valid["loss"])
+        wrapped = [hanging(line, "", "  ") for line in lines]
+        return searchable("\n".join([*wrapped, f"model and record: {as_typed(str(self.path))}"]))
 
     def _repr_html_(self) -> str:
-        lines = self.metrics
-        parts = [prose(str(self.path)), html_table(["", ""], self._facts())]
-        if not self.is_finished:
-            parts = [prose(repr(self))]
-        if any(line["kind"] == "valid" for line in lines):
-            parts.append(figure(draw_run(self.path.name, lines)))
+        curves = []
+        for index, kind in enumerate(("train", "valid"), start=1):
+            lines = [line for line in self.metrics if line["kind"] == kind and "loss" in line]
+            steps, losses = ([line[name] for line in lines] for name in ("step", "loss"))
+            marker = "" if index == 1 else "o"
+            style = {"label": kind, "color": look(index).placeholder, "marker": marker}
+            curves.append((steps, losses, style))
+        parts = [prose(str(self.get("title") or self.path)), prose(repr(self))]
+        if self.curve:
+            title = f"The loss of {self.path.name} over its steps"
+            parts.append(figure(draw_curves(title, "loss in nats", curves)))
         return page(*parts)
 
-    def _facts(self) -> list[tuple[str, str]]:
-        if not self.is_finished:
-            return []
-        scores = ", ".join(
-            f"{name} {number(value)}" for name, value in self["valid"].items() if name != "step"
-        )
-        parameters = self.get("parameters") or {}
-        facts = [
-            ("valid", f"{scores} (step {self['valid']['step']:,})"),
-            ("trained", f"{count(self['step'], 'step')}, {count(self['tokens'], 'token')}"),
-            ("time", f"{self['seconds']:,.1f} s, {self['tokens_per_s']:,.0f} tokens/s"),
-        ]
-        if "total" in parameters:
-            facts.insert(1, ("parameters", f"{parameters['total']:,}"))
-        return facts
+
+def last_losses(folder: Path, best: float) -> list[str]:
+    """Describe the end of training: the last losses, and how far validation is above training."""
+    from sublayer.study.curves import LOSS, read_curves
+
+    # Of a seed, which matters for nothing here.
+    curves = read_curves(0, folder, [LOSS])
+    trained = curves.training
+    if trained is None or LOSS not in curves.validation:
+        return []
+    valid = curves.validation[LOSS].values[-1]
+    gap = valid - trained.values[-1]
+    worse = f", {valid - best:.4f} above the best" if valid > best else ""
+    return [
+        f"at the end: valid {valid:.4f}{worse}; train {trained.values[-1]:.4f} nats over the steps "
+        f"since the evaluation before, so that valid is {abs(gap):.4f} "
+        f"{'above' if gap >= 0 else 'below'} it"
+    ]
 
 
 def open_run(path: str | PathLike[str]) -> Run:
@@ -306,39 +280,76 @@ def open_run(path: str | PathLike[str]) -> Run:
     return Run(folder)
 
 
-class Rows(Result):
-    """Rows of runs, comparisons and imported models; ``rows["runs"]`` are the rows."""
+@checked
+def train(
+    source: Recipe,
+    overrides: Settings = None,
+    *,
+    out: Annotated[
+        PathText | None,
+        Option("The run's folder. Default: runs/RECIPE, then runs/RECIPE.2, ..."),
+    ] = None,
+    resume: Annotated[
+        bool,
+        Option(
+            "Resume the run in --out (default: "
+            "RECIPE where it is a run, else the last), from its newest whole checkpoint."
+        ),
+    ] = False,
+    device: Device = None,
+) -> Run:
+    """Train a recipe, and return the run.
 
-    def _repr_html_(self) -> str:
-        rows = [
-            [row["folder"], row["kind"], row["state"], row["headline"] or row["title"]]
-            for row in self["runs"]
-        ]
-        return page(html_table(["folder", "kind", "state", "headline"], rows))
+    ``overrides`` maps fields to values, such as ``{"model.d_ff": 512}``. Resuming a run that has
+    ended returns it, unless a longer length is given. Raises the errors of
+    :mod:`sublayer.errors`.
+    """
+    from sublayer.config.load import load_recipe
 
+    loaded = load_recipe(as_text(source, "a recipe"), overrides or {})
+    with stage("starting PyTorch"):
+        from sublayer.runs.folder import RunFolder, chosen_folder
+        from sublayer.runs.run import train_run
+        from sublayer.training.processes.world import leave_world
 
-_RUNS = Path("runs")
+    try:
+        folder = chosen_folder(None if out is None else Path(out), loaded, resume=resume)
+        before = RunFolder(folder).record() if resume else None
+        record = train_run(loaded, folder, resume=resume, device=device)
+    finally:
+        leave_world()
+    if record == before and is_first_launched():
+        if record.get("stopped_early"):
+            note(f"{folder} ended early, as train.patience says: nothing is left to train")
+        else:
+            longer = f"train.steps={2 * record['step']}"
+            note(
+                f"{folder} has ended, and nothing is left to train: give a longer length, such as "
+                f"{longer}, to continue it"
+            )
+    return Run(folder)
 
 
 @checked
 def list_runs(
     *folders: PathText,
     arms: Annotated[bool, Option("Also list the single runs of comparisons.")] = False,
-) -> Rows:
+) -> Found:
     """List the runs, comparisons and imported models below folders, ``runs`` where none is given.
 
-    The newest come first; ``arms`` adds the single runs of comparisons. Raises ConfigError for a
-    folder that is not there.
+    The newest come first, each in ``["runs"]`` of the result; ``arms`` adds the single runs of
+    comparisons. Raises ConfigError for a folder that is not there.
     """
     from sublayer.reporting.listing import find_rows, render_rows
 
-    paths = [as_path(folder) for folder in folders] or [_RUNS]
-    is_missing = not folders and not _RUNS.exists()
+    paths = [as_path(folder) for folder in folders] or [Path("runs")]
+    is_missing = not folders and not paths[0].exists()
     rows = [] if is_missing else find_rows(paths, with_arms=arms)
-
     where = " and ".join(map(str, paths))
     text = render_rows(rows) if rows else f"no runs in {where}; `sublayer train gpt` makes one"
-    return Rows({"runs": [asdict(row) for row in rows]}, Shown(text))
+    cells = [[row.folder, row.kind, row.state, row.headline or row.title] for row in rows]
+    html = page(html_table(["folder", "kind", "state", "headline"], cells))
+    return Found({"runs": [asdict(row) for row in rows]}, text, html)
 
 
 @checked
@@ -356,15 +367,7 @@ def report(
         Option("The file to write. Default: report.html in the folder.", metavar="FILE"),
     ] = None,
     *,
-    tables: Annotated[
-        Sequence[PathText],
-        Option(
-            "Also write every run of a comparison and the differences: .csv, .md or .tex. "
-            "Repeatable.",
-            flag="--table",
-            metavar="FILE",
-        ),
-    ] = (),
+    tables: TableFiles = (),
 ) -> Path:
     """Write the HTML report of a run or a comparison again, and return its absolute path.
 
@@ -375,3 +378,140 @@ def report(
 
     files = [as_path(file) for file in tables]
     return report_again(as_path(folder), None if out is None else as_path(out), files)
+
+
+@checked
+def import_model(
+    system: Annotated[
+        Literal["huggingface", "gpt1-numpy", "fairseq"],
+        Argument(
+            "The system whose format it has: huggingface for transformers' GPT-1, GPT-2, BERT, "
+            "ALBERT, M2M100, Marian and T5, gpt1-numpy for the arrays of GPT-1's release, "
+            "fairseq for its Transformer, Macaron Net's translators and its BERT.",
+            metavar="SYSTEM",
+        ),
+    ],
+    path: Annotated[
+        PathText,
+        Argument(
+            "The model's folder; of huggingface also its name on the hub, which is fetched; of "
+            "fairseq also a checkpoint's file.",
+            metavar="PATH",
+        ),
+    ],
+    *,
+    out: Annotated[
+        PathText | None,
+        Option("The new model's folder. Default: runs/NAME, then runs/NAME.2, ..."),
+    ] = None,
+) -> Found:
+    """Import a model of another system, with its tokenizer if it has one, into a new folder.
+
+    The result has the folder (``model``) and the ``certificate`` of the comparison with the
+    original. Nothing that a file names is run. Raises CheckpointError and DataError for files that
+    cannot be read, ConfigError for a model that no recipe describes.
+    """
+    with stage("starting PyTorch"):
+        from sublayer.interop.fairseq import import_fairseq
+        from sublayer.interop.gpt1_release import import_gpt1
+        from sublayer.interop.huggingface import import_huggingface
+        from sublayer.runs.folder import free_folder
+
+    readers = {
+        "huggingface": import_huggingface,
+        "gpt1-numpy": import_gpt1,
+        "fairseq": import_fairseq,
+    }
+    source = Path(path)
+    folder = free_folder(resolved(source).name.removesuffix(".pt")) if out is None else Path(out)
+    with stage(f"reading {path}"):
+        certificate = readers[system](source, folder)
+    imported = {
+        "system": system,
+        "model": str(folder),
+        "kind": read_json_object(folder / "config.json", CheckpointError)["model"]["kind"],
+        "has_tokenizer": (folder / "tokenizer.json").is_file(),
+        "certificate": certificate,
+    }
+    return Found(imported, _imported(imported))
+
+
+@checked
+def export(
+    run: Model,
+    out: Annotated[PathText, Argument("The new folder to write.", metavar="DIR")],
+    *,
+    to: Annotated[
+        Literal["huggingface"], Option("The format: that of Hugging Face's transformers.")
+    ] = "huggingface",
+    average: Average = None,
+) -> Found:
+    """Write a model into a new folder so that transformers loads it.
+
+    The result has the ``class`` that loads it and the ``certificate`` of both models' logits
+    compared. Raises ConfigError, with the field, for a model that no class can represent.
+    """
+    with stage("starting PyTorch"):
+        from sublayer.interop.huggingface import export_huggingface
+        from sublayer.loading import load
+
+    model = load(Path(run), average=average)
+    folder = Path(out)
+    with stage(f"writing {out}"):
+        certificate = export_huggingface(model, folder)
+    config = read_json_object(folder / "config.json", CheckpointError)
+    exported = {
+        "model": str(folder),
+        "class": config["architectures"][0],
+        "has_tokenizer": (folder / "tokenizer_config.json").is_file(),
+        "certificate": certificate,
+    }
+    return Found(exported, _exported(exported))
+
+
+def _described(result: Mapping[str, Any], heading: str) -> list[str]:
+    """Return the lines on a model, its tokenizer and the certificate that both systems share."""
+    from sublayer.interop.certificate import describe
+
+    certificate, tokenizer = result["certificate"], "with its tokenizer"
+    if not result["has_tokenizer"]:
+        why = certificate.get("tokenizer")
+        tokenizer = "without a tokenizer" + (f": {why}" if why else "")
+    return [f"{heading}: {result['model']}, {tokenizer}", describe(certificate)]
+
+
+def _imported(result: Mapping[str, Any]) -> str:
+    from sublayer.interop.certificate import describe_ids
+
+    certificate, lines = result["certificate"], _described(result, "model")
+    if (ids := describe_ids(certificate)) is not None:
+        lines.append(f"tokenizer: {ids}")
+    lines += [f"{name}: {certificate[name]}" for name in _NOTED if name in certificate]
+    if "left_out" in certificate:
+        left_out = certificate["left_out"]
+        parts = [f"{count(left_out['optimizer_tensors'], 'tensor')} of an optimizer"]
+        reasons = {"no_weights": "no weights", "copies": "equal to the embedding matrix"}
+        for name, reason in reasons.items():
+            if left_out.get(name):
+                parts.append(f"{', '.join(left_out[name])} ({reason})")
+        lines.append(f"left out: {'; '.join(parts)}")
+    return "\n".join(lines)
+
+
+_NOTED = ("weights", "ignored")
+
+
+def _exported(result: Mapping[str, Any]) -> str:
+    from sublayer.interop.certificate import describe_ids
+
+    certificate, folder, name = result["certificate"], result["model"], result["class"]
+    lines = _described(result, "exported")
+    compared = certificate.get("tokenizer_ids", {})
+    if not compared.get("checked", True) or "first" in compared:
+        lines.append(f"tokenizer: {describe_ids(certificate)}")
+    if "left_out" in certificate:
+        lines.append(f"left out, as {name} has none: {certificate['left_out']}")
+    following = f"{name}.from_pretrained({folder!r})"
+    if result["has_tokenizer"] and name.endswith("ForSequenceClassification"):
+        following = f"pipeline('text-classification', model={folder!r})"
+    return "\n".join([*lines, f"next: transformers.{following}"])

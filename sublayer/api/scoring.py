@@ -1,192 +1,146 @@
 """Models scored: on texts, on tasks, by zero-shot probes, by lm-evaluation-harness."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from sublayer.api.arguments import (
     Average,
+    BeamSearch,
     Device,
-    LengthPenalty,
-    LengthRule,
-    MaxLengthOffset,
-    MaxLengthRatio,
-    SearchBeam,
+    TextFormat,
     as_path,
     as_paths,
     as_source,
+    loaded,
 )
-from sublayer.api.results import Result, html_table, page, rows_of
-from sublayer.config.data import DocumentRule
+from sublayer.api.results import Found, html_table, page, rows_of
 from sublayer.config.limits import LONGEST_WINDOW, MOST_ROWS
 from sublayer.config.train import PROBES, check_names
 from sublayer.config.translation import BleuTokenizer
 from sublayer.errors import ConfigError
+from sublayer.numbers import DASH, format_plain
 from sublayer.options import Option, PathText, checked
 from sublayer.system.stages import stage
 from sublayer.system.terminal import noted, paragraph, terminal_width
 from sublayer.tables import table
 
 if TYPE_CHECKING:
-    from sublayer.evaluation.probes import Settings
     from sublayer.objective.evaluation import Evaluation
     from sublayer.objective.family import Family
     from sublayer.runs.texts import ScoredText
 
-
-class Scores(Result):
-    """Scores of a model: measures by name, and the scored text; ``scores["loss"]`` is one."""
-
-    def _repr_html_(self) -> str:
-        measures = {
-            name: value for name, value in self.found.items() if isinstance(value, int | float)
-        }
-        return page(html_table(["measure", "value"], rows_of(measures)))
-
-
-_DASH = "\N{EN DASH}"
 _LEGEND = (
     "from 0, which guessing scores, to 1, the reference: what a model of the paper's time scored "
     "that was trained on the task"
 )
-SplitName = Literal["valid", "test"]
 
-Split = Annotated[
-    SplitName | None,
-    Option(
-        "Split of the run's own text, or of --corpus. Default: valid. Of tasks, valid is what "
-        "was held out to select, and test, the default, the published development set.",
-    ),
-]
-TextPath = Annotated[
-    PathText | Any,
-    Option(
-        "Score another text, all of it: a file, a folder or a glob. Of tasks: another file or "
-        "folder of labelled rows, all of them.",
-        metavar="PATH",
-    ),
-]
-Corpus = Annotated[
-    str | None,
-    Option(
-        "Score a split of a named corpus instead; albert-intrinsic: the passages of --path.",
-        metavar="NAME",
-        complete="corpora",
-    ),
-]
-Documents = Annotated[
-    DocumentRule | None,
-    Option(
-        "What counts as one document of --path: each file, each block between blank lines, "
-        "each JSON record, or each row of CSV (the field data.documents).",
-    ),
-]
-TextField = Annotated[
-    str | None,
-    Option(
-        "The field of JSON, or the column of CSV or Parquet, that holds the text of --path "
-        "(the field data.text_field).",
-        metavar="NAME",
-    ),
-]
-Stride = Annotated[
-    int | None,
-    Option(
-        "Tokens between windows: 1 scores each token with the full context, more costs less. "
-        "Default: half the context.",
-        least=1,
-        most=LONGEST_WINDOW,
-    ),
-]
-Pairs = Annotated[
-    int | None,
-    Option(
-        "Pairs of texts that an encoder judges, at least. Default: 2000.",
-        least=1,
-        most=1_000_000_000,
-    ),
-]
-Lowercase = Annotated[bool, Option("Score a translator's text in lower case, on both sides.")]
-Compounds = Annotated[
-    bool,
-    Option(
-        "Also score a translator's words after every hyphen within a word was made one of "
-        "its own (WMT14): higher than BLEU otherwise is.",
-    ),
-]
-BleuBy = Annotated[
-    BleuTokenizer | None,
-    Option(
-        "sacreBLEU's tokenizer of a translator's BLEU. Default: the run's "
-        "(see `sublayer fields objective.bleu_tokenizer`).",
-    ),
-]
-References = Annotated[
-    Sequence[PathText],
-    Option(
-        "Of a translator: a file with a further reference of each line of the split, of which "
-        "a blank one is none. Repeatable.",
-        metavar="FILE",
-    ),
-]
-Against = Annotated[
-    PathText | None,
-    Option(
-        "Another fine-tuned run of the same tasks, another translator, or a file with a "
-        "translation of each line: is the difference more than chance?",
-        metavar="RUN",
-    ),
-]
-AnswerBy = Annotated[
-    Literal["greedy", "rank"] | None,
-    Option(
-        "Of tasks as text to text: written token by token, or the label whose text is "
-        "likeliest. Default: as the model was fine-tuned.",
-    ),
-]
-TaskName = Annotated[
-    str | None,
-    Option(
-        "The task to score a model on that answers one, such as an imported model: in its "
-        "order the model's labels are put, by their words. Default: its own.",
-        metavar="NAME",
-    ),
-]
-Choose = Annotated[
-    Literal["greedy"] | None,
-    Option(
-        "Of several fine-tuned runs, choose those that score best together on what was held "
-        "out of train, never on what is scored: one by one while the score rises. Default: all "
-        "runs are members.",
-    ),
-]
+
+class Scoring(TextFormat, BeamSearch, total=False):
+    """The text that is scored, and how: options of one kind of model or several."""
+
+    corpus: Annotated[
+        str | None,
+        Option(
+            "Score a split of a named corpus instead; albert-intrinsic: the passages of --path.",
+            metavar="NAME",
+            complete="corpora",
+        ),
+    ]
+    stride: Annotated[
+        int | None,
+        Option(
+            "Tokens between windows: 1 scores each token with the full context, more costs less. "
+            "Default: half the context.",
+            least=1,
+            most=LONGEST_WINDOW,
+        ),
+    ]
+    pairs: Annotated[
+        int | None,
+        Option(
+            "Pairs of texts that an encoder judges, at least. Default: 2000.",
+            least=1,
+            most=1_000_000_000,
+        ),
+    ]
+    lowercase: Annotated[bool, Option("Score a translator's text in lower case, on both sides.")]
+    compounds: Annotated[
+        bool,
+        Option(
+            "Also score a translator's words after every hyphen within a word was made one of "
+            "its own (WMT14): higher than BLEU otherwise is.",
+        ),
+    ]
+    bleu_tokenizer: Annotated[
+        BleuTokenizer | None,
+        Option(
+            "sacreBLEU's tokenizer of a translator's BLEU. Default: the run's "
+            "(see `sublayer fields objective.bleu_tokenizer`).",
+        ),
+    ]
+    references: Annotated[
+        Sequence[PathText],
+        Option(
+            "Of a translator: a file with a further reference of each line of the split, of which "
+            "a blank one is none. Repeatable.",
+            metavar="FILE",
+        ),
+    ]
+    against: Annotated[
+        PathText | None,
+        Option(
+            "Another fine-tuned run of the same tasks, another translator, or a file with a "
+            "translation of each line: is the difference more than chance?",
+            metavar="RUN",
+        ),
+    ]
+    answer: Annotated[
+        Literal["greedy", "rank"] | None,
+        Option(
+            "Of tasks as text to text: written token by token, or the label whose text is "
+            "likeliest. Default: as the model was fine-tuned.",
+        ),
+    ]
+    task: Annotated[
+        str | None,
+        Option(
+            "The task to score a model on that answers one, such as an imported model: in its "
+            "order the model's labels are put, by their words. Default: its own.",
+            metavar="NAME",
+        ),
+    ]
 
 
 @checked
 def evaluate(
     run: PathText | Sequence[PathText],
-    split: Split = None,
+    split: Annotated[
+        Literal["valid", "test"] | None,
+        Option(
+            "Split of the run's own text, or of --corpus. Default: valid. Of tasks, valid is what "
+            "was held out to select, and test, the default, the published development set.",
+        ),
+    ] = None,
     *,
-    path: TextPath = None,
-    corpus: Corpus = None,
-    documents: Documents = None,
-    text_field: TextField = None,
-    stride: Stride = None,
-    pairs: Pairs = None,
-    beam: SearchBeam = None,
-    length_rule: LengthRule = None,
-    length_penalty: LengthPenalty = None,
-    max_length_ratio: MaxLengthRatio = None,
-    max_length_offset: MaxLengthOffset = None,
+    path: Annotated[
+        PathText | Any,
+        Option(
+            "Score another text, all of it: a file, a folder or a glob. Of tasks: another file or "
+            "folder of labelled rows, all of them.",
+            metavar="PATH",
+        ),
+    ] = None,
     average: Average = None,
-    lowercase: Lowercase = False,
-    compounds: Compounds = False,
-    bleu_tokenizer: BleuBy = None,
-    references: References = (),
-    against: Against = None,
-    answer: AnswerBy = None,
-    task: TaskName = None,
-    choose: Choose = None,
+    choose: Annotated[
+        Literal["greedy"] | None,
+        Option(
+            "Of several fine-tuned runs, choose those that score best together on what was held "
+            "out of train, never on what is scored: one by one while the score rises. Default: all "
+            "runs are members.",
+        ),
+    ] = None,
     batch: Annotated[
         int | None,
         Option(
@@ -194,7 +148,8 @@ def evaluate(
         ),
     ] = None,
     device: Device = None,
-) -> Scores:
+    **options: Unpack[Scoring],
+) -> Found:
     """Score a model on a split of its own text (valid by default), or on another by ``path``.
 
     ``run`` is a run, a checkpoint or an imported folder; of several fine-tuned ones, given as a
@@ -206,27 +161,15 @@ def evaluate(
     """
     runs = as_paths(run)
     source = None if path is None else as_source(path)
-    options: dict[str, Any] = {
-        "path": source,
-        "corpus": corpus,
-        "documents": documents,
-        "text_field": text_field,
-        "stride": stride,
-        "pairs": pairs,
-        "beam": beam,
-        "length_rule": length_rule,
-        "length_penalty": length_penalty,
-        "max_length_ratio": max_length_ratio,
-        "max_length_offset": max_length_offset,
-        "lowercase": lowercase or None,
-        "compounds": compounds or None,
-        "bleu_tokenizer": bleu_tokenizer,
-        "references": [Path(file) for file in references] or None,
-        "against": None if against is None else Path(against),
-        "answer": answer,
-        "task": task,
+    given: dict[str, Any] = {
+        name: value
+        for name, value in {"path": source, **options}.items()
+        if value is not None and value is not False and (value or name != "references")
     }
-    given = {name: value for name, value in options.items() if value is not None}
+    if "references" in given:
+        given["references"] = [Path(file) for file in given["references"]]
+    if "against" in given:
+        given["against"] = Path(given["against"])
     if choose is not None and len(runs) == 1:
         raise ConfigError("--choose chooses members among several runs: name them")
     with stage("starting PyTorch"):
@@ -237,45 +180,59 @@ def evaluate(
 
     if len(runs) > 1:
         find_members(runs)
-    prepared = [
-        _prepare(
-            ScoredText(path, split, source, corpus, documents, text_field),
-            given,
-            device=device,
-            batch=batch,
-            average=average,
+    texts = [
+        ScoredText(
+            path,
+            split,
+            source,
+            options.get("corpus"),
+            options.get("documents"),
+            options.get("text_field"),
         )
         for path in runs
     ]
+    prepared = [_prepare(text, given, device, batch, average) for text in texts]
     family, request = prepared[0]
     with stage("scoring"):
         if len(runs) == 1:
-            return Scores(family.evaluate(request), family.render)
-        requests = [request for _, request in prepared]
-        return Scores(evaluate_ensemble(requests, chooses=choose is not None), render_ensemble)
+            found = family.evaluate(request)
+            shown = family.render(found)
+        else:
+            requests = [request for _, request in prepared]
+            found = evaluate_ensemble(requests, chooses=choose is not None)
+            shown = render_ensemble(found)
+    measures = {name: x for name, x in found.items() if isinstance(x, int | float)}
+    return Found(found, shown, page(html_table(["measure", "value"], rows_of(measures))))
 
 
 def _prepare(
     text: "ScoredText",
     given: Mapping[str, Any],
-    *,
     device: str | None,
     batch: int | None,
     average: int | None,
 ) -> "tuple[Family, Evaluation]":
-    """Load the model and return what scores it, with the request."""
-    from sublayer.loading import load
+    """Load the model and return what scores it, with the request.
+
+    Raises ConfigError for an option that models of other kinds have.
+    """
     from sublayer.objective.evaluation import Evaluation
-    from sublayer.objective.families import family_of_model
+    from sublayer.objective.families import KINDS, family, family_of_model
     from sublayer.runs.texts import TokenProgress, recipe_of
     from sublayer.system.machine import choose_device
 
-    chosen = choose_device(device)
+    choose_device(device)
     text.check()
-    text_model = load(text.run, device=chosen, average=average)
+    text_model = loaded(text.run, device, average=average)
     recipe = recipe_of(text.run)
-    kind, family = family_of_model(text_model, recipe)
-    _check_options(given, kind)
+    kind, of_model = family_of_model(text_model, recipe)
+    for name in given:
+        if name not in of_model.options:
+            kinds = [other for other in KINDS if name in family(other).options]
+            raise ConfigError(
+                f"--{name.replace('_', '-')} is for models of objective.kind = "
+                f"{' or '.join(kinds)}, and this one is of {kind}: leave it out"
+            )
     request = Evaluation(
         run=text.run,
         text_model=text_model,
@@ -288,112 +245,79 @@ def _prepare(
         own_text=lambda: text.read_own(text_model, recipe),
         progress=TokenProgress,
     )
-    return family, request
-
-
-def _check_options(given: Mapping[str, Any], kind: str) -> None:
-    """Raise ConfigError for an option that models of other kinds have."""
-    from sublayer.objective.families import KINDS, family
-
-    for name in given:
-        if name in family(kind).options:
-            continue
-        kinds = [other for other in KINDS if name in family(other).options]
-        option = f"--{name.replace('_', '-')}"
-        raise ConfigError(
-            f"{option} is for models of objective.kind = {' or '.join(kinds)}, "
-            f"and this one is of {kind}: leave it out"
-        )
+    return of_model, request
 
 
 def ask_probes(
     run: Path,
     names: str,
-    folder: str | None,
-    words: str | None,
-    references: Sequence[str],
     *,
-    device: str | None,
-    average: int | None,
-) -> Scores:
+    path: str | None = None,
+    words: str | None = None,
+    reference: Sequence[str] = (),
+    device: str | None = None,
+    average: int | None = None,
+) -> Found:
     """Ask a model zero-shot probes, by names with commas between or ``all``.
 
     Raises ConfigError for an unknown probe, bad words or a bad reference, and for a model that
     predicts no text.
     """
     with stage("starting PyTorch"):
-        from sublayer.evaluation.probes import ask, check_model, read_probes
-        from sublayer.loading import load
+        from sublayer.evaluation.probes import Settings, ask, check_model, read_probes
         from sublayer.objective.evaluation import context_of
         from sublayer.runs.texts import TokenProgress, recipe_of
-        from sublayer.system.machine import choose_device
 
     chosen = PROBES if names == "all" else [name.strip() for name in names.split(",")]
-    settings = _probe_settings(words, references)
-    check_names(chosen)
-    model = load(run, device=choose_device(device), average=average)
-    check_model(model, str(run))
-    read = read_probes(chosen, folder, settings)
-    context = context_of(model.model, recipe_of(run))
-    scores = ask(model, read, context, TokenProgress("scored", "texts"))
-    result = {
-        "run": str(run),
-        "context": context,
-        "probes": [score.to_json() for score in scores],
-    }
-    return Scores(result, _render_probes)
-
-
-def _probe_settings(words: str | None, references: Sequence[str]) -> "Settings":
-    from sublayer.evaluation.probes import Settings
-
-    settings: dict[str, Any] = {}
-    if words is not None:
-        first, comma, second = words.partition(",")
-        if not comma or not first.strip() or not second.strip() or "," in second:
-            raise ConfigError(
-                f"--words {words!r} are not two words with a comma between: that of the first "
-                "label, then that of the second, such as negative,positive"
-            )
-        settings["words"] = (first.strip(), second.strip())
-    given: dict[str, float] = {}
-    for text in references:
-        name, equals, value = text.partition("=")
+    compared = [word.strip() for word in (words or "").split(",")]
+    if words is not None and (len(compared) != 2 or not all(compared)):
+        raise ConfigError(
+            f"--words {words!r} are not two words with a comma between: that of the first "
+            "label, then that of the second, such as negative,positive"
+        )
+    references = {}
+    for text in reference:
+        name, _, value = text.partition("=")
         try:
-            given[name.strip()] = float(value)
+            references[name.strip()] = float(value)
         except ValueError:
-            equals = ""
-        if not equals:
             raise ConfigError(
                 f"--reference {text!r} is not such as winograd=0.637: a probe, and its score as a "
                 "share"
-            )
-    return Settings(**settings, references=given)
+            ) from None
+    settings = Settings(references=references)
+    if words is not None:
+        settings = replace(settings, words=(compared[0], compared[1]))
+    check_names(chosen)
+    model = loaded(run, device, average=average)
+    check_model(model, str(run))
+    read = read_probes(chosen, path, settings)
+    context = context_of(model.model, recipe_of(run))
+    probes = [x.to_json() for x in ask(model, read, context, TokenProgress("scored", "texts"))]
+    return Found({"run": str(run), "context": context, "probes": probes}, _probes_text(probes))
 
 
-def _render_probes(result: Mapping[str, Any]) -> str:
+def _probes_text(probes: Sequence[Mapping[str, Any]]) -> str:
     """Format what probes found in a table, with notes on each."""
     from sublayer.tasks.scoring import METRICS, points
 
     rows = []
-    notes = []
-    for probe in result["probes"]:
+    for probe in probes:
         error = probe["standard_error"]
-        spread = "" if error is None else f" ± {points(error)}"
         rows.append(
             (
                 probe["title"],
                 f"{probe['examples']:,}",
                 METRICS[probe["metric"]].title,
-                f"{points(probe['value'])}{spread}",
+                points(probe["value"]) + ("" if error is None else f" ± {points(error)}"),
                 points(probe["chance"]),
-                _DASH if probe["reference"] is None else points(probe["reference"]),
-                _DASH if probe["normalised"] is None else f"{probe['normalised']:.2f}",
+                DASH if probe["reference"] is None else points(probe["reference"]),
+                format_plain(probe["normalised"], 2),
             )
         )
-        notes += [noted(f"{probe['title']}: {note}") for note in probe["notes"]]
     headings = ["probe", "examples", "metric", "score", "chance", "reference", "from 0 to 1"]
     shown = table(headings, rows, right=[1, 3, 4, 5, 6], width=terminal_width())
+    notes = [noted(f"{probe['title']}: {note}") for probe in probes for note in probe["notes"]]
     return "\n".join([shown, paragraph(_LEGEND), *notes])
 
 
@@ -412,13 +336,11 @@ def harness_model(run: PathText, *, device: str | None = None) -> Any:
         ) from error
 
     from sublayer.evaluation.prompted_likelihood import Requests
-    from sublayer.loading import load
     from sublayer.objective.evaluation import context_of
     from sublayer.runs.texts import recipe_of
-    from sublayer.system.machine import choose_device
 
     path = as_path(run)
-    model = load(path, device=choose_device(device))
+    model = loaded(path, device)
     requests = Requests(model, context_of(model.model, recipe_of(path)), str(path))
 
     class HarnessModel(LM):  # type: ignore[misc]

@@ -1,13 +1,13 @@
-"""Tokenizers from Python: trained on a text, tried on one."""
+"""Tokenizers: trained on a text, tried on one."""
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
-from sublayer.api.results import Result
-from sublayer.api.scoring import Documents, TextField
+from sublayer.api.arguments import TextFormat
+from sublayer.api.results import Found
 from sublayer.config.data import DataConfig
 from sublayer.config.limits import LARGEST_TRAINED_VOCABULARY, MOST_SENTINELS
 from sublayer.config.texts import LETTERED_TOKENIZERS, Normalization
@@ -50,8 +50,6 @@ def tokenize(
             complete="corpora",
         ),
     ] = None,
-    documents: Documents = None,
-    text_field: TextField = None,
     kind: Annotated[
         Literal["bpe", "characters", "unigram", "wordpiece", "moses-bpe", "word-bpe", "gpt1-bpe"]
         | None,
@@ -114,7 +112,8 @@ def tokenize(
             "transformers make different of a text."
         ),
     ] = False,
-) -> Result:
+    **files: Unpack[TextFormat],
+) -> Found:
     """Train a tokenizer on ``path`` or ``corpus`` and save it as ``out``, or try another.
 
     The result has the ``ids`` and ``pieces`` of ``text``, and the saved file as ``tokenizer``; with
@@ -127,55 +126,62 @@ def tokenize(
         )
     data = os.fsencode(text) if isinstance(text, str) else text
     of_training: dict[str, Any] = {
-        "documents": documents,
-        "text_field": text_field,
+        **files,
         "vocab_size": vocab_size,
-        "sentinels": sentinels,
+        "sentinels": sentinels or None,
         "keep_accents": keep_accents,
         "lowercase": lowercase,
+        "kind": kind,
     }
+    of_training = {name: value for name, value in of_training.items() if value is not None}
     if source is not None:
         if out is not None and normalization is None:
             raise ConfigError(
                 "--out keeps a tokenizer that is trained: give --path or --corpus; or "
                 "--normalization, to keep one of GPT-1's kind with these text rules"
             )
-        for name, value in {**of_training, "kind": kind, "sentinels": sentinels or None}.items():
-            if value is not None:
-                raise ConfigError(
-                    f"--{name.replace('_', '-')} is an option of training, and a tokenizer that "
-                    "exists is used as it is: give a --path, or leave it out"
-                )
+        for name in of_training:
+            raise ConfigError(
+                f"--{name.replace('_', '-')} is an option of training, and a tokenizer that "
+                "exists is used as it is: give a --path, or leave it out"
+            )
         if out is not None and not differences:
             return _keep(Path(source), normalization, _new_file(out))
         if data is None:
             raise ConfigError("there is no text: give --text, or a text on standard input")
         if differences:
             return _count_differences(Path(source), normalization, data)
-        return Result(_tokens(find_tokenizer(Path(source), normalization), data), _render_tokens)
+        tokens = _tokens(find_tokenizer(Path(source), normalization), data)
+        return Found(tokens, _tokens_text(tokens))
     if differences:
         raise ConfigError("--differences are of a tokenizer of GPT-1's kind: name it, or a run")
-    kind = kind or "bpe"
+    kind = of_training.pop("kind", "bpe")
     if kind not in LETTERED_TOKENIZERS and (keep_accents is not None or lowercase is not None):
         raise ConfigError(
             f"--keep-accents and --lowercase are of {', '.join(LETTERED_TOKENIZERS)}, and "
             f"--kind is {kind}: leave them out"
         )
     target = _new_file(out)
-    of_training |= {"path": path, "corpus": corpus, "text_field": text_field or "text"}
-    config = DataConfig(**of_training, tokenizer=kind, normalization=normalization)
+    of_training |= {"path": path, "corpus": corpus, "normalization": normalization}
+    config = DataConfig(**of_training, tokenizer=kind)
     from sublayer.data.prepare import prepare_tokenizer
     from sublayer.runs.texts import say_about_files
 
-    say_about_files(path if corpus is None else None, documents)
+    say_about_files(path if corpus is None else None, files.get("documents"))
     tokenizer = prepare_tokenizer(config)
     tokenizer.save(target)
-    if vocab_size is not None and tokenizer.vocab_size < vocab_size:
-        note(f"the text fills {tokenizer.vocab_size:,} of {count(vocab_size, 'id')}")
+    size = tokenizer.vocab_size
+    if vocab_size is not None and size < vocab_size:
+        note(f"the text fills {size:,} of {count(vocab_size, 'id')}")
     trained = {**_saved(tokenizer, target), "path": path, "corpus": corpus}
+    lines = [f"trained {tokenizer.kind} of {count(size, 'id')}: {target}"]
     if data is not None:
-        trained |= _tokens(tokenizer, data)
-    return Result(trained, _render_trained)
+        tokens = _tokens(tokenizer, data)
+        trained |= tokens
+        lines.append(_tokens_text(tokens))
+    named = f"data.path={path}" if corpus is None else f"data.corpus={corpus}"
+    command = ["sublayer", "train", "gpt", named, f"data.tokenizer={target}"]
+    return Found(trained, "\n".join([*lines, f"next: {shlex.join(command)}"]))
 
 
 def find_tokenizer(source: Path, normalization: Normalization | None = None) -> "Tokenizer":
@@ -214,15 +220,13 @@ def _saved(tokenizer: "Tokenizer", target: Path) -> dict[str, Any]:
     }
 
 
-def _keep(source: Path, normalization: Normalization | None, target: Path) -> Result:
+def _keep(source: Path, normalization: Normalization | None, target: Path) -> Found:
     """Save a tokenizer with other text rules."""
     tokenizer = find_tokenizer(source, normalization)
     tokenizer.save(target)
-    shown = (
-        f"{tokenizer.kind} of {count(tokenizer.vocab_size, 'id')}, {normalization} text rules: "
-        f"{target}"
-    )
-    return Result({**_saved(tokenizer, target), "normalization": normalization}, lambda _: shown)
+    size = count(tokenizer.vocab_size, "id")
+    shown = f"{tokenizer.kind} of {size}, {normalization} text rules: {target}"
+    return Found({**_saved(tokenizer, target), "normalization": normalization}, shown)
 
 
 def _tokens(tokenizer: "Tokenizer", text: bytes) -> dict[str, Any]:
@@ -237,7 +241,7 @@ def _tokens(tokenizer: "Tokenizer", text: bytes) -> dict[str, Any]:
     }
 
 
-def _render_tokens(result: Mapping[str, Any]) -> str:
+def _tokens_text(result: Mapping[str, Any]) -> str:
     tokens = zip(result["ids"], result["pieces"], strict=True)
     rows = [(str(id_), _quoted(piece)) for id_, piece in tokens]
     lines = [table(["id", "piece"], rows[:_TOKENS_SHOWN], right=[0])]
@@ -258,18 +262,7 @@ def _quoted(piece: str) -> str:
     return f'"{"".join(shown)}"'
 
 
-def _render_trained(result: Mapping[str, Any]) -> str:
-    kind, size, file = result["kind"], count(result["vocab_size"], "id"), result["tokenizer"]
-    lines = [f"trained {kind} of {size}: {file}"]
-    if "ids" in result:
-        lines.append(_render_tokens(result))
-    text = {"data.path": result["path"], "data.corpus": result["corpus"]}
-    settings = [f"{key}={name}" for key, name in text.items() if name is not None]
-    command = ["sublayer", "train", "gpt", *settings, f"data.tokenizer={file}"]
-    return "\n".join([*lines, f"next: {shlex.join(command)}"])
-
-
-def _count_differences(source: Path, normalization: Normalization | None, text: bytes) -> Result:
+def _count_differences(source: Path, normalization: Normalization | None, text: bytes) -> Found:
     """Count what both text rules make of a text with the vocabulary of a tokenizer of GPT-1's kind.
 
     Raises ConfigError where it is of another, or one of the rules is asked for; DataError where
@@ -287,45 +280,37 @@ def _count_differences(source: Path, normalization: Normalization | None, text: 
             f"{tokenizer.kind}: name another"
         )
     counted = count_differences(vocabulary, text)
-    most_frequent = sorted(counted.changes.items(), key=lambda item: (-item[1], item[0]))
+    by_rule = {"published": vars(counted.published), "transformers": vars(counted.transformers)}
+    changes = sorted(counted.changes.items(), key=lambda item: (-item[1], item[0]))
     found = {
         "bytes": len(text),
         "words": counted.words,
         "different": counted.different,
-        "published": vars(counted.published),
-        "transformers": vars(counted.transformers),
+        **by_rule,
         "changes": [
             {"published": list(published), "transformers": list(others), "times": times}
-            for (published, others), times in most_frequent
+            for (published, others), times in changes
         ],
     }
-    return Result(found, _render_differences)
-
-
-def _render_differences(result: Mapping[str, Any]) -> str:
-    rows = []
-    for name in ("published", "transformers"):
-        counts = (result[name][column] for column in ("tokens", "line_ends", "unknown"))
-        rows.append((name, *(f"{number:,}" for number in counts)))
-    n_words = result["words"]
-    share = result["different"] / n_words if n_words else 0.0
+    columns = ("tokens", "line_ends", "unknown")
+    rows = [(name, *(f"{of[column]:,}" for column in columns)) for name, of in by_rule.items()]
+    share = counted.different / counted.words if counted.words else 0.0
     lines = [
         table(["text rules", "tokens", "ends of lines", "unknown"], rows, right=[1, 2, 3]),
-        f"of {count(n_words, 'word')} that whitespace divides {result['different']:,} differ "
+        f"of {count(counted.words, 'word')} that whitespace divides {counted.different:,} differ "
         f"({share:.1%})",
     ]
-    changes = result["changes"]
-    if changes:
-        cells = [
-            (f"{change['times']:,}", _shown(change["published"]), _shown(change["transformers"]))
-            for change in changes[:_CHANGES_SHOWN]
-        ]
+    cells = [
+        (f"{times:,}", *(_shortened(words) for words in both))
+        for both, times in changes[:_CHANGES_SHOWN]
+    ]
+    if cells:
         lines.append(table(["times", "published", "transformers"], cells, right=[0]))
     if len(changes) > _CHANGES_SHOWN:
         lines.append(f"... and {len(changes) - _CHANGES_SHOWN:,} more (--json has all)")
-    return "\n".join(lines)
+    return Found(found, "\n".join(lines))
 
 
-def _shown(words: list[str]) -> str:
+def _shortened(words: Sequence[str]) -> str:
     text = " ".join(words) if words else "nothing"
     return text if len(text) <= _LONGEST_CHANGE else f"{text[: _LONGEST_CHANGE - 3]}..."

@@ -1,45 +1,53 @@
-"""Texts that models write: prompts continued, masks and gaps filled, lines translated."""
+"""Outputs of models: continuations, fillings, translations, answers, and vectors of texts."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from os import fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from sublayer.api.arguments import (
     Average,
-    Beam,
+    BeamSearch,
+    Decoding,
     Device,
-    LengthPenalty,
-    LengthRule,
-    MaxLengthOffset,
-    MaxLengthRatio,
     Model,
-    SearchBeam,
-    Seed,
-    Temperature,
-    TopK,
-    TopP,
+    as_paths,
     loaded,
 )
-from sublayer.api.results import html_table, page, prose
-from sublayer.config.limits import MOST_ROWS, WIDEST_BEAM
+from sublayer.api.results import Result, html_table, page, prose
+from sublayer.config.limits import LARGEST_PENALTY, MOST_ROWS, WIDEST_BEAM
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.options import Option, PathText, checked
 from sublayer.system.memory import keep_freed_memory
 from sublayer.system.stages import display, note, stage
 from sublayer.tables import table
+from sublayer.text_model import TextModel
 from sublayer.values import given_lines
 
 if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+
     from sublayer.decode.gaps import Completion
     from sublayer.decode.prompted import Show
+    from sublayer.decode.sample import Sampling
     from sublayer.model.output import Filling
+    from sublayer.objective.supervised.answering import Answerer
+    from sublayer.tasks.predicting import NamedPrediction
+
+
+def numbered(texts: Sequence[str]) -> str:
+    """Return a text as it is, or several, each below its number."""
+    if len(texts) == 1:
+        return texts[0]
+    return "\n".join(f"--- {number}\n{text}" for number, text in enumerate(texts, start=1))
 
 
 @dataclass(frozen=True, repr=False)
-class Texts:
+class Texts(Result):
     """Continuations of a prompt, without it; as a string, the prompt and the first."""
 
     prompt: str
@@ -50,28 +58,21 @@ class Texts:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``sublayer generate --json`` prints of a decoder."""
-        return {
-            "prompt": self.prompt,
-            "texts": self.texts,
-            "tokens": self.n_tokens,
-            "seconds": self.seconds,
-        }
+        found = super().to_dict()
+        return {**found, "tokens": found.pop("n_tokens")}
 
     def __str__(self) -> str:
         return f"{self.prompt}{self.texts[0]}"
 
     def __repr__(self) -> str:
-        if len(self.texts) == 1:
-            return str(self)
-        lines = [f"--- {number}\n{text}" for number, text in enumerate(self.texts, start=1)]
-        return "\n".join([self.prompt, *lines])
+        return numbered([f"{self.prompt}{text}" for text in self.texts])
 
     def _repr_html_(self) -> str:
         return page(*(prose(text, before=self.prompt) for text in self.texts))
 
 
 @dataclass(frozen=True, repr=False)
-class Completions:
+class Completions(Result):
     """A text with its gaps filled, the best completion first; as a string, that one."""
 
     prompt: str
@@ -85,28 +86,26 @@ class Completions:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``sublayer generate --json`` prints of an encoder-decoder."""
-        described = []
-        for completion in self.completions:
-            gaps = [
-                {"text": gap.text, "score": gap.score, "tokens": gap.n_tokens}
-                for gap in completion.gaps
-            ]
-            described.append(
-                {
-                    "text": completion.text,
-                    "score": completion.score,
-                    "tokens": completion.n_tokens,
-                    "gaps": gaps,
-                    "unplaced": completion.unplaced,
-                }
-            )
+        described = [
+            {
+                "text": completion.text,
+                "score": completion.score,
+                "tokens": completion.n_tokens,
+                "gaps": [
+                    {"text": gap.text, "score": gap.score, "tokens": gap.n_tokens}
+                    for gap in completion.gaps
+                ],
+                "unplaced": completion.unplaced,
+            }
+            for completion in self.completions
+        ]
         return {"prompt": self.prompt, "completions": described, "seconds": self.seconds}
 
     def __str__(self) -> str:
         return self.texts[0]
 
     def __repr__(self) -> str:
-        return "\n".join(self.texts)
+        return numbered(self.texts)
 
     def _repr_html_(self) -> str:
         rows = [[completion.text, f"{completion.score:.4f}"] for completion in self.completions]
@@ -114,7 +113,7 @@ class Completions:
 
 
 @dataclass(frozen=True, repr=False)
-class Fillings:
+class Fillings(Result):
     """The likeliest fillings of each mask of a text, the likeliest first."""
 
     text: str
@@ -130,7 +129,7 @@ class Fillings:
         masks = [[filling.to_json() for filling in mask] for mask in self.masks]
         return {"text": self.text, "masks": masks}
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         shown = []
         for number, mask in enumerate(self.masks, start=1):
             rows = [
@@ -146,11 +145,11 @@ class Fillings:
         return "\n\n".join(shown)
 
     def _repr_html_(self) -> str:
-        shown = []
-        for mask in self.masks:
-            rows = [[filling.text, f"{filling.probability:.4f}"] for filling in mask]
-            shown.append(html_table(["filling", "probability"], rows))
-        return page(*shown)
+        rows = [
+            [[filling.text, f"{filling.probability:.4f}"] for filling in mask]
+            for mask in self.masks
+        ]
+        return page(*(html_table(["filling", "probability"], of_mask) for of_mask in rows))
 
 
 @dataclass(frozen=True)
@@ -168,9 +167,15 @@ class TranslatedLine:
     """Those that the vocabulary does not have."""
     is_too_long: bool
 
+    @property
+    def pairs(self) -> list[dict[str, Any]]:
+        """Each translation with its score."""
+        pairs = zip(self.texts, self.scores, strict=True)
+        return [{"text": text, "score": score} for text, score in pairs]
+
 
 @dataclass(repr=False)
-class Translations:
+class Translations(Result):
     """Translations of lines, in order; as a string, the best of each."""
 
     sources: list[str] = field(default_factory=list)
@@ -211,11 +216,7 @@ class Translations:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``sublayer translate --json`` prints."""
-        listed = []
-        for line in self.lines:
-            pairs = zip(line.texts, line.scores, strict=True)
-            translations = [{"text": text, "score": score} for text, score in pairs]
-            listed.append({"line": line.number, "translations": translations})
+        listed = [{"line": line.number, "translations": line.pairs} for line in self.lines]
         return {
             "lines": self.n_lines,
             "too_long": self.n_too_long,
@@ -223,22 +224,12 @@ class Translations:
             "translations": listed,
         }
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return "\n".join(self.texts)
 
     def _repr_html_(self) -> str:
         rows = list(zip(self.sources, self.texts, strict=False))
         return page(html_table(["source", "translation"], rows))
-
-
-Tokens = Annotated[
-    int | None,
-    Option(
-        "Tokens to add. Default: 200, or what the targets of a run that fills gaps have.",
-        least=1,
-        most=1_000_000_000,
-    ),
-]
 
 
 @checked
@@ -248,15 +239,18 @@ def generate(
         str, Option("The text to continue, or, with gaps <extra_id_0> ..., to complete.")
     ],
     *,
-    tokens: Tokens = None,
-    temperature: Temperature = None,
-    top_k: TopK = None,
-    top_p: TopP = None,
+    tokens: Annotated[
+        int | None,
+        Option(
+            "Tokens to add. Default: 200, or what the targets of a run that fills gaps have.",
+            least=1,
+            most=1_000_000_000,
+        ),
+    ] = None,
     stop: Annotated[
         Sequence[str],
         Option("End where this text appears; it is left out. Repeatable."),
     ] = (),
-    seed: Seed = None,
     n: Annotated[
         int,
         Option(
@@ -266,7 +260,6 @@ def generate(
             most=MOST_ROWS,
         ),
     ] = 1,
-    beam: Beam = None,
     window: Annotated[
         Literal["exact", "rolling"] | None,
         Option(
@@ -280,10 +273,12 @@ def generate(
     ] = "float32",
     device: Device = None,
     show: "Show | None" = None,
+    **decoding: Unpack[Decoding],
 ) -> Texts | Completions:
     """Continue a prompt by a decoder or an LSTM, ``n`` times side by side.
 
-    An encoder-decoder that was trained on gaps fills those of the prompt, as ``fill`` does.
+    An encoder-decoder that was trained on gaps fills those of the prompt, ``<extra_id_0>`` and so
+    on: greedily, by a ``beam`` of hypotheses, whose best come first, or ``n`` times by sampling.
     ``show`` is called with the parts of a single continuation as they are made. Raises ConfigError
     for an empty prompt, for characters unknown to the tokenizer, for options that have no effect on
     the model, and for a model that writes no next token.
@@ -294,8 +289,18 @@ def generate(
         )
     if not prompt:
         raise ConfigError("--prompt is empty: give at least one character to continue from")
-    options = {"--temperature": temperature, "--top-k": top_k, "--top-p": top_p, "--seed": seed}
-    drawn_by = _check_drawn(options, n, beam)
+    beam, seed = decoding.get("beam"), decoding.get("seed") or 0
+    if decoding.get("temperature") == 0.0 and n > 1:
+        raise ConfigError(
+            f"--batch {n} would give the same text {n} times with --temperature 0: leave out one"
+        )
+    drawn = {**decoding, "beam": None, "batch": n if n > 1 else None}
+    drawn_by = [f"--{name.replace('_', '-')} {x:g}" for name, x in drawn.items() if x is not None]
+    if beam is not None and drawn_by:
+        raise ConfigError(
+            f"--beam {beam} finds the most probable, and {drawn_by[0]} is of what is drawn: "
+            "leave out one"
+        )
     path = Path(run)
     with stage("starting PyTorch"):
         import torch
@@ -305,17 +310,23 @@ def generate(
         from sublayer.decode.sample import Sampling
         from sublayer.model.build import Decoder, EncoderDecoder
 
-    sampling = Sampling(1.0 if temperature is None else temperature, top_k, top_p)
+    sampling = _sampling(decoding) or Sampling(1.0, None, None)
     text_model = loaded(run, device, getattr(torch, precision))
-    model = text_model.model
-    if isinstance(model, EncoderDecoder):
-        _check_no_decoder(path, window, stop)
-        settings = FillSettings(beam or 1, sampling if drawn_by else None, n, seed or 0)
+    kind = text_model.model.config.kind
+    of_decoders = {"--window": window, "--stop": " ".join(map(repr, stop)) or None}
+    if isinstance(text_model.model, EncoderDecoder):
+        for name, value in of_decoders.items():
+            if value is not None:
+                raise ConfigError(
+                    f"{name} {value} is of decoders, and {path} is an {kind}, which reads no "
+                    "context that it could leave and ends by itself: leave it out"
+                )
+        settings = FillSettings(beam or 1, sampling if drawn_by else None, n, seed)
         completions, seconds = complete_prompt(text_model, path, prompt, settings, tokens)
         return Completions(prompt, completions, seconds)
-    if not isinstance(model, Decoder):
+    if not isinstance(text_model.model, Decoder):
         raise ConfigError(
-            f"{path} is an {model.config.kind}, which predicts no next token: name a decoder's run"
+            f"{path} is an {kind}, which predicts no next token: name a decoder's run"
         )
     if beam is not None:
         raise ConfigError(
@@ -329,11 +340,23 @@ def generate(
         n=n,
         n_tokens=tokens,
         stops=list(stop),
-        seed=seed or 0,
+        seed=seed,
         window=window,
         show=show,
     )
     return Texts(prompt, continued.texts, continued.n_tokens, continued.seconds)
+
+
+def _sampling(decoding: Decoding) -> "Sampling | None":
+    """Return how tokens are sampled; None where no option asks for sampling."""
+    from sublayer.decode.sample import Sampling
+
+    given = {name: value for name, value in decoding.items() if value is not None}
+    if not given.keys() & {"temperature", "top_k", "top_p", "seed"}:
+        return None
+    temperature = decoding.get("temperature")
+    top_k, top_p = decoding.get("top_k"), decoding.get("top_p")
+    return Sampling(1.0 if temperature is None else temperature, top_k, top_p)
 
 
 @checked
@@ -346,97 +369,22 @@ def fill(
             "<extra_id_0>, <extra_id_1> ..."
         ),
     ],
+    n: Annotated[int, Option("Fillings of each mask.", least=1, most=1000)] = 5,
     *,
-    beam: int | None = None,
-    tokens: int | None = None,
-    temperature: float | None = None,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    seed: int | None = None,
-    n: Annotated[
-        int | None, Option("Fillings of each mask. Default: 5.", least=1, most=1000)
-    ] = None,
     device: Device = None,
-) -> Completions | Fillings:
-    """Fill the masks of a text by an encoder, or its gaps by an encoder-decoder.
+) -> Fillings:
+    """List the ``n`` likeliest fillings of each mask of a text, with their probabilities.
 
-    An encoder's masks are ``[MASK]``: the ``n`` (5) likeliest fillings of each, with probabilities.
-    Of an encoder-decoder gaps are ``<extra_id_0>`` and so on, and there are whole completions:
-    greedy, by a ``beam`` of hypotheses, whose best come first, or drawn, ``n`` times; ``tokens``
-    are written at most. Raises ConfigError for a model that fills none.
+    An encoder fills each mask with one token, given that all others are masked; a T5 with any
+    number of tokens, by a beam of ``n``. ``generate`` gives whole completions by a T5. Raises
+    ConfigError for a model that fills none, as a decoder, and for a text without a mask.
     """
     with stage("starting PyTorch"):
-        from sublayer.loading import find_model
-        from sublayer.model.model_folder import read_config
-
-    kind = read_config(find_model(Path(run))).kind
-    if kind == "encoder":
-        if any(value is not None for value in (beam, tokens, temperature, top_k, top_p, seed)):
-            raise ConfigError(
-                f"{fspath(run)} is an encoder, which gives the probability of each filling, and "
-                "searches or draws none: leave out all but n"
-            )
-        return fill_masks(run, text, n=n or 5, device=device)
-    if kind != "encoder-decoder":
-        raise ConfigError(f"{fspath(run)} is a {kind}, which fills no gaps: use generate")
-    found = generate(
-        run,
-        text,
-        tokens=tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        seed=seed,
-        n=n or 1,
-        beam=beam,
-        device=device,
-    )
-    assert isinstance(found, Completions), "an encoder-decoder completes"
-    return found
-
-
-def fill_masks(run: PathText, text: str, *, n: int = 5, device: str | None = None) -> Fillings:
-    """List the ``n`` likeliest fillings of each mask of a text, by an encoder or a T5."""
-    with stage("starting PyTorch"):
-        from sublayer.decode import gaps
+        from sublayer.decode.gaps import fill_masks
 
     text_model = loaded(run, device)
     with stage("filling"):
-        return Fillings(text, gaps.fill_masks(text_model, text, n))
-
-
-def _check_drawn(options: dict[str, float | None], n: int, beam: int | None) -> str | None:
-    """Return the first option that asks for something drawn; None where there is none.
-
-    Raises ConfigError for options of which one has no effect beside the other.
-    """
-    if options["--temperature"] == 0.0 and n > 1:
-        raise ConfigError(
-            f"--batch {n} would give the same text {n} times with --temperature 0: leave out one"
-        )
-    options = {**options, "--batch": n if n > 1 else None}
-    given = (f"{name} {value:g}" for name, value in options.items() if value is not None)
-    drawn_by = next(given, None)
-    if beam is not None and drawn_by is not None:
-        raise ConfigError(
-            f"--beam {beam} finds the most probable, and {drawn_by} is of what is drawn: "
-            "leave out one"
-        )
-    return drawn_by
-
-
-def _check_no_decoder(run: Path, window: str | None, stop: Sequence[str]) -> None:
-    """Raise ConfigError for options of decoders alone."""
-    if window is not None:
-        raise ConfigError(
-            f"--window {window} is of decoders, which continue beyond their context, and "
-            f"{fspath(run)} is an encoder-decoder: leave it out"
-        )
-    if stop:
-        raise ConfigError(
-            f"--stop {stop[0]!r} is of decoders, and {fspath(run)} is an encoder-decoder, which "
-            "ends by itself: leave it out"
-        )
+        return Fillings(text, fill_masks(text_model, text, n))
 
 
 @checked
@@ -444,11 +392,6 @@ def translate(
     run: Model,
     lines: Iterable[str],
     *,
-    beam: SearchBeam = None,
-    length_rule: LengthRule = None,
-    length_penalty: LengthPenalty = None,
-    max_length_ratio: MaxLengthRatio = None,
-    max_length_offset: MaxLengthOffset = None,
     n_best: Annotated[
         int | None,
         Option(
@@ -475,7 +418,8 @@ def translate(
         ),
     ] = 2048,
     device: Device = None,
-    show: "Callable[[TranslatedLine], None] | None" = None,
+    show: Callable[[TranslatedLine], None] | None = None,
+    **search: Unpack[BeamSearch],
 ) -> Translations:
     """Translate lines, in order; ``n_best`` gives so many of each, with scores in nats.
 
@@ -495,16 +439,9 @@ def translate(
         from sublayer.model.build import EncoderDecoder
         from sublayer.objective.translation.family import beam_settings
 
-    search = {
-        "beam": beam,
-        "length_rule": length_rule,
-        "length_penalty": length_penalty,
-        "max_length_ratio": max_length_ratio,
-        "max_length_offset": max_length_offset,
-    }
-    search = {name: value for name, value in search.items() if value is not None}
     path = find_recipe(Path(run))
-    settings = beam_settings(None if path is None else read_run_recipe(path), search)
+    given = {name: value for name, value in search.items() if value is not None}
+    settings = beam_settings(None if path is None else read_run_recipe(path), given)
     if n_best is not None and n_best > settings.beam:
         raise ConfigError(
             f"--n-best {n_best} is more than the {settings.beam} hypotheses of --beam: give a "
@@ -512,11 +449,10 @@ def translate(
         )
     keep_freed_memory()
     text_model = loaded(run, device, average=average)
-    model = text_model.model
-    if not isinstance(model, EncoderDecoder):
+    config = text_model.model.config
+    if not isinstance(text_model.model, EncoderDecoder):
         raise ConfigError(
-            f"{fspath(run)} is a {model.config.kind}, which translates nothing: name a "
-            "translator's run"
+            f"{fspath(run)} is a {config.kind}, which translates nothing: name a translator's run"
         )
     tokenizer = tokenizer_of(text_model)
     found = Translations(sources or [])
@@ -537,17 +473,13 @@ def translate(
         if translation.is_too_long:
             note(
                 f"line {number} has {count(translation.n_tokens, 'token')}, more than the "
-                f"{model.config.max_len:,} that the model reads"
+                f"{config.max_len:,} that the model reads"
             )
-        texts = [
-            " ".join(tokenizer.words(one.ids)) if words else tokenizer.write(one.ids)
-            for one in translation.hypotheses[: n_best or 1]
-        ]
-        scores = [one.score for one in translation.hypotheses[: n_best or 1]]
+        best = translation.hypotheses[: n_best or 1]
         line = TranslatedLine(
             number,
-            texts,
-            scores,
+            [" ".join(tokenizer.words(x.ids)) if words else tokenizer.write(x.ids) for x in best],
+            [hypothesis.score for hypothesis in best],
             translation.n_tokens,
             translation.n_unknown,
             translation.is_too_long,
@@ -559,3 +491,130 @@ def translate(
         for text in found.left_out():
             note(text)
     return found
+
+
+@checked
+def predict(
+    run: PathText | Sequence[PathText],
+    rows: Any,
+    *,
+    task: Annotated[
+        str | None, Option("The task, of a model that answers several.", metavar="NAME")
+    ] = None,
+    length_penalty: Annotated[
+        float | None,
+        Option(
+            "Of a beam, the exponent p of n^p, which divides the log probability of n tokens: 0 "
+            "favours short texts, more longer ones. Default: 1.",
+            least=-LARGEST_PENALTY,
+            most=LARGEST_PENALTY,
+        ),
+    ] = None,
+    average: Average = None,
+    batch: Annotated[
+        int | None,
+        Option(
+            "Rows computed at a time; affects speed and memory, and what sampling draws.",
+            least=1,
+            most=MOST_ROWS,
+        ),
+    ] = None,
+    device: Device = None,
+    dtype: "torch.dtype | None" = None,
+    **decoding: Unpack[Decoding],
+) -> "list[NamedPrediction]":
+    """Answer rows by a fine-tuned model: texts, tuples of texts, or mappings by the fields' names.
+
+    A DataFrame, an Arrow table or a dict of columns is its rows; None and NaN are rows without a
+    text, which are not answered. Of a choice the choices stand behind the texts of a tuple, and as
+    ``choices`` in a mapping. Of several models, given as a list, the average of their
+    probabilities, numbers or scores of spans answers. ``task`` names one of several tasks;
+    ``batch`` rows are computed at a time, in ``dtype``, as ``load`` takes it. A model that writes
+    decodes greedily, by a ``beam``, or samples by ``temperature``, ``top_k``, ``top_p`` and
+    ``seed``. Raises ConfigError for a model that answers no task, or not the same as another, and
+    DataError for a row that is none of these.
+    """
+    from sublayer.objective.supervised.answering import predict_rows_by
+
+    answerer = load_answerer(
+        run,
+        task=task,
+        length_penalty=length_penalty,
+        average=average,
+        batch=batch,
+        device=device,
+        dtype=dtype,
+        **decoding,
+    )
+    return predict_rows_by(answerer, rows)
+
+
+def load_answerer(
+    run: PathText | Sequence[PathText],
+    *,
+    task: str | None = None,
+    length_penalty: float | None = None,
+    average: int | None = None,
+    batch: int | None = None,
+    device: str | None = None,
+    dtype: "torch.dtype | None" = None,
+    **decoding: Unpack[Decoding],
+) -> "Answerer":
+    """Load the model, or the ensemble, that answers rows.
+
+    Raises CheckpointError for a run that is not there, and ConfigError where runs do not answer the
+    same.
+    """
+    with stage("starting PyTorch"):
+        from sublayer.objective.supervised.answering import Answerer
+        from sublayer.objective.supervised.ensemble import EnsembleAnswerer, find_members
+        from sublayer.objective.supervised.text import WRITING_OPTIONS, Writing
+
+    writes = length_penalty is not None or any(x is not None for x in decoding.values())
+    writing = None
+    if writes:
+        beam, seed = decoding.get("beam") or 1, decoding.get("seed") or 0
+        writing = Writing(beam, length_penalty, _sampling(decoding), seed)
+    if isinstance(run, TextModel):
+        return Answerer(loaded(run, device, average=average), task, batch=batch, writing=writing)
+    runs = as_paths(run)
+    if len(runs) > 1:
+        if writes:
+            raise ConfigError(
+                "several runs answer by the average of probabilities, which has no decoding: leave "
+                f"out {WRITING_OPTIONS}"
+            )
+        find_members(runs)
+    models = [loaded(path, device, dtype, average) for path in runs]
+    if len(models) == 1:
+        return Answerer(models[0], task, batch=batch, writing=writing)
+    return EnsembleAnswerer(models, list(map(str, runs)), task, batch=batch)
+
+
+@checked
+def embed(
+    run: Model,
+    texts: Iterable[str],
+    *,
+    pool: Annotated[
+        Literal["mean", "first", "last"],
+        Option(
+            "The mean of the hidden states of a line's tokens, special ones included, or the "
+            "state of the first token or the last."
+        ),
+    ] = "mean",
+    normalize: Annotated[bool, Option("Scale each vector to a length of 1.")] = False,
+    batch: Annotated[
+        int,
+        Option("Lines computed at a time; affects speed and memory only.", least=1, most=MOST_ROWS),
+    ] = 32,
+    device: Device = None,
+) -> "NDArray[np.float32]":
+    """Return a vector of each text, ``[N, D]``: the final hidden states of its tokens, pooled.
+
+    Cut or empty ones are reported. Raises as ``sublayer.evaluation.vectors.embed_texts`` does.
+    """
+    from sublayer.evaluation.vectors import embed_all
+
+    model = loaded(run, device)
+    return embed_all(model, texts, pool=pool, normalize=normalize, batch=batch)

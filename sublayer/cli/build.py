@@ -8,43 +8,35 @@ from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import wraps
 from inspect import Parameter
-from os import PathLike
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TextIO, get_args, get_origin
+from typing import Annotated, Any, Literal, Protocol, TextIO, get_args, get_origin
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperOption
 from typer.exceptions import TyperException
 
-from sublayer.cli import candidates
+from sublayer.cli import completion
 from sublayer.errors import ConfigError
-from sublayer.options import Argument, Option, OptionError, members, options_of, shown_limit
+from sublayer.options import (
+    Argument,
+    Option,
+    PathText,
+    accepted,
+    element_of,
+    members,
+    on_command_line,
+    options_of,
+    shown_limit,
+    signature_of,
+)
 from sublayer.system.launch import is_first_launched, n_launched
 from sublayer.system.stages import display, note
 from sublayer.system.terminal import Stream, searchable
 from sublayer.values import as_json_values
 
-if TYPE_CHECKING:
-    from sublayer.study.results import Results
+_METAVARS = {int: "N", float: "X", PathText: "PATH", str: "TEXT"}
+_DIVIDED = ("train", "finetune", "predict", "evaluate")
+"""Commands that processes started together share, as far as they do."""
 
-JsonObject = Mapping[str, Any]
-"""The result of a command, as ``--json`` prints it."""
-_METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
-
-Settings = Annotated[
-    Sequence[str],
-    Argument(
-        "Settings over the recipe's, such as model.d_ff=512 (see `sublayer fields`).",
-        metavar="KEY=VALUE",
-        complete="settings",
-    ),
-]
-ModelPath = Annotated[
-    Path,
-    Argument(
-        "A run, a checkpoint, or the folder of an imported model.", metavar="RUN", complete="runs"
-    ),
-]
 Json = Annotated[
     bool,
     Option(
@@ -55,7 +47,6 @@ Json = Annotated[
 Details = Annotated[
     bool, Option("Print what the report has, too: intervals, notes, costs, what arms differ by.")
 ]
-
 TextPair = Annotated[
     str | None,
     Option("The column of second texts, or of the questions about the texts.", metavar="COLUMN"),
@@ -68,42 +59,29 @@ def names_among(columns: str | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in columns.split(",")) if columns else ()
 
 
+def refuse(options: Mapping[str, Any], reason: str, but: Sequence[str] = ()) -> None:
+    """Raise ConfigError for an option that was given, for a reason; not for some."""
+    for name, value in options.items():
+        if value is not None and name not in but:
+            raise ConfigError(f"--{name.replace('_', '-')} {reason}")
+
+
 class Result(Protocol):
-    """The result of a public function; ``str`` is the text that the command prints."""
+    """The result of a command; ``str`` is the text that is printed, ``exit_code`` 0 unless set."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the object that ``--json`` prints."""
 
 
-def print_result(result: Result, as_json: bool) -> None:
-    """Print a result as one JSON object or as text."""
-    emit(result.to_dict(), as_json, lambda _: str(result))
-
-
-def print_compared(
-    results: "Results", report: Path, *, as_json: bool, details: bool = False
-) -> None:
-    """Print a study's results, as JSON or for people; ``report`` is where its report stands."""
-    from sublayer.reporting.files import results_to_json
-    from sublayer.reporting.terminal import render, summarize
-
-    form = render if details else summarize
-    emit(results_to_json(results, report), as_json, lambda _: form(results, report))
-
-
 _RESULTS: ContextVar[TextIO | None] = ContextVar("results", default=None)
 
 
-def emit(result: JsonObject, as_json: bool, render: Callable[[JsonObject], str]) -> None:
-    """Print a command's result: one line of JSON, or the text that ``render`` makes of it.
-
-    In JSON, numbers that are not finite become null, which it has, and paths become texts. Raises
-    OutputLost where nothing can be printed.
-    """
+def print_result(result: Result, *, as_json: bool) -> None:
+    """Print a result as one line of JSON or as text; raise OutputLost where that fails."""
     if as_json:
-        write_result(f"{json.dumps(as_json_values(result), allow_nan=False)}\n")
+        write_result(f"{json.dumps(as_json_values(result.to_dict()), allow_nan=False)}\n")
     else:
-        write_result(f"{searchable(render(result))}\n")
+        write_result(f"{searchable(str(result))}\n")
 
 
 def write_result(text: str) -> None:
@@ -144,6 +122,99 @@ def has_work(name: str) -> bool:
     return is_first_launched()
 
 
+def client_of(
+    function: Callable[..., Any] | None = None, example: str = ""
+) -> Callable[[Callable[..., Result | None]], Callable[..., None]]:
+    """Make a command of a function that returns the result to print, None where it printed it.
+
+    Before its own options the command has those that ``function`` declares, and ``--json`` where it
+    has none of that name. It receives values that differ from their defaults, as ``accepted``
+    returns them, and may set ``exit_code`` of its result.
+    """
+
+    def decorate(command: Callable[..., Result | None]) -> Callable[..., None]:
+        declared = {**(options_of(function) if function else {}), **options_of(command)}
+        parameters = {
+            **(signature_of(function).parameters if function else {}),
+            **signature_of(command).parameters,
+        }
+        command_name = command.__name__.rstrip("_")
+        prints_json = "as_json" in declared
+        if not prints_json:
+            declared["as_json"] = get_args(Json)
+            parameters["as_json"] = Parameter("as_json", Parameter.KEYWORD_ONLY, default=False)
+
+        @wraps(command)
+        def run(**values: Any) -> None:
+            if command_name not in _DIVIDED and not has_work(command_name):
+                return
+            as_json = bool(values.get("as_json"))
+            with on_command_line(), only_results_on_stdout() if as_json else nullcontext():
+                given = {
+                    name: accepted(name, *declared[name], value, is_text=True)
+                    for name, value in values.items()
+                    if value not in (None, []) and value is not parameters[name].default
+                }
+                for name in given:
+                    option = declared[name][1]
+                    if option.needs and option.needs not in given:
+                        needed = declared[option.needs][1].named(option.needs)
+                        raise ConfigError(
+                            f"{option.named(name)} has no effect without {needed}: give both, or "
+                            "leave it out"
+                        )
+                if not prints_json:
+                    given.pop("as_json", None)
+                result = command(**given)
+                if result is not None and is_first_launched():
+                    print_result(result, as_json=as_json)
+            if code := getattr(result, "exit_code", 0):
+                raise typer.Exit(code)
+
+        typed = [_parameter(parameters[name], *declared[name]) for name in declared]
+        typed.sort(key=lambda parameter: parameter.default is not Parameter.empty)
+        run.__signature__ = inspect.Signature(typed)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in typed}
+        run.example, run.declared = example, declared  # type: ignore[attr-defined]
+        return run
+
+    return decorate
+
+
+def _parameter(parameter: Parameter, hint: Any, option: Option) -> Parameter:
+    """Return a parameter as typer reads it: a flag, a text or a list of texts."""
+    kinds = [kind for kind in members(hint) if kind is not type(None)]
+    element = next(filter(None, map(element_of, kinds)), hint)
+    choices = [str(x) for kind in kinds if get_origin(kind) is Literal for x in get_args(kind)]
+    kind = next((kind for kind in _METAVARS if members(kind)[-1] in members(element)), PathText)
+    metavar = option.metavar or "|".join(choices) or _METAVARS[kind]
+    complete = getattr(completion, option.complete) if option.complete else None
+    if choices and not complete:
+        complete = lambda incomplete: choices  # noqa: E731
+    default = None if parameter.default == () else parameter.default
+    is_flag = bool in kinds
+    info: Any
+    if isinstance(option, Argument):
+        info = typer.Argument(metavar=metavar, help=option.help, autocompletion=complete)
+    else:
+        limits = ""
+        if option.least is not None and option.most is not None:
+            limits = f"  [{shown_limit(option.least)} to {shown_limit(option.most)}]"
+        info = typer.Option(
+            *filter(None, (option.named(parameter.name), option.alias)),
+            metavar=None if is_flag else metavar,
+            help=option.help + limits,
+            autocompletion=complete,
+        )
+    typed: Any = bool if is_flag else str if element is hint else list[str]
+    if default is None:
+        typed |= None
+    elif default is not Parameter.empty and not is_flag:
+        default = str(default)
+    annotation = Annotated[typed, info]
+    return Parameter(parameter.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
 class Command(TyperCommand):
     """A command whose help names arguments by metavars; an option of one value is given once."""
 
@@ -154,16 +225,16 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments and the options of the command."""
-        records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-        for parameter in self.get_params(ctx):
-            if (record := parameter.get_help_record(ctx)) is not None:
-                is_argument = isinstance(parameter, TyperArgument)
-                name = parameter.metavar or record[0] if is_argument else record[0]
-                records["Arguments" if is_argument else "Options"].append((name, record[1]))
-        for title, rows in records.items():
-            if rows:
+        for kind, title in {TyperArgument: "Arguments", TyperOption: "Options"}.items():
+            records: list[tuple[str, str]] = []
+            for one in self.get_params(ctx):
+                record = one.get_help_record(ctx) if isinstance(one, kind) else None
+                if record is not None:
+                    name = one.metavar if kind is TyperArgument else record[0]
+                    records.append((name or record[0], record[1]))
+            if records:
                 with formatter.section(title):
-                    formatter.write_dl(rows)
+                    formatter.write_dl(records)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words of a command line; raise ConfigError for an option that is repeated."""
@@ -198,96 +269,3 @@ def _in_usage(argument: TyperArgument) -> str:
     if argument.required:
         return f"{{{name}}}" if "|" in name else name
     return f"[{name}]"
-
-
-def client_of(
-    function: Callable[..., Any] | None = None,
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options that a function declares, before those of its own.
-
-    The command receives the given ones as ``options``, by parameter, as its first argument; its
-    other parameters, such as ``as_json``, declare their options alike. Raises OptionError, by the
-    name on the command line, for a value that is not finite, out of its range or that no file
-    takes, and for values that the function refuses.
-    """
-    shared = {} if function is None else options_of(function)
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        parameters = [*inspect.signature(command).parameters.values()]
-        if function is not None:
-            of_function = inspect.signature(function).parameters
-            parameters[:1] = [of_function[name] for name in shared]
-        declared = shared | options_of(command)
-        names = {name: option.named(name) for name, (_, option) in declared.items()}
-
-        @wraps(command)
-        def run(**values: Any) -> None:
-            for name, value in values.items():
-                for part in value if isinstance(value, list) else [value]:
-                    if problem := declared[name][1].problem(part):
-                        raise OptionError(names[name], problem)
-            given = {name: value for name, value in values.items() if value not in (None, [])}
-            options = {name: given.pop(name) for name in shared if name in given}
-            try:
-                command(*([] if function is None else [options]), **given)
-            except OptionError as error:
-                name = names.get(error.parameter, error.parameter)
-                raise OptionError(name, error.problem) from None
-
-        typed = [_parameter(parameter, *declared[parameter.name]) for parameter in parameters]
-        typed.sort(key=lambda parameter: parameter.default is not Parameter.empty)
-        run.__signature__ = inspect.Signature(typed)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in typed}
-        return run
-
-    return decorate
-
-
-def _parameter(parameter: Parameter, hint: Any, option: Option) -> Parameter:
-    """Return a parameter as typer reads it, with typer's types and defaults."""
-    kind, is_list = _kind(hint)
-    default = parameter.default
-    complete = getattr(candidates, option.complete) if option.complete else None
-    metavar = option.metavar or ("PATH" if _is_path(hint) else _METAVARS.get(kind))
-    if get_origin(kind) is Literal:
-        metavar = option.metavar or "|".join(map(str, get_args(kind)))
-    info: Any
-    if isinstance(option, Argument):
-        info = typer.Argument(metavar=metavar, help=option.help, autocompletion=complete)
-    else:
-        limits = ""
-        if option.least is not None and option.most is not None:
-            limits = f"  [{shown_limit(option.least)} to {shown_limit(option.most)}]"
-        info = typer.Option(
-            *filter(None, (option.named(parameter.name), option.alias)),
-            metavar=None if kind is bool else metavar,
-            help=option.help + limits,
-            autocompletion=complete,
-        )
-    typed: Any = list[kind] if is_list else kind  # type: ignore[valid-type]
-    if default is not Parameter.empty and not (kind is bool and default is not None):
-        typed = typed | None
-        default = None if default == () else default
-    annotation = Annotated[typed, info, option]
-    return Parameter(parameter.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def _kind(hint: Any) -> tuple[Any, bool]:
-    """Return the type of an option's value on the command line, and whether it takes several."""
-    kinds = [member for member in members(hint) if member is not type(None)]
-    for member in kinds:
-        if get_origin(member) is Sequence or get_origin(member) is list:
-            return _kind(get_args(member)[0])[0], True
-    if len(kinds) == 1 and (kinds[0] in _METAVARS or kinds[0] is bool):
-        return kinds[0], False
-    if len(kinds) == 1 and get_origin(kinds[0]) is Literal:
-        return kinds[0], False
-    return str, False
-
-
-def _is_path(hint: Any) -> bool:
-    """Return whether an option takes a path, or several."""
-    kinds = members(hint)
-    return PathLike[str] in kinds or any(
-        get_origin(member) in (Sequence, list) and _is_path(get_args(member)[0]) for member in kinds
-    )

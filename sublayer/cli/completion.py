@@ -1,24 +1,22 @@
-"""``sublayer completion``: the script that completes commands in a shell, printed or installed.
+"""Completion of command lines in a shell: its script, the words it asks for, their candidates.
 
 A shell runs the program with ``_SUBLAYER_COMPLETE`` set to its name. Bash hands over the line, the
 cursor and its word breaks, in ``COMP_LINE``, ``COMP_POINT`` and ``COMP_WORDBREAKS``; zsh and fish
 the words up to the cursor as arguments, the last of them unfinished.
+
+Candidates are whole words, each with its description; typer leaves out those that begin otherwise.
+Their modules are imported late: where candidates are named, commands are declared.
 """
 
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
+import typer
 from typer.completion import shell_completion  # type: ignore[attr-defined]
 from typer.core import TyperGroup
-
-from sublayer.cli.build import Json, client_of, emit
-from sublayer.errors import ConfigError
-from sublayer.options import Argument, Option
-
-EXAMPLE = "sublayer completion bash --install"
 
 _BASH = """\
 _sublayer_completion() {
@@ -97,65 +95,6 @@ SHELLS = {
 }
 
 
-@client_of()
-def command(
-    shell: Annotated[
-        Literal["bash", "zsh", "fish"] | None,
-        Argument("bash, zsh or fish. Default: as the variable SHELL names it.", metavar="SHELL"),
-    ] = None,
-    install: Annotated[
-        bool,
-        Option(
-            "Keep the script below the home folder, and let the shell read it: ~/.bashrc or "
-            "~/.zshrc takes a line, unless it has it."
-        ),
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Print the script by which a shell completes sublayer's commands, options, recipes, runs,
-    fields and their choices, or install it.
-
-    For the current shell alone: eval "$(sublayer completion bash)", of zsh likewise after compinit;
-    of fish sublayer completion fish | source.
-    """
-    name = shell or Path(os.environ.get("SHELL", "")).name
-    if name not in SHELLS:
-        raise ConfigError(
-            f"there is no completion for {name or 'this shell'}: name bash, zsh or fish"
-        )
-    if not install:
-        script = SHELLS[name].script
-        emit({"shell": name, "script": script}, as_json, lambda _: script.rstrip("\n"))
-        return
-    file, changed = _install(SHELLS[name])
-    lines = [f"completion of {name}: {file}"]
-    if changed:
-        lines.append(f"a line that reads it: {changed}")
-    lines.append(f"new shells have it: exec {name}")
-    installed = {"shell": name, "installed": str(file), "changed": changed}
-    emit(installed, as_json, lambda _: "\n".join(lines))
-
-
-def _install(shell: Shell) -> tuple[Path, str | None]:
-    """Write a shell's script; return its file, and the shell's own file if that was changed."""
-    from sublayer.files.storage import write_file
-
-    script = Path.home() / shell.path
-    script.parent.mkdir(parents=True, exist_ok=True)
-    write_file(script, shell.script)
-    if not shell.line:
-        return script, None
-    settings = Path.home() / shell.settings
-    before = settings.read_bytes() if settings.exists() else b""
-    line = shell.line.encode()
-    if line in before.splitlines():
-        return script, None
-    # Appended, not replaced: the file may be a link to one that is kept elsewhere.
-    with settings.open("ab") as file:
-        file.write((b"" if before.endswith(b"\n") or not before else b"\n") + line + b"\n")
-    return script, str(settings)
-
-
 def answer(shell: str, given: Sequence[str], load: Callable[[str], TyperGroup]) -> str:
     """Return the lines that a shell's script reads, empty where it shall offer files.
 
@@ -208,3 +147,139 @@ class BashCompletion(Completion):
         done = max((self.start.rfind(mark) + 1 for mark in breaks), default=0)
         word = self.whole(item)[done:]
         return word if word.endswith("=") else f"{word} "
+
+
+Candidates = list[tuple[str, str]]
+
+
+def _titled(folder: Path) -> Candidates:
+    from sublayer.config.sources import read_toml
+
+    files = sorted(folder.glob("*.toml"), key=lambda path: path.stem)
+    return [(path.stem, str(read_toml(path).get("title", ""))) for path in files]
+
+
+def recipes(incomplete: str) -> Candidates:
+    """Return the shipped recipes, and the runs whose recipes may be taken."""
+    from sublayer.config.sources import SHIPPED
+
+    return [*_titled(SHIPPED), *runs(incomplete)]
+
+
+def presets(incomplete: str) -> Candidates:
+    """Return the presets of fine-tuning."""
+    from sublayer.config.finetune import SHIPPED
+
+    return _titled(SHIPPED)
+
+
+def recipes_and_studies(incomplete: str) -> Candidates:
+    """Return the shipped recipes and studies, and the runs."""
+    from sublayer.study.definition import SHIPPED
+
+    return [*recipes(incomplete), *_titled(SHIPPED)]
+
+
+def recipes_and_settings(incomplete: str) -> Candidates:
+    """Return what may follow the first recipe of several: recipes, runs, settings."""
+    return [*([] if "." in incomplete else recipes(incomplete)), *settings(incomplete)]
+
+
+def runs(incomplete: str) -> Candidates:
+    """Return the runs and imported models below ``runs``; those of a comparison behind its path."""
+    return [run for run in runs_and_comparisons(incomplete) if run[1] != "comparison"]
+
+
+def runs_and_comparisons(incomplete: str) -> Candidates:
+    """Return the runs, models and comparisons below ``runs``."""
+    from sublayer.reporting.listing import find_folders
+
+    # The many runs of comparisons are shown to those who look into one.
+    with_arms = f"{os.sep}arms{os.sep}" in incomplete
+    folder = Path("runs")
+    found = find_folders(folder, with_arms=with_arms) if folder.is_dir() else ()
+    return [(str(path), kind) for path, kind in found]
+
+
+def fields(incomplete: str) -> Candidates:
+    """Return tables, and fields as ``sublayer fields`` takes them."""
+    from sublayer.config.catalog import TABLES
+
+    described = [(key.rstrip("="), text) for key, text in settings("")]
+    return [*((table, f"all fields of [{table}]") for table in TABLES), *described]
+
+
+def settings(incomplete: str) -> Candidates:
+    """Return ``field=`` for each field, and behind that the choices that it has."""
+    from sublayer.config.catalog import declaration, keys
+
+    key, equals, _ = incomplete.partition("=")
+    if equals:
+        return [(f"{key}={choice}", text) for choice, text in _values(key)]
+    return [
+        (f"{name}=", (declaration(name).description or "").partition(". ")[0]) for name in keys()
+    ]
+
+
+def varied(incomplete: str) -> Candidates:
+    """Return ``field=`` for each field, then its choices, several divided by commas."""
+    key, equals, values = incomplete.partition("=")
+    if not equals:
+        return settings(incomplete)
+    done, comma, _ = values.rpartition(",")
+    given = done.split(",")
+    return [
+        (f"{key}={done}{comma}{choice}", text)
+        for choice, text in _values(key)
+        if choice not in given
+    ]
+
+
+def _values(key: str) -> Candidates:
+    from sublayer.config.catalog import declarations
+    from sublayer.config.messages import choices_of
+    from sublayer.config.texts import TOKENIZERS
+
+    if key == "init.run":
+        return runs("")
+    if key == "data.corpus":
+        return corpora("")
+    values: dict[str, None] = dict.fromkeys(TOKENIZERS if key == "data.tokenizer" else ())
+    for info in declarations(key).values() if not values else ():
+        choices = ("true", "false") if info.annotation is bool else choices_of(info.annotation)
+        values.update(dict.fromkeys(map(str, choices)))
+    return [(value, "") for value in values]
+
+
+def corpora(incomplete: str) -> Candidates:
+    """Return the corpora by name."""
+    from sublayer.config.texts import CORPORA
+
+    return [(name, "") for name in CORPORA]
+
+
+def tasks(incomplete: str) -> Candidates:
+    """Return the tasks that models are fine-tuned on."""
+    from sublayer.tasks.registry import TASKS
+
+    return [(task.name, task.title) for task in TASKS.values()]
+
+
+def devices(incomplete: str) -> Candidates:
+    """Return kinds of devices; which there are takes PyTorch to say."""
+    return [("cpu", "the processor"), ("cuda", "the first GPU")]
+
+
+def planned_devices(incomplete: str) -> Candidates:
+    """Return kinds of devices, and those that are known by their datasheets."""
+    from sublayer.estimate.cluster import DEVICES
+
+    return [*devices(incomplete), *((name, "by its datasheet") for name in DEVICES)]
+
+
+def scales(ctx: typer.Context, incomplete: str) -> Candidates:
+    """Return the scales of the shipped study that is named before."""
+    from sublayer.study.definition import shipped_studies, study_scales
+
+    study = ctx.params.get("source")
+    return [(name, "") for name in study_scales(study)] if study in shipped_studies() else []

@@ -1,13 +1,11 @@
 """The commands: what ``sublayer`` lists, and what its exit codes mean."""
 
 import errno
-import functools
 import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from importlib import import_module
-from types import ModuleType
+from keyword import iskeyword
 from typing import Annotated, Any
 
 import typer
@@ -58,10 +56,16 @@ COMMANDS = {
     "completion": "Complete commands, runs and fields in the shell.",
 }
 """Each command's line of help."""
+_MODULES = {
+    "studies": ("demo", "plan", "compare", "judge", "report", "runs"),
+    "training": ("train", "finetune"),
+    "models": ("import", "export", "evaluate", "embed", "inspect"),
+    "texts": ("generate", "fill", "translate", "tokenize"),
+    "reference": ("recipes", "fields", "tasks", "completion"),
+}
+"""Modules of several commands; others have a module of their name."""
 VARIABLE = "_SUBLAYER_COMPLETE"
 """The environment variable that holds the shell which asks for completions of a word."""
-_DIVIDED = ("train", "finetune", "predict", "evaluate")
-"""Commands that processes started together share, as far as they do."""
 _ADVICE = {
     errno.ENOSPC: "the disk is full: free some space",
     errno.EDQUOT: "the disk quota is used up: free some space",
@@ -180,11 +184,10 @@ def group_with(wanted: str) -> TyperGroup:
         if name == wanted:
             from sublayer.cli.build import Command
 
-            module = module_of(name)
+            command = command_of(name)
             # \b keeps the example on a line of its own, to be copied.
-            epilog = f"\b\nExample: {module.EXAMPLE}"
-            declare = app.command(name, cls=Command, short_help=line, epilog=epilog)
-            declare(_framed(name, module.command))
+            epilog = f"\b\nExample: {command.example}"
+            app.command(name, cls=Command, short_help=line, epilog=epilog)(command)
         else:
             app.command(name, short_help=line)(_not_wanted)
     group = get_command(app)
@@ -192,9 +195,11 @@ def group_with(wanted: str) -> TyperGroup:
     return group
 
 
-def module_of(name: str) -> ModuleType:
-    """Import the module of a command, which has ``command`` and an ``EXAMPLE`` of it."""
-    return import_module(f"sublayer.cli.{name}_" if name == "import" else f"sublayer.cli.{name}")
+def command_of(name: str) -> Any:
+    """Import a command: a function of its name, which has an ``example``."""
+    module = next((module for module, names in _MODULES.items() if name in names), name)
+    function = f"{name}_" if iskeyword(name) else name
+    return getattr(import_module(f"sublayer.cli.{module}"), function)
 
 
 def _show_version(is_wanted: bool) -> None:
@@ -214,19 +219,6 @@ def _group(
 
 def _not_wanted() -> None:
     raise AssertionError("only the command that is wanted is ever run")
-
-
-def _framed(name: str, command: Callable[..., None]) -> Callable[..., None]:
-    from sublayer.cli.build import has_work, only_results_on_stdout
-
-    @functools.wraps(command)
-    def framed(**values: Any) -> None:
-        if name not in _DIVIDED and not has_work(name):
-            return
-        with only_results_on_stdout() if values.get("as_json") else nullcontext():
-            command(**values)
-
-    return framed
 
 
 def _error_line(message: str) -> str:
@@ -253,7 +245,7 @@ def _key_meant(option: str, options: Sequence[str] | None, context: Any) -> str 
     from sublayer.nearest import nearest
 
     parameters = context.command.params if context else []
-    if not any(parameter.name == "settings" for parameter in parameters):
+    if not any(parameter.name in ("overrides", "words") for parameter in parameters):
         return None
     name = option.lstrip("-").replace("-", "_")
     key = nearest_key(name)

@@ -4,19 +4,21 @@ import io
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
-from sublayer.api.answering import as_dtype, load_answerer, predict
+from sublayer.api.results import Found
+from sublayer.api.writing import load_answerer
+from sublayer.api.writing import predict as predict_rows
 from sublayer.cli.build import (
     Choices,
-    ModelPath,
+    Result,
     TextPair,
     client_of,
-    emit,
     names_among,
+    refuse,
     write_result,
 )
 from sublayer.counts import count
@@ -42,89 +44,85 @@ from sublayer.tasks.writers import WRITERS, RowWriter, check_out
 
 if TYPE_CHECKING:
     from sublayer.objective.supervised.answering import Answerer
-    from sublayer.runs.finetuning import HandedIn
     from sublayer.tasks.predicting import AskedRow
-
-EXAMPLE = "sublayer predict runs/my new.csv --out answered.csv"
 
 _FLUSHED_ROWS = 256
 _READ_BYTES = 1 << 16
 _DECIMALS = 4
-_DECODING = ("beam", "length_penalty", "temperature", "top_k", "top_p", "seed")
-
-Places = Annotated[
-    Sequence[Path],
-    Argument(
-        "A file of rows as CSV, TSV, JSON lines or Parquet, or a task's own test set; "
-        "default: lines of standard input, the texts of each divided by tabs. More runs before it "
-        "are an ensemble, whose answers are averaged, with --submission those of one task.",
-        metavar="FILE|RUN",
-    ),
-]
-Text = Annotated[
-    str | None, Option("The column of the text. Default: as in training.", metavar="COLUMN")
-]
-Out = Annotated[
-    Path | None,
-    Option(
-        "Write to a new file, of the kind that its name says. Default: standard output.",
-        metavar="FILE",
-    ),
-]
-Submission = Annotated[
-    Path | None,
-    Option(
-        "Answer the test sets of the runs' suite, and write what is handed in into a new "
-        "folder, complete: sets that no run answers have the majority's answer.",
-        metavar="DIR",
-    ),
-]
-Data = Annotated[
-    str | None,
-    Option(
-        "With --submission, the folder of the tasks' files. Default: that of each run.",
-        metavar="DIR",
-    ),
-]
-Suite = Annotated[
-    str | None,
-    Option(
-        "With --submission: glue, superglue, squad or race. Default: that of the runs.",
-        metavar="NAME",
-    ),
-]
-Precision = Annotated[
-    Literal["float32", "bfloat16"],
-    Option(
-        "What is computed in: bfloat16 is faster where the processor has units for it, and "
-        "rounds probabilities to two or three digits."
-    ),
-]
-JsonLines = Annotated[
-    bool,
-    Option(
-        "Print each row with its answer as an object of JSON, a line each; with --submission "
-        "what was written, as one.",
-        flag="--json",
-    ),
-]
 
 
-@client_of(predict)
-def command(
-    options: dict[str, Any],
-    run: ModelPath,
-    places: Places = (),
-    text: Text = None,
+@client_of(predict_rows, "sublayer predict runs/my new.csv --out answered.csv")
+def predict(
+    run: Annotated[
+        Path,
+        Argument(
+            "A run, a checkpoint, or the folder of an imported model.",
+            metavar="RUN",
+            complete="runs",
+        ),
+    ],
+    places: Annotated[
+        Sequence[Path],
+        Argument(
+            "A file of rows as CSV, TSV, JSON lines or Parquet, or a task's own test set; "
+            "default: lines of standard input, the texts of each divided by tabs. More runs before "
+            "it are an ensemble, whose answers are averaged, with --submission those of one task.",
+            metavar="FILE|RUN",
+        ),
+    ] = (),
+    text: Annotated[
+        str | None, Option("The column of the text. Default: as in training.", metavar="COLUMN")
+    ] = None,
     text_pair: TextPair = None,
     choices: Choices = None,
-    out: Out = None,
-    submission: Submission = None,
-    data: Data = None,
-    suite: Suite = None,
-    precision: Precision = "float32",
-    as_json: JsonLines = False,
-) -> None:
+    out: Annotated[
+        Path | None,
+        Option(
+            "Write to a new file, of the kind that its name says. Default: standard output.",
+            metavar="FILE",
+        ),
+    ] = None,
+    submission: Annotated[
+        Path | None,
+        Option(
+            "Answer the test sets of the runs' suite, and write what is handed in into a new "
+            "folder, complete: sets that no run answers have the majority's answer.",
+            metavar="DIR",
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        Option(
+            "With --submission, the folder of the tasks' files. Default: that of each run.",
+            metavar="DIR",
+            needs="submission",
+        ),
+    ] = None,
+    suite: Annotated[
+        str | None,
+        Option(
+            "With --submission: glue, superglue, squad or race. Default: that of the runs.",
+            metavar="NAME",
+            needs="submission",
+        ),
+    ] = None,
+    precision: Annotated[
+        Literal["float32", "bfloat16"],
+        Option(
+            "What is computed in: bfloat16 is faster where the processor has units for it, and "
+            "rounds probabilities to two or three digits."
+        ),
+    ] = "float32",
+    as_json: Annotated[
+        bool,
+        Option(
+            "Print each row with its answer as an object of JSON, a line each; with --submission "
+            "what was written, as one.",
+            flag="--json",
+        ),
+    ] = False,
+    **options: Any,
+) -> Result | None:
     """Answer rows by a fine-tuned model: the same rows, in order, with the answers beside them.
 
     A class has its label and the probability of each, a choice its text and its number, a number
@@ -136,22 +134,10 @@ def command(
     """
     if submission is not None:
         given = {"text": text, "text_pair": text_pair, "choices": choices, "out": out, **options}
-        given["precision"] = precision if precision != "float32" else None
-        batch, device = given.pop("batch", None), given.pop("device", None)
-        for name, value in given.items():
-            if value is not None:
-                option = name.replace("_", "-")
-                raise ConfigError(f"--submission answers whole test sets: leave out --{option}")
+        given["precision"] = None if precision == "float32" else precision
+        refuse(given, "answers no whole test set: leave it out", but=("batch", "device"))
         _check_one_process("what is handed in is written")
-        from sublayer.runs.finetuning import submit
-        from sublayer.system.machine import choose_device
-
-        asked = {"suite": suite, "data": data, "batch": batch}
-        handed_in = submit([run, *places], submission, **asked, device=choose_device(device))
-        emit(_submission_result(handed_in), as_json, _render_submission)
-        return
-    if data is not None or suite is not None:
-        raise ConfigError("--data and --suite are of what is handed in: give --submission, too")
+        return _submit([run, *places], submission, suite, data, options)
     runs, file = _divided(run, places)
     told = ToldColumns(text or "", text_pair or "", names_among(choices))
     if file is None:
@@ -161,21 +147,18 @@ def command(
             raise ConfigError("lines of standard input have no columns: leave their names out")
         _check_one_process("lines of standard input are answered")
     keep_freed_memory()
-    answerer = load_answerer(
-        runs,
-        options.get("task"),
-        [options.get(name) for name in _DECODING],
-        options.get("average"),
-        options.get("batch"),
-        options.get("device"),
-        as_dtype(precision),
-    )
+    if precision == "bfloat16":
+        import torch
+
+        options["dtype"] = torch.bfloat16
+    answerer = load_answerer(runs, **options)
     if file is None:
         _predict_lines(answerer, sys.stdin.buffer, as_json=as_json)
     elif n_launched() == 1:
         _predict_file(answerer, file, told, out, as_json=as_json)
     else:
         _predict_together(answerer, file, told, out, options.get("device"), as_json=as_json)
+    return None
 
 
 def _check_one_process(what: str) -> None:
@@ -398,46 +381,48 @@ def _written(named: NamedPrediction, as_json: bool) -> str:
     return "\t".join(cells)
 
 
-def _submission_result(handed_in: "HandedIn") -> dict[str, Any]:
-    sets = [
-        {
-            "task": answers.task.name,
-            "title": answers.task.title,
-            "split": answers.split,
-            "rows": len(answers.examples),
-            "runs": [str(run) for run in runs],
-        }
-        for answers, runs in handed_in.sets
-    ]
+def _submit(
+    runs: Sequence[Path], out: Path, suite: str | None, data: str | None, options: dict[str, Any]
+) -> Result:
+    """Answer the test sets of a suite by runs, and write what is handed in."""
+    from sublayer.runs.finetuning import submit
+    from sublayer.system.machine import choose_device
+
+    device, batch = choose_device(options.get("device")), options.get("batch")
+    handed_in = submit(runs, out, suite=suite, data=data, batch=batch, device=device)
     submission = handed_in.submission
-    has_archive = (submission.path / ARCHIVE).exists()
-    return {
+    folder, archive = as_typed(str(submission.path)), submission.path / ARCHIVE
+    found: dict[str, Any] = {
         "folder": str(submission.path),
         "suite": handed_in.suite,
-        "archive": str(submission.path / ARCHIVE) if has_archive else None,
+        "archive": str(archive) if archive.exists() else None,
         "files": list(submission.files),
-        "sets": sets,
+        "sets": [
+            {
+                "task": answers.task.name,
+                "title": answers.task.title,
+                "split": answers.split,
+                "rows": len(answers.examples),
+                "runs": list(map(str, by)),
+            }
+            for answers, by in handed_in.sets
+        ],
         "notes": list(submission.notes),
     }
-
-
-def _render_submission(result: Mapping[str, Any]) -> str:
-    """Format a submission for the terminal."""
     rows = [
         (
-            row["title"],
-            row["split"],
-            f"{row['rows']:,}",
-            ", ".join(map(as_typed, row["runs"])) or "the majority",
+            answers.task.title,
+            answers.split,
+            f"{len(answers.examples):,}",
+            ", ".join(as_typed(str(run)) for run in by) or "the majority",
         )
-        for row in result["sets"]
+        for answers, by in handed_in.sets
     ]
     lines = [table(["task", "set", "rows", "answered by"], rows, right=[2])]
-    lines += [f"note: {note}" for note in result["notes"]]
-    folder = as_typed(result["folder"])
-    lines.append(f"files: {len(result['files'])} in {folder}")
-    if result["notes"]:
+    lines += [f"note: {line}" for line in submission.notes]
+    lines.append(f"files: {len(submission.files)} in {folder}")
+    if submission.notes:
         lines.append(f"the notes are in {folder}/{NOTES}, too")
-    if result["archive"] is not None:
-        lines.append(f"to hand in: {as_typed(result['archive'])}")
-    return "\n".join(lines)
+    if found["archive"] is not None:
+        lines.append(f"to hand in: {as_typed(found['archive'])}")
+    return Found(found, "\n".join(lines))

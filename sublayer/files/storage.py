@@ -195,7 +195,8 @@ def check_free(path: Path | None, option: str, suffixes: tuple[str, ...]) -> Non
         return
     if path.suffix.lower() not in suffixes:
         *others, last = suffixes
-        raise ConfigError(f"{option} {path} has to end in {', '.join(others)} or {last}")
+        kinds = f"{', '.join(others)} or {last}" if others else last
+        raise ConfigError(f"{option} {path} has to end in {kinds}")
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"{option} {path}: there is no folder {path.parent}: make it first")
     if os.path.lexists(path):

@@ -27,7 +27,7 @@ def test_evaluate_gives_the_scores_of_the_command(sublayer, trained):
     again = package.evaluate(trained, "test", stride=8)
     assert told == scores.to_dict() == again.to_dict()
     assert f"{scores['bits_per_byte']:,.4f}" in scores._repr_html_()
-    with pytest.raises(ConfigError, match="stride = '8'"):
+    with pytest.raises(ConfigError, match="^stride '8' is refused: give a whole number$"):
         package.evaluate(trained, stride="8")
 
 
@@ -41,14 +41,17 @@ def test_generate_gives_the_texts_of_the_command(sublayer, trained):
     assert several._repr_html_().count("<b>The &lt;</b>") == 3
 
 
-def test_fill_gives_the_completions_of_the_command(sublayer, trained, tmp_path):
+def test_gaps_are_completed_and_filled_as_by_the_commands(sublayer, trained, tmp_path):
     run = span_run(tmp_path)
     told = sublayer("generate", run, "--prompt", PROMPT, "--beam", 3, "--json").found()
-    filled = package.open_run(run).fill(PROMPT, beam=3)
-    assert {**filled.to_dict(), "seconds": 0} == {**told, "seconds": 0}
-    assert str(filled) == told["completions"][0]["text"]
-    assert filled._repr_html_().count("<tr>") == 4
-    with pytest.raises(ConfigError, match="is a decoder, which fills no gaps: use generate"):
+    completed = package.open_run(run).generate(PROMPT, beam=3)
+    assert {**completed.to_dict(), "seconds": 0} == {**told, "seconds": 0}
+    assert str(completed) == told["completions"][0]["text"]
+    assert completed._repr_html_().count("<tr>") == 4
+    told = sublayer("fill", run, "--text", PROMPT, "--n", 2, "--json").found()
+    for filled in (package.fill(run, PROMPT, 2), package.load(run).fill(PROMPT, n=2)):
+        assert filled.to_dict() == told
+    with pytest.raises(ConfigError, match="decoder, which fills no masks: use generate"):
         package.fill(trained, "The cat")
 
 
@@ -223,13 +226,13 @@ def test_train_returns_the_run_as_a_dict_of_its_record(workplace):
 
 def test_a_run_shows_itself_in_a_shell_and_in_a_notebook(trained, tmp_path):
     run = package.open_run(trained)
-    score = f"bits_per_byte {run['valid']['bits_per_byte']:.4f}"
+    score = f"{run['valid']['bits_per_byte']:.4f} bits per byte"
     assert str(trained) in repr(run) and score in repr(run)
     assert run.to_dict() == run
     listed = package.list_runs(trained.parent)
     again = pickle.loads(pickle.dumps(listed))  # noqa: S301
     assert repr(again) == repr(listed) and trained.name in repr(listed)
-    assert "<table>" in run._repr_html_() and "data:image/svg+xml;base64," in run._repr_html_()
+    assert "data:image/svg+xml;base64," in run._repr_html_()
     shutil.copy(trained / "recipe.toml", tmp_path)
     unfinished = package.open_run(tmp_path)
     assert not unfinished.is_finished and "not finished" in repr(unfinished)

@@ -11,20 +11,21 @@ from collections import namedtuple
 from itertools import product
 from pathlib import Path
 from types import ModuleType
-from typing import get_args, get_origin
+from typing import get_args
 
 import pytest
 
 from sublayer import errors
+from sublayer.api.results import Found
 from sublayer.cli import main as cli
-from sublayer.cli.build import Json, client_of, emit
+from sublayer.cli.build import client_of
 from sublayer.cli.completion import SHELLS
 from sublayer.cli.main import VARIABLE
 from sublayer.config.architecture import FFNS
 from sublayer.config.catalog import keys
 from sublayer.config.sources import shipped_recipes
 from sublayer.errors import ConfigError
-from sublayer.options import Argument, options_of
+from sublayer.options import Argument
 from sublayer.study.definition import shipped_studies, study_scales
 from tests.breadth import rows
 from tests.stopping import stopped_at
@@ -39,7 +40,7 @@ def run(capsys):
 def register(monkeypatch):
     def add(command):
         module = ModuleType("sublayer.cli.probe")
-        module.command, module.EXAMPLE = client_of()(command), "sublayer probe"
+        module.probe = client_of(example="sublayer probe")(command)
         monkeypatch.setitem(sys.modules, "sublayer.cli.probe", module)
         monkeypatch.setitem(cli.COMMANDS, "probe", "Try the frame.")
 
@@ -90,10 +91,9 @@ def test_each_error_has_its_exit_code_and_one_line(error, code, line, register, 
 
 
 def test_with_json_only_the_object_is_on_stdout(register, run):
-    def probe(as_json: Json = False) -> None:
+    def probe():
         print("a library that talks")
-        found = {"loss": float("nan"), "steps": [1, 2.5], "path": Path("a")}
-        emit(found, as_json, lambda result: "text")
+        return Found({"loss": float("nan"), "steps": [1, 2.5], "path": Path("a")}, "text")
 
     register(probe)
     code, out, err = run("probe", "--json")
@@ -132,24 +132,24 @@ def test_a_run_that_is_stopped_while_it_is_set_up_exits_130_and_leaves_nothing(t
     assert done.stderr.splitlines()[-1] == "interrupted" and "Traceback" not in done.stderr
 
 
-MODULES = {name: cli.module_of(name) for name in cli.COMMANDS}
+COMMANDS = {name: cli.command_of(name) for name in cli.COMMANDS}
 Option = namedtuple("Option", "command name types least most")
 
 
 def options(command):
-    for parameter, (hint, option) in options_of(MODULES[command].command).items():
+    for parameter, (hint, option) in COMMANDS[command].declared.items():
         if not isinstance(option, Argument):
             name, types = option.named(parameter), get_args(hint) or (hint,)
             yield Option(command, name, types, option.least, option.most)
 
 
 NAMED = "{0.command} {0.name}".format
-OPTIONS = [option for command in MODULES for option in options(command)]
-NUMBERS = [option for option in OPTIONS if {int, float} & {*option.types}]
+OPTIONS = [option for command in COMMANDS for option in options(command)]
+NUMBERS = [each for each in OPTIONS if {int, float} & {*each.types} and str not in each.types]
 TEXTS = [
     option
     for option in OPTIONS
-    if (list in map(get_origin, option.types) or {str, Path} & {*option.types})
+    if {str, Path} & {*option.types}
     and option.command != "demo"  # which trains, wherever its results go
 ]
 
@@ -206,11 +206,11 @@ def test_a_text_that_no_file_takes_is_refused_before_anything_is_made(sublayer, 
         check_refused(sublayer, *before, f"{option.name}={value}", may_be_accepted=True)
 
 
-COMMANDS = ("plan", "train", "compare", "evaluate", "generate", "translate", "tokenize", "export")
+CHANGING = ("plan", "train", "compare", "evaluate", "generate", "translate", "tokenize", "export")
 AFTER = {"generate": ["--prompt", "a"], "tokenize": ["--text", "a"], "export": ["--out", "new"]}
 
 
-@pytest.mark.parametrize("command, value", rows(product(COMMANDS, HOSTILE_TEXTS), 10), ids=len)
+@pytest.mark.parametrize("command, value", rows(product(CHANGING, HOSTILE_TEXTS), 10), ids=len)
 def test_an_argument_that_no_file_takes_is_refused(sublayer, command, value, loop):
     before = ["huggingface"] if command == "export" else []
     check_refused(sublayer, command, *before, value, *AFTER.get(command, []))
@@ -224,7 +224,7 @@ def test_an_argument_that_no_file_takes_is_refused(sublayer, command, value, loo
 ])  # fmt: skip
 def test_an_argument_is_named_as_the_user_wrote_it(arguments, message):
     with pytest.raises(ConfigError, match=message):
-        MODULES["evaluate"].command(**arguments)
+        COMMANDS["evaluate"](**arguments)
 
 
 def test_a_comparison_of_too_many_values_is_refused_uncounted(sublayer):

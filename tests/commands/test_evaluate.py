@@ -14,9 +14,8 @@ import pyarrow.parquet
 import pytest
 
 import sublayer as package
-from sublayer.api.run import load
+from sublayer.api.run import last_losses, load
 from sublayer.cli import predict as module
-from sublayer.cli.train import _last_losses
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
 from sublayer.model.model_folder import save_model
@@ -416,5 +415,5 @@ def test_the_gap_is_to_the_mean_of_the_steps_since_the_evaluation_before(tmp_pat
     lines = [line(*each) for each in (*losses, ("train", 21, 4.2), ("valid", 21, 2.5))]
     (tmp_path / "metrics.jsonl").write_text("".join(lines))
     # (10 x 2 + 1 x 4.2) / 11
-    (found,) = _last_losses(tmp_path, 2.25)
+    (found,) = last_losses(tmp_path, 2.25)
     assert re.findall(r"[\d.]+", found) == ["2.5000", "0.2500", "2.2000", "0.3000"]

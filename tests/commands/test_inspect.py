@@ -10,7 +10,7 @@ from shutil import disk_usage
 import pytest
 
 from sublayer.api.run import load
-from sublayer.cli.following import after_import, after_training
+from sublayer.cli.training import after_import, after_training
 from sublayer.config.catalog import keys
 from sublayer.config.listing import json_schema
 from sublayer.config.load import load_recipe

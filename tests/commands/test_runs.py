@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sublayer.api.comparing import compare
-from sublayer.cli.demo import _RUN_S, _START_S, announce
+from sublayer.cli.studies import RUN_S, START_S, announce
 from sublayer.reporting import listing
 from sublayer.reporting.terminal import summarize
 from sublayer.reporting.words import headline
@@ -153,9 +153,7 @@ def test_the_demo_says_what_it_will_do_and_how_long_that_takes(tmp_path, capsys)
     announce(tmp_path, 4)
     said = unwrapped(capsys.readouterr().err)
     n_seconds = [60 * int(m) + int(s) for m, s in re.findall(r"(\d+):(\d\d)\b", said)]
-    assert "for 30 missing runs" in said and n_seconds == [
-        int(_START_S + 30 * s / 4) for s in _RUN_S
-    ]
+    assert "for 30 missing runs" in said and n_seconds == [int(START_S + 30 * s / 4) for s in RUN_S]
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """A translator so small that it learns a few words within seconds, and texts of such words."""
 
-from sublayer.api.training import train
+from sublayer.api.run import train
 
 TINY = {"data.moses": "none", "data.context": 32, "model.n_layers": 1, "model.d_model": 32}
 TINY |= {"model.d_ff": 32, "model.dropout": 0.0, "model.dropout_attention": 0.0}

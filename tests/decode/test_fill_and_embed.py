@@ -51,7 +51,7 @@ def test_fillings_have_the_probabilities_of_transformers(models, words):
     encoded = tokenizer(text, return_tensors="pt")
     with torch.no_grad():
         logits = theirs(**encoded).prediction_logits[encoded.input_ids == tokenizer.mask_token_id]
-    masks = ours.fill(text, 4)
+    masks = ours.fill(text, 4).masks
     assert len(masks) == len(logits) == words.count("[MASK]")
     for fillings, row in zip(masks, logits.double().softmax(-1), strict=True):
         best = sorted(row[len(SPECIAL) :].tolist(), reverse=True)[:4]
@@ -90,7 +90,7 @@ def test_what_is_not_read_is_said_and_what_a_model_cannot_is_refused(models):
         (lambda: encoder.fill("the cat"), "write \\[MASK\\]"),
         (lambda: encoder.fill("[MASK] " * 20), "shorten it"),
         (lambda: encoder.embed("the cat"), "give a list"),
-        (lambda: encoder.embed(["the cat"], batch=-1), "a batch of -1"),
+        (lambda: encoder.embed(["the cat"], batch=-1), "batch -1 is too small"),
     ):
         with pytest.raises(ConfigError, match=message):
             call()

@@ -11,7 +11,7 @@ import pytest
 import tomli_w
 
 from sublayer.cli import main as cli
-from sublayer.cli.report import DEVIATES
+from sublayer.cli.studies import DEVIATES
 from sublayer.errors import ConfigError
 from sublayer.reporting.files import report_again, report_study
 from sublayer.reporting.verify import verify_study

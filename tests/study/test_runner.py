@@ -12,8 +12,7 @@ import hypothesis.strategies as st
 import pytest
 import tomli_w
 
-from sublayer.api.run import load
-from sublayer.api.training import train
+from sublayer.api.run import load, train
 from sublayer.cli import main as cli
 from sublayer.config.load import load_recipe, vary
 from sublayer.config.sources import read_toml

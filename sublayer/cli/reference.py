@@ -1,0 +1,447 @@
+"""Commands about the program: recipes, fields, tasks, completion."""
+
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from sublayer.api import recipes as api
+from sublayer.api.arguments import Settings
+from sublayer.api.results import Found
+from sublayer.cli.build import Result, client_of
+from sublayer.cli.completion import SHELLS, Shell
+from sublayer.config.catalog import TABLES
+from sublayer.config.listing import FieldRow, field_rows, find_fields, json_schema
+from sublayer.config.messages import show as quoted
+from sublayer.counts import count
+from sublayer.errors import ConfigError, DataError
+from sublayer.nearest import nearest_hint
+from sublayer.options import Argument, Option
+from sublayer.system.terminal import hanging, page_width, paragraph
+from sublayer.tables import table
+
+if TYPE_CHECKING:
+    from sublayer.data.tokenizers.base import Tokenizer
+    from sublayer.tasks.task import Example, Task
+
+
+@client_of(api.recipe, "sublayer recipes modern --changed")
+def recipes(
+    source: Annotated[
+        str | None,
+        Argument(
+            "A recipe's name, a .toml file, or a run; none lists all.",
+            metavar="RECIPE",
+            complete="recipes",
+        ),
+    ] = None,
+    overrides: Settings = None,
+    diagram: Annotated[bool, Option("Draw the recipe's architecture instead.")] = False,
+    out: Annotated[
+        Path | None,
+        Option(
+            "Draw the diagram in a file; else in the terminal.",
+            metavar="FILE.svg",
+            needs="diagram",
+        ),
+    ] = None,
+    **options: Any,
+) -> Result:
+    """List the recipes and studies, or show all fields of a recipe, each with the recipe or rule
+    that its value comes from.
+    """
+    contradictions = {
+        "--diagram draws a recipe, and --changed lists fields: leave out one": (
+            diagram and "changed" in options
+        ),
+        "--diagram draws one recipe: name it, as in `recipes gpt --diagram`": (
+            diagram and source is None
+        ),
+        "--changed shows what a recipe sets: name one, such as modern": (
+            source is None and "changed" in options
+        ),
+    }
+    for message, is_contradicted in contradictions.items():
+        if is_contradicted:
+            raise ConfigError(message)
+    if source is None:
+        return api.list_recipes()
+    if not diagram:
+        return api.recipe(source, overrides, **options)
+    drawn = api.draw(source, overrides, out=out)
+    return drawn if out is None else Found(drawn.found, f"diagram: {drawn['file']}")
+
+
+@client_of(example="sublayer fields d_ff")
+def fields(
+    name: Annotated[
+        str | None,
+        Argument(
+            f"A field (d_ff, model.d_ff), a table ({', '.join(TABLES)}), or a word to look "
+            "for in names, choices and descriptions; without it, all are listed.",
+            metavar="NAME|WORD",
+            complete="fields",
+        ),
+    ] = None,
+    schema: Annotated[bool, Option("Print the JSON Schema of a recipe file, for editors.")] = False,
+) -> Result:
+    """List the fields that a recipe may set: type, unit, default, when it counts, and which recipes
+    set it.
+
+    On the command line a field is set as TABLE.FIELD=VALUE.
+    """
+    if schema:
+        if name is not None:
+            raise ConfigError(f"--schema is of all fields: leave out {quoted(name)}")
+        return Found(json_schema(), json.dumps(json_schema(), indent=2))
+    rows = field_rows() if name is None else find_fields(name)
+    return Found({"fields": [asdict(row) for row in rows]}, "\n\n".join(map(_field, rows)))
+
+
+def _field(field: FieldRow) -> str:
+    default = field.default if field.default.startswith("derived") else f"default {field.default}"
+    facts = [
+        field.type,
+        f"in {field.unit}" if field.unit else "",
+        default if field.default != "unset" else "",
+    ]
+    notes = [
+        field.description,
+        f"Counts where {field.used_when}." if field.used_when else "",
+        f"Set by {', '.join(field.set_by)}." if field.set_by and field.table else "",
+    ]
+    texts = ("; ".join(filter(None, facts)), " ".join(filter(None, notes)))
+    name = ".".join(filter(None, (field.table, field.name)))
+    return "\n".join([name, *(paragraph(text, indent="    ") for text in texts)])
+
+
+SUITE_TITLES = {
+    "glue": "GLUE",
+    "superglue": "SuperGLUE",
+    "squad": "SQuAD",
+    "race": "RACE",
+    "nli": "inference",
+    "cloze": "Story Cloze",
+    "dpr": "pronouns",
+}
+"""The headings of the tables of tasks."""
+_MOST_ENTRIES = 8
+"""Files of a folder that are listed where none is known."""
+_NEXT = (
+    "Files that are not in the cache are downloaded where a task is trained without a folder of "
+    "its files. What a folder has: `sublayer tasks DIR`; a task in each format: "
+    "`sublayer tasks NAME --show`."
+)
+_READERS = {
+    "pair": "pair, for encoders",
+    "traversal": "traversal, for decoders",
+    "text": "text, for encoder-decoders and decoders",
+}
+_MOST_TOKENS = 48
+"""Of one text; of a longer one as many are shown of its beginning and of its end as this halved."""
+
+
+@client_of(example="sublayer tasks rte --show")
+def tasks(
+    name: Annotated[
+        str | None,
+        Argument(
+            "A folder, to see what it has of each task; or a task. Without it, all are "
+            "listed, with what the cache has.",
+            metavar="DIR|NAME",
+            complete="tasks",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        Option("The folder of the task's files. Default: the cache.", metavar="DIR"),
+    ] = None,
+    show: Annotated[
+        bool,
+        Option(
+            "Show an example as models read it, token by token, in each format. Without --data, "
+            "names stand for its texts."
+        ),
+    ] = False,
+    row: Annotated[
+        int,
+        Option(
+            "The example to show, from 0, of the first split that is there.",
+            least=0,
+            most=10**9,
+            needs="show",
+        ),
+    ] = 0,
+    tokenizer: Annotated[
+        Path | None,
+        Option(
+            "Whose tokens to show: a run, a model's folder, or a tokenizer's file or folder. "
+            "Default: words.",
+            metavar="RUN",
+            complete="runs",
+            needs="show",
+        ),
+    ] = None,
+) -> Result:
+    """List the tasks that models are fine-tuned on, and their files in a folder.
+
+    Files are found by the names that their publishers or the hub give them, in the folder, in that
+    of a suite, such as glue, or of a task, such as SST-2. Rows that have no meaning are left out,
+    and counted with the reason and the first place.
+    """
+    from sublayer.files.paths import expanded
+    from sublayer.tasks.registry import TASKS
+
+    task = TASKS.get(name or "")
+    if task is None and (show or data is not None):
+        option = "--show" if show else "--data"
+        raise ConfigError(f"{option} is of one task: name it, such as rte")
+    if task is not None and show:
+        from sublayer.api.tokenizing import find_tokenizer
+
+        return _example(task, data, None if tokenizer is None else find_tokenizer(tokenizer), row)
+    if task is not None:
+        described = _described(task, data, reads=True)
+        return Found({"folder": data, "tasks": [described]}, _task_text(described))
+    folder = None if name is None else expanded(name)
+    if folder is not None and not folder.is_dir():
+        raise ConfigError(f"{name!r} is no folder and no task{nearest_hint(name or '', TASKS)}")
+    rows = [_described(listed, folder, reads=folder is not None) for listed in TASKS.values()]
+    entries = [] if folder is None else sorted(path.name for path in folder.iterdir())
+    found: dict[str, Any] = {"folder": name, "entries": entries[:_MOST_ENTRIES], "tasks": rows}
+    if folder is None:
+        return Found(found, f"{_task_table(rows, 'in the cache')}\n\n{paragraph(_NEXT)}")
+    there = [described for described in rows if described["splits"]]
+    if not there:
+        return Found(
+            found,
+            f"no files of a task in {name}, by the names that their publishers or "
+            "the hub give them, such as SST-2/train.tsv or sst2/train-00000-of-00001.parquet: it "
+            f"has {', '.join(found['entries']) or 'nothing'}. `sublayer tasks NAME` lists the "
+            "names of a task's files",
+        )
+    absent = [described["name"] for described in rows if not described["splits"]]
+    parts = [
+        _task_table(there, "rows"),
+        "\n".join(line for described in there for line in _faults(described)),
+        paragraph(f"not there: {', '.join(absent)}") if absent else "",
+    ]
+    return Found(found, "\n\n".join(filter(None, parts)))
+
+
+def _described(task: "Task", folder: Path | None, *, reads: bool) -> dict[str, Any]:
+    """Describe a task and its files in a folder, or without one in the cache."""
+    from sublayer.tasks.available import find_task
+    from sublayer.tasks.registry import ROWS
+    from sublayer.tasks.releases import RELEASES
+    from sublayer.tasks.scoring import METRICS
+
+    release = RELEASES.get(task.name)
+    return {
+        "name": task.name,
+        "title": task.title,
+        "suite": task.suite,
+        "kind": task.kind,
+        "fields": task.fields,
+        "labels": task.labels,
+        "numbers": task.numbers if task.kind == "number" else None,
+        "metrics": [METRICS[name].title for name in task.metrics],
+        "published": task.splits,
+        "trained_as": task.trained_as,
+        "files": ROWS[task.name].files,
+        "urls": [file.url for file in release.files] if release else [],
+        "splits": {
+            split: asdict(rows) for split, rows in find_task(task, folder, reads=reads).items()
+        },
+    }
+
+
+def _task_text(task: Mapping[str, Any]) -> str:
+    answer = {"choice": "one of the example's choices", "span": "a span of the passage"}
+    if task["labels"]:
+        answer[task["kind"]] = " or ".join(task["labels"])
+    elif task["kind"] == "number":
+        answer["number"] = "a number from {:g} to {:g}".format(*task["numbers"])
+    facts = {
+        "texts": ", ".join(task["fields"]),
+        "answer": answer[task["kind"]],
+        "score": " and ".join(task["metrics"]),
+        "splits": ", ".join(task["published"]),
+        "answered by": f"a model of {task['trained_as']}" if task["trained_as"] else "",
+        "files": task["files"],
+        "served at": ", ".join(task["urls"]) or "nowhere without asking",
+        "found": _split_sizes(task) or "nothing",
+    }
+    lines = [f"{task['name']}: {task['title']} ({SUITE_TITLES[task['suite']]})"]
+    lines += [hanging(text, f"  {name:<12}", " " * 14) for name, text in facts.items() if text]
+    return "\n".join([*lines, *_faults(task)])
+
+
+def _task_table(tasks: Sequence[Mapping[str, Any]], found: str) -> str:
+    rows = [
+        (task["name"], task["title"], task["kind"], ", ".join(task["metrics"]), _split_sizes(task))
+        for task in tasks
+    ]
+    return table(("task", "title", "kind", "metrics", found), rows, width=page_width())
+
+
+def _split_sizes(task: Mapping[str, Any]) -> str:
+    parts = []
+    for name, split in task["splits"].items():
+        size = "" if split["rows"] is None else f" {split['rows']:,}"
+        parts.append(f"{name} ?" if split["problem"] else f"{name}{size}")
+    return ", ".join(parts)
+
+
+def _faults(task: Mapping[str, Any]) -> Iterator[str]:
+    """Report rows of each split left out or repaired, with the first, or why it cannot be read."""
+    happened = {"left_out": "left out", "repaired": "repaired", "kept": "kept as they are"}
+    for name, split in task["splits"].items():
+        texts = [f"cannot be read: {split['problem']}"] if split["problem"] else []
+        texts += [
+            f"{count(rows['rows'], 'row')} {what}: {reason}; the first is {rows['first']}"
+            for key, what in happened.items()
+            for reason, rows in split[key].items()
+        ]
+        yield from (hanging(f"{task['name']}, {name}: {text}", "", "    ") for text in texts)
+
+
+def _example(task: "Task", folder: Path | None, tokenizer: "Tokenizer | None", row: int) -> Result:
+    """Show the example ``row``, from 0, of a task's first split in a folder, in each format.
+
+    Without a folder, the names of its parts stand for its texts. Raises DataError where there is no
+    such example.
+    """
+    from sublayer.data.tasks.figure import draw_figures
+    from sublayer.tasks.registry import find_files, read_split, wording_of
+
+    where, example = "", wording_of(task).outline()
+    if folder is not None:
+        files = find_files(task, folder)
+        if not files:
+            raise DataError(
+                f"{folder} has no files of {task.title}: `sublayer tasks {folder}` lists what it "
+                "has"
+            )
+        split = next(name for name in task.splits if name in files)
+        examples = read_split(task, split, files[split]).examples
+        if row >= len(examples):
+            raise DataError(
+                f"{split} of {task.title} has {len(examples)} rows: --row counts from 0"
+            )
+        where, example = f"{split}, id {examples[row].id}", examples[row]
+    answer, formats = _answer(task, example), {}
+    lines = [f"{task.title}, {where}" if where else task.title]
+    for figure in draw_figures(task, example, tokenizer):
+        rows = [[token.text for token in tokens] for tokens in figure.rows]
+        marks = [token.text for tokens in figure.rows for token in tokens if token.is_mark]
+        target = [token.text for token in figure.target]
+        formats[figure.format] = {
+            "rows": rows,
+            "marks": list(dict.fromkeys(marks)),
+            "target": target,
+            "problem": figure.problem,
+        }
+        texts = [figure.problem] if figure.problem else []
+        texts += [" ".join(_shortened(tokens, marks)) for tokens in rows]
+        if target:
+            texts.append(" ".join(["->", *_shortened(target, marks)]))
+        lines += ["", _READERS[figure.format], *map(_indented, texts)]
+    if answer is not None:
+        lines += ["", f"answer: {answer}"]
+    about = {"task": task.name, "title": task.title, "example": where, "answer": answer}
+    return Found({**about, "formats": formats}, "\n".join(lines))
+
+
+def _answer(task: "Task", example: "Example") -> str | int | float | None:
+    if not example.is_labelled:
+        return None
+    if example.label is None:
+        return example.answers[0].text if example.answers else "none"
+    if task.kind == "classes":
+        return task.labels[int(example.label)]
+    return example.choices[int(example.label)] if task.kind == "choice" else example.label
+
+
+def _shortened(row: Sequence[str], marks: Collection[str]) -> Iterator[str]:
+    """Return a row's tokens with the middle of long texts left out."""
+    for _, text in groupby(row, key=lambda token: token in marks):
+        tokens = list(text)
+        n_left_out = len(tokens) - _MOST_TOKENS
+        if n_left_out > 0:
+            half = _MOST_TOKENS // 2
+            yield from (*tokens[:half], f"[... {n_left_out:,} more ...]", *tokens[-half:])
+        else:
+            yield from tokens
+
+
+def _indented(text: str) -> str:
+    return fill(
+        text,
+        100,
+        initial_indent="  ",
+        subsequent_indent="      ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+@client_of(example="sublayer completion bash --install")
+def completion(
+    shell: Annotated[
+        Literal["bash", "zsh", "fish"] | None,
+        Argument("bash, zsh or fish. Default: as the variable SHELL names it.", metavar="SHELL"),
+    ] = None,
+    install: Annotated[
+        bool,
+        Option(
+            "Keep the script below the home folder, and let the shell read it: ~/.bashrc or "
+            "~/.zshrc takes a line, unless it has it."
+        ),
+    ] = False,
+) -> Result:
+    """Print the script by which a shell completes sublayer's commands, options, recipes, runs,
+    fields and their choices, or install it.
+
+    For the current shell alone: eval "$(sublayer completion bash)", of zsh likewise after compinit;
+    of fish sublayer completion fish | source.
+    """
+    name = shell or Path(os.environ.get("SHELL", "")).name
+    if name not in SHELLS:
+        raise ConfigError(
+            f"there is no completion for {name or 'this shell'}: name bash, zsh or fish"
+        )
+    if not install:
+        script = SHELLS[name].script
+        return Found({"shell": name, "script": script}, script.rstrip("\n"))
+    file, changed = _install(SHELLS[name])
+    lines = [f"completion of {name}: {file}"]
+    if changed:
+        lines.append(f"a line that reads it: {changed}")
+    lines.append(f"new shells have it: exec {name}")
+    found = {"shell": name, "installed": str(file), "changed": changed}
+    return Found(found, "\n".join(lines))
+
+
+def _install(shell: Shell) -> tuple[Path, str | None]:
+    """Write a shell's script; return its file, and the shell's own file if that was changed."""
+    from sublayer.files.storage import write_file
+
+    script = Path.home() / shell.path
+    script.parent.mkdir(parents=True, exist_ok=True)
+    write_file(script, shell.script)
+    if not shell.line:
+        return script, None
+    settings = Path.home() / shell.settings
+    before = settings.read_bytes() if settings.exists() else b""
+    line = shell.line.encode()
+    if line in before.splitlines():
+        return script, None
+    # Appended, not replaced: the file may be a link to one that is kept elsewhere.
+    with settings.open("ab") as file:
+        file.write((b"" if before.endswith(b"\n") or not before else b"\n") + line + b"\n")
+    return script, str(settings)

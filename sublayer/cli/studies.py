@@ -1,0 +1,217 @@
+"""Commands of comparisons: demo, plan, compare, judge, report, runs."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+from sublayer.api import comparing, planning, run
+from sublayer.api.results import Found
+from sublayer.cli.build import Details, Result, client_of
+from sublayer.counts import count
+from sublayer.errors import ConfigError
+from sublayer.options import Argument, Option
+from sublayer.system.memory import cores, total_memory
+from sublayer.system.stages import format_seconds, note, stage
+from sublayer.system.terminal import paragraph
+
+MOST_JOBS = 8
+JOB_BYTES = 1 << 30
+"""Allowed for the process of a run of the demo; 400 MiB were measured."""
+START_S = 10.0
+RUN_S = (5.5, 7.5)
+"""Seconds of one core that a run of the demo takes: measured with avx512, and limited to AVX2."""
+DEVIATES = 4
+"""The exit code of ``report --verify`` where results do not follow from their plan and items."""
+
+Source = Annotated[
+    str,
+    Argument(
+        "A recipe to vary, or a study, by name or .toml file. Or the first of several recipes "
+        "or finished runs, which are the arms: the baseline.",
+        metavar="RECIPE|STUDY",
+        complete="recipes_and_studies",
+    ),
+]
+Words = Annotated[
+    Sequence[str],
+    Argument(
+        "Further recipes or runs, an arm each, then settings over all arms, such as "
+        "model.d_ff=512.",
+        metavar="[RECIPE ...] [KEY=VALUE ...]",
+        complete="recipes_and_settings",
+    ),
+]
+
+
+@client_of(example="sublayer demo")
+def demo(
+    out: Annotated[Path, Option("The study's folder.")] = Path("runs/demo"),
+    details: Details = False,
+) -> Result:
+    """Compare tiny decoders on the prose of the running Python installation, and write
+    runs/demo/report.html.
+
+    It takes about two minutes on two cores, and uses up to eight. Run again, it makes the
+    missing runs, or shows the results.
+    """
+    memory = total_memory()
+    room = MOST_JOBS if memory is None else memory // JOB_BYTES
+    jobs = max(1, min(cores(), MOST_JOBS, room))
+    announce(out, jobs)
+    with stage("starting PyTorch"):
+        from sublayer.reporting.files import report_study
+        from sublayer.study.options import Options
+
+    asked = Options(out=out, jobs=jobs, is_announced=True)
+    return _shown(comparing.Comparison(*report_study(["demo"], [], asked)), details)
+
+
+def announce(out: Path, jobs: int) -> None:
+    """Print what the demo will do, and how long it takes, before PyTorch is imported."""
+    from sublayer.study.arms import make_trials
+    from sublayer.study.definition import load_study
+
+    study = load_study("demo")
+    *names, last = (arm.name for arm in study.arms)
+    n_rates, n_seeds = len(make_trials(study.arms, study.tune)), study.n_seeds or 1
+    n_runs = len(study.arms) * (n_rates + n_seeds)
+    steps = study.arms[0].loaded.recipe.train.steps
+    note(
+        paragraph(
+            f"{study.title}: {', '.join(names)} and {last}, each at the best of "
+            f"{count(n_rates, 'learning rate')}, with {count(n_seeds, 'seed')}. "
+            f"{count(n_runs, 'run')} of {count(steps or 0, 'step')}, {jobs} at a time, in {out}."
+        )
+    )
+    n_left = n_runs - len(list(out.glob("arms/**/record.json")))
+    if not n_left:
+        note("All of them are done: the report is written again.")
+        return
+    fast, slow = (format_seconds(START_S + n_left * run_s / jobs) for run_s in RUN_S)
+    left = "" if n_left == n_runs else f", for {count(n_left, 'missing run')}"
+    note(f"Expected: about {fast} on a processor with avx512, {slow} on another{left}.")
+
+
+def _shown(compared: comparing.Comparison, details: bool) -> Result:
+    return Found(compared.to_dict(), compared.details) if details else compared
+
+
+@client_of(
+    comparing.compare,
+    "sublayer compare gpt model.n_layers=2 train.steps=200 --vary model.ffn=gelu,swiglu --seeds 3",
+)
+def compare(
+    source: Source,
+    words: Words = (),
+    resume: Annotated[
+        bool, Option("Resume the study in the folder, as happens without it too.")
+    ] = False,
+    details: Details = False,
+    **options: Any,
+) -> Result:
+    """Train every arm at an equal budget with the same seeds, and say which is better, with
+    intervals.
+
+    The same command again resumes where it stopped, or shows what there is; with more --seeds it
+    trains those that are missing, and intervals widen for the further look. Ctrl-C stops, and
+    active runs save; with --on they go on, and the same command joins them.
+    """
+    from sublayer.study.definition import split_words
+
+    return _shown(comparing.compare(*split_words(source, words), **options), details)
+
+
+@client_of(
+    planning.plan, "sublayer plan gpt train.minutes=5 --vary model.ffn=gelu,swiglu --measure"
+)
+def plan(source: Source, words: Words = (), **options: Any) -> Result:
+    """Give the cost of a run or of each arm of a comparison: parameters, FLOPs, memory, disk; with
+    --measure, time; and which difference it can find. With --processes, the cost of each of them.
+
+    No text is read and nothing is trained. A vocabulary that is yet to be trained is taken to have
+    data.vocab_size tokens.
+    """
+    from sublayer.study.definition import split_words
+
+    return planning.plan(*split_words(source, words), **options)
+
+
+@client_of(comparing.judge, "sublayer judge scores/base.csv scores/new.csv")
+def judge(
+    sources: Annotated[
+        Sequence[Path],
+        Argument("Tables or folders of runs; the first is the baseline.", metavar="SOURCE"),
+    ],
+    html: Annotated[
+        Path | None, Option("Also write the verdict as a page of HTML.", metavar="FILE")
+    ] = None,
+    table: Annotated[
+        Path | None, Option("Also write runs and differences: .csv, .md or .tex.", metavar="FILE")
+    ] = None,
+    **options: Any,
+) -> Result:
+    """Judge runs of any trainer: which arm is better than the baseline, with intervals.
+
+    Reads CSV, TSV, JSON lines and Parquet, and says how it understood their columns. Exit codes: 0
+    better, 10 no difference that matters, 11 cannot tell, 12 worse, 2 a mistake; of several arms
+    that of --new, else 0 where any is better and 12 where all are worse.
+    """
+    from sublayer.files.storage import check_free
+    from sublayer.reporting.judged import write_page, write_table
+    from sublayer.tables import FILES
+
+    check_free(html, "--html", (".html", ".htm"))
+    check_free(table, "--table", FILES)
+    judged = comparing.judge(*sources, **options)
+    if html is not None:
+        write_page(judged, html)
+    if table is not None:
+        write_table(judged, table)
+    return judged
+
+
+@client_of(run.report, "sublayer report runs/gpt-ffn")
+def report(
+    verify: Annotated[
+        bool,
+        Option(
+            "Write nothing: check that a comparison's results follow from its sealed plan and "
+            "from what each test item scored, and list what does not. Exit code 0: they follow; "
+            f"{DEVIATES}: they do not, or no plan was sealed.",
+        ),
+    ] = False,
+    **options: Any,
+) -> Result:
+    """Write the HTML report of a comparison, or of a run, from its folder, and print its path.
+
+    Nothing is trained. The report of an unfinished comparison shows the runs that have ended, and
+    names the missing ones. A file is overwritten only where it is a report of the same folder.
+    """
+    if not verify:
+        path = run.report(**options)
+        return Found({"report": path}, str(path))
+    for name, flag in (("out", "--out"), ("tables", "--table")):
+        if name in options:
+            raise ConfigError(f"--verify writes nothing: leave out {flag}")
+    from sublayer.reporting.verify import render_verification, verify_study
+
+    found = asdict(verify_study(Path(options["folder"])))
+    code = 0 if found["follows"] else DEVIATES
+    return Found(found, render_verification(found), exit_code=code)
+
+
+@client_of(run.list_runs, "sublayer runs")
+def runs(
+    folders: Annotated[
+        Sequence[str], Argument("Folders to look for runs in. Default: runs.", metavar="FOLDER")
+    ] = (),
+    **options: Any,
+) -> Result:
+    """List runs, comparisons and imported models, the newest first.
+
+    A score is the best on the validation split during training, unless it is marked (test). Below
+    an unfinished one stands the command that resumes it. Nothing is written, and no model is
+    loaded.
+    """
+    return run.list_runs(*folders, **options)

@@ -1,0 +1,222 @@
+"""Commands of training: train and finetune; the next commands for a model."""
+
+import shlex
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from sublayer.api import finetuning, run
+from sublayer.api.results import Found
+from sublayer.cli.build import Choices, Result, TextPair, client_of, names_among
+from sublayer.config.sources import RUN_RECIPE
+from sublayer.errors import ConfigError
+from sublayer.files.lines import PACKED
+from sublayer.files.paths import as_typed
+from sublayer.options import Argument, Option
+from sublayer.system.launch import is_first_launched
+from sublayer.tasks.registry import TASKS
+
+if TYPE_CHECKING:
+    from sublayer.config.recipe import Recipe
+
+
+@client_of(
+    run.train,
+    "sublayer train gpt data.path=book.txt model.n_layers=4 train.minutes=2 --out runs/book",
+)
+def train(**options: Any) -> Result | None:
+    """Train a model as a recipe says, and keep it with its record in a folder of its own.
+
+    Ctrl-C saves and stops; the same command with --resume resumes, and ends with the same weights
+    as if it had never been stopped. With --resume and a longer length, such as train.steps=400, a
+    run continues to that, finished or not. Several processes: torchrun --nproc-per-node 2 -m
+    sublayer train RECIPE ... --out FOLDER.
+    """
+    trained = run.train(**options)
+    if not is_first_launched():
+        return None
+    following = after_training(str(trained.path), trained.recipe, trained["data"])
+    return Found(trained, "\n".join([repr(trained), *following]))
+
+
+@client_of(finetuning.finetune, "sublayer finetune runs/albert-small sst2 --data glue")
+def finetune(
+    words: Annotated[
+        Sequence[str],
+        Argument(
+            "Tasks by name (`sublayer tasks` lists them), or the file of a table of your own; "
+            "then settings such as optimizer.lr=1e-4 (see `sublayer fields`).",
+            metavar="{TASK|TABLE} ...",
+        ),
+    ] = (),
+    text: Annotated[
+        str | None, Option("Of a table of your own: the column of texts.", metavar="COLUMN")
+    ] = None,
+    text_pair: TextPair = None,
+    label: Annotated[
+        str | None,
+        Option("The column of labels; with --choices of the right one.", metavar="COLUMN"),
+    ] = None,
+    number: Annotated[bool, Option("The label is a number to predict, and no class.")] = False,
+    choices: Choices = None,
+    answer: Annotated[
+        str | None,
+        Option("The column of answers that are a part of the text.", metavar="COLUMN"),
+    ] = None,
+    answer_start: Annotated[
+        str | None,
+        Option(
+            "Where the answer begins in the text, in characters. Default: where it first stands.",
+            metavar="COLUMN",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        Option(
+            "The column of texts that a T5 or a decoder learns to write: any words, such as a "
+            "summary.",
+            metavar="COLUMN",
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        Option(
+            "The column of the document or author: rows of one are never divided between what is "
+            "trained on and what is scored.",
+            metavar="COLUMN",
+        ),
+    ] = None,
+    id: Annotated[str | None, Option("The column of the rows' ids.", metavar="COLUMN")] = None,
+    **options: Any,
+) -> Result:
+    """Fine-tune a model on a task, and score it beside what needs no model.
+
+    A part of the training examples is held out to choose the checkpoint; the published development
+    set is scored once, in the end. Beside the score stand its standard error, the majority's answer
+    and a linear model of words trained on the same rows. A table of your own is named by its file,
+    and its columns by options: `sublayer finetune albert-small my.csv --text review --label stars`.
+    All settings are those of a recipe: `sublayer train RUN` takes the folder's recipe, too.
+    """
+    names = [word for word in words if "=" not in word]
+    source = str(options["source"])
+    if options.get("resume") and not names and (Path(source) / RUN_RECIPE).is_file():
+        raise ConfigError(
+            "--resume of a fine-tuning takes the task or table that it began with; `sublayer "
+            f"train {shlex.quote(as_typed(source))} --resume` resumes a run as its folder says"
+        )
+    columns = {
+        "text": text,
+        "text_pair": text_pair,
+        "answer": answer,
+        "answer_start": answer_start,
+        "target": target,
+        "group": group,
+        "id": id,
+        "number" if number else "label": label,
+        "choices": names_among(choices),
+    }
+    given = {role: column for role, column in columns.items() if column}
+    if (given or number) and not any(map(finetuning.is_table, names)):
+        first = next(iter(given), "number").replace("_", "-")
+        missing = "".join(f"; {word} is not there" for word in names if word not in TASKS)
+        raise ConfigError(
+            f"--{first} is of a table of your own: name its file, such as my.csv{missing}"
+        )
+    if number and not label and (answer or target):
+        raise ConfigError(
+            "--number is of a label, and none is given: leave it out, or give --label"
+        )
+    settings = [word for word in words if "=" in word]
+    return finetuning.finetune(tasks=names, overrides=settings, columns=given or None, **options)
+
+
+PROMPT, GAPS = '"The "', '"The <extra_id_0> of the book."'
+_FILE = "FILE"
+"""Stands for a text of the user's, where none is known."""
+
+
+def after_training(run: str, recipe: "Recipe", splits: Collection[str]) -> list[str]:
+    """Return commands for a run; ``splits`` are those that its text has."""
+    name, data, kind = shlex.quote(as_typed(run)), recipe.data, recipe.model.kind
+    if data.tasks is not None:
+        return _listed(f"evaluate {name}", f"predict {name} {_FILE}")
+    text = shlex.quote(as_typed(data.path)) if isinstance(data.path, str) else _FILE
+    held_out = [split for split in ("test", "valid") if split in splits]
+    evaluate = f"evaluate {name} " + (f"--split {held_out[0]}" if held_out else f"--path {text}")
+    if kind in ("decoder", "lstm"):
+        return _listed(evaluate, f"generate {name} --prompt {PROMPT}")
+    if kind == "encoder":
+        # Without a text it reads the validation split.
+        read = "" if "valid" in splits else f" --path {text}"
+        return _listed(evaluate, f"inspect layers {name}{read}")
+    if data.is_parallel:
+        # A file of lines: held out, or else of the training text.
+        paths = (data.test_source_path, data.valid_source_path, data.source_path)
+        named = [path for path in paths if path is not None and Path(path).suffix not in PACKED]
+        lines = shlex.quote(as_typed(named[0])) if named else _FILE
+        return _listed(evaluate, f"translate {name} < {lines}")
+    knows_gaps = recipe.objective.n_sentinels(data.context) > 0
+    return _listed(evaluate, f"generate {name} --prompt {GAPS if knows_gaps else PROMPT}")
+
+
+def after_import(
+    model: str,
+    kind: str,
+    *,
+    is_translator: bool,
+    knows_gaps: bool,
+    has_head: bool = True,
+    answers: str | None = None,
+    lacks_marks: bool = False,
+) -> list[str]:
+    """Return commands for an imported model that has a tokenizer; its text is not known.
+
+    ``has_head``: it predicts tokens, or judges pairs of texts; ``answers`` is the name of the task
+    that it answers, if any; ``lacks_marks``: its tokenizer has not the marks that it would read the
+    texts between.
+    """
+    name = shlex.quote(as_typed(model))
+    finetuned = f"finetune {name} TASK --data DIR"
+    if lacks_marks:
+        return _listed(finetuned)
+    if answers is not None:
+        return _listed(f"evaluate {name}{'' if answers in TASKS else ' --task TASK'} --path DIR")
+    if kind in ("decoder", "lstm"):
+        return _listed(f"evaluate {name} --path {_FILE}", f"generate {name} --prompt {PROMPT}")
+    if kind == "encoder" and has_head:
+        return _listed(f"inspect layers {name} --path {_FILE}")
+    if kind == "encoder":
+        return _listed(f"embed {name} {_FILE} --out vectors.npy", finetuned)
+    if is_translator:
+        return _listed(f"translate {name} < {_FILE}")
+    return _listed(f"generate {name} --prompt {GAPS if knows_gaps else PROMPT}")
+
+
+def after_importing(model: str) -> list[str]:
+    """Return commands for the folder of a model that was imported with its tokenizer."""
+    from sublayer.data.tasks.encoded import has_traversal
+    from sublayer.data.tokenizers.languages import BilingualTokenizer
+    from sublayer.data.tokenizers.named import load_tokenizer
+    from sublayer.loading import load_task
+    from sublayer.model.model_folder import read_config
+
+    folder = Path(model)
+    config, spec = read_config(folder), load_task(folder)
+    tokenizer = load_tokenizer(folder / "tokenizer.json")
+    is_traversal = spec is not None and spec.format == "traversal"
+    return after_import(
+        model,
+        config.kind,
+        is_translator=isinstance(tokenizer, BilingualTokenizer),
+        knows_gaps=bool(tokenizer.sentinel_ids),
+        has_head=config.head != "none" or bool(config.sentence_classes),
+        answers=None if spec is None else spec.tasks[0].name,
+        lacks_marks=is_traversal and not has_traversal(tokenizer),
+    )
+
+
+def _listed(*commands: str) -> list[str]:
+    return [
+        f"{'next: ' if number == 0 else '      '}sublayer {command}"
+        for number, command in enumerate(commands)
+    ]
