@@ -22,6 +22,7 @@ from sublayer.files.checkpoints import (
 )
 from sublayer.files.parsing import read_json_object
 from sublayer.files.paths import resolved
+from sublayer.files.storage import describe_absence
 from sublayer.model.build import EncoderDecoder, compose
 from sublayer.model.model_folder import CONFIG_NAME, FORMAT, load_weights, read_config
 from sublayer.model.names import named_parameters
@@ -139,10 +140,8 @@ def find_model(path: Path) -> Path:
     if not path.is_dir():
         if path.parent.name == CHECKPOINTS_NAME and (path.parent.parent / RECIPE_NAME).is_file():
             raise CheckpointError(_no_checkpoint(path))
-        what = "does not exist"
-        if path.exists():
-            what = "is a file, not a folder" if path.is_file() else "is a pipe or a device"
-        raise CheckpointError(f"{path} {what}: name a run, a checkpoint or a model folder")
+        fault = f"{path} is a file" if path.is_file() else describe_absence(path)
+        raise CheckpointError(f"{fault}: name a run, a checkpoint or a model folder")
     if (path / MANIFEST).is_file():
         verify_checkpoint(path)
         return path / MODEL_NAME
@@ -202,8 +201,8 @@ def _averaged(run: Path, n: int, device: str) -> tuple[Path, ResolvedModel, dict
     """
     root = run / CHECKPOINTS_NAME
     if not root.is_dir():
-        what = "has no folder of checkpoints" if run.is_dir() else "does not exist"
-        raise CheckpointError(f"{run} {what}, of which the newest are averaged: name a run")
+        fault = f"{run} has no checkpoints to average" if run.is_dir() else describe_absence(run)
+        raise CheckpointError(f"{fault}: name a run")
     steps = _newest_steps(run)
     if n < 1 or len(steps) < n:
         raise ConfigError(

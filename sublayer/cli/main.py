@@ -72,7 +72,6 @@ _ADVICE = {
     errno.EACCES: "permission denied",
     errno.EPERM: "permission denied",
     errno.EROFS: "the file system is read-only: choose another folder",
-    errno.ENOENT: "there is no such file",
     errno.EISDIR: "a file is needed, not a folder",
     errno.ENOTDIR: "a folder is needed, not a file",
 }
@@ -255,6 +254,10 @@ def _key_meant(option: str, options: Sequence[str] | None, context: Any) -> str 
 
 
 def _system_error(error: OSError) -> str:
+    if error.errno == errno.ENOENT and isinstance(error.filename, str):
+        from sublayer.files.storage import describe_absence
+
+        return describe_absence(error.filename)
     advice = _ADVICE.get(error.errno or 0) or error.strerror or str(error)
     if error.filename is None:
         return advice

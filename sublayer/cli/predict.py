@@ -25,7 +25,7 @@ from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.files.lines import decoded
 from sublayer.files.paths import as_typed
-from sublayer.files.storage import new_file
+from sublayer.files.storage import describe_absence, new_file
 from sublayer.options import Argument, Option
 from sublayer.system.launch import n_launched
 from sublayer.system.memory import keep_freed_memory
@@ -172,7 +172,8 @@ def _divided(run: Path, places: Sequence[Path]) -> tuple[list[Path], Path | None
     files = [place for place in places if not place.is_dir()]
     missing = [file for file in files[:-1] if not file.exists()]
     if missing:
-        raise CheckpointError(f"{missing[0]} does not exist: name runs, and then one file of rows")
+        fault = describe_absence(missing[0])
+        raise CheckpointError(f"{fault}: name runs, and then one file of rows")
     if len(files) > 1:
         raise ConfigError(
             f"{files[1]} is more than one file: answer each by itself, or give --submission"

@@ -22,6 +22,7 @@ from sublayer.config.messages import show
 from sublayer.errors import ConfigError
 from sublayer.files import parsing
 from sublayer.files.paths import resolved
+from sublayer.files.storage import describe_absence
 from sublayer.nearest import nearest, nearest_hint
 from sublayer.values import is_frame, plain
 
@@ -160,7 +161,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return parsing.read_toml(path, ConfigError)
     except FileNotFoundError:
-        raise ConfigError(f"{path} cannot be read: there is no such file") from None
+        raise ConfigError(f"{describe_absence(path)}: name another file") from None
 
 
 def layer_of(table: Mapping[str, Any], origin: str) -> Layer:

@@ -64,9 +64,9 @@ class RegularFile(FileIO):
         return read
 
 
-def describe_absence(path: Path) -> str:
-    """Say that there is no file at a path, or that a pipe or a device is there."""
-    return "is a pipe or a device" if path.exists() else "is not there"
+def describe_absence(path: str | Path) -> str:
+    """Describe a path at which a file or folder is missing, or where a pipe or a device is."""
+    return f"{path} {'is a pipe or a device' if Path(path).exists() else 'is not there'}"
 
 
 def open_file(path: Path) -> BufferedReader:

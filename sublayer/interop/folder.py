@@ -14,7 +14,7 @@ from torch import Tensor
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.files.lines import check_no_pointer
 from sublayer.files.parsing import read_json_object
-from sublayer.files.storage import check_file, check_name, open_file
+from sublayer.files.storage import check_file, check_name, describe_absence, open_file
 from sublayer.interop.foreign_config import Content, format_value
 from sublayer.system.memory import check_memory
 
@@ -256,7 +256,7 @@ def _load(path: Path) -> dict[str, Tensor]:
                     )
             return {name: file.get_tensor(name) for name in names}
     except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing: fetch it") from None
+        raise CheckpointError(f"{describe_absence(path)}: fetch it") from None
     except (OSError, SafetensorError) as error:
         raise CheckpointError(f"{path} is damaged or cut short ({error}): fetch it again") from None
 

@@ -20,6 +20,7 @@ from sublayer.errors import CheckpointError, DataError
 from sublayer.evaluation.items import Items, ItemTable
 from sublayer.files.arrays import load_arrays
 from sublayer.files.parsing import Count, Number, Typed, check_typed, read_bytes, read_json_object
+from sublayer.files.storage import describe_absence
 from sublayer.judging.layout import RunName, Understood, direction_of
 from sublayer.judging.options import Asked
 from sublayer.judging.runs import Records
@@ -444,7 +445,7 @@ def read_study_items(path: Path) -> list[RunItems]:
     try:
         packed = read_bytes(path, CheckpointError, max_bytes=_MAX_UNPACKED)
     except FileNotFoundError:
-        raise CheckpointError(f"{path} is missing") from None
+        raise CheckpointError(describe_absence(path)) from None
     unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_UNPACKED)
     try:
         data = unpacker.decompress(packed, max_length=_MAX_UNPACKED)

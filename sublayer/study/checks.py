@@ -13,6 +13,7 @@ from sublayer.config.resolve_train import NO_TEST, holds_out
 from sublayer.config.sources import shipped_recipes
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError
+from sublayer.files.storage import describe_absence
 from sublayer.objective.metric import Metric
 from sublayer.runs.start_check import check_start
 from sublayer.statistics.looks import Looks
@@ -40,7 +41,7 @@ def check_runs(sources: Sequence[str], overrides: Overrides, options: Options) -
     run = next(source for source in sources if is_run(source))
     for source in sources:
         if not Path(source).exists() and source not in shipped_recipes():
-            raise ConfigError(f"{source} does not exist: name a run that has ended")
+            raise ConfigError(f"{describe_absence(source)}: name a run that has ended")
         if (Path(source) / PLAN).is_file() or (Path(source) / RUNS).is_file():
             raise ConfigError(
                 f"{source} is a comparison: sublayer report {shlex.quote(source)} shows it; to "

@@ -224,9 +224,7 @@ def find_table(path: str | Path) -> Found:
     if place.is_file():
         return {"train": (place,)}
     if not place.is_dir():
-        raise DataError(
-            f"{path} {describe_absence(place)}: name the file of a table, or a folder of them"
-        )
+        raise DataError(f"{describe_absence(path)}: name the file of a table, or a folder of them")
     paths = {split: _paths_of(place, split) for split in _SPLITS}
     found = {split: one_copy(of_split) for split, of_split in paths.items() if of_split}
     if not found:

@@ -397,7 +397,7 @@ def _test_set(task: Task, given: Path) -> tuple[Path, ...]:
     if path.is_file():
         return (path,)
     if not path.is_dir():
-        raise DataError(f"{given} {describe_absence(path)}: name a file of rows")
+        raise DataError(f"{describe_absence(given)}: name a file of rows")
     if task.name not in ROWS:
         raise DataError(f"{given} is a folder: name a file of rows")
     found = find_files(task, path)

@@ -73,7 +73,7 @@ def test_a_mistake_is_one_line_on_stderr(words, line, run):
     (KeyboardInterrupt(), 130, "interrupted"),
     (OSError(errno.ENOSPC, "No", "a"), 2, "error: a: the disk is full: free some space"),
     (PermissionError(errno.EACCES, "No", "/a"), 2, "error: /a: permission denied"),
-    (FileNotFoundError(errno.ENOENT, "No", "a"), 2, "error: a: there is no such file"),
+    (FileNotFoundError(errno.ENOENT, "No", "a"), 2, "error: a is not there"),
     (OSError(errno.EIO, "Input/output error"), 2, "error: Input/output error"),
     (OSError("written in part"), 2, "error: written in part"),
     (ZeroDivisionError(), None, "a bug is raised as it is"),

@@ -29,6 +29,7 @@ from sublayer.files.lines import (
     wide_encoding,
 )
 from sublayer.files.paths import as_typed, expanded
+from sublayer.files.storage import describe_absence
 from sublayer.tasks.records import WEB_PAGE, read_records, suffix_of
 
 _SNIFFED_BYTES = 8000
@@ -374,9 +375,9 @@ def _missing(entry: str, path: Path) -> str:
             f"{entry} is an address, and only files are read: download it, as in `curl -LO "
             f"{entry}`, and name the file"
         )
-    message = f"no such file or folder: {entry}"
+    message = describe_absence(entry)
     if not path.is_absolute():
-        message += f" in {Path.cwd()}"
+        message += f", in {Path.cwd()}"
     if _HUB_NAME.fullmatch(entry):
         message += f"; hub:{entry} would be a data set of the Hugging Face hub"
     return message
