@@ -21,7 +21,7 @@ from sublayer.files.checkpoints import (
     verify_checkpoint,
 )
 from sublayer.files.parsing import read_json_object
-from sublayer.files.paths import resolved
+from sublayer.files.paths import describe_runs_within, resolved
 from sublayer.files.storage import describe_absence
 from sublayer.model.build import EncoderDecoder, compose
 from sublayer.model.model_folder import CONFIG_NAME, FORMAT, load_weights, read_config
@@ -151,7 +151,7 @@ def find_model(path: Path) -> Path:
     if not (path / CONFIG_NAME).is_file():
         raise CheckpointError(
             f"{path} is not a run, a checkpoint or a model folder: "
-            f"it has no {RECIPE_NAME} and no {CONFIG_NAME}"
+            f"it has no {RECIPE_NAME} and no {CONFIG_NAME}{describe_runs_within(path)}"
         )
     _check_format(path)
     return path

@@ -28,7 +28,7 @@ from sublayer.config.texts import OwnColumns
 from sublayer.config.train import LENGTHS
 from sublayer.errors import ConfigError
 from sublayer.files import parsing
-from sublayer.files.paths import as_typed
+from sublayer.files.paths import as_typed, describe_runs_within
 from sublayer.nearest import LONGEST_WORD, nearest_hint
 from sublayer.tasks.own_table import NAME, find_parts
 from sublayer.tasks.registry import TASKS
@@ -333,7 +333,7 @@ def kind_of(source: str | LoadedRecipe) -> str:
     if (start := read_start(source)) is None:
         raise ConfigError(
             f"{as_typed(source)} is no run, no imported folder and no recipe: name what to start "
-            "from (`sublayer runs` lists runs)"
+            f"from (`sublayer runs` lists runs){describe_runs_within(source)}"
         )
     return start.model.kind
 

@@ -21,7 +21,7 @@ from sublayer.config.limits import LONGEST_TEXT
 from sublayer.config.messages import show
 from sublayer.errors import ConfigError
 from sublayer.files import parsing
-from sublayer.files.paths import resolved
+from sublayer.files.paths import describe_runs_within, resolved
 from sublayer.files.storage import describe_absence
 from sublayer.nearest import nearest, nearest_hint
 from sublayer.values import is_frame, plain
@@ -118,7 +118,7 @@ def find_source(source: str, folder: Path = Path()) -> Source:
         if not (path / RUN_RECIPE).is_file():
             raise ConfigError(
                 f"{source} is a folder without a {RUN_RECIPE}: name a run, a recipe file or a "
-                "recipe"
+                f"recipe{describe_runs_within(path)}"
             )
         return Source(path / RUN_RECIPE, resolved(path).name, f"run {source}", run=path)
     if path.is_file():

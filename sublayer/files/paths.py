@@ -21,6 +21,14 @@ def resolved(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.realpath(path))
 
 
+def describe_runs_within(folder: str | os.PathLike[str]) -> str:
+    """Name a run within the folder of a comparison, for the end of a refusal; empty for others."""
+    runs = sorted(recipe.parent for recipe in Path(folder).glob("arms/**/recipe.toml"))
+    if not runs:
+        return ""
+    return f"; it is a comparison, which has runs: name one, such as {as_typed(str(runs[0]))}"
+
+
 def as_typed(name: str) -> str:
     """Return a path below the current folder as it would be typed there; all else as it is.
 

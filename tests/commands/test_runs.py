@@ -216,3 +216,13 @@ def test_a_long_command_is_copied_as_it_is(monkeypatch):
     lines = listing._command(command).split("\n")
     assert all(line.endswith(" \\") for line in lines[:-1]) and max(map(len, lines)) <= 40
     assert shlex.split(" ".join(line.removesuffix("\\") for line in lines)) == shlex.split(command)
+
+
+@pytest.mark.parametrize(
+    "words", ["evaluate {}", "generate {} --prompt a", "plan {}", "finetune {} sst2"]
+)
+def test_a_comparison_where_a_run_is_needed_names_one_of_its_runs(words, here, trained, sublayer):
+    run = here / "ffn" / "arms" / "0-gelu" / "seed-0"
+    shutil.copytree(trained, run)
+    refused = sublayer(*words.format("ffn").split())
+    assert refused.code == 2 and "ffn/arms/0-gelu/seed-0" in refused.err
