@@ -1,7 +1,8 @@
 """Find the word that was probably meant."""
 
+import re
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 LONGEST_WORD = 80
 """Characters of the longest word that is compared; a longer one takes long, and is no slip."""
@@ -10,14 +11,19 @@ LONGEST_WORD = 80
 def nearest(word: str, choices: Iterable[str]) -> str | None:
     """Return the choice that the word was probably meant to be, if any is near.
 
-    Near is a ratio of difflib's of at least 0.6, which is its default.
+    Near is a ratio of difflib's of at least 0.6 where the word is a part of the choice or has the
+    same letters, and of 0.7 where both begin alike: ``width`` is no slip for ``watch``.
     """
     if len(word) > LONGEST_WORD:
         return None
-    matches = get_close_matches(word, list(choices), n=1, cutoff=0.6)
-    if not matches:
-        return None
-    return matches[0]
+    matches = get_close_matches(word, list(choices), n=5, cutoff=0.6)
+    return next((choice for choice in matches if _is_slip(word.lower(), choice.lower())), None)
+
+
+def _is_slip(word: str, choice: str) -> bool:
+    if word in re.split(r"[^a-z0-9]", choice) or sorted(word) == sorted(choice):
+        return True
+    return word[:1] == choice[:1] and SequenceMatcher(None, choice, word).ratio() >= 0.7
 
 
 def nearest_hint(word: str, choices: Iterable[str]) -> str:

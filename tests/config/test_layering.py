@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sublayer.config.architecture import FFNS
-from sublayer.config.catalog import HEADINGS, RENAMED, TABLES, is_union, keys
+from sublayer.config.catalog import HEADINGS, RENAMED, TABLES, is_union, keys, nearest_key
 from sublayer.config.data import DataConfig
 from sublayer.config.finetune import load_preset, preset_names
 from sublayer.config.layers import Layer, merge
@@ -571,3 +571,12 @@ def test_every_shipped_model_is_kept_as_it_is(run, name):
 def test_a_start_of_another_kind_is_refused_by_name(run):
     with pytest.raises(ConfigError, match=r"is a model of another kind \(decoder\) than .*encoder"):
         load_recipe("albert-small", {"init.run": run()})
+
+
+@pytest.mark.parametrize("word, meant", [
+    ("width", None), ("depth", None), ("batch_size", None), ("bananas", None), ("device", None),
+    ("dropuot", "model.dropout"), ("vocab", "model.vocab_size"), ("epoch", "train.epochs"),
+    ("layers", "init.layers"), ("precison", "train.precision"),
+])  # fmt: skip
+def test_a_field_is_suggested_for_a_slip_alone(word, meant):
+    assert nearest_key(word) == meant
