@@ -23,10 +23,11 @@ from sublayer.errors import (
     TrainingError,
     one_line,
 )
+from sublayer.numbers import NO_BREAK
 from sublayer.system.launch import n_launched
 from sublayer.system.memory import lacks_memory
 from sublayer.system.signals import INTERRUPTED, PREEMPTED, interruptible, interruption
-from sublayer.system.terminal import OutputLost, lasting_streams
+from sublayer.system.terminal import OutputLost, hanging, lasting_streams
 
 DONE, LOST, MISTAKE, FAILED = 0, 1, 2, 3
 """Exit codes; 130 is a shell's code for SIGINT, 128 + 2."""
@@ -93,11 +94,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if code == DONE and output.failure is not None and not output.is_gone:
             code, message = LOST, f"error: the result cannot be printed: {output.failed}"
         if message and _is_first_to_say(message):
-            errors.write(f"{message}\n")
+            errors.write(f"{wrapped(message) if errors.isatty() else message}\n")
             errors.flush()
         if message and errors.failure is not None:
             output.write(f"{message}\n")  # where it can be read
     return code
+
+
+def wrapped(message: str) -> str:
+    """Wrap a message at spaces to the terminal; a command that it quotes stays in one piece."""
+    parts = message.split("`")
+    parts[1::2] = [part.replace(" ", NO_BREAK) for part in parts[1::2]]
+    return hanging("`".join(parts), "", "  ")
 
 
 def _is_first_to_say(message: str) -> bool:

@@ -66,6 +66,14 @@ def test_a_mistake_is_one_line_on_stderr(words, line, run):
         assert err.startswith(f"error: {line}")
 
 
+def test_a_long_error_is_wrapped_at_spaces_and_its_paths_and_commands_stay_whole(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    path, command = "runs/" + "a" * 60, "`sublayer compare a b --out runs/c --seeds 3`"
+    lines = cli.wrapped(f"error: {path} is not there: see {command}, or name another").splitlines()
+    assert path in lines[1] and any(command in line for line in lines)
+    assert all(len(line) <= 40 or path in line or command in line for line in lines)
+
+
 @pytest.mark.parametrize("error, code, line", [
     (errors.DataError("a.txt is\nempty"), 2, "error: a.txt is empty"),
     (errors.TrainingError("loss is nan at step 3"), 3, "error: loss is nan at step 3"),
