@@ -30,6 +30,8 @@ _FIRST_LINE_S, _NEXT_LINE_S = 1.0, 10.0
 _TIMED_AFTER_S = 1.0
 """Seconds after which a terminal shows the duration of a stage."""
 _NARROWEST_BAR, _WIDEST_BAR = 10, 30
+_ECHO = 3
+"""Columns that a line leaves free: a terminal echoes ^C behind it, which must not begin another."""
 _NUMBER = re.compile(r"\d+")
 
 
@@ -192,6 +194,7 @@ class LiveStages(Stages):
 
     def _draw(self) -> "RenderableType":
         # rich draws under a lock of its own: to wait for another here could be for ever.
+        from rich.constrain import Constrain
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
@@ -205,13 +208,14 @@ class LiveStages(Stages):
         elapsed = f"  {format_seconds(lasted)}" if is_timed else ""
         text = Text(f"{stage.text}{elapsed}", no_wrap=True, overflow="ellipsis")
         cells: list[RenderableType] = [self._spinner, text]
-        room = self._console.width - text.cell_len - 4
+        width = self._console.width - _ECHO
+        room = width - text.cell_len - 4
         if stage.fraction is not None and room >= _NARROWEST_BAR:
             cells.append(ProgressBar(1.0, stage.fraction, width=min(room, _WIDEST_BAR)))
         line = Table.grid(padding=(0, 1))
         line.add_column(width=1)
         line.add_row(*cells)
-        return line
+        return Constrain(line, width)
 
 
 class PlainStages(Stages):
