@@ -1,4 +1,8 @@
-"""Numbers as people read them: signs, intervals, p values, prefixes, durations, shares."""
+"""Numbers as people read them: signs, intervals, p values, prefixes, durations, shares.
+
+Thousands are divided by commas, percents stand without a space (``5%``), bytes have binary prefixes
+(IEC 80000-13: 1 KiB = 1,024 B), all other units decimal ones (1 kB/s = 1,000 B/s).
+"""
 
 import math
 from collections.abc import Sequence
@@ -54,24 +58,28 @@ def p_in_words(p: float) -> str:
 
 
 def format_quantity(value: float | None, unit: str = "") -> str:
-    """Write a large number with three figures and an SI prefix; a dash for None.
+    """Write a large number with three figures and a prefix; a dash for None.
 
-    Whole numbers below 1000 stay as they are. ``unit`` follows the prefix.
+    Whole numbers below 1000 stay as they are. ``unit`` follows the prefix, which is binary for
+    bytes, ``B``, and else decimal.
     """
     if value is None:
         return DASH
-    power = 0
+    power, base = 0, 1024 if unit == "B" else 1000
     if value:
         # The margin keeps 1000 from becoming 1000 of the smaller prefix by rounding.
-        thousands = math.floor(math.log10(abs(value)) / 3 + 1e-9)
+        thousands = math.floor(math.log(abs(value), base) + 1e-9)
         power = min(len(_PREFIXES) - 1, max(0, thousands))
-    scaled = value / 1000**power
+    scaled = value / base**power
     decimals = 0
     is_count = power == 0 and float(value).is_integer()
     if 0 < scaled < 1000 and not is_count:
         decimals = max(0, 2 - math.floor(math.log10(scaled)))
     number = f"{scaled:.{decimals}f}"
-    prefixed_unit = f"{_PREFIXES[power]}{unit}"
+    prefix = _PREFIXES[power]
+    if base == 1024 and prefix:
+        prefix = f"{prefix.upper()}i"
+    prefixed_unit = f"{prefix}{unit}"
     if not prefixed_unit:
         return number
     return f"{number}{NO_BREAK}{prefixed_unit}"
@@ -99,10 +107,10 @@ def format_share(share: float | None) -> str:
     if share is None:
         return DASH
     if share == 0.0:
-        return f"0{NO_BREAK}%"
+        return "0%"
     decimals = 2 if abs(share) >= 0.00005 else 4
     percent = format_signed(100 * share, decimals)
-    return f"{percent}{NO_BREAK}%"
+    return f"{percent}%"
 
 
 def format_factor(factor: float) -> str:
@@ -117,4 +125,4 @@ def format_excess(share: float) -> str:
     if 99.0 < percent < 100.0:
         percent = math.floor(10 * percent) / 10
     decimals = 0 if 9.95 <= percent <= 99.0 else 1
-    return f"{percent:.{decimals}f}{NO_BREAK}%"
+    return f"{percent:.{decimals}f}%"

@@ -307,7 +307,7 @@ def _process_notes(plans: "Sequence[ProcessPlan]", machine: "Machine") -> Iterat
                 "to compute; what they send is not in it"
             )
     else:
-        peak = "the peak" if machine.share == 1.0 else f"{100 * machine.share:g} % of the peak"
+        peak = "the peak" if machine.share == 1.0 else f"{100 * machine.share:g}% of the peak"
         time = f"{peak} of {device.title}, nothing sent"
         if rate is not None:
             time = (

@@ -31,7 +31,7 @@ FAILURE, TEST, SCORES, ENSEMBLE = "failure.json", "test.json", "scores.json", "e
 _SCORES = {
     "bits_per_byte": ("", " bits/byte", 1.0, 3),
     "bleu": ("BLEU ", "", 1.0, 2),
-    "mlm_accuracy": ("MLM ", " %", 100.0, 1),
+    "mlm_accuracy": ("MLM ", "%", 100.0, 1),
     "loss": ("loss ", " nats", 1.0, 3),
 }
 """Scores of which a row shows the first that there is: text before and after, factor, decimals."""

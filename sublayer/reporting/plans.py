@@ -195,7 +195,7 @@ def render_processes(processes: JsonObject) -> str:
     forms: dict[str, tuple[str, Callable[[float], str]]] = {
         "a step": ("seconds_per_step", _format_step),
         "tokens/s": ("tokens_per_s", format_quantity),
-        "of peak": ("share_of_peak", lambda value: f"{100 * value:.3g} %"),
+        "of peak": ("share_of_peak", lambda value: f"{100 * value:.3g}%"),
         "time": ("hours", _format_hours),
     }
     sent = [format_quantity(shard["sent_bytes"]["total"], "B") for shard in shards]

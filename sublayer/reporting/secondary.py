@@ -37,7 +37,7 @@ _LEGENDS = {
     "published effect": "",
 }
 """By heading."""
-_UNIT = f"{NO_BREAK}%"
+_UNIT = "%"
 
 
 def comparison(results: Results, difference: Difference) -> str:

@@ -36,7 +36,7 @@ _MOST_SHOWN = 8
 _BUILT_IN = ("python",)
 """The text of a recipe that names none."""
 _MARK = f"{NO_BREAK}!"
-_MARKED = "! not equal: beyond 0.5 %"
+_MARKED = "! not equal: beyond 0.5%"
 
 
 def summarize(results: Results, report: Path) -> str:
@@ -245,7 +245,7 @@ def render_budgets(budgets: Sequence[ArmBudget], baseline: str) -> list[str]:
     is_timed = any(
         "time" in (*budget.planned.shares, *budget.realised.shares) for budget in budgets
     )
-    beyond = ", for measured time beyond 3 %" if is_timed else ""
+    beyond = ", for measured time beyond 3%" if is_timed else ""
     return [shown, paragraph(f"{_MARKED}{beyond}")]
 
 

@@ -240,7 +240,7 @@ class Loop:
     def _require_finite(self, what: str, value: float, step: int) -> None:
         if not math.isfinite(value):
             raise TrainingError(
-                f"the {what} is not finite at step {step} of {self._steps}; "
+                f"the {what} is not finite at step {step:,} of {self._steps:,}; "
                 f"{self._snapshots.describe_last()}; a lower optimizer.lr or a longer warm-up may "
                 "help"
             )
@@ -271,7 +271,7 @@ class Loop:
             self.state.has_stopped = self.state.waited >= patience
         is_tasks_best = self._keep_task_bests(values)
         for line in self._evaluate.describe(values):
-            self._note(f"step {self.state.step}/{self._steps}  {line}")
+            self._note(f"step {self.state.step:,}/{self._steps:,}  {line}")
         if values:
             self._write(log, "valid", values)
         # The last evaluation comes with the last step, which is saved anyway.
@@ -341,7 +341,7 @@ class Loop:
         self._save(log, waits=True)
         kind = Preempted if self._world.any(watch.is_warned) else Interrupted
         raise kind(
-            f"interrupted and saved at step {self.state.step} of {self._steps} in "
+            f"interrupted and saved at step {self.state.step:,} of {self._steps:,} in "
             f"{self._snapshots.folder}; the same command with --resume resumes"
         )
 

@@ -60,7 +60,7 @@ def describe(status: Status, remaining_s: float | None) -> str:
     valid = "" if status.valid_loss is None else f"  valid {status.valid_loss:.4f}"
     eta = "" if remaining_s is None else f"  ETA {format_seconds(remaining_s)}"
     return (
-        f"step {status.step}/{status.steps}  loss {status.loss:.4f}{valid}  "
+        f"step {status.step:,}/{status.steps:,}  loss {status.loss:.4f}{valid}  "
         f"{status.tokens_per_s:,.0f} tokens/s{eta}"
     )
 

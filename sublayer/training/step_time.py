@@ -53,7 +53,7 @@ class PaceChanged(Exception):
 
     def __init__(self, seconds: Sequence[float], expected_s: float) -> None:
         n_steps = len(seconds)
-        first = "the first step" if n_steps == 1 else f"the first {n_steps} steps"
+        first = "the first step" if n_steps == 1 else f"the first {n_steps:,} steps"
         took = format_step(_first_median(seconds))
         super().__init__(
             f"{first} took {took} each, not {format_step(expected_s)}: measuring the pace again"

@@ -198,7 +198,7 @@ def _where(row: _Row) -> str:
     status = row.status
     if status is None or row.stage:
         return row.stage
-    return f"step {status.step}/{status.steps}, loss {status.loss:.4f}"
+    return f"step {status.step:,}/{status.steps:,}, loss {status.loss:.4f}"
 
 
 class TerminalBoard(Board):
