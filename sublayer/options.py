@@ -228,7 +228,8 @@ def _expected(hint: Any) -> str:
             described.append(f"a list, each {_expected(several)}")
         elif member is not type(None):
             described.append(_EXPECTED.get(get_origin(member) or member, "a path"))
-    return " or ".join(dict.fromkeys(described))
+    *others, last = dict.fromkeys(described)
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def _plain(value: Any) -> Any:

@@ -58,8 +58,8 @@ class Texts(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``sublayer generate --json`` prints of a decoder."""
-        found = super().to_dict()
-        return {**found, "tokens": found.pop("n_tokens")}
+        about = {"tokens": self.n_tokens, "seconds": self.seconds}
+        return {"prompt": self.prompt, "texts": self.texts, **about}
 
     def __str__(self) -> str:
         return f"{self.prompt}{self.texts[0]}"

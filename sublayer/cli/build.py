@@ -153,7 +153,7 @@ def client_of(
                 given = {
                     name: accepted(name, *declared[name], value, is_text=True)
                     for name, value in values.items()
-                    if value not in (None, []) and value is not parameters[name].default
+                    if value not in (None, []) and str(value) != str(parameters[name].default)
                 }
                 for name in given:
                     option = declared[name][1]

@@ -223,7 +223,8 @@ def embed(
         done = f"embedding {n_done:,} of {count(len(lines), 'line')}"
         display().change_innermost(done, n_done / len(lines))
 
-    run, pool, normalize = (options.pop(name, False) for name in ("run", "pool", "normalize"))
+    run, pool = options.pop("run"), options.pop("pool", "mean")
+    normalize = options.pop("normalize", False)
     model = loaded(run, options.pop("device", None))
     width = model.model.config.d_model
     written = []

@@ -27,7 +27,7 @@ def generate(as_json: Json = False, **options: Any) -> Result | None:
     An encoder-decoder that was trained on gaps fills those of the text, which <extra_id_0>,
     <extra_id_1> ... stand for: greedy, by a beam, or drawn.
     """
-    is_single = options["n"] == 1 and not as_json
+    is_single = "n" not in options and not as_json
     written = writing.generate(**options, show=write_result if is_single else None)
     if as_json:
         return written

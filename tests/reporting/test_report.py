@@ -577,8 +577,10 @@ def test_every_key_is_documented(tmp_path):
         assert {key.removesuffix("_quartiles") for key in keys(written)} <= documented
 
 
-@pytest.mark.parametrize("value, text", [(None, "–"), (0, "0 B"), (999, "999 B"), (1024, "1.00 KiB"),
-    (1234, "1.21 KiB"), (1 << 20, "1.00 MiB"), (0.5, "0.500 B"), (12.34, "12.3 B")])  # fmt: skip
+@pytest.mark.parametrize("value, text", [
+    (None, "–"), (0, "0 B"), (999, "999 B"), (1024, "1.00 KiB"), (1234, "1.21 KiB"),
+    (1 << 20, "1.00 MiB"), (0.5, "0.500 B"), (12.34, "12.3 B"),
+])  # fmt: skip
 def test_quantities_have_three_figures_and_a_prefix(value, text):
     assert format_quantity(value, "B").replace("\xa0", " ") == text
     assert format_quantity(1e6, "B/s").replace("\xa0", " ") == "1.00 MB/s"
