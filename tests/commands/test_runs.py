@@ -226,3 +226,11 @@ def test_a_comparison_where_a_run_is_needed_names_one_of_its_runs(words, here, t
     shutil.copytree(trained, run)
     refused = sublayer(*words.format("ffn").split())
     assert refused.code == 2 and "ffn/arms/0-gelu/seed-0" in refused.err
+
+
+@pytest.mark.parametrize("out", [(), ("--out", "runs/gone")])
+def test_a_comparison_that_is_not_there_is_not_resumed(out, here, sublayer):
+    words = ("compare", "gpt", "--vary", "model.ffn=gelu,relu", "--resume", *out)
+    refused = sublayer(*words)
+    assert refused.code == 2 and "nothing to resume" in refused.err
+    assert not list(here.iterdir())
