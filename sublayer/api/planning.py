@@ -170,6 +170,8 @@ def plan(
         memory = datasheet.memory_bytes
         resources = replace(resources, device="cuda", memory_bytes=memory, has_fast_bfloat16=True)
     clock = _clock(resources, jobs) if measure else None
+    if clock is None and datasheet is None and jobs == len(sources) == len(study.arms) == 1:
+        clock = _pace_of(Path(sources[0]), overrides or (), resources)
     with stage("measuring" if measure else "counting"):
         counted = make_plan(study.arms, rule, resources, clock)
     notes = [*counted.notes, *study.caveats]
@@ -215,6 +217,30 @@ def plan(
     from sublayer.reporting.plans import render_plan
 
     return Plan(result, render_plan(result))
+
+
+def _pace_of(run: Path, overrides: Overrides, resources: "Resources") -> "Clock | None":
+    """Return the step time of a run that was trained on this machine; None for any other source.
+
+    ``overrides`` may change its length alone.
+    """
+    from sublayer.files.checkpoints import read_record
+    from sublayer.study.budget.expected import StepTime
+
+    keys = [str(setting).partition("=")[0] for setting in overrides]
+    record = (
+        read_record(run) if run.is_dir() and {*keys} <= {"train.steps", "train.epochs"} else None
+    )
+    if not record:
+        return None
+    with stage("starting PyTorch"):
+        from sublayer.system.machine import processor
+    machine = record.get("machine") or {}
+    is_same = (machine.get("device") == "cpu") == (resources.device == "cpu")
+    if machine.get("processor") != processor() or not is_same:
+        return None
+    seconds = record["tokens"] / record["tokens_per_s"] / record["step"]
+    return lambda arms: [StepTime(seconds, is_measured=True)] * len(arms)
 
 
 def _foreseen(study: "Study", looks: "Looks", out: Path | None) -> list[str]:

@@ -99,6 +99,15 @@ def test_plan_gives_what_the_command_counts(sublayer):
     assert plan.arms[1]["name"] in repr(plan)
 
 
+def test_a_plan_of_a_run_has_the_time_that_its_training_took(trained):
+    run = package.open_run(trained)
+    [arm] = package.plan(run, {"train.steps": 8}).arms
+    pace = run["tokens"] / run["tokens_per_s"] / run["step"]
+    assert arm["seconds_per_step"] == pytest.approx(pace) and arm["hours"] >= 8 * pace / 3600
+    [other] = package.plan(run, {"model.d_ff": 64}).arms
+    assert other["hours"] is None
+
+
 def test_inspections_give_what_the_command_measures(sublayer, trained):
     for kind in ("layers", "splitting", "paths"):
         told = sublayer("inspect", kind, trained, "--tokens", 8, "--json").found()
