@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,8 +21,8 @@ from sublayer.nearest import nearest_hint
 from sublayer.options import Argument, Option, PathText, checked
 from sublayer.system.launch import is_first_launched
 from sublayer.system.stages import note, stage
-from sublayer.tasks.own_table import SUFFIXES, columns_of, table_of
-from sublayer.tasks.records import named
+from sublayer.tasks.own_table import SUFFIXES, columns_of, find_table, table_of
+from sublayer.tasks.records import missing_column, named, suffix_of
 from sublayer.tasks.registry import TASKS
 from sublayer.values import plain
 
@@ -266,4 +267,10 @@ def _columns(
             f"right, such as --text {given.get('text', text)} --label {given.get('label', label)}"
         )
     table_of("", given)
+    first, *_ = find_table(table).values()
+    if suffix_of(first[0]) not in (".jsonl", ".ndjson", ".json"):  # whose rows may differ
+        there = columns_of(table)
+        wanted = chain.from_iterable([x] if isinstance(x, str) else x for x in given.values())
+        if missing := [name for name in wanted if name not in there]:
+            raise missing_column(first[0], missing[:1], there, missing[1:])
     return given

@@ -417,3 +417,10 @@ def test_the_gap_is_to_the_mean_of_the_steps_since_the_evaluation_before(tmp_pat
     # (10 x 2 + 1 x 4.2) / 11
     (found,) = last_losses(tmp_path, 2.25)
     assert re.findall(r"[\d.]+", found) == ["2.5000", "0.2500", "2.2000", "0.3000"]
+
+
+def test_a_wrong_column_is_refused_before_anything_else_is_printed(here, sublayer):
+    write_csv(here / "my.csv", reviews(4))
+    refused = sublayer("finetune", "albert-small", "my.csv", "--text", "reveiw", "--label", "stars")
+    assert refused.code == 2 and refused.err.count("\n") == 1
+    assert "reveiw" in refused.err and "did you mean review" in refused.err
