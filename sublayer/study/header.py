@@ -48,12 +48,13 @@ def list_header(
     names = ", ".join(arm.name for arm in arms[:_MOST_ARMS])
     n_left = len(arms) - _MOST_ARMS
     n_seeds = looks.planned[-1]
-    runs = f"{count(n_runs, 'run')} with {count(n_seeds, 'seed')} each"
+    n_arms = count(len(arms), "arm")
+    runs = f"{count(n_runs, 'run')}: {n_arms} with {count(n_seeds, 'seed')} each"
     if looks.is_sequential:
         at = ", ".join(map(str, looks.planned[:-1]))
         runs = (
-            f"{count(n_runs, 'run')} at most, with {n_seeds} seeds each; an arm stops once it is "
-            f"decided, with {at} or {n_seeds} seeds"
+            f"{count(n_runs, 'run')} at most: {n_arms} with {n_seeds} seeds each; an arm stops "
+            f"once it is decided, with {at} or {n_seeds} seeds"
         )
     if n_tuning:
         runs += f", {count(n_tuning, 'run')} of each arm to tune, with other seeds"
