@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from sublayer.tasks.predicting import NamedPrediction
 
 
+EMPTY = "(empty)"
+"""Stands for a filling of no token, which would be invisible."""
+
+
 def numbered(texts: Sequence[str]) -> str:
     """Return a text as it is, or several, each below its number."""
     if len(texts) == 1:
@@ -133,7 +137,8 @@ class Fillings(Result):
         shown = []
         for number, mask in enumerate(self.masks, start=1):
             rows = [
-                (filling.text, f"{filling.probability:.4f}", filling.completed) for filling in mask
+                (filling.text or EMPTY, f"{filling.probability:.4f}", filling.completed)
+                for filling in mask
             ]
             name = "filling" if len(self.masks) == 1 else f"mask {number}"
             shown.append(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sublayer.api import tokenizing, writing
 from sublayer.cli.build import Json, Result, client_of, print_result, write_result
-from sublayer.counts import count
+from sublayer.counts import count, enumerate_names
 from sublayer.errors import DataError, Interrupted
 from sublayer.system.stages import note
 
@@ -36,6 +36,9 @@ def generate(as_json: Json = False, **options: Any) -> Result | None:
         shown = written.completions[:1] if is_single else written.completions
         write_result(f"{writing.numbered([*map(_underlined, shown)])}\n")
         for completion in shown:
+            empty = [str(n) for n, gap in enumerate(completion.gaps, 1) if not gap.text.strip()]
+            if empty:
+                note(f"filled with nothing: gap {enumerate_names(empty)}")
             if completion.unplaced:
                 note(f"written for no gap, and left out: {completion.unplaced!r}")
         n_tokens = shown[0].n_tokens

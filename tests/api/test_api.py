@@ -14,7 +14,9 @@ import pytest
 import torch
 
 import sublayer as package
+from sublayer.api.writing import EMPTY, Fillings
 from sublayer.errors import ConfigError, DataError
+from sublayer.model.output import Filling
 from tests import made
 from tests.commands.conftest import TINY
 from tests.commands.reviews import reviews, write_csv
@@ -53,6 +55,13 @@ def test_gaps_are_completed_and_filled_as_by_the_commands(sublayer, trained, tmp
         assert filled.to_dict() == told
     with pytest.raises(ConfigError, match="decoder, which fills no masks: use generate"):
         package.fill(trained, "The cat")
+
+
+def test_a_filling_of_no_token_is_visible():
+    filling = Filling("", 0.5, "The cat.")
+    shown = Fillings("The [MASK] cat.", [[filling]])
+    assert EMPTY in str(shown) and EMPTY in shown._repr_html_()
+    assert shown.to_dict()["masks"][0][0]["text"] == ""
 
 
 def test_translate_gives_the_translations_of_the_command(sublayer, translator, monkeypatch):
