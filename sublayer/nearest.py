@@ -1,6 +1,5 @@
 """Find the word that was probably meant."""
 
-import re
 from collections.abc import Iterable
 from difflib import SequenceMatcher, get_close_matches
 
@@ -12,7 +11,7 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
     """Return the choice that the word was probably meant to be, if any is near.
 
     Near is a ratio of difflib's of at least 0.6 where the word is a part of the choice or has the
-    same letters, and of 0.7 where both begin alike: ``width`` is no slip for ``watch``.
+    same letters, and of 0.65 where both begin alike: ``width`` is no slip for ``watch``.
     """
     if len(word) > LONGEST_WORD:
         return None
@@ -21,9 +20,10 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
 
 
 def _is_slip(word: str, choice: str) -> bool:
-    if word in re.split(r"[^a-z0-9]", choice) or sorted(word) == sorted(choice):
+    is_part = len(word) > 3 and word in choice
+    if is_part or sorted(word) == sorted(choice):
         return True
-    return word[:1] == choice[:1] and SequenceMatcher(None, choice, word).ratio() >= 0.7
+    return word[:1] == choice[:1] and SequenceMatcher(None, choice, word).ratio() >= 0.65
 
 
 def nearest_hint(word: str, choices: Iterable[str]) -> str:

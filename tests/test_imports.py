@@ -18,8 +18,8 @@ PYDANTIC = {"field_validator", "model_validator"}
 CALLED_BY_OTHERS = {
     "__getattr__": "Python, for the public names of `sublayer`",
     "__dir__": "Python, for the public names of `sublayer`",
-    "_repr_html_": "notebooks, which show what a cell ends with",
-    "collect_usage_pieces": "typer, for the help of a command", "format_options": "the same",
+    "import_": "the command line, for the command of that name",
+    "format_options": "typer, for the help of a command",
     **dict.fromkeys(("source_vars", "get_completion_args", "format_completion"), "typer"),
     "encode_target": "who scores translations of their own; the twin of `encode_source`",
     "ticks": "the template of the forest plot",

@@ -109,7 +109,7 @@ def test_ids_that_only_the_tokenizer_has_are_refused_and_others_seen(tmp_path):
 
 def test_a_folder_without_a_model_or_with_a_damaged_one_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    assert "file is a file, not a folder" in refusal(tmp_path / "file")
+    assert "file is a file: name a run" in refusal(tmp_path / "file")
     run = write_run(tmp_path / "empty", best=None)
     assert "has no model and no whole checkpoint" in refusal(run)
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')

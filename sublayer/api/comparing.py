@@ -71,33 +71,21 @@ class Comparison(Result):
         return searchable(render(self.results, self.report))
 
     def _repr_html_(self) -> str:
-        shown = self.to_dict()
-        rows = []
-        for difference in shown["differences"]:
-            numbers = (difference["mean"], difference["low"], difference["high"])
-            cells = ["–" if number is None else f"{number:+.4f}" for number in numbers]
-            rows.append([difference["arm"], *cells, difference["verdict"]])
-        interval = f"{shown['confidence']:.0%} CI"
-        headings = [f"against {shown['baseline']}", "difference", f"{interval} from", "to"]
-        caption = f"{shown['metric']} on {shown['scored_on']}, matched by {shown['match']}"
+        from sublayer.reporting.tables import difference_cells
+
+        results = self.results
         curves = []
-        for index, arm in enumerate(shown["arms"]):
+        for index, arm in enumerate(results.arms):
             colour, line = look(index).placeholder, look(index).line
-            for number, curve in enumerate(arm["curves"]):
-                label = None if number else arm["name"]
-                marker = "o" if len(curve["steps"]) == 1 else ""
+            for number, curve in enumerate(arm.curves):
+                label = None if number else arm.name
+                marker = "o" if len(curve.steps) == 1 else ""
                 style = {"color": colour, "linestyle": line, "label": label, "marker": marker}
-                curves.append((curve["steps"], curve["values"], style))
-        drawn = draw_curves(
-            "The validation curves of the arms", f"{shown['metric']} (valid)", curves
-        )
-        return page(
-            prose(shown["headline"]),
-            prose(caption),
-            html_table([*headings, "verdict"], rows),
-            figure(drawn),
-            *map(prose, shown["notes"]),
-        )
+                curves.append((curve.steps, curve.values, style))
+        drawn = draw_curves("Validation of the arms", f"{results.metric.label} (valid)", curves)
+        headings = [f"against {results.baseline}", "difference", "95% CI", "p", "verdict", "seeds"]
+        rows = [difference_cells(results, difference) for difference in results.differences]
+        return page(html_table(headings, rows), figure(drawn), prose(str(self)))
 
 
 @checked

@@ -151,7 +151,7 @@ class Fillings(Result):
 
     def _repr_html_(self) -> str:
         rows = [
-            [[filling.text, f"{filling.probability:.4f}"] for filling in mask]
+            [[filling.text or EMPTY, f"{filling.probability:.4f}"] for filling in mask]
             for mask in self.masks
         ]
         return page(*(html_table(["filling", "probability"], of_mask) for of_mask in rows))
@@ -562,7 +562,7 @@ def load_answerer(
     average: int | None = None,
     batch: int | None = None,
     device: str | None = None,
-    dtype: "torch.dtype | None" = None,
+    dtype: "torch.dtype | str | None" = None,
     **decoding: Unpack[Decoding],
 ) -> "Answerer":
     """Load the model, or the ensemble, that answers rows.
@@ -571,6 +571,8 @@ def load_answerer(
     same.
     """
     with stage("starting PyTorch"):
+        import torch
+
         from sublayer.objective.supervised.answering import Answerer
         from sublayer.objective.supervised.ensemble import EnsembleAnswerer, find_members
         from sublayer.objective.supervised.text import WRITING_OPTIONS, Writing
@@ -590,7 +592,8 @@ def load_answerer(
                 f"out {WRITING_OPTIONS}"
             )
         find_members(runs)
-    models = [loaded(path, device, dtype, average) for path in runs]
+    kept = getattr(torch, dtype) if isinstance(dtype, str) else dtype
+    models = [loaded(path, device, kept, average) for path in runs]
     if len(models) == 1:
         return Answerer(models[0], task, batch=batch, writing=writing)
     return EnsembleAnswerer(models, list(map(str, runs)), task, batch=batch)

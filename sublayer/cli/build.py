@@ -218,11 +218,6 @@ def _parameter(parameter: Parameter, hint: Any, option: Option) -> Parameter:
 class Command(TyperCommand):
     """A command whose help names arguments by metavars; an option of one value is given once."""
 
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return what stands behind the command's name in the line of usage."""
-        arguments = (one for one in self.params if isinstance(one, TyperArgument))
-        return [self.options_metavar or "", *map(_in_usage, arguments)]
-
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments and the options of the command."""
         for kind, title in {TyperArgument: "Arguments", TyperOption: "Options"}.items():
@@ -257,15 +252,3 @@ class Command(TyperCommand):
             if getattr(error, "ctx", ctx) is None:
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
-
-
-def _in_usage(argument: TyperArgument) -> str:
-    """Return an argument as it stands in a line of usage: ``RUN``, ``[RUN]`` or ``[RUN ...]``."""
-    name = argument.metavar or argument.name.upper()
-    if name.startswith(("[", "{")):
-        return name  # it says itself what may be left out
-    if argument.nargs == -1:
-        name += " ..."
-    if argument.required:
-        return f"{{{name}}}" if "|" in name else name
-    return f"[{name}]"

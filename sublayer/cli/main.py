@@ -134,33 +134,31 @@ def _end(words: list[str]) -> tuple[int, str]:
     return interruption.code, "interrupted"
 
 
+_CODES = {Preempted: PREEMPTED, Interrupted: INTERRUPTED, TrainingError: FAILED}
+"""The exit code of each error that is no mistake."""
+
+
 def _outcome(words: list[str]) -> tuple[int, str]:
     try:
         return _run(words), ""
     except TyperException as error:
-        return MISTAKE, _error_line(_usage(error))
-    except SaidElsewhere:
-        return FAILED, ""
-    except TrainingError as error:
-        return FAILED, _error_line(str(error))
-    except Preempted as error:
-        return PREEMPTED, str(error)
-    except Interrupted as error:
-        return INTERRUPTED, str(error)
-    except SublayerError as error:
-        return MISTAKE, _error_line(str(error))
+        message = _usage(error)
     except OutputLost:
         return DONE, ""  # the stream says the rest
+    except SublayerError as error:
+        code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), MISTAKE)
+        is_said = isinstance(error, SaidElsewhere)
+        told = str(error) if isinstance(error, Interrupted) else _error_line(str(error))
+        return code, "" if is_said else told
     except UnicodeEncodeError as error:
-        return MISTAKE, _error_line(f"{error.object!a} is not UTF-8: give another name")
+        message = f"{error.object!a} is not UTF-8: give another name"
     except OSError as error:
-        return MISTAKE, _error_line(_system_error(error))
+        message = _system_error(error)
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
-        return MISTAKE, _error_line(
-            "this machine has too little memory: take a smaller model, batch or context"
-        )
+        message = "this machine has too little memory: take a smaller model, batch or context"
+    return MISTAKE, _error_line(message)
 
 
 def _run(words: list[str]) -> int:

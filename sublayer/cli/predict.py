@@ -3,11 +3,10 @@
 import io
 import json
 import sys
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 from sublayer.api.results import Found
 from sublayer.api.writing import load_answerer
@@ -33,6 +32,7 @@ from sublayer.system.stages import display, note, stage
 from sublayer.tables import table
 from sublayer.tasks.predicting import (
     AskedFile,
+    FileKind,
     NamedPrediction,
     ToldColumns,
     answer_columns,
@@ -40,7 +40,7 @@ from sublayer.tasks.predicting import (
     read_asked,
 )
 from sublayer.tasks.submissions import ARCHIVE, NOTES
-from sublayer.tasks.writers import WRITERS, RowWriter, check_out
+from sublayer.tasks.writers import WRITERS, check_out
 
 if TYPE_CHECKING:
     from sublayer.objective.supervised.answering import Answerer
@@ -147,17 +147,12 @@ def predict(
             raise ConfigError("lines of standard input have no columns: leave their names out")
         _check_one_process("lines of standard input are answered")
     keep_freed_memory()
-    if precision == "bfloat16":
-        import torch
-
-        options["dtype"] = torch.bfloat16
-    answerer = load_answerer(runs, **options)
+    dtype = None if precision == "float32" else precision
+    answerer = load_answerer(runs, dtype=dtype, **options)
     if file is None:
         _predict_lines(answerer, sys.stdin.buffer, as_json=as_json)
-    elif n_launched() == 1:
-        _predict_file(answerer, file, told, out, as_json=as_json)
     else:
-        _predict_together(answerer, file, told, out, options.get("device"), as_json=as_json)
+        _predict_file(answerer, file, told, out, options.get("device"), as_json=as_json)
     return None
 
 
@@ -194,49 +189,6 @@ class _StandardOutput(io.BytesIO):
 
 
 def _predict_file(
-    answerer: "Answerer", file: Path, told: ToldColumns, out: Path | None, *, as_json: bool
-) -> None:
-    """Answer the rows of a file, and report those that were not answered.
-
-    Raises ConfigError where the answers cannot be written, DataError for a file without rows.
-    """
-    if out is not None:
-        kind = check_out(out, "jsonl" if as_json else kind_of(out))
-    asked = read_asked(answerer.task, answerer.spec.columns, told, file)
-    if out is None:
-        kind = "jsonl" if as_json else asked.kind
-        if kind in ("parquet", "xlsx"):
-            named = "Parquet" if kind == "parquet" else "of Excel"
-            raise ConfigError(f"{file} is {named}, which is not printed: give --out, or --json")
-    for line in asked.notes:
-        note(line)
-    columns = answer_columns(
-        answerer.task,
-        asked.names,
-        asked.choice_names,
-        is_written=answerer.is_written,
-        has_probabilities=answerer.has_probabilities,
-    )
-    opened = nullcontext(_StandardOutput()) if out is None else new_file(out)
-    with opened as stream, stage("answering"):
-        counted, first = _answer(answerer, asked, WRITERS[kind](stream, asked, columns), stream)
-        if out is None:
-            stream.flush()
-    n_rows = count(counted["rows"], "row")
-    if counted["unanswered"]:
-        note(
-            f"not answered, for a text of theirs is empty: {counted['unanswered']:,} of {n_rows}, "
-            f"the first at {first}"
-        )
-    if counted["outside"]:
-        note(f"answered with none of the labels: {counted['outside']:,} of {n_rows}")
-    if not counted["unanswered"] and not counted["outside"]:
-        note(f"answered {n_rows} of {as_typed(str(asked.path))}")
-    if out is not None:
-        note(f"written to {as_typed(str(out))}")
-
-
-def _predict_together(
     answerer: "Answerer",
     file: Path,
     told: ToldColumns,
@@ -247,7 +199,8 @@ def _predict_together(
 ) -> None:
     """Answer the rows of a file by the processes that were started together; the first writes.
 
-    Raises as ``_predict_file`` does, in all of them, and TrainingError where one is lost.
+    Raises ConfigError where the answers cannot be written, DataError for a file without rows, in
+    all of them, and TrainingError where one is lost.
     """
     from sublayer.objective.supervised.answering import answer_rows
     from sublayer.system.machine import choose_device
@@ -255,13 +208,18 @@ def _predict_together(
 
     try:
         answerer.processes = world = join_world(choose_device(device))
+        kind = "jsonl" if as_json else None if out is None else kind_of(out)
         if out is not None:
-            world.by_first(lambda: check_out(out, "jsonl" if as_json else kind_of(out)))
+            world.by_first(lambda: check_out(out, kind))
+        asked = read_asked(answerer.task, answerer.spec.columns, told, file)
+        kind = kind or asked.kind
+        if out is None and kind in ("parquet", "xlsx"):
+            named = "Parquet" if kind == "parquet" else "of Excel"
+            raise ConfigError(f"{file} is {named}, which is not printed: give --out, or --json")
         with naming_lost("nothing is written"):
             if world.is_main:
-                _predict_file(answerer, file, told, out, as_json=as_json)
+                _write_answers(answerer, asked, kind, out)
             else:
-                asked = read_asked(answerer.task, answerer.spec.columns, told, file)
                 for _ in answer_rows(answerer, asked.rows, asked.choice_names):
                     pass
             world.wait()
@@ -269,39 +227,61 @@ def _predict_together(
         leave_world()
 
 
-def _answer(
-    answerer: "Answerer", asked: AskedFile, writer: RowWriter, stream: IO[bytes]
-) -> tuple[Counter[str], str]:
-    """Write all rows; return their counts, and the place of the first that is not answered."""
+def _write_answers(
+    answerer: "Answerer", asked: AskedFile, kind: FileKind, out: Path | None
+) -> None:
+    """Write all rows with their answers, and report those that were not answered."""
     from sublayer.objective.supervised.answering import CutRows, answer_rows
 
-    counted: Counter[str] = Counter(rows=0, unanswered=0, outside=0)
+    for line in asked.notes:
+        note(line)
+    columns = answer_columns(
+        answerer.task,
+        asked.names,
+        asked.choice_names,
+        is_written=answerer.is_written,
+        has_probabilities=answerer.has_probabilities,
+    )
+    n_rows = n_outside = 0
+    unanswered: list[str] = []
     cut = CutRows(answerer)
-    first = ""
 
     def show(done: int, total: int) -> None:
         display().change_innermost(
-            f"answering rows from {counted['rows'] + 1:,} on: {done} of {count(total, 'batch')}"
+            f"answering rows from {n_rows + 1:,} on: {done} of {count(total, 'batch')}"
         )
 
-    try:
-        for row, named in answer_rows(answerer, asked.rows, asked.choice_names, show):
-            writer.add(row, named)
-            cut.hear(row, named)
-            counted["rows"] += 1
-            if not named.is_answered:
-                counted["unanswered"] += 1
-                first = first or row.place
-            elif named.label is None:
-                counted["outside"] += 1
-            if counted["rows"] % _FLUSHED_ROWS == 0:
-                stream.flush()
-    except KeyboardInterrupt:
-        stream.flush()
-        raise Interrupted(f"interrupted after {count(counted['rows'], 'row')}") from None
-    writer.finish()
-    cut.say()
-    return counted, first
+    opened = nullcontext(_StandardOutput()) if out is None else new_file(out)
+    with opened as stream, stage("answering"):
+        writer = WRITERS[kind](stream, asked, columns)
+        try:
+            for row, named in answer_rows(answerer, asked.rows, asked.choice_names, show):
+                writer.add(row, named)
+                cut.hear(row, named)
+                n_rows += 1
+                unanswered += [] if named.is_answered else [row.place]
+                n_outside += named.is_answered and named.label is None
+                if n_rows % _FLUSHED_ROWS == 0:
+                    stream.flush()
+        except KeyboardInterrupt:
+            stream.flush()
+            raise Interrupted(f"interrupted after {count(n_rows, 'row')}") from None
+        writer.finish()
+        cut.say()
+        if out is None:
+            stream.flush()
+    rows = count(n_rows, "row")
+    if unanswered:
+        note(
+            f"not answered, for a text of theirs is empty: {len(unanswered):,} of {rows}, "
+            f"the first at {unanswered[0]}"
+        )
+    if n_outside:
+        note(f"answered with none of the labels: {n_outside:,} of {rows}")
+    if not unanswered and not n_outside:
+        note(f"answered {rows} of {as_typed(str(asked.path))}")
+    if out is not None:
+        note(f"written to {as_typed(str(out))}")
 
 
 def blocks_of_lines(stream: BinaryIO) -> Iterator[list[bytes]]:

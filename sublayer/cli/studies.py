@@ -38,7 +38,7 @@ Words = Annotated[
     Argument(
         "Further recipes or runs, an arm each, then settings over all arms, such as "
         "model.d_ff=512.",
-        metavar="[RECIPE ...] [KEY=VALUE ...]",
+        metavar="RECIPE|KEY=VALUE",
         complete="recipes_and_settings",
     ),
 ]

@@ -46,7 +46,7 @@ def finetune(
         Argument(
             "Tasks by name (`sublayer tasks` lists them), or the file of a table of your own; "
             "then settings such as optimizer.lr=1e-4 (see `sublayer fields`).",
-            metavar="{TASK|TABLE} ...",
+            metavar="TASK|TABLE",
         ),
     ] = (),
     text: Annotated[

@@ -574,7 +574,7 @@ def test_a_start_of_another_kind_is_refused_by_name(run):
 
 
 @pytest.mark.parametrize("word, meant", [
-    ("width", None), ("depth", None), ("batch_size", None), ("bananas", None), ("device", None),
+    ("width", None), ("depth", None), ("bananas", None), ("device", None),
     ("dropuot", "model.dropout"), ("vocab", "model.vocab_size"), ("epoch", "train.epochs"),
     ("layers", "init.layers"), ("precison", "train.precision"),
 ])  # fmt: skip
