@@ -76,7 +76,7 @@ def load(
             model = _with_weights(config, tensors)
         if dtype is not None:
             model = model.to(dtype)
-        loaded = TextModel(model, _tokenizer_in(folder, model.config), load_task(folder))
+        loaded = TextModel(model, load_model_tokenizer(folder), load_task(folder))
         check_outputs(model.eval(), str(path))
     return loaded
 
@@ -116,7 +116,18 @@ def load_model_tokenizer(folder: Path) -> Tokenizer | None:
 
     Raises CheckpointError where it or the header of the weights does not fit the model's config.
     """
-    return _tokenizer_in(folder, read_config(folder))
+    config = read_config(folder)
+    path = folder / TOKENIZER_NAME
+    if not path.is_file():
+        return None
+    tokenizer = load_tokenizer(path)
+    # A model may have more than its tokenizer, as where a vocabulary is padded to a round number.
+    if config.vocab_size is not None and tokenizer.vocab_size > config.vocab_size:
+        raise CheckpointError(
+            f"the tokenizer in {folder} has {tokenizer.vocab_size:,} ids, the model's vocab_size "
+            f"is {config.vocab_size:,}: they do not belong together"
+        )
+    return tokenizer
 
 
 def load_task(folder: Path) -> TaskSpec | None:
@@ -139,21 +150,39 @@ def find_model(path: Path) -> Path:
     """
     if not path.is_dir():
         if path.parent.name == CHECKPOINTS_NAME and (path.parent.parent / RECIPE_NAME).is_file():
-            raise CheckpointError(_no_checkpoint(path))
+            steps = saved_steps(path.parent)
+            there = ", ".join(checkpoint_path(path.parent, step).name for step in steps) or "none"
+            raise CheckpointError(
+                f"{path.parent.parent} has no checkpoint {path.name}: there are {there}; what is "
+                "named by train.keep_steps in training is kept"
+            )
         fault = f"{path} is a file" if path.is_file() else describe_absence(path)
         raise CheckpointError(f"{fault}: name a run, a checkpoint or a model folder")
     if (path / MANIFEST).is_file():
         verify_checkpoint(path)
         return path / MODEL_NAME
     if (path / RECIPE_NAME).is_file():
-        final = path / MODEL_NAME
-        return final if final.is_dir() else _best_checkpoint(path)
+        if (path / MODEL_NAME).is_dir():
+            return path / MODEL_NAME
+        root = path / CHECKPOINTS_NAME
+        newest = newest_checkpoint(root, _log.warning)
+        if newest is None:
+            raise CheckpointError(
+                f"{path} has no model and no whole checkpoint: train it (with --resume) first"
+            )
+        best = read_state(newest).best
+        return (newest if best is None else checkpoint_path(root, best.step)) / MODEL_NAME
     if not (path / CONFIG_NAME).is_file():
         raise CheckpointError(
             f"{path} is not a run, a checkpoint or a model folder: "
             f"it has no {RECIPE_NAME} and no {CONFIG_NAME}{describe_runs_within(path)}"
         )
-    _check_format(path)
+    described = read_json_object(path / CONFIG_NAME, CheckpointError)
+    if described.get("format") != FORMAT and "model_type" in described:
+        raise CheckpointError(
+            f"{path} is a HuggingFace folder: `sublayer import huggingface {path} --out OUT` "
+            "makes one of ours"
+        )
     return path
 
 
@@ -168,30 +197,11 @@ def find_recipe(path: Path) -> Path | None:
     return recipe if recipe.is_file() else None
 
 
-def _no_checkpoint(path: Path) -> str:
-    """Say that a run has no checkpoint of a name, which it has, and how more are kept."""
-    steps = saved_steps(path.parent)
-    there = ", ".join(checkpoint_path(path.parent, step).name for step in steps) or "none"
-    return (
-        f"{path.parent.parent} has no checkpoint {path.name}: there are {there}; what is named "
-        "by train.keep_steps in training is kept"
-    )
-
-
 def _with_weights(config: ResolvedModel, tensors: dict[str, Tensor]) -> Transformer:
     with torch.device("meta"):
         model = compose(config)
     model.load_state_dict(tensors, assign=True)
     return model
-
-
-def _tokenizer_in(folder: Path, config: ResolvedModel) -> Tokenizer | None:
-    path = folder / TOKENIZER_NAME
-    if not path.is_file():
-        return None
-    tokenizer = load_tokenizer(path)
-    _check_sizes(tokenizer.vocab_size, config.vocab_size, folder)
-    return tokenizer
 
 
 def _averaged(run: Path, n: int, device: str) -> tuple[Path, ResolvedModel, dict[str, Tensor]]:
@@ -203,7 +213,9 @@ def _averaged(run: Path, n: int, device: str) -> tuple[Path, ResolvedModel, dict
     if not root.is_dir():
         fault = f"{run} has no checkpoints to average" if run.is_dir() else describe_absence(run)
         raise CheckpointError(f"{fault}: name a run")
-    steps = _newest_steps(run)
+    steps = saved_steps(root)
+    if (run / RECIPE_NAME).is_file():  # without an older one that is kept as the best
+        steps = steps[-read_run_recipe(run / RECIPE_NAME).train.keep_checkpoints :]
     if n < 1 or len(steps) < n:
         raise ConfigError(
             f"{run} has {count(len(steps), 'newest checkpoint')}, of which {n} cannot be averaged: "
@@ -217,53 +229,7 @@ def _averaged(run: Path, n: int, device: str) -> tuple[Path, ResolvedModel, dict
         folder = checkpoint / MODEL_NAME
         config, tensors = load_weights(folder, device=device)
         for name, value in tensors.items():
-            if name in sums:
-                sums[name] = sums[name] + value.double()
-            else:
-                sums[name] = value.double()
-    means = {}
-    for name, total in sums.items():
-        dtype = tensors[name].dtype  # as the checkpoints have it
-        means[name] = (total / n).to(dtype)
+            sums[name] = sums[name] + value.double() if name in sums else value.double()
+    # In the type that the checkpoints have.
+    means = {name: (total / n).to(tensors[name].dtype) for name, total in sums.items()}
     return folder, config, means
-
-
-def _newest_steps(run: Path) -> list[int]:
-    """Return the steps of a run's newest checkpoints, without an older one kept as the best."""
-    steps = saved_steps(run / CHECKPOINTS_NAME)
-    recipe = run / RECIPE_NAME
-    if not recipe.is_file():
-        return steps
-    n_kept = read_run_recipe(recipe).train.keep_checkpoints
-    return steps[-n_kept:]
-
-
-def _best_checkpoint(run: Path) -> Path:
-    root = run / CHECKPOINTS_NAME
-    newest = newest_checkpoint(root, _log.warning)
-    if newest is None:
-        raise CheckpointError(
-            f"{run} has no model and no whole checkpoint: train it (with --resume) first"
-        )
-    best = read_state(newest).best
-    chosen = newest if best is None else checkpoint_path(root, best.step)
-    return chosen / MODEL_NAME
-
-
-def _check_sizes(n_ids: int, vocab_size: int | None, folder: Path) -> None:
-    # A model may have more than its tokenizer, as where a vocabulary is padded to a round number.
-    if vocab_size is not None and n_ids > vocab_size:
-        raise CheckpointError(
-            f"the tokenizer in {folder} has {n_ids:,} ids, "
-            f"the model's vocab_size is {vocab_size:,}: "
-            "they do not belong together"
-        )
-
-
-def _check_format(folder: Path) -> None:
-    described = read_json_object(folder / CONFIG_NAME, CheckpointError)
-    if described.get("format") != FORMAT and "model_type" in described:
-        raise CheckpointError(
-            f"{folder} is a HuggingFace folder: `sublayer import huggingface {folder} --out OUT` "
-            "makes one of ours"
-        )
