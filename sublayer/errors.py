@@ -47,6 +47,16 @@ class Preempted(Interrupted):
     """Training made way, after saving a checkpoint, for other work of the cluster."""
 
 
+def check_rules(place: str, *rules: tuple[object, str]) -> None:
+    """Raise ConfigError for the first broken rule: the rule's message behind the place, if any.
+
+    A rule is a condition, true where it is broken, and its message.
+    """
+    for is_broken, message in rules:
+        if is_broken:
+            raise ConfigError(f"{place}: {message}" if place else message)
+
+
 def one_line(text: str) -> str:
     """Return a text as one line of printable characters, others escaped."""
     line = " ".join(text.split())

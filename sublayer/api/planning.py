@@ -111,24 +111,14 @@ def plan(
     is read.
     """
     sources = as_sources(source)
-    from sublayer.study.arms import make_trials
     from sublayer.study.budget.expected import find_resources
     from sublayer.study.budget.match import share_threads
     from sublayer.study.budget.plan import make_plan, plan_to_json
-    from sublayer.study.definition import default_seeds, is_run, load_asked
-    from sublayer.study.options import (
-        as_asked,
-        asked_looks,
-        asked_seeds,
-        check_jobs,
-        check_options,
-        with_margin,
-    )
-    from sublayer.study.question import check_seeds
-    from sublayer.study.stages import check_numbers
+    from sublayer.study.definition import is_run, load_asked
+    from sublayer.study.options import ask
 
-    asked = study_options(options)
-    jobs = asked.jobs
+    given = study_options(options)
+    jobs = given.jobs
     _check_processes(processes, device, share, link, measure=measure, jobs=jobs)
     datasheet = DEVICES.get(device or "")
     if len(sources) > 1 and any(map(is_run, sources)):
@@ -136,15 +126,13 @@ def plan(
             "runs that have ended are compared as they are, which takes no training: plan recipes, "
             f"or use `sublayer compare {shlex.join(sources)}`"
         )
-    study = load_asked(sources, overrides or (), vary_texts=asked.vary, scale=asked.scale)
+    study = load_asked(sources, overrides or (), vary_texts=given.vary, scale=given.scale)
     is_divided = processes is not None or datasheet is not None
     if study.chain is not None and is_divided:
         raise ConfigError(
             f"{study.name} has stages, which are planned for one process: leave out "
             "--processes, or plan a stage's recipe"
         )
-    rule = asked.match or study.match
-    check_jobs(jobs, study.arms, rule)
     if jobs > 1 and len(study.arms) == 1:
         raise ConfigError(
             f"--jobs {jobs} makes several runs of a comparison at a time, and {study.name} is "
@@ -152,20 +140,9 @@ def plan(
         )
     if jobs > 1:
         study = replace(study, arms=share_threads(study.arms, jobs))
-    study = as_asked(study, asked.tune, asked.finetunings, asked.data)
-    study = with_margin(study, asked.margin)
-    tuned = (asked.tune or study.tune) if study.chain is None else ()
-    n_trials = len(make_trials(study.arms, tuned))
-    looks = asked_looks(asked, default_seeds(study))
-    n_seeds = looks.planned[-1]
-    if study.chain is not None:
-        check_options(asked)
-        check_numbers(study.chain, n_seeds)
-    elif len(study.arms) > 1:
-        check_seeds(n_seeds)
-    n_tuning = asked_seeds(asked, n_seeds, is_tuned=n_trials > 1).n_tuning
-    n_tried = (n_trials + (asked.extend or 0)) * n_tuning if n_trials > 1 else 0
-    resources = find_resources(None if datasheet else device, _existing(asked.out or Path()))
+    asked = ask(study, given)
+    study, n_seeds, n_tried = asked.study, asked.n_seeds, asked.n_tuning
+    resources = find_resources(None if datasheet else device, _existing(given.out or Path()))
     if datasheet is not None:
         memory = datasheet.memory_bytes
         resources = replace(resources, device="cuda", memory_bytes=memory, has_fast_bfloat16=True)
@@ -173,19 +150,19 @@ def plan(
     if clock is None and datasheet is None and jobs == len(sources) == len(study.arms) == 1:
         clock = _pace_of(Path(sources[0]), overrides or (), resources)
     with stage("measuring" if measure else "counting"):
-        counted = make_plan(study.arms, rule, resources, clock)
+        counted = make_plan(study.arms, study.match, resources, clock)
     notes = [*counted.notes, *study.caveats]
     n_below = study.chain.n_seeds if study.chain is not None else 1
     if n_seeds == n_below == 1 and len(study.arms) > 1:
         notes.append("one seed gives values and no verdict: an interval needs three")
-    if tuned:
+    if asked.tune:
         notes.append(
-            f"every arm tries {' '.join(tuned)}, {count(n_trials, 'trial')}, with other seeds "
-            f"than those that are compared ({count(n_tuning, 'seed')} each), and keeps "
-            "what validates best"
+            f"every arm tries {' '.join(asked.tune)}, {count(len(asked.trials), 'trial')}, with "
+            f"other seeds than those that are compared ({count(asked.seeds.n_tuning, 'seed')} "
+            "each), and keeps what validates best"
         )
     if len(study.arms) > 1 and study.chain is None:
-        notes += _foreseen(study, looks, asked.out)
+        notes += _foreseen(study, asked.looks, given.out)
     if not study.scoring.is_whole_test:
         notes.append(f"runs are scored on {study.scoring.describe(study.arms[0].loaded.recipe)}")
     if study.inspecting is not None:
@@ -327,7 +304,7 @@ def _process_notes(plans: "Sequence[ProcessPlan]", machine: "Machine") -> Iterat
     """Yield the assumptions behind the figures of several processes."""
     device, rate = machine.device, machine.link_bytes_per_s
     if device is None:
-        if plans[0].shards[0].seconds is not None:
+        if plans[0].shards[0].computing_seconds is not None:
             yield (
                 "time: that of one process on all cores, as which the processes together are taken "
                 "to compute; what they send is not in it"

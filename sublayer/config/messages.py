@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from sublayer.counts import count
+from sublayer.errors import ConfigError
 from sublayer.files.paths import as_typed
 from sublayer.nearest import nearest_hint
 
@@ -82,6 +83,16 @@ def choice_error(key: str, value: Any, choices: Iterable[Any]) -> str:
     names = [str(choice) for choice in choices]
     hint = nearest_hint(value, names) if isinstance(value, str) else ""
     return f"{key} = {show(value)} is not one of {', '.join(names)}{hint}"
+
+
+def check_choice(place: str, kind: str, value: str, choices: Iterable[str]) -> None:
+    """Raise ConfigError, with the nearest choice, where a name is none of a kind's."""
+    names = [*choices]
+    if value not in names:
+        raise ConfigError(
+            f"{place}{value} is no {kind}{nearest_hint(value, names)}: there are "
+            f"{', '.join(names) or 'none'}"
+        )
 
 
 def type_in_words(annotation: Any) -> str:

@@ -19,7 +19,7 @@ from sublayer.config.stacks import (
 )
 from sublayer.estimate.cost import (
     all_classifiers,
-    n_copies,
+    entry_sets,
     n_own_parameters,
     n_read_states,
     trained_heads,
@@ -32,42 +32,34 @@ from sublayer.estimate.sublayers import AttentionEstimate, estimate_of
 _INDEX_BYTES = 4
 
 
-def block_activations(step: MicroBatch, stack: StackShape) -> int:
+def block_activations(step: MicroBatch, stack: StackShape, *, is_last: bool = False) -> int:
     """Sum the bytes of activations of a micro-batch that one block of a stack saves.
 
-    Casts of stacked weights are among them: each block saves its own.
+    Casts of stacked weights are among them: each block saves its own. Of the last block few states
+    may be read: what follows its last attention has these alone.
     """
-    total = 0
-    for entry in stack.block:
-        estimate = estimate_of(step.config, entry)
-        total += sublayer_activations(step, stack, entry)
+    config, length = step.config, stack_length(stack, step.lengths)
+    n_read = n_read_states(config, step.objective, length) if is_last else length
+    few = replace(step, context=n_read)
+    dropout_mask = config.d_model if config.dropout else 0
+    total, now = 0, step
+    for index, entry in enumerate(stack.block):
+        estimate = estimate_of(config, entry)
         total += estimate.saved_per_layer(step, stack)
         if step.precision == "bfloat16":
             # Autocast casts stacked weights anew for every use.
             total += step.narrow * estimate.n_stacked
+        if index == stack.last_attention and n_read < length:
+            assert isinstance(estimate, AttentionEstimate), "an entry that attends to something"
+            normed = step if config.norm_order == "pre" else few
+            total += normed.n_tokens(stack) * norm_activations(config)
+            total += step.n_tokens(stack) * step.narrow * config.d_model
+            total += few.n_tokens(stack) * dropout_mask
+            total += estimate.saved_of_queries(step, stack, n_read)
+            now = few
+        else:
+            total += sublayer_activations(now, stack, entry)
     return total
-
-
-def last_block_activations(step: MicroBatch, stack: StackShape) -> int:
-    """Sum the same of a stack's last block, where few of its states may be read."""
-    n_read = n_read_states(step.config, step.objective, stack_length(stack, step.lengths))
-    last = stack.last_attention
-    if last is None or n_read == stack_length(stack, step.lengths):
-        return block_activations(step, stack)
-    config = step.config
-    few = replace(step, context=n_read)
-    # What follows it has the states that are read alone.
-    total = block_activations(step, stack)
-    for entry in stack.block[last + 1 :]:
-        total -= sublayer_activations(step, stack, entry) - sublayer_activations(few, stack, entry)
-    estimate = estimate_of(config, stack.block[last])
-    assert isinstance(estimate, AttentionEstimate), "an entry that attends to something"
-    total -= sublayer_activations(step, stack, stack.block[last])
-    normed = step if config.norm_order == "pre" else few
-    total += normed.n_tokens(stack) * norm_activations(config)
-    total += step.n_tokens(stack) * step.narrow * config.d_model
-    total += few.n_tokens(stack) * (config.d_model if config.dropout else 0)
-    return total + estimate.saved_of_queries(step, stack, n_read)
 
 
 def sublayer_activations(step: MicroBatch, stack: StackShape, entry: Entry) -> int:
@@ -114,11 +106,9 @@ def score_bias_gradient(step: MicroBatch, stack: StackShape) -> int:
     Each block makes one as large as the bias, which is added to that of the blocks above it. A
     GPU's kernels make one for each row, also of a bias that all rows share.
     """
-    if not _learns_bias(step, stack):
-        return 0
     is_shared = not _has_own_positions(step, stack)
     n_rows = step.sequences if step.device == "cuda" and is_shared else 1
-    return n_rows * score_bias(step, stack)
+    return n_rows * score_bias(step, stack) if _learns_bias(step, stack) else 0
 
 
 def score_bias_index(step: MicroBatch, stack: StackShape) -> int:
@@ -127,14 +117,12 @@ def score_bias_index(step: MicroBatch, stack: StackShape) -> int:
     They are as many as there are pairs of a query and a key where each row of a batch has positions
     of its own; else as many as there are offsets, which is nothing beside.
     """
-    if not _learns_bias(step, stack) or not _has_own_positions(step, stack):
-        return 0
-    return _INDEX_BYTES * _n_biased_pairs(step, stack)
+    is_held = _learns_bias(step, stack) and _has_own_positions(step, stack)
+    return _INDEX_BYTES * _n_biased_pairs(step, stack) if is_held else 0
 
 
 def _learns_bias(step: MicroBatch, stack: StackShape) -> bool:
-    row = POSITIONS[step.config.positions]
-    return row.in_attention == "bias" and row.n_parameters(step.config, stack.n_layers, 0) > 0
+    return POSITIONS[step.config.positions].n_parameters(step.config, stack.n_layers, 0) > 0
 
 
 def _n_biased_pairs(step: MicroBatch, stack: StackShape) -> int:
@@ -166,14 +154,11 @@ def embedding_activations(step: MicroBatch) -> int:
     """
     config = step.config
     width = embedding_width(config)
-    total = _ID_BYTES + _SEGMENT_BYTES[config.segments]
-    if config.embedding_norm:
-        total += norm_activations(config, width)
-    if config.dropout_embedding and config.dropout_embedding_of == "sum":
-        total += width  # the mask, a byte for each element
-    if is_factorised(config):
-        total += step.narrow * config.d_embed
-    return total
+    norm = norm_activations(config, width) if config.embedding_norm else 0
+    is_dropped = config.dropout_embedding and config.dropout_embedding_of == "sum"
+    mask = width if is_dropped else 0  # a byte for each element
+    projection = step.narrow * config.d_embed if is_factorised(config) else 0
+    return _ID_BYTES + _SEGMENT_BYTES[config.segments] + norm + mask + projection
 
 
 def n_dropped_in_matrix(config: ResolvedModel) -> int:
@@ -186,15 +171,12 @@ def n_dropped_in_matrix(config: ResolvedModel) -> int:
 
 def final_norm_activations(step: MicroBatch) -> int:
     """Compute the bytes that the final norm saves of a token."""
-    if step.config.final_norm == "none":
-        return 0
-    return norm_activations(step.config)
+    return 0 if step.config.final_norm == "none" else norm_activations(step.config)
 
 
 def final_activations(step: MicroBatch) -> int:
     """Compute the bytes that the final norm and the dropout behind it save of a token."""
-    config = step.config
-    dropout_mask = config.d_model if config.dropout_final else 0  # a byte for each element
+    dropout_mask = step.config.d_model if step.config.dropout_final else 0
     return final_norm_activations(step) + dropout_mask
 
 
@@ -204,38 +186,27 @@ def loss_activations(step: MicroBatch) -> int:
     The loss over the vocabulary computes its gradients beside its value: that of its matrix is as
     large as the matrix, whatever the micro-batch.
     """
-    config = step.config
+    config, objective = step.config, step.objective
     texts = step.n_read * _span_activations(step)
-    if trained_on_texts(config, step.objective):
+    if trained_on_texts(config, objective):
         # The index of a text, its state, and the pooled one.
         n_states = 2 if config.pooler == "tanh" else 1
         texts += step.sequences * (_ID_BYTES + step.narrow * config.d_model * n_states)
     if not n_predicted(step):
         return texts
-    predictions = n_predicted(step) * _prediction_activations(step)
-    n_columns = config.d_embed + (1 if config.head_bias else 0)
-    matrix_gradient = FLOAT32_BYTES * n_classes(config) * n_columns
-    return predictions + matrix_gradient + texts + _classifier_activations(step)
-
-
-def _prediction_activations(step: MicroBatch) -> int:
-    """Sum the bytes of a position that predicts.
-
-    These are its index, tensors that the head saves, and the gradient of the output matrix's input.
-    """
-    config = step.config
-    total = 0
-    if step.objective.gathers_positions:
-        total += _ID_BYTES
+    # Of a position that predicts: its index, tensors that the head saves, and the gradient of the
+    # output matrix's input.
     projects = has_head_projection(config)
-    if projects:
-        total += step.narrow * config.d_model
-    if config.head == "transform":
-        total += _transform_activations(step)
+    position = _ID_BYTES if objective.gathers_positions else 0
+    position += step.narrow * config.d_model if projects else 0
+    position += _transform_activations(step) if config.head == "transform" else 0
     # Autocast computes layer norms in float32, which linear maps and our other norm narrow.
     is_wide = config.norm == "layer" if config.head == "transform" else not projects
-    gradient_bytes = FLOAT32_BYTES if is_wide else step.narrow
-    return total + gradient_bytes * config.d_embed
+    position += (FLOAT32_BYTES if is_wide else step.narrow) * config.d_embed
+    n_columns = config.d_embed + (1 if config.head_bias else 0)
+    matrix_gradient = FLOAT32_BYTES * n_classes(config) * n_columns
+    predictions = n_predicted(step) * position
+    return predictions + matrix_gradient + texts + _classifier_activations(step)
 
 
 def _transform_activations(step: MicroBatch) -> int:
@@ -243,56 +214,49 @@ def _transform_activations(step: MicroBatch) -> int:
 
     The activation saves its input or its slope, the norm its input.
     """
-    config = step.config
-    d_embed = step.config.d_embed
-    activation = step.narrow * d_embed
+    config, d_embed = step.config, step.config.d_embed
     norm = norm_activations(config, d_embed)
     if config.norm == "rms":
         norm = step.narrow * (d_embed + 1)
     # ReLU saves its output, which is the very input of a norm that casts nothing.
     casts_nothing = config.norm == "rms" or step.precision == "float32"
     is_norms_input = config.norm != "none" and casts_nothing
-    if head_activation(config) == "relu" and is_norms_input:
-        activation = 0
-    return activation + norm
+    is_counted = head_activation(config) == "relu" and is_norms_input
+    return norm if is_counted else norm + step.narrow * d_embed
 
 
 def _span_activations(step: MicroBatch) -> int:
     """Compute the bytes of a token that heads for spans save."""
     config = step.config
-    width = config.d_model
+    state = step.narrow * config.d_model
     if config.span_head == "none" or not step.objective.trains("span"):
         return 0
-    state = step.narrow * width
     if config.span_head == "independent":
         return state
-    norm = norm_activations(config, width)
+    norm = norm_activations(config)
     if step.precision == "float32" and norm:
         # Its input is what tanh has saved.
-        norm -= FLOAT32_BYTES * width
+        norm -= FLOAT32_BYTES * config.d_model
     # The start reads the state, the end it beside the start's, tanh and norm return as much each.
     return 5 * state + norm
 
 
 def _classifier_activations(step: MicroBatch) -> int:
     """Sum the gradients of training-only classifiers, and the norms of the blocks that predict."""
-    config = step.config
-    d_model = config.d_model
-    vocab_size = config.vocab_size
+    config, d_model = step.config, step.config.d_model
     state_gradients = FLOAT32_BYTES * n_predicted(step) * d_model
-    weight_gradients = FLOAT32_BYTES * vocab_size * (d_model + 1)
-    classifier = state_gradients + weight_gradients
+    weight_gradients = FLOAT32_BYTES * config.vocab_size * (d_model + 1)
     norm_per_token = final_norm_activations(step)
     is_normed_first = config.norm_order == "pre" and config.norm != "none"
     adds_positions = POSITIONS[config.positions].adds_before == "every"
     if norm_per_token and not adds_positions and (step.recomputes or is_normed_first):
         # Its input is counted already: the next block saves the very tensor.
         norm_per_token -= FLOAT32_BYTES * d_model
-    norm = step.n_written * norm_per_token
     predicts_below, _ = step.objective.n_classifiers()
     n_below = config.n_layers - 1 if predicts_below else 0
     n_classifiers = all_classifiers(config, step.objective)
-    return n_classifiers * classifier + n_below * norm
+    norms = n_below * step.n_written * norm_per_token
+    return n_classifiers * (state_gradients + weight_gradients) + norms
 
 
 def n_predicted(step: MicroBatch) -> int:
@@ -322,7 +286,7 @@ def stack_activations(step: MicroBatch, stack: StackShape) -> int:
         total += stack.n_layers * step.n_tokens(stack) * stream  # their inputs alone
     else:
         total += (stack.n_layers - 1) * block_activations(step, stack)
-        total += last_block_activations(step, stack)
+        total += block_activations(step, stack, is_last=True)
     total += score_bias_index(step, stack)
     if step.recomputes or step.device == "cuda":
         total += score_bias(step, stack)
@@ -335,20 +299,18 @@ def saved_casts(step: MicroBatch) -> int:
     It lets go of them at the optimizer's step. There are none in float32.
     """
     config = step.config
-    d_model = config.d_model
     if step.precision == "float32":
         return 0
     n_projections = is_factorised(config) + has_head_projection(config)
-    n_numbers = n_projections * d_model * config.d_embed
+    n_numbers = n_projections * config.d_model * config.d_embed
     for head in trained_heads(config, step.objective):
         # The output matrix is cast by the loss, in chunks.
         if head is not HEADS["vocabulary"]:
             n_numbers += head.n_products(config)
-    for stack in stacks(config):
-        for entry in stack.block:
-            # Matrices that are stored together are cast for every use.
-            n_casts = n_copies(config, stack, entry) if step.caches_casts else stack.n_layers
-            n_numbers += n_casts * estimate_of(config, entry).n_alone
+    for stack, entry, n_sets in entry_sets(config):
+        # Matrices that are stored together are cast for every use.
+        n_casts = n_sets if step.caches_casts else stack.n_layers
+        n_numbers += n_casts * estimate_of(config, entry).n_alone
     return step.narrow * n_numbers
 
 
@@ -386,7 +348,7 @@ def peaks_of_pass(step: MicroBatch) -> Peaks:
     n_tokens = stack_length(stack, step.lengths)
     if stack.n_layers > 1 and n_read_states(step.config, step.objective, n_tokens) < n_tokens:
         # The last block works with less; by the time that the one below goes backwards it is free.
-        work -= last_block_activations(step, stack)
+        work -= block_activations(step, stack, is_last=True)
     return Peaks(in_loss, held + work, last_block=0)
 
 

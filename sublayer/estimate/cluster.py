@@ -213,20 +213,14 @@ def process_memory(
     if group.exact:
         return _exact(step, sizes, n_passes, group.size)
     units = units_of(step.config, step.objective)
+    backward = _backwards(step, sizes.peaks, units.root)
     if group.is_divided:
-        return _divided(step, sizes, units, n_passes, group)
-    return _replicated(step, sizes, units, n_passes)
-
-
-def _replicated(step: MicroBatch, sizes: StepSizes, units: Units, n_passes: int) -> TrainingMemory:
-    """Estimate a whole copy: its gradients stay, in the buckets in which they are summed.
-
-    Those of micro-batches before the last are summed beside the buckets, and so are those of
-    weights that are used several times, until their last use.
-    """
+        return _divided(step, sizes, units, n_passes, group, backward)
+    # A whole copy: its gradients stay, in the buckets in which they are summed. Those of
+    # micro-batches before the last are summed beside the buckets, and so are those of weights that
+    # are used several times, until their last use.
     beside = sizes.gradients if n_passes > 1 else 0
-    backward = max(sizes.peaks.activations, _backwards(step, sizes.peaks, units.root))
-    moving = max(beside + backward, sizes.update)
+    moving = max(beside + max(sizes.peaks.activations, backward), sizes.update)
     gradients = sizes.gradients + beside
     return whole_copy(
         step, sizes, n_passes, moving=moving, gradients=gradients, kept=sizes.gradients
@@ -234,37 +228,41 @@ def _replicated(step: MicroBatch, sizes: StepSizes, units: Units, n_passes: int)
 
 
 def _divided(
-    step: MicroBatch, sizes: StepSizes, units: Units, n_passes: int, group: Group
+    step: MicroBatch,
+    sizes: StepSizes,
+    units: Units,
+    n_passes: int,
+    group: Group,
+    backward: int,
 ) -> TrainingMemory:
-    """Estimate a part of the model, where weights are gathered as they are needed."""
-    n, peaks = group.size, sizes.peaks
+    """Estimate a part of the model, where weights are gathered as they are needed.
+
+    ``backward`` are the bytes of a pass as blocks go backwards.
+    """
+    n, peaks, root, block = group.size, sizes.peaks, units.root, units.largest_block
     held = sizes.gradients if n_passes > 1 else 0
+    in_loss = in_blocks = units.total
     if group.shard == "full":
-        in_loss = units.root
-        in_blocks = units.root + 2 * units.largest_block  # the next one is gathered ahead
-    else:
-        in_loss = in_blocks = units.total
+        in_loss = root
+        in_blocks = root + 2 * block  # the next one is gathered ahead
     # A block's gradients, and those of the one before it as they are sent.
-    sent = 2 * units.largest_block
-    loss = held + in_loss + peaks.in_loss
-    blocks = held + in_blocks + sent + _backwards(step, sizes.peaks, units.root)
+    in_blocks += 2 * block
     # The root goes last, with its gradients as they came and as they are sent.
-    of_blocks = max(0, sizes.gradients - units.root)
-    end = 2 * units.root + (units.root + of_blocks) // n + units.largest_block
+    of_blocks = max(0, sizes.gradients - root)
+    end = 2 * root + (root + of_blocks) // n + block
     update = (sizes.gradients + sizes.update) // n
-    moving = max(loss, blocks, end, update)
+    moving = max(held + in_loss + peaks.in_loss, held + in_blocks + backward, end, update)
     staying = (sizes.weights + sizes.states) // n
+    building = units.total // n + max(root, block)
     if group.begins_whole:
-        building = units.total + max(units.root, units.largest_block) // n
-    else:
-        building = units.total // n + max(units.root, units.largest_block)
+        building = units.total + max(root, block) // n
     evaluating = staying + units.total
     between = round(holes(step, n_passes, is_returned=True) * moving)
     return TrainingMemory(
         weights=sizes.weights // n,
         gradients=held or sizes.gradients // n,
         optimizer=sizes.states // n,
-        gathered=max(in_loss, in_blocks + sent),
+        gathered=max(in_loss, in_blocks),
         activations=peaks.activations,
         step=staying + moving,
         building=building,
@@ -355,25 +353,6 @@ def _ring(size: int, n: int) -> int:
     return size * (n - 1) // n
 
 
-@dataclass(frozen=True)
-class StepSeconds:
-    """The parts of a step's time, in seconds."""
-
-    computing: float
-    sending: float | None
-    """None where the rate of links is not known: sending is left out then."""
-
-    @property
-    def overlapped(self) -> float:
-        """Return a step's seconds where all is sent beside computing."""
-        return max(self.computing, self.sending or 0.0)
-
-    @property
-    def in_turn(self) -> float:
-        """Return a step's seconds where nothing is."""
-        return self.computing + (self.sending or 0.0)
-
-
 _REMEDY = "make model.d_model, model.n_layers or the vocabulary smaller"
 _ID_BYTES = 8
 _COPIES_OF_IDS = 4
@@ -391,37 +370,37 @@ def check_training(
     in parts. A batch is divided among ``n_processes``, each of which is taken to have all of the
     memory, and so are weights and states as ``train.shard`` says.
     """
-    group = Group(n_processes, recipe.train.shard, recipe.train.exact)
-    weights = FLOAT32_BYTES * count_parameters(recipe.model, recipe.objective).training
+    train, model, frozen = recipe.train, recipe.model, recipe.init.frozen
+    group = Group(n_processes, train.shard, train.exact)
+    weights = FLOAT32_BYTES * count_parameters(model, recipe.objective).training
     if device == "cuda":
         # On the GPU are gradients, states and the tensors of a pass; the model is built beside it.
         if not group.is_divided:
             check_memory(weights, "the model", _REMEDY)
         return
-    frozen = recipe.init.frozen
-    states = FLOAT32_BYTES * n_states(recipe.model, recipe.objective, recipe.optimizer, frozen)
+    states = FLOAT32_BYTES * n_states(model, recipe.objective, recipe.optimizer, frozen)
     if group.is_divided:
         # All weights are gathered for an evaluation.
         state = weights + (weights + states) // n_processes
-        check_memory(state, "the model with this process's part of the optimizer's states", _REMEDY)
+        what = "the model with this process's part of the optimizer's states"
     else:
-        fewer = FLOAT32_BYTES * n_frozen_parameters(recipe.model, frozen)
-        state = 2 * weights + states - fewer
-        check_memory(state, "the model with its gradients and the optimizer's states", _REMEDY)
-    sequences = math.ceil(recipe.train.batch_sequences / n_processes)
+        state = 2 * weights + states - FLOAT32_BYTES * n_frozen_parameters(model, frozen)
+        what = "the model with its gradients and the optimizer's states"
+    check_memory(state, what, _REMEDY)
+    sequences = math.ceil(train.batch_sequences / n_processes)
     n_ids = sequences * recipe.objective.n_ids(recipe.data.context)
-    id_bytes = n_ids * _COPIES_OF_IDS * _ID_BYTES
-    check_memory(state + id_bytes, "a batch", "make train.batch_sequences smaller")
+    ids = n_ids * _COPIES_OF_IDS * _ID_BYTES
+    check_memory(state + ids, "a batch", "make train.batch_sequences smaller")
     if recipe.objective.text != "windows":
         return
-    micro = min(sequences, recipe.train.micro_batch_sequences)
+    micro = min(sequences, train.micro_batch_sequences)
     step = MicroBatch(
-        recipe.model,
+        model,
         sequences=micro,
         context=recipe.data.context,
-        precision="float32" if recipe.train.precision == "float32" else "bfloat16",
+        precision="float32" if train.precision == "float32" else "bfloat16",
         objective=recipe.objective,
-        recomputes=recipe.train.recompute == "blocks",
+        recomputes=train.recompute == "blocks",
         keeps_documents_apart=recipe.data.boundaries == "respect",
         frozen=frozen,
     )

@@ -4,6 +4,7 @@ Configs are resolved (``sublayer.config.resolve_model.resolve_model``): no deriv
 The counts are tested to equal those of the built module.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sublayer.config.architecture import POSITIONS, Entry
@@ -56,13 +57,11 @@ def count_parameters(config: ResolvedModel, objective: ObjectiveTable = NEXT_TOK
     around_blocks = embedding_parameters(config) + positions
     if config.final_norm == "affine":
         around_blocks += len(stacks(config)) * norm_parameters(config, config.d_model)
-    unique = 0
-    executed = 0
-    for stack in stacks(config):
-        for entry in stack.block:
-            size = entry_parameters(config, entry)
-            unique += n_copies(config, stack, entry) * size
-            executed += stack.n_layers * size
+    unique = executed = 0
+    for stack, entry, n_sets in entry_sets(config):
+        size = entry_parameters(config, entry)
+        unique += n_sets * size
+        executed += stack.n_layers * size
     body = around_blocks + unique
     heads = {name: row.n_parameters(config) for name, row in asked_heads(config).items()}
     pooler = heads.get("pooler", 0)
@@ -162,12 +161,10 @@ def flops_per_token(
 
 def _block_products(config: ResolvedModel, stack: StackShape, lengths: Lengths, n_read: int) -> int:
     """Count the multiply-adds of an example in a block, of which so many states are read."""
-    n_tokens = stack_length(stack, lengths)
-    narrows_at = stack.last_attention if n_read < n_tokens else None
-    total = 0
+    n_tokens, total = stack_length(stack, lengths), 0
     for index, entry in enumerate(stack.block):
         estimate = estimate_of(config, entry)
-        if index == narrows_at:
+        if index == stack.last_attention and n_read < n_tokens:
             assert isinstance(estimate, AttentionEstimate), "an entry that attends to something"
             total += estimate.n_products_of_queries(n_read, n_tokens)
             n_tokens = n_read
@@ -190,6 +187,13 @@ def n_copies(config: ResolvedModel, stack: StackShape, entry: Entry) -> int:
     if shares(config, entry):
         return config.share_groups * config.share_inner
     return stack.n_layers
+
+
+def entry_sets(config: ResolvedModel) -> Iterator[tuple[StackShape, Entry, int]]:
+    """Yield each entry of each stack's block, with its sets of weights as ``n_copies`` counts."""
+    for stack in stacks(config):
+        for entry in stack.block:
+            yield stack, entry, n_copies(config, stack, entry)
 
 
 def n_own_parameters(config: ResolvedModel, stack: StackShape) -> int:

@@ -8,10 +8,11 @@ copies in float32 that are not counted.
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
-from sublayer.config.architecture import POSITIONS
+from sublayer.config.architecture import POSITIONS, Entry
 from sublayer.config.objective import ObjectiveTable
 from sublayer.config.optimizers import (
     AdafactorConfig,
@@ -29,7 +30,7 @@ from sublayer.estimate.cost import (
     count_parameters,
     embedding_parameters,
     entry_parameters,
-    n_copies,
+    entry_sets,
 )
 from sublayer.estimate.kernel_sizes import CPU_UPDATE_PART, GPU_UPDATE_PART
 from sublayer.estimate.micro_batch import FLOAT32_BYTES, DeviceKind, MicroBatch, Precision
@@ -209,10 +210,9 @@ def matrix_shapes(config: ResolvedModel, objective: ObjectiveTable) -> Counter[S
     pooler and its readers, and the parameters that a row of a table adds without their shapes.
     """
     shapes: Counter[Shape] = Counter()
-    for stack in stacks(config):
-        for entry in stack.block:
-            for shape in estimate_of(config, entry).matrix_shapes():
-                shapes[shape] += n_copies(config, stack, entry)
+    for _, entry, n_sets in entry_sets(config):
+        for shape in estimate_of(config, entry).matrix_shapes():
+            shapes[shape] += n_sets
     n_tables = 1 if config.tie_embeddings else 2
     shapes[config.vocab_size, config.d_embed] += n_tables
     shapes[config.vocab_size, config.d_model] += all_classifiers(config, objective)
@@ -221,16 +221,14 @@ def matrix_shapes(config: ResolvedModel, objective: ObjectiveTable) -> Counter[S
 
 def n_frozen_parameters(config: ResolvedModel, frozen: Frozen) -> int:
     """Count the parameters of the parts that are frozen, as they are built."""
+    positions = POSITIONS[config.positions]
     total = embedding_parameters(config) if frozen.embeddings else 0
-    if frozen.embeddings and POSITIONS[config.positions].has_rows:
+    if frozen.embeddings and positions.has_rows:
         total += len(stacks(config)) * config.max_len * embedding_width(config)
-    if frozen.n_layers:
-        (stack,) = stacks(config)
-        sets = n_frozen_sets(config, frozen.n_layers)
-        for entry, n_sets in zip(stack.block, sets, strict=True):
-            total += n_sets * entry_parameters(config, entry)
-        if POSITIONS[config.positions].adds_before == "every":
-            total += (frozen.n_layers - 1) * config.max_len * config.d_model
+    if frozen.n_layers and positions.adds_before == "every":
+        total += (frozen.n_layers - 1) * config.max_len * config.d_model
+    for entry, n_sets in _frozen_sets(config, frozen):
+        total += n_sets * entry_parameters(config, entry)
     return total
 
 
@@ -239,13 +237,17 @@ def _frozen_shapes(config: ResolvedModel, frozen: Frozen) -> Counter[Shape]:
     shapes: Counter[Shape] = Counter()
     if frozen.embeddings:
         shapes[config.vocab_size, config.d_embed] += 1
+    for entry, n_sets in _frozen_sets(config, frozen):
+        for shape in estimate_of(config, entry).matrix_shapes():
+            shapes[shape] += n_sets
+    return shapes
+
+
+def _frozen_sets(config: ResolvedModel, frozen: Frozen) -> Iterator[tuple[Entry, int]]:
+    """Yield the entries of blocks, with the sets of weights that are frozen."""
     if frozen.n_layers:
         (stack,) = stacks(config)
-        sets = n_frozen_sets(config, frozen.n_layers)
-        for entry, n_sets in zip(stack.block, sets, strict=True):
-            for shape in estimate_of(config, entry).matrix_shapes():
-                shapes[shape] += n_sets
-    return shapes
+        yield from zip(stack.block, n_frozen_sets(config, frozen.n_layers), strict=True)
 
 
 def update_work(
@@ -265,12 +267,11 @@ def update_work(
             return trained
         case LambConfig():
             # Stacked matrices have their turn apart from the rest.
-            n_stacked = 0
-            for stack in stacks(step.config):
-                for entry in stack.block:
-                    n_copies_of_entry = n_copies(step.config, stack, entry)
-                    n_stacked += n_copies_of_entry * estimate_of(step.config, entry).n_stacked
-            stacked = FLOAT32_BYTES * n_stacked
+            config = step.config
+            n_stacked = [
+                n * estimate_of(config, entry).n_stacked for _, entry, n in entry_sets(config)
+            ]
+            stacked = FLOAT32_BYTES * sum(n_stacked)
             return max(stacked, trained - stacked)
         case AdafactorConfig():
             work = adafactor_work(step.config, step.objective, optimizer, step.device)

@@ -95,56 +95,64 @@ class SublayerEstimate(ABC):
 
 
 class AttentionEstimate(SublayerEstimate):
-    """Queries, keys and values, the scores of their pairs, and the map of their mix."""
+    """Queries, keys and values, the scores of their pairs, and the map of their mix.
+
+    Keys and values of a cross entry are of the memory, all of which every query sees, and which no
+    position rotates.
+    """
 
     n_inputs = 3
     n_backward_maps = 3
 
+    @property
+    def is_cross(self) -> bool:
+        """True where it attends to a memory."""
+        return self.entry.kind.attends_to == "memory"
+
     def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
-        """Count the multiply-adds of an example: maps, scores and weighted values."""
-        maps = super().n_products(stack, n_tokens, n_memory)
-        n_pairs = n_tokens**2  # of a query and a key
-        scores_and_values = 2 * self.width * n_pairs
-        if stack.is_causal:
-            scores_and_values //= 2
-        return maps + scores_and_values
+        """Count the multiply-adds of an example; a causal query sees half the keys on average."""
+        if self.is_cross:
+            return self.n_products_of_queries(n_tokens, n_memory)
+        unseen = self.width * n_tokens**2 if stack.is_causal else 0
+        return self.n_products_of_queries(n_tokens, n_tokens) - unseen
 
     def n_products_of_queries(self, n_queries: int, n_keys: int) -> int:
         """Count the multiply-adds of an example: maps on either side, scores, weighted values."""
-        query_and_output = 2 * self.n_matrix * n_queries
-        key_and_value = 2 * self.n_matrix * n_keys
         scores_and_values = 2 * self.width * n_queries * n_keys
-        return query_and_output + key_and_value + scores_and_values
+        return 2 * self.n_matrix * (n_queries + n_keys) + scores_and_values
 
     def saved_of_queries(self, step: MicroBatch, stack: StackShape, n_queries: int) -> int:
         """Sum the bytes of keys and values, and of queries with their input, mix and weights."""
-        length = stack_length(stack, step.lengths)
-        keys = step.sequences * length * 2 * self.width
-        per_query = 2 * self.width + self.config.d_model
-        queries = step.sequences * n_queries * per_query
-        is_fused = step.device != "cpu"
-        few = replace(step, context=n_queries)
-        weights = self.saved_weights(few, stack, n_queries * length, is_fused=is_fused)
-        return step.narrow * (keys + queries) + weights
+        length, few = stack_length(stack, step.lengths), replace(step, context=n_queries)
+        numbers = 2 * self.width * (length + n_queries) + self.config.d_model * n_queries
+        n_seen, is_fused = n_queries * length, step.device != "cpu"
+        weights = self.saved_weights(few, stack, n_seen, is_fused=is_fused)
+        return step.narrow * step.sequences * numbers + weights
 
     def n_keys(self, step: MicroBatch, stack: StackShape) -> int:
         """Count the keys of an example."""
-        return stack_length(stack, step.lengths)
+        return step.lengths.read if self.is_cross else stack_length(stack, step.lengths)
 
     def n_seen(self, step: MicroBatch, stack: StackShape) -> int:
         """Count the pairs of a query and a key of an example whose weights are kept."""
         length = stack_length(stack, step.lengths)
-        return _n_causal(length) if stack.is_causal else length**2
+        is_causal = stack.is_causal and not self.is_cross
+        return _n_causal(length) if is_causal else length * self.n_keys(step, stack)
 
     def n_projected(self, step: MicroBatch, stack: StackShape) -> int:
         """Count the rows of queries, keys, values and the output map's input."""
         return 2 * (step.n_tokens(stack) + step.sequences * self.n_keys(step, stack))
 
     def saved(self, step: MicroBatch, stack: StackShape) -> int:
-        """Sum the bytes of queries, keys, values, the output map's input, and weights."""
+        """Sum the bytes of queries, keys, values, the output map's input, and weights.
+
+        Of a cross entry those of a cast of the memory too: in float32 all keep one memory.
+        """
         features = step.narrow * self.n_projected(step, stack) * self.width
         n_seen, is_fused = self.n_seen(step, stack), self.is_fused(step, stack)
-        return features + self.saved_weights(step, stack, n_seen, is_fused=is_fused)
+        is_cast = self.is_cross and step.precision != "float32"
+        memory_cast = step.n_read * step.narrow * self.config.d_model if is_cast else 0
+        return features + memory_cast + self.saved_weights(step, stack, n_seen, is_fused=is_fused)
 
     def saved_weights(
         self, step: MicroBatch, stack: StackShape, n_seen: int, *, is_fused: bool
@@ -167,7 +175,7 @@ class AttentionEstimate(SublayerEstimate):
         In float32 all layers share them.
         """
         is_rotated = POSITIONS[step.config.positions].in_attention == "rotation"
-        if not is_rotated or step.precision == "float32":
+        if not is_rotated or self.is_cross or step.precision == "float32":
             return 0
         n_casts = 4  # cosines and sines, of queries and of keys
         n_angles = stack_length(stack, step.lengths) * self.config.d_head
@@ -183,12 +191,15 @@ class AttentionEstimate(SublayerEstimate):
         return features + step.sequences * n_keys * scores
 
     def is_fused(self, step: MicroBatch, stack: StackShape) -> bool:
-        """Check whether a fused kernel attends, which keeps no weights, as ``attend`` chooses."""
-        config = step.config
-        is_narrow = self.config.d_head <= NARROW_HEAD and step.precision == "float32"
+        """Check whether a fused kernel attends, which keeps no weights, as ``attend`` chooses.
+
+        On a CPU a memory is masked, or may be.
+        """
+        config = self.config
+        is_narrow = config.d_head <= NARROW_HEAD and step.precision == "float32"
         is_plain = stack.is_causal and not (config.dropout_attention or step.keeps_documents_apart)
         is_biased = POSITIONS[config.positions].in_attention == "bias"
-        has_no_mask = step.objective.kind in ("causal", "translation")
+        has_no_mask = step.objective.kind in ("causal", "translation") and not self.is_cross
         on_cpu = is_narrow and is_plain and not is_biased and has_no_mask
         return step.device != "cpu" or on_cpu
 
@@ -208,42 +219,6 @@ class AttentionEstimate(SublayerEstimate):
         has_many = config.n_heads * n_queries * n_keys >= GRAIN
         goes_by_sequence = step.precision == "float32" and has_many
         return scores // step.sequences if goes_by_sequence else scores
-
-
-class CrossAttentionEstimate(AttentionEstimate):
-    """The same, with keys and values of the memory, all of which every query sees.
-
-    No position rotates them.
-    """
-
-    def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
-        """Count the multiply-adds of an example: maps on either side, scores, weighted values."""
-        return self.n_products_of_queries(n_tokens, n_memory)
-
-    def n_keys(self, step: MicroBatch, stack: StackShape) -> int:
-        """Count the tokens of an example's memory."""
-        return step.lengths.read
-
-    def n_seen(self, step: MicroBatch, stack: StackShape) -> int:
-        """Count all pairs of a query and a key."""
-        return step.lengths.written * step.lengths.read
-
-    def saved(self, step: MicroBatch, stack: StackShape) -> int:
-        """Sum the same bytes, and those of a cast of the memory.
-
-        In float32 all cross entries keep one memory.
-        """
-        is_cast = step.precision != "float32"
-        memory_cast = step.n_read * step.narrow * step.config.d_model if is_cast else 0
-        return super().saved(step, stack) + memory_cast
-
-    def is_fused(self, step: MicroBatch, stack: StackShape) -> bool:
-        """Check for a GPU: on a CPU a memory is masked, or may be."""
-        return step.device != "cpu"
-
-    def saved_per_layer(self, step: MicroBatch, stack: StackShape) -> int:
-        """Sum nothing."""
-        return 0
 
 
 def _n_causal(length: int) -> int:
@@ -380,7 +355,7 @@ class LstmEstimate(SublayerEstimate):
 
 ESTIMATES: dict[str, type[SublayerEstimate]] = {
     "attention": AttentionEstimate,
-    "cross": CrossAttentionEstimate,
+    "cross": AttentionEstimate,
     "ffn": FeedForwardEstimate,
     "lstm": LstmEstimate,
 }

@@ -204,7 +204,7 @@ def _of_plan(
 
 def _of_seals(paths: Mapping[Path, str], seals: Sequence[Seal]) -> Iterator[Deviation]:
     """Yield runs that began under another plan than the sealed one, or under none."""
-    began: dict[str, Mapping[str, Any] | None] = {}
+    began: dict[str, Seal | None] = {}
     for path, where in paths.items():
         try:
             began[where] = kept_seal(path)

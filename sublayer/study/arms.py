@@ -14,7 +14,7 @@ from sublayer.config.limits import MOST_ARMS
 from sublayer.config.load import LoadedRecipe, vary
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.sources import override_layer
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, check_rules
 from sublayer.study.stages import FINETUNE
 
 LONGEST_PART = 60
@@ -27,12 +27,18 @@ def name_folder(recipe: str, varied: Iterable[str]) -> str:
 
     Fields that would make it too long are left out, the last first.
     """
-    return _joined([recipe, *(field.rpartition(".")[2] for field in varied)])
+    return name_arms([recipe, *(field.rpartition(".")[2] for field in varied)])
 
 
 def name_arms(names: Iterable[str]) -> str:
     """Name a comparison of arms with names of their own: ``gpt-macaron-modern``."""
-    return _joined(names)
+    first, *others = names
+    name = first[:_LONGEST]
+    for part in others:
+        if len(name) + 1 + len(part) > _LONGEST:
+            return f"{name}-and-more"
+        name = f"{name}-{part}"
+    return name
 
 
 def in_path(name: str) -> str:
@@ -52,24 +58,14 @@ def folder_part(name: str) -> str:
     return f"{part[: LONGEST_PART - 9]}-{digest}"
 
 
-def _joined(parts: Iterable[str]) -> str:
-    first, *others = parts
-    name = first[:_LONGEST]
-    for part in others:
-        if len(name) + 1 + len(part) > _LONGEST:
-            return f"{name}-and-more"
-        name = f"{name}-{part}"
-    return name
-
-
 _NOT_VARIED = {
     "train.seed": "every arm is trained with the same seeds; give their number with --seeds",
     **dict.fromkeys(
         HEADINGS, "it changes nothing that is computed; vary a field such as model.ffn"
     ),
 }
+_FIRST = {"--vary": "the baseline's first", "--tune": "to choose from"}
 _EXAMPLES = {"--vary": "model.ffn=gelu,swiglu", "--tune": "optimizer.lr=1e-3,2e-3"}
-_OPENING = {"[": "]", "{": "}", "(": ")"}
 
 
 @dataclass(frozen=True)
@@ -134,31 +130,45 @@ def expand(loaded: LoadedRecipe, vary_texts: Sequence[str], *, option: str = "--
                 f"leave out one of {key}=... and {option} {key}=..."
             )
     called = "arm" if option == "--vary" else f"{option}, trial"
-    arms = []
-    for point in grid:
-        arm = make_arm(point.name, loaded, point.settings, called=called)
-        arms.append(replace(arm, is_varied=True))
+    arms = [make_arm(point.name, loaded, point.settings, called=called) for point in grid]
     check_distinct(arms)
-    return arms
+    return [replace(arm, is_varied=True) for arm in arms]
 
 
 def value_grid(texts: Sequence[str], option: str) -> list[Trial]:
     """Combine the values of ``field=a,b`` texts, each combination under its name.
 
-    Raises ConfigError as ``expand`` does.
+    In names a field has its short name where no other field has that. Raises ConfigError as
+    ``expand`` does.
     """
-    fields = _fields(texts, option)
-    n_points = math.prod(map(len, fields.values()))
-    if n_points > MOST_ARMS:
-        raise ConfigError(
-            f"{option} asks for {n_points:,} combinations of values: give at most {MOST_ARMS}"
+    fields: dict[str, list[str]] = {}
+    for text in texts:
+        key, _, values = text.partition("=")
+        key, choices = key.strip(), split_values(values)
+        check_rules(
+            f"{option} {text!r}",
+            (
+                not key or "" in choices or len(choices) < 2,
+                f"write field=a,b with two values or more, {_FIRST[option]}, such as {option} "
+                f"{_EXAMPLES[option]}",
+            ),
+            (key in fields, f"{key} is given twice: list all its values in one"),
+            (key in _NOT_VARIED, _NOT_VARIED.get(key, "")),
         )
-    labels = _labels(list(fields))
+        fields[key] = choices
+    n_points = math.prod(map(len, fields.values()))
+    check_rules(
+        option,
+        (n_points > MOST_ARMS, f"{n_points:,} combinations of values: give at most {MOST_ARMS}"),
+    )
+    short = [key.rpartition(".")[2] for key in fields]
+    labels = [
+        each if short.count(each) == 1 else key for key, each in zip(fields, short, strict=True)
+    ]
     grid = []
-    for values in itertools.product(*fields.values()):
-        pairs = list(zip(fields, values, strict=True))
-        name = " ".join(f"{labels[key]}={value}" for key, value in pairs)
-        layer = override_layer([f"{key}={value}" for key, value in pairs], "vary")
+    for point in itertools.product(*fields.values()):
+        name = " ".join(map("=".join, zip(labels, point, strict=True)))
+        layer = override_layer([*map("=".join, zip(fields, point, strict=True))], "vary")
         grid.append(Trial(name, layer.values))
     return grid
 
@@ -181,13 +191,10 @@ def make_arm(
 
     ``called`` precedes the name in messages.
     """
-    if not settings:
-        return Arm(name, loaded, settings)
     try:
-        varied = vary(loaded, settings)
+        return Arm(name, vary(loaded, settings) if settings else loaded, settings)
     except ConfigError as error:
         raise ConfigError(f"{called} {name}: {error}") from None
-    return Arm(name, varied, settings)
 
 
 def arm_notes(arms: Sequence[Arm]) -> list[str]:
@@ -196,11 +203,10 @@ def arm_notes(arms: Sequence[Arm]) -> list[str]:
     for arm in arms:
         for note in arm.loaded.notes:
             by_note.setdefault(note, []).append(arm.name)
-    lines = []
-    for note, names in by_note.items():
-        is_of_all = len(names) == len(arms)
-        lines.append(note if is_of_all else f"arm {', '.join(names)}: {note}")
-    return lines
+    return [
+        note if len(names) == len(arms) else f"arm {', '.join(names)}: {note}"
+        for note, names in by_note.items()
+    ]
 
 
 def check_distinct(arms: Sequence[Arm], beside: Mapping[str, str] | None = None) -> None:
@@ -209,80 +215,37 @@ def check_distinct(arms: Sequence[Arm], beside: Mapping[str, str] | None = None)
     Settings are equal where the recipes with all that is derived from them are: ``model.d_ff`` set
     to its derived value sets no arm apart. ``beside`` has further distinctions by name.
     """
-    beside = beside or {}
-    names: set[str] = set()
     meanings: dict[str, str] = {}
     for arm in arms:
-        if arm.name in names:
-            raise ConfigError(f"two arms are named {arm.name}: give each value once")
-        meaning = _meaning(arm) + beside.get(arm.name, "")
+        meaning = _meaning(arm) + (beside or {}).get(arm.name, "")
+        is_twice = arm.name in meanings.values()
         other = meanings.setdefault(meaning, arm.name)
-        if other != arm.name:
-            what = "the baseline" if other == arms[0].name else "arm"
-            raise ConfigError(
-                f"arm {arm.name} is equal to {what} {other}: there is nothing to compare"
-            )
-        names.add(arm.name)
+        what = "the baseline" if other == arms[0].name else "arm"
+        check_rules(
+            "",
+            (is_twice, f"two arms are named {arm.name}: give each value once"),
+            (
+                other != arm.name,
+                f"arm {arm.name} is equal to {what} {other}: there is nothing to compare",
+            ),
+        )
 
 
 def split_values(text: str) -> list[str]:
     """Split at commas outside brackets and quotes; raise ConfigError where one stays open."""
     values: list[str] = []
-    start = 0
-    closing: list[str] = []  # the brackets that are open, as what closes them
-    quote = ""  # the one that is open
-    for index, character in enumerate(text):
-        if quote:
-            quote = "" if character == quote else quote
-        elif character in "\"'":
-            quote = character
-        elif character in _OPENING:
-            closing.append(_OPENING[character])
-        elif closing and character == closing[-1]:
-            closing.pop()
-        elif character == "," and not closing:
-            values.append(text[start:index].strip())
-            start = index + 1
-    if quote or closing:
-        raise ConfigError(f"{text!r}: {quote or closing[-1]} is missing")
-    return [*values, text[start:].strip()]
-
-
-def _fields(vary_texts: Sequence[str], option: str) -> dict[str, list[str]]:
-    fields: dict[str, list[str]] = {}
-    for text in vary_texts:
-        key, equals, values = text.partition("=")
-        key = key.strip()
-        if not equals or not key:
-            raise ConfigError(
-                f"{option} {text!r} is not field=a,b: write such as {option} {_EXAMPLES[option]}"
-            )
-        if key in fields:
-            raise ConfigError(f"{option} {key} is given twice: list all its values in one")
-        if key in _NOT_VARIED:
-            raise ConfigError(f"{option} {key}: {_NOT_VARIED[key]}")
-        choices = split_values(values)
-        if "" in choices:
-            raise ConfigError(
-                f"{option} {text!r} has an empty value: write such as {option} {key}=a,b"
-            )
-        if len(choices) < 2:
-            rest = "give those to choose from"
-            if option == "--vary":
-                rest = "give the baseline's first, then the others"
-            raise ConfigError(f"{option} {text!r} has one value: {rest}: {key}=a,b")
-        fields[key] = choices
-    return fields
-
-
-def _labels(keys: Sequence[str]) -> dict[str, str]:
-    """Return what arms' names call each field: its short name where no other field has that."""
-    short = [key.rpartition(".")[2] for key in keys]
-    labels = {}
-    for key, label in zip(keys, short, strict=True):
-        is_ambiguous = short.count(label) > 1
-        labels[key] = key if is_ambiguous else label
-    return labels
+    pieces: list[str] = []
+    for piece in text.split(","):
+        pieces.append(piece)
+        value = ",".join(pieces)
+        plain = re.sub(r"\"[^\"]*\"|'[^']*'", "", value)
+        is_open = any(plain.count(one) > plain.count(other) for one, other in ("[]", "{}", "()"))
+        if not is_open and not {*"\"'"} & {*plain}:
+            values.append(value.strip())
+            pieces = []
+    if pieces:
+        raise ConfigError(f"{text!r}: a bracket or quote is open, and what closes it is missing")
+    return values
 
 
 def _meaning(arm: Arm) -> str:
@@ -321,28 +284,21 @@ def make_trials(arms: Sequence[Arm], tune: Sequence[str], *, stage: str = "") ->
     if not tune:
         return [NO_TRIAL]
     # Which combinations there are does not depend on the arm: the first will do.
-    tuned = expand(arms[0].loaded, tune, option="--tune")
-    trials = [Trial(arm.name, arm.settings) for arm in tuned]
+    expand(arms[0].loaded, tune, option="--tune")
+    trials = value_grid(tune, "--tune")
+    prefix, tunable = (f"{FINETUNE}.", _TUNABLE_ON_TASKS) if stage else ("", _TUNABLE)
+    what = "fine-tuning" if stage else "training"
     for key in trials[0].settings:
         compared = [arm.name for arm in arms if key in arm.settings]
-        if stage and not key.startswith(_TUNABLE_ON_TASKS):
-            raise ConfigError(
-                f"--tune {FINETUNE}.{key} is not a setting of fine-tuning: tune such as "
-                f"{FINETUNE}.optimizer.lr, {FINETUNE}.train.batch_sequences, "
-                f"{FINETUNE}.train.epochs or {FINETUNE}.model.dropout"
-            )
-        if stage and compared:
-            raise ConfigError(
-                f"{key} of stage {stage} is what arm {compared[0]} has its own of, and is tuned: "
-                "leave out one of them"
-            )
-        if not stage and not key.startswith(_TUNABLE):
-            raise ConfigError(
-                f"--tune {key} is not a setting of training: "
-                "tune fields of [optimizer] such as optimizer.lr"
-            )
-        if compared:
-            raise ConfigError(f"{key} is both compared and tuned: leave out one of them")
+        check_rules(
+            f"--tune {prefix}{key}",
+            (
+                not key.startswith(tunable),
+                f"it is not a setting of {what}: tune such as {prefix}optimizer.lr or "
+                f"{prefix}model.dropout",
+            ),
+            (compared, f"arm {', '.join(compared)} has its own of it: leave out one of them"),
+        )
     for arm, trial in itertools.product(arms, trials) if stage else ():
         try:
             trial.of(arm.loaded)
@@ -380,13 +336,16 @@ def trial_at(trials: Sequence[Trial], value: float) -> Trial:
 
 def check_extensible(trials: Sequence[Trial]) -> None:
     """Raise ConfigError where a grid has no edge to be extended at."""
-    fields = list(trials[0].settings)
-    values = [trial.settings[fields[0]] for trial in trials] if len(fields) == 1 else []
-    if not values or not all(isinstance(value, int | float) and value > 0 for value in values):
-        raise ConfigError(
-            "--extend goes on with a grid of one positive number, such as "
-            "--tune optimizer.lr=1e-3,2e-3: leave it out"
-        )
+    values = [value for trial in trials for value in trial.settings.values()]
+    are_numbers = all(isinstance(value, int | float) and value > 0 for value in values)
+    check_rules(
+        "--extend",
+        (
+            not are_numbers or len(values) != len(trials),
+            "it goes on with a grid of one positive number, such as --tune optimizer.lr=1e-3,2e-3: "
+            "leave it out",
+        ),
+    )
 
 
 def choose_trial(
@@ -403,14 +362,10 @@ def choose_trial(
     the lowest of ``ties``, then the earliest.
     """
 
-    def rank(trial: Trial) -> tuple[float, bool, float]:
-        loss = losses.get(trial.name)
+    def rank(trial: Trial) -> tuple[object, bool, float]:
         tie = (ties or {}).get(trial.name)
-        return (
-            math.inf if loss is None else loss,
-            trial.name not in compared,
-            math.inf if tie is None else tie,
-        )
+        is_new = trial.name not in compared
+        return losses.get(trial.name), is_new, math.inf if tie is None else tie
 
     finished = [trial for trial in trials if losses.get(trial.name) is not None]
     return min(finished or trials[:1], key=rank)

@@ -1,5 +1,6 @@
 """``chain.json``: the planned stages of a study, with the keys that their runs are found by."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -7,17 +8,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sublayer.config.limits import MOST_FINETUNINGS
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.files.checkpoints import Input
 from sublayer.files.parsing import Count, Typed, check_typed, read_json
 from sublayer.files.paths import expanded
 from sublayer.files.storage import write_json
-from sublayer.objective.families import KINDS
 from sublayer.runs.inputs import check_same_inputs
 from sublayer.study.arms import LONGEST_PART, Arm, Trial, in_path
-from sublayer.study.budget.match import Measures, arm_model, arm_steps
+from sublayer.study.budget.match import Measures
 from sublayer.study.jobs.run import Outcome, read_outcome
 from sublayer.study.plan_file import Plan
 from sublayer.study.runs import ArmFacts, RunFinder, describe_arm
@@ -36,7 +35,6 @@ from sublayer.study.stages import (
     differing_stages,
 )
 from sublayer.system.stages import note
-from sublayer.tasks.scoring import METRICS
 
 CHAIN = "chain.json"
 _FileName = Annotated[str, Field(pattern=r"^[0-9a-z]+\.json$")]
@@ -76,13 +74,13 @@ class Kept(Typed):
 
     def folders(self, study: Path) -> dict[tuple[str, str], Path]:
         """Return the folders of the runs of arms' stages, in order."""
-        folders = {}
-        for arm, keys in self.keys.items():
-            for stage in (PRETRAINING, *(each.name for each in self.chain.stages)):
-                if stage in keys:
-                    part = in_path(stage)[:LONGEST_PART]
-                    folders[arm, stage] = study / "stages" / f"{part}-{keys[stage][:10]}"
-        return folders
+        names = {stage.name: in_path(stage.name)[:LONGEST_PART] for stage in self.chain.all_stages}
+        return {
+            (arm, stage): study / "stages" / f"{part}-{keys[stage][:10]}"
+            for arm, keys in self.keys.items()
+            for stage, part in names.items()
+            if stage in keys
+        }
 
     def finder(
         self, study: Path, find: Callable[[Path], Outcome | None] = read_outcome
@@ -121,12 +119,11 @@ def describe_chain(
     check_kept_steps(recipes, trials)
     facts = []
     for arm in arms:
-        steps = arm_steps(arm.loaded, measures) if chain.of(arm.name).pretrains else 0
-        facts.append(describe_arm(arm, arm_model(arm.loaded, measures), steps))
+        steps = measures.steps(arm) if chain.of(arm.name).pretrains else 0
+        facts.append(describe_arm(arm, measures.model(arm), steps))
+    folder = None if chain.data is None else str(expanded(chain.data).absolute())
     kept = Kept(
-        chain=replace(
-            chain, data=None if chain.data is None else str(expanded(chain.data).absolute())
-        ),
+        chain=replace(chain, data=folder),
         n_seeds=n_seeds,
         n_runs={},
         arms=tuple(facts),
@@ -137,12 +134,11 @@ def describe_chain(
         trials=trials,
         tuning_number=TUNING_NUMBER,
     )
-    n_runs = {PRETRAINING: n_seeds * kept.n_distinct(PRETRAINING)}
-    for stage in chain.stages:
-        n_tried = len(trials[stage.name]) if len(trials[stage.name]) > 1 else 0
-        n_all = n_seeds * chain.n_runs(stage) + n_tried
-        n_runs[stage.name] = n_all * kept.n_distinct(stage.name)
-    return kept.model_copy(update={"n_runs": n_runs})
+    for stage in chain.all_stages:
+        n_tried = len(trials.get(stage.name, ()))
+        n_all = n_seeds * chain.n_runs(stage) + (n_tried if n_tried > 1 else 0)
+        kept.n_runs[stage.name] = n_all * kept.n_distinct(stage.name)
+    return kept
 
 
 def keep_chain(folder: Path, kept: Kept) -> None:
@@ -157,8 +153,7 @@ def beside_earlier(folder: Path, kept: Kept, recipes: StageRecipes) -> Kept:
     that is found by another key for another reason is noted: it is made anew.
     """
     try:
-        content = read_json(folder / CHAIN, ConfigError)
-        earlier = check_typed(content, Kept, CHAIN, ConfigError, has_tuples=True)
+        earlier = _read(folder / CHAIN)
     except (FileNotFoundError, ConfigError):
         return kept  # a damaged file is written anew
     for arm, stages in kept.keys.items():
@@ -168,17 +163,14 @@ def beside_earlier(folder: Path, kept: Kept, recipes: StageRecipes) -> Kept:
                 what, recipe = f"{folder}, stage {stage} of {arm},", recipes.planned(arm, stage)
                 now = kept.inputs[arm][stage]
                 check_same_inputs(what, recipe.recipe, known, now, "give another --out")
-            before = earlier.keys.get(arm, {}).get(stage)
-            if before not in (None, key):
+            if earlier.keys.get(arm, {}).get(stage, key) != key:
                 note(
                     f"stage {stage} of {arm} began with other data, or in another version of "
                     "sublayer: it is made anew"
                 )
-    if earlier.keys != kept.keys:
-        return kept
     # Trials are chosen again by the runs that chose them.
-    same = ("baselines", "cuts", "tuning_number")
-    return kept.model_copy(update={name: getattr(earlier, name) for name in same})
+    names = ("baselines", "cuts", "tuning_number") if earlier.keys == kept.keys else ()
+    return kept.model_copy(update={name: getattr(earlier, name) for name in names})
 
 
 def read_chain_file(folder: Path, plan: Plan) -> Kept:
@@ -186,48 +178,35 @@ def read_chain_file(folder: Path, plan: Plan) -> Kept:
 
     Raises ConfigError where it is missing or damaged.
     """
-    path = folder / CHAIN
     remedy = f"this writes it anew: {plan.command}" if plan.command else "its command writes it"
     try:
-        content = read_json(path, ConfigError)
-        kept = check_typed(content, Kept, str(path), ConfigError, has_tuples=True)
+        kept = _read(folder / CHAIN)
     except FileNotFoundError:
         raise ConfigError(
             f"{folder} has no {CHAIN}, which the report of a study with stages is made of: {remedy}"
         ) from None
     except ConfigError as error:
         raise ConfigError(f"{error}: {remedy}") from None
-    wrong = _contradiction(kept, plan)
-    if wrong:
-        raise ConfigError(f"{path} is damaged: {wrong}: {remedy}")
+    chain, names = kept.chain, [arm.name for arm in kept.arms]
+    fits = (
+        not differing_stages(plan.asked.stages, describe_stages(chain))
+        and names == [arm.name for arm in plan.settled]
+        and len(kept.kinds) == len(names)
+        and all(kept.parts.get(stage.name) for stage in chain.stages if stage.finetunes)
+        and all(kept.trials.get(stage.name) for stage in chain.stages)
+        and all(
+            stage.name in kept.keys.get(name, {})
+            for name, stage in itertools.product(names, chain.all_stages)
+            if stage.name != PRETRAINING or chain.of(name).pretrains
+        )
+    )
+    if not fits:
+        raise ConfigError(
+            f"{folder / CHAIN} is damaged: its content does not fit the study: {remedy}"
+        )
     return kept
 
 
-def _contradiction(kept: Kept, plan: Plan) -> str:
-    """Name a contradiction within the file, or with the study; empty without one."""
-    chain = kept.chain
-    names = [arm.name for arm in kept.arms]
-    if differing_stages(plan.asked.stages, describe_stages(chain)):
-        return "its stages are not those of the study"
-    if names != [arm.name for arm in plan.settled] or len(kept.kinds) != len(names):
-        return "its arms are not those of the study"
-    if not 1 <= chain.n_seeds <= MOST_FINETUNINGS:
-        return f"chain.n_seeds = {chain.n_seeds} is not between 1 and {MOST_FINETUNINGS:,}"
-    for kind in kept.kinds:
-        if kind not in KINDS:
-            return f"{kind} is no objective"
-    for arm in names:
-        for name in (*(stage.name for stage in chain.stages), PRETRAINING):
-            is_made = name != PRETRAINING or chain.of(arm).pretrains
-            if is_made and name not in kept.keys.get(arm, {}):
-                return f"the arm {arm} has no key of {name}"
-    for stage in chain.stages:
-        if not kept.trials.get(stage.name):
-            return f"{stage.name} has no trials"
-        parts = kept.parts.get(stage.name, ())
-        if stage.finetunes and not parts:
-            return f"{stage.name} has no parts"
-        for part in parts:
-            if not METRICS.keys() >= set(part.task.metrics):
-                return f"{part.task.name} has metrics that are none"
-    return ""
+def _read(path: Path) -> Kept:
+    content = read_json(path, ConfigError)
+    return check_typed(content, Kept, str(path), ConfigError, has_tuples=True)

@@ -1,20 +1,20 @@
 """The definition of a study: from a file, a recipe and what varies, or several recipes."""
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from sublayer.config.catalog import HEADINGS
 from sublayer.config.limits import MOST_ARMS
 from sublayer.config.load import LoadedRecipe, load_recipe, vary
-from sublayer.config.messages import setting_in_words, show, show_path
+from sublayer.config.messages import check_choice, setting_in_words, show, show_path
 from sublayer.config.resolve_train import MEASURED, in_proportion
 from sublayer.config.rules import is_idle
 from sublayer.config.run_recipe import DERIVED
 from sublayer.config.sources import RUN_RECIPE, override_layer, read_toml, shipped_recipes
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, check_rules
 from sublayer.nearest import nearest
 from sublayer.study.arms import (
     Arm,
@@ -35,8 +35,8 @@ from sublayer.study.study_file import (
     ArmTable,
     ScaleTable,
     StudyFile,
+    check_not_compared,
     check_without_stages,
-    flatten,
     read_chain,
     read_study_file,
     split_settings,
@@ -108,6 +108,54 @@ class Study:
         return {arm.name: arm.against for arm in self.arms if arm.against is not None}
 
 
+def load_asked(
+    sources: Sequence[str],
+    overrides: Overrides = (),
+    *,
+    vary_texts: Sequence[str] = (),
+    scale: str | None = None,
+) -> Study:
+    """Load a study, a recipe with ``--vary`` texts, or several recipes as arms.
+
+    Of several recipes the first is the baseline, and overrides go to all. Raises ConfigError as
+    ``load_study`` does, and where several are no recipes, have one name, or are varied too.
+    """
+    if len(sources) == 1:
+        return load_study(sources[0], overrides, vary_texts=vary_texts, scale=scale)
+    study = next((source for source in sources if find_study(source) is not None), None)
+    check_rules(
+        "",
+        (
+            len(sources) > MOST_ARMS,
+            f"{len(sources)} recipes are too many arms: give at most {MOST_ARMS}",
+        ),
+        (
+            vary_texts,
+            f"--vary varies one recipe, and {len(sources)} are compared: leave it out, or give one",
+        ),
+        (study, f"{study} is a study with arms of its own: compare it alone"),
+        (scale, _NO_SCALE.format(scale, "these are recipes")),
+    )
+    arms = []
+    for source in sources:
+        loaded = load_base(source, overrides)
+        arms.append(Arm(loaded.name, loaded, {}))
+    check_distinct(arms)
+    *others, last = names = [arm.name for arm in arms]
+    return Study(
+        name=name_arms(names),
+        title=f"{', '.join(others)} and {last}",
+        source="",
+        match="parameters",
+        n_seeds=None,
+        arms=tuple(arms),
+        caveats=tuple(other_settings(arms)),
+    )
+
+
+_NO_SCALE = "--scale {} chooses the recipe of a study, and {}: leave it out"
+
+
 def load_study(
     source: str,
     overrides: Overrides = (),
@@ -124,14 +172,10 @@ def load_study(
     """
     path = find_study(source)
     if path is not None:
-        if vary_texts:
-            raise ConfigError(f"{source} is a study with arms of its own: leave out --vary")
+        check_rules("", (vary_texts, f"{source} is a study with arms of its own: leave out --vary"))
         return _read_study(path, overrides, scale)
     loaded = load_base(source, overrides)
-    if scale is not None:
-        raise ConfigError(
-            f"--scale {scale} chooses the recipe of a study, and {source} is a recipe: leave it out"
-        )
+    check_rules("", (scale, _NO_SCALE.format(scale, f"{source} is a recipe")))
     arms = expand(loaded, vary_texts)
     return Study(
         name=loaded.name,
@@ -142,40 +186,6 @@ def load_study(
         arms=tuple(arms),
         folder=name_folder(loaded.name, arms[0].settings),
     )
-
-
-def default_seeds(study: Study) -> int:
-    """Return the default number of runs of each arm: the study's, ``compare``'s, or one."""
-    if study.n_seeds:
-        return study.n_seeds
-    return DEFAULT_SEEDS if len(study.arms) > 1 else 1
-
-
-def shipped_studies() -> tuple[str, ...]:
-    """List the names of the studies that come with the package."""
-    return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
-
-
-def study_scales(name: str) -> tuple[str, ...]:
-    """List the scales of a shipped study, in the order of its file."""
-    table = read_toml(SHIPPED / f"{name}.toml")
-    return tuple(table["scale"])
-
-
-def find_study(source: str) -> Path | None:
-    """Find a study by shipped name, or by path of a file with ``arms`` or scales; else None.
-
-    Raises ConfigError for a .toml file that cannot be read.
-    """
-    if source in shipped_studies():
-        return SHIPPED / f"{source}.toml"
-    path = Path(source)
-    if path.suffix != ".toml" or not path.is_file():
-        return None
-    table = read_toml(path)
-    if "arms" in table or "scale" in table:
-        return path
-    return None
 
 
 def load_base(source: str, overrides: Overrides) -> LoadedRecipe:
@@ -190,70 +200,102 @@ def load_base(source: str, overrides: Overrides) -> LoadedRecipe:
         raise ConfigError(f"{error}, or the study {near}?") from None
 
 
+def split_words(source: str, words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split a command line's words into sources and ``key=value`` settings.
+
+    ``source`` is the first word. Paths of runs may have an equals sign. All before the first
+    setting is compared; what comes after it is a setting, or a mistake that says so where it is
+    read.
+    """
+    are_settings = ["=" in word and not Path(word).exists() for word in words]
+    n_sources = are_settings.index(True) if True in are_settings else len(words)
+    return [source, *words[:n_sources]], list(words[n_sources:])
+
+
+def is_run(source: str) -> bool:
+    """Return whether a word names the folder of a run."""
+    return (Path(source) / RUN_RECIPE).is_file()
+
+
+def default_seeds(study: Study) -> int:
+    """Return the default number of runs of each arm: the study's, ``compare``'s, or one."""
+    return study.n_seeds or (DEFAULT_SEEDS if len(study.arms) > 1 else 1)
+
+
+def shipped_studies() -> tuple[str, ...]:
+    """List the names of the studies that come with the package."""
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
+
+
+def study_scales(name: str) -> tuple[str, ...]:
+    """List the scales of a shipped study, in the order of its file."""
+    return tuple(read_toml(SHIPPED / f"{name}.toml")["scale"])
+
+
+def find_study(source: str) -> Path | None:
+    """Find a study by shipped name, or by path of a file with ``arms`` or scales; else None.
+
+    Raises ConfigError for a .toml file that cannot be read.
+    """
+    if source in shipped_studies():
+        return SHIPPED / f"{source}.toml"
+    path = Path(source)
+    is_study = path.suffix == ".toml" and path.is_file() and {"arms", "scale"} & {*read_toml(path)}
+    return path if is_study else None
+
+
 def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
     file, name = read_study_file(path), path.stem
-    if scale is None:
-        preferred = [usual for usual in _PREFERRED_SCALES if usual in file.scale]
-        scale, *_ = (*preferred, *file.scale)
-    if scale not in file.scale:
-        raise ConfigError(f"{name} has no scale {scale}: it has {', '.join(file.scale)}")
+    usual = next(each for each in (*_PREFERRED_SCALES, *file.scale) if each in file.scale)
+    scale = usual if scale is None else scale
+    check_choice(f"{name}: ", "scale", scale, file.scale)
     table = file.at(scale)
     has_stages = table.stages is not None
     settings = override_layer(overrides, "command line").values
     overridden, of_stages = split_settings(settings, table.stages or ())
-    shrunk = _Shrunk(path, table, overridden)
-
-    @cache
-    def base(recipe: str) -> LoadedRecipe:
-        moved = shrunk.of_recipe(recipe)
-        return _base(path, table, {**overridden, **moved}, recipe=recipe)
-
-    base(table.recipe)
-    arms = []
+    shrunk = _Scale(path, table, overridden)
     tables = table.arms or []
-    _check_against(name, tables)
+    names = [arm.name for arm in tables]
+    others = [arm.against for arm in tables if arm.against is not None]
+    arms = []
     for arm in tables:
-        given = flatten(arm.set)
-        if "train.seed" in given:
-            raise ConfigError(
-                f"{name}: arm {arm.name} sets train.seed, and arms are compared on the same "
-                "seeds: leave it out, and give their number with --seeds"
-            )
-        moved = shrunk.settings(given)
-        for key in (overridden.keys() & given.keys()) - moved.keys():
-            raise ConfigError(
-                f"{key} is what the arms of {name} differ in: "
-                f"leave out {key}={show(overridden[key])}"
-            )
-        made = make_arm(arm.name, base(arm.recipe or table.recipe), {**given, **moved})
-        arms.append(replace(made, against=arm.against))
-    overridden_stages = {key for settings in of_stages.values() for key in settings}
-    tune_stages = _tuned(path, table.tune_finetune, overridden_stages)
+        against = arm.against
+        # One that is against itself is a control of others.
+        is_alone = against == arm.name and others.count(arm.name) == 1
+        check_rules(
+            f"{name}: arm {arm.name}",
+            (
+                "train.seed" in arm.set,
+                "it sets train.seed, and arms are compared on the same seeds: leave it out, and "
+                "give their number with --seeds",
+            ),
+            (
+                against is not None and (arm is tables[0] or is_alone),
+                f"it is against {against}: the first arm is against none, and one that is against "
+                "itself is a control, which others are against",
+            ),
+        )
+        check_choice(f"{name}: arm {arm.name}, against: ", "arm", against or names[0], names)
+        arms.append(shrunk.arm(arm))
     if not has_stages:
         check_without_stages(path, file, scale)
+    overridden_stages = {key for settings in of_stages.values() for key in settings}
+    tune_stages = _tuned(table.tune_finetune, overridden_stages)
     chain = read_chain(name, file, scale, of_stages, tune_stages, at=shrunk.at)
     for text in shrunk.notes:
         note(text)
-    names = [arm.name for arm in arms]
     check_distinct(arms, {} if chain is None else {arm: repr(chain.of(arm)) for arm in names})
     scoring = table.score or WHOLE_TEST
     recipes = [(arm.name, arm.loaded.recipe) for arm in arms]
     scoring.check(name, recipes)
     if table.inspect is not None:
         table.inspect.check(name, recipes, has_stages=has_stages)
-    tune = _tuned(path, table.tune, overridden)
     tune_by = table.tune_by or "metric"
-    if tune_by != "metric" and has_stages:
+    if tune_by != "metric" and (has_stages or not table.tune):
         raise ConfigError(
-            f"{name}: tune_by = {tune_by} is of studies without stages, whose tasks are tuned by "
-            "their score: leave it out"
+            f"{name}: tune_by = {tune_by} is of studies without stages that tune: leave it out, or "
+            "give tune; tasks are tuned by their score"
         )
-    if tune_by != "metric" and not table.tune:
-        raise ConfigError(
-            f"{name}: tune_by = {tune_by} chooses nothing, for the study tunes nothing: "
-            "leave it out, or give tune"
-        )
-    paper = _paper_budgets(path, file, scale)
     question = file.question_of(scale)
     question.check_arms(name, names)
     return Study(
@@ -267,11 +309,11 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
         caveats=tuple(table.caveats),
         scoring=scoring,
         inspecting=table.inspect,
-        tune=tune,
+        tune=_tuned(table.tune, overridden),
         tune_by=tune_by,
         chain=chain,
         published={} if chain else file.published_of(scale),
-        paper=paper,
+        paper=_paper_budgets(path, file, scale),
         question=question,
     )
 
@@ -284,124 +326,100 @@ def _paper_budgets(path: Path, file: StudyFile, scale: str) -> dict[str, dict[st
     if PAPER not in file.scale or scale == PAPER:
         return {}
     table = file.at(PAPER)
-    base = cache(partial(_base, path, table, {}))
+    paper = _Scale(path, table, {})
     budgets: dict[str, dict[str, float]] = {}
     for arm in table.arms or ():
-        recipe = make_arm(arm.name, base(arm.recipe), flatten(arm.set)).loaded.recipe
+        recipe = paper.arm(arm).loaded.recipe
         length = expected_length(recipe, None)
         if length is not None:
             tokens = length.steps * tokens_per_step(recipe)
             budgets[arm.name] = {"steps": length.steps, "tokens": tokens}
-    first = next(iter(budgets.values()), {})
-    is_common = all(budget == first for budget in budgets.values())
-    if first and is_common:
-        arms = file.at(scale).arms or ()
-        budgets |= {arm.name: first for arm in arms if arm.name not in budgets}
+    first = next(iter(budgets.values()), None)
+    if first and all(budget == first for budget in budgets.values()):
+        budgets |= {arm.name: first for arm in file.at(scale).arms or ()}
     return budgets
 
 
-def _tuned(
-    path: Path, tune: Mapping[str, Any] | None, overridden: Collection[str]
-) -> tuple[str, ...]:
+def _tuned(tune: Mapping[str, list[Any]] | None, overridden: Collection[str]) -> tuple[str, ...]:
     """Return the tuning grid of a study as texts of ``--tune``, without overridden fields."""
     texts = []
-    for key, values in flatten(tune or {}).items():
-        if not isinstance(values, list):
-            raise ConfigError(
-                f"study {path}: tune.{key} = {show(values)} is no list: give the values to try, "
-                f"{key} = [{show(values)}, ...]"
-            )
+    for key, values in (tune or {}).items():
         if key not in overridden:
             written = [value if isinstance(value, str) else show(value) for value in values]
             texts.append(f"{key}={','.join(written)}")
     return tuple(texts)
 
 
-def _check_against(study: str, arms: Sequence[ArmTable]) -> None:
-    names = [arm.name for arm in arms]
-    against = {arm.name: arm.against for arm in arms if arm.against is not None}
-    others = list(against.values())
-    for name, other in against.items():
-        if other not in names:
-            raise ConfigError(f"{study}: arm {name} is against {other}, which is not an arm of it")
-        if other == name and others.count(name) == 1:
-            raise ConfigError(
-                f"{study}: arm {name} is against itself, a control, but no other arm is against it"
-            )
-        if name == names[0]:
-            raise ConfigError(
-                f"{study}: arm {name} is the first, which others are compared with: "
-                "leave out against"
-            )
+_STEPS = ("train.steps", "optimizer.warmup_steps", "train.keep_steps")
+"""Settings that are steps of a run."""
 
 
-class _Shrunk:
-    """A study's scale with fewer pre-training steps than its own, as it is tried in minutes."""
+class _Scale:
+    """A study's scale under the settings of the command line.
 
-    def __init__(self, path: Path, scale: ScaleTable, overridden: Mapping[str, Any]) -> None:
-        self._path = path
-        self._scale = scale
-        self._overridden = overridden
-        steps = overridden.get("train.steps")
-        self._steps: int = steps if isinstance(steps, int) else 0
-        self._before: int | None = None
-        """None: the length is no number of steps, or is not overridden."""
-        self._is_shrunk = self._steps > 0
-        if self._is_shrunk:
-            self._before = _base(path, scale, {}).recipe.train.steps
-            self._is_shrunk = self._before is None or self._steps < self._before
+    With fewer pre-training steps than its own it is tried in minutes: other steps that lie beyond
+    are moved in proportion.
+    """
+
+    def __init__(self, path: Path, table: ScaleTable, given: Mapping[str, Any]) -> None:
+        """Take the study's file and the settings of the command line."""
+        self._path, self._table, self._given = path, table, given
+        self._bases: dict[str, LoadedRecipe] = {}
+        steps, self._before = given.get("train.steps"), None
+        if steps:
+            self._before = self._load(table.recipe, {}).recipe.train.steps
+        before = self._before or math.inf
+        # 0: it is not shorter.
+        self._to = steps if isinstance(steps, int) and 0 < steps < before else 0
         self.notes: list[str] = []
         """Settings that were moved to another step than the study's, a line each."""
+
+    def arm(self, arm: ArmTable) -> Arm:
+        """Make an arm; raise ConfigError, with its name, for settings that do not fit."""
+        recipe = arm.recipe or self._table.recipe
+        if recipe not in self._bases:
+            moved = {}
+            if self._to:
+                own = self._load(recipe, {}).recipe
+                steps = own.optimizer.warmup_steps, own.train.keep_steps
+                moved = self._moved(dict(zip(_STEPS[1:], steps, strict=True)))
+            self._bases[recipe] = self._load(recipe, {**self._given, **moved})
+        moved = self._moved(arm.set)
+        check_not_compared(self._path.stem, self._given, arm.set.keys() - moved.keys())
+        made = make_arm(arm.name, self._bases[recipe], {**arm.set, **moved})
+        return replace(made, against=arm.against)
 
     def at(self, step: int) -> int:
         """Return where a step of the study's own length is in the shorter run.
 
         Where that length is no number of steps, what lies beyond is a twentieth of the run.
         """
-        if not self._is_shrunk or step <= self._steps:
+        if not self._to or step <= self._to:
             return step
-        return in_proportion(step, of=self._before or 20 * step, to=self._steps)
+        return in_proportion(step, of=self._before or 20 * step, to=self._to)
 
-    def of_recipe(self, name: str) -> dict[str, Any]:
-        """Move steps of a recipe of the scale that lie beyond the shorter run into it."""
-        if not self._is_shrunk:
-            return {}
-        recipe = _base(self._path, self._scale, {}, recipe=name).recipe
-        return self.settings(
-            {
-                "optimizer.warmup_steps": recipe.optimizer.warmup_steps,
-                "train.keep_steps": recipe.train.keep_steps,
-            }
-        )
-
-    def settings(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Move steps of ``given`` that lie beyond the shorter run into it, in proportion."""
+    def _moved(self, given: Mapping[str, Any]) -> dict[str, Any]:
         moved: dict[str, Any] = {}
-        for key in ("train.steps", "optimizer.warmup_steps", "train.keep_steps"):
+        for key in _STEPS:
             value = given.get(key)
-            if not value or (key in self._overridden and key != "train.steps"):
+            if not value or (key in self._given and key != _STEPS[0]):
                 continue
-            steps = [value] if isinstance(value, int) else list(value)
+            steps = [value] if isinstance(value, int) else sorted(value)
             there = sorted({self.at(step) for step in steps})
-            if there != sorted(steps):
+            if there != steps:
                 moved[key] = there[0] if isinstance(value, int) else there
                 of = "the study's length" if self._before is None else f"{self._before:,} steps"
-                text = f"{key} = {show(value)} is for {of}: {show(moved[key])} of {self._steps:,}"
-                if text not in self.notes:
-                    self.notes.append(text)
+                text = f"{key} = {show(value)} is for {of}: {show(moved[key])} of {self._to:,}"
+                self.notes += [text] if text not in self.notes else []
         return moved
 
-
-def _base(
-    path: Path, scale: ScaleTable, overrides: Mapping[str, Any], recipe: str | None = None
-) -> LoadedRecipe:
-    """Load the recipe of a scale, or another in its place, under the scale's settings."""
-    source: Path | str = recipe or scale.recipe
-    beside = path.parent / source
-    if source not in shipped_recipes() and beside.exists():
-        source = beside
-    loaded = load_recipe(source, flatten(scale.set), origin=f"study {path.stem}")
-    return vary(loaded, overrides, origin="command line") if overrides else loaded
+    def _load(self, recipe: str, overrides: Mapping[str, Any]) -> LoadedRecipe:
+        source: Path | str = recipe
+        beside = self._path.parent / source
+        if source not in shipped_recipes() and beside.exists():
+            source = beside
+        loaded = load_recipe(source, self._table.set, origin=f"study {self._path.stem}")
+        return vary(loaded, overrides, origin="command line") if overrides else loaded
 
 
 _NOT_SAID = (
@@ -416,79 +434,6 @@ _NOT_SAID = (
     *HEADINGS,
 )
 """Settings that arms are compared by, share, or that change no number."""
-
-
-def split_words(source: str, words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split a command line's words into sources and ``key=value`` settings.
-
-    ``source`` is the first word. Paths of runs may have an equals sign. All before the first
-    setting is compared; what comes after it is a setting, or a mistake that says so where it is
-    read.
-    """
-    sources = [source]
-    for index, word in enumerate(words):
-        if "=" in word and not Path(word).exists():
-            return sources, list(words[index:])
-        sources.append(word)
-    return sources, []
-
-
-def load_asked(
-    sources: Sequence[str],
-    overrides: Overrides = (),
-    *,
-    vary_texts: Sequence[str] = (),
-    scale: str | None = None,
-) -> Study:
-    """Load a study, a recipe with ``--vary`` texts, or several recipes as arms.
-
-    Of several recipes the first is the baseline, and overrides go to all. Raises ConfigError as
-    ``load_study`` does, and where several are no recipes, have one name, or are varied too.
-    """
-    if len(sources) == 1:
-        return load_study(sources[0], overrides, vary_texts=vary_texts, scale=scale)
-    if len(sources) > MOST_ARMS:
-        raise ConfigError(f"{len(sources)} recipes are too many arms: give at most {MOST_ARMS}")
-    _check_recipes(sources, vary_texts, scale)
-    arms: list[Arm] = []
-    for source in sources:
-        loaded = load_base(source, overrides)
-        if any(arm.name == loaded.name for arm in arms):
-            raise ConfigError(
-                f"two arms are named {loaded.name}: give each recipe once, rename one file"
-            )
-        arms.append(Arm(loaded.name, loaded, {}))
-    check_distinct(arms)
-    names = [arm.name for arm in arms]
-    *others, last = names
-    return Study(
-        name=name_arms(names),
-        title=f"{', '.join(others)} and {last}",
-        source="",
-        match="parameters",
-        n_seeds=None,
-        arms=tuple(arms),
-        caveats=tuple(other_settings(arms)),
-    )
-
-
-def is_run(source: str) -> bool:
-    """Return whether a word names the folder of a run."""
-    return (Path(source) / RUN_RECIPE).is_file()
-
-
-def _check_recipes(sources: Sequence[str], vary_texts: Sequence[str], scale: str | None) -> None:
-    if vary_texts:
-        raise ConfigError(
-            f"--vary varies one recipe, and {len(sources)} are compared: leave it out, or give one"
-        )
-    for source in sources:
-        if find_study(source) is not None:
-            raise ConfigError(f"{source} is a study with arms of its own: compare it alone")
-    if scale is not None:
-        raise ConfigError(
-            f"--scale {scale} chooses the recipe of a study, and these are recipes: leave it out"
-        )
 
 
 def other_settings(arms: Sequence[Arm]) -> Iterator[str]:

@@ -10,66 +10,65 @@ from sublayer.numbers import format_share
 from sublayer.runs.record import lay_out, text_rows
 from sublayer.runs.resolution import recall_run_pace
 from sublayer.runs.session import Place
-from sublayer.statistics.looks import Looks
 from sublayer.study.arms import Arm
-from sublayer.study.budget.expected import tokens_per_step
-from sublayer.study.budget.match import Measures, Rule, arm_model, arm_steps, plan_budgets
+from sublayer.study.budget.match import Measures, Rule, plan_budgets
 from sublayer.study.chain_file import Kept
 from sublayer.study.jobs.computing import Computing
 from sublayer.study.notes import describe_planned
+from sublayer.study.options import Asked
 from sublayer.study.stages import PRETRAINING, explain_nesting
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import format_seconds
 from sublayer.training.processes.world import World
 
 _MOST_ARMS = 6
+Rows = list[tuple[str, str]]
+"""The labels of a header's rows, and their texts."""
 
 
 def list_header(
+    asked: Asked,
     arms: Sequence[Arm],
     data: Mapping[str, Data],
     measures: Measures,
-    rule: Rule,
     computing: Computing,
     folder: Path,
     *,
     n_runs: int,
-    n_tuning: int,
-    looks: Looks,
 ) -> list[str]:
     """Return the lines of the header of a plain study.
 
-    ``data`` is each arm's by name. ``n_tuning`` runs of each arm tune, ``n_runs`` are all, both at
-    most.
+    ``arms`` are settled, ``data`` is each arm's by name, ``n_runs`` are all runs, at most.
     """
+    rule, looks, n_tuning = asked.study.match, asked.looks, asked.n_tuning
     baseline = arms[0]
     train = baseline.loaded.recipe.train
-    steps = [arm_steps(arm.loaded, measures) for arm in arms]
+    steps = list(map(measures.steps, arms))
     names = ", ".join(arm.name for arm in arms[:_MOST_ARMS])
-    n_left = len(arms) - _MOST_ARMS
-    n_seeds = looks.planned[-1]
+    if len(arms) > _MOST_ARMS:
+        names += f" and {len(arms) - _MOST_ARMS} more"
+    *earlier, n_seeds = looks.planned
     n_arms = count(len(arms), "arm")
     runs = f"{count(n_runs, 'run')}: {n_arms} with {count(n_seeds, 'seed')} each"
     if looks.is_sequential:
-        at = ", ".join(map(str, looks.planned[:-1]))
         runs = (
             f"{count(n_runs, 'run')} at most: {n_arms} with {n_seeds} seeds each; an arm stops "
-            f"once it is decided, with {at} or {n_seeds} seeds"
+            f"once it is decided, with {', '.join(map(str, earlier))} or {n_seeds} seeds"
         )
     if n_tuning:
         runs += f", {count(n_tuning, 'run')} of each arm to tune, with other seeds"
-    device = [computing.runs_device, train.precision]
+    device = f"{computing.runs_device}, {train.precision}"
     if train.threads is not None:
-        device.append(count(train.threads, "thread"))
-    length = f"{min(steps):,} to {max(steps):,} steps"
-    if min(steps) == max(steps):
-        length = count(steps[0], "step")
+        device += f", {count(train.threads, 'thread')}"
+    length = count(steps[0], "step")
+    if min(steps) < max(steps):
+        length = f"{min(steps):,} to {max(steps):,} steps"
     rows = [
-        ("arms", f"{names} and {n_left} more" if n_left > 0 else names),
+        ("arms", names),
         ("runs", f"{runs}{computing.where}"),
         ("matched by", "nothing" if rule == "none" else rule),
         *text_rows(baseline.loaded.recipe, data[baseline.name]),
-        ("device", ", ".join(device)),
+        ("device", device),
         ("length", f"{length} a run"),
         *_budgets(arms, measures, rule, steps),
         ("folder", str(folder)),
@@ -90,44 +89,37 @@ def list_stages_header(
     chain = kept.chain
     rows = [("arms", ", ".join(arm.name for arm in arms))]
     for name, n_runs in kept.n_runs.items():
-        n_distinct, after = kept.n_distinct(name), ""
-        shared = f", {n_distinct} for {count(len(arms), 'arm')}" if n_distinct < len(arms) else ""
+        n_distinct, text = kept.n_distinct(name), count(n_runs, "run")
+        if n_distinct < len(arms):
+            text += f", {n_distinct} for {count(len(arms), 'arm')}"
         if name != PRETRAINING:
             stage = chain.stage(name)
-            after = f", averages of {stage.start}" if stage.ensemble else f" after {stage.start}"
+            text += f"{', averages of' if stage.ensemble else ' after'} {stage.start}"
         if n_runs:
-            rows.append((name, f"{count(n_runs, 'run')}{shared}{after}"))
+            rows.append((name, text))
     rows.append(("runs", f"{sum(kept.n_runs.values()):,} in all{computing.where}"))
     budgets = _budgets(arms, measures, rule, [arm.steps or None for arm in kept.arms])
     rows += [(label, f"{text} (pre-training)") for label, text in budgets]
     rows.append(("seeds", explain_nesting(chain, kept.n_seeds)))
     starts = [f"{name} from {arm.start}" for name, arm in chain.arms.items() if arm.start]
     if starts:
-        text = f"each pre-training from another of its seed: {', '.join(starts)}"
-        rows.append(("starts", text))
-    rows.append(("folder", str(folder)))
-    return [f"{label:<11} {text}" for label, text in rows]
+        rows.append(("starts", f"each pre-training from another of its seed: {', '.join(starts)}"))
+    return [f"{label:<11} {text}" for label, text in (*rows, ("folder", str(folder)))]
 
 
 def _budgets(
     arms: Sequence[Arm], measures: Measures, rule: Rule, steps: Sequence[int | None]
-) -> list[tuple[str, str]]:
+) -> Rows:
     """Return the rows of a header on budgets: the planned excess of each arm over another.
 
     ``steps`` are those of a run of each arm, None where it has none. Of many arms the largest
     differences are told.
     """
-    recipes = [arm.loaded.recipe for arm in arms]
-    tokens = [
-        None if n is None else n * tokens_per_step(recipe)
-        for n, recipe in zip(steps, recipes, strict=True)
-    ]
-    models = [arm_model(arm.loaded, measures) for arm in arms]
-    budgets = plan_budgets(arms, recipes, models, tokens, rule)
+    budgets = plan_budgets(arms, list(map(measures.model, arms)), steps, rule)
     compared = [budget for budget in budgets if budget.against is not None]
     if len(compared) > _MOST_ARMS:
         return [("budgets", f"{describe_planned(compared)}: sublayer plan shows each arm")]
-    rows: list[tuple[str, str]] = []
+    rows: Rows = []
     for budget in compared:
         shares = [f"{name} {format_share(each)}" for name, each in budget.planned.shares.items()]
         text = f"{budget.arm}: {', '.join(shares)} against {budget.against}"
@@ -143,15 +135,12 @@ def _expected(
     computing: Computing,
 ) -> str:
     place = Place(choose_device(computing.device), World(rank=0, size=1))
-    # The pace of this machine is not that of a cluster's nodes.
-    seconds = []
-    for arm, n_steps in zip(arms, steps, strict=True) if computing.cluster is None else ():
+    total_s = 0.0
+    for arm, n_steps in zip(arms, steps, strict=True):
         resolved = measures.resolve(absolute_paths(arm.loaded.recipe))
         step_s = recall_run_pace(resolved, place)
-        if step_s is None:
-            break
-        seconds.append(n_steps * step_s)
-    if len(seconds) < len(arms):
-        return "known after the first run"
-    total_s = n_runs * sum(seconds) / len(seconds) / min(computing.jobs, n_runs)
+        # The pace of this machine is not that of a cluster's nodes.
+        if step_s is None or computing.cluster is not None:
+            return "known after the first run"
+        total_s += n_runs * n_steps * step_s / len(arms) / min(computing.jobs, n_runs)
     return f"about {format_seconds(total_s)} for all runs, scoring aside"

@@ -6,15 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.limits import MOST_JOBS
-from sublayer.errors import ConfigError
+from sublayer.errors import check_rules
 from sublayer.statistics.looks import Looks, fixed, until_decided
-from sublayer.study.arms import Arm
+from sublayer.study.arms import Trial, check_extensible, make_trials
 from sublayer.study.budget.match import Rule
-from sublayer.study.definition import Overrides, Study
+from sublayer.study.definition import Overrides, Study, default_seeds
 from sublayer.study.jobs.backends import parse_place
-from sublayer.study.question import FIRST_TUNING_SEED, Seeds
-from sublayer.study.stages import FINETUNE
+from sublayer.study.question import FIRST_TUNING_SEED, Seeds, check_seeds
+from sublayer.study.stages import FINETUNE, check_numbers
 
 
 @dataclass(frozen=True)
@@ -81,168 +80,161 @@ def command_line(
     With ``out``, its folder, it resumes the one there: paths in it are as they were given, so that
     it begins by changing to the folder that it was given in.
     """
-    words = ["sublayer", "compare", *sources]
     if isinstance(overrides, Mapping):
-        words += [f"{key}={value}" for key, value in overrides.items()]
-    else:
-        words += overrides
-    for text in options.vary:
-        words += ["--vary", text]
-    for text in options.tune:
-        words += ["--tune", text]
-    single = _given(options, _SINGLE)
-    if options.jobs > 1:
-        single = {"--jobs": options.jobs, **single}
-    if out is not None:
-        single["--out"] = out
-    for name, value in single.items():
-        words += [name, str(value)]
-    command = shlex.join(words)
+        overrides = [f"{key}={value}" for key, value in overrides.items()]
+    repeated = {"--vary": options.vary, "--tune": options.tune}
+    pairs: list[tuple[str, object]] = [
+        (name, text) for name, texts in repeated.items() for text in texts
+    ]
+    pairs += [("--jobs", options.jobs)] if options.jobs > 1 else []
+    pairs += _given(options, _SINGLE).items()
+    pairs += [] if out is None else [("--out", out)]
+    words = ["sublayer", "compare", *sources, *overrides]
+    command = shlex.join([*words, *(str(word) for pair in pairs for word in pair)])
     return command if out is None else f"cd {shlex.quote(str(Path.cwd()))} && {command}"
 
 
-def with_margin(study: Study, margin: str | None) -> Study:
-    """Return a study with the margin that was asked for; its own where none was."""
-    if margin is None:
-        return study
-    reason = "given on the command line"
-    return replace(study, question=replace(study.question, margin=margin, margin_reason=reason))
+@dataclass(frozen=True)
+class Asked:
+    """A study under the options of its command, which were checked."""
+
+    study: Study
+    looks: Looks
+    """The numbers of seeds at which it is judged."""
+    seeds: Seeds
+    tune: tuple[str, ...]
+    """The tuning grid of the arms' own recipes, ``field=a,b`` texts."""
+    trials: Sequence[Trial]
+    """Those of the grid; an empty one without a grid."""
+    n_tuning: int
+    """The runs of each arm that choose its trial, at most."""
+
+    @property
+    def n_seeds(self) -> int:
+        """The most seeds that are compared."""
+        return self.looks.planned[-1]
 
 
-def asked_looks(options: Options, n_seeds: int) -> Looks:
-    """Return when a comparison is judged: at ``--seeds``, or where it is decided.
+def ask(study: Study, options: Options) -> Asked:
+    """Lay the options of a command over a study.
 
-    ``n_seeds`` is the study's own number. Raises ConfigError for options that exclude each other.
+    Raises ConfigError for options that have no effect on it, that contradict each other or the
+    study, and for numbers of seeds that are nothing to compare by.
     """
-    if options.until is None:
-        if options.seeds_at_most is not None:
-            raise ConfigError("--seeds-at-most is of --until decided: give that too, or --seeds")
-        return fixed(n_seeds if options.seeds is None else options.seeds)
-    if options.until != "decided":
-        raise ConfigError(f"--until {options.until} is no end of a comparison: give decided")
-    if options.seeds is not None:
-        raise ConfigError(
-            "--seeds is a fixed number of seeds, which --until decided leaves open: give "
-            "--seeds-at-most instead"
-        )
-    if options.seeds_at_most is None:
-        raise ConfigError(
-            "--until decided needs an end: say how many seeds you would spend, as "
-            "--seeds-at-most 20"
-        )
-    return until_decided(options.seeds_at_most)
-
-
-def asked_seeds(options: Options, n_seeds: int, *, is_tuned: bool) -> Seeds:
-    """Return the seeds that are asked for; raise ConfigError where tuning seeds are compared."""
+    study = _with_options(replace(study, match=options.match or study.match), options)
+    _check_place(options, study)
+    n_seeds = default_seeds(study) if options.seeds is None else options.seeds
+    until, most = options.until, options.seeds_at_most
+    is_whole = until == "decided" and most is not None and options.seeds is None
+    check_rules(
+        "",
+        (
+            not is_whole and (until or most is not None),
+            "--until decided and --seeds-at-most, the last number of seeds, such as 20, stand "
+            "together, without --seeds: give both or neither",
+        ),
+    )
+    looks = fixed(n_seeds) if most is None else until_decided(most)
+    if study.chain is not None:
+        check_numbers(study.chain, n_seeds)
+    elif len(study.arms) > 1:
+        check_seeds(looks.planned[-1])
+    # With stages it is the tasks that are tuned.
+    tune = () if study.chain is not None else options.tune or study.tune
+    trials = make_trials(study.arms, tune)
+    first = options.first_tuning_seed
     seeds = Seeds(
         first=options.first_seed or 0,
         n_tuning=options.tuning_seeds or 1,
-        first_tuning=(
-            FIRST_TUNING_SEED if options.first_tuning_seed is None else options.first_tuning_seed
-        ),
+        first_tuning=FIRST_TUNING_SEED if first is None else first,
     )
     given = tuple(_given(options, ("tuning_seeds", "first_tuning_seed", "extend")))
-    seeds.check(n_seeds, is_tuned=is_tuned, options=given)
-    return seeds
+    seeds.check(looks.planned[-1], is_tuned=bool(tune), options=given)
+    if options.extend:
+        check_extensible(trials)
+    n_tuning = (len(trials) + (options.extend or 0)) * seeds.n_tuning if tune else 0
+    return Asked(study, looks, seeds, tuple(tune), trials, n_tuning)
 
 
-def as_asked(study: Study, tune: Sequence[str], finetunings: int | None, data: str | None) -> Study:
-    """Apply the options of stages to a study; one without stages is returned as it is.
-
-    Raises ConfigError for options that have no effect on it.
-    """
-    if study.chain is None:
-        _check_without(study.name, tune, finetunings, data)
+def _with_options(study: Study, options: Options) -> Study:
+    """Return a study with the margin, and the settings of stages, that were asked for."""
+    chain, texts, prefix = study.chain, options.tune, f"{FINETUNE}."
+    of_tasks = [text for text in texts if text.startswith(prefix)]
+    if options.margin is not None:
+        reason = "given on the command line"
+        question = replace(study.question, margin=options.margin, margin_reason=reason)
+        study = replace(study, question=question)
+    if chain is None:
+        given = [
+            *_given(options, ("finetunings", "data")),
+            *(f"--tune {text}" for text in of_tasks),
+        ]
+        check_rules(
+            "",
+            (
+                given,
+                f"{', '.join(given)} is of studies with stages of tasks, of which {study.name} has "
+                "none: leave it out",
+            ),
+        )
         return study
-    if study.tune:
-        raise ConfigError(
+    plain = ", ".join(_given(options, _OF_PLAIN))
+    own = next((text for text in texts if text not in of_tasks), None)
+    has_published = any(stage.tasks for stage in chain.stages)
+    check_rules(
+        "",
+        (
+            plain,
+            f"{plain} is of studies without stages, whose runs are one training each: leave it out",
+        ),
+        (
+            study.tune,
             f"{study.name} has stages, and tunes its pre-training: write tune_finetune, which is "
-            "chosen by the tasks' scores"
-        )
-    if data is not None and not any(stage.tasks for stage in study.chain.stages):
-        raise ConfigError(
-            f"--data is of stages of published tasks, of which {study.name} has none: leave it out"
-        )
-    fields = []
-    for text in tune:
-        if not text.startswith(f"{FINETUNE}."):
-            raise ConfigError(
-                f"--tune {text}: of {study.name} the stages of tasks are tuned: write "
-                f"--tune {FINETUNE}.{text}"
-            )
-        fields.append(text.removeprefix(f"{FINETUNE}."))
-    chain = replace(
-        study.chain,
-        n_seeds=study.chain.n_seeds if finetunings is None else finetunings,
-        data=data,
-        tune=tuple(fields) or study.chain.tune,
+            "chosen by the tasks' scores",
+        ),
+        (
+            options.data is not None and not has_published,
+            f"--data is of stages of published tasks, of which {study.name} has none: leave it out",
+        ),
+        (
+            own,
+            f"--tune {own}: of {study.name} the stages of tasks are tuned: write --tune "
+            f"{prefix}{own}",
+        ),
     )
+    n_seeds = chain.n_seeds if options.finetunings is None else options.finetunings
+    tune = tuple(text.removeprefix(prefix) for text in of_tasks) or chain.tune
+    chain = replace(chain, n_seeds=n_seeds, data=options.data, tune=tune)
     return replace(study, chain=chain)
 
 
-def check_options(options: Options) -> None:
-    """Raise ConfigError for options that chains do not have."""
-    for name in _given(options, _OF_PLAIN):
-        raise ConfigError(
-            f"{name} is of studies without stages, whose runs are one training each: leave it out"
+def _check_place(options: Options, study: Study) -> None:
+    """Raise ConfigError where the place of the runs contradicts another option.
+
+    Time is no budget of runs side by side, which take time from each other, nor on a cluster, whose
+    nodes differ, and which other work may share.
+    """
+    on, jobs = options.on, options.jobs
+    option, reason = f"--jobs {jobs}", "runs side by side take time from each other"
+    if on is not None:
+        parse_place(on)
+        check_rules(
+            f"{option} contradicts --on {on}",
+            (
+                jobs > 1,
+                "it is for one machine, and a cluster makes as many runs at a time as it has room "
+                "for; leave one of them out",
+            ),
         )
-
-
-def _check_without(
-    study: str, tune: Sequence[str], finetunings: int | None, data: str | None
-) -> None:
-    for name, value in (("--finetunings", finetunings), ("--data", data)):
-        if value is not None:
-            raise ConfigError(
-                f"{name} is of studies with stages of tasks, of which {study} has none: leave it "
-                "out"
-            )
-    for text in tune:
-        if text.startswith(f"{FINETUNE}."):
-            raise ConfigError(
-                f"--tune {text}: {study} has no stages of tasks to be tuned: leave it out"
-            )
-
-
-def check_jobs(jobs: int, arms: Sequence[Arm], rule: Rule) -> None:
-    """Raise ConfigError where so many runs at a time have no meaning.
-
-    Runs side by side take time from each other, so that none is measured.
-    """
-    if not 1 <= jobs <= MOST_JOBS:
-        raise ConfigError(f"--jobs {jobs} is not between 1 and {MOST_JOBS}")
-    if jobs > 1:
-        reason = "runs side by side take time from each other; leave --jobs out"
-        _check_time(f"--jobs {jobs}", reason, arms, rule)
-
-
-def check_place(on: str | None, jobs: int, arms: Sequence[Arm], rule: Rule) -> None:
-    """Raise ConfigError where runs on a cluster contradict another option.
-
-    Time is no budget there: nodes differ, and other work may share them.
-    """
-    if on is None:
+        option, reason = f"--on {on}", "the nodes of a cluster are not equally fast"
+    elif jobs == 1:
         return
-    parse_place(on)
-    if jobs > 1:
-        raise ConfigError(
-            f"--jobs {jobs} contradicts --on {on}: it is for one machine, and a cluster makes "
-            "as many runs at a time as it has room for; leave one of them out"
-        )
-    reason = "the nodes of a cluster are not equally fast; leave --on out"
-    _check_time(f"--on {on}", reason, arms, rule)
-
-
-def _check_time(option: str, reason: str, arms: Sequence[Arm], rule: Rule) -> None:
-    if rule == "time":
-        raise ConfigError(
-            f"{option} contradicts match = time: {reason}, or give --match parameters or --match "
-            "flops"
-        )
-    for arm in arms:
-        minutes = arm.loaded.recipe.train.minutes
-        if minutes is not None:
-            raise ConfigError(
-                f"{option} contradicts train.minutes = {minutes:g}: {reason}, or give train.steps"
-            )
+    minutes = [arm.loaded.recipe.train.minutes for arm in study.arms]
+    known = [each for each in minutes if each is not None]
+    length, remedy = f"train.minutes = {max(known, default=0):g}", "train.steps"
+    if study.match == "time":
+        length, remedy = "match = time", "--match parameters or --match flops"
+    check_rules(
+        f"{option} contradicts {length}",
+        (known or study.match == "time", f"{reason}; leave it out, or give {remedy}"),
+    )

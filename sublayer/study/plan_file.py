@@ -18,19 +18,18 @@ from sublayer.study.arms import Arm, TuneBy
 from sublayer.study.budget.match import Rule
 from sublayer.study.definition import Study
 from sublayer.study.inspection import Inspecting
-from sublayer.study.question import USUAL_SEEDS, Question, Seeds
-from sublayer.study.scoring import WHOLE_TEST, Scoring
+from sublayer.study.options import Asked
+from sublayer.study.question import Question, Seeds
+from sublayer.study.scoring import Scoring
 from sublayer.study.seal import (
     SHOWN_DIGITS,
     Seal,
     Sealing,
     describe_changes,
-    digest,
     list_additions,
     list_alterations,
-    read_seal,
 )
-from sublayer.study.stages import Chain, describe_stages
+from sublayer.study.stages import describe_stages
 
 PLAN = "study.toml"
 _RUNS = ("arms/*/seed-*", "arms/*/*/seed-*", "stages/*/seed-*", "stages/*/*/seed-*")
@@ -66,38 +65,23 @@ class Request(Typed):
 
     @classmethod
     def of(
-        cls,
-        arms: Sequence[Arm],
-        match: Rule,
-        tune: Sequence[str] = (),
-        *,
-        scoring: Scoring = WHOLE_TEST,
-        chain: Chain | None = None,
-        seeds: Seeds = USUAL_SEEDS,
-        tune_by: TuneBy = "metric",
-        margin: float | None = None,
-        margin_factor: float = 1.0,
-        looks: Sequence[int] = (),
+        cls, asked: Asked, *, margin: float | None = None, margin_factor: float = 1.0
     ) -> "Request":
         """Build it; a default is left out, for older studies have the same request without."""
-        recipes = {arm.name: dump_recipe(absolute_paths(arm.loaded.recipe)) for arm in arms}
-        given: dict[str, Any] = {}
-        if not scoring.is_whole_test:
-            given["score"] = scoring.model_dump(exclude_none=True)
-        if chain is not None:
-            given["stages"] = describe_stages(chain)
-        if seeds.first:
-            given["first_seed"] = seeds.first
-        if tune:
-            given["tuning_seeds"] = list(seeds.tuning)
-            if tune_by != "metric":
-                given["tune_by"] = tune_by
-        if margin is not None:
-            given["margin"] = margin
-        if looks:
-            given["looks"] = list(looks)
-        factor = margin_factor
-        return cls(match=match, tune=list(tune), recipes=recipes, margin_factor=factor, **given)
+        study, tune, whole = asked.study, list(asked.tune), asked.study.scoring.is_whole_test
+        recipes = {arm.name: dump_recipe(absolute_paths(arm.loaded.recipe)) for arm in study.arms}
+        given = {
+            "score": None if whole else study.scoring.model_dump(exclude_none=True),
+            "stages": study.chain and describe_stages(study.chain),
+            "first_seed": asked.seeds.first,
+            "tuning_seeds": list(asked.seeds.tuning) if tune else None,
+            "tune_by": "loss" if tune and study.tune_by == "loss" else None,
+            "margin": margin,
+            "looks": list(asked.looks.planned) if asked.looks.is_sequential else None,
+        }
+        content: dict[str, Any] = {"match": study.match, "tune": tune, "recipes": recipes}
+        content |= {name: value for name, value in given.items() if value}
+        return cls(margin_factor=margin_factor, **content)
 
 
 class _Settled(Typed):
@@ -136,18 +120,15 @@ class About(Typed):
     @classmethod
     def of(cls, study: Study, layer_notes: Sequence[str], text_notes: Sequence[str]) -> "About":
         """Build it from a study."""
+        same = ("name", "title", "against", "published", "paper")
         return cls(
-            name=study.name,
-            title=study.title,
+            **{name: getattr(study, name) for name in same},
             metric=study.metric or "",
             caveats=list(study.caveats),
-            against=study.against,
+            texts=list(study.texts),
             varied={arm.name: dict(arm.settings) for arm in study.arms if arm.is_varied},
             layer_notes=list(layer_notes),
             text_notes=list(text_notes),
-            texts=list(study.texts),
-            published={arm: dict(scores) for arm, scores in study.published.items()},
-            paper={arm: dict(length) for arm, length in study.paper.items()},
             inspect=study.inspecting,
             question=study.question.as_dict(),
         )
@@ -219,18 +200,21 @@ def run_folders(study: Path) -> list[Path]:
     return sorted(path for path in folders if any((path / name).is_file() for name in began))
 
 
-def kept_seal(run: Path) -> Mapping[str, Any] | None:
+def kept_seal(run: Path) -> Seal | None:
     """Read the seal that a run began under; None where it kept none.
 
     Raises CheckpointError where the file that it kept is damaged.
     """
     if (run / ENSEMBLE).is_file():
-        plan = read_json_object(run / ENSEMBLE, CheckpointError).get("plan")
-        return plan if isinstance(plan, dict) else None
-    from sublayer.runs.inputs import read_began  # which starts PyTorch
+        content = read_json_object(run / ENSEMBLE, CheckpointError).get("plan")
+    else:
+        from sublayer.runs.inputs import read_began  # which starts PyTorch
 
-    began = read_began(run)
-    return None if began is None else began.plan
+        content = getattr(read_began(run), "plan", None)
+    try:
+        return Seal.model_validate(content)
+    except ValueError:
+        return None
 
 
 def sealing_of(study: Path, stage_texts: Mapping[str, Mapping[str, str]] | None = None) -> Sealing:
@@ -241,20 +225,14 @@ def sealing_of(study: Path, stage_texts: Mapping[str, Mapping[str, str]] | None 
     """
     content = read_toml(study / PLAN, ConfigError)
     seals = [Seal.model_validate(seal) for seal in content.get("seals", [])]
-    strangers = group_strangers(
-        {str(run.relative_to(study)): kept_seal(run) for run in run_folders(study)}, seals
-    )
+    began = {str(run.relative_to(study)): kept_seal(run) for run in run_folders(study)}
+    strangers = group_strangers(began, seals)
+    altered = [describe_strangers(group, seals)[1] for group in strangers if group.seal or seals]
     if not seals:
-        removed = [describe_strangers(group, seals)[1] for group in strangers if group.seal]
-        return Sealing(why_not=removed[0] if removed else _EARLIER)
-    altered = [text for _, text in list_alterations(content, seals, stage_texts)]
-    altered += [describe_strangers(group, seals)[1] for group in strangers]
-    return Sealing(
-        date=seals[0].date,
-        hash=seals[0].hash,
-        additions=tuple(text for _, text in list_additions(seals)),
-        alterations=tuple(altered),
-    )
+        return Sealing(why_not=altered[0] if altered else _EARLIER)
+    altered = [text for _, text in list_alterations(content, seals, stage_texts)] + altered
+    added = tuple(text for _, text in list_additions(seals))
+    return Sealing(seals[0].date, seals[0].hash, additions=added, alterations=tuple(altered))
 
 
 @dataclass(frozen=True)
@@ -262,7 +240,7 @@ class BeganUnder:
     """Runs that began under one seal that their study does not have, or under none."""
 
     seal: Seal | None
-    runs: tuple[str, ...]
+    runs: list[str]
     """Their folders, within that of the study."""
 
     @property
@@ -271,37 +249,38 @@ class BeganUnder:
         return f"{count(len(self.runs), 'run')} ({self.runs[0]}{' …' * (len(self.runs) > 1)})"
 
 
-def group_strangers(
-    began: Mapping[str, Mapping[str, Any] | None], seals: Sequence[Seal]
-) -> list[BeganUnder]:
+def group_strangers(began: Mapping[str, Seal | None], seals: Sequence[Seal]) -> list[BeganUnder]:
     """Group the runs that did not begin under a seal of their study, by the seal that they keep.
 
-    ``began`` has the content that each run keeps, by its folder.
+    ``began`` has the seal that each run keeps, by its folder.
     """
-    known = {digest(seal.model_dump()) for seal in seals}
-    groups: dict[str, tuple[Seal | None, list[str]]] = {}
-    for run, content in began.items():
-        seal = None if content is None else read_seal(content)
-        key = "" if seal is None else digest(seal.model_dump())
-        if key not in known:
-            groups.setdefault(key, (seal, []))[1].append(run)
-    return [BeganUnder(seal, tuple(runs)) for seal, runs in groups.values()]
+    groups: list[BeganUnder] = []
+    for run, seal in began.items():
+        if seal in seals:
+            continue
+        same = [group for group in groups if group.seal == seal]
+        groups += [] if same else [BeganUnder(seal, [])]
+        (same or groups)[-1].runs.append(run)
+    return groups
 
 
 def describe_strangers(group: BeganUnder, seals: Sequence[Seal]) -> tuple[list[str], str]:
     """Describe the other plan that runs began under: the parts that differ, and the deviation."""
-    if group.seal is None:
-        return [], f"{group.which} kept no sealed plan"
-    if not group.seal.is_whole:
-        return [], f"{group.which} keep a plan that does not match its hash"
+    seal, which = group.seal, group.which
+    if seal is None:
+        return [], f"{which} kept no sealed plan"
+    if not seal.is_whole:
+        return [], f"{which} keep a plan that does not match its hash"
     if not seals:
-        which = f"{group.which} began under the sealed plan {group.seal.hash[:SHOWN_DIGITS]}"
-        return [], f"{which}, which {PLAN} no longer has"
+        return [], (
+            f"{which} began under the sealed plan {seal.hash[:SHOWN_DIGITS]}, which {PLAN} no "
+            "longer has"
+        )
     # The seal of the study with the same seal before it.
-    same = [seal for seal in seals if seal.former == group.seal.former]
-    other = same[0] if same else seals[-1]
-    changes = describe_changes(group.seal.plan, other.plan)
-    text = f"{group.which} began under plan {group.seal.hash[:SHOWN_DIGITS]}, and {PLAN} has "
-    text += other.hash[:SHOWN_DIGITS]
-    listed = "; ".join(change for _, change in changes)
-    return [part for part, _ in changes], f"{text}: {listed or 'its date'}"
+    other = next((each for each in seals if each.former == seal.former), seals[-1])
+    changes = describe_changes(seal.plan, other.plan)
+    listed = "; ".join(change for _, change in changes) or "its date"
+    return [part for part, _ in changes], (
+        f"{which} began under plan {seal.hash[:SHOWN_DIGITS]}, and {PLAN} has "
+        f"{other.hash[:SHOWN_DIGITS]}: {listed}"
+    )

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from sublayer.config.limits import LARGEST_FACTOR, LARGEST_SEED, MOST_SEEDS
+from sublayer.config.messages import check_choice
 from sublayer.config.table import Table
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, check_rules
 from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.statistics.scores import Contrast, arm_less
@@ -31,10 +32,9 @@ class Hypothesis(Table):
     @property
     def as_contrast(self) -> Contrast:
         """Return the contrast that decides: one arm less another, or of several."""
-        positive = [arm for arm, weight in self.contrast.items() if weight > 0]
-        negative = [arm for arm, weight in self.contrast.items() if weight < 0]
-        if len(positive) == len(negative) == 1:
-            return arm_less(positive[0], negative[0])
+        ordered = sorted(self.contrast, key=lambda arm: -self.contrast[arm])
+        if len(ordered) == 2 and self.contrast[ordered[0]] > 0 > self.contrast[ordered[1]]:
+            return arm_less(*ordered)
         written = ""  # as a sum, ``a - b - c + d``
         for arm, weight in self.contrast.items():
             sign = "\N{MINUS SIGN}" if weight < 0 else "+"
@@ -69,10 +69,8 @@ class Question:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the stated parts as plain values."""
-        written: dict[str, Any] = {name: getattr(self, name) for name in _PLAIN}
-        written["also"] = list(self.also)
-        if self.hypothesis is not None:
-            written |= self.hypothesis.model_dump()
+        written = {name: getattr(self, name) for name in _PLAIN} | {"also": list(self.also)}
+        written |= self.hypothesis.model_dump() if self.hypothesis else {}
         return {name: value for name, value in written.items() if value not in ("", [])}
 
     @classmethod
@@ -100,21 +98,18 @@ class Question:
 
     def check_arms(self, study: str, arms: Collection[str]) -> None:
         """Raise ConfigError for a hypothesis about unknown arms, or that is no contrast of arms."""
-        if self.hypothesis is None:
-            return
-        weights = self.hypothesis.contrast
+        weights = self.hypothesis.contrast if self.hypothesis else {}
+        place, total = f"{study}: the hypothesis", math.fsum(weights.values())
         for arm in weights:
-            if arm not in arms:
-                raise ConfigError(
-                    f"{study}: the hypothesis is about {arm}, which is not an arm: there are "
-                    f"{', '.join(arms)}"
-                )
-        total = math.fsum(weights.values())
-        if len(weights) < 2 or abs(total) > 1e-9 or not all(weights.values()):
-            raise ConfigError(
-                f"{study}: the weights of the hypothesis's contrast add up to {total:g}: give arms "
-                "weights that add up to 0, such as 1 and -1"
-            )
+            check_choice(f"{place}: ", "arm", arm, arms)
+        check_rules(
+            place,
+            (
+                abs(total) > 1e-9 or not all(weights.values()),
+                f"the weights of its contrast add up to {total:g}: give arms weights that add up "
+                "to 0, such as 1 and -1",
+            ),
+        )
 
 
 NO_QUESTION = Question()
@@ -131,13 +126,9 @@ def further_contrasts(
     if question.hypothesis is None:
         return []
     contrast = question.hypothesis.as_contrast
-    pair = contrast.arm, contrast.baseline
-    is_compared = any(
-        against.get(arm, baseline) == other for arm, other in (pair, (pair[1], pair[0]))
-    )
-    if is_compared or not set(contrast.weights) <= set(arms):
-        return []
-    return [contrast]
+    one, other = contrast.arm, contrast.baseline
+    is_compared = other == against.get(one, baseline) or one == against.get(other, baseline)
+    return [] if is_compared or not {*contrast.weights} <= {*arms} else [contrast]
 
 
 def units_of(metric: Metric) -> tuple[str, ...]:
@@ -158,34 +149,27 @@ def _amount(
 ) -> float | None:
     if written == "":
         return None
-    number, unit = written, ""
-    if isinstance(written, str):
-        number, _, unit = written.strip().partition(" ")
+    number, _, unit = str(written).strip().partition(" ")
     try:
         value = float(number)
     except ValueError:
         value = math.nan
-    shown = f"{study}: {name} = {written}"
-    example = f'such as "0.1 {units_of(metric)[-1]}"'
-    if not math.isfinite(value):
-        raise ConfigError(f"{shown} is no number: give {example}")
-    if value <= 0:
-        raise ConfigError(f"{shown} is not above 0: it is a size, either way; give {example}")
-    unit = unit.strip()
-    is_plain = metric.factor == 100.0 and unit in ("", "point", "points")
-    if is_plain and not is_stored:
-        raise ConfigError(
-            f"{shown} does not say of which metric, and several are told in points: give "
-            f'"{value:g} {units_of(metric)[-1]}"'
-        )
-    known = [name.casefold() for name in units_of(metric)]
-    if unit and not is_plain and unit.casefold() not in known:
-        raise ConfigError(
-            f"{shown}: differences in {metric.label} are told in {metric.difference}, not in "
-            f"{unit}: give {example}"
-        )
-    if metric.factor == 100.0 and value >= 100:
-        raise ConfigError(f"{shown} is more than there are points: give less than 100")
+    unit, units, is_share = unit.strip(), units_of(metric), metric.factor == 100.0
+    # Several metrics are told in points: only older versions wrote them without a name.
+    plain = ("", "point", "points") if is_share and is_stored else () if is_share else ("",)
+    is_known = unit.casefold() in (*plain, *map(str.casefold, units))
+    place, example = f"{study}: {name} = {written}", f'such as "0.1 {units[-1]}"'
+    check_rules(
+        place,
+        (
+            not 0 < value < (100 if is_share else math.inf),
+            f"it is no number above 0{' and below 100' if is_share else ''}: give {example}",
+        ),
+        (
+            not is_known,
+            f"differences in {metric.label} are told in {metric.difference}: give {example}",
+        ),
+    )
     return value / metric.factor
 
 
@@ -219,28 +203,29 @@ class Seeds:
 
         ``n_seeds`` are the most that are compared, ``options`` the options that were given.
         """
-        if max(self.compared(n_seeds)[-1], self.tuning[-1]) > LARGEST_SEED:
-            raise ConfigError(f"there is no seed above {LARGEST_SEED}: give smaller ones")
-        if not is_tuned:
-            for option in options:
-                raise ConfigError(f"{option} is of --tune, and nothing is tuned: leave it out")
-            return
-        shared = set(self.compared(n_seeds)) & set(self.tuning)
-        if shared:
-            raise ConfigError(
-                f"seed {min(shared)} would tune and be compared, so that what was lucky in the "
-                "choice is scored as skill: give other --first-tuning-seed or --first-seed"
-            )
-
-
-USUAL_SEEDS = Seeds()
+        compared, tuning = self.compared(n_seeds), self.tuning
+        shared = {*compared} & {*tuning} if is_tuned else ()
+        check_rules(
+            "",
+            (
+                max(compared[-1], tuning[-1]) > LARGEST_SEED,
+                f"there is no seed above {LARGEST_SEED}: give smaller ones",
+            ),
+            (
+                options and not is_tuned,
+                f"{', '.join(options)} is of --tune, and nothing is tuned: leave it out",
+            ),
+            (
+                shared,
+                f"seed {min(shared, default=0)} would tune and be compared, so that what was lucky "
+                "in the choice is scored as skill: give other --first-tuning-seed or --first-seed",
+            ),
+        )
 
 
 def check_seeds(n_seeds: int) -> None:
     """Raise ConfigError for a number of seeds that is nothing to compare by."""
-    if n_seeds < 1:
-        raise ConfigError(f"--seeds {n_seeds} is too few to compare: give at least 1")
-    if 1 < n_seeds < FEWEST_SEEDS:
+    if n_seeds != 1 and n_seeds < FEWEST_SEEDS:
         raise ConfigError(
             f"--seeds {n_seeds} says too little of how far seeds spread: give at least "
             f"{FEWEST_SEEDS}, or 1 for values without a verdict"

@@ -16,22 +16,20 @@ from sublayer.runs.resolution import resolve_run
 from sublayer.runs.run import measure_step
 from sublayer.runs.session import Place
 from sublayer.statistics.looks import fixed
-from sublayer.study.arms import Arm, arm_notes, check_extensible, make_trials
+from sublayer.study.arms import Arm, arm_notes
 from sublayer.study.budget.match import Measures, match_budgets
 from sublayer.study.chain_file import beside_earlier, describe_chain, keep_chain
 from sublayer.study.checks import (
-    check_chain,
     check_disk,
     check_question,
     check_runs,
-    check_splits,
     check_study,
     check_texts,
     planned_recipes,
 )
 from sublayer.study.collect import keep_baselines
 from sublayer.study.columns import list_columns, primary_column, study_metrics
-from sublayer.study.definition import DEFAULT_SEEDS, Overrides, Study, is_run, load_asked
+from sublayer.study.definition import Overrides, Study, is_run, load_asked
 from sublayer.study.evidence import has_items
 from sublayer.study.finished import compare_runs
 from sublayer.study.folder import find_folder, keep_tokenizer, share_tokenizer
@@ -39,17 +37,7 @@ from sublayer.study.header import list_header, list_stages_header
 from sublayer.study.jobs.computing import Computing
 from sublayer.study.jobs.run import SharedData
 from sublayer.study.notes import list_text_caveats
-from sublayer.study.options import (
-    Options,
-    as_asked,
-    asked_looks,
-    asked_seeds,
-    check_jobs,
-    check_options,
-    check_place,
-    command_line,
-    with_margin,
-)
+from sublayer.study.options import Options, ask, command_line
 from sublayer.study.plan_file import About, Request, read_plan
 from sublayer.study.read_results import results_of_folder
 from sublayer.study.results import Results
@@ -96,45 +84,15 @@ class _Runner:
 
         Raises ConfigError where they conflict, or the folder holds another study.
         """
-        study = as_asked(study, options.tune, options.finetunings, options.data)
-        chain = study.chain
-        if chain is not None:
-            check_options(options)
-        self._rule = options.match or study.match
-        study = with_margin(study, options.margin)
-        self._looks = asked_looks(options, study.n_seeds or DEFAULT_SEEDS)
-        self._n_seeds = self._looks.planned[-1]
-        if chain is not None:
-            check_chain(study, self._n_seeds)
-        else:
-            check_study(study, self._looks)
-        check_place(options.on, options.jobs, study.arms, self._rule)
-        check_jobs(options.jobs, study.arms, self._rule)
-        # With stages it is the tasks that are tuned.
-        tune = () if chain is not None else options.tune or study.tune
-        self._trials = make_trials(study.arms, tune)
-        is_tuned = len(self._trials) > 1
-        self._seeds = asked_seeds(options, self._n_seeds, is_tuned=is_tuned)
-        if options.extend:
-            check_extensible(self._trials)
-        check_splits(study, n_trials=len(self._trials))
+        self._asked = ask(study, options)
+        study = self._asked.study
+        check_study(study, n_trials=len(self._asked.trials))
         self._study, self._options, self._notes = study, options, arm_notes(study.arms)
         margin, factor = None, 1.0
-        if chain is None:
+        if study.chain is None:
             metric, *_ = study_metrics(study)
             margin, factor = study.question.margin_of(study.name, metric), metric.factor
-        request = Request.of(
-            study.arms,
-            self._rule,
-            tune,
-            scoring=study.scoring,
-            chain=chain,
-            seeds=self._seeds,
-            margin=margin,
-            margin_factor=factor,
-            looks=self._looks.planned if self._looks.is_sequential else (),
-            tune_by=study.tune_by,
-        )
+        request = Request.of(self._asked, margin=margin, margin_factor=factor)
         self.folder = find_folder(study, request, options.out)
         self.folder.check()
         self._path = self.folder.path
@@ -160,27 +118,16 @@ class _Runner:
 
     def _train_arms(self, facts: "StudyFacts", data: Mapping[str, Data]) -> None:
         study, folder, options, computing = self._study, self.folder, self._options, self._computing
-        looks, seeds, extensions = self._looks, self._seeds, options.extend or 0
+        asked, extensions = self._asked, options.extend or 0
+        looks, seeds = asked.looks, asked.seeds
         metric, *_ = study_metrics(study)
         check_texts(study, data)
-        is_tuned = len(self._trials) > 1
-        # The runs of each arm that choose its trial, at most.
-        n_tuning = seeds.n_tuning * (len(self._trials) + extensions) if is_tuned else 0
-        n_runs = len(study.arms) * (n_tuning + self._n_seeds)
+        n_runs = len(study.arms) * (asked.n_tuning + asked.n_seeds)
         arms = self._settled(facts, data, n_runs)
         computing.check(arms, data, n_runs, is_announced=options.is_announced)
         if not options.is_announced:
-            header = list_header(
-                arms,
-                data,
-                facts.measures(len(arms)),
-                self._rule,
-                computing,
-                self._path,
-                n_runs=n_runs,
-                n_tuning=n_tuning,
-                looks=looks,
-            )
+            measures = facts.measures(len(arms))
+            header = list_header(asked, arms, data, measures, computing, self._path, n_runs=n_runs)
             for line in (*header, *foresee(study, metric, looks, self._path)):
                 note(line)
         texts = list_text_caveats(data, metric, study.scoring, study.against)
@@ -188,8 +135,8 @@ class _Runner:
         folder.seal(metric.name, extend=extensions)
         finder = finder_of_plan(self._path, read_plan(self._path))
         work = self._maker(arms, data, finder, n_runs)
-        if is_tuned:
-            work.tune(self._trials, n_extensions=extensions)
+        if asked.n_tuning:
+            work.tune(asked.trials, n_extensions=extensions)
         runs, n_seeds = run_looks(work, self._path, study, seeds, looks)
         folder.add("reported_seeds", n_seeds)
         n_made = sum(
@@ -203,7 +150,7 @@ class _Runner:
         self, chain: Chain, facts: "StudyFacts", data: Mapping[str, Data], scratch: Path
     ) -> None:
         study, folder, computing = self._study, self.folder, self._computing
-        n_seeds, is_new = self._n_seeds, not folder.is_begun()
+        n_seeds, is_new = self._asked.n_seeds, not folder.is_begun()
         arms = self._settled(facts, data, max(computing.jobs, len(study.arms) * n_seeds))
         if is_new and computing.cluster is None:
             computing.check(arms, data, len(arms))
@@ -221,7 +168,8 @@ class _Runner:
         # Refused before anything is trained.
         columns = list_columns(study.name, kept.chain, kept.parts, kept.kinds)
         primary = primary_column(study.name, columns, study.metric)
-        check_question(study, columns, primary)
+        others = [column.name for column in columns if column is not primary]
+        check_question(study, primary.metric, others)
         margin = study.question.margin_of(study.name, primary.metric)
         folder.state_margin(margin, primary.metric.factor)
         check_disk(recipes, arms, data, kept, self._path, self._options.jobs)
@@ -230,7 +178,7 @@ class _Runner:
         computing.check_recipes([each for stage in planned for each in stage], n_runs)
         looks = fixed(n_compared(chain, n_seeds))
         expected = foresee(study, primary.metric, looks, has_items=has_items(chain, primary))
-        header = list_stages_header(arms, measures, self._rule, kept, computing, self._path)
+        header = list_stages_header(arms, measures, self._study.match, kept, computing, self._path)
         for line in (*header, *expected):
             note(line)
         self._begin(arms, data, (), n_runs)
@@ -250,7 +198,7 @@ class _Runner:
             return settled
         computing.check_precision(arms)
         measures = facts.measures(len(arms), is_new=True)
-        return match_budgets(arms, self._rule, measures, threads=computing.threads(n_runs))
+        return match_budgets(arms, self._study.match, measures, threads=computing.threads(n_runs))
 
     def _begin(
         self, arms: Sequence[Arm], data: Mapping[str, Data], texts: Sequence[str], n_runs: int
@@ -263,7 +211,7 @@ class _Runner:
             self.folder.add("jobs", self._computing.jobs)
         if self._computing.cluster is not None:
             self.folder.add("clusters", self._computing.cluster)
-        self.folder.keep_command(self._resuming, about, n_runs=n_runs, n_seeds=self._n_seeds)
+        self.folder.keep_command(self._resuming, about, n_runs=n_runs, n_seeds=self._asked.n_seeds)
         return about
 
     def _maker(

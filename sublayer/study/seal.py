@@ -158,50 +158,47 @@ def describe_plan(
 
 def differing_parts(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return the parts of two plans that are not the same, in the order of ``PARTS``."""
-    names = [*PARTS, *sorted((one.keys() | other.keys()) - PARTS.keys())]
-    return [name for name in names if _content(one, name) != _content(other, name)]
 
+    def content(plan: Mapping[str, Any], part: str) -> bytes:
+        value = plan.get(part)
+        if part == "code" and isinstance(value, Mapping):  # another commit may have the same code
+            value = {name: fact for name, fact in value.items() if name != "commit"}
+        return canonical(value)
 
-def _content(plan: Mapping[str, Any], part: str) -> bytes:
-    value = plan.get(part)
-    if part == "code" and isinstance(value, Mapping):  # another commit may have the same code
-        value = {name: fact for name, fact in value.items() if name != "commit"}
-    return canonical(value)
+    names = dict.fromkeys([*PARTS, *sorted({*one, *other})])
+    return [name for name in names if content(one, name) != content(other, name)]
 
 
 def describe_changes(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the parts of two plans that differ, each with the change: ``margin 0.5, now 0.1``."""
     changes: dict[str, str] = {}
     parts = differing_parts(one, other)
-    if "seeds" in parts and all(len(plan.get("looks", [])) < 2 for plan in (one, other)):
-        # The one look of a fixed number of seeds says nothing that the seeds do not.
-        parts = [part for part in parts if part != "looks"]
+    # The one look of a fixed number of seeds says nothing that the seeds do not.
+    is_fixed = "seeds" in parts and all(len(plan.get("looks", [])) < 2 for plan in (one, other))
     for part in parts:
-        changes.setdefault(_describe_change(part, one.get(part), other.get(part)), part)
+        text, before, now = PARTS.get(part, part), one.get(part), other.get(part)
+        if part in ("arms", "texts") and isinstance(before, Mapping) and isinstance(now, Mapping):
+            names = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+            text += f" ({', '.join(names)})"
+        elif part != "stages":
+            text += f" {_shown(part, before)}, now {_shown(part, now)}"
+        if part != "looks" or not is_fixed:
+            changes.setdefault(text, part)
     return [(part, text) for text, part in changes.items()]
 
 
-def _describe_change(part: str, before: Any, now: Any) -> str:
-    name = PARTS.get(part, part)
-    if part in ("arms", "texts") and isinstance(before, Mapping) and isinstance(now, Mapping):
-        names = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-        return f"{name} ({', '.join(names)})"
-    if part == "stages":
-        return name
-    return f"{name} {_shown(part, before)}, now {_shown(part, now)}"
-
-
 def _shown(part: str, value: Any) -> str:
-    if value is None:
-        return "none"
-    if part == "code" and isinstance(value, Mapping):
-        return f"{value.get('version', '')} {str(value.get('sha256', ''))[:SHOWN_DIGITS]}".strip()
-    if part == "seeds" and isinstance(value, list) and len(value) > 1:
-        return f"{value[0]} to {value[-1]}"
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {part}" for key, part in value.items())
+    match value:
+        case None:
+            return "none"
+        case {"version": release, "sha256": code} if part == "code":
+            return f"{release} {str(code)[:SHOWN_DIGITS]}"
+        case [first, _, *_] if part == "seeds":
+            return f"{first} to {value[-1]}"
+        case list():
+            return ", ".join(map(str, value))
+        case dict():
+            return ", ".join(f"{key}: {part}" for key, part in value.items())
     return str(value)
 
 
@@ -223,14 +220,15 @@ class Sealing:
         """Say it in one line, for a report."""
         if not self.hash:
             return f"Plan: not sealed; {self.why_not}."
-        line = f"Plan: sealed before the first run, on {shown_date(self.date)} "
-        line += f"(hash {self.hash[:SHOWN_DIGITS]})"
-        changes = []
-        if self.additions:
-            changes.append(f"recorded since: {'; '.join(self.additions)}")
-        if self.alterations:
-            changes.append(f"changed since without a record: {'; '.join(self.alterations)}")
-        return f"{line}; {'. '.join(changes) if changes else 'unchanged since'}."
+        kinds = {
+            "recorded since": self.additions,
+            "changed since without a record": self.alterations,
+        }
+        changes = [f"{kind}: {'; '.join(texts)}" for kind, texts in kinds.items() if texts]
+        return (
+            f"Plan: sealed before the first run, on {shown_date(self.date)} (hash "
+            f"{self.hash[:SHOWN_DIGITS]}); {'. '.join(changes) or 'unchanged since'}."
+        )
 
 
 def shown_date(date: str) -> str:
@@ -243,12 +241,11 @@ def shown_date(date: str) -> str:
 
 def list_additions(seals: Sequence[Seal]) -> list[tuple[str, str]]:
     """Return each part that a later seal changed, and the change in words with date and hash."""
-    changes = []
-    for before, seal in itertools.pairwise(seals):
-        when = f"{shown_date(seal.date)}, hash {seal.hash[:SHOWN_DIGITS]}"
-        for part, change in describe_changes(before.plan, seal.plan):
-            changes.append((part, f"{change} ({when})"))
-    return changes
+    return [
+        (part, f"{change} ({shown_date(seal.date)}, hash {seal.hash[:SHOWN_DIGITS]})")
+        for before, seal in itertools.pairwise(seals)
+        for part, change in describe_changes(before.plan, seal.plan)
+    ]
 
 
 def list_alterations(
@@ -257,14 +254,12 @@ def list_alterations(
     stage_texts: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Iterator[tuple[str, str]]:
     """Yield each part that differs from the last seal, with the change; "" for a damaged seal."""
-    for number, seal in enumerate(seals):
-        name = f"seal {seal.hash[:SHOWN_DIGITS]} of {shown_date(seal.date)}"
-        if not seal.is_whole:
-            yield "", f"{name} does not match its hash: one of them was edited"
-        former = seals[number - 1].hash if number else ""
-        if seal.former != former:
-            named = seal.former[:SHOWN_DIGITS] or "none"
-            yield "", f"{name} names {named} as the seal before it, which is not so"
+    former = ""
+    for seal in seals:
+        if not seal.is_whole or seal.former != former:
+            name = f"seal {seal.hash[:SHOWN_DIGITS]} of {shown_date(seal.date)}"
+            yield "", f"{name} does not match its hash, or the seal before it: one was edited"
+        former = seal.hash
     # What stands in the seal alone is taken from there.
     sealed = seals[-1].plan
     stated = describe_plan(
@@ -276,11 +271,3 @@ def list_alterations(
         code=sealed.get("code", {}),
     )
     yield from describe_changes(sealed, stated)
-
-
-def read_seal(content: Mapping[str, Any]) -> Seal | None:
-    """Read the seal that a run keeps; None where it is none."""
-    try:
-        return Seal.model_validate(dict(content))
-    except ValueError:
-        return None

@@ -1,24 +1,29 @@
 """The recipes of stages, the keys that their runs are found by, and their trials."""
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from sublayer.config.catalog import HEADINGS
 from sublayer.config.finetune import load_finetune
+from sublayer.config.limits import MOST_STEPS
 from sublayer.config.load import LoadedRecipe, vary
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import run_steps
 from sublayer.config.run_recipe import absolute_paths, dump_recipe
 from sublayer.config.sources import RUN_RECIPE
 from sublayer.config.stacks import position_scheme
+from sublayer.config.supervised import SupervisedObjective
+from sublayer.config.task_heads import expected_tasks
 from sublayer.config.texts import TOKENIZERS
 from sublayer.config.train import OF_A_RUN
 from sublayer.data.cache import content_key, file_digest
 from sublayer.data.prepare import Data, find_texts
 from sublayer.data.tasks.files import Division, TaskFiles, find_task_files
 from sublayer.data.text.splitting import SPLITS
-from sublayer.errors import ConfigError, SublayerError
+from sublayer.errors import ConfigError, SublayerError, check_rules
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.checkpoints import Input, checkpoint_path
 from sublayer.files.parsing import Typed
@@ -30,7 +35,7 @@ from sublayer.runs.inputs import of_identity
 from sublayer.runs.start_check import check_start
 from sublayer.study.arms import NO_TRIAL, Arm, Trial, make_trials
 from sublayer.study.stages import PRETRAINING, Chain, Stage
-from sublayer.study.study_file import check_answers
+from sublayer.tasks.registry import wording_of
 
 _ORIGIN = "study"
 
@@ -56,7 +61,7 @@ class StageRecipes:
         self.chain = chain
         self.arms = arms
         self._tokenizers = tokenizers or {}
-        self._planned: dict[tuple[str, str], LoadedRecipe] = {}
+        self._planned = {(arm, PRETRAINING): loaded for arm, loaded in arms.items()}
         self._folders: dict[str, Path] = {}
         self._scratch = scratch
 
@@ -66,21 +71,30 @@ class StageRecipes:
         Of an ensemble it is that of its first member. Raises ConfigError, with the names of arm and
         stage, where it does not fit that.
         """
-        if stage == PRETRAINING:
-            return self.arms[arm]
         if (arm, stage) not in self._planned:
-            own = self.chain.stage(stage)
-            if own.ensemble:
-                members = [self.planned(*member) for member in own.members(arm)]
-                check_answers(self.study, arm, own, members)
-                loaded = members[0]
+            own, place = self.chain.stage(stage), f"{self.study}: arm {arm}, stage {stage}"
+            members = [self.planned(*member) for member in own.members(arm)]
+            if members:
+                _check_answers(place, own, members)
             else:
-                start: str | LoadedRecipe | None = self._fresh(arm, own)
-                if start is None:
-                    self._check_step(arm, own)
-                    start = str(self._described(arm, own.after))
-                loaded = self._loaded(arm, own, start, check=True)
-            self._planned[arm, stage] = loaded
+                start = None
+                if self.chain.starts(arm, own):
+                    kept = self.planned(arm, own.after).recipe.train.keep_steps
+                    of = "" if own.after == PRETRAINING else f"{own.after}."
+                    check_rules(
+                        place,
+                        (
+                            own.from_step not in (None, *kept),
+                            f"it starts from step {own.from_step} of {own.after}, which keeps "
+                            f"{', '.join(map(str, kept)) or 'none'}: add it there, "
+                            f"{of}train.keep_steps=[{own.from_step}]",
+                        ),
+                    )
+                    start = self._described(arm, own.after)
+                with _placed(place, start, own.after):
+                    members = [self._loaded(arm, own, start)]
+                    check_start(members[0], "compare")
+            self._planned[arm, stage] = members[0]
         return self._planned[arm, stage]
 
     def actual(self, arm: str, stage: str, start: Path) -> LoadedRecipe:
@@ -91,7 +105,8 @@ class StageRecipes:
         own = self.chain.stage(stage)
         if own.from_step is not None:
             start = checkpoint_path(start / CHECKPOINTS_NAME, own.from_step)
-        return self._loaded(arm, own, self._fresh(arm, own) or str(start), check=False)
+        with _placed(f"{self.study}: arm {arm}, stage {stage}", start, own.after):
+            return self._loaded(arm, own, start if self.chain.starts(arm, own) else None)
 
     def started(self, arm: str, loaded: LoadedRecipe, run: Path) -> LoadedRecipe:
         """Return an arm's recipe as one that starts from a run of the arm that it names.
@@ -119,63 +134,29 @@ class StageRecipes:
         start = self.chain.of(arm).start
         if start:
             described = self._described(start, PRETRAINING)
-            try:
+            with _placed(f"{self.study}: arm {arm}, start", described, start):
                 check_start(self.started(arm, self.arms[arm], described), "compare")
-            except ConfigError as error:
-                said = str(error).replace(str(described), start)
-                raise ConfigError(f"{self.study}: arm {arm}, start: {said}") from None
 
-    def keys(self, texts_of: Callable[[str, Stage | None], list[Any]]) -> dict[str, dict[str, str]]:
+    def keys(self, texts_of: Callable[[str, Stage], Any]) -> dict[str, dict[str, str]]:
         """Return the keys of the runs of all stages by arm and stage.
 
-        ``texts_of`` tells the data of an arm's stage from others, of its pre-training where the
-        stage is None.
+        ``texts_of`` tells the data of an arm's stage from others, as JSON.
         """
         keys: dict[str, dict[str, str]] = {arm: {} for arm in self.arms}
-        for arm, loaded in self.arms.items():
-            if self.chain.of(arm).pretrains:
-                start = self.chain.of(arm).start
-                parent = keys[start][PRETRAINING] if start else ""
-                texts = texts_of(arm, None)
-                keys[arm][PRETRAINING] = stage_key(loaded.recipe, parent, texts)
-        for stage in self.chain.stages:
+        for stage in self.chain.all_stages:
             for arm in self.arms:
+                if stage.name == PRETRAINING and not self.chain.of(arm).pretrains:
+                    continue
                 recipe = self.planned(arm, stage.name).recipe
+                before = [keys[of][name] for of, name in self.chain.starts(arm, stage)]
                 if stage.ensemble:
-                    members = [keys[of][name] for of, name in stage.members(arm)]
-                    key = content_key("ensemble", members)
-                elif self.starts_fresh(arm, stage):
-                    key = stage_key(recipe, "", texts_of(arm, stage))
+                    key = content_key("ensemble", before)
                 else:
-                    parent, texts = keys[arm][stage.after], texts_of(arm, stage)
-                    key = stage_key(recipe, parent, texts, from_step=stage.from_step)
+                    step = stage.from_step if before else None
+                    texts = texts_of(arm, stage)
+                    key = stage_key(recipe, "".join(before), texts, from_step=step)
                 keys[arm][stage.name] = key
         return keys
-
-    def starts_fresh(self, arm: str, stage: Stage) -> bool:
-        """Return whether an arm's stage starts from random weights."""
-        is_first = stage.after == PRETRAINING and not stage.ensemble
-        return is_first and not self.chain.of(arm).pretrains
-
-    def _fresh(self, arm: str, stage: Stage) -> LoadedRecipe | None:
-        """Return the recipe of which a stage takes the model alone; None where it has a start."""
-        if not self.starts_fresh(arm, stage):
-            return None
-        path = self._tokenizers.get(arm)
-        settings = {} if path is None else {"data.tokenizer": path}
-        return vary(self.arms[arm], settings, origin=_ORIGIN) if settings else self.arms[arm]
-
-    def _check_step(self, arm: str, stage: Stage) -> None:
-        """Raise ConfigError where a stage starts from a checkpoint that is not kept."""
-        kept = self.planned(arm, stage.after).recipe.train.keep_steps
-        if stage.from_step is None or stage.from_step in kept:
-            return
-        told = f"which keeps those of {', '.join(map(str, kept))}" if kept else "which keeps none"
-        of = "" if stage.after == PRETRAINING else f"{stage.after}."
-        raise ConfigError(
-            f"{self.study}: arm {arm}, stage {stage.name} starts from step {stage.from_step} of "
-            f"{stage.after}, {told}: add it there, {of}train.keep_steps=[{stage.from_step}]"
-        )
 
     def _described(self, arm: str, stage: str) -> Path:
         """Return a folder that describes the model of a stage, as the folder of a run does."""
@@ -192,30 +173,59 @@ class StageRecipes:
             self._folders[text] = folder
         return self._folders[text]
 
-    def _loaded(
-        self, arm: str, stage: Stage, start: str | LoadedRecipe, *, check: bool
-    ) -> LoadedRecipe:
+    def _loaded(self, arm: str, stage: Stage, run: Path | None) -> LoadedRecipe:
+        """Load the recipe of a stage that starts from a run; None: from random weights."""
         settings = self.chain.settings_of(arm, stage)
-        try:
-            if stage.finetunes:
-                loaded = load_finetune(
-                    start,
-                    stage.tasks,
-                    stage.table or self.chain.data,
-                    settings,
-                    preset=stage.preset,
-                    columns=stage.columns,
-                ).loaded
-            else:
-                before = self.planned(arm, stage.after)
-                told = {"init.run": start, "train.keep_steps": [], **settings}
-                loaded = vary(before, told, origin=_ORIGIN)
-            if check:
-                check_start(loaded, "compare")
-        except ConfigError as error:
-            said = str(error).replace(str(start), stage.after) if isinstance(start, str) else error
-            raise ConfigError(f"{self.study}: arm {arm}, stage {stage.name}: {said}") from None
-        return loaded
+        start: str | LoadedRecipe = str(run)
+        if run is None:
+            path = self._tokenizers.get(arm)
+            tokenizer = {} if path is None else {"data.tokenizer": path}
+            start = vary(self.arms[arm], tokenizer, origin=_ORIGIN) if path else self.arms[arm]
+        if not stage.finetunes:
+            told = {"init.run": start, "train.keep_steps": [], **settings}
+            return vary(self.planned(arm, stage.after), told, origin=_ORIGIN)
+        return load_finetune(
+            start,
+            stage.tasks,
+            stage.table or self.chain.data,
+            settings,
+            preset=stage.preset,
+            columns=stage.columns,
+        ).loaded
+
+
+@contextmanager
+def _placed(place: str, run: Path | None = None, name: str = "") -> Iterator[None]:
+    """Put the place before the message of a ConfigError, which names a run by ``name``."""
+    try:
+        yield
+    except ConfigError as error:
+        said = str(error) if run is None else str(error).replace(str(run), name)
+        raise ConfigError(f"{place}: {said}") from None
+
+
+def _check_answers(place: str, stage: Stage, members: Sequence[LoadedRecipe]) -> None:
+    """Raise ConfigError where the answers of an ensemble's members have nothing to average.
+
+    ``members`` are their recipes.
+    """
+    for name, loaded in zip(stage.ensemble, members, strict=True):
+        objective = loaded.recipe.objective
+        assert isinstance(objective, SupervisedObjective), "members are stages of tasks"
+        if objective.format != "text":
+            continue
+        tasks = expected_tasks(loaded.recipe.data)
+        written = [task.title for task in tasks if not wording_of(task).has_ranks]
+        remedy = "objective.answer = rank has it rank the labels"
+        if written:
+            remedy = f"{', '.join(written)} has no labels to rank"
+        check_rules(
+            place,
+            (
+                written or objective.answer != "rank",
+                f"{name} writes its answers as text, which cannot be averaged: {remedy}",
+            ),
+        )
 
 
 _CAME_LATER = (
@@ -273,10 +283,8 @@ def steps_of_tasks(recipe: Recipe) -> int | None:
 
     Raises DataError where their files are not those that are needed.
     """
-    if recipe.train.steps is not None:
+    if recipe.train.steps is not None or recipe.train.batch_tokens is not None:
         return recipe.train.steps
-    if recipe.train.batch_tokens is not None:
-        return None
     n_examples = 0
     for each in find_task_files(recipe.data, cache_folder()):
         chosen = Division(recipe.data, each).trained.examples
@@ -289,18 +297,13 @@ def check_kept_steps(recipes: StageRecipes, trials: Mapping[str, Sequence[Trial]
 
     ``trials`` are by stage.
     """
-    for stage in recipes.chain.stages:
-        for arm in recipes.arms if stage.finetunes and not stage.ensemble else ():
-            planned = recipes.planned(arm, stage.name)
-            for recipe in (trial.of(planned).recipe for trial in trials[stage.name]):
-                steps = steps_of_tasks(recipe) if recipe.train.keep_steps else None
-                try:
-                    if steps is not None:
-                        recipe.train.check_keep_steps(steps)
-                except ConfigError as error:
-                    raise ConfigError(
-                        f"{recipes.study}: arm {arm}, stage {stage.name}: {error}"
-                    ) from None
+    stages = [each for each in recipes.chain.stages if each.finetunes and not each.ensemble]
+    for stage, arm in itertools.product(stages, recipes.arms):
+        planned = recipes.planned(arm, stage.name)
+        for recipe in (trial.of(planned).recipe for trial in trials[stage.name]):
+            steps = steps_of_tasks(recipe) if recipe.train.keep_steps else None
+            with _placed(f"{recipes.study}: arm {arm}, stage {stage.name}"):
+                recipe.train.check_keep_steps(steps or MOST_STEPS)
 
 
 class ScoredTask(Typed):
@@ -329,37 +332,45 @@ def find_keys(
 
     Keys and files are by arm and stage, without those of pre-trainings, whose ``data`` are
     prepared; parts are by stage. Raises ConfigError and DataError for recipes that do not fit
-    together and tasks without files.
+    together, tasks without files, and texts of which nothing is left to train on.
     """
-    chain = recipes.chain
     inputs: ByStage = {}
     parts: dict[str, tuple[Part, ...]] = {}
 
-    def texts_of(arm: str, stage: Stage | None) -> Any:
-        if stage is None:
+    def texts_of(arm: str, stage: Stage) -> Any:
+        if stage.name == PRETRAINING:
             recipes.check_pretraining(arm, data[arm])
             return data[arm].checksums
         recipe = recipes.planned(arm, stage.name).recipe
-        tokenizer = recipe.data.tokenizer
-        if tokenizer not in TOKENIZERS and Path(tokenizer).is_file():
-            tokenizer = file_digest(Path(tokenizer), cache_folder())
-        # One that is trained follows from the recipe.
-        texts: dict[str, Any] = {}
-        if recipes.starts_fresh(arm, stage):
-            texts["tokenizer"] = tokenizer
-        identities, scored = _stage_texts(recipe, stage)
-        if stage.finetunes:
-            parts[stage.name] = scored
-        listed = [pair for identity in identities for pair in identity]
-        inputs.setdefault(arm, {})[stage.name] = [
-            of_identity(name, each) for name, each in (*texts.items(), *listed)
-        ]
-        of_files = [[each for _, each in identity] for identity in identities]
-        of_texts = [each for _, each in listed]
-        return [*texts.values(), *(of_files if stage.finetunes else of_texts)]
+        named = recipe.data.tokenizer
+        content: list[Any] = []
+        if not recipes.chain.starts(arm, stage):
+            # One that is trained follows from the recipe.
+            if named not in TOKENIZERS and Path(named).is_file():
+                named = file_digest(Path(named), cache_folder())
+            content.append(named)
+        found: list[tuple[str, Any]] = [("tokenizer", each) for each in content]
+        try:
+            if stage.finetunes:
+                files = find_task_files(recipe.data, cache_folder())
+                parts[stage.name] = tuple(_parts(recipe, files))
+                for file in files:
+                    identities = {split: file.identity(split) for split in file.found}
+                    found += [(f"{file.task.name}.{name}", x) for name, x in identities.items()]
+                    content.append([*identities.values()])
+            else:
+                is_utf8 = recipe.data.tokenizer != "bytes"
+                texts = find_texts(recipe.data, cache_folder(), is_utf8=is_utf8)
+                names = [(name, texts.identity(name)) for name in SPLITS if texts.has(name)]
+                found += names
+                content += [identity for _, identity in names]
+        except SublayerError as error:
+            raise type(error)(f"stage {stage.name}: {error}") from None
+        inputs.setdefault(arm, {})[stage.name] = [of_identity(*each) for each in found]
+        return content
 
     keys = recipes.keys(texts_of)
-    for stage in chain.stages:
+    for stage in recipes.chain.stages:
         if stage.ensemble:
             parts[stage.name] = parts[stage.before[0]]
             for arm in recipes.arms:
@@ -367,69 +378,45 @@ def find_keys(
     return keys, inputs, parts
 
 
-def _stage_texts(
-    recipe: Recipe, stage: Stage
-) -> tuple[list[list[tuple[str, Any]]], tuple[Part, ...]]:
-    """Identify the splits of each of a stage's tasks, or of its text, by name; with its parts.
-
-    Raises ConfigError and DataError, with the name of the stage, where files are missing, and where
-    nothing is left to train on.
-    """
-    try:
-        if stage.finetunes:
-            files = find_task_files(recipe.data, cache_folder())
-            parts = tuple(_parts(recipe, files))
-            identities = [
-                [(f"{file.task.name}.{split}", file.identity(split)) for split in file.found]
-                for file in files
-            ]
-            return identities, parts
-        is_utf8 = recipe.data.tokenizer != "bytes"
-        texts = find_texts(recipe.data, cache_folder(), is_utf8=is_utf8)
-        return [[(name, texts.identity(name)) for name in SPLITS if texts.has(name)]], ()
-    except SublayerError as error:
-        raise type(error)(f"stage {stage.name}: {error}") from None
-
-
 def _check_members(
     recipes: StageRecipes, arm: str, stage: Stage, keys: Mapping[str, Mapping[str, str]]
 ) -> None:
     """Raise ConfigError where members of an ensemble are the same, or scored on other rows."""
-    shown = f"{recipes.study}: arm {arm}, ensemble {stage.name}"
     firsts: dict[str, str] = {}
-    scored: list[list[Any]] = []
+    first_rows: list[Any] | None = None
     for name, (of, member) in zip(stage.ensemble, stage.members(arm), strict=True):
         first = firsts.setdefault(keys[of][member], name)
-        if first != name:
-            raise ConfigError(
-                f"{shown}: {first} and {name} are the same training from the same start: an "
-                "ensemble is of runs that differ"
-            )
         recipe = recipes.planned(of, member).recipe
         rows = []
         for file in find_task_files(recipe.data, cache_folder()):
             for chosen in Division(recipe.data, file).scored:
                 places = None if chosen.examples is None else chosen.examples.tolist()
                 rows.append([file.task.name, chosen.split, file.identity(chosen.split), places])
-        scored.append(rows)
-    for name, rows in zip(stage.ensemble, scored, strict=True):
-        if rows != scored[0]:
-            raise ConfigError(
-                f"{shown}: {name} is scored on other rows than {stage.ensemble[0]}: give both the "
-                "same files (data.path), divided alike"
-            )
+        first_rows = first_rows or rows
+        check_rules(
+            f"{recipes.study}: arm {arm}, ensemble {stage.name}",
+            (
+                first != name,
+                f"{first} and {name} are the same training from the same start: an ensemble is of "
+                "runs that differ",
+            ),
+            (
+                rows != first_rows,
+                f"{name} is scored on other rows than {stage.ensemble[0]}: give both the same "
+                "files (data.path), divided alike",
+            ),
+        )
 
 
 def _parts(recipe: Recipe, files: Sequence[TaskFiles]) -> Iterator[Part]:
     """Yield the scored parts of tasks; raise where nothing is left to train on."""
+    of_test = " test" if recipe.data.score_on == "test" else ""
     for file in files:
         division = Division(recipe.data, file)
         splits = [chosen.split for chosen in division.scored]
         # Raises where nothing would be left for them.
         _ = division.trained, division.selecting
-        task, title = file.task, file.task.title
-        if recipe.data.score_on == "test":
-            title = f"{title} test"
-        kept = ScoredTask(name=task.name, title=title, metrics=tuple(task.metrics))
+        name, task = file.task.name, file.task
+        kept = ScoredTask(name=name, title=f"{task.title}{of_test}", metrics=tuple(task.metrics))
         for split in splits:
-            yield Part(name=name_part(task.name, split, len(splits)), task=kept)
+            yield Part(name=name_part(name, split, len(splits)), task=kept)

@@ -1,20 +1,20 @@
 """The stages of a study: which follows which, and the settings of each arm in them."""
 
-import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal
 
 from sublayer.config.catalog import TABLES
 from sublayer.config.finetune import DEFAULT
 from sublayer.config.layers import EXCLUSIVE
 from sublayer.config.limits import MOST_FINETUNINGS
+from sublayer.config.messages import check_choice
 from sublayer.config.texts import OwnColumns
 from sublayer.counts import count
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, check_rules
 from sublayer.files.parsing import Typed, check_typed, parse_json
-from sublayer.nearest import nearest_hint
 from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.study.question import check_seeds
 
@@ -129,9 +129,22 @@ class Chain:
         """Return the deviations of an arm."""
         return self.arms.get(arm, ArmStages())
 
+    @property
+    def all_stages(self) -> tuple[Stage, ...]:
+        """The pre-training, and the stages after it."""
+        return (Stage(PRETRAINING, ""), *self.stages)
+
     def stage(self, name: str) -> Stage:
         """Return a stage by its name; the pre-training is one that follows none."""
-        return next(each for each in (Stage(PRETRAINING, ""), *self.stages) if each.name == name)
+        return next(each for each in self.all_stages if each.name == name)
+
+    def starts(self, arm: str, stage: Stage) -> list[tuple[str, str]]:
+        """Return the arms' stages whose runs an arm's stage takes; none: random weights."""
+        if stage.name == PRETRAINING:
+            start = self.of(arm).start
+            return [(start, PRETRAINING)] if start else []
+        is_first = stage.after == PRETRAINING and not self.of(arm).pretrains
+        return stage.members(arm) or ([] if is_first else [(arm, stage.after)])
 
     def settings_of(self, arm: str, stage: Stage) -> dict[str, Any]:
         """Return the settings of an arm's stage."""
@@ -180,21 +193,23 @@ def describe_stages(chain: Chain) -> str:
     """
     arms = {name: asdict(arm) for name, arm in chain.arms.items()}
     stages = [asdict(stage) for stage in chain.stages]
-    for stage in stages:
-        del stage["n_seeds"]
-    # Studies that were begun before there were these are the same without.
-    for name, described in itertools.product(
-        ("start", "from_step", "ensemble"), (*stages, *arms.values())
-    ):
-        if name in described and not described[name] and described[name] != 0:
-            del described[name]
+    for described in (*stages, *arms.values()):
+        described.pop("n_seeds", None)
+        # Studies that were begun before there were these are the same without.
+        for name in ("start", "from_step", "ensemble"):
+            if described.get(name) in (None, "", ()):
+                described.pop(name, None)
     return json.dumps({"stages": stages, "arms": arms, "tune": list(chain.tune)}, sort_keys=True)
+
+
+class _Named(Typed, extra="allow"):
+    name: str = ""
 
 
 class _Identity(Typed):
     """The content of ``describe_stages``; older versions added the folder of the tasks' files."""
 
-    stages: list[dict[str, Any]]
+    stages: list[_Named]
     arms: dict[str, Any]
     tune: list[str]
 
@@ -211,12 +226,14 @@ def differing_stages(before: str | None, now: str | None) -> str:
         check_typed(parse_json(text, place, ConfigError), _Identity, place, ConfigError)
         for text in (before, now)
     )
-    of_stages = [{str(each.get("name")): each for each in own.stages} for own in (old, new)]
-    for kind, (known, given) in {"stage": of_stages, "arm": [old.arms, new.arms]}.items():
-        if list(known) != list(given):
+    known, given = (
+        {"stage": {x.name: x for x in each.stages}, "arm": each.arms} for each in (old, new)
+    )
+    for kind, contents in given.items():
+        if list(known[kind]) != list(contents):
             return f"{kind}s"
-        for name, content in given.items():
-            if content != known[name]:
+        for name, content in contents.items():
+            if content != known[kind][name]:
                 return f"settings of its {kind} {name}"
     return "" if old.tune == new.tune else "values to tune"
 
@@ -224,42 +241,34 @@ def differing_stages(before: str | None, now: str | None) -> str:
 def in_order(study: str, stages: Sequence[Stage]) -> tuple[Stage, ...]:
     """Sort stages topologically, else keep their order.
 
-    Raises ConfigError for a name given twice, one that is taken, a start that is no stage, and
-    stages that start from each other.
+    Raises ConfigError for a name given twice, one that is taken or has a separator, a start that is
+    no stage or an ensemble, and stages that start from each other.
     """
     names = [stage.name for stage in stages]
+    trained = [PRETRAINING, *(stage.name for stage in stages if not stage.ensemble)]
     for stage in stages:
-        if names.count(stage.name) > 1:
-            raise ConfigError(f"{study}: two stages are named {stage.name}: give each its own name")
-        if stage.name in (PRETRAINING, FINETUNE, *TABLES):
-            raise ConfigError(
-                f"{study}: no stage may be named {stage.name}, which has a meaning of its own: "
-                "give it a name"
-            )
-        if not stage.name.strip() or any(sign in stage.name for sign in _NO_SIGNS):
-            raise ConfigError(
-                f"{study}: stage {stage.name!r} has no name that settings and columns can begin "
-                f"with: leave out {' '.join(_NO_SIGNS)}"
-            )
-        if not stage.ensemble and stage.after not in (*names, PRETRAINING):
-            raise ConfigError(
-                f"{study}: stage {stage.name} comes after {stage.after or 'nothing'}, which is no "
-                "stage"
-                f"{nearest_hint(stage.after, (*names, PRETRAINING))}: there are "
-                f"{', '.join([PRETRAINING, *names])}"
-            )
-    ordered: list[Stage] = []
-    placed = {PRETRAINING}
-    left = list(stages)
-    while left:
-        ready = [stage for stage in left if placed.issuperset(stage.before)]
-        if not ready:
-            circle = ", ".join(f"{stage.name} after {stage.after}" for stage in left)
-            raise ConfigError(f"{study}: stages start from each other: {circle}")
-        ordered += ready
-        placed |= {stage.name for stage in ready}
-        left = [stage for stage in left if stage not in ready]
-    return tuple(ordered)
+        name = stage.name
+        is_taken = name in (PRETRAINING, FINETUNE, *TABLES)
+        has_sign = not name.strip() or any(sign in name for sign in _NO_SIGNS)
+        check_rules(
+            study,
+            (names.count(name) > 1, f"two stages are named {name}: give each its own name"),
+            (
+                is_taken or has_sign,
+                f"no stage may be named {name!r}: settings and columns begin with its name; leave "
+                f"out {' '.join(_NO_SIGNS)}, and give no name that has a meaning of its own",
+            ),
+        )
+        if not stage.ensemble:
+            place = f"{study}: stage {name}, after: "
+            check_choice(place, "stage that leaves a model", stage.after, trained)
+
+    try:
+        TopologicalSorter({stage.name: stage.before for stage in stages}).prepare()
+    except CycleError as error:
+        circle = ", ".join(error.args[1])
+        raise ConfigError(f"{study}: stages start from each other: {circle}") from None
+    return tuple(sorted(stages, key=Chain(tuple(stages)).depth))
 
 
 def finetuning_seed(pretraining: int, number: int) -> int:
@@ -284,14 +293,16 @@ def n_compared(chain: Chain, n_seeds: int) -> int:
 def check_numbers(chain: Chain, n_seeds: int) -> None:
     """Raise ConfigError for numbers of pre-trainings and fine-tunings that compare nothing."""
     check_seeds(n_seeds)
-    most = TUNING_NUMBER if chain.tune else MOST_FINETUNINGS
-    if not 1 <= chain.n_seeds <= most:
-        raise ConfigError(f"--finetunings {chain.n_seeds} is not between 1 and {most:,}")
-    if is_within(chain, n_seeds) and chain.n_seeds < FEWEST_SEEDS:
-        raise ConfigError(
-            f"{chain.n_seeds} fine-tunings of one pre-training say too little of how far they "
-            f"spread: give --finetunings {FEWEST_SEEDS} or more, or 1 for values without a verdict"
-        )
+    n_inner, most = chain.n_seeds, TUNING_NUMBER if chain.tune else MOST_FINETUNINGS
+    check_rules(
+        f"--finetunings {n_inner}",
+        (not 1 <= n_inner <= most, f"it is not between 1 and {most:,}"),
+        (
+            is_within(chain, n_seeds) and n_inner < FEWEST_SEEDS,
+            "fine-tunings of one pre-training say too little of how far they spread: give "
+            f"{FEWEST_SEEDS} or more, or 1 for values without a verdict",
+        ),
+    )
 
 
 def explain_nesting(chain: Chain, n_seeds: int) -> str:

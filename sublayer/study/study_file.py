@@ -1,24 +1,21 @@
 """A study's file: its tables, and the stages that they describe at a scale."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from sublayer.config.catalog import TABLES
 from sublayer.config.finetune import DEFAULT
 from sublayer.config.limits import MOST_ARMS, MOST_FINETUNINGS, MOST_SEEDS, MOST_STEPS
-from sublayer.config.load import LoadedRecipe
-from sublayer.config.messages import first_problem, show
+from sublayer.config.messages import check_choice, first_problem, show
 from sublayer.config.sources import read_toml
-from sublayer.config.supervised import SupervisedObjective
-from sublayer.config.table import Table
-from sublayer.config.task_heads import expected_tasks
+from sublayer.config.table import List, Table
 from sublayer.config.texts import OwnColumns
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, check_rules
 from sublayer.nearest import nearest_hint
 from sublayer.study.arms import TuneBy
 from sublayer.study.budget.match import Rule
@@ -30,20 +27,36 @@ from sublayer.study.stages import (
     PRETRAINING,
     ArmStages,
     Chain,
-    Member,
     Stage,
     in_order,
     laid_over,
-    member_of,
 )
-from sublayer.tasks.registry import TASKS, wording_of
+from sublayer.tasks.registry import TASKS
+
+
+def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Flatten settings in tables, ``{"model": {"ffn": "relu"}}``, to ``{"model.ffn": "relu"}``."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        is_table = name in TABLES and isinstance(value, Mapping)
+        flat |= (
+            {f"{name}.{key}": each for key, each in value.items()} if is_table else {name: value}
+        )
+    return flat
+
+
+def _flat(settings: Any) -> Any:
+    return flatten(settings) if isinstance(settings, Mapping) else settings
+
 
 _SCALE_NAME = re.compile("[a-z0-9]+(-[a-z0-9]+)*")
+Settings = Annotated[dict[str, Any], BeforeValidator(_flat)]
+"""Settings by field, in tables or as ``"model.ffn" = "relu"``."""
+Grid = Annotated[dict[str, list[Any]], BeforeValidator(_flat)]
+"""Values to try by field."""
 Sentence = Annotated[str, Field(min_length=1)]
-Names = Annotated[list[str], Field(min_length=1)]
-Metrics = dict[str, str | Names]
-"""By column: the metric that it has instead of the score, or several, columns beside it."""
-Averages = dict[str, Annotated[list[str | Names], Field(min_length=1)]]
+Names = Annotated[List, Field(min_length=1)]
+Averages = dict[str, Annotated[tuple[str | Names, ...], Field(min_length=1, strict=False)]]
 Published = dict[str, dict[str, float]]
 
 DEVIATION = "deviation"
@@ -66,11 +79,11 @@ class ArmTable(Table):
     name: str = Field(min_length=1)
     recipe: str | None = None
     against: str | None = None
-    set: dict[str, Any] = Field(default_factory=dict)
+    set: Settings = Field(default_factory=dict)
     pretrain: bool = True
     start: str | None = None
-    finetune: dict[str, Any] = Field(default_factory=dict)
-    stages: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    finetune: Settings = Field(default_factory=dict)
+    stages: dict[str, Settings] = Field(default_factory=dict)
     published: dict[str, float] = Field(default_factory=dict)
 
 
@@ -89,27 +102,25 @@ class StageTable(Table):
     name: str | None = Field(None, min_length=1)
     after: str = PRETRAINING
     from_step: int | None = Field(None, ge=1, le=MOST_STEPS)
-    tasks: str | list[str] | None = None
-    each: list[str] | None = Field(None, min_length=1)
+    tasks: str | Names | None = None
+    each: Names = ()
     table: str | None = None
-    columns: dict[str, str | list[str]] | None = None
-    ensemble: list[str] | None = Field(None, min_length=1)
+    columns: OwnColumns | None = None
+    ensemble: Names = ()
     finetunings: int | None = Field(None, ge=1, le=MOST_FINETUNINGS)
     preset: str = DEFAULT
-    set: dict[str, Any] = Field(default_factory=dict)
+    set: Settings = Field(default_factory=dict)
 
     @property
-    def task_names(self) -> list[str]:
+    def task_names(self) -> tuple[str, ...]:
         """The tasks that it learns, as a mixture or each in a stage."""
-        if self.each is not None:
-            return self.each
-        return [self.tasks] if isinstance(self.tasks, str) else list(self.tasks or ())
+        return self.each or ((self.tasks,) if isinstance(self.tasks, str) else self.tasks or ())
 
     @property
-    def stage_names(self) -> list[str]:
+    def stage_names(self) -> tuple[str, ...]:
         """The names of its stages: each task's, or the one given, of its tasks or of its file."""
         file = Path(self.table or "").name.partition(".")[0]
-        return self.each or [self.name or "-".join(self.task_names) or file]
+        return self.each or (self.name or "-".join(self.task_names) or file,)
 
 
 class _SharedTable(Table):
@@ -123,17 +134,17 @@ class _SharedTable(Table):
     seeds: int | None = Field(None, ge=1, le=MOST_SEEDS)
     score: Scoring | None = None
     inspect: Inspecting | None = None
-    tune: dict[str, Any] | None = None
+    tune: Grid | None = None
     tune_by: TuneBy | None = None
     arms: list[ArmTable] | None = Field(None, min_length=2, max_length=MOST_ARMS)
     stages: list[StageTable] | None = Field(None, min_length=1)
-    tune_finetune: dict[str, Any] | None = None
+    tune_finetune: Grid | None = None
     finetunings: int | None = Field(None, ge=1, le=MOST_FINETUNINGS)
-    metrics: Metrics | None = None
+    metrics: dict[str, str | Names] | None = None
     averages: Averages | None = None
     published: Published | None = None
     caveats: list[Sentence] = Field(default_factory=list)
-    finetune: dict[str, Any] = Field(default_factory=dict)
+    finetune: Settings = Field(default_factory=dict)
 
 
 class ScaleTable(_SharedTable):
@@ -145,7 +156,7 @@ class ScaleTable(_SharedTable):
     """
 
     recipe: str
-    set: dict[str, Any] = Field(default_factory=dict)
+    set: Settings = Field(default_factory=dict)
 
 
 class StudyFile(_SharedTable):
@@ -170,7 +181,7 @@ class StudyFile(_SharedTable):
     title: str = ""
     source: str = ""
     match: Rule = "parameters"
-    also: list[str] = Field(default_factory=list)
+    also: List = ()
     nested: Literal["mean", "median"] = "mean"
     scale: dict[str, ScaleTable] = Field(min_length=1)
 
@@ -187,7 +198,7 @@ class StudyFile(_SharedTable):
             update={
                 **{name: getattr(self, name) for name in fields},
                 "caveats": [*self.caveats, *table.caveats],
-                "finetune": laid_over(flatten(self.finetune), flatten(table.finetune)),
+                "finetune": laid_over(self.finetune, table.finetune),
             }
         )
 
@@ -199,15 +210,18 @@ class StudyFile(_SharedTable):
             margin_reason=table.margin_reason or "",
             spread="" if table.spread is None else table.spread,
             hypothesis=table.hypothesis,
-            also=tuple(self.also),
+            also=self.also,
         )
 
     def published_of(self, scale: str) -> Published:
-        """Return the published scores of the arms of a scale without stages, by metric.
+        """Return the published scores of arms at a scale, with those of others.
 
-        What stands for all scales is of the columns of stages where another scale has them.
+        Of a scale without stages they are by metric: what stands for all scales is of the columns
+        of stages where another scale has them.
         """
-        table = self.scale[scale] if self.has_stages else self.at(scale)
+        table = self.at(scale)
+        if self.has_stages and table.stages is None:
+            table = self.scale[scale]
         arms = {arm.name: arm.published for arm in table.arms or () if arm.published}
         return {**arms, **(table.published or {})}
 
@@ -219,153 +233,22 @@ def read_study_file(path: Path) -> StudyFile:
     except ValidationError as error:
         raise ConfigError(f"study {path}: {first_problem(error, StudyFile)}") from None
     for scale, table in file.scale.items():
-        if not _SCALE_NAME.fullmatch(scale):
-            raise ConfigError(
-                f"study {path}: scale {show(scale)} is no name of a scale: "
-                "it takes lower-case letters, digits and hyphens, as paper-524k"
-            )
-        if (file.arms is None) == (table.arms is None):
-            number = "no arms" if table.arms is None else "arms twice"
-            raise ConfigError(
-                f"study {path}: scale {scale} has {number}: give [[arms]] or [[scale.{scale}.arms]]"
-            )
+        number = "no arms" if table.arms is None else "arms twice"
+        check_rules(
+            f"study {path}",
+            (
+                not _SCALE_NAME.fullmatch(scale),
+                f"scale {show(scale)} is no name of a scale: it takes lower-case letters, digits "
+                "and hyphens, as paper-524k",
+            ),
+            (
+                (file.arms is None) == (table.arms is None),
+                f"scale {scale} has {number}: give [[arms]] or [[scale.{scale}.arms]]",
+            ),
+        )
     return file
 
 
-def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Flatten settings in tables, ``{"model": {"ffn": "relu"}}``, to ``{"model.ffn": "relu"}``."""
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        if name in TABLES and isinstance(value, Mapping):
-            for key, content in value.items():
-                flat[f"{name}.{key}"] = content
-        else:
-            flat[name] = value
-    return flat
-
-
-def check_ensembles(study: str, stages: Sequence[Stage], settings: Mapping[str, object]) -> None:
-    """Raise ConfigError where an ensemble has settings, which are by stage."""
-    for stage in stages:
-        if stage.ensemble and stage.name in settings:
-            raise ConfigError(
-                f"{study}: {stage.name} is an ensemble, which trains nothing, and has no settings: "
-                f"give them to {', '.join(stage.ensemble)}"
-            )
-
-
-def with_tasks(study: str, stages: Sequence[Stage], arms: Sequence[str] = ()) -> list[Stage]:
-    """Return stages, of which ensembles have their members' tasks.
-
-    Raises ConfigError for members that are no stages, of no arm, no stages of the same tasks,
-    ensembles themselves, named twice or less than two, and for stages that would start from an
-    ensemble.
-    """
-    by_name = {stage.name: stage for stage in stages}
-    complete = []
-    for stage in stages:
-        start = by_name.get(stage.after)
-        if start is not None and start.ensemble:
-            raise ConfigError(
-                f"{study}: stage {stage.name} comes after {stage.after}, an ensemble, which leaves "
-                f"no model to start from: name one of {', '.join(start.ensemble)}"
-            )
-        if stage.ensemble:
-            first = _members(study, stage, by_name, arms)[0]
-            complete.append(
-                replace(stage, tasks=first.tasks, table=first.table, columns=first.columns)
-            )
-        else:
-            complete.append(stage)
-    return complete
-
-
-def _members(
-    study: str, stage: Stage, by_name: Mapping[str, Stage], arms: Sequence[str]
-) -> list[Stage]:
-    """Return the members of an ensemble, which are checked."""
-    shown = f"{study}: ensemble {stage.name}"
-    if len(stage.ensemble) < 2:
-        raise ConfigError(f"{shown} has one member, {stage.ensemble[0]}: name at least two stages")
-    members: list[Stage] = []
-    for number, named in enumerate(stage.ensemble):
-        arm, name = member_of("", named)
-        if arm and arm not in arms:
-            raise ConfigError(
-                f"{shown} has {named}, and {arm} is no arm{nearest_hint(arm, arms)}: there are "
-                f"{', '.join(arms)}"
-            )
-        if name not in by_name:
-            others = [other for other in by_name if other != stage.name]
-            if name == PRETRAINING:
-                raise ConfigError(f"{shown} has {name}, which answers no task: name stages of one")
-            raise ConfigError(
-                f"{shown} has {name}, which is no stage{nearest_hint(name, others)}: there are "
-                f"{', '.join(others)}"
-            )
-        member = by_name[name]
-        if named in stage.ensemble[:number]:
-            raise ConfigError(f"{shown} has {named} twice: name each stage once")
-        if member.ensemble:
-            raise ConfigError(
-                f"{shown} has {name}, which is an ensemble itself: name its members"
-                + (f", {', '.join(member.ensemble)}" if member is not stage else "")
-            )
-        if not member.finetunes:
-            raise ConfigError(
-                f"{shown} has {name}, which goes on with a text and answers no task: name stages "
-                "of one"
-            )
-        if members and not _is_same(member, members[0]):
-            raise ConfigError(
-                f"{shown} has {name}, which learns {_told(member)}, and {members[0].name}, which "
-                f"learns {_told(members[0])}: name stages of the same tasks in the same order"
-            )
-        if members and member.n_seeds != members[0].n_seeds:
-            raise ConfigError(
-                f"{shown} has {name} and {members[0].name}, of which one is fine-tuned more often: "
-                "give both the same finetunings"
-            )
-        members.append(member)
-    return members
-
-
-def _is_same(one: Stage, other: Stage) -> bool:
-    return (one.tasks, one.table, one.columns) == (other.tasks, other.table, other.columns)
-
-
-def _told(stage: Stage) -> str:
-    return ", ".join(stage.tasks) or f"{stage.table} by its columns"
-
-
-def check_answers(study: str, arm: str, stage: Stage, members: Sequence[LoadedRecipe]) -> None:
-    """Raise ConfigError where the answers of an ensemble's members have nothing to average.
-
-    ``members`` are their recipes.
-    """
-    for name, loaded in zip(stage.ensemble, members, strict=True):
-        objective = loaded.recipe.objective
-        assert isinstance(objective, SupervisedObjective), "members are stages of tasks"
-        if objective.format != "text":
-            continue
-        tasks = expected_tasks(loaded.recipe.data)
-        written = [task.title for task in tasks if not wording_of(task).has_ranks]
-        if written or objective.answer != "rank":
-            remedy = "objective.answer = rank has it rank the labels"
-            if written:
-                remedy = f"{', '.join(written)} has no labels to rank"
-            raise ConfigError(
-                f"{study}: arm {arm}, ensemble {stage.name}: {name} writes its answers as text, "
-                f"which cannot be averaged: {remedy}"
-            )
-
-
-_OF_STAGES = ("finetune", "tune_finetune", "finetunings", "metrics", "averages")
-"""Fields of a study, or a scale of it, that need stages."""
-_KINDS = ("tasks", "each", "table", "ensemble")
-"""The kinds of stages, of which a stage has one."""
-_OF_TRAINING = ("after", "from_step", "preset", "set")
-"""The fields of a stage that an ensemble has not."""
 StageSettings = Mapping[str, Mapping[str, Any]]
 """Settings of the command line by stage, or by ``finetune`` for all stages of tasks."""
 
@@ -379,21 +262,24 @@ def split_settings(
     setting ``NAME.TABLE.FIELD`` of an unknown stage.
     """
     names = [FINETUNE, *(name for table in stages for name in table.stage_names)] if stages else []
-    of_recipe: dict[str, Any] = {}
-    of_stages: dict[str, dict[str, Any]] = {}
+    by_stage: dict[str, dict[str, Any]] = {"": {}}
     for key, value in settings.items():
         stage = max((name for name in names if key.startswith(f"{name}.")), key=len, default="")
-        if stage:
-            of_stages.setdefault(stage, {})[key.removeprefix(f"{stage}.")] = value
-            continue
         name, *fields = key.rsplit(".", 2)
-        if names and len(fields) == 2 and fields[0] in TABLES and name not in TABLES:
+        is_of_stage = len(fields) == 2 and fields[0] in TABLES and name not in TABLES
+        if names and is_of_stage and not stage:
+            check_choice("", "stage", name, dict.fromkeys(names))
+        by_stage.setdefault(stage, {})[key.removeprefix(f"{stage}.") if stage else key] = value
+    return by_stage.pop(""), by_stage
+
+
+def check_not_compared(study: str, given: Mapping[str, Any], compared: Container[str]) -> None:
+    """Raise ConfigError where the command line gives a setting that is an arm's own."""
+    for key, value in given.items():
+        if key in compared:
             raise ConfigError(
-                f"{name} is no stage{nearest_hint(name, names)}: there are "
-                f"{', '.join(dict.fromkeys(names))}"
+                f"{key} is what the arms of {study} differ in: leave out {key}={show(value)}"
             )
-        of_recipe[key] = value
-    return of_recipe, of_stages
 
 
 def read_chain(
@@ -412,40 +298,57 @@ def read_chain(
     fit together, and settings of unknown stages.
     """
     table = file.at(scale)
-    arms, tables = table.arms or [], table.stages
-    if tables is None:
+    arms, n_seeds = table.arms or [], table.finetunings or 1
+    if table.stages is None:
         return None
     stages = [
-        stage for one in tables for stage in _stages(study, one, table.finetune, overrides, at)
+        stage
+        for one in table.stages
+        for stage in _stages(study, one, table.finetune, overrides, at)
     ]
-    ordered = in_order(study, with_tasks(study, stages, [arm.name for arm in arms]))
-    for number, arm in enumerate(arms):
-        _check_arm_start(study, arm, arms[:number])
-    check_ensembles(study, ordered, overrides)
-    n_seeds = table.finetunings or 1
+    ordered = in_order(study, _with_tasks(study, stages, [arm.name for arm in arms]))
     for stage in ordered:
-        if stage.n_seeds is not None and stage.n_seeds > n_seeds:
-            raise ConfigError(
-                f"{study}: stage {stage.name} has finetunings = {stage.n_seeds}, and the study "
-                f"{n_seeds}: a stage may have fewer"
-            )
-        if stage.from_step is not None and not any(arm.pretrain for arm in arms):
-            raise ConfigError(
-                f"{study}: stage {stage.name} starts from step {stage.from_step}, and no arm "
-                "is pre-trained: leave out from_step"
-            )
-    published = {arm.name: arm.published for arm in arms if arm.published}
-    metrics, averages = table.metrics or {}, table.averages or {}
+        check_rules(
+            f"{study}: stage {stage.name}",
+            (
+                stage.n_seeds is not None and stage.n_seeds > n_seeds,
+                f"finetunings = {stage.n_seeds} is more than the study's {n_seeds}: a stage may "
+                "have fewer",
+            ),
+            (
+                stage.from_step is not None and not any(arm.pretrain for arm in arms),
+                f"it starts from step {stage.from_step}, and no arm is pre-trained: leave out "
+                "from_step",
+            ),
+        )
+    trained = [stage.name for stage in ordered if not stage.ensemble]
+    for name in overrides:
+        check_choice(f"{study}: settings of ", "stage that is trained", name, [FINETUNE, *trained])
+    pretrained: list[str] = []
+    by_arm = {}
+    for arm in arms:
+        by_arm[arm.name] = _arm(study, arm, ordered, overrides, pretrained)
+        pretrained += [arm.name] if arm.pretrain else []
     return Chain(
         stages=ordered,
-        arms={arm.name: _arm(study, arm, ordered, overrides) for arm in arms},
+        arms=by_arm,
         n_seeds=n_seeds,
         nested=file.nested,
-        metrics={name: _member(metric) for name, metric in metrics.items()},
-        averages={name: tuple(map(_member, members)) for name, members in averages.items()},
-        published={**published, **(table.published or {})},
+        metrics=table.metrics or {},
+        averages=table.averages or {},
+        published=file.published_of(scale),
         tune=tune,
     )
+
+
+_KINDS = {
+    "tasks": ("columns",),
+    "each": ("name", "columns"),
+    "table": (),
+    "ensemble": ("after", "from_step", "preset", "set", "finetunings", "columns"),
+    "text": ("columns", "preset", "finetunings"),
+}
+"""By the kind of a stage the fields that have no effect on it."""
 
 
 def _stages(
@@ -456,114 +359,118 @@ def _stages(
     at: Callable[[int], int],
 ) -> list[Stage]:
     """Return the stages of a table; ``common`` are the settings of all stages of tasks."""
-    kinds = [name for name in _KINDS if getattr(table, name) is not None]
-    names = table.task_names
+    kinds = [name for name in _KINDS if name in table.model_fields_set] or ["text"]
+    names, kind = table.task_names, kinds[0]
+    idle = [name for name in _KINDS[kind] if name in table.model_fields_set]
+    unknown = next((name for name in names if name not in TASKS), None)
     shown = table.name or ", ".join(names) or "a stage"
-    if len(kinds) > 1:
-        raise ConfigError(f"{study}: {shown} has {' and '.join(kinds)}: give one of them")
-    if table.each is not None and table.name is not None:
-        raise ConfigError(
-            f"{study}: stages of each task have the tasks' names: leave out name = {table.name}"
-        )
-    if (table.columns is not None) != (table.table is not None):
-        raise ConfigError(f"{study}: {shown}: table and columns stand together")
-    if table.ensemble is not None and not table.name:
-        raise ConfigError(f"{study}: an ensemble of stages needs a name")
-    given = [name for name in _OF_TRAINING if name in table.model_fields_set]
-    if table.ensemble is not None and given:
-        raise ConfigError(
-            f"{study}: {table.name} is an ensemble, which trains nothing: leave out "
-            f"{', '.join(given)}"
-        )
-    if table.finetunings is not None and (not kinds or table.ensemble is not None):
-        why = "goes on with a text, once under each pre-training"
-        if table.ensemble is not None:
-            why = "has as many as its members"
-        raise ConfigError(f"{study}: {shown} {why}: leave out finetunings")
-    if table.ensemble is not None:
-        return [Stage(table.stage_names[0], "", ensemble=tuple(table.ensemble))]
-    for name in names:
-        if name not in TASKS:
-            raise ConfigError(
-                f"{study}: {name} is no task; `sublayer tasks` lists them"
-                f"{nearest_hint(name, tuple(TASKS))}"
-            )
-    if not kinds and not table.name:
-        raise ConfigError(f"{study}: a stage that goes on with a text needs a name")
-    if not kinds and table.preset != DEFAULT:
-        raise ConfigError(
-            f"{study}: {shown} goes on with a text, and a preset is of tasks: leave out preset"
-        )
+    what = "goes on with a text" if kind == "text" else f"has {kind}"
+    check_rules(
+        study,
+        (len(kinds) > 1, f"{shown} has {' and '.join(kinds)}: give one of them"),
+        (
+            kind in ("text", "ensemble") and not table.name,
+            f"a stage that {what} needs a name",
+        ),
+        (idle, f"{shown} {what}, on which {', '.join(idle)} has no effect: leave it out"),
+        (kind == "table" and not table.columns, f"{shown} has a table: give its columns too"),
+        (
+            unknown is not None,
+            f"{unknown} is no task; `sublayer tasks` lists them"
+            f"{nearest_hint(unknown or '', tuple(TASKS))}",
+        ),
+    )
+    if kind == "ensemble":
+        return [Stage(shown, "", ensemble=table.ensemble)]
     from_step = table.from_step
     if from_step is not None and table.after == PRETRAINING:
         from_step = at(from_step)
-    groups = [(name,) for name in names] if table.each else [tuple(names)]
-    stages = []
-    for name, tasks in zip(table.stage_names, groups, strict=True):
-        settings = flatten(table.set)
-        if kinds:
-            settings = laid_over(common, settings, overrides.get(FINETUNE, {}))
-        columns: OwnColumns | None = table.columns  # type: ignore[assignment]
-        stages.append(
-            Stage(
-                name,
-                table.after,
-                tasks,
-                table.table,
-                columns,
-                table.preset,
-                laid_over(settings, overrides.get(name, {})),
-                n_seeds=table.finetunings,
-                from_step=from_step,
-            )
+    settings = table.set
+    if kind != "text":
+        settings = laid_over(common, settings, overrides.get(FINETUNE, {}))
+    groups = [(name,) for name in names] if table.each else [names]
+    return [
+        Stage(
+            name,
+            table.after,
+            tasks,
+            table.table,
+            table.columns,
+            table.preset,
+            laid_over(settings, overrides.get(name, {})),
+            n_seeds=table.finetunings,
+            from_step=from_step,
         )
-    return stages
+        for name, tasks in zip(table.stage_names, groups, strict=True)
+    ]
 
 
-def _arm(study: str, arm: ArmTable, stages: Sequence[Stage], overrides: StageSettings) -> ArmStages:
-    names = [stage.name for stage in stages]
+def _with_tasks(study: str, stages: Sequence[Stage], arms: Sequence[str]) -> list[Stage]:
+    """Return stages, of which ensembles have their members' tasks.
+
+    Raises ConfigError for members that are of no arm, no stages of tasks, not of the same tasks and
+    number of fine-tunings, or less than two.
+    """
+    by_name = {stage.name: stage for stage in stages if stage.finetunes}
+    complete = []
+    for stage in stages:
+        shown, known = f"{study}: ensemble {stage.name}", []
+        for arm, name in stage.members(""):
+            check_choice(f"{shown}: ", "arm", arm, ("", *arms))
+            check_choice(f"{shown}: ", "stage that learns tasks", name, by_name)
+            known.append(by_name[name])
+        kinds = [(each.tasks, each.table, each.columns, each.n_seeds) for each in known]
+        check_rules(
+            shown,
+            (
+                known and len({*stage.ensemble}) < max(2, len(known)),
+                "name at least two stages, each once",
+            ),
+            (
+                any(kind != kinds[0] for kind in kinds),
+                "name stages of the same tasks in the same order, with the same finetunings",
+            ),
+        )
+        for first in known[:1]:
+            stage = replace(stage, tasks=first.tasks, table=first.table, columns=first.columns)
+        complete.append(stage)
+    return complete
+
+
+def _arm(
+    study: str,
+    arm: ArmTable,
+    stages: Sequence[Stage],
+    overrides: StageSettings,
+    pretrained: Sequence[str],
+) -> ArmStages:
+    """Return the deviations of an arm, which may start from those ``pretrained`` before it."""
+    place = f"{study}: arm {arm.name}"
+    trained = [stage for stage in stages if not stage.ensemble]
     for name in arm.stages:
-        if name not in names:
-            raise ConfigError(
-                f"{study}: arm {arm.name} has settings of {name}, which is no stage"
-                f"{nearest_hint(name, names)}"
-            )
-    check_ensembles(study, stages, arm.stages)
+        check_choice(
+            f"{place}, settings of ", "stage that is trained", name, (x.name for x in trained)
+        )
     texts = [stage.name for stage in stages if not stage.finetunes]
-    if not arm.pretrain and texts:
-        raise ConfigError(
-            f"{study}: arm {arm.name} is not pre-trained, and {', '.join(texts)} would go on "
-            "with that: leave out pretrain = false, or the stage"
+    check_rules(
+        place,
+        (
+            not arm.pretrain and (texts or arm.start),
+            f"it is not pre-trained, and {', '.join(texts) or f'start = {arm.start}'} goes on with "
+            "that: leave out one of them",
+        ),
+    )
+    if arm.start:
+        check_choice(
+            f"{place}, start: ", "arm that is pre-trained before it", arm.start, pretrained
         )
     by_stage: dict[str, dict[str, Any]] = {}
-    for stage in stages:
-        if stage.ensemble:
-            continue
-        settings = flatten(arm.finetune) if stage.finetunes else {}
-        settings = laid_over(settings, flatten(arm.stages.get(stage.name, {})))
-        for key in {**overrides.get(FINETUNE, {}), **overrides.get(stage.name, {})}:
-            if key in settings:
-                raise ConfigError(f"{key} is what the arms of {study} differ in: leave it out")
-        by_stage[stage.name] = settings
+    for stage in trained:
+        common = arm.finetune if stage.finetunes else {}
+        by_stage[stage.name] = laid_over(common, arm.stages.get(stage.name, {}))
+        for given in (overrides.get(FINETUNE, {}), overrides.get(stage.name, {})):
+            check_not_compared(study, given, by_stage[stage.name])
     return ArmStages(arm.pretrain, arm.start or "", by_stage)
-
-
-def _check_arm_start(study: str, arm: ArmTable, before: Sequence[ArmTable]) -> None:
-    """Raise ConfigError where an arm starts from none that is pre-trained before it."""
-    if arm.start is None:
-        return
-    names = [earlier.name for earlier in before if earlier.pretrain]
-    if not arm.pretrain:
-        raise ConfigError(
-            f"{study}: arm {arm.name} is not pre-trained, and start = {arm.start} is of that: "
-            "leave one of them out"
-        )
-    if arm.start not in names:
-        there = f"there are {', '.join(names)}" if names else "it is the first"
-        raise ConfigError(
-            f"{study}: arm {arm.name} has start = {arm.start}, which is no arm that is pre-trained "
-            f"and stands before it{nearest_hint(arm.start, names)}: {there}"
-        )
 
 
 def check_without_stages(path: Path, file: StudyFile, scale: str) -> None:
@@ -572,19 +479,19 @@ def check_without_stages(path: Path, file: StudyFile, scale: str) -> None:
     A setting of all scales has one where another scale has stages.
     """
     table = file.scale[scale] if file.has_stages else file.at(scale)
-    given: dict[str, Any] = {name: getattr(table, name) for name in _OF_STAGES}
+    names = ("finetune", "tune_finetune", "finetunings", "metrics", "averages")
+    given = {name for name in names if getattr(table, name)}
     for arm in file.at(scale).arms or ():
-        given["finetune"] = given["finetune"] or arm.finetune
-        given["stages of an arm"] = given.get("stages of an arm") or arm.stages
-        given["start of an arm"] = given.get("start of an arm") or arm.start
-        given["pretrain = false"] = given.get("pretrain = false") or not arm.pretrain
-    for name, value in given.items():
-        if value:
-            raise ConfigError(
-                f"study {path}: {name} has no effect without [[stages]], of which "
-                f"{'it' if len(file.scale) == 1 else f'scale {scale}'} has none"
-            )
-
-
-def _member(member: str | list[str]) -> Member:
-    return member if isinstance(member, str) else tuple(member)
+        given |= {
+            f"{name} of an arm" for name in ("finetune", "stages", "start") if getattr(arm, name)
+        }
+        given |= set() if arm.pretrain else {"pretrain = false"}
+    which = "it" if len(file.scale) == 1 else f"scale {scale}"
+    check_rules(
+        f"study {path}",
+        (
+            given,
+            f"{', '.join(sorted(given))} has no effect without [[stages]], of which {which} has "
+            "none",
+        ),
+    )

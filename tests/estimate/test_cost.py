@@ -21,7 +21,6 @@ from sublayer.errors import ConfigError
 from sublayer.estimate.activations import peaks_of_pass, saved_casts
 from sublayer.estimate.cluster import (
     Group,
-    StepSeconds,
     Units,
     check_training,
     process_memory,
@@ -383,14 +382,6 @@ def test_exact_keeps_a_sum_for_each_level_of_its_tree():
     assert [tree_sums(n) for n in (1, 2, 3, 4, 7)] == [(1, 1), (2, 1), (2, 2), (3, 1), (3, 3)]
     found = [memory(2, n_passes=n, exact=True).gradients for n in (1, 4)]
     assert found == [WEIGHTS, 3 * WEIGHTS]
-
-
-@pytest.mark.parametrize("sending, pair", [
-    (1.0, (3.0, 4.0)), (5.0, (5.0, 8.0)), (None, (3.0, 3.0)),
-])  # fmt: skip
-def test_sending_beside_computing_hides_the_shorter_of_both(sending, pair):
-    seconds = StepSeconds(3.0, sending)
-    assert (seconds.overlapped, seconds.in_turn) == pair
 
 
 def test_a_frozen_embedding_is_one_matrix():

@@ -390,10 +390,10 @@ def test_watched_texts_are_scored_and_the_last_model_is_kept(tmp_path, texts, ca
 
 def test_a_comparison_needs_a_test_split_and_tuning_a_validation_split(tmp_path, texts):
     asked = {"vary": ["model.ffn=gelu,relu"], "out": tmp_path / "study"}
-    with pytest.raises(ConfigError, match="holds out no test split"):
+    with pytest.raises(ConfigError, match="needs a test split"):
         compare("gpt", texts, **asked)
     asked["tune"] = ["optimizer.lr=1e-3,1e-2"]
-    with pytest.raises(ConfigError, match="--tune chooses by a validation split"):
+    with pytest.raises(ConfigError, match="--tune needs a valid split"):
         compare("gpt", {**texts, "data.split": "90/0/10"}, **asked)
 
 

@@ -169,12 +169,12 @@ def sst2(**changes):
 @pytest.mark.parametrize("changes, message", [
     ({"stages": [{"each": ["sst2", "sst2"]}]}, "two stages are named sst2"),
     (stages_of({"tasks": "sst2", "after": "copa"}, COPA), "from each other"),
-    (sst2(after="pretrain"), "no stage: did you mean pretraining?"),
-    (sst2(name="train"), "may be named train"), (sst2(each=["copa"]), "has tasks and each"),
+    (sst2(after="pretrain"), "leaves a model: did you mean pretraining?"),
+    (sst2(name="train"), "may be named 'train'"), (sst2(each=["copa"]), "has tasks and each"),
     (stages_of({"set": {"train.steps": 3}}), "needs a name"),
-    (stages_of({"name": "more", "preset": "gpt1"}), "a preset is of tasks"),
+    (stages_of({"name": "more", "preset": "gpt1"}), "text, on which preset has no effect"),
     (stages_of({"name": "more", "finetunings": 2}), "more goes on with a text"),
-    (sst2(set={"train.minutes": 3}), "stage sst2 has train.minutes"),
+    (sst2(set={"train.minutes": 3}), "stage sst2: it has train.minutes"),
     (sst2(set={"model.d_model": 32}), "do not fit model.d_model = 32"),
     (sst2(set={"objective.format": "pair"}), "arm full, stage sst2"),
     (sst2(set={"train.keep_steps": [4]}), "the run has 3 steps"),
@@ -182,7 +182,7 @@ def sst2(**changes):
     (stages_of({"tasks": "sst2", "set": {"train.keep_steps": [1, 2]}}, {**COPA, "from_step": 3}),
      "sst2.train.keep_steps=[3]"),
     ({**sst2(from_step=3), "arms": UNTRAINED}, "no arm is pre-trained"),
-    (arms_of(stages={"sst": {"train.steps": 3}}), "sst, which is no stage: did you mean sst2?"),
+    (arms_of(stages={"sst": {"train.steps": 3}}), "sst is no stage that is trained: did"),
     (arms_of(), "arm b is equal to the baseline a"),
     (arms_of(finetune={"init.layers": 2}), "init.layers = 2 is more than the 1 block"),
     ({**arms_of(pretrain=False), "stages": None, "averages": {}}, "has no effect without"),
@@ -193,12 +193,12 @@ def sst2(**changes):
     ({"tune_finetune": {"data.context": [32, 64]}}, "is not a setting of fine-tuning"),
     ({"tune": {"optimizer.lr": [0.1, 0.2]}}, "tunes its pre-training"),
     ({"tune_finetune": {"optimizer.lr": [0.1, 0.2]}, "finetunings": 1000}, "between 1 and 999"),
-    ({"margin": "0.1 bits per byte"}, "in points, not in bits per byte"),
-    (arms_of(start="c"), "start = c, which is no arm that is pre-trained and stands before it"),
-    ({"arms": [{"name": "a", "start": "b"}, {"name": "b"}]}, "it is the first"),
+    ({"margin": "0.1 bits per byte"}, "told in points: give such as"),
+    (arms_of(start="c"), "start: c is no arm that is pre-trained before it"),
+    ({"arms": [{"name": "a", "start": "b"}, {"name": "b"}]}, "there are none"),
     (arms_of(start="a", pretrain=False), "is not pre-trained, and start = a"),
     (arms_of(start="a", set={"model": {"d_model": 32}}), "arm b, start: "),
-    (stages_of({"tasks": "sst2"}, {"name": "x", "ensemble": ["sst2", "c: sst2"]}), "c is no arm"),
+    (stages_of({"tasks": "sst2"}, {"name": "x", "ensemble": ["sst2", "c: sst2"]}), "is no arm"),
     (sst2(set={"data.score_on": "test"}), "SST-2 has none here"),
 ])  # fmt: skip
 def test_a_chain_that_does_not_fit_is_refused(changes, message, tmp_path, capsys):
@@ -213,7 +213,7 @@ def test_a_chain_that_does_not_fit_is_refused(changes, message, tmp_path, capsys
     (["train.seed=3"], "train.seed has no effect on a comparison"),
     (["--tune", "finetune.objective.language_weight=0.1,0.2"], "arm no texts has its own"),
     (["finetune.objective.language_weight=0.1"], "is what the arms of small differ in"),
-    (["--until", "decided", "--seeds-at-most", "5"], "--until is of studies without stages"),
+    (["--until", "decided", "--seeds-at-most", "5"], "--seeds-at-most is of studies without"),
 ])  # fmt: skip
 def test_options_without_effect_on_a_chain_are_refused(more, message, tmp_path, capsys):
     assert cli.main(words(write_chain(tmp_path), *more)) == 2
@@ -244,12 +244,12 @@ def of_members(*members: str):
 
 
 @pytest.mark.parametrize("stages, arms, message", [
-    ([EARLY, LATE, of_members("early", "latter")], {}, "latter, which is no stage: did you mean"),
-    ([EARLY, LATE, of_members("early")], {}, "c has one member"),
-    ([EARLY, {"tasks": "copa"}, of_members("early", "copa")], {}, "learns copa, and early"),
-    ([TOGETHER, EARLY, LATE, of_members("early", "both of them")], {}, "an ensemble itself"),
-    ([EARLY, LATE, of_members("early", "pretraining")], {}, "pretraining, which answers no task"),
-    (ENSEMBLE["stages"], arms_of(stages={"both of them": {"train.steps": 3}}), "has no settings"),
+    ([EARLY, LATE, of_members("early", "latter")], {}, "latter is no stage that learns"),
+    ([EARLY, LATE, of_members("early")], {}, "name at least two stages, each once"),
+    ([EARLY, {"tasks": "copa"}, of_members("early", "copa")], {}, "name stages of the same tasks"),
+    ([TOGETHER, EARLY, LATE, of_members("early", "both of them")], {}, "both of them is no stage"),
+    ([EARLY, LATE, of_members("early", "pretraining")], {}, "pretraining is no stage"),
+    (ENSEMBLE["stages"], arms_of(stages={"both of them": {"train.steps": 3}}), "is no stage that"),
     (ENSEMBLE["stages"], arms_of(pretrain=False), "early and late are the same training"),
     ([TOGETHER, EARLY, {**LATE, **OTHER}], {}, "late is scored on other rows than"),
     ([TOGETHER, {**EARLY, **WRITTEN}, {**LATE, **WRITTEN}], {}, "= rank has it rank the labels"),
@@ -337,7 +337,7 @@ def test_operations_are_those_of_all_stages_or_unknown(tmp_path):
         plan = make_plan(study.arms, "none", PLENTY)
         stages = plan_stages(study, plan, PLENTY, None, n_seeds=2)
         arms = with_stages(plan, stages, study.chain).arms
-        return stages, {arm.name: arm.budget.planned.operations for arm in arms}
+        return stages, {arm.name: arm.excess.planned.operations for arm in arms}
 
     path = write_chain(tmp_path)
     stages, beyond = operations_beyond()
@@ -554,8 +554,8 @@ def test_a_report_reads_no_texts_and_names_missing_runs(place, tmp_path, monkeyp
 
 @pytest.mark.parametrize("damage, message", [
     (lambda kept: kept.update(n_seeds="2"), "n_seeds"),
-    (lambda kept: kept["chain"]["stages"].pop(), "its stages are not those of the study"),
-    (lambda kept: kept["keys"]["fresh"].pop("sst2"), "the arm fresh has no key of sst2"),
+    (lambda kept: kept["chain"]["stages"].pop(), "does not fit the study"),
+    (lambda kept: kept["keys"]["fresh"].pop("sst2"), "does not fit the study"),
     (lambda kept: kept["baselines"].update(sst2="../a.json"), "baselines.sst2"),
     (None, "has no chain.json"),
 ])  # fmt: skip

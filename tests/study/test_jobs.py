@@ -23,6 +23,7 @@ from sublayer.study.arms import expand
 from sublayer.study.budget import match
 from sublayer.study.budget.expected import PROGRAM_BYTES, size_arm
 from sublayer.study.budget.match import share_threads, shared_threads
+from sublayer.study.definition import Study
 from sublayer.study.jobs import computing, loop
 from sublayer.study.jobs import run as of_run
 from sublayer.study.jobs.board import PlainBoard, Tally, TerminalBoard
@@ -38,7 +39,7 @@ from sublayer.study.jobs.files import (
 )
 from sublayer.study.jobs.loop import MOST_TRIES, InTurn
 from sublayer.study.jobs.run import Job, Outcome, SharedData
-from sublayer.study.options import check_jobs
+from sublayer.study.options import Options, _check_place
 from sublayer.system.fork_server import Forked, ForkServer
 from sublayer.training.progress import Status
 from tests.stopping import stopped_at
@@ -81,6 +82,10 @@ def test_an_error_stays_of_its_kind_and_says_whose_it_is(error, kind, words):
     assert read_end(DONE, "gelu, seed 2") is None
 
 
+def study_of(arms, rule) -> Study:
+    return Study("gpt", "", "", rule, None, tuple(arms))
+
+
 @pytest.mark.parametrize("jobs, settings, rule, message", [
     (2, "train.steps=5", "time", "--jobs 2 contradicts match = time"),
     (3, "train.minutes=1.5", "parameters", r"--jobs 3 .* train.minutes = 1.5"),
@@ -90,9 +95,9 @@ def test_what_is_measured_in_time_is_made_in_turn(jobs, settings, rule, message)
     arms, plain = (expand(load_recipe("gpt", [each]), [FFN]) for each in given)
     for refused in (arms, [plain[0], arms[1]]):  # also of a later arm
         with pytest.raises(ConfigError, match=message):
-            check_jobs(jobs, refused, rule)
-    check_jobs(1, arms, rule)
-    check_jobs(2, plain, "flops")
+            _check_place(Options(jobs=jobs), study_of(refused, rule))
+    _check_place(Options(jobs=1), study_of(arms, rule))
+    _check_place(Options(jobs=2), study_of(plain, "flops"))
 
 
 @pytest.mark.parametrize(("jobs", "threads"), [(2, 3), (20, 1)])
@@ -142,7 +147,7 @@ def test_memory_is_that_of_the_largest_arm_times_the_runs(studies, settings, mon
 
 def test_one_that_cannot_take_steps_is_an_error(capfd):
     arm, _ = expand(load_recipe("gpt", settings_of(Path("river.txt"))), [FFN])
-    impossible = replace(size_arm(arm, arm.loaded, 256), vocab_size=0)
+    impossible = replace(size_arm(arm, 256), vocab_size=0)
     with pytest.raises(ConfigError, match="of 2 processes .* one ended, .* fewer --jobs"):
         with company(impossible, 1, "cpu"):
             raise AssertionError("it has begun")

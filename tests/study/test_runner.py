@@ -27,9 +27,10 @@ from sublayer.runs.folder import RunFolder
 from sublayer.runs.items import ITEMS, read_items, write_items
 from sublayer.runs.session import prepare_data
 from sublayer.study.arms import Arm
+from sublayer.study.definition import Study
 from sublayer.study.finished import check_agree
 from sublayer.study.folder import StudyFolder, keep_tokenizer
-from sublayer.study.options import Options
+from sublayer.study.options import Options, ask
 from sublayer.study.plan_file import Request
 from sublayer.study.read_results import results_of_folder
 from sublayer.study.runner import run_study
@@ -302,7 +303,7 @@ def test_options_and_folders_that_fit_no_finished_runs_are_refused(runs):
     for other, options, message in (
         (runs[4], {}, "their test texts differ"), (runs[3], {"seeds": 3}, "leave out --seeds 3"),
         (runs[3], {"overrides": ["train.steps=3"]}, r"leave out train\.steps=3"),
-        ("modern", {}, "is a run and modern is not"), ("both", {}, "both is a comparison"),
+        ("modern", {}, "is a run and modern is not"), ("both", {}, "is a run and both is not"),
         ("copy", {}, "of one recipe with one seed, 0"), (runs[1], {}, f"{runs[1]} has not ended"),
         (runs[3], {"out": "mine"}, "mine holds other files"),
     ):  # fmt: skip
@@ -330,7 +331,8 @@ def two_arms(**settings) -> list[Arm]:
 
 
 def request_of(**settings) -> Request:
-    return Request.of(two_arms(**settings), "parameters")
+    study = Study("gpt", "", "", "parameters", None, tuple(two_arms(**settings)))
+    return Request.of(ask(study, Options()))
 
 
 def test_another_setting_makes_another_study_and_fields_that_came_since_do_not(tmp_path):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sublayer.config.load import LoadedRecipe
 from sublayer.config.recipe import Recipe, ResolvedModel, ResolvedTrain
 from sublayer.config.resolve_train import (
     Length,
@@ -51,63 +50,49 @@ def expected_vocabulary(recipe: Recipe) -> Vocabulary:
 
     Raises ConfigError where ``init.run`` has no tokenizer, DataError for a file that is none.
     """
+    data, unknown = recipe.data, "how many characters the text has is not known"
     if recipe.init.run is not None:
-        path = _tokenizer_of(Path(recipe.init.run))
-        return Vocabulary(load_tokenizer(path).vocab_size)
-    data = recipe.data
+        run = Path(recipe.init.run)
+        checkpoints = sorted((run / "checkpoints").glob("step-*/model"), reverse=True)
+        for folder in (run / "model", *checkpoints, run):
+            if (folder / "tokenizer.json").is_file():
+                return Vocabulary(load_tokenizer(folder / "tokenizer.json").vocab_size)
+        raise ConfigError(
+            f"init.run = {run} has no tokenizer.json: name a run, a checkpoint or an imported "
+            "folder"
+        )
     if data.tokenizer == "bytes":
         return Vocabulary(_BYTES)
-    if data.merges is not None:
-        return _of_merges(data.merges, data.tokenizer)
-    if data.tokenizer in DEFAULT_SIZES:
-        return Vocabulary(data.vocab_size or DEFAULT_SIZES[data.tokenizer])
-    if data.tokenizer in DEFAULT_MERGES:
-        n_merges = DEFAULT_MERGES[data.tokenizer]
-        return (
-            Vocabulary(data.vocab_size) if data.vocab_size else _of_merges(n_merges, data.tokenizer)
-        )
-    if data.tokenizer != "characters":  # the path of a file
+    n_merges = data.merges
+    if n_merges is None and not data.vocab_size:
+        n_merges = DEFAULT_MERGES.get(data.tokenizer)
+    if n_merges is not None:
+        size = n_merges + _BESIDE_MERGES.get(data.tokenizer, _BESIDE_OTHER_MERGES)
+        return Vocabulary(size, f"{unknown}: {n_merges} merges are counted as {size}")
+    if data.tokenizer not in {*DEFAULT_SIZES, *DEFAULT_MERGES, "characters"}:  # a file's path
         path = Path(data.tokenizer)
         tokenizer = load_tokenizer(path, sentinels=data.sentinels, special_tokens="file")
         return Vocabulary(tokenizer.vocab_size)
-    if data.vocab_size is not None:
-        return Vocabulary(data.vocab_size)
+    known = data.vocab_size or DEFAULT_SIZES.get(data.tokenizer)
+    if known is not None:
+        return Vocabulary(known)
     size = recipe.model.vocab_size or _BYTES
-    return Vocabulary(size, f"how many characters the text has is not known: counted as {size}")
-
-
-def _of_merges(n_merges: int, tokenizer: str) -> Vocabulary:
-    size = n_merges + _BESIDE_MERGES.get(tokenizer, _BESIDE_OTHER_MERGES)
-    note = f"how many characters the text has is not known: {n_merges} merges are counted as {size}"
-    return Vocabulary(size, note)
-
-
-def _tokenizer_of(run: Path) -> Path:
-    checkpoints = sorted((run / "checkpoints").glob("step-*/model"), reverse=True)
-    for folder in (run / "model", *checkpoints, run):
-        path = folder / "tokenizer.json"
-        if path.is_file():
-            return path
-    raise ConfigError(
-        f"init.run = {run} has no tokenizer.json: name a run, a checkpoint or an imported folder"
-    )
+    return Vocabulary(size, f"{unknown}: counted as {size}")
 
 
 @dataclass(frozen=True)
 class Sized:
-    """An arm as it would run: its matched recipe, and its model with the expected vocabulary."""
+    """An arm as it would run, with its matched recipe, and its model."""
 
     arm: Arm
-    """As the study defines it."""
-    loaded: LoadedRecipe
     model: ResolvedModel
     vocab_size: int
     """Expected, where the tokenizer is not trained yet."""
 
     @property
     def recipe(self) -> Recipe:
-        """The matched recipe, without where its values come from."""
-        return self.loaded.recipe
+        """The recipe, without where its values come from."""
+        return self.arm.loaded.recipe
 
 
 @dataclass(frozen=True)
@@ -122,20 +107,19 @@ Clock = Callable[[Sequence[Sized]], Sequence[StepTime]]
 """Returns the time of each arm's optimizer step, in the arms' order."""
 
 
-def size_arm(arm: Arm, loaded: LoadedRecipe, vocab_size: int) -> Sized:
+def size_arm(arm: Arm, vocab_size: int) -> Sized:
     """Resolve the model of an arm's recipe, whose text may not have been read yet.
 
     Raises ConfigError as ``resolve_model`` does.
     """
-    recipe = loaded.recipe
-    model = expected_model(recipe, vocab_size)
-    return Sized(arm, loaded, model, vocab_size)
+    return Sized(arm, expected_model(arm.loaded.recipe, vocab_size), vocab_size)
 
 
 def expected_length(recipe: Recipe, time: StepTime | None) -> Length | None:
-    """Return the length of a run; None where it is unknown, or its minutes hold no step.
+    """Return the length of a run; None where it is unknown.
 
-    Epochs are unknown until the text is read, minutes where ``time``, of a step, is.
+    Epochs are unknown until the text is read, minutes where ``time``, of a step, is. Raises
+    ConfigError where the minutes hold no step.
     """
     train = recipe.train
     if all(getattr(train, name) is None for name in LENGTHS):
@@ -145,48 +129,32 @@ def expected_length(recipe: Recipe, time: StepTime | None) -> Length | None:
         return None if steps is None else Length(steps)
     if time is None:
         return None
-    try:
-        return _length_in(train.minutes, recipe, time)
-    except ConfigError:
-        return None
-
-
-def _length_in(minutes: float, recipe: Recipe, time: StepTime) -> Length:
-    is_fixed = recipe.train.evaluate_tokens is not None or recipe.objective.scores_whole_split
-    tokens = _scored_tokens(recipe, None)
-    evaluation_s = _evaluation_s(recipe, time, tokens)
+    is_fixed = train.evaluate_tokens is not None or recipe.objective.scores_whole_split
+    resolved = _with_length(recipe, Length(1))
     return length_in(
-        minutes,
+        train.minutes,
         time.seconds,
-        evaluation_s,
-        evaluate_steps=recipe.train.evaluate_steps,
-        scored_tokens=None if is_fixed else tokens,
+        _evaluation_s(recipe, resolved, time),
+        evaluate_steps=train.evaluate_steps,
+        scored_tokens=None if is_fixed else resolved.evaluate_tokens,
     )
 
 
-def too_short(sized: Sized, time: StepTime | None) -> list[str]:
-    """Return a note where an arm's minutes hold no step; nothing where that is unknown."""
-    minutes = sized.recipe.train.minutes
-    if time is None or minutes is None:
-        return []
-    try:
-        _length_in(minutes, sized.recipe, time)
-    except ConfigError as error:
-        return [f"{sized.arm.name}: {error}"]
-    return []
-
-
-def _scored_tokens(recipe: Recipe, length: Length | None) -> int:
-    evaluate_tokens = None if length is None else length.evaluate_tokens
-    train = resolve_train(
-        recipe, steps=1, valid_tokens=None, is_gpu=False, threads=1, evaluate_tokens=evaluate_tokens
+def _with_length(recipe: Recipe, length: Length) -> ResolvedTrain:
+    return resolve_train(
+        recipe,
+        steps=length.steps,
+        valid_tokens=None,
+        is_gpu=False,
+        threads=1,
+        n_evaluations=length.n_evaluations,
+        evaluate_tokens=length.evaluate_tokens,
     )
-    return train.evaluate_tokens
 
 
-def _evaluation_s(recipe: Recipe, time: StepTime, tokens: int) -> float:
+def _evaluation_s(recipe: Recipe, train: ResolvedTrain, time: StepTime) -> float:
     # Scoring takes a forward pass, a third of what training on the same tokens does.
-    computed = tokens * evaluation_effort(recipe)
+    computed = train.evaluate_tokens * evaluation_effort(recipe)
     return time.seconds * computed / (3 * tokens_per_step(recipe))
 
 
@@ -201,20 +169,17 @@ def arm_length(
     """Return the length of an arm's run beside that of the baseline; None where it is unknown.
 
     It is that of the ``matched`` settings, else as many tokens as the baseline's where the two have
-    the same minutes, else the arm's own.
+    the same minutes, else the arm's own. Raises ConfigError as ``expected_length`` does.
     """
     for setting in matched:
         if setting.startswith("train.steps="):
-            steps = int(setting.removeprefix("train.steps="))
-            return replace(length or Length(1), steps=steps)
+            return replace(length or Length(1), steps=int(setting.removeprefix("train.steps=")))
     minutes = sized.recipe.train.minutes
-    has_same_minutes = minutes is not None and minutes == baseline.train.minutes
-    if has_same_minutes and length is not None:
+    if minutes is not None and minutes == baseline.train.minutes and length is not None:
         # Minutes are turned into steps once, for the baseline; an arm with other batches gets as
         # many tokens.
         tokens = length.steps * tokens_per_step(baseline)
-        steps = round(tokens / tokens_per_step(sized.recipe))
-        return replace(length, steps=max(1, steps))
+        return replace(length, steps=max(1, round(tokens / tokens_per_step(sized.recipe))))
     return expected_length(sized.recipe, time)
 
 
@@ -224,22 +189,11 @@ def expected_hours(
     """Return the expected hours of a run, ``minutes`` where they decide; None where unknown."""
     if length is None or time is None:
         # Minutes are no estimate of a run where one step is known to take longer than they are.
-        if minutes is None or time is not None:
-            return None
-        return minutes / 60
-    train = resolve_train(
-        recipe,
-        steps=length.steps,
-        valid_tokens=None,
-        is_gpu=False,
-        threads=1,
-        n_evaluations=length.n_evaluations,
-    )
+        return None if minutes is None or time is not None else minutes / 60
+    train = _with_length(recipe, length)
     n_evaluations = math.ceil(length.steps / train.evaluate_steps)
-    scored = _scored_tokens(recipe, length)
-    evaluation_s = _evaluation_s(recipe, time, scored)
-    seconds = length.steps * time.seconds + n_evaluations * evaluation_s
-    return seconds / 3600
+    evaluation_s = _evaluation_s(recipe, train, time)
+    return (length.steps * time.seconds + n_evaluations * evaluation_s) / 3600
 
 
 def tokens_per_step(recipe: Recipe) -> int:
@@ -253,8 +207,8 @@ PROGRAM_BYTES = 400 << 20
 _CPUINFO = Path("/proc/cpuinfo")
 _QUERY = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
 
-_BFLOAT16_UNITS = ("BF16", "FP16", "AMX", "AVX10")
-"""In the names of instruction sets that oneDNN may be limited to: those that multiply bfloat16."""
+_BFLOAT16_UNITS = ("BF16", "FP16", "AMX", "AVX10", "ALL", "DEFAULT")
+"""In the values of oneDNN's limit: instruction sets that multiply bfloat16, and no limit."""
 
 
 @dataclass(frozen=True)
@@ -277,6 +231,19 @@ class Resources:
             return recipe.train.precision
         return "bfloat16" if self.has_fast_bfloat16 else "float32"
 
+    @property
+    def program_bytes(self) -> int:
+        """The program's bytes in the memory of the device: none of a GPU's."""
+        return PROGRAM_BYTES if self.device == "cpu" else 0
+
+    def holds(self, memory_bytes: int) -> bool | None:
+        """Return whether so many bytes fit into the free memory; None where that is unknown."""
+        return None if self.memory_bytes is None else memory_bytes <= self.memory_bytes
+
+    def stores(self, disk_bytes: int) -> bool | None:
+        """Return whether so many bytes fit on the free disk; None where that is unknown."""
+        return None if self.disk_bytes is None else disk_bytes <= self.disk_bytes
+
 
 def find_resources(device: str | None = None, folder: Path = Path()) -> Resources:
     """Detect this machine: its GPU, unless ``device`` says otherwise, and ``folder``'s disk.
@@ -290,41 +257,34 @@ def find_resources(device: str | None = None, folder: Path = Path()) -> Resource
     named, index = match.groups()
     gpu_bytes = None
     if named == "cuda":
-        gpu_bytes = _free_gpu_memory(int(index or 0))
-    is_there = device is not None or gpu_bytes is not None
-    is_gpu = named == "cuda" and is_there
-    kind: DeviceKind = "cuda" if is_gpu else "cpu"
-    memory = gpu_bytes if kind == "cuda" else free_memory()
-    disk = shutil.disk_usage(folder).free
-    has_fast_bfloat16 = kind == "cuda" or _has_fast_bfloat16()
-    return Resources(kind, memory, disk, has_fast_bfloat16, cores())
-
-
-def _free_gpu_memory(index: int) -> int | None:
-    try:
-        done = subprocess.run(_QUERY, capture_output=True, text=True, timeout=3, check=True)
-        megabytes = done.stdout.split()  # a line for each GPU, in MiB
-        return int(megabytes[index]) << 20
-    except (OSError, subprocess.SubprocessError, ValueError, IndexError):
-        return None
+        try:
+            done = subprocess.run(_QUERY, capture_output=True, text=True, timeout=3, check=True)
+            # A line for each GPU, in MiB.
+            gpu_bytes = int(done.stdout.split()[int(index or 0)]) << 20
+        except (OSError, subprocess.SubprocessError, ValueError, IndexError):
+            pass
+    is_gpu = named == "cuda" and (device is not None or gpu_bytes is not None)
+    return Resources(
+        device="cuda" if is_gpu else "cpu",
+        memory_bytes=gpu_bytes if is_gpu else free_memory(),
+        disk_bytes=shutil.disk_usage(folder).free,
+        has_fast_bfloat16=is_gpu or _has_fast_bfloat16(),
+        cores=cores(),
+    )
 
 
 def _has_fast_bfloat16() -> bool:
     """Return whether the processor has units for bfloat16, and oneDNN may use them."""
-    named = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA")
-    limit = (named or "ALL").upper()
-    is_limited = limit not in ("ALL", "DEFAULT")
-    if is_limited and not any(units in limit for units in _BFLOAT16_UNITS):
+    named = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "ALL"
+    if not any(units in named.upper() for units in _BFLOAT16_UNITS):
         return False
     try:
-        lines = _CPUINFO.read_text().splitlines()
+        text = _CPUINFO.read_text()
     except OSError:
         return False
-    for line in lines:
-        if line.startswith(("flags", "Features")):
-            # All processors are taken to be as the first.
-            return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(line.split())
-    return False
+    # All processors are taken to be as the first.
+    flags = re.search("^(flags|Features).*", text, re.MULTILINE)
+    return bool(flags and {"avx512_bf16", "amx_bf16", "bf16"} & {*flags[0].split()})
 
 
 _BESIDES_NEWEST = 3
@@ -381,19 +341,9 @@ def micro_batch(
 
 def fits_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> bool | None:
     """Return whether a step and the program fit into free memory; None where that is unknown."""
-    if resources.memory_bytes is None:
-        return None
-    step = step_memory(recipe, vocab_size, resources)
-    # On a GPU the program stands in the machine's memory and not in the step's.
-    program_bytes = PROGRAM_BYTES if resources.device == "cpu" else 0
-    return step.total + program_bytes <= resources.memory_bytes
-
-
-def fits_disk(recipe: Recipe, vocab_size: int, resources: Resources) -> bool | None:
-    """Return whether a run fits on the disk that is free; None where that is unknown."""
-    if resources.disk_bytes is None:
-        return None
-    return run_disk(recipe, vocab_size) <= resources.disk_bytes
+    return resources.holds(
+        step_memory(recipe, vocab_size, resources).total + resources.program_bytes
+    )
 
 
 def run_disk(recipe: Recipe, vocab_size: int) -> int:
@@ -413,7 +363,8 @@ def scored_disk(recipe: Recipe, vocab_size: int) -> int:
 
 
 def _checkpoint_disk(recipe: Recipe, vocab_size: int) -> int:
-    model = expected_model(recipe, vocab_size)
-    n_parameters = count_parameters(model, recipe.objective).training
-    n_saved = n_parameters + n_states(model, recipe.objective, recipe.optimizer, recipe.init.frozen)
-    return FLOAT32_BYTES * n_saved
+    model, objective = expected_model(recipe, vocab_size), recipe.objective
+    n_parameters = count_parameters(model, objective).training
+    return FLOAT32_BYTES * (
+        n_parameters + n_states(model, objective, recipe.optimizer, recipe.init.frozen)
+    )

@@ -12,7 +12,7 @@ from sublayer.config.run_recipe import absolute_paths
 from sublayer.config.sources import override_layer
 from sublayer.config.stacks import entries
 from sublayer.config.task_heads import expected_model
-from sublayer.config.train import LENGTHS, TrainConfig
+from sublayer.config.train import LENGTHS
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.study.arms import Arm
@@ -59,36 +59,34 @@ def match_arms(
     is not known makes a match None. Raises ConfigError for an arm that cannot be matched, or sets
     a field that the rule would solve.
     """
-    matches: list[Match | None]
-    if rule == "none":
-        by_name = {arm.name: model for arm, model in zip(arms, models, strict=True)}
-        matches = [
-            leave_unmatched(by_name[arm.name], by_name[arm.against or arms[0].name]) for arm in arms
-        ]
-    elif rule == "parameters":
-        matches = [
-            match_parameters(arm.name, model, models[0])
-            for arm, model in zip(arms, models, strict=True)
-        ]
-    else:
-        costs = step_seconds
-        if rule == "flops":
-            costs = [step_flops(arm, model) for arm, model in zip(arms, models, strict=True)]
-        if steps is None or costs is None:
-            return [None] * len(arms)
-        baseline, *rest = costs
-        matches = [Match((), 0.0)]
-        matches += [match_steps(steps, cost=cost, baseline_cost=baseline) for cost in rest]
-    for arm, match in zip(arms, matches, strict=True):
-        _check_free(arm, match, rule)
+    by_name = {arm.name: model for arm, model in zip(arms, models, strict=True)}
+    solved = {"model.d_ff"} if rule == "parameters" else {f"train.{name}" for name in LENGTHS}
+    costs = step_seconds
+    if rule == "flops":
+        costs = []
+        for arm in arms:
+            recipe = arm.loaded.recipe
+            per_token = flops_per_token(by_name[arm.name], recipe.data.context, recipe.objective)
+            costs.append(float(per_token * tokens_per_step(recipe)))
+    matches: list[Match | None] = []
+    for number, (arm, model) in enumerate(zip(arms, models, strict=True)):
+        match: Match | None = Match((), 0.0)
+        if rule == "none":
+            match = leave_unmatched(model, by_name[arm.against or arms[0].name])
+        elif rule == "parameters":
+            match = match_parameters(arm.name, model, models[0])
+        elif steps is None or costs is None:
+            match = None
+        elif number:
+            match = match_steps(steps, cost=costs[number], baseline_cost=costs[0])
+        both = solved & arm.settings.keys()
+        if match and match.overrides and both:
+            raise ConfigError(
+                f"arm {arm.name} sets {min(both)}, which --match {rule} solves "
+                f"({match.overrides[0]}): leave it out, or use --match none"
+            )
+        matches.append(match)
     return matches
-
-
-def step_flops(arm: Arm, model: ResolvedModel) -> float:
-    """Count the floating-point operations of one optimizer step of an arm, on its whole batch."""
-    recipe = arm.loaded.recipe
-    per_token = flops_per_token(model, recipe.data.context, recipe.objective)
-    return float(per_token * tokens_per_step(recipe))
 
 
 def apply_match(arm: Arm, match: Match | None) -> LoadedRecipe:
@@ -111,17 +109,31 @@ def match_parameters(name: str, arm: ResolvedModel, baseline: ResolvedModel) -> 
     target = count_parameters(baseline).total
     if count_parameters(arm).total == target:
         return Match((), 0.0)
-    width = _solve_width(name, arm, target)
-    if arm.share != "none" or baseline.share != "none":
-        sharing = arm if arm.share != "none" else baseline
+
+    def total(d_ff: int) -> int:
+        return count_parameters(arm.model_copy(update={"d_ff": d_ff})).total
+
+    if not any(entry.ffn is not None for entry in entries(arm)):
         raise ConfigError(
-            f"{name}: model.share = {sharing.share} is not matched by parameters, "
-            f"which would take model.d_ff = {width}"
-            f" instead of {arm.d_ff}; use --match flops or --match time"
+            f"{name}: model.block has no ffn entry whose width could match the baseline's "
+            "parameters; use --match flops, time or none"
         )
+    # The count is linear in the width.
+    width = 1 + round((target - total(1)) / (total(2) - total(1)))
+    if width < 1:
+        raise ConfigError(
+            f"{name}: it has {total(1):,} parameters at model.d_ff = 1, the baseline {target:,}; "
+            "make the arm smaller, or use --match flops, time or none"
+        )
+    for config in (arm, baseline):
+        if config.share != "none":
+            raise ConfigError(
+                f"{name}: model.share = {config.share} is not matched by parameters, which would "
+                f"take model.d_ff = {width} instead of {arm.d_ff}; use --match flops or --match "
+                "time"
+            )
     overrides = () if width == arm.d_ff else (f"model.d_ff={width}",)
-    n_matched = _total(arm, width)
-    return Match(overrides, _excess(n_matched, target))
+    return Match(overrides, total(width) / target - 1.0)
 
 
 def match_steps(steps: int, *, cost: float, baseline_cost: float) -> Match:
@@ -131,55 +143,12 @@ def match_steps(steps: int, *, cost: float, baseline_cost: float) -> Match:
     in seconds. The arm takes one step at least.
     """
     matched = max(1, round(steps * baseline_cost / cost))
-    mismatch = _excess(matched * cost, steps * baseline_cost)
-    return Match((f"train.steps={matched}",), mismatch)
+    return Match((f"train.steps={matched}",), matched * cost / (steps * baseline_cost) - 1.0)
 
 
 def leave_unmatched(arm: ResolvedModel, baseline: ResolvedModel) -> Match:
     """Change nothing; return the excess of parameters."""
-    return Match((), _excess(count_parameters(arm).total, count_parameters(baseline).total))
-
-
-def _check_free(arm: Arm, match: Match | None, rule: Rule) -> None:
-    if match is None or not match.overrides:
-        return
-    solved = {f"train.{name}" for name in LENGTHS}
-    if rule == "parameters":
-        solved = {"model.d_ff"}
-    both = solved & arm.settings.keys()
-    if both:
-        raise ConfigError(
-            f"arm {arm.name} sets {min(both)}, which --match {rule} solves ({match.overrides[0]}): "
-            "leave it out, or use --match none"
-        )
-
-
-def _solve_width(name: str, arm: ResolvedModel, target: int) -> int:
-    if not any(entry.ffn is not None for entry in entries(arm)):
-        raise ConfigError(
-            f"{name}: model.block has no ffn entry whose width could match the baseline's "
-            "parameters; "
-            "use --match flops, time or none"
-        )
-    # The count is linear in the width.
-    smallest = _total(arm, 1)
-    per_unit = _total(arm, 2) - smallest
-    width = 1 + round((target - smallest) / per_unit)
-    if width < 1:
-        raise ConfigError(
-            f"{name}: it has {smallest:,} parameters at model.d_ff = 1, the baseline {target:,}; "
-            "make the arm smaller, or use --match flops, time or none"
-        )
-    return width
-
-
-def _total(config: ResolvedModel, d_ff: int) -> int:
-    resized = config.model_copy(update={"d_ff": d_ff})
-    return count_parameters(resized).total
-
-
-def _excess(value: float, baseline: float) -> float:
-    return value / baseline - 1.0
+    return Match((), count_parameters(arm).total / count_parameters(baseline).total - 1.0)
 
 
 ORIGIN = "study"
@@ -201,6 +170,17 @@ class Measures:
     step_s: Callable[[LoadedRecipe], float]
     """Seconds of an optimizer step; where time is matched it is asked for twice of each arm."""
 
+    def model(self, arm: Arm) -> ResolvedModel:
+        """Resolve the model of an arm's recipe, with the vocabulary of its tokenizer."""
+        recipe = absolute_paths(arm.loaded.recipe)
+        return expected_model(recipe, self.vocab_size(recipe))
+
+    def steps(self, arm: Arm) -> int:
+        """Return the optimizer steps of an arm, measured where it has minutes of its own."""
+        recipe = absolute_paths(arm.loaded.recipe)
+        steps = run_steps(recipe, train_tokens=self.train_tokens(recipe))
+        return steps or self.resolve(recipe).train.steps
+
 
 def settle(arm: Arm, settings: Mapping[str, Any], matched: Sequence[str], mismatch: float) -> Arm:
     """Return an arm with all that the study settles for it; ``settings`` are laid over its recipe.
@@ -221,87 +201,59 @@ def match_budgets(
     The baseline is the first arm. Minutes become the baseline's steps, once; an arm with other
     batches gets as many tokens. Raises ConfigError where an arm cannot be matched.
     """
-    baseline = arms[0]
-    baseline_recipe = absolute_paths(baseline.loaded.recipe)
-    resolved = measures.resolve(baseline_recipe)
+    resolved = measures.resolve(absolute_paths(arms[0].loaded.recipe))
     if threads is not None:
         train = resolved.train.model_copy(update={"threads": threads})
         resolved = resolved.model_copy(update={"train": train})
-    shared = [_shared(arm, baseline, resolved) for arm in arms]
     # Equal lengths come first, for matching starts from them.
-    even = []
-    for arm, settings in zip(arms, shared, strict=True):
-        loaded = vary(arm.loaded, settings, origin=ORIGIN)
-        even.append(replace(arm, loaded=loaded))
-    models = [arm_model(arm.loaded, measures) for arm in even]
-    seconds = _step_seconds(even, measures) if rule == "time" else None
-    steps = arm_steps(even[0].loaded, measures)
-    matches = match_arms(even, models, rule, steps=steps, step_seconds=seconds)
+    shared = [_shared(arm.loaded.recipe, arms[0].loaded.recipe, resolved) for arm in arms]
+    even = [
+        replace(arm, loaded=vary(arm.loaded, settings, origin=ORIGIN))
+        for arm, settings in zip(arms, shared, strict=True)
+    ]
+    models = list(map(measures.model, even))
+    seconds = None
+    if rule == "time":
+        # Each arm in turn, and once more in reverse order: a machine that slows down or speeds up
+        # steadily is as slow for one arm as for another so.
+        there = [measures.step_s(arm.loaded) for arm in even]
+        back = [measures.step_s(arm.loaded) for arm in reversed(even)]
+        seconds = [(one + other) / 2 for one, other in zip(there, reversed(back), strict=True)]
+    matches = match_arms(even, models, rule, steps=measures.steps(even[0]), step_seconds=seconds)
     matched_arms = []
     for arm, settings, match in zip(arms, shared, matches, strict=True):
         assert match is not None, "with steps and seconds every rule has what it needs"
-        solved = override_layer(match.overrides, ORIGIN).values
-        settings = {**settings, **solved}
+        settings |= override_layer(match.overrides, ORIGIN).values
         matched_arms.append(settle(arm, settings, match.overrides, match.mismatch))
     return matched_arms
 
 
-def arm_model(loaded: LoadedRecipe, measures: Measures) -> ResolvedModel:
-    """Resolve the model of an arm's recipe, with the vocabulary of its tokenizer."""
-    recipe = absolute_paths(loaded.recipe)
-    vocab_size = measures.vocab_size(recipe)
-    return expected_model(recipe, vocab_size)
-
-
-def arm_steps(loaded: LoadedRecipe, measures: Measures) -> int:
-    """Return the optimizer steps of an arm's recipe, measured where it has minutes of its own."""
-    recipe = absolute_paths(loaded.recipe)
-    train_tokens = measures.train_tokens(recipe)
-    steps = run_steps(recipe, train_tokens=train_tokens)
-    if steps:
-        return steps
-    resolved = measures.resolve(recipe)
-    return resolved.train.steps
-
-
-def _shared(arm: Arm, baseline: Arm, resolved: ResolvedRecipe) -> dict[str, Any]:
+def _shared(recipe: Recipe, baseline: Recipe, resolved: ResolvedRecipe) -> dict[str, Any]:
     """Return the settings that an arm leaves to the machine, as the baseline resolved them.
 
     Where minutes count, the arm's evaluations are as few and short as the baseline's.
     """
-    recipe = arm.loaded.recipe
-    train = recipe.train
+    train, settled = recipe.train, resolved.train
     settings: dict[str, Any] = {}
     if train.precision == "auto":
-        settings["train.precision"] = resolved.train.precision
+        settings["train.precision"] = settled.precision
     if train.threads is None:
-        settings["train.threads"] = resolved.train.threads
-    if train.minutes is None or _length(train) != _length(baseline.loaded.recipe.train):
+        settings["train.threads"] = settled.threads
+    if train.minutes is None or _length(recipe) != _length(baseline):
         return settings
-    tokens = resolved.train.steps * tokens_per_step(resolved)
-    steps = max(1, round(tokens / tokens_per_step(recipe)))
+    steps = max(1, round(settled.steps * tokens_per_step(resolved) / tokens_per_step(recipe)))
     settings["train.steps"] = steps
-    usual_steps = math.ceil(resolved.train.steps / EVALUATIONS)
-    if train.evaluate_steps is None and resolved.train.evaluate_steps > usual_steps:
-        n_evaluations = math.ceil(resolved.train.steps / resolved.train.evaluate_steps)
+    usual_steps = math.ceil(settled.steps / EVALUATIONS)
+    if train.evaluate_steps is None and settled.evaluate_steps > usual_steps:
+        n_evaluations = math.ceil(settled.steps / settled.evaluate_steps)
         settings["train.evaluate_steps"] = math.ceil(steps / n_evaluations)
         if train.evaluate_tokens is None:
-            settings["train.evaluate_tokens"] = resolved.train.evaluate_tokens
+            settings["train.evaluate_tokens"] = settled.evaluate_tokens
     return settings
 
 
-def _step_seconds(arms: Sequence[Arm], measures: Measures) -> list[float]:
-    """Time a step of each arm in turn, and once more in reverse order.
-
-    A machine that slows down or speeds up steadily is as slow for one arm as for another so.
-    """
-    there = [measures.step_s(arm.loaded) for arm in arms]
-    back = [measures.step_s(arm.loaded) for arm in reversed(arms)]
-    return [(first + second) / 2 for first, second in zip(there, reversed(back), strict=True)]
-
-
-def _length(train: TrainConfig) -> dict[str, Any]:
-    return {name: getattr(train, name) for name in LENGTHS}
+def _length(recipe: Recipe) -> list[Any]:
+    return [getattr(recipe.train, name) for name in LENGTHS]
 
 
 def shared_threads(jobs: int) -> int:
@@ -345,8 +297,8 @@ class Budget:
     """The unique ones of the inference model."""
     operations: float | None = None
     """Floating-point operations of the whole training."""
-    seconds: float | None = None
-    """Of training; None where time was not made equal."""
+    time: float | None = None
+    """Seconds of training; None where time was not made equal."""
 
 
 @dataclass(frozen=True)
@@ -369,11 +321,7 @@ class Excess:
     @property
     def beyond(self) -> dict[Currency, float]:
         """Those that are beyond their tolerance: 0.5 %, and 3 % of time, which is measured."""
-        return {
-            currency: share
-            for currency, share in self.shares.items()
-            if abs(share) > TOLERANCES[currency]
-        }
+        return {name: share for name, share in self.shares.items() if abs(share) > TOLERANCES[name]}
 
 
 NOTHING = Excess(None, None)
@@ -408,64 +356,53 @@ def read_budget(arm: str, content: Mapping[str, Any]) -> ArmBudget:
 
 def excess_over(budget: Budget, other: Budget) -> Excess:
     """Compute the excess of a budget over another."""
-    return Excess(
-        parameters=_share(budget.parameters, other.parameters),
-        operations=_share(budget.operations, other.operations),
-        time=_share(budget.seconds, other.seconds),
-    )
-
-
-def _share(value: float | None, other: float | None) -> float | None:
-    if value is None or not other:
-        return None
-    return value / other - 1.0
+    shares: dict[str, float | None] = {}
+    for currency in TOLERANCES:
+        value, base = getattr(budget, currency), getattr(other, currency)
+        shares[currency] = None if value is None or not base else value / base - 1.0
+    return Excess(**shares)
 
 
 def plan_budgets(
     arms: Sequence[Arm],
-    recipes: Sequence[Recipe],
     models: Sequence[ResolvedModel],
-    tokens: Sequence[float | None],
+    steps: Sequence[int | None],
     rule: Rule,
     *,
     seconds: Sequence[float | None] = (),
 ) -> list[ArmBudget]:
     """Compute the planned excess of each arm over the arm that it is compared with, in order.
 
-    ``recipes`` and ``models`` are those of the arms as they are matched; ``tokens`` are those that
-    a run of each is trained on, ``seconds`` its time where time is matched: None where that is
-    not known yet. Lengths that are not known and will be the same for all are taken as equal.
+    ``arms`` are matched, ``models`` are theirs; ``steps`` are those of a run of each, ``seconds``
+    its time where time is matched: None where that is not known yet. Lengths that are not known and
+    will be the same for all are taken as equal.
     """
-    if _have_one_length(recipes, tokens, rule):
-        tokens = [1.0 for _ in arms]
-    seconds = seconds or [None for _ in arms]
-    budgets = {}
-    for arm, recipe, model, n_tokens, time in zip(
-        arms, recipes, models, tokens, seconds, strict=True
-    ):
-        operations = None
-        if n_tokens is not None:
-            operations = n_tokens * flops_per_token(model, recipe.data.context, recipe.objective)
-        budgets[arm.name] = Budget(count_parameters(model).total, operations, time)
+    first = arms[0].loaded.recipe
+    recipes = [arm.loaded.recipe for arm in arms]
+    # Minutes become the baseline's tokens. An epoch has as many as the text has, and the context
+    # divides it into.
+    has_one_length = rule not in ("flops", "time") and all(
+        _length(recipe) == _length(first)
+        and (first.train.epochs is None or recipe.data == first.data)
+        for recipe in recipes
+    )
+    is_known, budgets = set(steps) != {None}, {}
+    for number, (arm, recipe) in enumerate(zip(arms, recipes, strict=True)):
+        n_steps, model, tokens = steps[number], models[number], None
+        if n_steps is not None:
+            tokens = n_steps * tokens_per_step(recipe)
+        elif has_one_length and not is_known:
+            tokens = 1
+        per_token = flops_per_token(model, recipe.data.context, recipe.objective)
+        budgets[arm.name] = Budget(
+            count_parameters(model).total,
+            None if tokens is None else tokens * per_token,
+            seconds[number] if seconds else None,
+        )
     planned = []
     for arm in arms:
         other = arm.against or arms[0].name
-        if other == arm.name:
-            planned.append(ArmBudget(arm.name, None))
-        else:
-            excess = excess_over(budgets[arm.name], budgets[other])
-            planned.append(ArmBudget(arm.name, other, excess))
+        is_alone = other == arm.name
+        excess = NOTHING if is_alone else excess_over(budgets[arm.name], budgets[other])
+        planned.append(ArmBudget(arm.name, None if is_alone else other, excess))
     return planned
-
-
-def _have_one_length(recipes: Sequence[Recipe], tokens: Sequence[float | None], rule: Rule) -> bool:
-    """Return whether no length is known, and all arms will be trained on as many tokens."""
-    is_known = any(n_tokens is not None for n_tokens in tokens)
-    if is_known or rule in ("flops", "time"):
-        return False
-    first = recipes[0]
-    if any(_length(recipe.train) != _length(first.train) for recipe in recipes):
-        return False
-    # Minutes become the baseline's tokens. An epoch has as many as the text has, and the context
-    # divides it into.
-    return first.train.epochs is None or all(recipe.data == first.data for recipe in recipes)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 import torch
 
@@ -17,7 +18,13 @@ from sublayer.config.task_heads import expected_model
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.model.build import build, compose
 from sublayer.objective.families import family_of
-from sublayer.study.budget.expected import Resources, Sized, StepTime, fits_memory
+from sublayer.study.budget.expected import (
+    Resources,
+    Sized,
+    StepTime,
+    fits_memory,
+    tokens_per_step,
+)
 from sublayer.system.memory import allocate_for_training, cores
 from sublayer.training.precision import fastest_precision, product_speed
 from sublayer.training.processes.world import World
@@ -44,6 +51,22 @@ Clock = Callable[[], float]
 """Seconds since any fixed moment."""
 Builder = Callable[[Recipe, int, torch.device], Callable[[int], object]]
 """Builds, of a recipe, its vocabulary's size and a device, what takes the step of that number."""
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A recipe that may be measured, the operations of its step, and the seconds to build it."""
+
+    recipe: Recipe
+    operations: float
+    build_s: float
+
+    @classmethod
+    def of(cls, recipe: Recipe, vocab_size: int) -> "_Candidate":
+        model, objective = expected_model(recipe, vocab_size), recipe.objective
+        per_token = flops_per_token(model, recipe.data.context, objective)
+        build_s = _BUILD_S * count_parameters(model, objective).training
+        return cls(recipe, float(per_token * tokens_per_step(recipe)), build_s)
 
 
 class Stopwatch:
@@ -87,61 +110,52 @@ class Stopwatch:
 
     def _time(self, recipe: Recipe, vocab_size: int, share_s: float) -> StepTime:
         ends = self._clock() + share_s
-        whole = _operations(recipe, vocab_size)
-        speed = self._expected_speed(recipe)
-        fitting = []
-        operations = []
-        builds_s = []
-        for smaller in _smaller(recipe):
-            if fits_memory(smaller, vocab_size, self._resources) is not False:
-                fitting.append(smaller)
-                operations.append(_operations(smaller, vocab_size))
-                model = expected_model(smaller, vocab_size)
-                n_parameters = count_parameters(model, smaller.objective).training
-                builds_s.append(_BUILD_S * n_parameters)
-        # The largest first. Each that is measured says more surely which larger one there is time
-        # for.
-        measured = len(fitting)
-        is_sure = False
-        while True:
-            larger = operations[:measured]
-            n = _first_within(larger, builds_s, speed / _FEWEST_STEPS, ends - self._clock())
-            if n is None:
-                break
-            left_s = ends - self._clock()
-            most = _MOST_STEPS
-            limit_s = min(_LONGEST_S, left_s)
-            if not is_sure:
-                sure = _first_within(operations, builds_s, speed / _SURE, left_s)
-                if sure != n:
-                    # A pilot: a few steps of a recipe that is small enough whatever the speed is.
-                    n = len(fitting) - 1 if sure is None else sure
-                    most = _PILOT_STEPS
-                    limit_s = left_s / 4
-            seconds = self._measure(fitting[n], vocab_size, limit_s, most)
-            speed = operations[n] / seconds
-            measured = n
-            is_sure = True
-        if measured == len(fitting):
-            return StepTime(whole / speed, is_measured=False)
-        self._operations_per_s[recipe.train.precision] = speed
-        return StepTime(whole / speed, is_measured=fitting[measured] is recipe)
-
-    def _expected_speed(self, recipe: Recipe) -> float:
         precision = recipe.train.precision
         if precision not in self._operations_per_s:
             threads = run_threads(recipe.train, self._resources.cores)
             product = self._speed(self._device, precision, threads)
             self._operations_per_s[precision] = _UTILISATION * product
-        return self._operations_per_s[precision]
+        speed = self._operations_per_s[precision]
+        whole = _Candidate.of(recipe, vocab_size)
+        fitting = [
+            _Candidate.of(smaller, vocab_size)
+            for smaller in _smaller(recipe)
+            if fits_memory(smaller, vocab_size, self._resources) is not False
+        ]
 
-    def _measure(self, recipe: Recipe, vocab_size: int, limit_s: float, most: int) -> float:
-        ends = self._clock() + limit_s
-        take_step = self._build(recipe, vocab_size, self._device)
-        budget_s = ends - self._clock()
-        return median_step(
-            take_step, budget_s=budget_s, device=self._device, clock=self._clock, most=most
-        )
+        def first(speed: float, limit_s: float, n_larger: int = len(fitting)) -> int | None:
+            """Return the largest that is built and done within a limit at a speed."""
+            for n, each in enumerate(fitting[:n_larger]):
+                if each.build_s + each.operations / speed <= limit_s:
+                    return n
+            return None
+
+        # The largest first. Each that is measured says more surely which larger one there is time
+        # for.
+        measured = len(fitting)
+        while True:
+            n = first(speed / _FEWEST_STEPS, ends - self._clock(), measured)
+            if n is None:
+                break
+            left_s = ends - self._clock()
+            most, limit_s = _MOST_STEPS, min(_LONGEST_S, left_s)
+            if measured == len(fitting):
+                sure = first(speed / _SURE, left_s)
+                if sure != n:
+                    # A pilot: a few steps of a recipe that is small enough whatever the speed is.
+                    n = len(fitting) - 1 if sure is None else sure
+                    most, limit_s = _PILOT_STEPS, left_s / 4
+            until = self._clock() + limit_s
+            take_step = self._build(fitting[n].recipe, vocab_size, self._device)
+            budget_s = until - self._clock()
+            seconds = median_step(
+                take_step, budget_s=budget_s, device=self._device, clock=self._clock, most=most
+            )
+            speed = fitting[n].operations / seconds
+            self._operations_per_s[precision] = speed
+            measured = n
+        is_measured = measured < len(fitting) and fitting[measured].recipe is recipe
+        return StepTime(whole.operations / speed, is_measured)
 
 
 def with_precision(recipe: Recipe, device: torch.device, d_model: int) -> Recipe:
@@ -149,20 +163,8 @@ def with_precision(recipe: Recipe, device: torch.device, d_model: int) -> Recipe
     train = recipe.train
     if train.precision != "auto":
         return recipe
-    precision = fastest_precision(device, d_model)
-    precise = train.model_copy(update={"precision": precision})
+    precise = train.model_copy(update={"precision": fastest_precision(device, d_model)})
     return recipe.model_copy(update={"train": precise})
-
-
-def _first_within(
-    operations: Sequence[float], builds_s: Sequence[float], speed: float, limit_s: float
-) -> int | None:
-    """Return which is the first, the largest, to be built and done within a limit at a speed."""
-    pairs = zip(operations, builds_s, strict=False)
-    for n, (work, build_s) in enumerate(pairs):
-        if build_s + work / speed <= limit_s:
-            return n
-    return None
 
 
 def _smaller(recipe: Recipe) -> Iterator[Recipe]:
@@ -179,24 +181,14 @@ def _smaller(recipe: Recipe) -> Iterator[Recipe]:
         train = recipe.train.model_copy(update=changes)
         recipe = recipe.model_copy(update={"train": train})
         yield recipe
-    fewest = recipe.model.share_inner * recipe.model.share_groups
-    n_layers = recipe.model.n_layers
-    while n_layers > fewest:
-        n_groups = n_layers // 2 // recipe.model.share_inner
-        n_layers = max(fewest, n_groups * recipe.model.share_inner)
-        fewer = {"n_layers": n_layers}
+    inner = recipe.model.share_inner
+    fewest = inner * recipe.model.share_groups
+    while (n_layers := recipe.model.n_layers) > fewest:
+        fewer = {"n_layers": max(fewest, n_layers // 2 // inner * inner)}
         if recipe.model.n_decoder_layers is not None:
-            fewer["n_decoder_layers"] = n_layers
-        model = recipe.model.model_copy(update=fewer)
-        recipe = recipe.model_copy(update={"model": model})
+            fewer["n_decoder_layers"] = fewer["n_layers"]
+        recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update=fewer)})
         yield recipe
-
-
-def _operations(recipe: Recipe, vocab_size: int) -> float:
-    context = recipe.data.context
-    model = expected_model(recipe, vocab_size)
-    per_token = flops_per_token(model, context, recipe.objective)
-    return float(per_token * batch_sequences(recipe) * context)
 
 
 def train_step(

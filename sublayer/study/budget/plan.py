@@ -2,32 +2,29 @@
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from sublayer.errors import ConfigError
 from sublayer.estimate.cost import Parameters, count_parameters, flops_per_token
 from sublayer.estimate.micro_batch import Precision
 from sublayer.runs.start_check import check_start
 from sublayer.study.arms import Arm, arm_notes
 from sublayer.study.budget.expected import (
-    PROGRAM_BYTES,
     Clock,
     Resources,
-    StepTime,
     Vocabulary,
     arm_length,
     batches,
     expected_hours,
     expected_length,
     expected_vocabulary,
-    fits_disk,
-    fits_memory,
     run_disk,
     scored_disk,
     size_arm,
     step_memory,
     tokens_per_step,
-    too_short,
 )
 from sublayer.study.budget.match import (
     ArmBudget,
@@ -50,25 +47,24 @@ class ArmPlan:
     """Floating-point operations of training."""
     memory_bytes: int
     """Peak of an optimizer step, the program not counted."""
-    disk_bytes: int
-    """Peak of the run's folder."""
-    scored_bytes: int
-    """The part of the run's folder that a study keeps once it is scored."""
-    micro_batch_sequences: int
-    precision: Precision
-    step_time: StepTime | None
+    seconds_per_step: float | None
+    """Of an optimizer step."""
+    is_extrapolated: bool | None
+    """True where a smaller step was timed."""
     match: Match | None
+    excess: ArmBudget
+    """Beside that of the arm that it is compared with."""
     steps: int | None
     tokens: int | None
     """Trained on in the whole run."""
     hours: float | None
     """Wall clock of the whole run, evaluations included."""
-    fits_memory: bool | None
-    """True where a step fits into the free memory."""
-    fits_disk: bool | None
-    """True where the folder fits on the free disk."""
-    budget: ArmBudget
-    """Beside that of the arm that it is compared with."""
+    disk_bytes: int
+    """Peak of the run's folder."""
+    scored_bytes: int
+    """The part of the run's folder that a study keeps once it is scored."""
+    precision: Precision
+    micro_batch_sequences: int
 
 
 @dataclass(frozen=True)
@@ -95,50 +91,42 @@ def make_plan(
     """
     for arm in arms:
         check_start(arm.loaded, "plan")
-    if vocabularies is None:
-        vocabularies = [expected_vocabulary(arm.loaded.recipe) for arm in arms]
-    unmatched = []
-    for arm, vocabulary in zip(arms, vocabularies, strict=True):
-        unmatched.append(size_arm(arm, arm.loaded, vocabulary.size))
+    vocabularies = vocabularies or [expected_vocabulary(arm.loaded.recipe) for arm in arms]
+    sizes = [vocabulary.size for vocabulary in vocabularies]
+    unmatched = [size_arm(arm, size).model for arm, size in zip(arms, sizes, strict=True)]
     # Widths are matched first: they decide the cost of a step, which the lengths depend on.
-    matches = match_arms(arms, [sized.model for sized in unmatched], rule)
-    all_sized = []
-    for sized, match in zip(unmatched, matches, strict=True):
-        loaded = apply_match(sized.arm, match)
-        all_sized.append(size_arm(sized.arm, loaded, sized.vocab_size))
-    times = clock(all_sized) if clock else [None] * len(all_sized)
-    baseline = all_sized[0].recipe
-    length = expected_length(baseline, times[0])
-    steps = None if length is None else length.steps
-    models = [sized.model for sized in all_sized]
-    if rule in ("flops", "time"):
-        seconds = [time.seconds for time in times if time is not None]
-        matches = match_arms(arms, models, rule, steps=steps, step_seconds=seconds or None)
-    lengths = []
-    hours = []
-    for index, (sized, time, match) in enumerate(zip(all_sized, times, matches, strict=True)):
-        matched = match.overrides if match else ()
-        arms_length = arm_length(sized, matched, time, baseline=baseline, length=length)
-        # Minutes are the baseline's; the others get its steps, or its time.
-        minutes = sized.recipe.train.minutes if index == 0 or rule == "time" else None
-        hours.append(expected_hours(sized.recipe, arms_length, time, minutes))
-        lengths.append(None if arms_length is None else arms_length.steps)
-    recipes = [sized.recipe for sized in all_sized]
-    tokens = [
-        None if n_steps is None else n_steps * tokens_per_step(recipe)
-        for n_steps, recipe in zip(lengths, recipes, strict=True)
+    matches = match_arms(arms, unmatched, rule)
+    matched = [
+        replace(arm, loaded=apply_match(arm, match))
+        for arm, match in zip(arms, matches, strict=True)
     ]
-    training_s: list[float | None] = []
-    if rule == "time":
-        for n_steps, time in zip(lengths, times, strict=True):
-            if n_steps is None or time is None:
-                training_s.append(None)
-            else:
-                training_s.append(n_steps * time.seconds)
-    budgets = plan_budgets(arms, recipes, models, tokens, rule, seconds=training_s)
-    plans = []
-    for index, sized in enumerate(all_sized):
-        recipe, vocab_size, n_steps = sized.recipe, sized.vocab_size, lengths[index]
+    all_sized = [size_arm(arm, size) for arm, size in zip(matched, sizes, strict=True)]
+    models = [sized.model for sized in all_sized]
+    times = clock(all_sized) if clock else [None] * len(arms)
+    notes = [*arm_notes(arms), *(each.note for each in vocabularies if each.note)]
+    baseline = all_sized[0].recipe
+    length = steps = None
+    with suppress(ConfigError):  # its minutes hold no step: noted below
+        length = expected_length(baseline, times[0])
+        steps = None if length is None else length.steps
+    if rule in ("flops", "time"):
+        known = [time.seconds for time in times if time is not None]
+        matches = match_arms(arms, models, rule, steps=steps, step_seconds=known or None)
+    plans: list[ArmPlan] = []
+    seconds: list[float | None] = []
+    for sized, time, match in zip(all_sized, times, matches, strict=True):
+        recipe, vocab_size, own = sized.recipe, sized.vocab_size, None
+        matched_settings = match.overrides if match else ()
+        # Minutes are the baseline's; the others get its steps, or its time.
+        minutes = None if plans and rule != "time" else recipe.train.minutes
+        try:
+            own = arm_length(sized, matched_settings, time, baseline=baseline, length=length)
+            if recipe.train.minutes is not None:
+                expected_length(recipe, time)
+        except ConfigError as error:
+            notes.append(f"{sized.arm.name}: {error}")
+        n_steps = None if own is None else own.steps
+        seconds.append(n_steps * time.seconds if n_steps and time and rule == "time" else None)
         if n_steps is not None and recipe.train.minutes is None:
             recipe.train.check_keep_steps(n_steps)
         plans.append(
@@ -147,32 +135,28 @@ def make_plan(
                 parameters=count_parameters(sized.model, recipe.objective),
                 flops_per_token=flops_per_token(sized.model, recipe.data.context, recipe.objective),
                 memory_bytes=step_memory(recipe, vocab_size, resources).total,
+                seconds_per_step=None if time is None else time.seconds,
+                is_extrapolated=None if time is None else not time.is_measured,
+                match=match,
+                excess=ArmBudget(sized.arm.name, None),
+                steps=n_steps,
+                tokens=n_steps and n_steps * tokens_per_step(recipe),
+                hours=expected_hours(recipe, own, time, minutes),
                 disk_bytes=run_disk(recipe, vocab_size),
                 scored_bytes=scored_disk(recipe, vocab_size),
-                micro_batch_sequences=batches(recipe, resources).micro_batch_sequences,
                 precision=resources.precision(recipe),
-                step_time=times[index],
-                match=matches[index],
-                steps=n_steps,
-                tokens=tokens[index],
-                hours=hours[index],
-                fits_memory=fits_memory(recipe, vocab_size, resources),
-                fits_disk=fits_disk(recipe, vocab_size, resources),
-                budget=budgets[index],
+                micro_batch_sequences=batches(recipe, resources).micro_batch_sequences,
             )
         )
-    notes = arm_notes(arms)
-    notes += [vocabulary.note for vocabulary in vocabularies if vocabulary.note]
-    for sized, time in zip(all_sized, times, strict=True):
-        notes += too_short(sized, time)
+    budgets = plan_budgets(matched, models, [each.steps for each in plans], rule, seconds=seconds)
+    plans = [replace(each, excess=budget) for each, budget in zip(plans, budgets, strict=True)]
     if steps is None and baseline.train.epochs is not None:
         notes.append("how many steps an epoch has is known once the text is read")
     if None in matches:
         needs_seconds = rule == "time" or baseline.train.minutes is not None
         lacking = "--measure" if needs_seconds else "train.steps or train.tokens"
         notes.append(f"matching by {rule} changes the number of steps: give {lacking} to know them")
-    unique = dict.fromkeys(notes)  # arms often have the same
-    return Plan(tuple(plans), rule, tuple(unique))
+    return Plan(tuple(plans), rule, tuple(dict.fromkeys(notes)))  # arms often have the same
 
 
 def plan_to_json(
@@ -183,32 +167,43 @@ def plan_to_json(
     Each arm has ``n_trials`` runs that tune it, and one with each of ``n_seeds`` seeds. ``jobs``
     runs are made at a time.
     """
-    hours = [arm.hours for arm in plan.arms if arm.hours is not None]
     n_runs = n_trials + n_seeds
-    at_once = min(jobs, n_runs * len(plan.arms))
-    program_bytes = PROGRAM_BYTES if resources.device == "cpu" else 0
-    memory = at_once * (max(arm.memory_bytes for arm in plan.arms) + program_bytes)
-    free = resources.memory_bytes
+    known = [arm.hours for arm in plan.arms if arm.hours is not None]
+    hours = None
+    if len(known) == len(plan.arms):
+        hours = n_runs * sum(known)
+        if jobs > 1:  # each run begins where another has ended
+            ends = [0.0] * min(jobs, n_runs * len(plan.arms))
+            for hours_of_run in n_runs * known:
+                heapq.heapreplace(ends, ends[0] + hours_of_run)
+            hours = max(ends)
     is_single = len(plan.arms) == 1
+    total = total_to_json([(arm, n_runs) for arm in plan.arms], resources, jobs, hours)
     if is_single:
         disk = n_runs * plan.arms[0].disk_bytes
-    else:
-        # The runs of a comparison keep their models, and what train.keep_steps names; only those
-        # that are being trained have other checkpoints.
-        disk = n_runs * sum(arm.scored_bytes for arm in plan.arms)
-        disk += at_once * max(arm.disk_bytes for arm in plan.arms)
+        total |= {"disk_bytes": disk, "fits_disk": resources.stores(disk)}
+    arms = []
+    for arm in plan.arms:
+        match = None
+        if arm.match is not None and not is_single:
+            match = {**asdict(arm.match), "is_unequal": arm.match.is_unequal}
+            match["overrides"] = list(arm.match.overrides)
+        fits = {
+            "memory": resources.holds(arm.memory_bytes + resources.program_bytes),
+            "disk": resources.stores(arm.disk_bytes),
+        }
+        written = {
+            **asdict(arm),
+            "match": match,
+            "excess": budget_to_json(arm.excess),
+            "fits": fits,
+        }
+        del written["scored_bytes"]
+        arms.append(written)
     return {
-        "arms": [_arm_to_json(arm, is_single=is_single) for arm in plan.arms],
+        "arms": arms,
         "match": None if is_single else plan.rule,
-        "total": {
-            "runs": n_runs * len(plan.arms),
-            "jobs": at_once,
-            "hours": _hours(hours, n_runs, at_once) if len(hours) == len(plan.arms) else None,
-            "memory_bytes": memory,
-            "fits_memory": None if free is None else memory <= free,
-            "disk_bytes": disk,
-            "fits_disk": None if resources.disk_bytes is None else disk <= resources.disk_bytes,
-        },
+        "total": total,
         "available": {
             "device": resources.device,
             "memory_bytes": resources.memory_bytes,
@@ -218,39 +213,25 @@ def plan_to_json(
     }
 
 
-def _hours(hours: Sequence[float], n_runs: int, jobs: int) -> float:
-    """Add up the hours of all runs; of several at a time each begins where one has ended."""
-    if jobs == 1:
-        return n_runs * sum(hours)
-    ends = [0.0] * jobs
-    for _ in range(n_runs):
-        for hours_of_run in hours:
-            heapq.heapreplace(ends, ends[0] + hours_of_run)
-    return max(ends)
+def total_to_json(
+    plans: Sequence[tuple[ArmPlan, int]], resources: Resources, jobs: int, hours: float | None
+) -> dict[str, Any]:
+    """Write the memory and disk of all runs as plain values; ``plans`` have their numbers of runs.
 
-
-def _arm_to_json(arm: ArmPlan, *, is_single: bool) -> dict[str, Any]:
-    match = None
-    if arm.match is not None and not is_single:
-        match = {
-            "overrides": list(arm.match.overrides),
-            "mismatch": arm.match.mismatch,
-            "is_unequal": arm.match.is_unequal,
-        }
+    Runs keep their models, and what ``train.keep_steps`` names; only those that are being trained
+    have other checkpoints.
+    """
+    n_runs = sum(n for _, n in plans)
+    at_once = min(jobs, n_runs)
+    memory = at_once * (max(plan.memory_bytes for plan, _ in plans) + resources.program_bytes)
+    disk = sum(n * plan.scored_bytes for plan, n in plans)
+    disk += at_once * max(plan.disk_bytes for plan, _ in plans)
     return {
-        "name": arm.name,
-        "parameters": asdict(arm.parameters),
-        "flops_per_token": arm.flops_per_token,
-        "memory_bytes": arm.memory_bytes,
-        "seconds_per_step": arm.step_time.seconds if arm.step_time else None,
-        "is_extrapolated": not arm.step_time.is_measured if arm.step_time else None,
-        "match": match,
-        "excess": budget_to_json(arm.budget),
-        "steps": arm.steps,
-        "tokens": arm.tokens,
-        "hours": arm.hours,
-        "disk_bytes": arm.disk_bytes,
-        "precision": arm.precision,
-        "micro_batch_sequences": arm.micro_batch_sequences,
-        "fits": {"memory": arm.fits_memory, "disk": arm.fits_disk},
+        "runs": n_runs,
+        "jobs": at_once,
+        "hours": hours,
+        "memory_bytes": memory,
+        "fits_memory": resources.holds(memory),
+        "disk_bytes": disk,
+        "fits_disk": resources.stores(disk),
     }

@@ -16,7 +16,6 @@ from sublayer.estimate.cluster import (
     Device,
     Group,
     Shard,
-    StepSeconds,
     Traffic,
     process_memory,
     step_traffic,
@@ -61,6 +60,19 @@ class Machine:
         is_one_machine = self.n_processes <= DEVICES_PER_MACHINE
         return self.device.link_bytes_per_s if is_one_machine else None
 
+    def fits(self, memory: TrainingMemory, shard: Shard) -> bool | None:
+        """Return whether a process fits into its device, or all into this machine's free memory."""
+        if self.resources.device == "cuda":
+            return self.resources.holds(memory.total)
+        first = memory.total + PROGRAM_BYTES
+        # Of whole copies one process alone saves.
+        other = first - memory.saving if shard == "none" else first
+        return self.resources.holds(first + (self.n_processes - 1) * other)
+
+
+Pair = list[float]
+"""Figures of a step that sends all beside computing, and of one that sends nothing beside it."""
+
 
 @dataclass(frozen=True)
 class ShardPlan:
@@ -70,10 +82,16 @@ class ShardPlan:
     memory: TrainingMemory
     fits: bool | None
     """True where it fits into the device, or all processes into this machine's free memory."""
-    traffic: Traffic
-    seconds: StepSeconds | None
-    hours: tuple[float, float] | None
-    """Of a run, without its evaluations: all sent beside computing, and nothing."""
+    sent_bytes: Traffic
+    computing_seconds: float | None
+    sending_seconds: float | None
+    """None where the rate of links is not known: sending is left out then."""
+    seconds_per_step: Pair | None
+    tokens_per_s: Pair | None
+    share_of_peak: Pair | None
+    """None without a datasheet."""
+    hours: Pair | None
+    """Of a run, without its evaluations."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +103,12 @@ class ProcessPlan:
     sequences: int
     """Windows of a process's share of a batch."""
     micro_batch_sequences: int
-    n_passes: int
-    tokens: int
-    """Of a step, of all processes."""
-    operations: float
-    """Of a step, of all processes."""
+    micro_batches: int
+    """Those of a process in a step."""
+    tokens_per_step: int
+    """Of all processes."""
+    flops_per_step: float
+    """Of all processes."""
     shards: tuple[ShardPlan, ...]
 
 
@@ -99,9 +118,8 @@ def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine) -> ProcessPlan:
     Raises ConfigError where a batch is less than the processes.
     """
     loaded = apply_match(arm, plan.match)
-    recipe = loaded.recipe
+    recipe, n, device = loaded.recipe, machine.n_processes, machine.device
     vocab_size = expected_vocabulary(recipe).size
-    n = machine.n_processes
     if batch_sequences(recipe) < n:
         raise ConfigError(
             f"--processes {n} is more than a batch has windows, {batch_sequences(recipe)}: give "
@@ -127,8 +145,12 @@ def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine) -> ProcessPlan:
         n_passes = math.ceil(sequences * rows_of_example(recipe) / step.sequences)
     tokens = tokens_per_step(recipe)
     operations = float(plan.flops_per_token * tokens)
-    # The slowest process has a whole share where a batch is not divided evenly.
-    most_operations = operations * min(1.0, sequences / train.batch_sequences)
+    # Processes of this machine have the cores of one alone, and are taken to be as fast.
+    computing = plan.seconds_per_step
+    if device is not None:
+        # The slowest process has a whole share where a batch is not divided evenly.
+        most = operations * min(1.0, sequences / train.batch_sequences)
+        computing = most / (machine.share * device.peak(plan.precision))
     shards = []
     for shard in SHARDS[:1] if recipe.train.exact else SHARDS:
         try:
@@ -145,61 +167,55 @@ def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine) -> ProcessPlan:
         n_trained -= n_frozen_parameters(step.config, step.frozen)
         units = units_of(step.config, step.objective)
         traffic = step_traffic(units, FLOAT32_BYTES * n_trained, n_passes=n_passes, group=group)
-        seconds = _seconds(plan, machine, most_operations, traffic)
-        hours = None
+        rate, sending = machine.link_bytes_per_s, None
+        if device is not None and rate is not None:
+            sending = traffic.total / rate
+        pair = hours = peak = None
+        if computing is not None:
+            pair = [max(computing, sending or 0.0), computing + (sending or 0.0)]
+            if device is not None:
+                ideal = operations / n / device.peak(plan.precision)
+                peak = [ideal / seconds for seconds in pair]
         if recipe.train.minutes is not None:
-            hours = (recipe.train.minutes / 60, recipe.train.minutes / 60)
-        elif plan.steps is not None and seconds is not None:
-            hours = (plan.steps * seconds.overlapped / 3600, plan.steps * seconds.in_turn / 3600)
-        fits = _fits(memory, shard, machine)
-        shards.append(ShardPlan(shard, memory, fits, traffic, seconds, hours))
+            hours = 2 * [recipe.train.minutes / 60]
+        elif plan.steps is not None and pair is not None:
+            hours = [plan.steps * seconds / 3600 for seconds in pair]
+        shards.append(
+            ShardPlan(
+                shard=shard,
+                memory=memory,
+                fits=machine.fits(memory, shard),
+                sent_bytes=traffic,
+                computing_seconds=computing,
+                sending_seconds=sending,
+                seconds_per_step=pair,
+                tokens_per_s=pair and [tokens / seconds for seconds in pair],
+                share_of_peak=peak,
+                hours=hours,
+            )
+        )
     return ProcessPlan(
         name=plan.name,
         precision=plan.precision,
         sequences=sequences,
         micro_batch_sequences=micro,
-        n_passes=n_passes,
-        tokens=tokens,
-        operations=operations,
+        micro_batches=n_passes,
+        tokens_per_step=tokens,
+        flops_per_step=operations,
         shards=tuple(shards),
     )
-
-
-def _seconds(
-    plan: ArmPlan, machine: Machine, operations: float, traffic: Traffic
-) -> StepSeconds | None:
-    """Estimate a step's time; ``operations`` are those of the process that has most."""
-    if machine.device is None:
-        # Processes of this machine have the cores of one alone, and are taken to be as fast.
-        time = plan.step_time
-        return None if time is None else StepSeconds(time.seconds, None)
-    rate = machine.link_bytes_per_s
-    return StepSeconds(
-        computing=operations / (machine.share * machine.device.peak(plan.precision)),
-        sending=None if rate is None else traffic.total / rate,
-    )
-
-
-def _fits(memory: TrainingMemory, shard: Shard, machine: Machine) -> bool | None:
-    free = machine.resources.memory_bytes
-    if free is None:
-        return None
-    if machine.resources.device == "cuda":
-        return memory.total <= free
-    first = memory.total + PROGRAM_BYTES
-    # Of whole copies one process alone saves.
-    other = first - memory.saving if shard == "none" else first
-    return first + (machine.n_processes - 1) * other <= free
 
 
 def processes_to_json(
     plans: Sequence[ProcessPlan], machine: Machine, name: str, n_runs: int
 ) -> dict[str, Any]:
-    """Write the plans of arms, of each of which there are ``n_runs`` runs.
-
-    Pairs are of a step that sends all beside computing, and of one that sends nothing beside it.
-    """
+    """Write the plans of arms, of each of which there are ``n_runs`` runs."""
     device = machine.device
+    arms = [{**asdict(plan), "shards": list(map(asdict, plan.shards))} for plan in plans]
+    for plan, arm in zip(plans, arms, strict=True):
+        for shard, written in zip(plan.shards, arm["shards"], strict=True):
+            written["sent_bytes"]["total"] = shard.sent_bytes.total
+            written["hours"] = shard.hours and [n_runs * hours for hours in shard.hours]
     return {
         "number": machine.n_processes,
         "device": name,
@@ -208,45 +224,5 @@ def processes_to_json(
         "share": None if device is None else machine.share,
         "link_bytes_per_s": machine.link_bytes_per_s,
         "runs": n_runs,
-        "arms": [
-            {
-                "name": plan.name,
-                "precision": plan.precision,
-                "sequences": plan.sequences,
-                "micro_batch_sequences": plan.micro_batch_sequences,
-                "micro_batches": plan.n_passes,
-                "tokens_per_step": plan.tokens,
-                "flops_per_step": plan.operations,
-                "shards": [_shard_to_json(shard, plan, machine, n_runs) for shard in plan.shards],
-            }
-            for plan in plans
-        ],
+        "arms": arms,
     }
-
-
-def _shard_to_json(
-    shard: ShardPlan, plan: ProcessPlan, machine: Machine, n_runs: int
-) -> dict[str, Any]:
-    content: dict[str, Any] = {
-        "shard": shard.shard,
-        "memory": asdict(shard.memory),
-        "fits": shard.fits,
-        "sent_bytes": {**asdict(shard.traffic), "total": shard.traffic.total},
-        "computing_seconds": None,
-        "sending_seconds": None,
-        "seconds_per_step": None,
-        "tokens_per_s": None,
-        "share_of_peak": None,
-        "hours": None if shard.hours is None else [n_runs * hours for hours in shard.hours],
-    }
-    if shard.seconds is not None:
-        pair = [shard.seconds.overlapped, shard.seconds.in_turn]
-        content["computing_seconds"] = shard.seconds.computing
-        content["sending_seconds"] = shard.seconds.sending
-        content["seconds_per_step"] = pair
-        content["tokens_per_s"] = [plan.tokens / seconds for seconds in pair]
-        if machine.device is not None:
-            peak = machine.device.peak(plan.precision)
-            ideal = plan.operations / machine.n_processes / peak
-            content["share_of_peak"] = [ideal / seconds for seconds in pair]
-    return content
