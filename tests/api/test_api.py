@@ -1,5 +1,7 @@
 """Functions give the results that the command prints with --json, and show themselves."""
 
+import dataclasses
+import inspect
 import io
 import json
 import pickle
@@ -14,9 +16,11 @@ import pytest
 import torch
 
 import sublayer as package
+from sublayer.api.arguments import StudyOptions
 from sublayer.api.writing import EMPTY, Fillings
 from sublayer.errors import ConfigError, DataError
 from sublayer.model.output import Filling
+from sublayer.study.options import Options
 from tests import made
 from tests.commands.conftest import TINY
 from tests.commands.reviews import reviews, write_csv
@@ -115,6 +119,26 @@ def test_a_plan_of_a_run_has_the_time_that_its_training_took(trained):
     assert arm["seconds_per_step"] == pytest.approx(pace) and arm["hours"] >= 8 * pace / 3600
     [other] = package.plan(run, {"model.d_ff": 64}).arms
     assert other["hours"] is None
+
+
+def test_errors_name_parameters_to_a_program_and_options_to_a_user(sublayer):
+    for wrong in ({"seeds_at_most": 3}, {"seeds_at_most": "3"}, {"tuning_seeds": 2}):
+        [(name, value)] = wrong.items()
+        flag = f"--{name.replace('_', '-')}"
+        with pytest.raises(ConfigError, match=name) as refused:
+            package.plan("gpt", **wrong)
+        assert "--" not in str(refused.value)
+        if isinstance(value, int):
+            assert flag in sublayer("plan", "gpt", flag, value).err
+
+
+def test_each_option_of_a_study_is_declared_once_and_visible():
+    fields = {each.name for each in dataclasses.fields(Options)}
+    shared = StudyOptions.__annotations__.keys()
+    assert shared <= fields and fields - shared <= {"on", "device", "is_announced"}
+    for function in (package.compare, package.plan):
+        assert shared <= inspect.signature(function).parameters.keys()
+    assert "beam" in inspect.signature(package.Run.generate).parameters
 
 
 def test_inspections_give_what_the_command_measures(sublayer, trained):
