@@ -334,14 +334,6 @@ def study_options(
     return Options(device=device, on=on, **given)
 
 
-def as_sources(source: PathText | Sequence[PathText]) -> list[str]:
-    """Return the names of one recipe, study or run, or of several."""
-    sources = [*source] if isinstance(source, list | tuple) else [source]
-    if not sources:
-        raise ConfigError("no recipe is named: give one, or a list of them")
-    return [as_text(name, "a recipe") for name in sources]
-
-
 def as_text(target: Any, what: str = "a path") -> str:
     """Return a path or a name as text; raise ConfigError for anything else."""
     if isinstance(target, str | PathLike):
@@ -408,11 +400,19 @@ def as_path(target: PathText) -> Path:
 
 def as_paths(targets: PathText | Sequence[PathText]) -> list[Path]:
     """Return the paths of one run, checkpoint or folder, or of several."""
-    if isinstance(targets, list | tuple):
-        if not targets:
-            raise ConfigError("no run is named: give one, or several in a list")
-        return [as_path(target) for target in targets]
-    return [as_path(targets)]  # type: ignore[arg-type]
+    return [as_path(target) for target in _listed(targets, "run")]
+
+
+def as_sources(source: PathText | Sequence[PathText]) -> list[str]:
+    """Return the names of one recipe, study or run, or of several."""
+    return [as_text(name, "a recipe") for name in _listed(source, "recipe")]
+
+
+def _listed(targets: PathText | Sequence[PathText], what: str) -> Sequence[PathText]:
+    listed = targets if isinstance(targets, list | tuple) else [targets]
+    if not listed:
+        raise ConfigError(f"no {what} is named: give one, or several in a list")
+    return listed  # type: ignore[return-value]
 
 
 def as_words(overrides: Sequence[str] | Mapping[str, Any] | None) -> list[str]:

@@ -152,13 +152,8 @@ def _evaluate_suite(
     Raises ConfigError, DataError and CheckpointError before anything is computed.
     """
     targets = {kind: expanded(path) for kind, path in files.items() if path is not None}
-    if len({path.resolve() for path in targets.values()}) < len(targets):
-        raise ConfigError("--csv and --html are the same file: name one for each")
-    for path in targets.values():
-        if path.exists():
-            raise ConfigError(f"{path} is there already: move it, or name another file")
-        if not path.parent.is_dir():
-            raise ConfigError(f"{path.parent} is no folder: make it first")
+    check_free(targets.get("csv"), "--csv", (".csv",))
+    check_free(targets.get("html"), "--html", (".html", ".htm"))
     with stage("starting PyTorch"):
         from sublayer.files.storage import write_file
         from sublayer.reporting.html import scorecard_page

@@ -167,13 +167,13 @@ def test_a_mistake_is_refused_before_anything_is_computed(message, suite, evalua
 
 
 def test_models_options_and_files_are_checked(evaluate, place, tmp_path):
-    there, same = tmp_path / "there.csv", tmp_path / "card"
+    there = tmp_path / "there.csv"
     there.write_text("")
     for words, message in (
-        (("dec", place / "dec"), "is named twice"), (("dec", "nowhere"), "nowhere does not exist"),
+        (("dec", place / "dec"), "is named twice"), (("dec", "nowhere"), "nowhere is not there"),
         (("dec", "--stride", 4), "--stride is of one"), (("dec", "--csv", there), "is there"),
-        (("dec", "--html", tmp_path / "none" / "card.html"), "is no folder"),
-        (("dec", "--csv", same, "--html", same), "--csv and --html are the same file"),
+        (("dec", "--html", tmp_path / "none" / "card.html"), "there is no folder"),
+        (("dec", "--csv", tmp_path / "card.html"), "has to end in .csv"),
     ):  # fmt: skip
         assert message in evaluate(TEXT, *words).refusal()
 
