@@ -8,19 +8,13 @@ from typing import Annotated, Any
 from sublayer.api import comparing, planning, run
 from sublayer.api.results import Found
 from sublayer.cli.build import Details, Result, client_of
-from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.options import Argument, Option
 from sublayer.system.memory import cores, total_memory
-from sublayer.system.stages import format_seconds, note, stage
-from sublayer.system.terminal import paragraph
 
 MOST_JOBS = 8
 JOB_BYTES = 1 << 30
 """Allowed for the process of a run of the demo; 400 MiB were measured."""
-START_S = 10.0
-RUN_S = (5.5, 7.5)
-"""Seconds of one core that a run of the demo takes: measured with avx512, and limited to AVX2."""
 DEVIATES = 4
 """The exit code of ``report --verify`` where results do not follow from their plan and items."""
 
@@ -58,39 +52,7 @@ def demo(
     memory = total_memory()
     room = MOST_JOBS if memory is None else memory // JOB_BYTES
     jobs = max(1, min(cores(), MOST_JOBS, room))
-    announce(out, jobs)
-    with stage("starting PyTorch"):
-        from sublayer.reporting.files import report_study
-        from sublayer.study.options import Options
-
-    asked = Options(out=out, jobs=jobs, is_announced=True)
-    return _shown(comparing.Comparison(*report_study(["demo"], [], asked)), details)
-
-
-def announce(out: Path, jobs: int) -> None:
-    """Print what the demo will do, and how long it takes, before PyTorch is imported."""
-    from sublayer.study.arms import make_trials
-    from sublayer.study.definition import load_study
-
-    study = load_study("demo")
-    *names, last = (arm.name for arm in study.arms)
-    n_rates, n_seeds = len(make_trials(study.arms, study.tune)), study.n_seeds or 1
-    n_runs = len(study.arms) * (n_rates + n_seeds)
-    steps = study.arms[0].loaded.recipe.train.steps
-    note(
-        paragraph(
-            f"{study.title}: {', '.join(names)} and {last}, each at the best of "
-            f"{count(n_rates, 'learning rate')}, with {count(n_seeds, 'seed')}. "
-            f"{count(n_runs, 'run')} of {count(steps or 0, 'step')}, {jobs} at a time, in {out}."
-        )
-    )
-    n_left = n_runs - len(list(out.glob("arms/**/record.json")))
-    if not n_left:
-        note("All of them are done: the report is written again.")
-        return
-    fast, slow = (format_seconds(START_S + n_left * run_s / jobs) for run_s in RUN_S)
-    left = "" if n_left == n_runs else f", for {count(n_left, 'missing run')}"
-    note(f"Expected: about {fast} on a processor with avx512, {slow} on another{left}.")
+    return _shown(comparing.compare("demo", out=out, jobs=jobs), details)
 
 
 def _shown(compared: comparing.Comparison, details: bool) -> Result:

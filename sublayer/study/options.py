@@ -52,8 +52,6 @@ class Options:
     """The first of those seeds; None: one that no comparison reaches."""
     extend: int | None = None
     """Extensions at most of a grid of numbers whose best lies at its edge; None: none."""
-    is_announced: bool = False
-    """True where a header was printed already."""
 
 
 _OF_PLAIN = ("until", "seeds_at_most", "first_seed", "tuning_seeds", "first_tuning_seed", "extend")

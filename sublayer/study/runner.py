@@ -124,12 +124,11 @@ class _Runner:
         check_texts(study, data)
         n_runs = len(study.arms) * (asked.n_tuning + asked.n_seeds)
         arms = self._settled(facts, data, n_runs)
-        computing.check(arms, data, n_runs, is_announced=options.is_announced)
-        if not options.is_announced:
-            measures = facts.measures(len(arms))
-            header = list_header(asked, arms, data, measures, computing, self._path, n_runs=n_runs)
-            for line in (*header, *foresee(study, metric, looks, self._path)):
-                note(line)
+        computing.check(arms, data, n_runs)
+        measures = facts.measures(len(arms))
+        header = list_header(asked, arms, data, measures, computing, self._path, n_runs=n_runs)
+        for line in (*header, *foresee(study, metric, looks, self._path)):
+            note(line)
         texts = list_text_caveats(data, metric, study.scoring, study.against)
         about = self._begin(arms, data, texts, n_runs)
         folder.seal(metric.name, extend=extensions)

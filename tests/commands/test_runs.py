@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 
 from sublayer.api.comparing import compare
-from sublayer.cli.studies import RUN_S, START_S, announce
 from sublayer.reporting import listing
 from sublayer.reporting.terminal import summarize
 from sublayer.reporting.words import headline
 from sublayer.study.read_results import results_of_folder
 from sublayer.system.lock import held
 from tests.commands.conftest import SMALL
-from tests.commands.results import unwrapped
 from tests.study.studies import FFN, files, settings_of, write_text
 from tests.study.synthetic import synthetic_results
 
@@ -144,16 +142,6 @@ def test_many_arms_or_long_names_leave_a_summary_of_one_screen_and_a_headline_of
             assert len(headline(results)) <= 120
     lines = summarize(results, Path("/report.html")).splitlines()
     assert len(lines) <= 40 and any("11 more" in line for line in lines)
-
-
-def test_the_demo_says_what_it_will_do_and_how_long_that_takes(tmp_path, capsys):
-    for name in ("lr=0.004/seed-1000", "seed-0"):
-        (tmp_path / "arms" / "0-transformer" / name).mkdir(parents=True)
-        (tmp_path / "arms" / "0-transformer" / name / "record.json").touch()
-    announce(tmp_path, 4)
-    said = unwrapped(capsys.readouterr().err)
-    n_seconds = [60 * int(m) + int(s) for m, s in re.findall(r"(\d+):(\d\d)\b", said)]
-    assert "for 30 missing runs" in said and n_seconds == [int(START_S + 30 * s / 4) for s in RUN_S]
 
 
 @pytest.fixture(scope="module")

@@ -105,10 +105,8 @@ class Computing:
         arms: Sequence[Arm],
         data: Mapping[str, Data],
         n_runs: int,
-        *,
-        is_announced: bool = False,
     ) -> None:
-        """Print what runs of arms take together, ``data`` being each arm's, unless announced.
+        """Print what runs of arms take together, ``data`` being each arm's.
 
         Raises ConfigError where there is too little of it.
         """
@@ -119,8 +117,7 @@ class Computing:
             text = describe_share(
                 arms, data, n_runs=n_runs, jobs=self.jobs, device=self._device, folder=self._study
             )
-            if not is_announced:
-                note(text)
+            note(text)
 
     def check_recipes(
         self, recipes: Sequence[tuple[Recipe, int]], n_runs: int, data: Sequence[Data] = ()
