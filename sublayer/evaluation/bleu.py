@@ -81,21 +81,40 @@ def translated_lines(
     """Return translations, ids without their end, as they are scored.
 
     ``tokens`` is sacreBLEU's tokenizer, by default that of the target's language. The words are
-    those of ``scored_words``.
+    those that papers score: the vocabulary's, but where that divides words at hyphens (WMT14):
+    there text as it is written is divided again without. Source: zhuohan123/macaron-net,
+    ``test-wmt14-en2de-base.sh``. Where sacreBLEU's tokenizer finds words without spaces, they are
+    its own.
     """
     texts = [tokenizer.write(ids) for ids in translations]
-    return _as_scored(texts, scored_words(translations, tokenizer, tokens), tokenizer, tokens)
+    own = (" ".join(tokenizer.words(ids)) for ids in translations)
+    return _as_scored(texts, own, tokenizer, tokens)
 
 
 def reference_lines(
     pairs: Sequence[PairText], tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None = None
 ) -> Lines:
-    """Return the references of pairs as translations are scored against them.
+    """Return the references of pairs as translations are scored against them."""
+    own = (pair.target_words for pair in pairs)
+    return _as_scored([pair.target for pair in pairs], own, tokenizer, tokens)
 
-    ``tokens`` as in ``translated_lines``; the words are those of ``reference_words``.
-    """
-    texts = [pair.target for pair in pairs]
-    return _as_scored(texts, reference_words(pairs, tokenizer, tokens), tokenizer, tokens)
+
+def _as_scored(
+    texts: Sequence[str],
+    own: Iterable[str],
+    tokenizer: BilingualTokenizer,
+    tokens: BleuTokenizer | None,
+) -> Lines:
+    """Divide texts into the words that are scored; ``own`` are the words of the vocabulary."""
+    name = tokens or bleu_tokenizer_of(tokenizer.target.language)
+    if name not in _BETWEEN_SPACES:
+        words = list(map(metric("sacrebleu", lowercase=False, tokens=name).tokenizer, texts))
+    elif tokenizer.target.divides_hyphens:
+        rules = replace(tokenizer.target, moses="tokenize", divides_hyphens=False)
+        words = [" ".join(rules.words(text)) for text in texts]
+    else:
+        words = list(own)
+    return Lines(texts, words, word_rule_of(tokenizer.target.moses, name), name)
 
 
 def count_translations(
@@ -113,90 +132,26 @@ def count_translations(
 
     Raises DataError as ``check_lines`` does, ConfigError where sacrebleu is not installed.
     """
-    ours, theirs = translations.words, references.words
-    more = [each.words for each in references.more]
-    counts = {"bleu": _count_words("bleu", ours, theirs, references.rule, lowercase, more)}
-    for name in ("sacrebleu", "chrf"):
-        counts[name] = count_lines(
-            name,
-            translations.texts,
-            references.texts,
-            lowercase=lowercase,
-            tokens=references.tokens,
-            more=[each.texts for each in references.more],
-        )
+    sides = [translations, references, *references.more]
+    words = [each.words for each in sides]
+    asked: dict[str, tuple[list[Sequence[str]], str | None]]
+    asked = {"bleu": (words, ""), "sacrebleu": ([each.texts for each in sides], None)}
+    asked["chrf"] = asked["sacrebleu"]
     if compounds:
-        split, split_references = _split_compounds(ours), _split_compounds(theirs)
-        more = [_split_compounds(each.words) for each in references.more]
-        counted = _count_words(COMPOUNDS, split, split_references, references.rule, lowercase, more)
-        counts[COMPOUNDS] = replace(counted, signature=f"{counted.signature}|compounds:split")
+        # Source: fairseq, compound_split_bleu.sh; zhuohan123/macaron-net,
+        # test-wmt14-en2de-base.sh.
+        split = [[_HYPHEN.sub(r"\1 ##AT##-##AT## \2", line) for line in each] for each in words]
+        asked[COMPOUNDS] = ([*split], "|compounds:split")
+    counts = {}
+    for name, ((texts, reference, *more), behind) in asked.items():
+        tokens = references.tokens
+        counted = count_lines(name, texts, reference, lowercase=lowercase, tokens=tokens, more=more)
+        if behind is not None:
+            # sacreBLEU's signature cannot say what divided the words.
+            signature = f"{counted.signature}|words:{references.rule}{behind}"
+            counted = replace(counted, signature=signature)
+        counts[name] = counted
     return counts
-
-
-def _count_words(
-    name: str,
-    words: Sequence[str],
-    references: Sequence[str],
-    rule: str,
-    lowercase: bool,
-    more: Sequence[Sequence[str]] = (),
-) -> LineCounts:
-    counted = count_lines(name, words, references, lowercase=lowercase, more=more)
-    # sacreBLEU's signature cannot say what divided the words.
-    return replace(counted, signature=f"{counted.signature}|words:{rule}")
-
-
-def scored_words(
-    translations: Sequence[Ids], tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None = None
-) -> list[str]:
-    """Return the words of translations that papers score, divided by spaces.
-
-    They are the vocabulary's, but where that divides words at hyphens (WMT14): there text as it is
-    written is divided again without. Source: zhuohan123/macaron-net, ``test-wmt14-en2de-base.sh``.
-    Where sacreBLEU's tokenizer, ``tokens``, finds words without spaces, they are its own.
-    """
-    texts = map(tokenizer.write, translations)
-    own = (" ".join(tokenizer.words(ids)) for ids in translations)
-    return _words_of(texts, own, tokenizer, tokens)
-
-
-def reference_words(
-    pairs: Sequence[PairText], tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None = None
-) -> list[str]:
-    """Return the words of references that translations' words are scored against."""
-    texts = (pair.target for pair in pairs)
-    return _words_of(texts, (pair.target_words for pair in pairs), tokenizer, tokens)
-
-
-def _words_of(
-    texts: Iterable[str],
-    own: Iterable[str],
-    tokenizer: BilingualTokenizer,
-    tokens: BleuTokenizer | None,
-) -> list[str]:
-    """Divide texts into the words that are scored; ``own`` are the words of the vocabulary."""
-    name = _tokens(tokenizer, tokens)
-    if name not in _BETWEEN_SPACES:
-        divide = metric("sacrebleu", lowercase=False, tokens=name).tokenizer
-        return [divide(text) for text in texts]
-    if not tokenizer.target.divides_hyphens:
-        return list(own)
-    rules = replace(tokenizer.target, moses="tokenize", divides_hyphens=False)
-    return [" ".join(rules.words(text)) for text in texts]
-
-
-def _tokens(tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None) -> BleuTokenizer:
-    return tokens or bleu_tokenizer_of(tokenizer.target.language)
-
-
-def _as_scored(
-    texts: Sequence[str],
-    words: Sequence[str],
-    tokenizer: BilingualTokenizer,
-    tokens: BleuTokenizer | None,
-) -> Lines:
-    name = _tokens(tokenizer, tokens)
-    return Lines(texts, words, word_rule_of(tokenizer.target.moses, name), name)
 
 
 def word_rule_of(moses: str, tokens: BleuTokenizer) -> str:
@@ -248,11 +203,6 @@ def check_bleu_tokenizer(tokens: BleuTokenizer) -> None:
                 f"BLEU's tokenizer flores200 needs its SentencePiece model, and {file} is not "
                 f"there: fetch {address} into it, or {others}"
             )
-
-
-def _split_compounds(lines: Sequence[str]) -> list[str]:
-    # Source: fairseq, compound_split_bleu.sh; zhuohan123/macaron-net, test-wmt14-en2de-base.sh.
-    return [_HYPHEN.sub(r"\1 ##AT##-##AT## \2", line) for line in lines]
 
 
 def check_lines(texts: Sequence[str], references: Sequence[str]) -> None:
@@ -330,50 +280,28 @@ class Paired:
     """By approximate randomisation, see ``randomisation_p``: 1/10001 at least."""
 
 
-def compare_translations(
-    name: str,
-    texts: Sequence[str],
-    others: Sequence[str],
-    references: Sequence[str],
-    *,
-    lowercase: bool = False,
-    tokens: BleuTokenizer = "13a",
-    more: Sequence[Sequence[str]] = (),
-) -> Paired:
-    """Compare two systems' translations of the same lines by a measure.
+def compare_translations(ours: LineCounts, theirs: LineCounts) -> Paired:
+    """Compare two systems' translations of the same lines by the counts of a measure.
 
-    The measures are bleu, of words, and sacrebleu and chrf, of texts. Lines are resampled 1,000
-    times for the interval (paired bootstrap), and exchanged between the systems 10,000 times for p
-    (approximate randomisation). ``lowercase``: all in lower case. ``tokens``: sacreBLEU's
-    tokenizer of sacrebleu; ``more``: further references, as ``count_lines`` takes them.
+    Lines are resampled 1,000 times for the interval (paired bootstrap), and exchanged between the
+    systems 10,000 times for p (approximate randomisation).
 
-    Raises DataError where numbers of lines differ or there are none, ConfigError where sacrebleu
-    is not installed. Source: Koehn 2004; Riezler and Maxwell 2005.
+    Source: Koehn 2004; Riezler and Maxwell 2005.
 
     Departure: sacreBLEU's p of the paired bootstrap is not computed. It shifts absolute differences
     by their mean, where differences with their signs are to be shifted, and so calls systems that
     are alike different about twice as often as it says: in 11 of 100 comparisons at a nominal 5
     (``tests/evaluation/test_bleu.py``).
     """
-    for lines in (texts, others):
-        check_lines(lines, references)
-    measure = metric(name, lowercase=lowercase, tokens=tokens)
-    counts, other_counts = (
-        count_lines(name, lines, references, lowercase=lowercase, tokens=tokens, more=more)
-        for lines in (texts, others)
-    )
-    ours = counts.counts.astype(np.float64)
-    theirs = other_counts.counts.astype(np.float64)
-    value = _score_of_sums(measure, ours.sum(0))
-    other = _score_of_sums(measure, theirs.sum(0))
-    resampled = _resampled_differences(measure, ours, theirs)
-    low, high = np.percentile(resampled, [2.5, 97.5])
+    measure = metric(ours.name, lowercase=False)
+    mine, others = (each.counts.astype(np.float64) for each in (ours, theirs))
+    low, high = np.percentile(_resampled_differences(measure, mine, others), [2.5, 97.5])
     return Paired(
-        value=value,
-        other=other,
-        difference=value - other,
+        value=ours.value,
+        other=theirs.value,
+        difference=ours.value - theirs.value,
         interval=(float(low), float(high)),
-        p_randomisation=randomisation_p(measure, ours, theirs),
+        p_randomisation=randomisation_p(measure, mine, others),
     )
 
 

@@ -1,6 +1,7 @@
 """Numbers of each item of a test, so that every metric follows from sums over items."""
 
 import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -67,6 +68,16 @@ class FromItems:
         """Compute the metric of all items; None where the test has no such table."""
         table = items.tables.get(self.table)
         return None if table is None else self.value(table.sums())
+
+
+def ratio(total: str, count: str) -> Callable[[Sums], float]:
+    """Return the metric that divides the sum of a column by that of another; NaN of nothing."""
+
+    def value(sums: Sums) -> float:
+        n = float(sums[count])
+        return float(sums[total]) / n if n else math.nan
+
+    return value
 
 
 class Digest:

@@ -3,9 +3,10 @@
 It is divided by exact tokens, bytes, characters and words."""
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,19 +14,16 @@ from numpy.typing import NDArray
 
 from sublayer.data.store import Split
 from sublayer.errors import ConfigError, DataError
-from sublayer.evaluation.split_work import ALONE, Processes, add_up, compute_each
+from sublayer.evaluation.split_work import ALONE, Processes, Progress, add_up, compute_each, silent
 from sublayer.model.context import Layout
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import nats_of_targets
 from sublayer.model.transformer import Transformer
 
 _WHITESPACE = b" \t\n\r\x0b\x0c"
-_CHUNK_TOKENS = 1 << 20
-"""Tokens that are counted at a time, which bounds the memory."""
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(NamedTuple):
     """Size of a piece of text in each unit that a likelihood is divided by."""
 
     tokens: int
@@ -35,14 +33,6 @@ class Counts:
     """Unicode's, each counted at its first byte."""
     words: int
     """Runs between ASCII whitespace, each counted at its first byte."""
-
-    def __add__(self, other: "Counts") -> "Counts":
-        return Counts(
-            tokens=self.tokens + other.tokens,
-            bytes=self.bytes + other.bytes,
-            characters=self.characters + other.characters,
-            words=self.words + other.words,
-        )
 
 
 class Counter:
@@ -55,11 +45,7 @@ class Counter:
     """
 
     def __init__(self, split: Split) -> None:
-        tokenizer = split.tokenizer
-        self._split = split
-        # Of each id of the vocabulary [V], as the three below.
-        self._bytes = tokenizer.token_bytes
-        self._characters = tokenizer.token_characters
+        self._split, tokenizer = split, split.tokenizer
         n_ids = len(tokenizer.token_bytes)
         self._inner_words = np.zeros(n_ids, dtype=np.int64)
         self._begins_word = np.zeros(n_ids, dtype=np.bool_)
@@ -75,43 +61,22 @@ class Counter:
 
     def count(self, start: int, stop: int) -> Counts:
         """Count the text of the tokens from position ``start`` to before ``stop``."""
-        counts = Counts(0, 0, 0, 0)
-        for low in range(start, stop, _CHUNK_TOKENS):
-            of_tokens = self._count_tokens(low, min(low + _CHUNK_TOKENS, stop))
-            counts += Counts(*of_tokens.sum(1).tolist())
-        return counts
-
-    def count_each(self, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Count adjacent ranges: tokens, bytes, characters, words, ``[N, 4]``.
-
-        ``bounds`` are the starts of the ranges, and the end of the last, ``[N + 1]``; no range is
-        empty.
-        """
-        n_at_once = max(1, _CHUNK_TOKENS // int(np.diff(bounds).max()))
-        parts = []
-        for low in range(0, len(bounds) - 1, n_at_once):
-            part = bounds[low : low + n_at_once + 1]  # the end of the last range with it
-            of_tokens = self._count_tokens(int(part[0]), int(part[-1]))
-            parts.append(np.add.reduceat(of_tokens, part[:-1] - part[0], axis=1).T)
-        return np.concatenate(parts)
-
-    def _count_tokens(self, start: int, stop: int) -> NDArray[np.int64]:
-        """Count tokens, bytes, characters and words that each token of a range adds, ``[4, N]``."""
         ids = np.asarray(self._split.ids[start:stop])
-        follows_word_end = np.ones(len(ids), dtype=np.bool_)  # [N], as all below
-        follows_word_end[1:] = self._ends_word[ids[:-1]]
-        if start > 0:
-            follows_word_end[0] = self._ends_word[self._split.ids[start - 1]]
+        # Of the token before each, [N].
+        before = np.asarray(self._split.ids[max(0, start - 1) : max(0, stop - 1)])
+        follows_word_end = np.ones(len(ids), dtype=np.bool_)
+        follows_word_end[len(ids) - len(before) :] = self._ends_word[before]
         documents = self._split.document_starts
         first, last = np.searchsorted(documents, (start, stop))
         follows_word_end[documents[first:last] - start] = True
         # A token that begins inside a word continues it; the word was counted before.
-        begun = self._begins_word[ids] & follows_word_end
-        n_bytes = self._bytes[ids].astype(np.int64)
-        characters = self._characters[ids].astype(np.int64)
-        return np.stack(
-            [np.ones_like(n_bytes), n_bytes, characters, self._inner_words[ids] + begun]
+        n_words = self._inner_words[ids].sum() + (self._begins_word[ids] & follows_word_end).sum()
+        tokenizer = self._split.tokenizer
+        n_bytes, n_characters = (
+            int(table[ids].sum(dtype=np.int64))
+            for table in (tokenizer.token_bytes, tokenizer.token_characters)
         )
+        return Counts(len(ids), n_bytes, n_characters, int(n_words))
 
 
 _LARGEST_EXPONENT = 709
@@ -132,13 +97,13 @@ class Window:
 
 @dataclass(frozen=True)
 class WindowNats:
-    """Windows in the order of the text, and the nats of the tokens that each scores, ``[N]``.
-
-    Each is summed in float64.
-    """
+    """Windows in the order of the text, with the nats and the text of what each scores."""
 
     windows: list[Window]
     nats: NDArray[np.float64]
+    """``[N]``, each summed in float64."""
+    counts: NDArray[np.int64]
+    """``[N, 4]``: the tokens, bytes, characters and words that the scored ids stand for."""
 
 
 @dataclass(frozen=True)
@@ -262,7 +227,7 @@ def score(
     max_tokens: int | None = None,
     same_tokens: bool = False,
     respect_boundaries: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress = silent,
     processes: Processes = ALONE,
 ) -> Likelihood:
     """Score a split under a model.
@@ -291,22 +256,22 @@ def score(
     starts = np.asarray(split.document_starts) if respect_boundaries else None
     batches = list(_batches(plan, batch_sequences))
     tokens_done = list(accumulate(map(_n_scored, batches)))
+    counter = Counter(split)
 
-    def score_one(index: int) -> list[float]:
-        total, window_nats = _score_batch(model, split.ids, batches[index], context, starts)
-        if progress is not None:
-            progress(tokens_done[index], n_tokens)
-        return [total, *window_nats.tolist()]
+    def score_one(index: int) -> tuple[float, NDArray[np.float64], list[Counts]]:
+        total, nats = _score_batch(model, split.ids, batches[index], context, starts)
+        progress(tokens_done[index], n_tokens)
+        return total, nats, [counter.count(each.first, each.stop) for each in batches[index]]
 
     with evaluating(model):
         rows = compute_each(score_one, len(batches), processes)
-    nats = add_up(rows)
-    window_nats = np.concatenate([row[1:] for row in rows])
-    counts = _count(Counter(split), plan)
+    nats = np.concatenate([nats for _, nats, _ in rows])
+    counts = np.array([count for _, _, counts in rows for count in counts], dtype=np.int64)
+    total = Counts(*counts.sum(0).tolist())
     if not split.store.is_lossless:
-        counts = _as_read(split, counts)
-    by_window = WindowNats(plan, window_nats)
-    return Likelihood(nats, counts.tokens, counts.bytes, counts.characters, counts.words, by_window)
+        total = _as_read(split, total)
+    by_window = WindowNats(plan, nats, counts)
+    return Likelihood(add_up(total for total, _, _ in rows), *total, by_window)
 
 
 def _as_read(split: Split, counts: Counts) -> Counts:
@@ -322,11 +287,11 @@ def _as_read(split: Split, counts: Counts) -> Counts:
     n_characters = store.n_characters - int(split.tokenizer.token_characters[first])
     n_kept = split.n_kept_bytes - n_first_bytes
     if counts.tokens == len(split.ids) - 1:
-        return replace(counts, bytes=n_bytes, characters=n_characters)
+        return counts._replace(bytes=n_bytes, characters=n_characters)
     if not n_kept:
         return counts
     share = counts.bytes / n_kept
-    return replace(counts, bytes=round(share * n_bytes), characters=round(share * n_characters))
+    return counts._replace(bytes=round(share * n_bytes), characters=round(share * n_characters))
 
 
 def _batches(plan: list[Window], size: int) -> Iterator[list[Window]]:
@@ -381,18 +346,6 @@ def _score_batch(
 
 def _n_scored(batch: list[Window]) -> int:
     return sum(window.stop - window.first for window in batch)
-
-
-def _count(counter: Counter, plan: list[Window]) -> Counts:
-    """Count the tokens that windows score, adjacent windows at once."""
-    counts = Counts(0, 0, 0, 0)
-    first, stop = plan[0].first, plan[0].stop
-    for window in plan[1:]:
-        if window.first != stop:
-            counts += counter.count(first, stop)
-            first = window.first
-        stop = window.stop
-    return counts + counter.count(first, stop)
 
 
 def _ratio(total: float, count: int) -> float:

@@ -7,8 +7,9 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,13 +25,13 @@ from sublayer.evaluation.prompted_likelihood import (
     encode_queries,
     target_nats,
 )
+from sublayer.evaluation.split_work import Progress, silent
 from sublayer.model.build import Decoder, EncoderDecoder
 from sublayer.system.stages import stage
 from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split, wording_of
 from sublayer.tasks.rows import Found
 from sublayer.tasks.scoring import score
 from sublayer.tasks.task import Example, Prediction, Task
-from sublayer.tasks.wording import PronounWording
 from sublayer.text_model import TextModel
 
 _WORDS = ("negative", "positive")
@@ -85,24 +86,13 @@ class Settings:
         return Settings(self.words if name == _WORDS_OF else None, references)
 
 
-@dataclass(frozen=True)
-class Items:
+class Items(NamedTuple):
     """The examples of a probe, with the queries of each."""
 
-    task: Task
     examples: Sequence[Example]
     queries: Sequence[Sequence[Query]]
-    left_out: Mapping[str, int] = field(default_factory=dict)
+    left_out: Mapping[str, int] = {}
     """Counts of examples that cannot be asked, by the reason."""
-
-
-def say_nothing(tokenizer: Tokenizer, settings: Settings) -> list[str]:
-    """Say nothing of a tokenizer."""
-    return []
-
-
-Answer = Callable[[Sequence[Sequence[Nats]], float | None], list[Prediction]]
-"""Answers examples by the nats of their queries, and by the threshold, where there is one."""
 
 
 @dataclass(frozen=True)
@@ -123,12 +113,11 @@ class Probe:
     source: str
     """Of the reference."""
     items: Callable[[Task, Sequence[Example], Settings], Items]
-    answer: Answer
-    threshold: Callable[[Sequence[Sequence[Nats]], Sequence[Example]], float] | None = None
-    """Chooses a threshold by examples of the training part, never by those that are scored; None:
-    none is needed."""
-    notes: Callable[[Tokenizer, Settings], list[str]] = say_nothing
-    """Notes for a reader on how a tokenizer writes the queries."""
+    by_token: bool = True
+    """True where texts are compared by the mean log-probability of their tokens, not the sum."""
+    has_threshold: bool = False
+    """True where the one text of an example is judged by a threshold, which examples of the
+    training part choose, never those that are scored."""
 
     def chance_error(self, n_examples: int) -> float:
         """Return the standard error of guessing on so many examples.
@@ -139,21 +128,17 @@ class Probe:
             return math.sqrt(self.chance * (1 - self.chance) / n_examples)
         return 1 / math.sqrt(n_examples)
 
+    def answer(self, nats: Sequence[Nats], threshold: float | None) -> Prediction:
+        """Answer an example by the nats of its queries: with the likeliest, the first of equals."""
+        log_p = [mean_log_p(own) if self.by_token else -float(own.sum()) for own in nats]
+        if threshold is not None:
+            return Prediction(label=int(log_p[0] >= threshold))
+        return Prediction(label=int(np.argmax(log_p)))
+
 
 def mean_log_p(nats: Nats) -> float:
     """Return the mean log-probability of a text's tokens; of none the worst there is."""
-    return -float(nats.mean()) if len(nats) else -float("inf")
-
-
-def total_log_p(nats: Nats) -> float:
-    """Return the log-probability of a text."""
-    return -float(nats.sum())
-
-
-def choose(scores: Sequence[float]) -> Prediction:
-    """Return the choice with the highest score, the first of equal ones."""
-    best = int(np.argmax(scores))
-    return Prediction(label=best)
+    return -float(nats.mean()) if len(nats) else -math.inf
 
 
 _NOTHING_BEHIND = "nothing stands behind the pronoun"
@@ -161,16 +146,10 @@ _NOT_TWO = "its candidates are not two, of which one is right"
 
 
 def _cola(task: Task, examples: Sequence[Example], settings: Settings) -> Items:
-    queries = [[Query("", example.fields["sentence"])] for example in examples]
-    return Items(task, examples, queries)
+    return Items(examples, [[Query("", example.fields["sentence"])] for example in examples])
 
 
-def _acceptable(nats: Sequence[Sequence[Nats]], threshold: float | None) -> list[Prediction]:
-    assert threshold is not None, "the threshold is chosen by the training part"
-    return [Prediction(label=int(mean_log_p(own) >= threshold)) for [own] in nats]
-
-
-def _best_threshold(nats: Sequence[Sequence[Nats]], examples: Sequence[Example]) -> float:
+def best_threshold(nats: Sequence[Sequence[Nats]], examples: Sequence[Example]) -> float:
     """Return the threshold of the highest Matthews correlation, the lowest of equal ones.
 
     It lies between two sentences, or below all.
@@ -198,27 +177,7 @@ def _sentiment(task: Task, examples: Sequence[Example], settings: Settings) -> I
     for example in examples:
         prompt = f"{example.fields['sentence'].rstrip()} very"
         queries.append([Query(prompt, f" {word}") for word in settings.compared])
-    return Items(task, examples, queries)
-
-
-def _several_tokens(tokenizer: Tokenizer, settings: Settings) -> list[str]:
-    """Say which of the words that are compared are several tokens."""
-    notes = []
-    for word in settings.compared:
-        before = len(tokenizer.encode(b"very"))
-        n_tokens = len(tokenizer.encode(f"very {word}".encode())) - before
-        if n_tokens > 1:
-            notes.append(f"{word!r} is {count(n_tokens, 'token')}, scored as a whole")
-    return notes
-
-
-def _likelier(nats: Sequence[Sequence[Nats]], threshold: float | None) -> list[Prediction]:
-    """Choose the likeliest text, of several tokens as a whole."""
-    return [choose([total_log_p(own) for own in example]) for example in nats]
-
-
-def _likelier_by_token(nats: Sequence[Sequence[Nats]], threshold: float | None) -> list[Prediction]:
-    return [choose([mean_log_p(own) for own in example]) for example in nats]
+    return Items(examples, queries)
 
 
 def _race(task: Task, examples: Sequence[Example], settings: Settings) -> Items:
@@ -229,7 +188,7 @@ def _race(task: Task, examples: Sequence[Example], settings: Settings) -> Items:
         asked = question if blank else example.fields["question"]
         prompt = f"{example.fields['article'].rstrip()} {asked}".rstrip()
         queries.append([Query(prompt, f" {option.strip()}") for option in example.choices])
-    return Items(task, examples, queries)
+    return Items(examples, queries)
 
 
 def _pronouns(task: Task, examples: Sequence[Example], settings: Settings) -> Items:
@@ -244,7 +203,7 @@ def _pronouns(task: Task, examples: Sequence[Example], settings: Settings) -> It
             continue
         asked.append(example)
         queries.append(own)
-    return Items(task, asked, queries, dict(left_out))
+    return Items(asked, queries, dict(left_out))
 
 
 def _grouped(examples: Sequence[Example], left_out: Counter[str]) -> Iterator[Example]:
@@ -267,7 +226,7 @@ def _grouped(examples: Sequence[Example], left_out: Counter[str]) -> Iterator[Ex
 
 def _substituted(task: Task, example: Example) -> Iterator[Query]:
     wording = wording_of(task)
-    assert isinstance(wording, PronounWording), "the probe is of pronouns"
+    assert wording.marked is not None, "the probe is of pronouns"
     pronoun = example.fields[wording.pronoun]
     marked = wording.marked(example)
     place = marked.lower().find(f"*{pronoun.lower()}*")
@@ -279,73 +238,22 @@ def _substituted(task: Task, example: Example) -> Iterator[Query]:
         yield Query(f"{before}{candidate}", rest)
 
 
+_BEST = "the best single-task model before"
+_UNKNOWN = "the paper does not say which"
 PROBES: dict[str, Probe] = {
     probe.name: probe
     for probe in (
-        Probe(
-            "cola",
-            "CoLA",
-            tasks=("cola",),
-            splits=("dev",),
-            metric="matthews",
-            chance=0.0,
-            reference=0.35,
-            source="Radford et al. 2018, table 4: the best single-task model before",
-            items=_cola,
-            answer=_acceptable,
-            threshold=_best_threshold,
-        ),
-        Probe(
-            "sst2",
-            "SST-2",
-            tasks=("sst2",),
-            splits=("dev",),
-            metric="accuracy",
-            chance=0.5,
-            reference=0.932,
-            source="Radford et al. 2018, table 4: the best single-task model before",
-            items=_sentiment,
-            answer=_likelier,
-            notes=_several_tokens,
-        ),
-        Probe(
-            "race",
-            "RACE",
-            tasks=("race", "race_middle", "race_high"),
-            splits=("dev",),
-            metric="accuracy",
-            chance=0.25,
-            reference=0.533,
-            source="Radford et al. 2018, table 3: the best model before",
-            items=_race,
-            answer=_likelier_by_token,
-        ),
-        Probe(
-            "winograd",
-            "Winograd schemas",
-            tasks=("wsc",),
-            splits=("train+dev", "dev", "train"),
-            metric="accuracy",
-            chance=0.5,
-            reference=None,
-            source="the paper does not say which",
-            items=_pronouns,
-            answer=_likelier_by_token,
-        ),
-        Probe(
-            "dpr",
-            "DPR",
-            tasks=("dpr",),
-            splits=("test",),
-            metric="accuracy",
-            chance=0.5,
-            reference=None,
-            source="the paper does not say which",
-            items=_pronouns,
-            answer=_likelier_by_token,
-        ),
+        Probe("cola", "CoLA", ("cola",), ("dev",), "matthews", 0.0, 0.35,
+              f"Radford et al. 2018, table 4: {_BEST}", _cola, has_threshold=True),
+        Probe("sst2", "SST-2", ("sst2",), ("dev",), "accuracy", 0.5, 0.932,
+              f"Radford et al. 2018, table 4: {_BEST}", _sentiment, by_token=False),
+        Probe("race", "RACE", ("race", "race_middle", "race_high"), ("dev",), "accuracy", 0.25,
+              0.533, "Radford et al. 2018, table 3: the best model before", _race),
+        Probe("winograd", "Winograd schemas", ("wsc",), ("train+dev", "dev", "train"), "accuracy",
+              0.5, None, _UNKNOWN, _pronouns),
+        Probe("dpr", "DPR", ("dpr",), ("test",), "accuracy", 0.5, None, _UNKNOWN, _pronouns),
     )
-}
+}  # fmt: skip
 """In the order in which they are shown."""
 
 
@@ -357,33 +265,30 @@ _MOST_LEARNED = 2000
 class ProbeScore:
     """The score of a model by a probe."""
 
-    name: str
-    title: str
-    metric: str
+    probe: Probe
     value: float
     standard_error: float | None
     """Of so many examples."""
-    chance: float
     reference: float | None
     n_examples: int
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
 
     @property
     def normalised(self) -> float | None:
         """Return it on the paper's axis: 0 is chance, 1 the reference; None without one."""
         if self.reference is None:
             return None
-        return (self.value - self.chance) / (self.reference - self.chance)
+        return (self.value - self.probe.chance) / (self.reference - self.probe.chance)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON."""
         return {
-            "probe": self.name,
-            "title": self.title,
-            "metric": self.metric,
+            "probe": self.probe.name,
+            "title": self.probe.title,
+            "metric": self.probe.metric,
             "value": self.value,
             "standard_error": self.standard_error,
-            "chance": self.chance,
+            "chance": self.probe.chance,
             "reference": self.reference,
             "normalised": self.normalised,
             "examples": self.n_examples,
@@ -399,7 +304,7 @@ class ReadProbe:
     items: Items
     learned_from: Items | None
     """Examples by which the threshold is chosen."""
-    settings: Settings = field(default_factory=Settings)
+    settings: Settings
     _encoded: dict[tuple[int, str, int], list[EncodedQuery]] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -457,7 +362,7 @@ def ask(
     text_model: TextModel,
     probes: Sequence[ReadProbe],
     context: int,
-    progress: Callable[[int, int], None] = lambda n_done, n_all: None,
+    progress: Progress = silent,
 ) -> list[ProbeScore]:
     """Ask probes of a model that reads ``context`` tokens; raise as ``check_model`` does."""
     check_model(text_model, "the model")
@@ -485,20 +390,16 @@ def _read(probe: Probe, folder: str | None, settings: Settings) -> ReadProbe:
     if not scored:
         raise DataError(f"no row of {task.title}, {', '.join(splits)}, has a label")
     learned = None
-    if probe.threshold is not None:
+    if probe.has_threshold:
         if "train" not in found:
             raise DataError(
                 f"{folder or 'the cache'} has no training part of {task.title}, by which the "
                 f"threshold of the probe {probe.name} is chosen"
             )
-        learned = probe.items(task, _spread(examples("train")), settings)
+        rows = examples("train")
+        step = max(1, -(-len(rows) // _MOST_LEARNED))
+        learned = probe.items(task, rows[::step], settings)
     return ReadProbe(probe, probe.items(task, scored, settings), learned, settings)
-
-
-def _spread(examples: list[Example]) -> list[Example]:
-    """Return as many examples as a threshold needs, evenly spread over all."""
-    step = max(1, -(-len(examples) // _MOST_LEARNED))
-    return examples[::step]
 
 
 def _find(probe: Probe, folder: str | None) -> tuple[Task, Found]:
@@ -510,54 +411,41 @@ def _find(probe: Probe, folder: str | None) -> tuple[Task, Found]:
     return last, locate_files(last, folder)
 
 
-def _ask(
-    text_model: TextModel, read: ReadProbe, context: int, progress: Callable[[int, int], None]
-) -> ProbeScore:
-    probe, items = read.probe, read.items
+def _ask(text_model: TextModel, read: ReadProbe, context: int, progress: Progress) -> ProbeScore:
+    probe, items, settings = read.probe, read.items, read.settings
     threshold = None
+    notes = [f"{count(n, 'example')} left out: {reason}" for reason, n in items.left_out.items()]
     with stage(f"asking {probe.title}"):
         if read.learned_from is not None:
-            assert probe.threshold is not None, "what is learned is a threshold"
             learned, _ = _nats(text_model, read, read.learned_from, context, progress)
-            threshold = probe.threshold(learned, read.learned_from.examples)
-        nats, n_cut = _nats(text_model, read, items, context, progress)
-    predictions = probe.answer(nats, threshold)
-    found = score(items.examples, predictions, (probe.metric,))
-    notes = [f"{count(n, 'example')} left out: {reason}" for reason, n in items.left_out.items()]
-    if threshold is not None and read.learned_from is not None:
-        rows = count(len(read.learned_from.examples), "training row")
-        if math.isinf(threshold):
-            notes.append(f"all are called acceptable: no threshold does better on {rows}")
-        else:
+            threshold = best_threshold(learned, read.learned_from.examples)
+            rows = count(len(read.learned_from.examples), "training row")
             notes.append(
-                f"threshold {threshold:.4f}, a mean log-probability of tokens, chosen by {rows}"
+                f"all are called acceptable: no threshold does better on {rows}"
+                if math.isinf(threshold)
+                else f"threshold {threshold:.4f}, a mean log-probability of tokens, chosen by "
+                f"{rows}"
             )
+        nats, n_cut = _nats(text_model, read, items, context, progress)
+    found = score(items.examples, [probe.answer(own, threshold) for own in nats], (probe.metric,))
     if n_cut:
         notes.append(
             f"{count(n_cut, 'example')} longer than the {context:,} tokens of a context: what "
             "stands before loses its beginning, where nothing does the text its end"
         )
-    assert text_model.tokenizer is not None, "a model without a tokenizer is refused"
-    notes += probe.notes(text_model.tokenizer, read.settings)
-    return ProbeScore(
-        name=probe.name,
-        title=probe.title,
-        metric=probe.metric,
-        value=found.value,
-        standard_error=found.standard_error,
-        chance=probe.chance,
-        reference=read.settings.references.get(probe.name, probe.reference),
-        n_examples=found.n_examples,
-        notes=tuple(notes),
-    )
+    tokenizer = text_model.tokenizer
+    assert tokenizer is not None, "a model without a tokenizer is refused"
+    for word in settings.compared if probe.name == _WORDS_OF else ():
+        n_before = len(tokenizer.encode(b"very"))
+        n_tokens = len(tokenizer.encode(f"very {word}".encode())) - n_before
+        if n_tokens > 1:
+            notes.append(f"{word!r} is {count(n_tokens, 'token')}, scored as a whole")
+    reference = settings.references.get(probe.name, probe.reference)
+    return ProbeScore(probe, found.value, found.standard_error, reference, found.n_examples, notes)
 
 
 def _nats(
-    text_model: TextModel,
-    read: ReadProbe,
-    items: Items,
-    context: int,
-    progress: Callable[[int, int], None],
+    text_model: TextModel, read: ReadProbe, items: Items, context: int, progress: Progress
 ) -> tuple[list[list[Nats]], int]:
     """Return the nats of the queries of each example, and how many examples were cut."""
     model, tokenizer = text_model.model, text_model.tokenizer
@@ -565,23 +453,16 @@ def _nats(
     if isinstance(model, EncoderDecoder):
         # A source has a sentinel and an end, too.
         encoded = read.encoded(items, tokenizer, max(1, context - 2))
-        first = tokenizer.pad_id
-        if model.config.decoder_start != "pad":
-            first = tokenizer.end_id
-        assert first is not None, "a target starts with an id that the tokenizer has"
-        sentinel, end = tokenizer.sentinel_ids[0], tokenizer.sep_id
-        assert end is not None, "sources of span corruption end"
-        nats = target_nats(model, encoded, first, sentinel, end, progress)
+        starts_with_pad = model.config.decoder_start == "pad"
+        first = tokenizer.pad_id if starts_with_pad else tokenizer.end_id
+        end = tokenizer.sep_id
+        assert first is not None and end is not None, "targets of span corruption start and end"
+        nats = target_nats(model, encoded, first, tokenizer.sentinel_ids[0], end, progress)
     else:
         assert isinstance(model, Decoder), "other kinds are refused"
         encoded = read.encoded(items, tokenizer, context)
         nats = decoder_nats(model, encoded, progress)
-    by_example = []
-    n_cut = 0
-    first_number = 0
-    for own in items.queries:
-        numbers = slice(first_number, first_number + len(own))
-        by_example.append(nats[numbers])
-        n_cut += any(each.is_cut for each in encoded[numbers])
-        first_number = numbers.stop
-    return by_example, n_cut
+    answered = iter(zip(nats, encoded, strict=True))
+    by_example = [list(islice(answered, len(own))) for own in items.queries]
+    n_cut = sum(any(query.is_cut for _, query in own) for own in by_example)
+    return [[each for each, _ in own] for own in by_example], n_cut

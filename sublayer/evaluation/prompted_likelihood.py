@@ -1,8 +1,8 @@
 """The likelihood of texts behind prompts, and requests of evaluation harnesses."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, takewhile
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.decode.sample import Sampling, generate
 from sublayer.errors import ConfigError
+from sublayer.evaluation.split_work import Progress, silent
 from sublayer.model.build import Decoder, EncoderDecoder
 from sublayer.model.cache import Cache
 from sublayer.model.context import Layout
@@ -21,8 +22,7 @@ from sublayer.model.kernels.cross_entropy import nats_of_targets
 from sublayer.text_model import TextModel
 
 
-@dataclass(frozen=True)
-class Query:
+class Query(NamedTuple):
     """Two texts, of which the second is scored, given the first."""
 
     prompt: str
@@ -31,8 +31,7 @@ class Query:
     """With the space that it begins with, if any."""
 
 
-@dataclass(frozen=True)
-class EncodedQuery:
+class EncodedQuery(NamedTuple):
     """A query as tokens."""
 
     prompt: tuple[int, ...]
@@ -99,11 +98,8 @@ def _encode_each(tokenizer: Tokenizer, texts: Sequence[bytes]) -> list[list[int]
 def _divided(
     prompt: list[int], whole: list[int], end_id: int | None
 ) -> tuple[list[int], list[int]]:
-    n_shared = 0
-    for own, other in zip(prompt, whole, strict=False):
-        if own != other:
-            break
-        n_shared += 1
+    pairs = zip(prompt, whole, strict=False)
+    n_shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     if n_shared:
         return whole[:n_shared], whole[n_shared:]
     if end_id is not None:
@@ -113,8 +109,6 @@ def _divided(
 
 Nats = NDArray[np.float64]
 """Of each token of a text, given those before it, ``[T]``."""
-Progress = Callable[[int, int], None]
-"""Hears how many queries are answered, and of how many."""
 _TOKENS = 4096
 """Tokens of a batch."""
 _ROWS = 256
@@ -125,8 +119,7 @@ _MOST_BEHIND = 16
 """Texts behind a prompt at a time."""
 
 
-@dataclass(frozen=True)
-class _Prompt:
+class _Prompt(NamedTuple):
     """A prompt, and the queries that it stands before, by their numbers."""
 
     ids: tuple[int, ...]
@@ -136,7 +129,7 @@ class _Prompt:
 def decoder_nats(
     model: Decoder,
     queries: Sequence[EncodedQuery],
-    progress: Progress = lambda n_done, n_all: None,
+    progress: Progress = silent,
     *,
     with_tops: bool = False,
 ) -> list[Nats]:
@@ -173,13 +166,10 @@ def _batches_of_rows(
     queries: Sequence[EncodedQuery], numbers: Sequence[int]
 ) -> Iterator[list[int]]:
     """Yield queries of about equal lengths, as many as fill a batch, the longest first."""
-
-    def length(number: int) -> int:
-        return len(queries[number].prompt) + len(queries[number].text)
-
+    lengths = {n: len(queries[n].prompt) + len(queries[n].text) for n in numbers}
     batch: list[int] = []
-    for number in sorted(numbers, key=length, reverse=True):
-        if batch and (len(batch) + 1) * length(batch[0]) > _TOKENS:
+    for number in sorted(numbers, key=lengths.__getitem__, reverse=True):
+        if batch and (len(batch) + 1) * lengths[batch[0]] > _TOKENS:
             yield batch
             batch = []
         batch.append(number)
@@ -194,18 +184,19 @@ def _batches_of_prompts(
 
     The longest come first: memory that one batch has freed then holds the next.
     """
-    batch: list[_Prompt] = []
-    size = 0
-    for prompt in sorted(prompts, key=lambda each: len(each.ids), reverse=True):
-        longest = max(len(queries[number].text) for number in prompt.numbers)
-        own = len(prompt.ids) + len(prompt.numbers) * longest
-        is_other = bool(batch) and len(batch[0].ids) != len(prompt.ids)
-        if batch and (is_other or size + own > _TOKENS):
-            yield batch
-            batch, size = [], 0
-        batch.append(prompt)
-        size += own
-    if batch:
+    for _, alike in groupby(
+        sorted(prompts, key=lambda each: len(each.ids), reverse=True), lambda each: len(each.ids)
+    ):
+        batch: list[_Prompt] = []
+        size = 0
+        for prompt in alike:
+            longest = max(len(queries[number].text) for number in prompt.numbers)
+            own = len(prompt.ids) + len(prompt.numbers) * longest
+            if batch and size + own > _TOKENS:
+                yield batch
+                batch, size = [], 0
+            batch.append(prompt)
+            size += own
         yield batch
 
 
@@ -300,7 +291,7 @@ def target_nats(
     first_id: int,
     sentinel_id: int,
     end_id: int,
-    progress: Callable[[int, int], None] = lambda n_done, n_all: None,
+    progress: Progress = silent,
 ) -> list[NDArray[np.float64]]:
     """Compute the nats of each token of the texts, in the order of the queries.
 

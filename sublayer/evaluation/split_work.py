@@ -1,17 +1,19 @@
-"""Evaluation split among processes: each computes its part, and all receive every result, in order.
+"""Evaluation divided among processes: each computes its parts, and all receive every result.
 
-Sums are taken in the order of the parts, whoever computed them, so that scores do not depend on
-the number of processes where the parts do not.
+Results are in the order of the parts, whoever computed them, so that scores do not depend on the
+number of processes where the parts do not.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
+Result = TypeVar("Result")
+Progress = Callable[[int, int], None]
+"""Hears how many are done, and of how many."""
 
-Row = NDArray[np.float64]
-"""A part's result: numbers, ``[K]``, as many as the part gives; ids are whole ones."""
+
+def silent(n_done: int, n_all: int) -> None:
+    """Show no progress."""
 
 
 @runtime_checkable
@@ -21,8 +23,8 @@ class Processes(Protocol):
     def own(self, n: int) -> range:
         """Return which of ``n`` parts are this process's."""
 
-    def gather(self, rows: Sequence[Row], n: int) -> list[Row]:
-        """Return the rows of all ``n`` parts, in order; ``rows`` are those of this process.
+    def gather(self, results: Sequence[Result], n: int) -> list[Result]:
+        """Return the results of all ``n`` parts, in order; ``results`` are those of this process.
 
         Every process must call it, and all receive the same.
         """
@@ -32,37 +34,30 @@ class _OneProcess:
     def own(self, n: int) -> range:
         return range(n)
 
-    def gather(self, rows: Sequence[Row], n: int) -> list[Row]:
-        return list(rows)
+    def gather(self, results: Sequence[Result], n: int) -> list[Result]:
+        return list(results)
 
 
 ALONE: Processes = _OneProcess()
 
 
-def compute_each(work: Callable[[int], Sequence[float]], n: int, processes: Processes) -> list[Row]:
-    """Compute ``work(0)`` to ``work(n - 1)``, split among processes; return all rows in order.
+def compute_each(
+    work: Callable[[int], Result], n: int, processes: Processes, progress: Progress = silent
+) -> list[Result]:
+    """Compute ``work(0)`` to ``work(n - 1)``, divided among processes; return all in order.
 
-    Numbers are kept as float64, in which integers are exact up to 2**53.
+    ``progress`` hears of the parts that this process has done.
     """
-    rows = [np.array(work(index), dtype=np.float64) for index in processes.own(n)]
-    return processes.gather(rows, n)
+    results = []
+    for done, index in enumerate(processes.own(n), 1):
+        results.append(work(index))
+        progress(done, n)
+    return processes.gather(results, n)
 
 
-def add_up(rows: Sequence[Row], column: int = 0) -> float:
-    """Add a column of the rows, one after another, in their order: the same sum to the last bit."""
+def add_up(values: Iterable[float]) -> float:
+    """Add numbers one after another, in their order: the same sum to the last bit."""
     total = 0.0
-    for row in rows:
-        total += float(row[column])
+    for value in values:
+        total += value
     return total
-
-
-def numbered_ids(rows: Sequence[Row]) -> dict[int, NDArray[np.int64]]:
-    """Read rows of texts as ids, by the number of each text: number, how many ids, and these."""
-    found = {}
-    for row in rows:
-        place = 0
-        while place < len(row):
-            number, n_ids = int(row[place]), int(row[place + 1])
-            found[number] = row[place + 2 : place + 2 + n_ids].astype(np.int64)
-            place += 2 + n_ids
-    return found

@@ -2,11 +2,21 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from sublayer.data.packing import PackedBatch
 from sublayer.model.init import initial_values, zero_padding
+from sublayer.model.kernels.cross_entropy import (
+    Smoothing,
+    linear_cross_entropy,
+    smoothed_cross_entropy,
+)
+from sublayer.model.layers.embedding import Matrix
 from sublayer.model.names import named_parameters
 from sublayer.model.transformer import Transformer
 
@@ -51,6 +61,24 @@ class Objective(nn.Module, ABC):
     def forward(self, batch: Any) -> dict[str, Tensor]:
         """Compute each term's total in nats, a scalar each, of the terms of ``weights``."""
 
+    def token_totals(
+        self,
+        embedded: Float[Tensor, "N E"],
+        labels: Int[Tensor, " N"],
+        smoothing: Smoothing | None,
+        of_pass: Matrix | None = None,
+    ) -> dict[str, Tensor]:
+        """Sum the nats of tokens under the model's own head: the term ``reported``.
+
+        With smoothing or z-loss the trained term is ``trained``; the reported one has no weight.
+        ``of_pass`` is the matrix of a pass whose dropout it shares.
+        """
+        matrix, bias = self.model.output_projection(of_pass)
+        if smoothing is None:
+            return {self.reported: linear_cross_entropy(embedded, matrix, bias, labels)}
+        trained, nats = smoothed_cross_entropy(embedded, matrix, bias, labels, smoothing)
+        return {"trained": trained, self.reported: nats}
+
     def initial_values(self, seed: int) -> Iterator[tuple[nn.Parameter, Tensor]]:
         """Generate what every parameter begins with, whole, on the CPU, one at a time."""
         model = self.model
@@ -62,8 +90,32 @@ class Objective(nn.Module, ABC):
 
     def training_only(self) -> dict[str, nn.Parameter]:
         """Return by name the parameters that training needs and the saved model does not."""
-        parameters = {}
-        for name, value in named_parameters(self):
-            if not name.startswith("model."):
-                parameters[name] = value
-        return parameters
+        own = named_parameters(self)
+        return {name: value for name, value in own if not name.startswith("model.")}
+
+
+@dataclass(frozen=True)
+class Synthetic(ABC):
+    """Batches of random tokens, on which a step takes as long as on a recipe's own."""
+
+    lengths_vary: ClassVar[bool] = False
+
+    vocab_size: int
+    n_rows: int
+
+    @abstractmethod
+    def draw(self, generator: np.random.Generator, n_rows: int) -> PackedBatch:
+        """Draw a batch of so many rows."""
+
+    @abstractmethod
+    def n_tokens(self, step: int) -> int:
+        """Count the tokens of a batch."""
+
+    def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
+        """Draw a process's share of the batch of a step, at least one row."""
+        n_own = max(1, len(range(rank, self.n_rows, world)))
+        return self.draw(np.random.Generator(np.random.Philox(step)), n_own)
+
+    def notes(self) -> list[str]:
+        """Nothing is left out."""
+        return []

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -20,18 +20,13 @@ from sublayer.counts import count
 from sublayer.data.batches import Batch, Windows
 from sublayer.data.store import Split, TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer
-from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, Sums
-from sublayer.evaluation.likelihood import Counter, Likelihood, Window, check_stride, score
+from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, ratio
+from sublayer.evaluation.likelihood import Counts, Likelihood, check_stride, score
 from sublayer.evaluation.split_work import ALONE, Processes
 from sublayer.model.body import Hidden
 from sublayer.model.context import Layout
 from sublayer.model.init import initial_values, initialise
-from sublayer.model.kernels.cross_entropy import (
-    Smoothing,
-    linear_cross_entropy,
-    smoothed_cross_entropy,
-)
-from sublayer.model.layers.embedding import Matrix
+from sublayer.model.kernels.cross_entropy import Smoothing, linear_cross_entropy
 from sublayer.model.layers.heads import Classifier
 from sublayer.model.layers.norm import build_norm
 from sublayer.model.transformer import Transformer
@@ -40,6 +35,7 @@ from sublayer.objective.evaluation import (
     Evaluation,
     context_of,
     describe_sources,
+    own_objective,
 )
 from sublayer.objective.evaluation import (
     batch_sequences as scored_sequences,
@@ -87,13 +83,9 @@ class Causal(Objective):
         has_auxiliary = self.config.auxiliary == "layers"
         self._layers = range(1, self._n_layers) if has_auxiliary else range(0)
         self._ahead = range(1, self.config.targets + 1)
-        classifiers = {}
-        for layer in (*self._layers, self._n_layers):
-            for ahead in self._ahead:
-                term = self._term(layer, ahead)
-                if term != self.reported:
-                    classifiers[term] = Classifier(model.config)
-        self.classifiers = nn.ModuleDict(classifiers)
+        self._active = list(self._layers)
+        terms = [term for _, _, term in self._predicting() if term != self.reported]
+        self.classifiers = nn.ModuleDict({term: Classifier(model.config) for term in terms})
         initialise(self.classifiers, model.config, seed=seed, prefix=_PREFIX)
         has_norm = bool(self._layers) and model.config.final_norm != "none"
         self._norm = build_norm(
@@ -119,16 +111,13 @@ class Causal(Objective):
         stop = config.auxiliary_stop * steps
         # Without a division, so that no rounding moves the step at which a block ends.
         self._active = [layer for layer in self._layers if step * self._n_layers < stop * layer]
-        n_predicting = len(self._active) + 1
         share = 1.0
         if config.auxiliary_reduction == "mean":
-            share = 1.0 / n_predicting
-        self.weights = {}
-        for layer in (*self._active, self._n_layers):
-            for ahead in self._ahead:
-                term = self._term(layer, ahead)
-                weight = 1.0 if ahead == 1 else config.target_weight
-                self.weights[term] = share * weight
+            share = 1.0 / (len(self._active) + 1)
+        self.weights = {
+            term: share * (1.0 if ahead == 1 else config.target_weight)
+            for _, ahead, term in self._predicting()
+        }
         if self._trains_otherwise:
             self.weights[_TRAINED] = self.weights[self.reported]
             self.weights[self.reported] = 0.0
@@ -148,20 +137,12 @@ class Causal(Objective):
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Count the targets of each term that are not ignored; the windows, where they add up."""
-        by_ahead = {}
-        for ahead, targets in zip(self._ahead, self._targets(batch), strict=True):
-            is_counted = targets >= 0
-            by_ahead[ahead] = int(is_counted.sum())
-        counts = {}
-        for layer in (*self._active, self._n_layers):
-            for ahead in self._ahead:
-                term = self._term(layer, ahead)
-                counts[term] = by_ahead[ahead]
+        n_targets = [int((targets >= 0).sum()) for targets in self._targets(batch)]
+        counts = {term: n_targets[ahead - 1] for _, ahead, term in self._predicting()}
         if self._trains_otherwise:
             counts[_TRAINED] = counts[self.reported]
         if self._sums_positions:
-            n_windows = len(batch)
-            return {term: counts[term] if term == self.reported else n_windows for term in counts}
+            return {term: n if term == self.reported else len(batch) for term, n in counts.items()}
         return counts
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
@@ -174,35 +155,22 @@ class Causal(Objective):
     def _totals(
         self, hidden: Hidden, targets: list[Int[Tensor, "B P"]]
     ) -> Iterator[tuple[str, Tensor]]:
-        for layer in (*self._active, self._n_layers):
-            is_end = layer == self._n_layers
-            states = hidden.final if is_end else self._norm(hidden.captured[layer])
-            if self.config.positions == "last":
-                states = states[:, -1:]
-            for ahead, wanted in zip(self._ahead, targets, strict=True):
-                term = self._term(layer, ahead)
-                labels = wanted.flatten()
-                if term == self.reported:
-                    yield from self._own_totals(states, labels, hidden.matrix)
-                    continue
-                classifier = self.classifiers[term]
-                assert isinstance(classifier, Classifier), "a dictionary of classifiers"
-                matrix, bias = classifier.weight, classifier.bias
-                yield term, linear_cross_entropy(states.flatten(0, 1), matrix, bias, labels)
-
-    def _own_totals(
-        self, states: Float[Tensor, "B P D"], labels: Int[Tensor, " N"], of_pass: Matrix | None
-    ) -> Iterator[tuple[str, Tensor]]:
-        """Yield the terms of the model's own head."""
-        matrix, bias = self.model.output_projection(of_pass)
-        rows = self.model.to_embedding(states).flatten(0, 1)
-        if not self._trains_otherwise:
-            yield self.reported, linear_cross_entropy(rows, matrix, bias, labels)
-            return
-        smoothing = Smoothing(1.0, 0.0, self.config.z_loss)
-        trained, nats = smoothed_cross_entropy(rows, matrix, bias, labels, smoothing)
-        yield _TRAINED, trained
-        yield self.reported, nats
+        places = slice(-1 if self.config.positions == "last" else 0, None)
+        by_layer = {layer: self._norm(hidden.captured[layer])[:, places] for layer in self._active}
+        by_layer[self._n_layers] = hidden.final[:, places]
+        for layer, ahead, term in self._predicting():
+            states, labels = by_layer[layer], targets[ahead - 1].flatten()
+            if term == self.reported:
+                embedded = self.model.to_embedding(states).flatten(0, 1)
+                smoothing = None
+                if self._trains_otherwise:
+                    smoothing = Smoothing(1.0, 0.0, self.config.z_loss)
+                yield from self.token_totals(embedded, labels, smoothing, hidden.matrix).items()
+                continue
+            classifier = self.classifiers[term]
+            assert isinstance(classifier, Classifier), "a dictionary of classifiers"
+            matrix, bias = classifier.weight, classifier.bias
+            yield term, linear_cross_entropy(states.flatten(0, 1), matrix, bias, labels)
 
     def _targets(self, batch: Batch) -> list[Int[Tensor, "B P"]]:
         targets = [batch.targets]
@@ -212,50 +180,28 @@ class Causal(Objective):
             return [each[:, -1:] for each in targets]
         return targets
 
-    def _term(self, layer: int, ahead: int) -> str:
-        is_model_end = layer == self._n_layers
-        if is_model_end and ahead == 1:
-            return self.reported
-        return f"layer{layer}_ahead{ahead}"
+    def _predicting(self) -> list[tuple[int, int, str]]:
+        """Return layer, tokens ahead and name of each term of this step."""
+        return [
+            (
+                layer,
+                ahead,
+                self.reported
+                if (layer, ahead) == (self._n_layers, 1)
+                else f"layer{layer}_ahead{ahead}",
+            )
+            for layer in (*self._active, self._n_layers)
+            for ahead in self._ahead
+        ]
 
 
 _SYNTHETIC_WINDOWS = 64
 
 
-def synthetic_split(recipe: Recipe, vocab_size: int) -> Split:
-    """Build a split of random tokens, 64 windows long, always the same.
-
-    Its tokenizer of bytes stands in for one of ``vocab_size`` ids: nothing decodes the tokens.
-    """
-    n_tokens = _SYNTHETIC_WINDOWS * (recipe.data.context + 1)
-    generator = np.random.Generator(np.random.Philox(0))
-    ids = generator.integers(vocab_size, size=n_tokens)
-    starts = np.zeros(1, dtype=np.int64)
-    store = TokenStore(ids, starts, starts, len(ids), "", is_lossless=True)
-    return Split("train", store, ByteTokenizer(), ("",))
-
-
 WINDOWS = "windows"
 """The name of the table."""
-_COUNTS = ("tokens", "bytes", "characters", "words")
-
-
-def _bits_per_byte(sums: Sums) -> float:
-    n_bytes = float(sums["bytes"])
-    if not n_bytes:
-        return math.nan
-    n_bits = float(sums["nats"]) / math.log(2)
-    return n_bits / n_bytes
-
-
-def _loss(sums: Sums) -> float:
-    nats = float(sums["nats"])
-    n_tokens = float(sums["tokens"])
-    return nats / n_tokens
-
-
-BITS_PER_BYTE_OF_ITEMS = FromItems(WINDOWS, _bits_per_byte)
-LOSS_OF_ITEMS = FromItems(WINDOWS, _loss)
+BITS_PER_BYTE_OF_ITEMS = FromItems(WINDOWS, lambda sums: ratio("nats", "bytes")(sums) / math.log(2))
+LOSS_OF_ITEMS = FromItems(WINDOWS, ratio("nats", "tokens"))
 
 
 def window_items(split: Split, likelihood: Likelihood, *, context: int, stride: int) -> Items:
@@ -268,32 +214,23 @@ def window_items(split: Split, likelihood: Likelihood, *, context: int, stride: 
     """
     by_window = likelihood.by_window
     assert by_window is not None, "a text was scored window by window"
-    windows = by_window.windows
-    firsts = np.array([window.first for window in windows])  # [N]
-    stops = np.array([window.stop for window in windows])  # [N]
-    nats = by_window.nats
-    is_whole = np.array_equal(firsts[1:], stops[:-1])
-    n_together = max(1, (context // 2) // stride) if is_whole else 1
-    counter = Counter(split)
-    if is_whole:
+    windows, nats, counts = by_window.windows, by_window.nats, by_window.counts
+    bounds = np.array([(window.start, window.first, window.stop) for window in windows])  # [N, 3]
+    firsts = bounds[:, 1]
+    n_together = 1
+    if np.array_equal(firsts[1:], bounds[:-1, 2]):
+        n_together = max(1, (context // 2) // stride)
         starts = np.arange(0, len(windows), n_together)
         firsts = firsts[starts]  # [N], of items from here on
-        nats = np.add.reduceat(nats, starts)
-        bounds = np.append(firsts, stops[-1])  # [N + 1]
-        counts = counter.count_each(bounds)  # [N, 4]
-    else:
-        each = [counter.count(window.first, window.stop) for window in windows]
-        counts = np.array([[getattr(count, name) for name in _COUNTS] for count in each])
-    columns = dict(zip(_COUNTS, counts.T, strict=True))
+        nats, counts = (np.add.reduceat(each, starts) for each in (nats, counts))
+    columns = dict(zip(Counts._fields, counts.T, strict=True))
     columns["bytes"] = _spread(columns["bytes"], likelihood.bytes, columns["tokens"])
     n_begun = np.searchsorted(split.document_starts, firsts, side="right")
-    documents = n_begun - 1
-    table = ItemTable(
-        unit=_unit(context, stride, n_together),
-        digest=_digest(split, windows),
-        columns={"nats": nats, **columns},
-        documents=documents,
-    )
+    digest = Digest(WINDOWS, split.store.sha256)
+    for positions in (*bounds.T, split.ids):
+        digest.add(positions)
+    unit = _unit(context, stride, n_together)
+    table = ItemTable(unit, digest.hexdigest(), {"nats": nats, **columns}, n_begun - 1)
     return Items(split.name, split.store.sha256, {WINDOWS: table})
 
 
@@ -304,17 +241,6 @@ def _unit(context: int, stride: int, n_together: int) -> str:
     if stride == 1:
         behind = "the full context"
     return f"{what}: the tokens that {whose}, after at least {behind} but at the start"
-
-
-def _digest(split: Split, windows: list[Window]) -> str:
-    starts = [window.start for window in windows]
-    firsts = [window.first for window in windows]
-    stops = [window.stop for window in windows]
-    digest = Digest(WINDOWS, split.store.sha256)
-    for positions in (starts, firsts, stops):
-        digest.add(np.array(positions))
-    digest.add(split.ids)
-    return digest.hexdigest()
 
 
 def _spread(
@@ -335,7 +261,6 @@ _BATCH_TOKENS = 4096
 
 
 _RATIOS = ("loss", "bits_per_byte", "bits_per_character", "perplexity", "word_perplexity")
-_UNITS = ("tokens", "bytes", "characters", "words")
 
 
 BITS_PER_BYTE = Metric(
@@ -345,6 +270,30 @@ BITS_PER_BYTE = Metric(
     from_items=BITS_PER_BYTE_OF_ITEMS,
     basis="bytes",
 )
+
+
+def _score(
+    model: Transformer,
+    split: Split,
+    recipe: Recipe,
+    stride: int,
+    max_tokens: int | None,
+    processes: Processes,
+    *,
+    same_tokens: bool = False,
+) -> Likelihood:
+    context = recipe.data.context
+    return score(
+        model,
+        split,
+        context=context,
+        stride=stride,
+        batch_sequences=max(1, _BATCH_TOKENS // context),
+        max_tokens=max_tokens,
+        same_tokens=same_tokens,
+        respect_boundaries=recipe.data.boundaries == "respect",
+        processes=processes,
+    )
 
 
 class CausalFamily(Family):
@@ -364,8 +313,7 @@ class CausalFamily(Family):
 
         Raises DataError where the split, or a weighted source of it, has none.
         """
-        objective, data = recipe.objective, recipe.data
-        assert isinstance(objective, CausalObjective), "the row is of causal objectives"
+        objective, data = own_objective(recipe, CausalObjective), recipe.data
         return Windows(
             split,
             context=data.context,
@@ -378,13 +326,17 @@ class CausalFamily(Family):
 
     def synthetic(self, recipe: Recipe, vocab_size: int) -> Windows:
         """Build windows of random tokens, whatever the recipe's text is."""
-        return self.batches(recipe, synthetic_split(recipe, vocab_size))
+        n_tokens = _SYNTHETIC_WINDOWS * (recipe.data.context + 1)
+        generator = np.random.Generator(np.random.Philox(0))
+        ids = generator.integers(vocab_size, size=n_tokens)
+        starts = np.zeros(1, dtype=np.int64)
+        store = TokenStore(ids, starts, starts, len(ids), "", is_lossless=True)
+        # Nothing decodes the tokens, so that the tokenizer may be of other ids.
+        return self.batches(recipe, Split("train", store, ByteTokenizer(), ("",)))
 
     def check_text(self, recipe: Recipe, split: Split) -> None:
         """Raise DataError where the split, or a weighted source of it, has no window."""
-        objective = recipe.objective
-        assert isinstance(objective, CausalObjective), "the row is of causal objectives"
-        split.check_windows(recipe.data.context, objective.targets)
+        split.check_windows(recipe.data.context, own_objective(recipe, CausalObjective).targets)
 
     def score(
         self,
@@ -402,16 +354,8 @@ class CausalFamily(Family):
         model, context = text_model.model, recipe.data.context
         if effort == "test":
             return self.score_at_stride(model, split, recipe, max(1, context // 2), None, processes)
-        likelihood = score(
-            model,
-            split,
-            context=context,
-            stride=recipe.train.evaluate_stride or context,
-            batch_sequences=max(1, _BATCH_TOKENS // context),
-            max_tokens=recipe.train.evaluate_tokens,
-            respect_boundaries=recipe.data.boundaries == "respect",
-            processes=processes,
-        )
+        stride = recipe.train.evaluate_stride or context
+        likelihood = _score(model, split, recipe, stride, recipe.train.evaluate_tokens, processes)
         sampled = {"loss": likelihood.loss, "bits_per_byte": likelihood.bits_per_byte}
         return Scored(sampled, items=None)
 
@@ -429,17 +373,7 @@ class CausalFamily(Family):
         Of at most ``max_tokens`` tokens, evenly spread, which are the same for every context.
         """
         context = recipe.data.context
-        likelihood = score(
-            model,
-            split,
-            context=context,
-            stride=stride,
-            batch_sequences=max(1, _BATCH_TOKENS // context),
-            max_tokens=max_tokens,
-            same_tokens=True,
-            respect_boundaries=recipe.data.boundaries == "respect",
-            processes=processes,
-        )
+        likelihood = _score(model, split, recipe, stride, max_tokens, processes, same_tokens=True)
         items = window_items(split, likelihood, context=context, stride=stride)
         scores = {
             "loss": LOSS_OF_ITEMS.of(items),
@@ -471,7 +405,7 @@ class CausalFamily(Family):
             respect_boundaries=respects,
             progress=asked.progress("scored", "tokens"),
         )
-        measures = {name: getattr(likelihood, name) for name in (*_RATIOS, *_UNITS)}
+        measures = {name: getattr(likelihood, name) for name in (*_RATIOS, *Counts._fields)}
         return {
             **measures,
             "context": context,
@@ -488,15 +422,13 @@ class CausalFamily(Family):
 
     def render(self, result: Mapping[str, Any]) -> str:
         """Format the scores for the terminal."""
-        n_bytes = count(result["bytes"], "byte")
-        n_characters = count(result["characters"], "character")
-        n_words = count(result["words"], "word")
+        sizes = {name: count(result[f"{name}s"], name) for name in ("byte", "character", "word")}
         rows = [
             ("loss", f"{result['loss']:.4f}", "nats per token"),
-            ("bits per byte", f"{result['bits_per_byte']:.4f}", n_bytes),
-            ("bits per character", f"{result['bits_per_character']:.4f}", n_characters),
+            ("bits per byte", f"{result['bits_per_byte']:.4f}", sizes["byte"]),
+            ("bits per character", f"{result['bits_per_character']:.4f}", sizes["character"]),
             ("perplexity", f"{result['perplexity']:.2f}", "per token"),
-            ("word perplexity", f"{result['word_perplexity']:.4g}", n_words),
+            ("word perplexity", f"{result['word_perplexity']:.4g}", sizes["word"]),
         ]
         lines = [
             f"scored {count(result['tokens'], 'token')} of {describe_sources(result)}",

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from sublayer.config.data import SentenceRule
 from sublayer.config.texts import INTRINSIC
 from sublayer.errors import ConfigError
+from sublayer.evaluation.split_work import Progress, silent
 from sublayer.files.paths import as_typed
 
 if TYPE_CHECKING:
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
     from sublayer.model.transformer import Transformer
     from sublayer.text_model import TextModel
 
-Progress = Callable[[int, int], None]
-"""Hears how many are done, and of how many."""
+Table = TypeVar("Table")
 _CPU_BATCH_TOKENS = 4096
 _GPU_BATCH_TOKENS = 32768
 """Tokens of a batch that is scored: enough to fill the device, and little of its memory."""
+
+
+def _no_text(*rule: object) -> Any:
+    raise AssertionError("tasks are no text")
 
 
 @dataclass(frozen=True)
@@ -32,18 +36,18 @@ class Evaluation:
     text_model: "TextModel"
     recipe: "Recipe | None"
     """The recipe of the run that the model belongs to; None outside a run."""
-    split: Literal["valid", "test"]
     options: Mapping[str, Any]
     """The options that were given, by their names; the others are not there."""
-    batch: int | None
+    split: Literal["valid", "test"] = "test"
+    batch: int | None = None
     """Rows that are computed at a time; None: what the device is quick with."""
-    average: int | None
+    average: int | None = None
     """Number of checkpoints whose mean the model is."""
-    read_text: Callable[[SentenceRule], "Split"]
+    read_text: Callable[[SentenceRule], "Split"] = _no_text
     """Reads the text that was asked for, cut into sentences by a rule."""
-    own_text: Callable[[], "Split"]
+    own_text: Callable[[], "Split"] = _no_text
     """Reads the split of the run's own text that is named ``split``."""
-    progress: Callable[[str, str], Progress]
+    progress: Callable[[str, str], Progress] = lambda done, unit: silent
     """Makes a display from what is done, such as ``scored``, and its unit."""
 
     @property
@@ -70,6 +74,12 @@ class Evaluation:
             # Passages are prose, whose lines are no sentences.
             return "prose"
         return rule
+
+
+def own_objective(recipe: "Recipe", table: type[Table]) -> Table:
+    """Return the objective of a recipe, whose kind is known."""
+    assert isinstance(recipe.objective, table), "the kind of objective is asked for its own"
+    return recipe.objective
 
 
 def context_of(model: "Transformer", recipe: "Recipe | None") -> int:

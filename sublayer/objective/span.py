@@ -3,13 +3,11 @@
 Source: Raffel et al. 2020 (1910.10683).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import batch_sequences
@@ -20,24 +18,30 @@ from sublayer.data.span import MASKS, CorruptionRule, EpochPieces, RandomPieces,
 from sublayer.data.store import Split
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError
-from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, Sums
-from sublayer.evaluation.split_work import ALONE, Processes, Row, compute_each
+from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable
+from sublayer.evaluation.split_work import ALONE, Processes, Progress, compute_each, silent
 from sublayer.model.build import EncoderDecoder
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import Smoothing
 from sublayer.model.transformer import Transformer
 from sublayer.objective.evaluation import (
     Evaluation,
-    Progress,
     context_of,
     describe_sources,
+    own_objective,
 )
 from sublayer.objective.evaluation import (
     batch_sequences as scored_sequences,
 )
 from sublayer.objective.family import Effort, Family, Scored, Scores
 from sublayer.objective.metric import Metric
-from sublayer.objective.targets import SyntheticTargets, TargetLoss, nats_of_rows
+from sublayer.objective.targets import (
+    LOSS,
+    SyntheticTargets,
+    TargetLoss,
+    TargetNats,
+    nats_of_rows,
+)
 from sublayer.tables import table
 from sublayer.tasks.spec import TaskSpec
 from sublayer.text_model import TextModel
@@ -97,58 +101,23 @@ def corruption_rule(
     )
 
 
-def _objective(recipe: Recipe) -> SpanObjective:
-    assert isinstance(recipe.objective, SpanObjective), "the row is of span corruption"
-    return recipe.objective
-
-
 PIECES = "pieces"
 """The name of the table."""
 
 
-@dataclass(frozen=True)
-class PieceNats:
-    """Nats and tokens of each piece's target, its end included, ``[N]``."""
-
-    nats: NDArray[np.float64]
-    tokens: NDArray[np.int64]
-
-    @classmethod
-    def of_rows(cls, rows: Sequence[Row]) -> "PieceNats":
-        """Put batches together: each row has the nats of its pieces, and then their tokens."""
-        halves = [row.reshape(2, -1) for row in rows]
-        nats, tokens = np.concatenate(halves, axis=1)
-        return cls(nats, tokens.astype(np.int64))
+LOSS_OF_ITEMS = FromItems(PIECES, LOSS)
 
 
-def _loss(sums: Sums) -> float:
-    nats = float(sums["nats"])
-    n_tokens = float(sums["tokens"])
-    return nats / n_tokens
-
-
-LOSS_OF_ITEMS = FromItems(PIECES, _loss)
-
-
-def piece_items(split: Split, pieces: ScoredPieces, nats: PieceNats) -> Items:
+def piece_items(split: Split, pieces: ScoredPieces, nats: TargetNats) -> Items:
     """Return the items of the test: the nats of each piece's target."""
-    table = ItemTable(
-        unit="a piece of the text: the tokens of its target, sentinels and end included",
-        digest=_digest(split, pieces),
-        columns={"nats": nats.nats, "tokens": nats.tokens},
-        documents=pieces.documents,
-    )
-    return Items(split.name, split.store.sha256, {PIECES: table})
-
-
-def _digest(split: Split, pieces: ScoredPieces) -> str:
     rule = pieces.rule
     settings = f"{rule.draw.__name__} {rule.settings.noise_density!r} {rule.settings.mean_span!r}"
     digest = Digest(PIECES, split.store.sha256, settings, str(rule.target_length))
-    for numbers in (pieces.pieces.begins, pieces.pieces.lengths, rule.sentinels):
+    for numbers in (pieces.pieces.begins, pieces.pieces.lengths, rule.sentinels, split.ids):
         digest.add(numbers)
-    digest.add(split.ids)
-    return digest.hexdigest()
+    unit = "a piece of the text: the tokens of its target, sentinels and end included"
+    table = ItemTable(unit, digest.hexdigest(), nats._asdict(), pieces.documents)
+    return Items(split.name, split.store.sha256, {PIECES: table})
 
 
 def scored_pieces(
@@ -177,28 +146,21 @@ def scored_pieces(
     return ScoredPieces(split, rule, batch_sequences=n_sequences, boundaries=boundaries, most=most)
 
 
-@torch.inference_mode()
 def nats_of_pieces(
-    model: Transformer,
-    pieces: ScoredPieces,
-    processes: Processes,
-    progress: Progress = lambda n_done, n_all: None,
-) -> PieceNats:
+    model: Transformer, pieces: ScoredPieces, processes: Processes, progress: Progress = silent
+) -> TargetNats:
     """Compute the nats of every piece's target, and count its tokens, its end included.
 
     The work is divided among ``processes``, and all return the same. ``progress`` hears of batches.
     """
     assert isinstance(model, EncoderDecoder), "span corruption trains encoder-decoders"
 
-    def score_batch(number: int) -> list[float]:
-        batch = pieces.batch(number)
-        row = nats_of_rows(model, batch.to(model.embedding.weight.device))
-        progress(number + 1, pieces.n_batches)
-        return row
+    def score_batch(number: int) -> TargetNats:
+        return nats_of_rows(model, pieces.batch(number).to(model.embedding.weight.device))
 
-    with evaluating(model):
-        rows = compute_each(score_batch, pieces.n_batches, processes)
-    return PieceNats.of_rows(rows)
+    with evaluating(model), torch.inference_mode():
+        rows = compute_each(score_batch, pieces.n_batches, processes, progress)
+    return TargetNats(*map(np.concatenate, zip(*rows, strict=True)))
 
 
 def frequency_loss(pieces: ScoredPieces) -> float:
@@ -241,7 +203,7 @@ class SpanFamily(Family):
         Raises ConfigError where the tokenizer lacks an id that they need, DataError where the split
         has none.
         """
-        objective = _objective(recipe)
+        objective = own_objective(recipe, SpanObjective)
         rule = corruption_rule(
             objective,
             split.tokenizer,
@@ -264,7 +226,7 @@ class SpanFamily(Family):
     def synthetic(self, recipe: Recipe, vocab_size: int) -> SyntheticTargets:
         """Build random texts as long as inputs and targets are."""
         lengths = recipe.objective.lengths(recipe.data.context)
-        return SyntheticTargets(vocab_size, lengths, batch_sequences(recipe))
+        return SyntheticTargets(vocab_size, batch_sequences(recipe), lengths)
 
     def epoch_tokens(self, recipe: Recipe, split: Split) -> int:
         """Count the tokens of an epoch as a step counts them: a context for each piece."""
@@ -278,7 +240,9 @@ class SpanFamily(Family):
     def check_text(self, recipe: Recipe, split: Split) -> None:
         """Raise DataError where the split is shorter than a piece that is not cut shorter."""
         if recipe.data.boundaries == "ignore":
-            raw_length = _objective(recipe).resolve(recipe.data.context).raw_length
+            raw_length = (
+                own_objective(recipe, SpanObjective).resolve(recipe.data.context).raw_length
+            )
             assert raw_length is not None, "it is resolved"
             split.check_length(raw_length, "objective.raw_length")
 
@@ -301,12 +265,11 @@ class SpanFamily(Family):
         all, and the pieces are items. All models, seeds and steps are scored on one corruption of
         the text.
         """
-        assert isinstance(recipe.objective, SpanObjective), "the row is of span corruption"
         model, is_test = text_model.model, effort == "test"
         pieces = scored_pieces(
             model,
             split,
-            recipe.objective,
+            own_objective(recipe, SpanObjective),
             context=recipe.data.context,
             boundaries=recipe.data.boundaries,
             most_tokens=None if is_test else recipe.train.evaluate_tokens,
@@ -329,8 +292,7 @@ class SpanFamily(Family):
         objective = SpanObjective()
         boundaries: Boundaries = "ignore"
         if recipe is not None:
-            assert isinstance(recipe.objective, SpanObjective), "the row is of span corruption"
-            objective = recipe.objective
+            objective = own_objective(recipe, SpanObjective)
             boundaries = recipe.data.boundaries
         context = context_of(asked.model, recipe)
         text = asked.read_text("none")

@@ -1,27 +1,24 @@
 """Targets of encoder-decoders: their loss, token by token, and random ones."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from sublayer.config.objective import Lengths
 from sublayer.data.arrays import Ints
 from sublayer.data.packing import PackedBatch, pairs_in_rows
+from sublayer.evaluation.items import ratio
 from sublayer.model.body import Hidden
 from sublayer.model.build import EncoderDecoder
 from sublayer.model.context import Layout
-from sublayer.model.kernels.cross_entropy import (
-    Smoothing,
-    linear_cross_entropy,
-    nats_of_targets,
-    smoothed_cross_entropy,
-)
+from sublayer.model.kernels.cross_entropy import Smoothing, nats_of_targets
 from sublayer.model.transformer import Transformer
-from sublayer.objective.base import Objective
+from sublayer.objective.base import Objective, Synthetic
 
 
 class TargetLoss(Objective):
@@ -49,14 +46,9 @@ class TargetLoss(Objective):
 
     def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
         """Sum the nats of the target's tokens, each given the reference before it."""
-        matrix, bias = self._model.output_projection()
-        embedded = embedded_targets(self._model, batch)
         assert batch.targets is not None, "targets are predicted"
-        labels = batch.targets.flatten()
-        if self._smoothing is None:
-            return {"nll": linear_cross_entropy(embedded, matrix, bias, labels)}
-        trained, nats = smoothed_cross_entropy(embedded, matrix, bias, labels, self._smoothing)
-        return {"trained": trained, "nll": nats}
+        embedded = embedded_targets(self._model, batch)
+        return self.token_totals(embedded, batch.targets.flatten(), self._smoothing)
 
 
 def embedded_targets(model: EncoderDecoder, batch: PackedBatch) -> Float[Tensor, "N E"]:
@@ -82,42 +74,41 @@ def target_hidden(model: EncoderDecoder, batch: PackedBatch) -> Hidden:
     return model.hidden(written.tokens, layout, memory=memory)
 
 
-def nats_of_rows(model: EncoderDecoder, batch: PackedBatch) -> list[float]:
-    """Compute the nats of each row's target, its end included, and then the tokens of each."""
+class TargetNats(NamedTuple):
+    """Nats and tokens of each target, its end included, ``[N]``."""
+
+    nats: NDArray[np.float64]
+    tokens: NDArray[np.int64]
+
+
+LOSS = ratio("nats", "tokens")
+"""Nats per token of a table that has the columns of ``TargetNats``."""
+
+
+def nats_of_rows(model: EncoderDecoder, batch: PackedBatch) -> TargetNats:
+    """Compute the nats of each row's target, its end included, and count its tokens."""
     assert batch.targets is not None, "targets are predicted"
     matrix, bias = model.output_projection()
     embedded = embedded_targets(model, batch)
     by_token = nats_of_targets(embedded, matrix, bias, batch.targets.flatten()).each
     nats = by_token.view(len(batch), -1).sum(1, dtype=torch.float64)
-    is_counted = batch.targets >= 0
-    n_tokens = is_counted.sum(1).double()
-    return [*nats.tolist(), *n_tokens.tolist()]
+    return TargetNats(nats.cpu().numpy(), (batch.targets >= 0).sum(1).cpu().numpy())
 
 
 @dataclass(frozen=True)
-class SyntheticTargets:
-    """Batches of ``n_rows`` random texts and targets, each as long as ``lengths`` says."""
+class SyntheticTargets(Synthetic):
+    """Batches of random texts and targets, each as long as ``lengths`` says, without padding."""
 
-    lengths_vary: ClassVar[bool] = False
-
-    vocab_size: int
     lengths: Lengths
-    n_rows: int
 
-    def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
-        """Draw a process's share of the batch of a step, at least one row, without padding."""
-        n_own = max(1, len(range(rank, self.n_rows, world)))
-        generator = np.random.Generator(np.random.Philox(step))
+    def draw(self, generator: np.random.Generator, n_rows: int) -> PackedBatch:
+        """Draw a batch of so many rows."""
 
-        def draw(length: int) -> list[Ints]:
-            return [generator.integers(self.vocab_size, size=length) for _ in range(n_own)]
+        def texts(length: int) -> list[Ints]:
+            return [generator.integers(self.vocab_size, size=length) for _ in range(n_rows)]
 
-        sources, targets = draw(self.lengths.read), draw(self.lengths.written)
+        sources, targets = texts(self.lengths.read), texts(self.lengths.written)
         return pairs_in_rows(sources, targets, pad_id=0, first_id=0)
-
-    def notes(self) -> list[str]:
-        """Nothing is left out."""
-        return []
 
     def n_tokens(self, step: int) -> int:
         """Count the target's tokens of a batch."""

@@ -229,7 +229,7 @@ class Session:
                 scores |= {f"{name}/{key}": value for key, value in self._score(text).items()}
             if self.probes:
                 for each in ask(self.text_model, self.probes, self.recipe.data.context):
-                    scores[f"{PREFIX}/{each.name}"] = each.value
+                    scores[f"{PREFIX}/{each.probe.name}"] = each.value
         return scores
 
     def describe_watched(self, scores: Scores) -> list[str]:

@@ -5,9 +5,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
-from pydantic import ConfigDict, TypeAdapter
 
 from sublayer.counts import count
 from sublayer.errors import Interrupted, SublayerError, TrainingError, one_line
@@ -32,13 +30,12 @@ from sublayer.suite.measures import (
     Scores,
     Speed,
     find_candidates,
-    score_column,
 )
 from sublayer.suite.tasks import TaskMeasure
 from sublayer.system.machine import describe_machine
 from sublayer.system.memory import lacks_memory
 from sublayer.system.stages import stage
-from sublayer.training.processes.world import World, join_world
+from sublayer.training.processes.world import join_world
 
 _BASELINES = {
     MAJORITY: "the most frequent label of the training rows, or the mean of their numbers",
@@ -196,12 +193,12 @@ def evaluate_suite(work: Work, device: torch.device) -> Work:
     # A run computes with the threads of its recipe.
     torch.set_num_threads(n_threads)
     mine = [_measured(work, divided[number], device) for number in world.own(len(divided))]
-    scores.update(zip(divided, _gathered(mine, len(divided), world), strict=True))
+    scores.update(zip(divided, world.gather(mine, len(divided)), strict=True))
     for row, index in applying:
         if work.measures[index].is_timed:
             # The others wait.
             first = _measured(work, (row, index), device) if world.is_main else _NOTHING
-            scores[row, index] = _gathered([first], world.size, world)[0]
+            scores[row, index] = world.gather([first], world.size)[0]
     machine = {**describe_machine(device), "threads": n_threads}
     return replace(work, scores=scores, machine=machine)
 
@@ -233,31 +230,3 @@ def _measured(
             return Scores(measure.columns, {}, reason="this machine has too little memory for it")
         # What others scored, perhaps in hours, is not lost by it.
         return Scores(measure.columns, {}, reason=f"it failed: {one_line(str(error))[:_LONGEST]}")
-
-
-_Columns = list[tuple[str, str, bool, float, int]]
-_AS_JSON = TypeAdapter(
-    tuple[_Columns, dict[str, Cell], dict[str, dict[str, Cell]], list[str], str],
-    config=ConfigDict(ser_json_inf_nan="constants"),
-)
-"""The fields of scores."""
-
-
-def _gathered(mine: Sequence[Scores], n: int, world: World) -> list[Scores]:
-    """Gather the scores of all processes, as the bytes of JSON, which are numbers."""
-    rows = []
-    for scores in mine:
-        columns = [
-            (column.name, column.label, column.is_lower_better, column.factor, column.decimals)
-            for column in scores.columns
-        ]
-        others = {row: dict(cells) for row, cells in scores.others.items()}
-        fields = columns, dict(scores.cells), others, list(scores.notes), scores.reason
-        rows.append(np.frombuffer(_AS_JSON.dump_json(fields), dtype=np.uint8).astype(np.float64))
-    found = []
-    for row in world.gather(rows, n):
-        content = row.astype(np.uint8).tobytes()
-        columns, cells, others, notes, reason = _AS_JSON.validate_json(content)
-        metrics = [score_column(*column) for column in columns]
-        found.append(Scores(metrics, cells, others, notes, reason))
-    return found

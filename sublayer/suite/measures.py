@@ -6,9 +6,10 @@ import statistics
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -49,7 +50,7 @@ from sublayer.loading import (
     load_model_tokenizer,
     load_task,
 )
-from sublayer.model.build import Decoder, EncoderDecoder, compose
+from sublayer.model.build import Decoder, Encoder, EncoderDecoder, compose
 from sublayer.model.context import Layout
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import nats_of_targets
@@ -166,14 +167,13 @@ def score_column(
     return Metric(name, label, is_lower_better, from_items=None, factor=factor, decimals=decimals)
 
 
-@dataclass(frozen=True)
-class Scores:
+class Scores(NamedTuple):
     """Scores of one model by one measure."""
 
     columns: Sequence[Metric]
     cells: Mapping[str, Cell]
     """By column."""
-    others: Mapping[str, Mapping[str, Cell]] = field(default_factory=dict)
+    others: Mapping[str, Mapping[str, Cell]] = {}
     """Scores of baselines and references, by row and column."""
     notes: Sequence[str] = ()
     reason: str = ""
@@ -201,6 +201,19 @@ class Measure(ABC):
     def score(self, candidate: Candidate, device: torch.device) -> Scores:
         """Measure a model. Raises a SublayerError where that turns out to be impossible."""
 
+    def one(
+        self,
+        candidate: Candidate,
+        cell: Cell,
+        others: Mapping[str, Cell] = {},
+        notes: Sequence[str] = (),
+    ) -> Scores:
+        """Return the scores of a measure of one column; ``others`` are baselines, by their rows."""
+        [column] = self.columns
+        named = [f"{candidate.name}, {column.label}: {note}" for note in notes]
+        beside = {row: {column.name: each} for row, each in others.items()}
+        return Scores(self.columns, {column.name: cell}, beside, named)
+
 
 class Parameters(Measure):
     """The number of parameters, heads included."""
@@ -211,7 +224,7 @@ class Parameters(Measure):
     def score(self, candidate: Candidate, device: torch.device) -> Scores:
         """Count them, shared ones once."""
         n_parameters = sum(parameter.numel() for parameter in candidate.shell.model.parameters())
-        return Scores(self.columns, {"parameters": Cell(n_parameters)})
+        return self.one(candidate, Cell(n_parameters))
 
 
 SPEED = (
@@ -237,8 +250,8 @@ class Speed(Measure):
 
     def score(self, candidate: Candidate, device: torch.device) -> Scores:
         """Measure it, while this program does nothing else."""
-        cell = measure_speed(candidate.load(device).model, candidate.context, device)
-        return Scores(self.columns, {"tokens_per_second": cell})
+        model = candidate.load(device).model
+        return self.one(candidate, measure_speed(model, candidate.context, device))
 
 
 def measure_speed(
@@ -264,34 +277,27 @@ def _pass_of(
 ) -> tuple[Callable[[], object], int]:
     """Return a forward pass, and the tokens that it reads."""
     generator = torch.Generator().manual_seed(0)
+    is_pair = isinstance(model, EncoderDecoder)
+    size = (n_rows, max(1, context // 2) if is_pair else context)
+    assert model.config.vocab_size is not None, "the model is built"
+    source, target = (
+        torch.randint(model.config.vocab_size, size, generator=generator).to(device)
+        for _ in range(2)
+    )
 
-    def draw(length: int) -> Tensor:
-        size = (n_rows, length)
-        assert model.config.vocab_size is not None, "the model is built"
-        return torch.randint(model.config.vocab_size, size, generator=generator).to(device)
-
-    def predict(final: Tensor, targets: Tensor) -> Tensor:
+    def read() -> Tensor:
+        if isinstance(model, Encoder):
+            return model.hidden(source, Layout.bidirectional(source, None)).final
+        if isinstance(model, EncoderDecoder):
+            memory = model.encode(source)
+            final = model.hidden(target, Layout.causal(target), memory=memory).final
+        else:
+            final = model.hidden(source, Layout.causal(source)).final
         matrix, bias = model.output_projection()
         embedded = model.to_embedding(final).flatten(0, 1)
-        return nats_of_targets(embedded, matrix, bias, targets.flatten()).total
+        return nats_of_targets(embedded, matrix, bias, target.flatten()).total
 
-    if isinstance(model, EncoderDecoder):
-        half = max(1, context // 2)
-        source, target = draw(half), draw(half)
-
-        def write() -> Tensor:
-            memory = model.encode(source)
-            return predict(model.hidden(target, Layout.causal(target), memory=memory).final, target)
-
-        return write, 2 * n_rows * half
-    tokens = draw(context)
-    if isinstance(model, Decoder):
-        return (
-            lambda: predict(model.hidden(tokens, Layout.causal(tokens)).final, tokens)
-        ), n_rows * context
-    return (
-        lambda: model.hidden(tokens, Layout.bidirectional(tokens, None)).final
-    ), n_rows * context
+    return read, source.numel() * (2 if is_pair else 1)
 
 
 COMPRESSED = "xz"
@@ -361,12 +367,9 @@ class BitsPerByte(Measure):
         notes = []
         if not text.store.is_lossless:
             notes.append(
-                f"{candidate.name}, {self._text.label}: its tokenizer is lossy, so that unknown "
-                "text was scored as unknown: not comparable"
+                "its tokenizer is lossy, so that unknown text was scored as unknown: not comparable"
             )
-        [column] = self.columns
-        others = {COMPRESSED: {column.name: self._compressed}}
-        return Scores(self.columns, {column.name: cell}, others, notes)
+        return self.one(candidate, cell, {COMPRESSED: self._compressed}, notes)
 
 
 def _ratio_error(bits: Numbers, n_bytes: Numbers) -> float | None:
@@ -450,14 +453,12 @@ class ProbeMeasure(Measure):
     def score(self, candidate: Candidate, device: torch.device) -> Scores:
         """Ask it."""
         [answered] = ask(candidate.load(device), self._read, candidate.context)
-        [column] = self.columns
-        chance_error = PROBES[answered.name].chance_error(answered.n_examples)
-        others = {CHANCE: {column.name: Cell(answered.chance, error=chance_error)}}
+        probe = answered.probe
+        others = {CHANCE: Cell(probe.chance, error=probe.chance_error(answered.n_examples))}
         if answered.reference is not None:
-            others[REFERENCE] = {column.name: Cell(answered.reference)}
-        notes = [f"{candidate.name}, {column.label}: {note}" for note in answered.notes]
+            others[REFERENCE] = Cell(answered.reference)
         cell = Cell(answered.value, error=answered.standard_error)
-        return Scores(self.columns, {column.name: cell}, others, notes)
+        return self.one(candidate, cell, others, answered.notes)
 
 
 COPIED = "source copied"
@@ -502,21 +503,17 @@ class Bleu(Measure):
         settings = beam_settings(candidate.recipe, {})
         translated = list(translate_lines(model, self._sources, settings))
         texts = [tokenizer.write(line.ids) for line in translated]
-        [column] = self.columns
         n_long = sum(line.is_too_long for line in translated)
         notes = []
         if n_long:
-            notes.append(
-                f"{candidate.name}, {column.label}: {count(n_long, 'line')} longer than the model "
-                "reads, scored as empty"
-            )
+            notes.append(f"{count(n_long, 'line')} longer than the model reads, scored as empty")
         tokens = self._pairs.bleu_tokenizer
         tokens = tokens or bleu_tokenizer_of(tokenizer.target.language)
         counted = self._counted(texts, tokens)
         if tokens != "13a":
-            notes.append(f"{candidate.name}, {column.label}: {counted.signature}")
-        others = {COPIED: {column.name: _cell(self._counted(self._sources, tokens))}}
-        return Scores(self.columns, {column.name: _cell(counted)}, others, notes)
+            notes.append(counted.signature)
+        copied = _cell(self._counted(self._sources, tokens))
+        return self.one(candidate, _cell(counted), {COPIED: copied}, notes)
 
     def _counted(self, texts: Sequence[str], tokens: BleuTokenizer) -> LineCounts:
         lowercase = self._pairs.lowercase

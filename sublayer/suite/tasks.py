@@ -116,13 +116,7 @@ class TaskMeasure(Measure):
             run=candidate.path,
             text_model=text_model,
             recipe=candidate.recipe,
-            split="test",
             options=options,
-            batch=None,
-            average=None,
-            read_text=lambda sentences: _no_text(),
-            own_text=_no_text,
-            progress=lambda done, unit: lambda n_done, n_all: None,
         )
         result = evaluate_tasks(request)
         return self._of_reports(candidate, [result["tasks"]], result["notes"])
@@ -236,7 +230,3 @@ def _check_folder(folder: Path, loaded: LoadedRecipe, n_seeds: int | None) -> No
 
 def _is_run(folder: Path) -> bool:
     return RunFolder(folder).has_recipe()
-
-
-def _no_text() -> Any:
-    raise AssertionError("tasks are no text")

@@ -75,7 +75,8 @@ def test_bleu_has_the_words_of_the_target_language(tmp_path, language):
     assert score.signature == expected["signature"]
     assert found["bleu"].signature.endswith("|words:spaces" if is_spaced else f"|words:{tokens}")
     assert is_spaced or found["bleu"].value > 5
-    paired = compare_translations("sacrebleu", [text], [text], [reference], tokens=tokens)
+    counts = bleu.count_lines("sacrebleu", [text], [reference], lowercase=False, tokens=tokens)
+    paired = compare_translations(counts, counts)
     assert paired.value == pytest.approx(score.value) and paired.difference == 0
 
 
@@ -134,9 +135,9 @@ def test_words_that_were_divided_at_hyphens_are_scored_whole():
     bpe = train_tokenizer("word-bpe", [words.encode()], vocab_size=90)
     tokenizer, pair = BilingualTokenizer(bpe, side, side), PairText("-", words, "-", target)
     expected = "Der wohl-bekannte Mann ( aus Köln-Deutz ) lacht , oder ?"
-    assert bleu.reference_words([pair], tokenizer) == [expected]
+    assert bleu.reference_lines([pair], tokenizer).words == [expected]
     (ids,) = tokenizer.encode_target([target])
-    assert bleu.scored_words([ids], tokenizer) == [expected]
+    assert bleu.translated_lines([ids], tokenizer).words == [expected]
     texts = bleu.translated_lines([ids], tokenizer), bleu.reference_lines([pair], tokenizer)
     found = bleu.count_translations(*texts, lowercase=False)["bleu"]
     assert found.value == pytest.approx(100.0) and found.signature.endswith("|words:moses")
@@ -175,9 +176,14 @@ def damaged(share, seed):
 DRAWN_REFERENCES = sentences(60)
 
 
+def compared(name, *systems):
+    counts = (bleu.count_lines(name, texts, DRAWN_REFERENCES, lowercase=False) for texts in systems)
+    return compare_translations(*counts)
+
+
 def test_randomisation_is_that_of_the_command(tmp_path):
     texts, others = damaged(0.2, 2), damaged(0.3, 3)
-    found = compare_translations("sacrebleu", texts, others, DRAWN_REFERENCES)
+    found = compared("sacrebleu", texts, others)
     words = "refs -i other this -m bleu --paired-ar"
     files = {"refs": DRAWN_REFERENCES, "this": texts, "other": others}
     baseline, system = (row["BLEU"] for row in scored_by_command(tmp_path, words, **files))
@@ -187,12 +193,12 @@ def test_randomisation_is_that_of_the_command(tmp_path):
 
 def test_a_much_better_system_is_significantly_better_and_an_equal_one_is_not():
     good, bad = damaged(0.05, 2), damaged(0.5, 3)
-    better = compare_translations("chrf", good, bad, DRAWN_REFERENCES)
+    better = compared("chrf", good, bad)
     assert better.difference > 10 and better.p_randomisation < 0.01
     assert better.interval[0] < better.difference < better.interval[1]
-    worse = compare_translations("chrf", bad, good, DRAWN_REFERENCES)
+    worse = compared("chrf", bad, good)
     assert worse.difference == pytest.approx(-better.difference) and worse.p_randomisation < 0.01
-    same = compare_translations("chrf", good, good, DRAWN_REFERENCES)
+    same = compared("chrf", good, good)
     assert (same.difference, same.interval, same.p_randomisation) == (0, (0.0, 0.0), 1.0)
 
 

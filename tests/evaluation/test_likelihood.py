@@ -5,7 +5,6 @@ import math
 import shutil
 import sys
 from dataclasses import replace
-from itertools import pairwise
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -24,7 +23,7 @@ from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable
 from sublayer.evaluation.likelihood import Counter, Counts, Likelihood, score, windows
-from sublayer.evaluation.probes import PROBES, ask, read_probes
+from sublayer.evaluation.probes import PROBES, ask, best_threshold, read_probes
 from sublayer.evaluation.prompted_likelihood import (
     EncodedQuery,
     Query,
@@ -33,7 +32,6 @@ from sublayer.evaluation.prompted_likelihood import (
     encode_queries,
     target_nats,
 )
-from sublayer.evaluation.split_work import numbered_ids
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
 from sublayer.tasks.task import Example
@@ -157,17 +155,6 @@ def test_a_word_counts_where_it_begins_and_ends_with_its_document():
     assert (divided.count(0, 4).words, divided.count(1, 4).words) == (2, 1)
 
 
-def test_ranges_that_follow_each_other_are_counted_as_each_alone(monkeypatch):
-    text = "zwölf two  three\nfour ".encode() * 9
-    counter = counter_of(text, document_starts=(0, 50))
-    bounds = np.array([1, 4, 5, 30, 61, 62, 100, len(text)])
-    alone = [counter.count(*each) for each in pairwise(bounds.tolist())]
-    monkeypatch.setattr("sublayer.evaluation.likelihood._CHUNK_TOKENS", 8)
-    found = counter.count_each(bounds)
-    assert [Counts(*each) for each in found.tolist()] == alone
-    assert counter.count(1, len(text)) == sum(alone[1:], start=alone[0])
-
-
 @examples(100)
 @given(text=st.text(alphabet="aü \n\t€", min_size=1, max_size=40), data=st.data())
 def test_counts_add_up_and_equal_those_of_the_text(text, data):
@@ -175,7 +162,8 @@ def test_counts_add_up_and_equal_those_of_the_text(text, data):
     counter, cut = counter_of(raw), data.draw(st.integers(0, len(raw)))
     whole = counter.count(0, len(raw))
     assert whole == Counts(len(raw), len(raw), len(text), len(raw.split()))
-    assert counter.count(0, cut) + counter.count(cut, len(raw)) == whole
+    parts = counter.count(0, cut), counter.count(cut, len(raw))
+    assert tuple(map(sum, zip(*parts, strict=True))) == whole
 
 
 def test_items_are_added_once_or_as_often_as_they_were_drawn():
@@ -475,7 +463,9 @@ def test_a_model_that_knows_the_answers_by_heart_scores_1(probes, answerer):
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(logits, targets.flatten(), ignore_index=-1).backward()
         optimizer.step()
-    scores = {each.name: each for each in ask(Pretrained(model.eval(), tokenizer), probes, 64)}
+    scores = {
+        each.probe.name: each for each in ask(Pretrained(model.eval(), tokenizer), probes, 64)
+    }
     values = {name: score.value for name, score in scores.items()}
     assert values == pytest.approx(dict.fromkeys(PROBES, 1.0))
     assert scores["sst2"].normalised == pytest.approx(0.5 / 0.432)
@@ -485,7 +475,7 @@ def test_a_model_that_knows_the_answers_by_heart_scores_1(probes, answerer):
 def test_a_uniform_model_scores_at_chance(probes, answerer):
     with torch.no_grad():
         answerer.embedding.weight.zero_()  # of equal logits
-    scores = {each.name: each for each in ask(answerer, probes, 64)}
+    scores = {each.probe.name: each for each in ask(answerer, probes, 64)}
     assert scores["cola"].value == 0.0 and scores["sst2"].value == 0.5
     assert scores["sst2"].normalised == 0.0
 
@@ -501,7 +491,7 @@ def test_the_threshold_is_chosen_by_the_training_part_alone(folder, answerer, tm
 
 
 def test_thresholds_equal_a_slow_search():
-    rng, threshold = np.random.default_rng(3), PROBES["cola"].threshold
+    rng = np.random.default_rng(3)
 
     def matthews(is_above, labels):
         if is_above.all() or not is_above.any() or labels.all() or not labels.any():
@@ -511,11 +501,6 @@ def test_thresholds_equal_a_slow_search():
     for _ in range(30):
         scores, labels = np.round(rng.normal(size=12), 1), rng.integers(0, 2, 12)
         examples = [Example(str(n), {"sentence": ""}, int(label)) for n, label in enumerate(labels)]
-        found = threshold([[np.array([-each])] for each in scores], examples)
+        found = best_threshold([[np.array([-each])] for each in scores], examples)
         best = max(matthews(scores >= each, labels) for each in [-np.inf, *scores])
         assert matthews(scores >= found, labels) == pytest.approx(best, abs=1e-12)
-
-
-def test_rows_of_texts_are_read_by_their_numbers():
-    found = numbered_ids([np.array([5.0, 2, 7, 8, 3, 1, 9]), np.array([]), np.array([4.0, 0])])
-    assert {number: ids.tolist() for number, ids in found.items()} == {5: [7, 8], 3: [9], 4: []}

@@ -32,7 +32,7 @@ from sublayer.model.context import Layout
 from sublayer.model.model_folder import save_model
 from sublayer.objective.causal import Causal, _spread, window_items
 from sublayer.objective.families import KINDS, family, family_of
-from sublayer.objective.masked.scores import HIDDEN, EncoderItems, Scoring, encoder_scores
+from sublayer.objective.masked.scores import HIDDEN, Scoring, encoder_scores
 from sublayer.objective.span import (
     SpanCorruption,
     corruption_rule,
@@ -420,9 +420,9 @@ def test_bytes_that_a_lossy_tokenizer_read_are_spread_over_the_windows():
 def test_an_example_scores_the_same_alone_and_among_others():
     encoder, found = encoder_for(), []
     for size in (1, 7, 500):
-        gathered, scoring = EncoderItems(SPLIT), Scoring(MASKED_CONTEXT, size)
-        scores = encoder_scores(encoder, SPLIT, objective_of(), scoring, items=gathered)
-        found.append(gathered.items().tables)
+        tables, scoring = {}, Scoring(MASKED_CONTEXT, size)
+        scores = encoder_scores(encoder, SPLIT, objective_of(), scoring, tables=tables)
+        found.append(tables)
     alone, *others = found
     for tables in others:
         nats = tables[HIDDEN].columns["nats"]

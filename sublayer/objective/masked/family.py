@@ -16,23 +16,22 @@ from sublayer.data.store import Split
 from sublayer.data.text.splitting import SPLITS
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError, DataError
-from sublayer.evaluation.items import FromItems
-from sublayer.evaluation.split_work import Processes
+from sublayer.evaluation.items import FromItems, Items, ItemTable
+from sublayer.evaluation.split_work import Processes, Progress
 from sublayer.model.build import Encoder
 from sublayer.model.transformer import Transformer
 from sublayer.objective.evaluation import (
     Evaluation,
-    Progress,
     batch_sequences,
     context_of,
     describe_sources,
+    own_objective,
 )
 from sublayer.objective.family import TEXT_OPTIONS, Effort, Family, Scored
 from sublayer.objective.masked.loss import Masked, SyntheticPairs, pair_settings, step_rule
 from sublayer.objective.masked.scores import (
     ACCURACY_OF_ITEMS,
     LOSS_OF_ITEMS,
-    EncoderItems,
     Scoring,
     encoder_scores,
     has_pairs,
@@ -58,8 +57,7 @@ _BATCH_TOKENS = 4096
 
 def _check_documents(recipe: Recipe, texts: Texts) -> None:
     """Raise DataError where a sentence's pair is of another document, and one is trained on."""
-    objective = recipe.objective
-    assert isinstance(objective, MaskedObjective), "the row is of masked objectives"
+    objective = own_objective(recipe, MaskedObjective)
     is_alone = objective.sentence == "sop" and objective.single_sentence == "negative"
     if objective.sentence != "nsp" and not is_alone:
         return
@@ -125,9 +123,7 @@ class MaskedFamily(Family):
         Raises ConfigError where the tokenizer lacks an id that they need. Where the split has no
         example, the first batch raises DataError.
         """
-        objective = recipe.objective
-        context = recipe.data.context
-        assert isinstance(objective, MaskedObjective), "the row is of masked objectives"
+        objective, context = own_objective(recipe, MaskedObjective), recipe.data.context
         settings = pair_settings(objective, split.tokenizer, context=context)
         batch_tokens = recipe.train.batch_tokens
         if batch_tokens is not None and fills_steps(recipe):
@@ -142,18 +138,16 @@ class MaskedFamily(Family):
 
     def synthetic(self, recipe: Recipe, vocab_size: int) -> SyntheticPairs:
         """Build pairs of random texts, with as many predictions as a full row usually has."""
-        n_rows = trained_sequences(recipe)
         context = recipe.data.context
         n_predictions = recipe.objective.n_predictions(context)
-        return SyntheticPairs(vocab_size, context, n_rows, n_predictions)
+        return SyntheticPairs(vocab_size, trained_sequences(recipe), context, n_predictions)
 
     def check_text(self, recipe: Recipe, split: Split) -> None:
         """Raise DataError where pairs of sentences are to be judged, and no document has two.
 
         Pairs of single sentences (``objective.pairs``) are of the whole text.
         """
-        objective = recipe.objective
-        assert isinstance(objective, MaskedObjective), "the row is of masked objectives"
+        objective = own_objective(recipe, MaskedObjective)
         if objective.sentence == "none" or objective.pairs == "sentences":
             return
         n_single, n_documents = count_single_sentences(split)
@@ -177,21 +171,24 @@ class MaskedFamily(Family):
         """Score an encoder: in a test on one pass over the text, in training on part of it."""
         model = text_model.model
         assert isinstance(model, Encoder), "masked objectives train encoders"
-        assert isinstance(recipe.objective, MaskedObjective), "the row is of masked objectives"
         context = recipe.data.context
         n_examples = None
         if effort == "training":
             assert recipe.train.evaluate_tokens is not None, "the recipe is resolved"
             n_examples = max(1, recipe.train.evaluate_tokens // context)
         scoring = Scoring(context, max(1, _BATCH_TOKENS // context), n_examples)
-        if effort == "training":
-            scores = encoder_scores(model, split, recipe.objective, scoring, processes=processes)
-            return Scored(scores, items=None)
-        gathered = EncoderItems(split)
+        tables: dict[str, ItemTable] | None = None if effort == "training" else {}
         scores = encoder_scores(
-            model, split, recipe.objective, scoring, processes=processes, items=gathered
+            model,
+            split,
+            own_objective(recipe, MaskedObjective),
+            scoring,
+            processes=processes,
+            tables=tables,
         )
-        items = gathered.items()
+        if tables is None:
+            return Scored(scores, items=None)
+        items = Items(split.name, split.store.sha256, tables)
         return Scored({**scores, "loss": LOSS_OF_ITEMS.of(items)}, items)
 
     def evaluate(self, asked: Evaluation) -> dict[str, Any]:

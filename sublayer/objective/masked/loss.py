@@ -5,7 +5,7 @@ sec. 3.1.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,13 +25,9 @@ from sublayer.data.tokenizers.base import Tokenizer, check_masking
 from sublayer.errors import ConfigError
 from sublayer.model.build import Encoder
 from sublayer.model.context import Layout
-from sublayer.model.kernels.cross_entropy import (
-    Smoothing,
-    linear_cross_entropy,
-    smoothed_cross_entropy,
-)
+from sublayer.model.kernels.cross_entropy import Smoothing
 from sublayer.model.transformer import Transformer
-from sublayer.objective.base import Objective
+from sublayer.objective.base import Objective, Synthetic
 
 
 class Masked(Objective):
@@ -79,24 +75,15 @@ class Masked(Objective):
     def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
         """Sum the nats of the batch's masked tokens, and of its pairs."""
         states = states_at(self._encoder, batch)
-        totals = self._token_totals(states.masked, batch.predicted_ids)
+        smoothing = Smoothing(1.0, 0.0, self._z_loss) if self._z_loss else None
+        embedded = self._encoder.to_embedding(states.masked)
+        totals = self.token_totals(embedded, batch.predicted_ids, smoothing)
         if "sentence" in self.weights:
             # A probe reads the states and leaves them as they are.
             cls = states.cls.detach() if self._is_probed else states.cls
             logits = self._encoder.sentence_logits(cls)
             totals["sentence"] = sentence_nats(logits, batch.labels.long())
         return totals
-
-    def _token_totals(
-        self, states: Float[Tensor, "P D"], targets: Int[Tensor, " P"]
-    ) -> dict[str, Tensor]:
-        matrix, bias = self._encoder.output_projection()
-        embedded = self._encoder.to_embedding(states)
-        if not self._z_loss:
-            return {"mlm": linear_cross_entropy(embedded, matrix, bias, targets)}
-        smoothing = Smoothing(1.0, 0.0, self._z_loss)
-        trained, nats = smoothed_cross_entropy(embedded, matrix, bias, targets, smoothing)
-        return {"trained": trained, "mlm": nats}
 
 
 class States(NamedTuple):
@@ -144,21 +131,15 @@ def predicts_negative(logits: Float[Tensor, "N C"]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SyntheticPairs:
-    """Batches of ``n_rows`` random pairs of texts, as long as the context."""
+class SyntheticPairs(Synthetic):
+    """Batches of random pairs of texts, as long as the context."""
 
-    lengths_vary: ClassVar[bool] = False
-
-    vocab_size: int
     context: int
-    n_rows: int
     n_predictions: int
     """Tokens that are hidden in each row."""
 
-    def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
-        """Draw a process's share of the batch of a step, at least one of its rows."""
-        n_own = max(1, len(range(rank, self.n_rows, world)))
-        generator = np.random.Generator(np.random.Philox(step))
+    def draw(self, generator: np.random.Generator, n_rows: int) -> PackedBatch:
+        """Draw a batch of so many rows."""
         predicted = np.arange(self.n_predictions)
         examples = [
             Example(
@@ -168,13 +149,9 @@ class SyntheticPairs:
                 targets=generator.integers(self.vocab_size, size=len(predicted)),
                 label=int(generator.integers(2)),
             )
-            for _ in range(n_own)
+            for _ in range(n_rows)
         ]
         return pack(examples, width=self.context, pad_id=0)
-
-    def notes(self) -> list[str]:
-        """Nothing is left out."""
-        return []
 
     def n_tokens(self, step: int) -> int:
         """Count the tokens of a batch."""

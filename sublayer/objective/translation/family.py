@@ -26,14 +26,14 @@ from sublayer.decode.translate import tokenizer_of
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.bleu import (
     COMPOUNDS,
+    MEASURES,
+    LineCounts,
     Lines,
     check_bleu_tokenizer,
     compare_translations,
     count_lines,
     count_translations,
     reference_lines,
-    reference_words,
-    scored_words,
     translated_lines,
     word_rule_of,
 )
@@ -44,7 +44,7 @@ from sublayer.model.build import EncoderDecoder
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.transformer import Transformer
 from sublayer.numbers import interval_ends
-from sublayer.objective.evaluation import Evaluation
+from sublayer.objective.evaluation import Evaluation, own_objective
 from sublayer.objective.family import Effort, Family, Scored, Scores
 from sublayer.objective.metric import Metric
 from sublayer.objective.targets import SyntheticTargets
@@ -128,10 +128,10 @@ def _other(
     pairs: Sequence[PairText],
     settings: BeamSettings,
     tokens: BleuTokenizer,
-) -> tuple[Sequence[str], Sequence[str] | None]:
-    """Return another's translations as texts and, where it divides words as ours does, as words."""
+) -> tuple[Lines, bool]:
+    """Return another's translations, and whether it divides words as ours does."""
     if against.is_file():
-        return _read_translations(against, len(pairs)), None
+        return Lines(_read_translations(against, len(pairs)), (), ""), False
     # A single checkpoint and an imported folder have none to take the mean of.
     average = asked.average if (against / CHECKPOINTS_NAME).is_dir() else None
     other = load(against, device=asked.model.embedding.weight.device, average=average)
@@ -143,11 +143,10 @@ def _other(
     theirs, mine = tokenizer_of(other), tokenizer_of(asked.text_model)
     if theirs.source.content() != mine.source.content():
         # The other was not trained on words that the run's rules divided.
-        pairs = [_with_source_words(pair, theirs.source) for pair in pairs]
+        pairs = [p._replace(source_words=" ".join(theirs.source.words(p.source))) for p in pairs]
     translations = _translate(other, asked, pairs, settings, f"translated by {against}")
     lines = translated_lines([each.ids for each in translations], theirs, tokens)
-    divides_alike = theirs.target.content() == mine.target.content()
-    return lines.texts, lines.words if divides_alike else None
+    return lines, theirs.target.content() == mine.target.content()
 
 
 def _with_targets(pairs: Sequence[PairText], path: Path, rules: LanguageRules) -> list[PairText]:
@@ -159,11 +158,6 @@ def _with_targets(pairs: Sequence[PairText], path: Path, rules: LanguageRules) -
     ]
 
 
-def _with_source_words(pair: PairText, rules: LanguageRules) -> PairText:
-    words = rules.words(pair.source)
-    return pair._replace(source_words=" ".join(words))
-
-
 def _read_translations(path: Path, n_lines: int) -> list[str]:
     texts = text_lines(path, n_lines + 1)
     if len(texts) != n_lines:
@@ -173,63 +167,33 @@ def _read_translations(path: Path, n_lines: int) -> list[str]:
 
 
 def _compare(
-    ours: Lines,
-    texts: Sequence[str],
-    words: Sequence[str] | None,
-    references: Lines,
-    *,
-    lowercase: bool,
+    ours: Mapping[str, LineCounts], other: Lines, references: Lines, *, lowercase: bool, words: bool
 ) -> dict[str, dict[str, Any]]:
-    compared = {}
-    if words is not None:
-        compared["bleu"] = compare_translations(
-            "bleu",
-            ours.words,
-            words,
-            references.words,
-            lowercase=lowercase,
-            more=[each.words for each in references.more],
-        )
-    for name in ("sacrebleu", "chrf"):
-        compared[name] = compare_translations(
-            name,
-            ours.texts,
-            texts,
-            references.texts,
-            lowercase=lowercase,
-            tokens=references.tokens,
-            more=[each.texts for each in references.more],
-        )
-    return {name: asdict(paired) for name, paired in compared.items()}
+    """Compare another's translations by texts, and by ``words`` where they are divided alike."""
+    if not words:
+        other = replace(other, words=other.texts)
+    theirs = count_translations(other, references, lowercase=lowercase)
+    names = [name for name in MEASURES if words or name != "bleu"]
+    return {name: asdict(compare_translations(ours[name], theirs[name])) for name in names}
 
 
 def _caveats(result: Mapping[str, Any]) -> list[str]:
-    lines = []
-    if COMPOUNDS in result:
-        lines.append(
-            "with compounds split BLEU is inflated: "
-            "comparable only with what is scored in the same way"
-        )
-    if result["too_long"]:
-        lines.append(
-            f"{count(result['too_long'], 'line')} longer than the model reads, scored as empty"
-        )
-    if result["reference_words"] < _FEWEST_WORDS * result["lines"]:
-        lines.append(
-            f"BLEU finds {count(result['reference_words'], 'word')} in "
-            f"{count(result['lines'], 'reference')}, too few for its 4-grams: of text without "
-            "spaces give --bleu-tokenizer char, or the language's own; chrF reads characters"
-        )
-    for side in ("sources", "references"):
-        n_empty = result[f"empty_{side}"]
-        if n_empty:
-            lines.append(f"empty {side}: {n_empty:,}")
-    if result["unknown_tokens"]:
-        lines.append(
-            f"{count(result['unknown_tokens'], 'token')} of what was translated unknown to the "
-            "vocabulary"
-        )
-    return lines
+    n_words, n_lines = result["reference_words"], result["lines"]
+    lines = {
+        "with compounds split BLEU is inflated: comparable only with what is scored in the same "
+        "way": COMPOUNDS in result,
+        f"{count(result['too_long'], 'line')} longer than the model reads, scored as empty": result[
+            "too_long"
+        ],
+        f"BLEU finds {count(n_words, 'word')} in {count(n_lines, 'reference')}, too few for its "
+        "4-grams: of text without spaces give --bleu-tokenizer char, or the language's own; chrF "
+        "reads characters": n_words < _FEWEST_WORDS * n_lines,
+        f"empty sources: {result['empty_sources']:,}": result["empty_sources"],
+        f"empty references: {result['empty_references']:,}": result["empty_references"],
+        f"{count(result['unknown_tokens'], 'token')} of what was translated unknown to the "
+        "vocabulary": result["unknown_tokens"],
+    }
+    return [line for line, is_one in lines.items() if is_one]
 
 
 def _render_compared(against: Mapping[str, Any], labels: Mapping[str, str]) -> list[str]:
@@ -250,71 +214,52 @@ def _render_compared(against: Mapping[str, Any], labels: Mapping[str, str]) -> l
     return ["", f"against {against['system']}:", measures]
 
 
-def _is_between_spaces(result: Mapping[str, Any]) -> bool:
-    return str(result["signature"]["bleu"]).endswith("|words:spaces")
-
-
 GREEDY = BeamSettings(beam=1, max_length_ratio=2.0, max_length_offset=10.0)
 """The search while training continues: a translation not yet learned does not end by itself."""
 _LARGEST_EXPONENT = 700.0
 
 
-def _bleu_tokenizer(recipe: Recipe) -> BleuTokenizer | None:
-    assert isinstance(recipe.objective, TranslationObjective), "the row is of translation"
-    return recipe.objective.bleu_tokenizer
-
-
-def _translator(text_model: TextModel) -> EncoderDecoder:
-    assert isinstance(text_model.model, EncoderDecoder), "translation trains encoder-decoders"
-    return text_model.model
-
-
 def _score_training(
     text_model: TextModel, split: Split, recipe: Recipe, processes: Processes
 ) -> Scores:
-    model = _translator(text_model)
-    nats = translation_nats(model, scoring_batches(recipe, split), processes)
+    assert isinstance(text_model.model, EncoderDecoder), "translation trains encoder-decoders"
+    nats = translation_nats(text_model.model, scoring_batches(recipe, split), processes)
     scores = {"loss": nats, "perplexity": math.exp(min(nats, _LARGEST_EXPONENT))}
-    if recipe.train.best_by == "bleu":
-        scores["bleu"] = _greedy_bleu(text_model, split, recipe, processes)
-    return scores
+    if recipe.train.best_by != "bleu":
+        return scores
+    translate = translate_ids_exactly if recipe.train.exact else translate_ids
+    # In the precision of the weights, as translations are made after training.
+    model, tokenizer = text_model.model, tokenizer_of(text_model)
+    with evaluating(model), torch.autocast(model.embedding.weight.device.type, enabled=False):
+        translations = translate(text_model, split.pairs, GREEDY, processes)
+    tokens = own_objective(recipe, TranslationObjective).bleu_tokenizer
+    words = translated_lines(translations, tokenizer, tokens).words
+    references = reference_lines(split.pairs, tokenizer, tokens).words
+    return {**scores, "bleu": count_lines("bleu", words, references, lowercase=False).value}
 
 
 def _score_test(
     text_model: TextModel, split: Split, recipe: Recipe, processes: Processes
 ) -> Scored:
-    assert isinstance(recipe.objective, TranslationObjective), "the row is of translation"
-    model, tokenizer = _translator(text_model), tokenizer_of(text_model)
-    settings = BeamSettings.of(recipe.objective)
+    assert isinstance(text_model.model, EncoderDecoder), "translation trains encoder-decoders"
+    tokenizer, objective = tokenizer_of(text_model), own_objective(recipe, TranslationObjective)
+    settings = BeamSettings.of(objective)
     translations = translate_ids(text_model, split.pairs, settings, processes)
-    tokens = _bleu_tokenizer(recipe)
     counted = count_translations(
-        translated_lines(translations, tokenizer, tokens),
-        reference_lines(split.pairs, tokenizer, tokens),
+        translated_lines(translations, tokenizer, objective.bleu_tokenizer),
+        reference_lines(split.pairs, tokenizer, objective.bleu_tokenizer),
         lowercase=bool(recipe.data.lowercase),
         compounds=recipe.data.moses_hyphens,
     )
-    nats = nats_of_pairs(model, scoring_batches(recipe, split), processes)
+    nats = nats_of_pairs(text_model.model, scoring_batches(recipe, split), processes)
     items = translation_items(split, nats, counted)
+    return Scored({"loss": LOSS_OF_ITEMS.of(items), **_values(counted)}, items)
+
+
+def _values(counted: Mapping[str, LineCounts]) -> dict[str, Any]:
+    """Return the score of each measure, and the signatures of all."""
     values = {name: lines.value for name, lines in counted.items()}
-    signatures = {name: lines.signature for name, lines in counted.items()}
-    scores = {"loss": LOSS_OF_ITEMS.of(items), **values, "signature": signatures}
-    return Scored(scores, items)
-
-
-def _greedy_bleu(
-    text_model: TextModel, split: Split, recipe: Recipe, processes: Processes
-) -> float:
-    translate = translate_ids_exactly if recipe.train.exact else translate_ids
-    # In the precision of the weights, as translations are made after training.
-    model, tokenizer = text_model.model, tokenizer_of(text_model)
-    device = model.embedding.weight.device.type
-    with evaluating(model), torch.autocast(device, enabled=False):
-        translations = translate(text_model, split.pairs, GREEDY, processes)
-    tokens = _bleu_tokenizer(recipe)
-    words = scored_words(translations, tokenizer, tokens)
-    references = reference_words(split.pairs, tokenizer, tokens)
-    return count_lines("bleu", words, references, lowercase=False).value
+    return {**values, "signature": {name: lines.signature for name, lines in counted.items()}}
 
 
 def _bleu(name: str, label: str, unit: str) -> Metric:
@@ -375,7 +320,7 @@ class TranslationFamily(Family):
     def synthetic(self, recipe: Recipe, vocab_size: int) -> SyntheticTargets:
         """Build pairs of random texts, each as long as the context."""
         lengths = recipe.objective.lengths(recipe.data.context)
-        return SyntheticTargets(vocab_size, lengths, batch_sequences(recipe))
+        return SyntheticTargets(vocab_size, batch_sequences(recipe), lengths)
 
     def epoch_tokens(self, recipe: Recipe, split: Split) -> int:
         """Count the tokens of an epoch: those of the first epoch's batches as if they were full."""
@@ -385,7 +330,7 @@ class TranslationFamily(Family):
     def check_scoring(self, recipe: Recipe) -> None:
         """Check that sacreBLEU has the tokenizer by which evaluations score."""
         chooses = recipe.train.best_by == "bleu"
-        asked = _bleu_tokenizer(recipe)
+        asked = own_objective(recipe, TranslationObjective).bleu_tokenizer
         tokens = asked or bleu_tokenizer_of(recipe.data.target_language or "")
         if chooses or asked:
             check_bleu_tokenizer(tokens)
@@ -428,9 +373,10 @@ class TranslationFamily(Family):
                 f"{asked.run} does not belong to a run, so it has no text of its own: "
                 "use `sublayer translate`"
             )
-        objective = recipe.objective
-        assert isinstance(objective, TranslationObjective), "the row is of translation"
-        tokens = options.get("bleu_tokenizer") or objective.bleu_tokenizer
+        tokens = (
+            options.get("bleu_tokenizer")
+            or own_objective(recipe, TranslationObjective).bleu_tokenizer
+        )
         tokenizer = tokenizer_of(text_model)
         tokens = tokens or bleu_tokenizer_of(tokenizer.target.language)
         check_bleu_tokenizer(tokens)
@@ -450,12 +396,9 @@ class TranslationFamily(Family):
         lowercase = "lowercase" in options or bool(recipe.data.lowercase)
         compounds = "compounds" in options or recipe.data.moses_hyphens
         counted = count_translations(ours, references, lowercase=lowercase, compounds=compounds)
-        values = {name: lines.value for name, lines in counted.items()}
-        signatures = {name: lines.signature for name, lines in counted.items()}
         n_words = int(counted["sacrebleu"].counts[:, 1].sum())
         result: dict[str, Any] = {
-            **values,
-            "signature": signatures,
+            **_values(counted),
             "lines": len(pairs),
             "too_long": sum(each.is_too_long for each in translations),
             "unknown_tokens": sum(each.n_unknown for each in translations),
@@ -470,7 +413,10 @@ class TranslationFamily(Family):
             "run": str(asked.run),
         }
         if other is not None:
-            compared = _compare(ours, *other, references, lowercase=lowercase)
+            theirs, divides_alike = other
+            compared = _compare(
+                counted, theirs, references, lowercase=lowercase, words=divides_alike
+            )
             result["against"] = {"system": str(against), "measures": compared}
         return {**result, "translations": list(ours.texts)}
 
@@ -481,7 +427,7 @@ class TranslationFamily(Family):
     def render(self, result: Mapping[str, Any]) -> str:
         """Format the scores for the terminal."""
         labels = dict(_LABELS)
-        if _is_between_spaces(result):
+        if str(result["signature"]["bleu"]).endswith("|words:spaces"):
             labels["bleu"] = "BLEU of words between spaces"
         rows = []
         signatures = result["signature"]

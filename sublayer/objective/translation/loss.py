@@ -5,12 +5,11 @@ Source: Vaswani et al. 2017 (1706.03762); label smoothing: Szegedy et al. 2016 (
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from itertools import chain
+from operator import itemgetter
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_train import batch_sequences
@@ -18,17 +17,18 @@ from sublayer.config.translation import TranslationObjective
 from sublayer.data.parallel.batches import TranslationBatches, side_lengths
 from sublayer.data.parallel.sources import PairText
 from sublayer.data.store import Split
+from sublayer.data.tokenizers.base import Ids
 from sublayer.decode.beam import BeamSettings
 from sublayer.decode.translate import Translation as TranslatedLine
 from sublayer.decode.translate import translate_lines
 from sublayer.evaluation.bleu import COMPOUNDS, MEASURES, LineCounts, score_of_counts
-from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, Sums
-from sublayer.evaluation.split_work import ALONE, Processes, add_up, compute_each, numbered_ids
+from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable
+from sublayer.evaluation.split_work import ALONE, Processes, add_up, compute_each
 from sublayer.model.build import EncoderDecoder
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import Smoothing
 from sublayer.model.transformer import Transformer
-from sublayer.objective.targets import TargetLoss, nats_of_rows
+from sublayer.objective.targets import LOSS, TargetLoss, TargetNats, nats_of_rows
 from sublayer.text_model import TextModel
 
 
@@ -79,18 +79,6 @@ _GROUP = 256
 """Pairs that are translated together where the number of processes must change nothing."""
 
 
-@dataclass(frozen=True)
-class PairNats:
-    """Nats and tokens of each pair's target, in the order of the split, ``[N]``.
-
-    Tokens count its end; a pair that was too long for the model has 0 of both.
-    """
-
-    nats: NDArray[np.float64]
-    tokens: NDArray[np.int64]
-
-
-@torch.inference_mode()
 def translation_nats(
     model: EncoderDecoder, batches: TranslationBatches, processes: Processes = ALONE
 ) -> float:
@@ -100,38 +88,33 @@ def translation_nats(
     """
     objective = Translation(model, TranslationObjective())
 
-    def score_batch(step: int) -> list[float]:
+    def score_batch(step: int) -> tuple[float, int]:
         batch = batches.batch(step).to(model.embedding.weight.device)
-        totals = objective(batch)
-        return [float(totals["nll"]), batch.n_predicted]
+        return float(objective(batch)["nll"]), batch.n_predicted
 
-    with evaluating(model):
+    with evaluating(model), torch.inference_mode():
         rows = compute_each(score_batch, batches.n_batches(0), processes)
-    return add_up(rows) / int(add_up(rows, 1))
+    return add_up(nats for nats, _ in rows) / sum(n for _, n in rows)
 
 
-@torch.inference_mode()
 def nats_of_pairs(
     model: EncoderDecoder, batches: TranslationBatches, processes: Processes = ALONE
-) -> PairNats:
-    """Compute the nats of every pair's target, its end included.
+) -> TargetNats:
+    """Compute the nats of every pair's target, its end included, in the order of the split.
 
     A pair that is too long has 0 nats of 0 tokens.
     """
-    n_pairs = len(side_lengths(batches.split))
-    by_pair = PairNats(np.zeros(n_pairs), np.zeros(n_pairs, dtype=np.int64))
 
-    def score_batch(step: int) -> list[float]:
-        batch = batches.batch(step)
-        return nats_of_rows(model, batch.to(model.embedding.weight.device))
+    def score_batch(step: int) -> TargetNats:
+        return nats_of_rows(model, batches.batch(step).to(model.embedding.weight.device))
 
-    with evaluating(model):
+    with evaluating(model), torch.inference_mode():
         rows = compute_each(score_batch, batches.n_batches(0), processes)
+    n_pairs = len(side_lengths(batches.split))
+    by_pair = TargetNats(np.zeros(n_pairs), np.zeros(n_pairs, dtype=np.int64))
     for step, row in enumerate(rows):
-        nats, tokens = row.reshape(2, -1)
         indices = batches.places(step)
-        by_pair.nats[indices] = nats
-        by_pair.tokens[indices] = tokens
+        by_pair.nats[indices], by_pair.tokens[indices] = row
     return by_pair
 
 
@@ -165,7 +148,7 @@ def translate_ids(
     pairs: Sequence[PairText],
     settings: BeamSettings,
     processes: Processes = ALONE,
-) -> list[NDArray[np.int64]]:
+) -> list[Ids]:
     """Translate the source words of every pair, split among processes; return ids in order.
 
     The beams that are computed together are then other ones, so that rounding may
@@ -173,10 +156,7 @@ def translate_ids(
     """
     own = [pairs[index] for index in processes.own(len(pairs))]
     translations = translate_pairs(text_model, own, settings)
-    # Processes exchange numbers, in which ids are exact.
-    own_rows = [each.ids.astype(np.float64) for each in translations]
-    rows = processes.gather(own_rows, len(pairs))
-    return [row.astype(np.int64) for row in rows]
+    return processes.gather([each.ids for each in translations], len(pairs))
 
 
 def translate_ids_exactly(
@@ -184,7 +164,7 @@ def translate_ids_exactly(
     pairs: Sequence[PairText],
     settings: BeamSettings,
     processes: Processes = ALONE,
-) -> list[NDArray[np.int64]]:
+) -> list[Ids]:
     """Translate as ``translate_ids`` does, to the same ids on any number of processes.
 
     Pairs of about equal lengths are translated together, in groups that depend on them alone.
@@ -192,33 +172,19 @@ def translate_ids_exactly(
     order = sorted(range(len(pairs)), key=lambda number: len(pairs[number].source_words))
     groups = [order[start : start + _GROUP] for start in range(0, len(order), _GROUP)]
 
-    def work(index: int) -> Sequence[float]:
+    def work(index: int) -> list[Ids]:
         chosen = [pairs[number] for number in groups[index]]
-        row: list[float] = []
-        translations = translate_pairs(text_model, chosen, settings)
-        for number, each in zip(groups[index], translations, strict=True):
-            row += [float(number), float(len(each.ids)), *map(float, each.ids.tolist())]
-        return row
+        return [each.ids for each in translate_pairs(text_model, chosen, settings)]
 
-    found = numbered_ids(compute_each(work, len(groups), processes))
-    return [found[number] for number in range(len(pairs))]
+    found = chain.from_iterable(compute_each(work, len(groups), processes))
+    return [ids for _, ids in sorted(zip(order, found, strict=True), key=itemgetter(0))]
 
 
 PAIRS, LINES, COMPOUND_LINES = "pairs", "lines", "compound_lines"
 """The names of the tables; the last has BLEU with compounds split, where that is scored."""
 
 
-def _loss(sums: Sums) -> float:
-    nats = float(sums["nats"])
-    n_tokens = float(sums["tokens"])
-    return nats / n_tokens
-
-
-def _score(name: str, sums: Sums) -> float:
-    return score_of_counts(name, np.asarray(sums[name]))
-
-
-LOSS_OF_ITEMS = FromItems(PAIRS, _loss)
+LOSS_OF_ITEMS = FromItems(PAIRS, LOSS)
 
 
 def score_of_items(name: str) -> FromItems:
@@ -227,49 +193,32 @@ def score_of_items(name: str) -> FromItems:
     ``name`` is one of ``sublayer.evaluation.bleu.MEASURES``, or ``COMPOUNDS``.
     """
     table = COMPOUND_LINES if name == COMPOUNDS else LINES
-    return FromItems(table, partial(_score, name))
+    return FromItems(table, lambda sums: score_of_counts(name, np.asarray(sums[name])))
 
 
-def translation_items(split: Split, nats: PairNats, counted: Mapping[str, LineCounts]) -> Items:
+def translation_items(split: Split, nats: TargetNats, counted: Mapping[str, LineCounts]) -> Items:
     """Return the nats of each stored pair's target, and the counts of each translated line.
 
     Pairs with an empty side are lines, but not stored; pairs that are too long cost nothing, of no
     tokens.
     """
-    of_pairs = ItemTable(
-        unit="a pair of texts: the tokens of its target, its end included",
-        digest=_digest_of_pairs(split),
-        columns={"nats": nats.nats, "tokens": nats.tokens},
-        documents=None,
-    )
-    tables = {PAIRS: of_pairs, LINES: _lines(LINES, split, counted, MEASURES)}
-    if COMPOUNDS in counted:
-        tables[COMPOUND_LINES] = _lines(COMPOUND_LINES, split, counted, (COMPOUNDS,))
-    return Items(split.name, split.store.sha256, tables)
-
-
-def _lines(
-    table: str, split: Split, counted: Mapping[str, LineCounts], names: Sequence[str]
-) -> ItemTable:
-    return ItemTable(
-        unit="a line: its translation's n-grams, and those that it shares with the reference",
-        digest=_digest_of_lines(table, split.pairs),
-        columns={name: counted[name].counts for name in names},
-        documents=None,
-    )
-
-
-def _digest_of_pairs(split: Split) -> str:
-    digest = Digest(PAIRS, split.store.sha256)
     assert split.sentence_starts is not None, "the text was stored as pairs"
+    digest = Digest(PAIRS, split.store.sha256)
     digest.add(split.sentence_starts)
     digest.add(split.ids)
-    return digest.hexdigest()
-
-
-def _digest_of_lines(table: str, pairs: Sequence[PairText]) -> str:
-    digest = hashlib.sha256(f"{table}\n".encode())
-    for pair in pairs:
-        # No text of a pair contains a line break.
-        digest.update(f"{pair.source}\n{pair.target}\n".encode())
-    return digest.hexdigest()
+    unit = "a pair of texts: the tokens of its target, its end included"
+    tables = {PAIRS: ItemTable(unit, digest.hexdigest(), nats._asdict(), None)}
+    for table, names in ((LINES, MEASURES), (COMPOUND_LINES, (COMPOUNDS,))):
+        if names[0] not in counted:
+            continue
+        sha256 = hashlib.sha256(f"{table}\n".encode())
+        for pair in split.pairs:
+            # No text of a pair contains a line break.
+            sha256.update(f"{pair.source}\n{pair.target}\n".encode())
+        tables[table] = ItemTable(
+            "a line: its translation's n-grams, and those that it shares with the reference",
+            sha256.hexdigest(),
+            {name: counted[name].counts for name in names},
+            None,
+        )
+    return Items(split.name, split.store.sha256, tables)

@@ -1,8 +1,6 @@
 """The processes that train together: their meeting, their exchanges, the loss of one."""
 
 import errno
-import hashlib
-import math
 import socket
 import time
 import uuid
@@ -14,7 +12,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -22,7 +19,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from sublayer.config.recipe import Recipe
 from sublayer.errors import ConfigError, SaidElsewhere, TrainingError
-from sublayer.evaluation.split_work import Row
+from sublayer.evaluation.split_work import Result
 from sublayer.system.launch import (
     check_launch,
     has_launchers_store,
@@ -51,8 +48,6 @@ _LOST = (
     "Gloo connectFullMesh failed",
 )
 """Messages of libraries, with no type of their own, where another process does not answer."""
-_DIGEST_BYTES = 6
-"""As many as a float64 holds without loss."""
 
 
 @dataclass(frozen=True)
@@ -123,31 +118,16 @@ class World:
         """Return the indices of this process's parts of ``n``, which are dealt like cards."""
         return range(self.rank, n, self.size)
 
-    def gather(self, rows: Sequence[Row], n: int) -> list[Row]:
-        """Gather the rows of all ``n`` parts, in order, from each process's rows of any lengths.
+    def gather(self, results: Sequence[Result], n: int) -> list[Result]:
+        """Gather the results of all ``n`` parts, in order, from each process's own.
 
-        A process gives a row for each of its ``own(n)``, in their order; all of them get all.
+        A process gives one for each of its ``own(n)``, in their order; all of them get all.
         """
         if self.size == 1 or n == 0:
-            return list(rows)
-        lengths = np.zeros(math.ceil(n / self.size))
-        lengths[: len(rows)] = [len(row) for row in rows]
-        all_lengths = [each.astype(np.int64) for each in self._gather_row(lengths)]
-        # Processes exchange tensors of one shape.
-        flat = np.zeros(max(1, *(int(each.sum()) for each in all_lengths)))
-        own = np.concatenate([*rows, np.zeros(0)])
-        flat[: len(own)] = own
-        gathered: list[Row] = [np.zeros(0)] * n
-        for rank, numbers in enumerate(self._gather_row(flat)):
-            stops = np.cumsum(all_lengths[rank])
-            parts = np.split(numbers[: stops[-1]], stops[:-1])
-            for index, part in zip(range(rank, n, self.size), parts, strict=False):
-                gathered[index] = part
-        return gathered
-
-    def _gather_row(self, numbers: Row) -> list[Row]:
-        tensor = torch.from_numpy(numbers).to(self.device)
-        return [each.cpu().numpy() for each in self.gather_equal(tensor)]
+            return list(results)
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, list(results), group=self.group)
+        return [found[part % self.size][part // self.size] for part in range(n)]
 
     def gather_equal(self, tensor: Tensor) -> list[Tensor]:
         """Gather every process's tensor, of one shape and type, on the world's device."""
@@ -398,8 +378,8 @@ def check_agreement(world: World, recipe: Recipe, folder: Path) -> None:
     check_same(world, versions, "other versions", f"install the same on all nodes, here {versions}")
     recipe_json = recipe.model_dump_json()
     check_same(world, recipe_json, "another recipe", "give all processes the same settings")
-    sees = world.gather([np.array([float(folder.is_dir())])], world.size)
-    blind = [rank for rank, row in enumerate(sees) if not row.any()]
+    sees = world.gather([folder.is_dir()], world.size)
+    blind = [rank for rank, sees_it in enumerate(sees) if not sees_it]
     if blind:
         raise ConfigError(
             f"process {blind[0]} does not see {folder}, which the first has made: give a folder "
@@ -412,9 +392,7 @@ def check_same(world: World, text: str, what: str, remedy: str) -> None:
 
     ``what`` and ``remedy`` are parts of its message.
     """
-    digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()
-    own = np.array([float(int.from_bytes(digest, "little"))])
-    first, *others = world.gather([own], world.size)
-    for rank, number in enumerate(others, 1):
-        if number != first:
+    first, *others = world.gather([text], world.size)
+    for rank, other in enumerate(others, 1):
+        if other != first:
             raise ConfigError(f"process {rank} has {what} than the first: {remedy}")
