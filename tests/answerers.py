@@ -71,7 +71,8 @@ def rule_of(split, context=48, kind="", **settings):
     settings = {"target_length": TARGET_LENGTH, **settings}
     objective = SupervisedObjective(format=split.format, **settings)
     kind = kind or KINDS[split.format]
-    return row_rule(objective, split, context=context, kind=kind, starts_with_pad=True)
+    model = ModelConfig.model_construct(kind=kind, decoder_start="pad")
+    return row_rule(objective, split, context, model)
 
 
 def assembler_of(split, context=48, **settings):

@@ -175,7 +175,7 @@ def evaluate(
     with stage("starting PyTorch"):
         from sublayer.objective.supervised.ensemble import find_members
         from sublayer.objective.supervised.ensemble_evaluation import evaluate_ensemble
-        from sublayer.objective.supervised.rendering import render_ensemble
+        from sublayer.objective.supervised.rendering import render_tasks
         from sublayer.runs.texts import ScoredText
 
     if len(runs) > 1:
@@ -200,7 +200,7 @@ def evaluate(
         else:
             requests = [request for _, request in prepared]
             found = evaluate_ensemble(requests, chooses=choose is not None)
-            shown = render_ensemble(found)
+            shown = render_tasks(found)
     measures = {name: x for name, x in found.items() if isinstance(x, int | float)}
     return Found(found, shown, page(html_table(["measure", "value"], rows_of(measures))))
 

@@ -574,7 +574,7 @@ def load_answerer(
         import torch
 
         from sublayer.objective.supervised.answering import Answerer
-        from sublayer.objective.supervised.ensemble import EnsembleAnswerer, find_members
+        from sublayer.objective.supervised.ensemble import find_members
         from sublayer.objective.supervised.text import WRITING_OPTIONS, Writing
 
     writes = length_penalty is not None or any(x is not None for x in decoding.values())
@@ -583,7 +583,7 @@ def load_answerer(
         beam, seed = decoding.get("beam") or 1, decoding.get("seed") or 0
         writing = Writing(beam, length_penalty, _sampling(decoding), seed)
     if isinstance(run, TextModel):
-        return Answerer(loaded(run, device, average=average), task, batch=batch, writing=writing)
+        return Answerer([loaded(run, device, average=average)], task, batch=batch, writing=writing)
     runs = as_paths(run)
     if len(runs) > 1:
         if writes:
@@ -594,9 +594,8 @@ def load_answerer(
         find_members(runs)
     kept = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     models = [loaded(path, device, kept, average) for path in runs]
-    if len(models) == 1:
-        return Answerer(models[0], task, batch=batch, writing=writing)
-    return EnsembleAnswerer(models, list(map(str, runs)), task, batch=batch)
+    names = list(map(str, runs)) if len(runs) > 1 else ()
+    return Answerer(models, task, names=names, batch=batch, writing=writing)
 
 
 @checked

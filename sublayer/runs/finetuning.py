@@ -21,8 +21,8 @@ from sublayer.files.checkpoints import checkpoint_path
 from sublayer.files.storage import write_file
 from sublayer.loading import find_recipe, load
 from sublayer.objective.supervised.answering import Answerer
-from sublayer.objective.supervised.batches import rule_of_model
-from sublayer.objective.supervised.ensemble import EnsembleAnswerer, check_members, find_members
+from sublayer.objective.supervised.batches import Asked, recipe_rule
+from sublayer.objective.supervised.ensemble import check_members, find_members
 from sublayer.objective.supervised.evaluation import trained_examples
 from sublayer.objective.supervised.scores import (
     BaselineScores,
@@ -158,8 +158,8 @@ def _answers(
     world = join_world(choose_device(device))
     model = load(path, device=world.device)
     assert model.task is not None, "the run was fine-tuned"
-    rule = rule_of_model(model.model, recipe, split)
-    answers, _ = answer_split(model.model, split, rule, model.task, world)
+    rule = recipe_rule(recipe, split)
+    answers, _ = answer_split(Asked(model.model, split, rule, model.task, world))
     return answers, describe_cuts(split, rule)
 
 
@@ -332,11 +332,8 @@ def _answered(
                 continue
             examples = read_test_set(task, split, paths).examples
             with stage(f"answering {task.title}, {split}"):
-                answerer = (
-                    Answerer(models[0], task.name, batch=batch)
-                    if len(models) == 1
-                    else EnsembleAnswerer(models, list(map(str, runs)), task.name, batch=batch)
-                )
+                names = list(map(str, runs)) if len(runs) > 1 else ()
+                answerer = Answerer(models, task.name, names=names, batch=batch)
             predictions = answerer.answer(examples)
             pairs = [(each.id, given) for each, given in zip(examples, predictions, strict=True)]
             yield Answers(task, split, examples, pairs), runs

@@ -140,7 +140,7 @@ def make_batches(step, n_sequences):
         has_encoder = step.config.kind == "encoder-decoder"
         n_predicted = 0 if has_encoder else objective.n_predictions(step.lengths.written)
         sizes = {"n_predicted": n_predicted, "has_encoder": has_encoder}
-        return SyntheticExamples(VOCAB_SIZE, step.lengths, n_sequences, **sizes)
+        return SyntheticExamples(VOCAB_SIZE, n_sequences, step.lengths, **sizes)
     settings = {"data.context": step.context, "train.batch_sequences": n_sequences}
     recipe = load_recipe("gpt", settings).recipe
     recipe = recipe.model_copy(update={"model": step.config, "objective": objective})

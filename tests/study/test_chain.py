@@ -20,7 +20,7 @@ from sublayer.data.tasks.batches import of_tasks
 from sublayer.errors import ConfigError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
 from sublayer.objective import family
-from sublayer.objective.supervised.ensemble import answer_together
+from sublayer.objective.supervised.answering import answer_together
 from sublayer.reporting.files import results_to_json
 from sublayer.reporting.listing import comparison_row
 from sublayer.reporting.verify import verify_study

@@ -11,17 +11,23 @@ from torch import Tensor
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.counts import count
 from sublayer.data.arrays import Bools
-from sublayer.data.tasks.assembly import Assembler, RowRule
+from sublayer.data.tasks.assembly import Assembler
 from sublayer.data.tasks.batches import TaskPart, TaskSplit
 from sublayer.data.tasks.encoded import SpanExamples, find_marks
 from sublayer.data.tasks.encoding import WindowRule, encode_examples
 from sublayer.data.tasks.prepare import SAMPLED_ROWS, note_marks, task_split, texts_of
 from sublayer.data.training_text import note_losses
 from sublayer.errors import CheckpointError, ConfigError, DataError
-from sublayer.evaluation.split_work import ALONE, Processes
+from sublayer.evaluation.split_work import ALONE, Processes, Progress, silent
 from sublayer.nearest import nearest_hint
-from sublayer.objective.evaluation import Progress
-from sublayer.objective.supervised.batches import row_rule
+from sublayer.objective.supervised.batches import Asked, row_rule
+from sublayer.objective.supervised.ensemble import (
+    check_heads,
+    check_members,
+    combine,
+    mean_threshold,
+    member_answers,
+)
 from sublayer.objective.supervised.loss import BIAS, WEIGHT, from_numbers, to_numbers
 from sublayer.objective.supervised.scores import answer_split
 from sublayer.objective.supervised.text import GREEDILY, WRITING_OPTIONS, Writing
@@ -68,8 +74,8 @@ def answer_known(text_model: TextModel, task: Task) -> None:
     own = spec.tasks[0]
     if own.kind != task.kind or own.has_unanswerable != task.has_unanswerable:
         raise ConfigError(
-            f"{task.title} asks for {_described(task)}, and the model answers {own.title}, "
-            f"{_described(own)}: name another task"
+            f"the model answers {own.title}, and {task.title} asks for answers of another kind "
+            f"({task.kind}, not {own.kind}, or one that may be none): name another task"
         )
     if task.kind in ("classes", "number"):
         weights: dict[str, Any] = model.state_dict()
@@ -89,51 +95,34 @@ def _in_order(rows: Tensor, places: tuple[int, ...]) -> Tensor:
     return rows[list(places)]
 
 
-def _described(task: Task) -> str:
-    kinds = {
-        "classes": "labels",
-        "choice": "choices",
-        "number": "a number",
-        "span": "spans",
-        "text": "texts",
-    }
-    return f"{kinds[task.kind]}{', or that there is none' if task.has_unanswerable else ''}"
-
-
 class Answerer:
-    """Answers examples of one task by a model.
+    """Answers examples of one task by a model, or by the average of several.
 
-    ``name`` is that of the task: one that the model was trained on, or one that is answered like
-    it; None: the only one. ``writing`` is how answers are decoded that are written.
+    ``name`` is that of the task: one that the models were trained on, or one that is answered like
+    it; None: the only one. ``names`` are those of the models in messages. ``writing`` is how
+    answers are decoded that are written.
 
-    Raises ConfigError where the model answers no task, several and none is named, or another, or
-    ``writing`` has no effect; and CheckpointError where it has no tokenizer.
+    Raises ConfigError where a model answers no task, several and none is named, or another, models
+    do not answer the same, or ``writing`` has no effect; and CheckpointError where one has no
+    tokenizer.
     """
 
     def __init__(
         self,
-        text_model: TextModel,
+        models: Sequence[TextModel],
         name: str | None = None,
         *,
+        names: Sequence[str] = (),
         batch: int | None = None,
         writing: Writing | None = None,
     ) -> None:
-        spec = text_model.task
-        if spec is None:
-            raise ConfigError(
-                "the model answers no task: fine-tune it first (`sublayer finetune RUN TASK`)"
-            )
-        if text_model.tokenizer is None:
-            raise CheckpointError("the model has no tokenizer.json, without which it reads no text")
+        self.spec, *_ = _check_models(models, names, name, together=len(models) > 1)
         if batch is not None and batch < 1:
             raise ConfigError(f"a batch of {batch} rows computes nothing: give 1 or more")
-        find_marks(text_model.tokenizer, spec.format)
-        self.task = chosen_task(spec, name)
-        self.spec = replace(spec, tasks=(self.task,))
-        self._models: Sequence[TextModel] = [text_model]
-        self._batch = batch
+        [self.task] = self.spec.tasks
         self.processes: Processes = ALONE
         """Those that divide the examples, of which all return all answers."""
+        self._models, self._names, self._batch = models, names, batch
         self._writing = writing or GREEDILY
         if writing is not None and not self.is_written:
             raise ConfigError(
@@ -142,67 +131,124 @@ class Answerer:
             )
         self._n_blocks = 0
         self._has_marks = False
+        self.n_rows = self.n_cut = 0
+        """Rows that were answered, and those of them that were cut to the context."""
+        self.first_cut = ""
+        """Place of the first of these."""
 
     @property
     def is_written(self) -> bool:
-        """True where the model writes its answers as text."""
-        return self.spec.format == "text" and not self._ranks
+        """True where the model writes its answers as text; answers have probabilities else."""
+        ranks = self.spec.answer == "rank" and wording_of(self.task).has_ranks
+        return self.spec.format == "text" and not ranks
 
-    @property
-    def has_probabilities(self) -> bool:
-        """True where answers have probabilities."""
-        return self.spec.format != "text" or self._ranks
-
-    @property
-    def _ranks(self) -> bool:
-        return self.spec.answer == "rank" and wording_of(self.task).has_ranks
-
-    def answer(
-        self,
-        examples: Sequence[Example],
-        progress: Progress = lambda n_done, n_all: None,
-    ) -> list[Prediction]:
+    def answer(self, examples: Sequence[Example], progress: Progress = silent) -> list[Prediction]:
         """Answer examples, in their order; ``progress`` hears of batches."""
         if not examples:
             return []
-        # Of processes that answer together the first says it.
-        models = self._models if self.processes.own(1) else ()
-        tokenizers = {}
-        for each in models:
-            assert each.tokenizer is not None, "a model without a tokenizer is refused"
-            tokenizers[each.tokenizer.fingerprint] = each.tokenizer
+        if self.processes.own(1):  # of processes that answer together the first says it
+            self._note(examples)
+        self._n_blocks += 1
+        part = unprepared_part(self._models[0], self.task, examples, "test")
+        if len(self._models) > 1:
+            return answer_together(
+                self._models,
+                [part],
+                names=self._names,
+                batch=self._batch,
+                progress=progress,
+                processes=self.processes,
+            )
+        [text_model] = self._models
+        asked = unprepared(text_model, [part], self.spec, self._batch, self.processes, progress)
+        answers, _ = answer_split(asked, replace(self._writing, block=self._n_blocks))
+        return _mark_cut(answers, _cut_examples(asked))
+
+    def note_cut(self) -> None:
+        """Say in a line how many rows were cut to the model's context, if any."""
+        if self.n_cut:
+            note(
+                f"{self.n_cut:,} of {count(self.n_rows, 'row')} ({self.n_cut / self.n_rows:.0%}) "
+                f"are longer than the {self.spec.context:,} tokens that the model reads, and were "
+                f"cut to them; the first is {self.first_cut}"
+            )
+
+    def _note(self, examples: Sequence[Example]) -> None:
+        """Note, once for each tokenizer, what it loses of the rows, and marks among them."""
+        found = [each.tokenizer for each in self._models if each.tokenizer is not None]
+        tokenizers = {each.fingerprint: each for each in found}.values()
         if not self._n_blocks:
             some = examples[:: max(1, len(examples) // SAMPLED_ROWS)]
-            for tokenizer in tokenizers.values():
+            for tokenizer in tokenizers:
                 note_losses("the rows", texts_of(some), tokenizer, trains=False)
         if not self._has_marks:
             texts = texts_of(examples)
-            noted = [note_marks("the input", texts, x, trains=False) for x in tokenizers.values()]
+            noted = [note_marks("the input", texts, each, trains=False) for each in tokenizers]
             self._has_marks = any(noted)
-        self._n_blocks += 1
-        return self._answered(examples, progress)
-
-    def _answered(self, examples: Sequence[Example], progress: Progress) -> list[Prediction]:
-        [text_model] = self._models
-        part = unprepared_part(text_model, self.task, examples, "test")
-        split = unprepared_split(text_model, [part], self.spec)
-        rule = replace(model_rule(text_model, split), n_rows=self._batch)
-        model = text_model.model
-        writing = replace(self._writing, block=self._n_blocks)
-        answers, _ = answer_split(model, split, rule, self.spec, self.processes, progress, writing)
-        return mark_cut(answers, cut_examples(split, rule))
 
 
-def cut_examples(split: TaskSplit, rule: RowRule) -> Bools:
+def answer_together(
+    models: Sequence[TextModel],
+    parts: Sequence[TaskPart],
+    *,
+    names: Sequence[str] = (),
+    batch: int | None = None,
+    progress: Progress = silent,
+    processes: Processes = ALONE,
+) -> list[Prediction]:
+    """Answer all examples of a split's parts by the average of fine-tuned models, in order.
+
+    However the parts are encoded, each model reads their examples in its own format, by its own
+    tokenizer. ``names`` are those of the models in messages; ``progress`` hears of the batches of
+    each. Raises ConfigError where models do not answer the same.
+    """
+    tasks = tuple(dict.fromkeys(part.task for part in parts))
+    for task in tasks:
+        _check_models(models, names, task.name, together=True)
+    members, is_cut = [], []
+    for model in models:
+        encoded = [unprepared_part(model, p.task, p.examples, p.published) for p in parts]
+        assert model.task is not None, "models that answer nothing are refused"
+        spec = replace(model.task, tasks=tasks)
+        asked = unprepared(model, encoded, spec, batch, processes, progress)
+        members.append(member_answers(asked))
+        is_cut.append(_cut_examples(asked))
+    predictions = combine(parts, members, mean_threshold(members))
+    return _mark_cut(predictions, np.logical_or.reduce(is_cut))
+
+
+def _check_models(
+    models: Sequence[TextModel], names: Sequence[str], task: str | None, *, together: bool
+) -> list[TaskSpec]:
+    """Return how models answer one task; None: their only one. Raises as ``Answerer`` does."""
+    if not names:
+        names = [f"model {number}" for number, _ in enumerate(models, 1)]
+        names = ["the model"] if len(models) == 1 else names
+    specs = []
+    for name, model in zip(names, models, strict=True):
+        if model.task is None:
+            raise ConfigError(
+                f"{name} answers no task: fine-tune it first (`sublayer finetune RUN TASK`)"
+            )
+        if model.tokenizer is None:
+            raise CheckpointError(f"{name} has no tokenizer.json, without which it reads no text")
+        find_marks(model.tokenizer, model.task.format)
+        specs.append(replace(model.task, tasks=(chosen_task(model.task, task, name),)))
+    if together:
+        check_members(names, specs)
+        check_heads(names, models)
+    return specs
+
+
+def _cut_examples(asked: Asked) -> Bools:
     """Mark the examples of a split that are cut to the model's context: ``[N]``."""
-    encoded = split.encoded
+    encoded = asked.split.encoded
     if isinstance(encoded, SpanExamples):
-        return np.zeros(split.n_examples, dtype=np.bool_)
-    return Assembler(encoded, rule).cut_examples()
+        return np.zeros(asked.split.n_examples, dtype=np.bool_)
+    return Assembler(encoded, asked.rule).cut_examples()
 
 
-def mark_cut(predictions: Sequence[Prediction], is_cut: Bools) -> list[Prediction]:
-    """Return predictions that say which examples were cut."""
+def _mark_cut(predictions: Sequence[Prediction], is_cut: Bools) -> list[Prediction]:
     pairs = zip(predictions, is_cut.tolist(), strict=True)
     return [replace(each, is_cut=True) if cut else each for each, cut in pairs]
 
@@ -220,26 +266,39 @@ def unprepared_part(
     return TaskPart(task, published, encoded, lambda: examples)
 
 
-def unprepared_split(text_model: TextModel, parts: Sequence[TaskPart], spec: TaskSpec) -> TaskSplit:
+def unprepared(
+    text_model: TextModel,
+    parts: Sequence[TaskPart],
+    spec: TaskSpec,
+    batch: int | None = None,
+    processes: Processes = ALONE,
+    progress: Progress = silent,
+) -> Asked:
     """Put parts that a model's tokenizer has encoded together, to be answered as a spec says."""
     assert text_model.tokenizer is not None, "the model was checked"
-    return task_split("test", parts, text_model.tokenizer, objective_of(spec))
+    split = task_split("test", parts, text_model.tokenizer, objective_of(spec))
+    return asked_of(text_model, split, spec, batch, processes, progress)
 
 
-def model_rule(text_model: TextModel, split: TaskSplit) -> RowRule:
-    """Return the rule that lays out a split's texts for a model, by the spec of its tasks."""
-    spec, config = text_model.task, text_model.model.config
-    assert spec is not None, "the model was checked"
-    return row_rule(
-        objective_of(spec),
-        split,
-        context=spec.context,
-        kind=config.kind,
-        starts_with_pad=config.decoder_start == "pad",
-    )
+def asked_of(
+    text_model: TextModel,
+    split: TaskSplit,
+    spec: TaskSpec,
+    batch: int | None = None,
+    processes: Processes = ALONE,
+    progress: Progress = silent,
+) -> Asked:
+    """Lay a split out for a model, which answers as a spec says.
+
+    ``batch`` rows are computed at a time; None: as many as the device is quick with.
+    """
+    model, own = text_model.model, text_model.task
+    assert own is not None, "the model was checked"
+    rule = row_rule(objective_of(own), split, own.context, model.config)
+    return Asked(model, split, replace(rule, n_rows=batch), spec, processes, progress)
 
 
-def chosen_task(spec: TaskSpec, name: str | None, called: str = "the model") -> Task:
+def chosen_task(spec: TaskSpec, name: str | None, called: str) -> Task:
     """Return a task that a model answers, by its name; without one the only one.
 
     Raises ConfigError where there is none of that name, or several and none is named; ``called`` is
@@ -283,7 +342,7 @@ def predict_rows(
 
     Raises ConfigError where the model answers no task, DataError for a row that is none of these.
     """
-    return predict_rows_by(Answerer(text_model, task, batch=batch), rows)
+    return predict_rows_by(Answerer([text_model], task, batch=batch), rows)
 
 
 def predict_rows_by(answerer: Answerer, rows: Any) -> list[NamedPrediction]:
@@ -291,43 +350,16 @@ def predict_rows_by(answerer: Answerer, rows: Any) -> list[NamedPrediction]:
     asked = (
         given_row(answerer, row, f"row {number}") for number, row in enumerate(given_rows(rows))
     )
-    cut = CutRows(answerer)
-    answers = [named for row, named in answer_rows(answerer, asked) if cut.hear(row, named)]
-    cut.say()
+    answers = [named for _, named in answer_rows(answerer, asked)]
+    answerer.note_cut()
     return answers
-
-
-class CutRows:
-    """Count of rows that were cut to the model's context, with the place of the first."""
-
-    def __init__(self, answerer: Answerer) -> None:
-        self._context = answerer.spec.context
-        self._n_rows = self._n_cut = 0
-        self._first = ""
-
-    def hear(self, row: AskedRow, named: NamedPrediction) -> bool:
-        """Count a row; return true."""
-        self._n_rows += 1
-        if named.is_cut:
-            self._first = self._first or row.place
-            self._n_cut += 1
-        return True
-
-    def say(self) -> None:
-        """Say in a line how many rows were cut, if any."""
-        if self._n_cut:
-            note(
-                f"{self._n_cut:,} of {count(self._n_rows, 'row')} ({self._n_cut / self._n_rows:.0%}"
-                f") are longer than the {self._context:,} tokens that the model reads, and were "
-                f"cut to them; the first is {self._first}"
-            )
 
 
 def answer_rows(
     answerer: Answerer,
     rows: Iterable[AskedRow],
     choice_names: Sequence[str] = (),
-    progress: Progress = lambda n_done, n_all: None,
+    progress: Progress = silent,
 ) -> Iterator[tuple[AskedRow, NamedPrediction]]:
     """Answer rows in blocks, in order; ``progress`` hears of the batches of each block."""
     waiting = iter(rows)
@@ -338,13 +370,13 @@ def answer_rows(
             if row.example is None:
                 yield row, UNANSWERED
                 continue
-            prediction = next(predictions)
+            prediction, written = next(predictions), answerer.is_written
+            answerer.n_rows += 1
+            if prediction.is_cut:
+                answerer.n_cut += 1
+                answerer.first_cut = answerer.first_cut or row.place
             named = name_prediction(
-                answerer.task,
-                row.example,
-                prediction,
-                choice_names,
-                is_written=answerer.is_written,
+                answerer.task, row.example, prediction, choice_names, is_written=written
             )
             yield row, replace(named, is_cut=prediction.is_cut)
 

@@ -1,61 +1,69 @@
 """Batches of examples: those of a recipe, random ones, and ones of similar lengths."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
+import torch
 
+from sublayer.config.model import ModelConfig
 from sublayer.config.objective import Lengths
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import TaskEpoch, batch_sequences
+from sublayer.config.resolve_train import TaskEpoch
+from sublayer.config.resolve_train import batch_sequences as trained_sequences
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.arrays import Ints
 from sublayer.data.batches import IGNORED
 from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, pack_examples
 from sublayer.data.store import Split
-from sublayer.data.tasks.assembly import RowRule
+from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.batches import ExampleBatches, TaskSplit, of_tasks
+from sublayer.data.tasks.encoded import EncodedExamples
+from sublayer.evaluation.split_work import (
+    ALONE,
+    Processes,
+    Progress,
+    Result,
+    compute_each,
+    silent,
+)
+from sublayer.model.eval_mode import evaluating
 from sublayer.model.transformer import Transformer
+from sublayer.objective.base import Synthetic
+from sublayer.objective.evaluation import batch_sequences, own_objective
+from sublayer.tasks.spec import TaskSpec
 
 
 def supervised(recipe: Recipe) -> SupervisedObjective:
     """Return the objective of a recipe that answers tasks."""
-    assert isinstance(recipe.objective, SupervisedObjective), "the row is of tasks"
-    return recipe.objective
+    return own_objective(recipe, SupervisedObjective)
 
 
 def example_batches(recipe: Recipe, split: Split) -> ExampleBatches:
     """Build the batches that a recipe asks for. Raises DataError where there is no example."""
-    objective = supervised(recipe)
     examples = of_tasks(split)
-    rule = row_rule(
-        objective,
-        examples,
-        context=recipe.data.context,
-        kind=recipe.model.kind,
-        starts_with_pad=recipe.model.decoder_start == "pad",
-    )
+    rule = recipe_rule(recipe, examples)
     return ExampleBatches(
         examples,
         rule=replace(rule, fills_rows=recipe.train.batch_tokens is not None),
-        batch_sequences=batch_sequences(recipe),
+        batch_sequences=trained_sequences(recipe),
         seed=recipe.train.seed,
-        orders=objective.orders,
+        orders=supervised(recipe).orders,
     )
 
 
+def recipe_rule(recipe: Recipe, split: TaskSplit) -> RowRule:
+    """Return the rule that lays out a split's texts for the model of a recipe."""
+    return row_rule(supervised(recipe), split, recipe.data.context, recipe.model)
+
+
 def row_rule(
-    objective: SupervisedObjective,
-    split: TaskSplit,
-    *,
-    context: int,
-    kind: str,
-    starts_with_pad: bool,
+    objective: SupervisedObjective, split: TaskSplit, context: int, model: ModelConfig
 ) -> RowRule:
     """Return the rule that lays out a split's texts for a model of a kind."""
     first_id = None
-    if kind == "encoder-decoder":
-        first_id = split.marks.pad if starts_with_pad else split.marks.last
+    if model.kind == "encoder-decoder":
+        first_id = split.marks.pad if model.decoder_start == "pad" else split.marks.last
     return RowRule(
         format=objective.format,
         marks=split.marks,
@@ -66,37 +74,21 @@ def row_rule(
     )
 
 
-def rule_of_model(model: Transformer, recipe: Recipe, split: TaskSplit) -> RowRule:
-    """Return the rule that lays out a split's texts for a model of a recipe."""
-    config = model.config
-    return row_rule(
-        supervised(recipe),
-        split,
-        context=recipe.data.context,
-        kind=config.kind,
-        starts_with_pad=config.decoder_start == "pad",
-    )
-
-
 def epoch_tokens(recipe: Recipe, split: Split) -> TaskEpoch:
     """Count the tokens of an epoch as a step counts them: a context for each example, or row."""
     batches = example_batches(recipe, split)
-    tokens = batches.n_epoch_steps * batch_sequences(recipe) * recipe.data.context
+    tokens = batches.n_epoch_steps * trained_sequences(recipe) * recipe.data.context
     return TaskEpoch(round(tokens), batches.n_epoch)
 
 
 @dataclass(frozen=True)
-class SyntheticExamples:
-    """Batches of as many tokens as ``n_examples`` have whose sequences are as long as rows.
+class SyntheticExamples(Synthetic):
+    """Batches of as many tokens as ``n_rows`` examples have whose sequences are as long as rows.
 
     Where an example is one sequence, each row has two of half the length, kept apart as real ones.
     """
 
-    lengths_vary: ClassVar[bool] = False
-
-    vocab_size: int
     lengths: Lengths
-    n_examples: int
     n_sequences: int = 1
     """Of each example."""
     n_predicted: int = 0
@@ -104,21 +96,18 @@ class SyntheticExamples:
     has_encoder: bool = False
     """True where a decoder beside an encoder writes targets."""
 
-    def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
-        """Draw a process's share of the batch of a step, at least one of its examples."""
-        n_own = max(1, len(range(rank, self.n_examples, world)))
-        generator = np.random.Generator(np.random.Philox(step))
+    def draw(self, generator: np.random.Generator, n_rows: int) -> PackedBatch:
+        """Draw a batch of so many examples."""
         read, written = self.lengths
+        halves = [((read + part) // 2, (written + part) // 2) for part in (0, 1)]
         examples: list[Unpacked] = []
-        for _ in range(n_own):
+        for _ in range(n_rows):
             if self.n_sequences == 1:
-                for part in (0, 1):
-                    sequence = self._sequence(generator, (read + part) // 2, (written + part) // 2)
-                    examples.append(Unpacked([sequence], 0.0, 1.0, len(examples)))
+                drawn = [[self._sequence(generator, *half)] for half in halves]
             else:
-                sequences = [
-                    self._sequence(generator, read, written) for _ in range(self.n_sequences)
-                ]
+                wholes = range(self.n_sequences)
+                drawn = [[self._sequence(generator, read, written) for _ in wholes]]
+            for sequences in drawn:
                 examples.append(Unpacked(sequences, 0.0, 1.0, len(examples)))
         return pack_examples(examples, width=read, written_width=written, pad_id=0)
 
@@ -136,14 +125,44 @@ class SyntheticExamples:
             targets[-n - 1 : -1] = ids[-n:]
         return PackedSequence(ids, np.zeros_like(ids), 0, written=written, targets=targets)
 
-    def notes(self) -> list[str]:
-        """Nothing is left out."""
-        return []
-
     def n_tokens(self, step: int) -> int:
         """Count the tokens of a batch."""
         n_written = self.lengths.written if self.has_encoder else 0
-        return self.n_examples * self.n_sequences * (self.lengths.read + n_written)
+        return self.n_rows * self.n_sequences * (self.lengths.read + n_written)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A split that a model answers."""
+
+    model: Transformer
+    split: TaskSplit
+    rule: RowRule
+    """Layout of the split's texts for the model."""
+    spec: TaskSpec
+    processes: Processes = ALONE
+    """Those that divide the work, of which all return the same."""
+    progress: Progress = silent
+    """Hears of batches."""
+
+    def each_batch(
+        self, encoded: EncodedExamples, work: Callable[[PackedBatch], Result]
+    ) -> list[Result]:
+        """Compute ``work`` of batches of examples of similar lengths.
+
+        There is no dropout and no gradient meanwhile.
+        """
+        model, rule = self.model, self.rule
+        assembler = Assembler(encoded, rule)
+        n_rows = rule.n_rows or batch_sequences(model, rule.context)
+        batches = similar_batches(assembler.tokens(np.arange(len(encoded))), n_rows * rule.context)
+        device = model.embedding.weight.device
+
+        def of_batch(index: int) -> Result:
+            return work(assembler.pack(batches[index]).to(device))
+
+        with evaluating(model), torch.inference_mode():
+            return compute_each(of_batch, len(batches), self.processes, self.progress)
 
 
 def similar_batches(tokens: Ints, most_tokens: int) -> list[Ints]:

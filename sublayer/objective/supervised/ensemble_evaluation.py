@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from sublayer.data.tasks.batches import TaskPart, TaskSplit
+from sublayer.data.tasks.batches import TaskPart, TaskSplit, of_tasks
 from sublayer.errors import ConfigError, DataError
 from sublayer.objective.evaluation import Evaluation
-from sublayer.objective.supervised.answering import model_rule
+from sublayer.objective.supervised.answering import asked_of
 from sublayer.objective.supervised.ensemble import (
-    Choice,
     MemberAnswers,
     check_heads,
     check_members,
@@ -20,20 +19,19 @@ from sublayer.objective.supervised.ensemble import (
     member_answers,
 )
 from sublayer.objective.supervised.evaluation import (
-    Answered,
     Scoring,
     asked_scoring,
     asked_spec,
     check_same_rows,
     compare_with,
-    held_out,
+    own_data,
     selected_by,
 )
 from sublayer.objective.supervised.scores import BaselineScores, average_reports, report_split
 from sublayer.system.stages import stage
 from sublayer.tasks.scoring import score
 from sublayer.tasks.spec import TaskSpec
-from sublayer.tasks.text_metrics import best_thresholds, with_threshold
+from sublayer.tasks.text_metrics import best_threshold, with_threshold
 
 
 def evaluate_ensemble(requests: Sequence[Evaluation], *, chooses: bool) -> dict[str, Any]:
@@ -49,16 +47,19 @@ def evaluate_ensemble(requests: Sequence[Evaluation], *, chooses: bool) -> dict[
             "--choose chooses members by what was held out, and --split valid scores that: leave "
             "one of them out"
         )
-    runs = _prepare_runs(requests, chooses=chooses)
+    names = [str(request.run) for request in requests]
+    runs = _prepare(requests, names)
     split = runs[0].scoring.split
-    choice = _choose(runs) if chooses else None
+    members: Sequence[int] = range(len(runs))
+    choice: dict[str, Any] | None = None
+    if chooses:
+        members, threshold, choice = _choose(runs, names)
     answers = [run.answer(run.scoring.split) for run in runs]
-    members = range(len(runs)) if choice is None else choice.choice.members
     chosen = [answers[number] for number in members]
-    threshold = mean_threshold(chosen) if choice is None else choice.threshold
+    if not chooses:
+        threshold = mean_threshold(chosen)
     predictions = combine(split.parts, chosen, threshold)
     reports = report_split(split, BaselineScores(lambda: runs[0].scoring.train), predictions)
-    names = [str(run.request.run) for run in runs]
     result: dict[str, Any] = {
         "tasks": [report.to_json() for report in reports],
         "averages": average_reports(reports),
@@ -67,15 +68,14 @@ def evaluate_ensemble(requests: Sequence[Evaluation], *, chooses: bool) -> dict[
             for number, (run, given) in enumerate(zip(runs, answers, strict=True))
         ],
         "threshold": threshold,
-        "choice": None if choice is None else choice.to_json(names),
+        "choice": choice,
         "part": first.split,
         "notes": list(dict.fromkeys(note for run in runs for note in run.scoring.notes)),
         "runs": names,
     }
     against = first.options.get("against")
     if against is not None:
-        ours = Answered(runs[0].scoring, predictions, float("nan"))
-        result["against"] = compare_with(first, ours, against)
+        result["against"] = compare_with(first, split, predictions, against)
     return result
 
 
@@ -86,16 +86,16 @@ class _Run:
     request: Evaluation
     spec: TaskSpec
     scoring: Scoring
-    held_out: TaskSplit | None
-    """The examples held out of its training; None where no members are chosen."""
 
     def answer(self, split: TaskSplit) -> MemberAnswers:
         """Answer a split that is encoded for the run."""
-        model = self.request.model
-        rule = replace(model_rule(self.request.text_model, split), n_rows=self.request.batch)
-        with stage(f"answering by {self.request.run}"):
-            progress = self.request.progress("answered", "batches")
-            return member_answers(model, split, rule, self.spec, progress)
+        request = self.request
+        with stage(f"answering by {request.run}"):
+            progress = request.progress("answered", "batches")
+            model = request.text_model
+            return member_answers(
+                asked_of(model, split, self.spec, request.batch, progress=progress)
+            )
 
     def to_json(self, answers: MemberAnswers, *, is_member: bool) -> dict[str, Any]:
         """Return the scores of the run alone, as JSON."""
@@ -113,8 +113,8 @@ class _Run:
         }
 
 
-def _prepare_runs(requests: Sequence[Evaluation], *, chooses: bool) -> list[_Run]:
-    """Read the examples on which each run is scored, and with ``chooses`` those it held out."""
+def _prepare(requests: Sequence[Evaluation], names: Sequence[str]) -> list[_Run]:
+    """Read the examples on which each run is scored."""
     specs = []
     for request in requests:
         options = dict(request.options)
@@ -123,44 +123,31 @@ def _prepare_runs(requests: Sequence[Evaluation], *, chooses: bool) -> list[_Run
             # A model that reads no text has no way to answer by it.
             options.pop("answer", None)
         specs.append(asked_spec(replace(request, options=options)))
-    names = [str(request.run) for request in requests]
     check_members(names, specs)
     check_heads(names, [request.text_model for request in requests])
-    runs = []
-    for request, spec in zip(requests, specs, strict=True):
-        held = held_out(request) if chooses else None
-        runs.append(_Run(request, spec, asked_scoring(request), held))
-    first = runs[0]
-    for run in runs[1:]:
-        _check_same(first, run, first.scoring.split, run.scoring.split, "is scored on")
-        if first.held_out is not None and run.held_out is not None:
-            _check_same(first, run, first.held_out, run.held_out, "held out")
+    runs = [
+        _Run(request, spec, asked_scoring(request))
+        for request, spec in zip(requests, specs, strict=True)
+    ]
+    _check_same(runs, [run.scoring.split for run in runs], "is scored on")
     return runs
 
 
-def _check_same(first: _Run, other: _Run, mine: TaskSplit, theirs: TaskSplit, what: str) -> None:
-    sets, other_sets = (
-        [f"{part.task.name} {part.published}" for part in split.parts] for split in (mine, theirs)
-    )
-    if sets != other_sets:
-        raise DataError(
-            f"{other.request.run} {what} {', '.join(other_sets)}, and {first.request.run} "
-            f"{', '.join(sets)}: take models of the same data, in the same order"
-        )
-    for part, their_part in zip(mine.parts, theirs.parts, strict=True):
-        check_same_rows(first.request.run, part, other.request.run, their_part, what)
+def _check_same(runs: Sequence[_Run], splits: Sequence[TaskSplit], what: str) -> None:
+    """Raise DataError where runs have other rows than the first."""
+    first = runs[0].request.run
+    sets, *others = ([f"{p.task.name} {p.published}" for p in each.parts] for each in splits)
+    for run, split, own in zip(runs[1:], splits[1:], others, strict=True):
+        if own != sets:
+            raise DataError(
+                f"{run.request.run} {what} {', '.join(own)}, and {first} {', '.join(sets)}: take "
+                "models of the same data, in the same order"
+            )
+        for part, other in zip(splits[0].parts, split.parts, strict=True):
+            check_same_rows(first, part, run.request.run, other, what)
 
 
-class HeldOutScore(NamedTuple):
-    """The score of an ensemble on rows that were held out."""
-
-    score: float
-    threshold: float | None
-    """The threshold of no answer that gives it, as after training; None where there is none."""
-
-
-@dataclass(frozen=True)
-class UnseenRows:
+class UnseenRows(NamedTuple):
     """The rows by which members are chosen: those held out, without any that is scored."""
 
     parts: Sequence[TaskPart]
@@ -172,13 +159,11 @@ class UnseenRows:
         """Count the rows that choose."""
         return sum(map(len, self.places))
 
-    @property
-    def n_left_out(self) -> int:
-        """Count the rows that are scored, and so do not choose."""
-        return sum(len(part.examples) for part in self.parts) - self.n_rows
+    def score(self, members: Sequence[MemberAnswers]) -> tuple[float, float | None]:
+        """Score an ensemble: the mean over parts, and the threshold of no answer that gives it.
 
-    def score(self, members: Sequence[MemberAnswers]) -> HeldOutScore:
-        """Score an ensemble: the mean over parts, with the threshold that is best for it."""
+        The threshold is the best, as after training; None where there is none.
+        """
         threshold = mean_threshold(members)
         all_predictions = combine(self.parts, members, None)
         values = []
@@ -188,10 +173,10 @@ class UnseenRows:
             predictions = [all_predictions[first + place] for place in places]
             first += len(part.examples)
             if threshold is not None:
-                threshold = best_thresholds(examples, predictions).f1.threshold
+                threshold = best_threshold(examples, predictions).threshold
                 predictions = with_threshold(predictions, threshold)
             values.append(score(examples, predictions, part.task.metrics).value)
-        return HeldOutScore(mean(values), threshold)
+        return mean(values), threshold
 
 
 def unseen_rows(
@@ -214,33 +199,31 @@ def unseen_rows(
     return UnseenRows(held_out, all_places)
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    choice: Choice
-    threshold: float | None
-    """Of no answer, the best for the chosen members on the rows that chose them."""
-    rows: UnseenRows
-
-    def to_json(self, names: Sequence[str]) -> dict[str, Any]:
-        return {
-            "how": "greedy",
-            "rows": self.rows.n_rows,
-            "rows_left_out": self.rows.n_left_out,
-            "ensembles": self.choice.n_tried,
-            "score": self.choice.score,
-            "members": [names[number] for number in self.choice.members],
-            "steps": [{"run": names[s.member], "score": s.score} for s in self.choice.steps],
-        }
-
-
-def _choose(runs: Sequence[_Run]) -> _Chosen:
-    held = [run.held_out for run in runs if run.held_out is not None]
+def _choose(
+    runs: Sequence[_Run], names: Sequence[str]
+) -> tuple[Sequence[int], float | None, dict[str, Any]]:
+    """Choose members by the rows held out; return them, the best threshold, and the choice."""
+    held = []
+    for run in runs:
+        data = own_data(run.request, "valid")
+        assert data.valid is not None, "tasks hold examples out"
+        held.append(of_tasks(data.valid))
+    _check_same(runs, held, "held out")
     rows = unseen_rows(held[0].parts, runs[0].scoring.split.parts, runs[0].request.run)
     answers = [run.answer(split) for run, split in zip(runs, held, strict=True)]
 
-    def scored(members: Sequence[int]) -> HeldOutScore:
+    def scored(members: Sequence[int]) -> tuple[float, float | None]:
         return rows.score([answers[number] for number in members])
 
     with stage("choosing members"):
-        choice = choose(len(runs), lambda members: scored(members).score)
-    return _Chosen(choice, scored(choice.members).threshold, rows)
+        choice = choose(len(runs), lambda members: scored(members)[0])
+    described = {
+        "how": "greedy",
+        "rows": rows.n_rows,
+        "rows_left_out": sum(len(part.examples) for part in rows.parts) - rows.n_rows,
+        "ensembles": choice.n_tried,
+        "score": choice.score,
+        "members": [names[number] for number in choice.members],
+        "steps": [{"run": names[s.member], "score": s.score} for s in choice.steps],
+    }
+    return choice.members, scored(choice.members)[1], described

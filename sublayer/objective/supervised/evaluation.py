@@ -11,7 +11,6 @@ from sublayer.data.tasks.batches import TaskPart, TaskSplit, describe_cuts, of_t
 from sublayer.data.tasks.encoded import find_marks
 from sublayer.data.tasks.prepare import prepare_tasks
 from sublayer.errors import CheckpointError, ConfigError, DataError
-from sublayer.evaluation.split_work import ALONE
 from sublayer.files.checkpoints import read_record
 from sublayer.files.paths import expanded, resolved
 from sublayer.loading import find_recipe, load
@@ -19,10 +18,10 @@ from sublayer.nearest import nearest_hint
 from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.supervised.answering import (
     answer_known,
-    model_rule,
+    asked_of,
     objective_of,
+    unprepared,
     unprepared_part,
-    unprepared_split,
 )
 from sublayer.objective.supervised.scores import (
     BaselineScores,
@@ -83,42 +82,29 @@ class Scoring:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Answered:
-    """Answers of a model to them."""
-
-    scoring: Scoring
-    predictions: list[Prediction]
-    loss: float
-
-
-def answer_asked(asked: Evaluation) -> Answered:
-    """Answer the examples that an evaluation scores.
+def answer_asked(asked: Evaluation) -> tuple[Scoring, list[Prediction], float]:
+    """Answer the examples that an evaluation scores; return the answers and their mean loss.
 
     Raises ConfigError where it is not known where the files are, or an option has no meaning, and
     DataError for missing and damaged files.
     """
     spec = asked_spec(asked)
     scoring = asked_scoring(asked)
-    rule = replace(model_rule(asked.text_model, scoring.split), n_rows=asked.batch)
     progress = asked.progress("answered", "batches")
-    predictions, loss = answer_split(asked.model, scoring.split, rule, spec, ALONE, progress)
-    cuts = describe_cuts(scoring.split, rule)
-    return Answered(replace(scoring, notes=(*scoring.notes, *cuts)), predictions, loss)
+    own = asked_of(asked.text_model, scoring.split, spec, asked.batch, progress=progress)
+    predictions, loss = answer_split(own)
+    cuts = describe_cuts(scoring.split, own.rule)
+    return replace(scoring, notes=(*scoring.notes, *cuts)), predictions, loss
 
 
 def asked_scoring(asked: Evaluation) -> Scoring:
     """Read the examples that an evaluation scores. Raises as ``answer_asked`` does."""
-    path = asked.options.get("path")
-    recipe = asked.recipe
-    if path is not None and not (recipe is not None and _is_same(path, recipe.data.path)):
+    path, recipe = asked.options.get("path"), asked.recipe
+    own = None if recipe is None else recipe.data.path
+    is_own = isinstance(own, str) and path is not None and resolved(expanded(path)) == resolved(own)
+    if path is not None and not is_own:
         return _scoring_of_path(asked, path)
-    if recipe is None:
-        raise ConfigError(
-            f"{asked.run} does not belong to a run: name the folder of the tasks' files (--path)"
-        )
-    data = _own_data(asked)
-    _check_unchanged(asked, data)
+    data = own_data(asked, asked.split)
     split = of_tasks(data.valid if asked.split == "valid" else data.test)  # type: ignore[arg-type]
     notes: tuple[str, ...] = ()
     if path is not None and _spec(asked).columns:
@@ -126,60 +112,47 @@ def asked_scoring(asked: Evaluation) -> Scoring:
     return Scoring(split, trained_examples(data), notes)
 
 
-def held_out(asked: Evaluation) -> TaskSplit:
-    """Read the examples that a run held out of train. Raises ConfigError outside a run."""
-    if asked.recipe is None:
-        raise ConfigError(f"{asked.run} does not belong to a run: it is not known what it held out")
-    data = _own_data(asked)
-    _check_unchanged(replace(asked, split="valid"), data)
-    assert data.valid is not None, "tasks hold examples out"
-    return of_tasks(data.valid)
-
-
 def _spec(asked: Evaluation) -> TaskSpec:
     assert asked.text_model.task is not None, "the model answers tasks"
     return asked.text_model.task
 
 
-def _own_data(asked: Evaluation) -> Data:
-    """Prepare the examples of a model's run."""
-    assert asked.recipe is not None, "the model belongs to a run"
-    name = asked.options.get("task")
-    config = asked.recipe.data
+def own_data(asked: Evaluation, split: str) -> Data:
+    """Prepare the examples of a model's run.
+
+    Raises ConfigError outside a run, DataError where those of ``split`` are others than the run's
+    record knows.
+    """
+    if asked.recipe is None:
+        raise ConfigError(
+            f"{asked.run} does not belong to a run: name the folder of the tasks' files (--path), "
+            "without --choose"
+        )
+    config, name = asked.recipe.data, asked.options.get("task")
     if name is not None:
         config = config.model_copy(update={"tasks": name})
     tokenizer = asked.text_model.tokenizer
-    return prepare_tasks(config, objective_of(_spec(asked)), tokenizer=tokenizer, trains=False)
-
-
-def _check_unchanged(asked: Evaluation, data: Data, split: str = "") -> None:
-    """Raise DataError where the examples that are scored are others than the run's record knows."""
+    data = prepare_tasks(config, objective_of(_spec(asked)), tokenizer=tokenizer, trains=False)
     recipe = find_recipe(asked.run)
     record = None if recipe is None else read_record(recipe.parent)
     # Another task is asked of a model that was not trained on it.
-    if record is None or asked.options.get("task") is not None:
-        return
-    name = split or asked.split
-    if record["data"]["checksums"].get(name) in (None, data.checksums[name]):
-        return
+    if record is None or name is not None:
+        return data
+    if record["data"]["checksums"].get(split) in (None, data.checksums[split]):
+        return data
     asked_tasks = {task.name: task for task in _spec(asked).tasks}
     for part in of_tasks(data.train).parts:
         known = asked_tasks.get(part.task.name)
         if known is not None and known.labels != part.task.labels:
             raise DataError(
-                f"the labels in {asked.recipe.data.path} are now {named(part.task.labels)}, and "  # type: ignore[union-attr]
-                f"those that {asked.run} answers {named(known.labels)}: write these into the file "
-                "again"
+                f"the labels in {config.path} are now {named(part.task.labels)}, and those that "
+                f"{asked.run} answers {named(known.labels)}: write these into the file again"
             )
     raise DataError(
         f"the examples of {asked.run} are no longer what it was trained with: restore "
-        f"{asked.recipe.data.path}, or score a copy of it, under another name, by --path: all of "  # type: ignore[union-attr]
-        "its rows that have a label"
+        f"{config.path}, or score a copy of it, under another name, by --path: all of its rows "
+        "that have a label"
     )
-
-
-def _is_same(path: str, own: Any) -> bool:
-    return isinstance(own, str) and resolved(expanded(path)) == resolved(own)
 
 
 def trained_examples(data: Data) -> dict[str, list[Example]]:
@@ -201,36 +174,13 @@ def _scoring_of_path(asked: Evaluation, path: str) -> Scoring:
         notes += [
             f"{task.title}, {each.name}: {note}" for each in read for note in each.described()
         ]
-    split = unprepared_split(text_model, parts, spec)
-    if asked.recipe is None:
-        return Scoring(split, train, tuple(notes))
+    split = unprepared(text_model, parts, spec).split
     own: dict[str, list[Example]] = {}
-    try:
-        data = _own_data(asked)
-        _check_unchanged(asked, data, "train")
-        own = trained_examples(data)
-    except DataError as error:
-        notes.append(f"not known what it was trained on, nor the baselines of that: {error}")
-    return Scoring(split, {**own, **train}, (*notes, *_trained_notes(parts, own)))
-
-
-def _read(asked: Evaluation, task: Task, path: str) -> tuple[list[ReadSplit], ReadSplit | None]:
-    spec = _spec(asked)
-    if spec.columns:
-        # Rows that are not divided need no groups.
-        needed = {role: spec.columns[role] for role in spec.columns if role not in ("group", "id")}
-        return [read_labelled_table(table_of(path, needed), task)], None
-    if task.name not in TASKS:
-        raise ConfigError(
-            f"{asked.run} answers {task.name}, of which there are no files: name a task that has "
-            "the same labels (--task)"
-        )
-    return read_labelled(task, path)
-
-
-def _trained_notes(parts: Sequence[TaskPart], own: Mapping[str, Sequence[Example]]) -> list[str]:
-    """Say which rows were trained on, if any were."""
-    notes = []
+    if asked.recipe is not None:
+        try:
+            own = trained_examples(own_data(asked, "train"))
+        except DataError as error:
+            notes.append(f"not known what it was trained on, nor the baselines of that: {error}")
     for part in parts:
         trained = {each.texts for each in own.get(part.task.name, ())}
         n_trained = sum(each.texts in trained for each in part.examples)
@@ -239,7 +189,21 @@ def _trained_notes(parts: Sequence[TaskPart], own: Mapping[str, Sequence[Example
                 f"{part.task.title}: {n_trained:,} of {len(part.examples):,} rows are among those "
                 "that it was trained on: too good by that"
             )
-    return notes
+    return Scoring(split, {**own, **train}, tuple(notes))
+
+
+def _read(asked: Evaluation, task: Task, path: str) -> tuple[list[ReadSplit], ReadSplit | None]:
+    columns = _spec(asked).columns
+    if columns:
+        # Rows that are not divided need no groups.
+        needed = {role: columns[role] for role in columns if role not in ("group", "id")}
+        return [read_labelled_table(table_of(path, needed), task)], None
+    if task.name not in TASKS:
+        raise ConfigError(
+            f"{asked.run} answers {task.name}, of which there are no files: name a task that has "
+            "the same labels (--task)"
+        )
+    return read_labelled(task, path)
 
 
 def check_same_rows(
@@ -254,7 +218,10 @@ def check_same_rows(
             f"{other_run} answers {part.task.title} by other labels than {run}: take models "
             "of one task"
         )
-    mine, theirs = map(_rows, (part.examples, other.examples))
+    mine, theirs = (
+        [(each.id, *each.texts, each.label, *each.answers) for each in own.examples]
+        for own in (part, other)
+    )
     if mine != theirs:
         n_common = len(set(mine) & set(theirs))
         raise DataError(
@@ -264,72 +231,58 @@ def check_same_rows(
         )
 
 
-def _rows(examples: Sequence[Example]) -> list[tuple[Any, ...]]:
-    return [(each.id, *each.texts, each.label, *each.answers) for each in examples]
-
-
-def compare_with(asked: Evaluation, ours: Answered, against: Path) -> dict[str, Any]:
+def compare_with(
+    asked: Evaluation, split: TaskSplit, predictions: Sequence[Prediction], against: Path
+) -> dict[str, Any]:
     """Compare a model's answers with another's to the same examples, for each task of both.
 
     Raises ConfigError where the other answers none of the tasks, DataError where it is scored on
     other examples.
     """
-    theirs = _answered(asked, against)
-    mine, others = _by_part(ours), _by_part(theirs)
-    common = [key for key in mine if key in others]
-    if not common:
-        raise ConfigError(
-            f"{against} answers {_titles(theirs)}, and {asked.run} {_titles(ours)}: compare models "
-            "of one task"
-        )
-    parts = ours.scoring.split.parts
+    theirs, their_predictions, _ = answer_asked(_request(asked, against))
+    others = {
+        (part.task.name, part.published): (part, own)
+        for part, own in theirs.split.by_part(their_predictions)
+    }
     tasks = []
-    for key in common:
-        part, predictions = mine[key]
-        other, other_predictions = others[key]
+    for part, own in split.by_part(predictions):
+        if (part.task.name, part.published) not in others:
+            continue
+        other, other_own = others[part.task.name, part.published]
         check_same_rows(asked.run, part, against, other)
-        found = paired(part.examples, predictions, other_predictions, part.task.metrics)
+        found = paired(part.examples, own, other_own, part.task.metrics)
         tasks.append(
             {
-                "task": part_name(part, parts),
+                "task": part_name(part, split.parts),
                 "title": part.task.title,
                 "examples": len(part.examples),
                 **asdict(found),
                 "is_decided": found.is_decided,
             }
         )
+    if not tasks:
+        titles = [
+            ", ".join(dict.fromkeys(part.task.title for part in each.parts))
+            for each in (theirs.split, split)
+        ]
+        raise ConfigError(
+            f"{against} answers {titles[0]}, and {asked.run} {titles[1]}: compare models of one "
+            "task"
+        )
     return {"run": str(against), "tasks": tasks}
 
 
-def _answered(asked: Evaluation, against: Path) -> Answered:
+def _request(asked: Evaluation, against: Path) -> Evaluation:
+    """Ask another model the same."""
     text_model = load(against, device=asked.model.embedding.weight.device)
-    spec = text_model.task
-    if spec is None:
+    if text_model.task is None:
         raise ConfigError(f"{against} answers no task: name a fine-tuned model")
     recipe = find_recipe(against)
+    own = None if recipe is None else read_run_recipe(recipe)
     options = {name: value for name, value in asked.options.items() if name != "against"}
-    if spec.format != "text":
+    if text_model.task.format != "text":
         options.pop("answer", None)
-    return answer_asked(
-        replace(
-            asked,
-            run=against,
-            text_model=text_model,
-            recipe=None if recipe is None else read_run_recipe(recipe),
-            options=options,
-        )
-    )
-
-
-def _by_part(
-    answered: Answered,
-) -> dict[tuple[str, str], tuple[TaskPart, Sequence[Prediction]]]:
-    by_part = answered.scoring.split.by_part(answered.predictions)
-    return {(part.task.name, part.published): (part, own) for part, own in by_part}
-
-
-def _titles(answered: Answered) -> str:
-    return ", ".join(dict.fromkeys(part.task.title for part in answered.scoring.split.parts))
+    return replace(asked, run=against, text_model=text_model, recipe=own, options=options)
 
 
 def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:
@@ -339,17 +292,14 @@ def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:
     the comparison with another model, if one is named (``against``). Raises as ``answer_asked`` and
     ``compare_with`` do.
     """
-    answered = answer_asked(asked)
-    scoring = answered.scoring
+    scoring, predictions, loss = answer_asked(asked)
     against = asked.options.get("against")
-    compared = None if against is None else compare_with(asked, answered, against)
-    reports = report_split(
-        scoring.split, BaselineScores(lambda: scoring.train), answered.predictions
-    )
+    compared = None if against is None else compare_with(asked, scoring.split, predictions, against)
+    reports = report_split(scoring.split, BaselineScores(lambda: scoring.train), predictions)
     result = {
         "tasks": [each.to_json() for each in reports],
         "averages": average_reports(reports),
-        "loss": answered.loss,
+        "loss": loss,
         "selected_by": selected_by(asked),
         "part": asked.split,
         "notes": list(scoring.notes),
@@ -362,6 +312,4 @@ def selected_by(asked: Evaluation) -> str | None:
     """Return what chose a run's checkpoint: last, held-out or dev; None outside a run."""
     if asked.recipe is None:
         return None
-    if asked.recipe.train.best_by == "last":
-        return "last"
-    return asked.recipe.data.select
+    return "last" if asked.recipe.train.best_by == "last" else asked.recipe.data.select

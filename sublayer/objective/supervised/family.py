@@ -81,9 +81,8 @@ class SupervisedFamily(Family):
         if config.format == "text":
             return TextAnswers(model, config)
         assert task is not None, "a supervised model learns a task"
-        if task.tasks[0].kind == "span":
-            return SpanAnswers(model, config)
-        return Supervised(model, config, task.tasks[0])
+        kind = SpanAnswers if task.tasks[0].kind == "span" else Supervised
+        return kind(model, config, task.tasks[0])
 
     def prepare(self, recipe: Recipe, tokenizer: Tokenizer | None) -> Data:
         """Prepare the examples of the recipe's tasks."""
@@ -120,8 +119,8 @@ class SupervisedFamily(Family):
         has_encoder = recipe.model.kind == "encoder-decoder"
         return SyntheticExamples(
             vocab_size,
+            batch_sequences(recipe),
             lengths,
-            n_examples=batch_sequences(recipe),
             n_sequences=rows_of_example(recipe),
             n_predicted=0 if has_encoder else objective.n_predictions(lengths.written),
             has_encoder=has_encoder,

@@ -260,7 +260,7 @@ def find_sequences(batch: PackedBatch) -> Sequences:
     return Sequences(places, is_there)
 
 
-class SpanAnswers(Objective):
+class SpanAnswers(Supervised):
     """The loss of starts and ends, and of whether there is an answer; a mean over examples.
 
     Its one term, ``task``, is the mean cross-entropy of start and end in nats. To that the joint
@@ -268,16 +268,9 @@ class SpanAnswers(Objective):
     a window has no answer, [CLS] is start and end.
     """
 
-    reported = "task"
-
-    def __init__(self, model: Transformer, config: SupervisedObjective) -> None:
-        super().__init__(model)
-        self._dropout = config.dropout
+    def __init__(self, model: Transformer, config: SupervisedObjective, task: Task) -> None:
+        super().__init__(model, config, task)
         self.weights = {"task": 1.0}
-
-    def counts(self, batch: PackedBatch) -> dict[str, int]:
-        """Count the examples."""
-        return {"task": int(batch.weights.sum())}
 
     def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
         """Sum the loss of the batch's examples."""

@@ -1,19 +1,21 @@
 """Answers of heads to all examples of a split: labels, choices, numbers, and spans of passages."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from sublayer.data.packing import PackedBatch
-from sublayer.data.tasks.assembly import Assembler, RowRule
-from sublayer.data.tasks.batches import TaskPart, TaskSplit
+from sublayer.data.tasks.batches import TaskPart
 from sublayer.data.tasks.encoded import SpanExamples
 from sublayer.data.tasks.spans import (
+    N_BEST,
     N_BEST_JOINT,
     Candidates,
+    Span,
     best_starts,
     independent_candidates,
     independent_prediction,
@@ -22,11 +24,8 @@ from sublayer.data.tasks.spans import (
     null_score,
     rank_spans,
 )
-from sublayer.evaluation.split_work import Processes, Row, compute_each
-from sublayer.model.eval_mode import evaluating
 from sublayer.model.transformer import Transformer
-from sublayer.objective.evaluation import Progress, batch_sequences
-from sublayer.objective.supervised.batches import similar_batches
+from sublayer.objective.supervised.batches import Asked
 from sublayer.objective.supervised.loss import (
     answer_logits,
     answer_losses,
@@ -39,106 +38,36 @@ from sublayer.objective.supervised.loss import (
     unscaled,
 )
 from sublayer.tasks.registry import wording_of
-from sublayer.tasks.spec import TaskSpec
-from sublayer.tasks.task import Prediction, Task
+from sublayer.tasks.task import Prediction
+
+_T = TypeVar("_T")
+Answers = tuple[list[Prediction], list[float]]
+"""The answers to all examples of a split, in its order, and the loss of each."""
 
 
-@torch.inference_mode()
-def answer_examples(
-    model: Transformer,
-    split: TaskSplit,
-    rule: RowRule,
-    task: Task,
-    processes: Processes,
-    progress: Progress = lambda n_done, n_all: None,
-) -> tuple[list[Prediction], list[float]]:
-    """Answer every example by the model's head; return the answers, and the loss of each.
+def answer_examples(asked: Asked) -> Answers:
+    """Answer every example by the model's head. The loss of one without a label means nothing."""
+    model, task = asked.model, asked.split.parts[0].task
 
-    Both are in the split's order. The loss of an example without a label means nothing. The work is
-    divided among ``processes``, and all return the same; ``progress`` hears of batches.
-    """
+    def answered(batch: PackedBatch) -> list[tuple[int, Prediction, float]]:
+        logits = answer_logits(model, batch, text_states(model, batch), 0.0, task.kind)
+        losses = answer_losses(task, logits, batch.labels).tolist()
+        if task.kind == "number":
+            low, high = task.numbers if task.is_bounded else (-np.inf, np.inf)
+            numbers = unscaled(task, logits)[:, 0].double().cpu().numpy().clip(low, high)
+            found = [Prediction(label=number) for number in numbers.tolist()]
+        else:
+            # Of choices that an example does not have the probability is 0.
+            rows = logits.double().softmax(-1).cpu().numpy()
+            found = [Prediction(int(row.argmax()), tuple(row.tolist())) for row in rows]
+        return list(zip(batch.numbers, found, losses, strict=True))
 
-    def answered(batch: PackedBatch) -> list[float]:
-        return _answered(model, batch, task)
-
-    rows = each_batch(model, split, rule, answered, processes, progress)
-    return _predictions(task, rows, split.n_examples)
+    return _in_order(asked.each_batch(asked.split.encoded, answered))
 
 
-def each_batch(
-    model: Transformer,
-    split: TaskSplit,
-    rule: RowRule,
-    answered: Callable[[PackedBatch], Sequence[float]],
-    processes: Processes,
-    progress: Progress,
-) -> list[Row]:
-    """Answer the examples of a split in batches of similar lengths; return a row for each batch.
-
-    The work is divided among ``processes``, and all return the same; ``progress`` hears of batches.
-    """
-    assembler = Assembler(split.encoded, rule)
-    numbers = np.arange(split.n_examples)
-    most_tokens = (rule.n_rows or batch_sequences(model, rule.context)) * rule.context
-    batches = similar_batches(assembler.tokens(numbers), most_tokens)
-    device = model.embedding.weight.device
-    done = 0
-
-    def work(index: int) -> Sequence[float]:
-        nonlocal done
-        batch = assembler.pack(batches[index]).to(device)
-        row = answered(batch)
-        done += 1
-        progress(done, len(batches))
-        return row
-
-    with evaluating(model):
-        return compute_each(work, len(batches), processes)
-
-
-def _answered(model: Transformer, batch: PackedBatch, task: Task) -> list[float]:
-    """Return for each example its number, its loss, how many outputs it has, and these."""
-    logits = answer_logits(model, batch, text_states(model, batch), 0.0, task.kind)
-    losses = answer_losses(task, logits, batch.labels)
-    outputs = _outputs(task, logits)
-    values: list[float] = []
-    rows = zip(batch.numbers, losses.tolist(), outputs.tolist(), strict=True)
-    for number, loss, own in rows:
-        values += [float(number), loss, float(len(own)), *own]
-    return values
-
-
-def _outputs(task: Task, logits: Tensor) -> Tensor:
-    if task.kind == "number":
-        return unscaled(task, logits)
-    return logits.double().softmax(-1)
-
-
-def _predictions(
-    task: Task, rows: Sequence[Row], n_examples: int
-) -> tuple[list[Prediction], list[float]]:
-    predictions = [Prediction()] * n_examples
-    losses = [0.0] * n_examples
-    for row in rows:
-        place = 0
-        while place < len(row):
-            number, n_outputs = int(row[place]), int(row[place + 2])
-            outputs = row[place + 3 : place + 3 + n_outputs]
-            losses[number] = float(row[place + 1])
-            predictions[number] = _prediction(task, outputs)
-            place += 3 + n_outputs
-    return predictions, losses
-
-
-def _prediction(task: Task, outputs: Row) -> Prediction:
-    if task.kind == "number":
-        low, high = task.numbers if task.is_bounded else (-np.inf, np.inf)
-        return Prediction(label=float(np.clip(outputs[0], low, high)))
-    # Of choices that an example does not have the probability is 0.
-    return Prediction(label=int(outputs.argmax()), probabilities=tuple(outputs.tolist()))
-
-
-_N_VALUES = 6
+def _in_order(rows: Iterable[Iterable[tuple[int, _T, float]]]) -> tuple[list[_T], list[float]]:
+    numbered = sorted(chain.from_iterable(rows), key=itemgetter(0))
+    return [each for _, each, _ in numbered], [loss for _, _, loss in numbered]
 
 
 class WindowScores(NamedTuple):
@@ -149,69 +78,68 @@ class WindowScores(NamedTuple):
     """The score of no answer: of independent ends that of [CLS], else a logit."""
 
 
-@torch.inference_mode()
-def answer_questions(
-    model: Transformer,
-    split: TaskSplit,
-    rule: RowRule,
-    spec: TaskSpec,
-    processes: Processes,
-    progress: Progress = lambda n_done, n_all: None,
-) -> tuple[list[Prediction], list[float]]:
-    """Answer every question with the best span of all its windows; return the answers and losses.
+class Listed(NamedTuple):
+    """The best spans of a question by one model, and the score of no answer."""
 
-    Both are in the split's order. Answers are given whatever the score of no answer is, which is
-    beside them. The work is divided among ``processes``, and all return the same; ``progress``
-    hears of batches.
+    spans: Sequence[Span]
+    """Best first."""
+    no_answer: float
+    """The lowest over windows; of independent ends the score of [CLS], on the spans' scale."""
+
+    def prediction(self, *, is_joint: bool, has_unanswerable: bool) -> Prediction:
+        """Answer with the best span; ``is_joint``: the score of no answer is a logit of its own."""
+        if is_joint:
+            return joint_prediction(self.spans, [self.no_answer])
+        return independent_prediction(self.spans, self.no_answer if has_unanswerable else None)
+
+
+def answer_questions(asked: Asked) -> Answers:
+    """Answer every question with the best span of all its windows.
+
+    Answers are given whatever the score of no answer is, which is beside them.
     """
-    (part,) = split.parts
-    encoded = split.encoded
-    assert isinstance(encoded, SpanExamples), "a passage is read in windows"
-    passages = passages_of(part)
+    listed, losses = list_spans(asked)
+    is_joint = asked.model.joint_span_head is not None
+    unanswerable = asked.split.parts[0].task.has_unanswerable
+    answers = [each.prediction(is_joint=is_joint, has_unanswerable=unanswerable) for each in listed]
+    return answers, losses
 
-    def answered(batch: PackedBatch) -> list[float]:
+
+def list_spans(asked: Asked, n_best: int = N_BEST) -> tuple[list[Listed], list[float]]:
+    """List the best spans of every question, in the split's order, and the loss of each."""
+    model, encoded, (part,) = asked.model, asked.split.encoded, asked.split.parts
+    assert isinstance(encoded, SpanExamples), "a passage is read in windows"
+    passages, most = _passages(part), asked.spec.max_answer
+
+    def answered(batch: PackedBatch) -> list[tuple[int, Listed, float]]:
         states = packed_hidden(model, batch).final
         losses = span_losses(model, batch, states, 0.0).tolist()
-        scores = window_scores(model, batch, states)
-        owners = batch.owners.tolist()
-        values: list[float] = []
+        scores, owners = window_scores(model, batch, states), batch.owners.tolist()
+        found = []
         for place, number in enumerate(batch.numbers):
             own = [each for each, owner in zip(scores, owners, strict=True) if owner == place]
-            found = answer_question(
-                encoded,
-                number,
-                passages[number],
-                own,
-                is_joint=model.joint_span_head is not None,
-                has_unanswerable=part.task.has_unanswerable,
-                most_tokens=spec.max_answer,
-            )
-            start = -1 if found.start is None else found.start
-            probability = found.probabilities[0] if found.probabilities else 0.0
-            values += [number, losses[place], start, len(found.text), probability, found.no_answer]
-        return values
+            listed = rank_question(encoded, number, passages[number], own, most, n_best)
+            found.append((number, listed, losses[place]))
+        return found
 
-    rows = each_batch(model, split, rule, answered, processes, progress)
-    return _span_predictions(rows, passages)
+    return _in_order(asked.each_batch(encoded, answered))
 
 
-def passages_of(part: TaskPart) -> list[str]:
+def _passages(part: TaskPart) -> list[str]:
     """Return the passage of each question, as a pair of texts has it."""
     wording = wording_of(part.task)
     return [wording.pair_rows(example)[0].second or "" for example in part.examples]
 
 
-def answer_question(
+def rank_question(
     encoded: SpanExamples,
     number: int,
     passage: str,
     scores: Sequence[WindowScores],
-    *,
-    is_joint: bool,
-    has_unanswerable: bool,
     most_tokens: int,
-) -> Prediction:
-    """Answer a question, by its number, from the scores of its windows."""
+    n_best: int = N_BEST,
+) -> Listed:
+    """List the best spans of a question, by its number, from the scores of its windows."""
     spans = rank_spans(
         encoded.windows(number),
         [each.candidates for each in scores],
@@ -219,11 +147,9 @@ def answer_question(
         placed=encoded.placed(number),
         passage=passage,
         most_tokens=most_tokens,
+        n_best=n_best,
     )
-    nulls = [each.no_answer for each in scores]
-    if is_joint:
-        return joint_prediction(spans, nulls)
-    return independent_prediction(spans, min(nulls) if has_unanswerable else None)
+    return Listed(spans, min(each.no_answer for each in scores))
 
 
 def window_scores(
@@ -253,25 +179,3 @@ def window_scores(
         WindowScores(joint_candidates(starts[row], columns[row], ends[row]), no_answer[row])
         for row in range(len(starts))
     ]
-
-
-def _span_predictions(
-    rows: Sequence[Row], passages: Sequence[str]
-) -> tuple[list[Prediction], list[float]]:
-    predictions = [Prediction()] * len(passages)
-    losses = [0.0] * len(passages)
-    for values in np.concatenate([row.reshape(-1, _N_VALUES) for row in rows]).tolist():
-        number, loss, start, length, probability, no_answer = values
-        place = int(number)
-        losses[place] = loss
-        if start < 0:
-            predictions[place] = Prediction(text="", no_answer=no_answer)
-            continue
-        first = int(start)
-        predictions[place] = Prediction(
-            text=passages[place][first : first + int(length)],
-            start=first,
-            probabilities=(probability,),
-            no_answer=no_answer,
-        )
-    return predictions, losses

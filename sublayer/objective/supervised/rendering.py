@@ -12,34 +12,27 @@ from sublayer.tasks.scoring import METRICS, points, signed_points
 
 
 def render_tasks(result: Mapping[str, Any]) -> str:
-    """Format the scores for the terminal."""
-    lines = [render_reports(result["tasks"]), *render_averages(result["averages"])]
-    lines += render_baselines(result["tasks"])
-    if result["part"] == "valid":
-        lines.append("scored on what was held out, which chose the checkpoint: too good by that")
-    elif str(result["selected_by"]).startswith("dev"):
-        lines.append(
-            "the development set chose the checkpoint that it scores (data.select = "
-            f"{result['selected_by']}), as in the papers: too good by that"
-        )
-    lines += result["notes"]
-    if "against" in result:
-        lines += render_comparison(result["against"])
-    return "\n".join(lines)
-
-
-def render_ensemble(result: Mapping[str, Any]) -> str:
-    """Format the scores for the terminal."""
-    members = [run for run in result["members"] if run["is_member"]]
-    n_runs = len(result["members"])
-    chosen = "" if len(members) == n_runs else f", chosen of {n_runs} runs"
-    lines = [f"the average of {count(len(members), 'run')}{chosen}:"]
+    """Format the scores of a model, or of an ensemble, for the terminal."""
+    runs = result.get("members", ())
+    lines = []
+    if runs:
+        n_members = sum(run["is_member"] for run in runs)
+        chosen = "" if n_members == len(runs) else f", chosen of {len(runs)} runs"
+        lines.append(f"the average of {count(n_members, 'run')}{chosen}:")
     lines += [render_reports(result["tasks"]), *render_averages(result["averages"])]
     lines += render_baselines(result["tasks"])
-    lines += ["each run alone, on the same examples:", _alone(result)]
-    if result["choice"] is not None:
-        lines += _choice(result["choice"])
-    lines += _selected(result)
+    if runs:
+        lines += ["each run alone, on the same examples:", _alone(result)]
+        lines += [] if result["choice"] is None else _choice(result["choice"])
+    by_dev = [run for run in runs or (result,) if str(run["selected_by"]).startswith("dev")]
+    if result["part"] == "valid":
+        lines.append("scored on what was held out, which chose the checkpoint: too good by that")
+    elif by_dev:
+        names = ", ".join(as_typed(run["run"]) for run in by_dev)
+        lines.append(
+            "the development set chose the checkpoint that it scores (data.select = "
+            f"{by_dev[0]['selected_by']}), as in the papers: too good by that ({names})"
+        )
     lines += result["notes"]
     if "against" in result:
         lines += render_comparison(result["against"])
@@ -69,18 +62,6 @@ def _choice(choice: Mapping[str, Any]) -> list[str]:
         left_out = count(choice["rows_left_out"], "row")
         lines.append(f"held out, but scored, and so left out of the choice: {left_out}")
     return lines
-
-
-def _selected(result: Mapping[str, Any]) -> list[str]:
-    if result["part"] == "valid":
-        return ["scored on what was held out, which chose the checkpoints: too good by that"]
-    by_dev = [run["run"] for run in result["members"] if run["selected_by"] == "dev"]
-    if not by_dev:
-        return []
-    return [
-        "the development set chose the checkpoints that it scores (data.select = dev), as in the "
-        f"papers: too good by that ({', '.join(map(as_typed, by_dev))})"
-    ]
 
 
 def render_reports(reports: Sequence[Mapping[str, Any]]) -> str:

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,25 +12,21 @@ import numpy as np
 from sublayer.config.recipe import Recipe
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.store import Split
-from sublayer.data.tasks.assembly import RowRule
 from sublayer.data.tasks.batches import TaskPart, TaskSplit, of_tasks
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable
 from sublayer.evaluation.split_work import Processes
-from sublayer.model.transformer import Transformer
-from sublayer.objective.evaluation import Progress
 from sublayer.objective.family import Effort, Scored
-from sublayer.objective.supervised.batches import rule_of_model
+from sublayer.objective.supervised.batches import Asked, recipe_rule
 from sublayer.objective.supervised.predictions import answer_examples, answer_questions
 from sublayer.objective.supervised.text import SCORED, Writing, text_loss, write_part
 from sublayer.system.stages import stage
 from sublayer.tasks.baselines import BASELINES
 from sublayer.tasks.registry import wording_of
 from sublayer.tasks.scoring import Score, score, suite_averages
-from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.tasks.text_metrics import (
     ByAnswerable,
-    best_thresholds,
+    best_threshold,
     by_answerable,
     with_threshold,
 )
@@ -49,15 +45,15 @@ def task_scores(
     spec = text_model.task
     assert spec is not None, "a fine-tuned model answers a task"
     model = text_model.model
-    rule = rule_of_model(model, recipe, examples)
+    rule = recipe_rule(recipe, examples)
     selects = split.name == "valid" and spec.threshold is not None
     if selects:
         # All answers are given, to find which had better not be.
         spec = spec.with_threshold(math.inf)
-    predictions, loss = answer_split(model, examples, rule, spec, processes)
+    predictions, loss = answer_split(Asked(model, examples, rule, spec, processes))
     if selects:
         part = examples.parts[0]
-        threshold = best_thresholds(part.examples, predictions).f1.threshold
+        threshold = best_threshold(part.examples, predictions).threshold
         text_model.task = spec.with_threshold(threshold)
         predictions = with_threshold(predictions, threshold)
     scores: dict[str, Any] = {"loss": loss}
@@ -65,32 +61,20 @@ def task_scores(
     return Scored(scores, items=None)
 
 
-def answer_split(
-    model: Transformer,
-    split: TaskSplit,
-    rule: RowRule,
-    spec: TaskSpec,
-    processes: Processes,
-    progress: Progress = lambda n_done, n_all: None,
-    writing: Writing = SCORED,
-) -> tuple[list[Prediction], float]:
+def answer_split(asked: Asked, writing: Writing = SCORED) -> tuple[list[Prediction], float]:
     """Answer all examples of a split, in its order; return the answers and the mean loss."""
-    task = split.parts[0].task
-    if spec.format == "pair" and task.kind == "span":
-        spans, losses = answer_questions(model, split, rule, spec, processes, progress)
-        if spec.threshold is not None:
-            spans = with_threshold(spans, spec.threshold)
-        return spans, math.fsum(losses) / len(losses)
+    spec, parts = asked.spec, asked.split.parts
     if spec.format != "text":
-        answers, losses = answer_examples(model, split, rule, task, processes, progress)
+        is_span = spec.format == "pair" and parts[0].task.kind == "span"
+        answers, losses = (answer_questions if is_span else answer_examples)(asked)
+        if is_span and spec.threshold is not None:
+            answers = with_threshold(answers, spec.threshold)
         return answers, math.fsum(losses) / len(losses)
     written: list[Prediction] = []
     nats, n_tokens = 0.0, 0
-    for part in split.parts:
-        loss = text_loss(model, part, rule, processes, looks=writing.is_scored)
-        written += write_part(
-            model, split.tokenizer, part, rule, spec, processes, progress, writing, loss.begun
-        )
+    for part in parts:
+        loss = text_loss(asked, part, looks=writing.is_scored)
+        written += write_part(asked, part, writing, loss.begun)
         nats += loss.nats
         n_tokens += loss.n_tokens
     return written, nats / n_tokens if n_tokens else math.nan
@@ -140,34 +124,27 @@ class BaselineScores:
         *,
         are_scored: bool = True,
     ) -> None:
-        self._read_train = read_train
+        self._read_train = cache(read_train)
         self._are_scored = are_scored
         self._scores: dict[tuple[str, str], Mapping[str, Score]] = {}
 
-    @cached_property
-    def _train(self) -> Mapping[str, Sequence[Example]]:
-        return self._read_train()
-
     def learned_from(self, part: TaskPart) -> Sequence[Example]:
         """Return the examples of a part's task that are learned from."""
-        return self._train.get(part.task.name, ())
+        return self._read_train().get(part.task.name, ())
 
     def of(self, part: TaskPart) -> Mapping[str, Score]:
         """Return the score of each baseline on a part, by its name."""
         key = part.task.name, part.published
         if key not in self._scores:
-            self._scores[key] = self._computed(part)
+            task, train = part.task, self.learned_from(part)
+            scores = {}
+            for baseline in BASELINES.values() if train and self._are_scored else ():
+                if task.kind in baseline.kinds:
+                    with stage(f"scoring the baseline {baseline.name} of {task.title}"):
+                        predictions = baseline.predict(task, train, part.examples)
+                    scores[baseline.name] = score(part.examples, predictions, task.metrics)
+            self._scores[key] = scores
         return self._scores[key]
-
-    def _computed(self, part: TaskPart) -> Mapping[str, Score]:
-        train = self.learned_from(part)
-        scores = {}
-        asked = BASELINES.values() if train and self._are_scored else ()
-        for baseline in (each for each in asked if part.task.kind in each.kinds):
-            with stage(f"scoring the baseline {baseline.name} of {part.task.title}"):
-                predictions = baseline.predict(part.task, train, part.examples)
-            scores[baseline.name] = score(part.examples, predictions, part.task.metrics)
-        return scores
 
 
 REMEDY = "a lower optimizer.lr, a longer warm-up (optimizer.warmup_share), more train.steps"
@@ -191,8 +168,13 @@ def find_collapse(
     no collapse where it is the right one for all.
     """
     answer = _one_answer(task, predictions)
-    if answer and len(set(map(_gold, examples))) > 1:
-        return answer
+    golds = {
+        each.answers[0].text if each.label is None and each.answers else each.label
+        for each in examples
+    }
+    if answer and len(golds) > 1 and len(predictions) > 1:
+        noun = "questions" if task.kind == "span" else "examples"
+        return f"it answers {answer} to all {noun}"
     floor = frequency_loss(task, train)
     if loss is not None and floor is not None and not loss < floor:
         return (
@@ -202,39 +184,25 @@ def find_collapse(
     return ""
 
 
-def _gold(example: Example) -> float | str | None:
-    if example.label is None and example.answers:
-        return example.answers[0].text
-    return example.label
-
-
 def _one_answer(task: Task, predictions: Sequence[Prediction]) -> str:
-    if len(predictions) < 2:
-        return ""
+    """Return the one answer that is given to all, in words; empty where there are several."""
     if task.kind in ("span", "text"):
-        text, *others = {each.text for each in predictions}
-        cut = text[:_SHOWN] + ("..." if len(text) > _SHOWN else "")
-        return (
-            ""
-            if others
-            else f"it answers {cut!r} to all {'questions' if task.kind == 'span' else 'examples'}"
-        )
+        texts = {each.text for each in predictions}
+        text = next(iter(texts), "")
+        shown = text[:_SHOWN] + ("..." if len(text) > _SHOWN else "")
+        return repr(shown) if len(texts) == 1 else ""
     labels = {each.label for each in predictions}
     known = [label for label in labels if label is not None]
     if not known:
-        what = "no number" if task.kind == "number" else "none of the labels"
-        return f"it answers {what} to all examples"
+        return "no number" if task.kind == "number" else "none of the labels"
     if task.kind == "number":
         low, high = task.numbers
-        if len(known) == len(labels) and max(known) - min(known) < _SAME * (high - low):
-            return f"it answers {known[0]:.2f} to all examples"
-        return ""
+        are_alike = max(known) - min(known) < _SAME * (high - low)
+        return f"{known[0]:.2f}" if len(known) == len(labels) and are_alike else ""
     if len(labels) > 1:
         return ""
-    [label] = known
-    if task.kind == "choice":
-        return f"it answers choice {int(label) + 1} to all examples"
-    return f"it answers {task.labels[int(label)]} to all examples"
+    index = int(known[0])
+    return f"choice {index + 1}" if task.kind == "choice" else task.labels[index]
 
 
 def frequency_loss(task: Task, train: Sequence[Example]) -> float | None:
@@ -310,12 +278,11 @@ class PartReport:
                 for name, each in self.baselines.items()
             },
             "collapse": self.collapse,
-            **self._answerable(),
+            **{
+                "answerable" if kind else "unanswerable": asdict(each)
+                for kind, each in self.by_answerable.items()
+            },
         }
-
-    def _answerable(self) -> dict[str, Any]:
-        names = {True: "answerable", False: "unanswerable"}
-        return {names[kind]: asdict(each) for kind, each in self.by_answerable.items()}
 
 
 def report_split(
@@ -354,13 +321,7 @@ def average_reports(reports: Sequence[PartReport]) -> dict[str, float]:
 
 
 def _values(found: Score) -> dict[str, Any]:
-    metrics = {}
-    for name, each in found.metrics.items():
-        metrics[name] = {
-            "value": each.value,
-            "standard_error": each.standard_error,
-            "reason": each.reason,
-        }
+    metrics = {name: asdict(each) for name, each in found.metrics.items()}
     return {"score": found.value, "standard_error": found.standard_error, "metrics": metrics}
 
 

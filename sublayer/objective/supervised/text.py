@@ -2,7 +2,10 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cache
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +24,7 @@ from sublayer.decode.beam import BeamSettings, GoesOn, search, search_behind
 from sublayer.decode.continuations import Continue, DrawnContinuations, best_continuations
 from sublayer.decode.sample import GREEDY, Sampling, generate
 from sublayer.errors import ConfigError
-from sublayer.evaluation.split_work import Processes, compute_each, numbered_ids
+from sublayer.evaluation.split_work import compute_each, silent
 from sublayer.model.body import Hidden
 from sublayer.model.build import Decoder, EncoderDecoder
 from sublayer.model.context import Layout
@@ -29,11 +32,9 @@ from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy, nats_of_targets
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
-from sublayer.objective.evaluation import Progress, batch_sequences
-from sublayer.objective.supervised.batches import similar_batches
+from sublayer.objective.supervised.batches import Asked
 from sublayer.objective.targets import target_hidden
 from sublayer.tasks.registry import wording_of
-from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Prediction
 
 WRITING_OPTIONS = "--beam, --length-penalty, --temperature, --top-k, --top-p and --seed"
@@ -234,251 +235,174 @@ def write_answers(
             sentences=len(sources),
             goes_on=goes_on,
         )
-        for number, hypotheses in found:
-            yield number, hypotheses[0].ids
+        yield from ((number, hypotheses[0].ids) for number, hypotheses in found)
         return
     assert isinstance(model, Decoder), "an encoder writes nothing"
-    yield from _continued(model, sources, rule, most, writing, goes_on)
+    by_length: dict[int, list[int]] = {}
+    for number, source in enumerate(sources):
+        by_length.setdefault(len(source), []).append(number)
+    for length, numbers in sorted(by_length.items()):
+        n_rows = max(1, 8192 // ((length + most) * writing.beam))
+        for first in range(0, len(numbers), n_rows):
+            some = numbers[first : first + n_rows]
+            yield from _continued(model, sources, some, rule, most, writing, goes_on)
 
 
 def _continued(
     model: Decoder,
     sources: Sequence[Ints],
+    numbers: Sequence[int],
     rule: RowRule,
     most: int,
     writing: Writing,
     goes_on: GoesOn | None,
 ) -> Iterator[tuple[int, Ints]]:
-    """Continue sources of one length at a time."""
-    by_length: dict[int, list[int]] = {}
-    for number, source in enumerate(sources):
-        by_length.setdefault(len(source), []).append(number)
-    device = model.embedding.weight.device
-    for length, numbers in sorted(by_length.items()):
-        n_rows = max(1, 8192 // ((length + most) * writing.beam))
-        for first in range(0, len(numbers), n_rows):
-            some = numbers[first : first + n_rows]
-            prompt = torch.from_numpy(np.stack([sources[number] for number in some])).to(device)
-            if writing.beam > 1:
-                found = search_behind(
-                    model,
-                    prompt,
-                    writing.settings(most),
-                    end_id=rule.marks.last,
-                    pad_id=rule.marks.pad,
-                )
-                yield from ((n, best[0].ids) for n, best in zip(some, found, strict=True))
+    """Continue sources of one length, by their numbers."""
+    end = rule.marks.last
+    prompt = torch.from_numpy(np.stack([sources[number] for number in numbers]))
+    prompt = prompt.to(model.embedding.weight.device)
+    if writing.beam > 1:
+        settings = writing.settings(most)
+        found = search_behind(model, prompt, settings, end_id=end, pad_id=rule.marks.pad)
+        yield from ((n, best[0].ids) for n, best in zip(numbers, found, strict=True))
+        return
+    rows: dict[int, list[int]] = {number: [] for number in numbers}
+    is_open = set(numbers)
+    sampling, seed = writing.sampling or GREEDY, writing.seed + numbers[0]
+    for chosen in generate(model, prompt, most, sampling, seed=seed, context=rule.context):
+        for number, token in zip(numbers, chosen.tolist(), strict=True):
+            if number not in is_open:
                 continue
-            rows: dict[int, list[int]] = {number: [] for number in some}
-            is_open = set(some)
-            steps = generate(
-                model,
-                prompt,
-                most,
-                writing.sampling or GREEDY,
-                seed=writing.seed + some[0],
-                context=rule.context,
-            )
-            for chosen in steps:
-                for number, token in zip(some, chosen.tolist(), strict=True):
-                    if number not in is_open:
-                        continue
-                    row = rows[number]
-                    if token == rule.marks.last:
-                        is_open.discard(number)
-                        continue
-                    row.append(token)
-                    if goes_on is not None and not goes_on(number, row):
-                        is_open.discard(number)
-                if not is_open:
-                    break
-            for number, row in rows.items():
-                yield number, np.array(row, dtype=np.int64)
+            if token != end:
+                rows[number].append(token)
+            if token == end or (goes_on is not None and not goes_on(number, rows[number])):
+                is_open.discard(number)
+        if not is_open:
+            break
+    yield from ((number, np.array(row, dtype=np.int64)) for number, row in rows.items())
 
 
 _AT_A_TIME = 128
 """Examples whose answers are written together."""
 
 
-@torch.inference_mode()
 def write_part(
-    model: Transformer,
-    tokenizer: Tokenizer,
+    asked: Asked,
     part: TaskPart,
-    rule: RowRule,
-    spec: TaskSpec,
-    processes: Processes,
-    progress: Progress = lambda n_done, n_all: None,
     writing: Writing = GREEDILY,
-    begun: Mapping[int, Ints] | None = None,
+    begun: Mapping[int, Ints] = MappingProxyType({}),
 ) -> list[Prediction]:
     """Answer every example of a task, in its order, as the spec says: written, or ranked.
 
     ``begun`` is how answers begin, as far as that is known, by the numbers of examples. Numbers and
-    spans, which have no labels to rank, are written in any case. The work is divided among
-    ``processes``, and all return the same.
+    spans, which have no labels to rank, are written in any case.
     """
     targets = [wording_of(part.task).text_targets(example) for example in part.examples]
-    with evaluating(model):
-        if spec.answer == "rank" and all(targets):
-            return _ranked(model, tokenizer, part, rule, targets, processes, progress)
-        return _written(model, tokenizer, part, rule, processes, progress, writing, begun or {})
+    if asked.spec.answer == "rank" and all(targets):
+        return _ranked(asked, part, targets)
+    with evaluating(asked.model), torch.inference_mode():
+        return _written(asked, part, writing, begun)
 
 
-@dataclass(frozen=True)
-class TargetLoss:
+class TargetLoss(NamedTuple):
     """The loss of a part's known targets, and what computing it has found out of its answers."""
 
-    nats: float = 0.0
-    n_tokens: int = 0
+    nats: float
+    n_tokens: int
     """Of the targets, ends included."""
-    begun: Mapping[int, Ints] = field(default_factory=dict)
+    begun: Mapping[int, Ints]
     """Beginning of each greedy answer, by the example's number, up to the first token that is not
     the target's, ends included; empty where none was computed."""
 
 
-@torch.inference_mode()
-def text_loss(
-    model: Transformer,
-    part: TaskPart,
-    rule: RowRule,
-    processes: Processes,
-    *,
-    looks: bool = False,
-) -> TargetLoss:
+def text_loss(asked: Asked, part: TaskPart, *, looks: bool = False) -> TargetLoss:
     """Compute the nats of all targets of a part that are known, ends included.
 
     It ``looks`` for how answers begin, too, unless it computes in less precision than the weights.
     """
+    model, rule = asked.model, asked.rule
     places = np.flatnonzero(part.encoded.row_texts == 2)
     known = part.encoded.select(places)
     if not len(known):
-        return TargetLoss()
-    assembler = Assembler(known, rule)
-    numbers = np.arange(len(known))
-    batches = similar_batches(assembler.tokens(numbers), _most_tokens(model, rule))
-    device = model.embedding.weight.device
-    looks = looks and not torch.is_autocast_enabled(device.type)
+        return TargetLoss(0.0, 0, {})
+    looks = looks and not torch.is_autocast_enabled(model.embedding.weight.device.type)
 
-    def work(index: int) -> Sequence[float]:
-        batch = assembler.pack(batches[index]).to(device)
+    def work(batch: PackedBatch) -> tuple[float, int, dict[int, Ints]]:
         assert batch.targets is not None, "targets are known"
         vectors = target_vectors(model, batch)
-        nats = nats_of_sequences(model, batch, vectors)
-        row = [float(nats.sum()), float((batch.targets >= 0).sum())]
-        if looks:
-            begun = greedy_beginnings(model, batch, vectors, rule)
-            for owner, ids in zip(batch.owners.tolist(), begun, strict=True):
-                number = places[batch.numbers[owner]]
-                row += [float(number), float(len(ids)), *map(float, ids.tolist())]
-        return row
+        nats = float(nats_of_sequences(model, batch, vectors).sum())
+        found = greedy_beginnings(model, batch, vectors, rule) if looks else []
+        owners = [int(places[batch.numbers[owner]]) for owner in batch.owners.tolist()]
+        return nats, int((batch.targets >= 0).sum()), dict(zip(owners, found, strict=False))
 
-    with evaluating(model):
-        rows = compute_each(work, len(batches), processes)
-    n_tokens = int(sum(row[1] for row in rows))
-    return TargetLoss(
-        math.fsum(row[0] for row in rows), n_tokens, numbered_ids([row[2:] for row in rows])
-    )
-
-
-def _most_tokens(model: Transformer, rule: RowRule) -> int:
-    return (rule.n_rows or batch_sequences(model, rule.context)) * rule.context
+    rows = replace(asked, progress=silent).each_batch(known, work)
+    begun = {number: ids for _, _, found in rows for number, ids in found.items()}
+    return TargetLoss(math.fsum(nats for nats, _, _ in rows), sum(n for _, n, _ in rows), begun)
 
 
 def _written(
-    model: Transformer,
-    tokenizer: Tokenizer,
-    part: TaskPart,
-    rule: RowRule,
-    processes: Processes,
-    progress: Progress,
-    writing: Writing,
-    begun: Mapping[int, Ints],
+    asked: Asked, part: TaskPart, writing: Writing, begun: Mapping[int, Ints]
 ) -> list[Prediction]:
-    texts: dict[tuple[int, ...], str] = {}
+    model, rule, tokenizer = asked.model, asked.rule, asked.split.tokenizer
+    wording, most = wording_of(part.task), max(1, rule.target_length - 1)
+
+    @cache
+    def text_of(ids: tuple[int, ...]) -> str:
+        return tokenizer.decode(list(ids)).decode("utf-8", "replace")
 
     def may_count(number: int, ids: Sequence[int]) -> bool:
-        key = tuple(ids)
-        if key not in texts:
-            texts[key] = tokenizer.decode(list(ids)).decode("utf-8", "replace")
-        return wording_of(part.task).may_answer(part.examples[number], texts[key])
+        return wording.may_answer(part.examples[number], text_of(tuple(ids)))
 
-    settled: dict[int, Ints] = {}
-    most = max(1, rule.target_length - 1)
+    answers: dict[int, Ints] = {}
     for number, ids in begun.items() if writing.is_scored else ():
         if ids[-1] == rule.marks.last:
-            settled[number] = ids[:-1]
+            answers[number] = ids[:-1]
         elif len(ids) > most:  # an end is not waited for
-            settled[number] = ids[:most]
+            answers[number] = ids[:most]
         elif not may_count(number, ids.tolist()):
-            settled[number] = ids
-
+            answers[number] = ids
     assembler = Assembler(part.encoded, rule)
+    sources = [assembler.source(number) for number in range(len(part.encoded))]
     # Similar lengths together, so that little is computed on padding.
-    lengths = np.array([len(assembler.source(number)) for number in range(len(part.encoded))])
-    order = np.argsort(lengths, kind="stable")
-    order = order[[number not in settled for number in order.tolist()]]
+    order = [
+        n for n in sorted(range(len(sources)), key=lambda n: len(sources[n])) if n not in answers
+    ]
     n_rows = rule.n_rows or _AT_A_TIME
-    device = model.embedding.weight.device.type
     groups = [order[start : start + n_rows] for start in range(0, len(order), n_rows)]
-    n_done = 0
+    device = model.embedding.weight.device.type
 
-    def work(index: int) -> Sequence[float]:
-        nonlocal n_done
+    def work(index: int) -> dict[int, Ints]:
         numbers = groups[index]
-        sources = [assembler.source(number) for number in numbers.tolist()]
-        row: list[float] = []
         goes_on: GoesOn | None = None
         if writing.is_scored:
-            goes_on = lambda place, ids: may_count(int(numbers[place]), ids)  # noqa: E731
+            goes_on = lambda place, ids: may_count(numbers[place], ids)  # noqa: E731
+        own = [sources[number] for number in numbers]
         # In the precision of the weights, as answers are written after training.
         with torch.autocast(device, enabled=False):
-            for place, ids in write_answers(model, sources, rule, writing.of_batch(index), goes_on):
-                row += [float(numbers[place]), float(len(ids)), *map(float, ids.tolist())]
-        n_done += 1
-        progress(n_done, len(groups))
-        return row
+            found = write_answers(model, own, rule, writing.of_batch(index), goes_on)
+            return {numbers[place]: ids for place, ids in found}
 
-    rows = compute_each(work, len(groups), processes)
-    answers = {**settled, **numbered_ids(rows)}
-    predictions = []
-    for number, example in enumerate(part.examples):
-        text = tokenizer.decode(answers[number]).decode("utf-8", "replace")
-        predictions.append(wording_of(part.task).read_answer(example, text))
-    return predictions
+    for found in compute_each(work, len(groups), asked.processes, asked.progress):
+        answers |= found
+    return [
+        wording.read_answer(example, text_of(tuple(answers[number].tolist())))
+        for number, example in enumerate(part.examples)
+    ]
 
 
-def _ranked(
-    model: Transformer,
-    tokenizer: Tokenizer,
-    part: TaskPart,
-    rule: RowRule,
-    targets: Sequence[Sequence[str]],
-    processes: Processes,
-    progress: Progress,
-) -> list[Prediction]:
-    encoded = with_targets(part.encoded, _encode_targets(tokenizer, targets))
-    assembler = Assembler(encoded, rule)
-    numbers = np.arange(len(encoded))
-    batches = similar_batches(assembler.tokens(numbers), _most_tokens(model, rule))
-    device = model.embedding.weight.device
-    n_done = 0
+def _ranked(asked: Asked, part: TaskPart, targets: Sequence[Sequence[str]]) -> list[Prediction]:
+    model, tokenizer = asked.model, asked.split.tokenizer
 
-    def work(index: int) -> Sequence[float]:
-        nonlocal n_done
-        batch = assembler.pack(batches[index]).to(device)
+    def work(batch: PackedBatch) -> list[tuple[int, float]]:
         nats = nats_of_sequences(model, batch).tolist()
-        owners = [batch.numbers[owner] for owner in batch.owners.tolist()]
-        n_done += 1
-        progress(n_done, len(batches))
-        return [value for pair in zip(map(float, owners), nats, strict=True) for value in pair]
+        return list(zip([batch.numbers[n] for n in batch.owners.tolist()], nats, strict=True))
 
-    rows = compute_each(work, len(batches), processes)
-    found: dict[int, list[float]] = {}
-    for row in rows:
-        for number, nats in row.reshape(-1, 2).tolist():
-            found.setdefault(int(number), []).append(-nats)
-    return [_likeliest(found[number], targets[number]) for number in range(len(encoded))]
+    encoded = with_targets(part.encoded, _encode_targets(tokenizer, targets))
+    found: list[list[float]] = [[] for _ in targets]
+    for row in asked.each_batch(encoded, work):
+        for number, nats in row:
+            found[number].append(-nats)
+    return [_likeliest(log_p, texts) for log_p, texts in zip(found, targets, strict=True)]
 
 
 def _likeliest(log_p: Sequence[float], texts: Sequence[str]) -> Prediction:

@@ -28,7 +28,7 @@ from sublayer.files.storage import write_file, write_json
 from sublayer.loading import CHECKPOINTS_NAME, load
 from sublayer.objective.families import family_of
 from sublayer.objective.family import Scored, Scores, describe_valid
-from sublayer.objective.supervised.ensemble import answer_together
+from sublayer.objective.supervised.answering import answer_together
 from sublayer.objective.supervised.evaluation import trained_examples
 from sublayer.objective.supervised.scores import BaselineScores, report_split, task_items
 from sublayer.runs.finetuning import SCORES, finetune_seed

@@ -26,28 +26,25 @@ from sublayer.data.tasks.spans import Span
 from sublayer.data.tokenizers.shown import WordTokens
 from sublayer.decode.sample import Sampling
 from sublayer.errors import CheckpointError, ConfigError, DataError
-from sublayer.evaluation.split_work import ALONE
 from sublayer.model.build import build
 from sublayer.objective.supervised.answering import (
     Answerer,
     answer_known,
+    answer_together,
     predict_rows,
     predict_rows_by,
 )
+from sublayer.objective.supervised.batches import Asked
 from sublayer.objective.supervised.ensemble import (
     Choice,
-    EnsembleAnswerer,
-    Listed,
     MemberAnswers,
     Step,
-    answer_together,
-    average_predictions,
-    average_spans,
+    average,
+    average_listed,
     check_heads,
     check_members,
     choose,
     combine,
-    decode,
     mean,
     mean_threshold,
     member_answers,
@@ -61,6 +58,7 @@ from sublayer.objective.supervised.loss import (
     text_states,
     unscaled,
 )
+from sublayer.objective.supervised.predictions import Listed
 from sublayer.objective.supervised.scores import (
     PartReport,
     answer_loss,
@@ -319,9 +317,9 @@ def drawn(split, seed, **settings):
 
 def answers_alone(model, split, **rule):
     rule = rule_of(split, **rule)
-    shown = answer_split(model.model, split, rule, model.task, ALONE, writing=GREEDILY)[0]
+    shown = answer_split(Asked(model.model, split, rule, model.task), GREEDILY)[0]
     # What is only scored is given up early where nothing can come of it.
-    scored = answer_split(model.model, split, rule, model.task, ALONE)[0]
+    scored = answer_split(Asked(model.model, split, rule, model.task))[0]
     assert [each.label for each in scored] == [each.label for each in shown]
     texts = zip(scored, shown, strict=True)
     assert all(one.text == other.text or one.label is None for one, other in texts)
@@ -344,7 +342,7 @@ def in_halves(model, examples):
             both.wait(60)
             return merged
 
-        answerer, own = Answerer(deepcopy(model), batch=2), lambda n: range(rank, n, 2)
+        answerer, own = Answerer([deepcopy(model)], batch=2), lambda n: range(rank, n, 2)
         answerer.processes = SimpleNamespace(rank=rank, own=own, gather=gather)
         return answerer.answer(examples)
 
@@ -355,7 +353,7 @@ def in_halves(model, examples):
 def test_equal_rows_are_sampled_apart_in_every_batch_and_block():
     split = split_for("stsb", "text")
     writing = Writing(sampling=Sampling(5.0), seed=1)
-    answerer = Answerer(drawn(split, 3), batch=2, writing=writing)
+    answerer = Answerer([drawn(split, 3)], batch=2, writing=writing)
     rows = split.parts[0].examples[:1] * 8
     assert len({each.text for _ in range(2) for each in answerer.answer(rows)}) > 8
 
@@ -367,7 +365,7 @@ def test_answers_to_rows_and_of_copies_are_those_to_a_split(of):
     expected, examples = answers_alone(model, split), split.parts[0].examples
     bare = [replace(each, label=None, is_labelled=False) for each in examples]
     # Numbers to the rounding of float64: a product of another number of rows may round otherwise.
-    alone, together = Answerer(model, batch=2), answer_together([model] * 3, split.parts)
+    alone, together = Answerer([model], batch=2), answer_together([model] * 3, split.parts)
     for found in (alone.answer(bare), together, *in_halves(model, bare)):
         labels = [[each.label for each in given] for given in (found, expected)]
         assert labels[0] == pytest.approx(labels[1], **CLOSE)
@@ -422,21 +420,20 @@ def test_a_model_without_the_task_or_a_tokenizer_is_refused():
     with pytest.raises(ConfigError, match="does not answer cola, but sst2, rte"):
         predict_rows(model, ["w1"], task="cola")
     model = answering(split_for("mnli", "pair"))
-    assert Answerer(model, "ax").task.name == "ax"  # a diagnostic set of its task
+    assert Answerer([model], "ax").task.name == "ax"  # a diagnostic set of its task
     with pytest.raises(ConfigError, match="does not answer axb"):
-        Answerer(model, "axb")
+        Answerer([model], "axb")
     tokenizer, model.tokenizer = model.tokenizer, None
     with pytest.raises(CheckpointError, match=r"no tokenizer\.json"):
-        Answerer(model)
+        Answerer([model])
     model.tokenizer, model.task = tokenizer, None
     with pytest.raises(ConfigError, match="answers no task: fine-tune it first"):
-        Answerer(model)
+        Answerer([model])
 
 
 def averaged(task, *members, **fields):
     example = Example("0", {"sentence": "w1"}, **fields)
-    [found] = average_predictions(TASKS[task], [example], [[each] for each in members])
-    return found
+    return average(TASKS[task], example, members)
 
 
 def test_probabilities_and_numbers_are_averaged_by_hand():
@@ -471,7 +468,7 @@ def test_members_of_other_formats_tokenizers_and_contexts_read_the_same_examples
     rows = [("w1", "w2"), ("w3", " "), ("w4 w5", "w6")]
     noted = Mock()
     monkeypatch.setattr("sublayer.objective.supervised.answering.note_losses", noted)
-    first, empty, _ = predict_rows_by(EnsembleAnswerer(models, ["a", "b", "c"]), rows)
+    first, empty, _ = predict_rows_by(Answerer(models, names=["a", "b", "c"]), rows)
     assert noted.call_count == len({model.tokenizer.fingerprint for model in models}) > 1
     own = [predict_rows(model, rows)[0].probabilities["entailment"] for model in models]
     assert not empty.is_answered
@@ -487,15 +484,15 @@ def test_models_that_do_not_answer_alike_are_refused():
     bare.tokenizer = None
     refused = [
         ([drawn(rte, 0), drawn(cola, 0)], rte, "2 does not answer rte"),
-        ([drawn(rte, 0)], cola, "model 1 does not answer cola, but"),
-        ([drawn(rte, 0), renamed], rte, "2 has other"),
+        ([drawn(rte, 0)], cola, "the model does not answer cola, but"),
+        ([drawn(rte, 0), renamed], rte, "2 answers RTE otherwise than model 1: labels is"),
         ([drawn(text, 0, answer="greedy")], text, "as text"),
         ([drawn(numbers, 0)], numbers, "cannot be averaged"),
         ([drawn(rte, 0), bare], None, r"b has no tokenizer\.json"),
     ]
     for models, split, message in refused:
         with pytest.raises((ConfigError, CheckpointError), match=message):
-            answer_together(models, split.parts) if split else EnsembleAnswerer(models, ("a", "b"))
+            answer_together(models, split.parts) if split else Answerer(models, names=("a", "b"))
 
 
 def spans(**scores):
@@ -503,14 +500,22 @@ def spans(**scores):
     return sorted(found, key=lambda span: -span.score)
 
 
+def averaged_spans(*members):
+    return average_listed([Listed(each, 0.0) for each in members]).spans
+
+
+def decode(listed, **of):
+    return average_listed(listed).prediction(**of)
+
+
 def test_spans_are_averaged_and_a_missing_one_has_the_lowest_score_of_its_member():
-    found = average_spans([spans(ab=-1.0, cd=-2.0), spans(cd=-1.0, ef=-5.0)])
+    found = averaged_spans(spans(ab=-1.0, cd=-2.0), spans(cd=-1.0, ef=-5.0))
     # ab: (-1 - 5) / 2; cd: (-2 - 1) / 2; ef: (-2 - 5) / 2.
     assert [(span.text, span.score) for span in found] == [("cd", -1.5), ("ab", -3.0), ("ef", -3.5)]
     shares = np.exp([-1.5, -3.0, -3.5])
     assert [span.probability for span in found] == pytest.approx(shares / shares.sum(), **CLOSE)
     alone, others = spans(ab=-0.1, cd=-9.0), spans(ef=-0.4, cd=-9.0)
-    assert average_spans([alone, others, others])[0].text == "ef"
+    assert averaged_spans(alone, others, others)[0].text == "ef"
 
 
 def test_scores_of_no_answer_are_averaged_and_a_member_without_spans_is_left_out():
@@ -535,15 +540,15 @@ def test_copies_of_one_span_model_answer_as_it_does_alone(name):
     split = question_split(name, questions(12, seed=7, has_unanswerable=name == "squad2"))
     spec, model = TaskSpec((TASKS[name],), "pair", CONTEXT, max_answer=4), span_model(name)
     if name == "squad2":
-        given, _ = answer_split(model, split, RULE, spec, ALONE)
+        given, _ = answer_split(Asked(model, split, RULE, spec))
         spec = spec.with_threshold(sorted(each.no_answer for each in given)[5])
-    expected, _ = answer_split(model, split, RULE, spec, ALONE)
-    members = [member_answers(model, split, RULE, spec)] * 3
+    expected, _ = answer_split(Asked(model, split, RULE, spec))
+    members = [member_answers(Asked(model, split, RULE, spec))] * 3
     assert combine(split.parts, members, mean_threshold(members)) == expected
     assert sum(bool(each.text) for each in expected) == (12 if name == "squad" else 6)
     if name == "squad2":
         thresholds = (spec.with_threshold(each) for each in (1.0, 4.0, None))
-        found = [member_answers(model, split, RULE, each) for each in thresholds]
+        found = [member_answers(Asked(model, split, RULE, each)) for each in thresholds]
         assert (mean_threshold(found[:2]), mean_threshold(found)) == (2.5, None)
 
 
@@ -553,10 +558,10 @@ def spec(name, format_="pair", answer="greedy", **changed):
 
 @pytest.mark.parametrize("other, message", [
     (spec("cola"), "b answers CoLA, and a STS-B"),
-    (spec("stsb", numbers=(1.0, 5.0)), "b has numbers of another range"),
-    (spec("stsb", fields=("one", "two")), "b reads other texts"),
-    (spec("stsb", is_bounded=False), "b has numbers of another range"),
-    (spec("stsb", kind="choice"), "b asks for another kind of answer"),
+    (spec("stsb", numbers=(1.0, 5.0)), "b answers STS-B otherwise than a: numbers"),
+    (spec("stsb", fields=("one", "two")), "otherwise than a: fields"),
+    (spec("stsb", is_bounded=False), "otherwise than a: is_bounded"),
+    (spec("stsb", kind="choice"), "otherwise than a: kind"),
     (spec("stsb", "text", "rank"), "b writes its answers to STS-B as text"),
 ])  # fmt: skip
 def test_members_of_other_tasks_are_refused(other, message):
@@ -574,7 +579,7 @@ def test_scores_of_no_answer_on_different_scales_are_not_averaged():
         check_heads(["a", "b"], [joint, independent])
     joint.task = independent.task = spec("squad")
     check_heads(["a", "b"], [joint, independent])
-    with pytest.raises(ConfigError, match="whether questions may have no answer"):
+    with pytest.raises(ConfigError, match="otherwise than a: has_unanswerable"):
         check_members(["a", "b"], [spec("squad"), spec("squad", has_unanswerable=True)])
 
 
@@ -593,9 +598,9 @@ def test_rows_that_are_scored_do_not_choose():
     parts, scored = (split_of(each, "pair", trains=False).parts for each in given)
     right, wrong = ([sure(abs(flip - each.label)) for each in examples] for flip in (0, 1))
     unseen = unseen_rows(parts, scored, "run")
-    assert (unseen.n_rows, unseen.n_left_out) == (2, 6)
-    assert unseen.score([MemberAnswers([*right[:6], *wrong[6:]])]).score == 0.0
-    assert unseen.score([MemberAnswers([*wrong[:6], *right[6:]])]).score == 1.0
+    assert (unseen.n_rows, [*map(list, unseen.places)]) == (2, [[6, 7]])
+    assert unseen.score([MemberAnswers([*right[:6], *wrong[6:]])])[0] == 0.0
+    assert unseen.score([MemberAnswers([*wrong[:6], *right[6:]])])[0] == 1.0
     with pytest.raises(DataError, match=r"run held nothing of RTE out"):
         unseen_rows(parts, parts, "run")
 

@@ -20,18 +20,18 @@ from sublayer.data.tasks.prepare import task_split
 from sublayer.data.tasks.spans import best_windows, independent_candidates
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.data.tokenizers.shown import WordTokens
-from sublayer.evaluation.split_work import ALONE
 from sublayer.model.build import Encoder, EncoderDecoder
 from sublayer.model.context import Layout
+from sublayer.objective.supervised import batches
 from sublayer.objective.supervised import loss as heads
-from sublayer.objective.supervised import predictions
 from sublayer.objective.supervised import text as texts
+from sublayer.objective.supervised.batches import Asked
 from sublayer.objective.supervised.loss import span_losses
 from sublayer.objective.supervised.predictions import (
     WindowScores,
     answer_examples,
-    answer_question,
     answer_questions,
+    rank_question,
 )
 from sublayer.objective.supervised.text import nats_of_sequences, text_loss, write_part
 from sublayer.tasks.registry import TASKS, find_files, read_split
@@ -145,7 +145,7 @@ def _answered(name, examples, model):
     part = TaskPart(TASKS[name], "dev", encoded, lambda: examples, dict)
     split = task_split("test", [part], TOKENIZER, SupervisedObjective())
     spec = TaskSpec((TASKS[name],), "pair", CONTEXT, max_answer=_MOST)
-    return encoded, *answer_questions(model, split, RULE, spec, ALONE)
+    return encoded, *answer_questions(Asked(model, split, RULE, spec))
 
 
 def _scored_pairs(model, name, states, may_answer):
@@ -222,7 +222,7 @@ def test_every_answer_of_the_shared_piece_comes_back_from_perfect_logits(real_da
     tokenizer = load_tokenizer(real_data / "vocab" / "albert" / "spiece.model")
     encoded = encode_passages(task, examples, tokenizer, WindowRule(128, 40), trains=False)
     assert encoded.n_rows > 2 * len(examples) == 2380
-    others, rule = [], {"is_joint": False, "most_tokens": 30, "has_unanswerable": False}
+    others = []
     for number, example in enumerate(examples):
         passage, answer, scores = example.fields["context"], example.answers[0], []
         for row in encoded.rows_of(number):
@@ -231,7 +231,8 @@ def test_every_answer_of_the_shared_piece_comes_back_from_perfect_logits(real_da
             logits[0, first] = logits[1, last] = 10.0
             candidates, null = independent_candidates(*logits), sum(logits[:, 0])
             scores.append(WindowScores(candidates, null))
-        found = answer_question(encoded, number, passage, scores, **rule)
+        listed = rank_question(encoded, number, passage, scores, 30)
+        found = listed.prediction(is_joint=False, has_unanswerable=False)
         if (found.text, found.start) != (answer.text, answer.start):
             others.append((answer.text, found.text))
     # Its annotator cut one short: "7,000,000 square kilometres (2,70".
@@ -311,10 +312,10 @@ def test_a_packed_answer_costs_what_it_costs_alone(positions, kind):
 def test_a_step_of_rows_has_the_loss_and_gradients_of_one_example_a_row(format_, kind, name):
     split = split_of({name: draw_examples(name, 30)}, format_)
     model, rule = model_of(split, 64, kind=kind), replace(rule_of(split, 64, kind), fills_rows=True)
-    batches = ExampleBatches(split, rule=rule, batch_sequences=3, seed=1)
-    objective, numbers, whole = objective_of(model, split), batches.chosen(2), batches.batch(2)
+    drawn = ExampleBatches(split, rule=rule, batch_sequences=3, seed=1)
+    objective, numbers, whole = objective_of(model, split), drawn.chosen(2), drawn.batch(2)
     found, pack = [], Assembler(split.encoded, rule).pack
-    for parts in ([whole], [batches.batch(2, rank, 2) for rank in range(2)],
+    for parts in ([whole], [drawn.batch(2, rank, 2) for rank in range(2)],
                   [whole[at : at + 1] for at in range(len(whole))],
                   [pack(numbers[at : at + 1]) for at in range(len(numbers))]):  # fmt: skip
         total = sum(objective(part)["task"] for part in parts)
@@ -330,8 +331,9 @@ def test_predictions_do_not_depend_on_the_batch(monkeypatch, asked):
     split = split_of({name: draw_examples(name, N)}, format_)
     model, found = model_of(split), []
     for size in (100, 4, 1):
-        monkeypatch.setattr(predictions, "batch_sequences", lambda model, context, n=size: n)
-        found.append(answer_examples(model, split, rule_of(split), TASKS[name], ALONE))
+        monkeypatch.setattr(batches, "batch_sequences", lambda model, context, n=size: n)
+        asked = Asked(model, split, rule_of(split), spec_of([TASKS[name]], format_, 64))
+        found.append(answer_examples(asked))
     (answers, losses), *others = found
     for other_answers, other_losses in others:
         assert other_losses == pytest.approx(losses, abs=1e-9)
@@ -356,9 +358,10 @@ def test_written_answers_do_not_depend_on_the_batch(monkeypatch, asked):
     spec = spec_of([part.task], "text", 64, answer=answer)
     for size in (128, 3, 1):
         monkeypatch.setattr(texts, "_AT_A_TIME", size)
-        monkeypatch.setattr(texts, "batch_sequences", lambda model, context, n=size: n)
-        loss = text_loss(model, part, rule, ALONE)
-        found.append((write_part(model, split.tokenizer, part, rule, spec, ALONE), loss))
+        monkeypatch.setattr(batches, "batch_sequences", lambda model, context, n=size: n)
+        asked = Asked(model, split, rule, spec)
+        loss = text_loss(asked, part)
+        found.append((write_part(asked, part), loss))
     (answers, loss), *others = found
     assert len({each.text if answer == "greedy" else each.probabilities for each in answers}) > 1
     for other_answers, other_loss in others:
