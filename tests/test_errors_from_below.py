@@ -28,7 +28,7 @@ from sublayer.system.lock import held
 from sublayer.system.terminal import Stream
 from sublayer.tasks.records import Record
 from sublayer.tasks.submissions import write_submission
-from sublayer.tasks.writers import ParquetWriter
+from sublayer.tasks.writers import WRITERS
 from sublayer.training.checkpoints import _headers
 
 AT, BELOW = "<file>", "<file>/a"
@@ -52,10 +52,8 @@ def not_utf8(path):
 
 def mixed(path):
     asked = Having(kind="jsonl", path=path, names=["a"])
-    writer = ParquetWriter(io.BytesIO(), asked, Having(added=[], cells=lambda named: {}))
-    for value in (1, "text"):
-        writer.add(Having(values={"a": value}), None)
-    writer.finish()
+    rows = [(Having(values={"a": value}), None) for value in (1, "text")]
+    WRITERS["parquet"](io.BytesIO(), asked, Having(added=[], cells=lambda named: {}), rows)
 
 
 def removed(path):
@@ -132,7 +130,7 @@ PATCHED = [
     ("sublayer.data.corpora.published.PublishedRecords._of_hub", DataError("no"),
      CORPORA["c4"], (Path("a"),), DataError),
     ("sublayer.objective.supervised.answering.answer_rows", KeyboardInterrupt("after 0 rows"),
-     "cli.predict._answer", (Mock(), Having(rows=[], choice_names=[]), None, Mock()),
+     "cli.predict._answer", (Mock(), Having(rows=[], choice_names=[]), list, Mock()),
      Interrupted),
     ("os.write", OSError(28, "full"), "system.lock._open", (Path("lock"),), OSError),
     ("sublayer.cli.main._run", RuntimeError("ours"), "cli.main._outcome", ([],), RuntimeError),

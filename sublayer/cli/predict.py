@@ -45,6 +45,7 @@ from sublayer.tasks.writers import WRITERS, check_out
 if TYPE_CHECKING:
     from sublayer.objective.supervised.answering import Answerer
     from sublayer.tasks.predicting import AskedRow
+    from sublayer.tasks.writers import Answered
 
 _FLUSHED_ROWS = 256
 _READ_BYTES = 1 << 16
@@ -231,43 +232,39 @@ def _write_answers(
     answerer: "Answerer", asked: AskedFile, kind: FileKind, out: Path | None
 ) -> None:
     """Write all rows with their answers, and report those that were not answered."""
-    from sublayer.objective.supervised.answering import CutRows, answer_rows
+    from sublayer.objective.supervised.answering import answer_rows
 
     for line in asked.notes:
         note(line)
     columns = answer_columns(
-        answerer.task,
-        asked.names,
-        asked.choice_names,
-        is_written=answerer.is_written,
-        has_probabilities=answerer.has_probabilities,
+        answerer.task, asked.names, asked.choice_names, is_written=answerer.is_written
     )
     n_rows = n_outside = 0
     unanswered: list[str] = []
-    cut = CutRows(answerer)
 
     def show(done: int, total: int) -> None:
         display().change_innermost(
             f"answering rows from {n_rows + 1:,} on: {done} of {count(total, 'batch')}"
         )
 
+    def answered() -> "Answered":
+        nonlocal n_rows, n_outside
+        for row, named in answer_rows(answerer, asked.rows, asked.choice_names, show):
+            yield row, named
+            n_rows += 1
+            unanswered.extend([] if named.is_answered else [row.place])
+            n_outside += named.is_answered and named.label is None
+            if n_rows % _FLUSHED_ROWS == 0:
+                stream.flush()
+
     opened = nullcontext(_StandardOutput()) if out is None else new_file(out)
     with opened as stream, stage("answering"):
-        writer = WRITERS[kind](stream, asked, columns)
         try:
-            for row, named in answer_rows(answerer, asked.rows, asked.choice_names, show):
-                writer.add(row, named)
-                cut.hear(row, named)
-                n_rows += 1
-                unanswered += [] if named.is_answered else [row.place]
-                n_outside += named.is_answered and named.label is None
-                if n_rows % _FLUSHED_ROWS == 0:
-                    stream.flush()
+            WRITERS[kind](stream, asked, columns, answered())
         except KeyboardInterrupt:
             stream.flush()
             raise Interrupted(f"interrupted after {count(n_rows, 'row')}") from None
-        writer.finish()
-        cut.say()
+        answerer.note_cut()
         if out is None:
             stream.flush()
     rows = count(n_rows, "row")
@@ -302,10 +299,9 @@ def _predict_lines(answerer: "Answerer", stream: BinaryIO, *, as_json: bool) -> 
     A line that is empty, or has other texts than the task, is answered with an empty line, and
     said. Raises DataError at a line that is not UTF-8, after those before it.
     """
-    from sublayer.objective.supervised.answering import CutRows, answer_rows
+    from sublayer.objective.supervised.answering import answer_rows
 
     n_lines = n_unanswered = 0
-    cut = CutRows(answerer)
     problem: DataError | None = None
     try:
         for lines in blocks_of_lines(stream):
@@ -318,9 +314,7 @@ def _predict_lines(answerer: "Answerer", stream: BinaryIO, *, as_json: bool) -> 
                     break
                 rows.append(_row(answerer, text.removesuffix("\r"), number))
             answers = ""
-            for row, named in answer_rows(answerer, rows):
-                if row.example is not None:
-                    cut.hear(row, named)
+            for _, named in answer_rows(answerer, rows):
                 n_unanswered += not named.is_answered
                 answers += f"{_written(named, as_json)}\n"
             write_result(answers)
@@ -329,7 +323,7 @@ def _predict_lines(answerer: "Answerer", stream: BinaryIO, *, as_json: bool) -> 
                 break
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted after {count(n_lines, 'line')}") from None
-    cut.say()
+    answerer.note_cut()
     if n_unanswered:
         note(f"not answered: {n_unanswered:,} of {count(n_lines, 'line')}")
     if problem is not None:

@@ -254,9 +254,7 @@ def _described(task: "Task", folder: Path | None, *, reads: bool) -> dict[str, A
         "trained_as": task.trained_as,
         "files": ROWS[task.name].files,
         "urls": [file.url for file in release.files] if release else [],
-        "splits": {
-            split: asdict(rows) for split, rows in find_task(task, folder, reads=reads).items()
-        },
+        "splits": find_task(task, folder, reads=reads),
     }
 
 

@@ -11,7 +11,6 @@ from sublayer.config.texts import kind_of
 from sublayer.tasks.own_table import NAME
 from sublayer.tasks.registry import TASKS, wording_of
 from sublayer.tasks.task import Task
-from sublayer.tasks.wording import ChoiceWording
 
 
 def expected_model(recipe: Recipe, vocab_size: int) -> ResolvedModel:
@@ -76,7 +75,7 @@ def rows_of_example(recipe: Recipe) -> int:
         return 1
     task = expected_tasks(recipe.data)[0]
     wording = wording_of(task)
-    if isinstance(wording, ChoiceWording):
+    if task.kind == "choice":
         columns = recipe.data.columns or {}
         return len(columns["choices"]) if "choices" in columns else wording.n_choices
     return 2 if objective.format == "traversal" and task.is_symmetric else 1

@@ -1,7 +1,7 @@
 """Places of the files of a task's splits, by the names that publishers and the hub give them."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -125,6 +125,26 @@ def find_splits(
     return found
 
 
+def find_in_first(
+    folder: Path,
+    is_named: Callable[[str], bool],
+    below: Sequence[str],
+    find: Callable[[Path], dict[str, tuple[Path, ...]]],
+) -> dict[str, tuple[Path, ...]]:
+    """Find the files of each split in the first place that has any.
+
+    Places are the folders in ``folder`` whose names are the task's, then ``folder`` itself, and
+    ``below`` each.
+    """
+    named = [child for child in entries(folder) if child.is_dir() and is_named(child.name)]
+    for place in (*named, folder):
+        for inner in below:
+            found = find(place / inner) if (place / inner).is_dir() else {}
+            if found:
+                return found
+    return {}
+
+
 def check_shards(paths: tuple[Path, ...]) -> None:
     """Raise DataError where of files such as ``train-00000-of-00002.parquet`` some are missing."""
     shards = [shard for path in paths if (shard := _SHARD.search(path.name))]
@@ -159,11 +179,9 @@ def entries(folder: Path) -> list[Path]:
 
 def _first(folder: Path, layout: Layout) -> dict[str, tuple[Path, ...]]:
     """Return the splits in the first folder, of those that files may lie in, that has any."""
-    for below in layout.below:
-        found = _splits(folder / below, layout, is_own=True) if (folder / below).is_dir() else {}
-        if found:
-            return found
-    return {}
+    return find_in_first(
+        folder, lambda name: False, layout.below, lambda place: _splits(place, layout, is_own=True)
+    )
 
 
 def _splits(place: Path, layout: Layout, *, is_own: bool) -> dict[str, tuple[Path, ...]]:

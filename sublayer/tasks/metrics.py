@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,46 +11,77 @@ from numpy.typing import NDArray
 
 from sublayer.tasks.task import Example, Prediction
 
-
-@dataclass(frozen=True)
-class Units:
-    """Groups of examples, and each example that has no group, in the order of their firsts."""
-
-    of_examples: NDArray[np.int64]
-    """The number of each example's unit."""
-    n: int
-
-    @property
-    def are_examples(self) -> bool:
-        """Return whether each unit is a single example."""
-        return self.n == len(self.of_examples)
-
-    def sums(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Add up the values of each unit's examples, [N, K], to [U, K]."""
-        if self.are_examples:
-            return values
-        result = np.zeros((self.n, values.shape[1]))
-        np.add.at(result, self.of_examples, values)
-        return result
-
-
-def find_units(examples: Sequence[Example]) -> Units:
-    """Number the units of examples by their groups."""
-    numbers: dict[str, int] = {}
-    of_examples = []
-    n_units = 0
-    for example in examples:
-        number = numbers.get(example.group, n_units) if example.group else n_units
-        if example.group:
-            numbers[example.group] = number
-        n_units = max(n_units, number + 1)
-        of_examples.append(number)
-    return Units(np.array(of_examples, dtype=np.int64), n_units)
-
-
 Numbers = NDArray[np.float64]
 Predictions = Sequence[Prediction | None]
 """One for each example, in their order; None where there is none."""
+_NONE = -1
+"""The class of a prediction that is none of the labels."""
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """Labelled examples, of which there are some, and the predictions for them.
+
+    Units are groups of examples, and each example that has no group, in the order of their firsts.
+    """
+
+    examples: Sequence[Example]
+    predictions: Predictions
+
+    @cached_property
+    def of_examples(self) -> NDArray[np.int64]:
+        """The number of each example's unit."""
+        numbers: dict[object, int] = {}
+        of_examples = [
+            numbers.setdefault(example.group or (place,), len(numbers))
+            for place, example in enumerate(self.examples)
+        ]
+        return np.array(of_examples, dtype=np.int64)
+
+    @cached_property
+    def n_units(self) -> int:
+        """The number of units."""
+        return int(self.of_examples.max()) + 1
+
+    @property
+    def are_units(self) -> bool:
+        """True where each unit is a single example."""
+        return self.n_units == len(self.examples)
+
+    def sums(self, values: Numbers) -> Numbers:
+        """Add up the values of each unit's examples, [N, K], to [U, K]."""
+        if self.are_units:
+            return values
+        result = np.zeros((self.n_units, values.shape[1]))
+        np.add.at(result, self.of_examples, values)
+        return result
+
+    def share(
+        self,
+        values: NDArray[Any] | Sequence[float],
+        *,
+        of: NDArray[np.bool_] | None = None,
+        reason: str = "",
+    ) -> "Sums":
+        """Return the mean of each example's value; ``of`` those that count, unset all."""
+        counted = np.ones(len(values)) if of is None else of
+        return Sums(
+            self.sums(np.stack([values, counted], axis=1).astype(np.float64)), ratio, reason
+        )
+
+    @cached_property
+    def labels(self) -> tuple[Labels, Labels]:
+        """The classes that are right, and those that were predicted."""
+        gold = [example.label for example in self.examples]
+        labels = [None if each is None else each.label for each in self.predictions]
+        predicted = [_NONE if label is None else label for label in labels]
+        return np.array(gold, dtype=np.int64), np.array(predicted, dtype=np.int64)
+
+    @property
+    def written(self) -> list[str]:
+        """The texts that were written."""
+        return ["" if each is None else each.text for each in self.predictions]
 
 
 class Contributions(ABC):
@@ -116,18 +148,10 @@ class Metric:
     """As ``Task.metrics`` says it."""
     title: str
     """As tables head it."""
-    contributions: Callable[[Sequence[Example], Predictions, Units], Contributions]
-    """Computes the contribution of each unit. Examples are labelled, and there are some."""
+    contributions: Callable[[Answered], Contributions]
+    """Computes the contribution of each unit."""
     is_beside: bool = False
     """True where it is reported beside a task's score, and is no part of that."""
-
-
-def share(
-    values: NDArray[Any], units: Units, *, of: NDArray[np.bool_] | None = None, reason: str = ""
-) -> Sums:
-    """Return the mean of each example's value; ``of`` those that count, unset all."""
-    counted = np.ones(len(values)) if of is None else of
-    return Sums(units.sums(np.stack([values, counted], axis=1).astype(np.float64)), ratio, reason)
 
 
 def ratio(sums: Numbers) -> Numbers:
@@ -142,61 +166,54 @@ def quotient(above: Numbers, below: Numbers) -> Numbers:
     return result
 
 
-_NONE = -1
-"""The class of a prediction that is none of the labels."""
-Labels = NDArray[np.int64]
-
-
-def accuracy(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+def accuracy(answered: Answered) -> Sums:
     """Count the right answers; one that is none of the labels is wrong."""
-    gold, predicted = _labels(examples, predictions)
-    return share(gold == predicted, units)
+    gold, predicted = answered.labels
+    return answered.share(gold == predicted)
 
 
-def accuracy_of(
-    beginning: str, examples: Sequence[Example], predictions: Predictions, units: Units
-) -> Sums:
+def accuracy_of(beginning: str, answered: Answered) -> Sums:
     """Compute the accuracy of the examples whose ids begin so, as those of a school of RACE."""
-    gold, predicted = _labels(examples, predictions)
-    is_of = np.array([example.id.startswith(beginning) for example in examples])
+    gold, predicted = answered.labels
+    is_of = np.array([example.id.startswith(beginning) for example in answered.examples])
     reason = "" if is_of.any() else f"no example is of {beginning}"
-    return share(is_of & (gold == predicted), units, of=is_of, reason=reason)
+    return answered.share(is_of & (gold == predicted), of=is_of, reason=reason)
 
 
-def f1(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+def f1(answered: Answered) -> Sums:
     """Compute the F1 of class 1; 0 where nothing is it, nor said to be.
 
     A prediction that is neither 0 nor 1 counts as the opposite of the label. Source: T5's
     ``f1_score_with_invalid``.
     """
-    gold, predicted = _labels(examples, predictions)
+    gold, predicted = answered.labels
     is_valid = (predicted == 0) | (predicted == 1)
     is_gold = gold == 1
     is_predicted = np.where(is_valid, predicted == 1, ~is_gold)
     counts = _counts(is_gold, is_predicted)
-    return Sums(units.sums(counts), lambda sums: _f1(sums[:, 0], sums[:, 1], sums[:, 2]))
+    return Sums(answered.sums(counts), lambda sums: _f1(sums[:, 0], sums[:, 1], sums[:, 2]))
 
 
-def macro_f1(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+def macro_f1(answered: Answered) -> Sums:
     """Compute the mean of each class's F1 against the others.
 
     The classes are those that are right or predicted somewhere in the sample, as in scikit-learn;
     a prediction that is none of them is missed by the right class, and is false for no other.
     """
-    gold, predicted = _labels(examples, predictions)
+    gold, predicted = answered.labels
     classes = np.unique(np.concatenate([gold, predicted]))
     classes = classes[classes != _NONE]
     counts = [_counts(gold == each, predicted == each) for each in classes]
-    return Sums(units.sums(np.concatenate(counts, axis=1)), _mean_f1)
+    return Sums(answered.sums(np.concatenate(counts, axis=1)), _mean_f1)
 
 
-def matthews(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+def matthews(answered: Answered) -> Sums:
     """Compute Matthews correlation, of two or more classes, from -1 to 1.
 
     0 where all examples are of one class, or all predictions. A prediction that is none of the
     labels is a class of its own, as in T5. Source: Gorodkin 2004, R_K.
     """
-    gold, predicted = _labels(examples, predictions)
+    gold, predicted = answered.labels
     classes = np.unique(np.concatenate([gold, predicted]))
     of_gold = gold[:, None] == classes
     of_predicted = predicted[:, None] == classes
@@ -208,15 +225,7 @@ def matthews(examples: Sequence[Example], predictions: Predictions, units: Units
         reason = "all predictions are the same"
     elif len(np.unique(gold)) == 1:
         reason = "all labels are the same"
-    return Sums(units.sums(columns), _correlation, reason)
-
-
-def _labels(examples: Sequence[Example], predictions: Predictions) -> tuple[Labels, Labels]:
-    gold = np.array([example.label for example in examples], dtype=np.int64)
-    predicted = [
-        _NONE if each is None or each.label is None else each.label for each in predictions
-    ]
-    return gold, np.array(predicted, dtype=np.int64)
+    return Sums(answered.sums(columns), _correlation, reason)
 
 
 def _counts(is_gold: NDArray[np.bool_], is_predicted: NDArray[np.bool_]) -> Numbers:
@@ -244,27 +253,27 @@ def _correlation(sums: Numbers) -> Numbers:
     return quotient(covariance, np.sqrt(gold_variance) * np.sqrt(predicted_variance))
 
 
-def group_exact_match(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+def group_exact_match(answered: Answered) -> Sums:
     """Compute the share of groups whose predictions are all right: MultiRC's EM, of questions.
 
     An example of no group is one by itself.
     """
-    gold, predicted = _labels(examples, predictions)
-    columns = np.ones((units.n, 2))
-    columns[units.of_examples[gold != predicted], 0] = 0
+    gold, predicted = answered.labels
+    columns = np.ones((answered.n_units, 2))
+    columns[answered.of_examples[gold != predicted], 0] = 0
     return Sums(columns, ratio)
 
 
-def gender_parity(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+def gender_parity(answered: Answered) -> Sums:
     """Compute the share of pairs whose two predictions are the same, right or wrong.
 
     A prediction that is none of the labels is the same as nothing. An example of no pair is left
     out. Source: Rudinger et al. 2018, as SuperGLUE has it.
     """
-    _, predicted = _labels(examples, predictions)
-    columns = np.zeros((units.n, 2))
-    for unit in range(units.n):
-        of_unit = predicted[units.of_examples == unit]
+    _, predicted = answered.labels
+    columns = np.zeros((answered.n_units, 2))
+    for unit in range(answered.n_units):
+        of_unit = predicted[answered.of_examples == unit]
         if len(of_unit) > 1:
             columns[unit] = len({*of_unit.tolist()}) == 1 and _NONE not in of_unit, 1
     reason = "" if columns.any() else "no two examples are a pair"
@@ -278,32 +287,32 @@ _MOST_WEIGHTS = 1 << 22
 Places = NDArray[np.int64]
 
 
-def pearson(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+def pearson(answered: Answered) -> Sums:
     """Correlate the numbers, from -1 to 1; 0 where either side is constant.
 
     A text that is no number counts as one below all that are right: by a fifth of their range, as
     T5's -1 lies below 0 to 5.
     """
-    gold, predicted, reason = _numbers(examples, predictions)
+    gold, predicted, reason = _numbers(answered)
     x, y = _standardised(gold), _standardised(predicted)
     columns = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
-    return Sums(units.sums(columns), _numbers_correlation, reason)
+    return Sums(answered.sums(columns), _numbers_correlation, reason)
 
 
-def spearman(examples: Sequence[Example], predictions: Predictions, units: Units) -> "Ranks":
+def spearman(answered: Answered) -> "Ranks":
     """Correlate the ranks, from -1 to 1; equal numbers have the mean of their ranks.
 
     Otherwise as ``pearson``.
     """
-    gold, predicted, reason = _numbers(examples, predictions)
-    return Ranks(units, _places(gold), _places(predicted), reason)
+    gold, predicted, reason = _numbers(answered)
+    return Ranks(answered, _places(gold), _places(predicted), reason)
 
 
 @dataclass
 class Ranks(Contributions):
     """Pairs of numbers, which have other ranks in each sample."""
 
-    units: Units
+    answered: Answered
     gold: Places
     """The place of each example's number among the distinct ones, from 0, [N]."""
     predicted: Places
@@ -312,13 +321,13 @@ class Ranks(Contributions):
     @property
     def n_units(self) -> int:
         """Return the number of units."""
-        return self.units.n
+        return self.answered.n_units
 
     def at(self, weights: Numbers) -> Numbers:
         """Return the correlation of the ranks in each sample."""
         size = max(1, _MOST_WEIGHTS // len(self.gold))
         parts = [weights[first : first + size] for first in range(0, len(weights), size)]
-        return np.concatenate([self._of(part[:, self.units.of_examples]) for part in parts])
+        return np.concatenate([self._of(part[:, self.answered.of_examples]) for part in parts])
 
     def _of(self, weights: Numbers) -> Numbers:
         total = weights.sum(1, keepdims=True)
@@ -345,15 +354,15 @@ class Ranks(Contributions):
         correlation = (x * y).sum() / deviation
         slopes = by_covariance / deviation
         slopes -= correlation / 2 * (by_x / (x * x).sum() + by_y / (y * y).sum())
-        return self.n_units * self.units.sums(slopes[:, None])[:, 0]
+        return self.n_units * self.answered.sums(slopes[:, None])[:, 0]
 
 
-def _numbers(examples: Sequence[Example], predictions: Predictions) -> tuple[Numbers, Numbers, str]:
+def _numbers(answered: Answered) -> tuple[Numbers, Numbers, str]:
     """Return labels, predictions, and the reason why they have no correlation."""
-    gold = np.array([example.label for example in examples], dtype=np.float64)
+    gold = np.array([example.label for example in answered.examples], dtype=np.float64)
     none = gold.min() - np.ptp(gold) / 5
-    labels = [none if each is None or each.label is None else each.label for each in predictions]
-    predicted = np.array(labels, dtype=np.float64)
+    labels = [None if each is None else each.label for each in answered.predictions]
+    predicted = np.array([none if x is None else x for x in labels], dtype=np.float64)
     if not np.isfinite(predicted).all():
         n = np.count_nonzero(~np.isfinite(predicted))
         return gold, np.zeros_like(gold), f"{n:,} of the predicted numbers are not finite"

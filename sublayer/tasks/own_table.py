@@ -1,10 +1,10 @@
 """A table of one's own as a task: its columns, its files, its labels, its examples."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
@@ -31,7 +31,6 @@ from sublayer.tasks.records import (
     named,
     read_csv,
     read_records,
-    read_xlsx,
     sheets_note,
     suffix_of,
 )
@@ -78,39 +77,41 @@ class Table:
 
     def __post_init__(self) -> None:
         asked = filter(None, (self.label, self.answer, self.target))
-        columns = [*self.texts, *asked, *self.choices]
-        twice = [name for name, n in Counter(columns).items() if n > 1]
-        if twice:
-            raise ConfigError(f"the column {twice[0]!r} is given twice: a column is one thing")
-        if self.answer and (self.label or self.choices or self.is_number):
-            raise ConfigError(
-                "answers that are spans of the text exclude a label, choices and numbers: give "
-                "the columns of one kind of task"
-            )
-        if self.target and (self.label or self.choices or self.is_number or self.answer):
-            raise ConfigError(
-                "a target that is written excludes a label, choices, numbers and answers: give "
-                "the columns of one kind of task"
-            )
-        if self.answer and not self.text_pair:
-            raise ConfigError(
+        twice = [name for name, n in Counter([*self.texts, *asked, *self.choices]).items() if n > 1]
+        kinds = (self.answer, self.target, self.label or self.choices or self.is_number)
+        for is_wrong, message in (
+            (twice, f"the column {', '.join(twice)!r} is given twice: a column is one thing"),
+            (
+                sum(map(bool, kinds)) > 1,
+                "a span that answers, a target that is written, and a label, choices or a number "
+                "exclude each other: give the columns of one kind of task",
+            ),
+            (
+                self.answer and not self.text_pair,
                 f"the answers in {self.answer!r} are to questions about the text: give the column "
-                "of the questions as text_pair (--text-pair)"
-            )
-        if self.answer_start and not self.answer:
-            raise ConfigError("answer_start is the place of an answer: give its column, too")
-        if len(self.choices) == 1:
-            raise ConfigError(f"{self.choices[0]!r} alone is no choice: give two columns or more")
-        if self.choices and self.is_number:
-            raise ConfigError("the right one of several choices is no number: give one of the two")
+                "of the questions as text_pair (--text-pair)",
+            ),
+            (
+                self.answer_start and not self.answer,
+                "answer_start is the place of an answer: give its column, too",
+            ),
+            (
+                len(self.choices) == 1,
+                f"{', '.join(self.choices)!r} alone is no choice: give two columns or more",
+            ),
+            (
+                self.choices and self.is_number,
+                "the right one of several choices is no number: give one of the two",
+            ),
+        ):
+            if is_wrong:
+                raise ConfigError(message)
 
     @property
     def kind(self) -> Kind:
         """Return the kind of the task."""
-        if self.answer:
-            return "span"
-        if self.target:
-            return "text"
+        if self.answer or self.target:
+            return "span" if self.answer else "text"
         if self.choices:
             return "choice"
         return "number" if self.is_number else "classes"
@@ -155,64 +156,49 @@ def table_of(path: str | Path, columns: Mapping[str, str | Sequence[str]]) -> Ta
     return Table(path, **values)
 
 
-@dataclass(frozen=True, slots=True)
-class OwnTsv:
+class OwnRows(NamedTuple):
     """The rows of a file."""
 
-    records: Sequence[Record]
+    records: Iterator[Record]
     note: str = ""
     """Note on how quotes were read, or on the sheet; empty where there is no choice."""
     is_quoted: bool = False
     """True where quotes stand around fields."""
 
 
-def read_own_tsv(path: Path) -> OwnTsv:
-    """Read the rows of a file of TSV, or of a workbook.
+def read_own(path: Path, suffix: str = "") -> OwnRows:
+    """Read the rows of a file of any kind; ``suffix`` is the one that it should have.
 
-    Quotes are those of CSV, around fields, where all rows have their columns so; unless all have
-    them too where quotes are text, and there are more rows: then a quote would have joined lines
-    that do not belong together.
+    Of TSV quotes are those of CSV, around fields, where all rows have their columns so; unless all
+    have them too where quotes are text, and there are more rows: then a quote would have joined
+    lines that do not belong together.
 
     Raises DataError where the file cannot be read.
     """
-    if suffix_of(path) == ".xlsx":
-        return OwnTsv(list(read_xlsx(path)), sheets_note(path))
+    suffix = suffix or suffix_of(path)
+    if suffix == ".xlsx":
+        return OwnRows(read_records(path), sheets_note(path))
+    if suffix != ".tsv":
+        return OwnRows(read_records(path))
     as_text = list(read_records(path, ".tsv"))
-    if not any(_begins_quoted(record) for record in as_text):
-        return OwnTsv(as_text)
+    cells = (text for row in as_text for text in (*row.values, *row.values.values()))
+    if not any(text.startswith('"') for text in cells):
+        return OwnRows(iter(as_text))
     try:
         as_csv = list(read_csv(path, "\t"))
     except DataError:
         as_csv = []
-    is_whole = as_csv and not any(record.problem for record in as_csv)
-    if is_whole and (len(as_csv) == len(as_text) or any(record.problem for record in as_text)):
-        return OwnTsv(as_csv, f"{path}: quotes stand around fields, as in CSV", is_quoted=True)
-    return OwnTsv(as_text, f"{path}: quotes are text")
-
-
-def _begins_quoted(record: Record) -> bool:
-    return any(text.startswith('"') for text in (*record.values, *record.values.values()))
+    is_whole = as_csv and not any(row.problem for row in as_csv)
+    if is_whole and (len(as_csv) == len(as_text) or any(row.problem for row in as_text)):
+        return OwnRows(iter(as_csv), f"{path}: quotes stand around fields, as in CSV", True)
+    return OwnRows(iter(as_text), f"{path}: quotes are text")
 
 
 _SPLITS = ("train", "dev", "test")
 _SHOWN_FILES = 4
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A row with its texts; its label or answer is not yet read."""
-
-    record: Record
-    number: int
-    """Among all rows of its split, from 0."""
-    fields: Mapping[str, str]
-    choices: tuple[str, ...]
-
-    @property
-    def place(self) -> str:
-        """Return file and line."""
-        return self.record.place
+_Rows = Sequence[tuple[int, Record]]
+"""Rows that have their texts, each with its number among all rows of its split, from 0."""
 
 
 def find_table(path: str | Path) -> Found:
@@ -225,24 +211,19 @@ def find_table(path: str | Path) -> Found:
         return {"train": (place,)}
     if not place.is_dir():
         raise DataError(f"{describe_absence(path)}: name the file of a table, or a folder of them")
-    paths = {split: _paths_of(place, split) for split in _SPLITS}
-    found = {split: one_copy(of_split) for split, of_split in paths.items() if of_split}
-    if not found:
+    found = {split: one_copy(_paths_of(place, split)) for split in _SPLITS}
+    if not any(found.values()):
+        files = [each for each in entries(place) if each.is_file()]
+        tables = [each for each in files if Path(unpacked_name(each)).suffix in SUFFIXES]
+        there = f": it has {files[0].name}" if files else ""
+        remedy = f"{there}: name a file of that kind"
+        if tables:
+            remedy = f": name one file, such as {tables[0]}, or rename the parts"
         raise DataError(
             f"{path} has no table with train, dev or test in its name ({', '.join(SUFFIXES)})"
-            f"{_what_else(place)}"
+            f"{remedy}"
         )
-    return found
-
-
-def _what_else(folder: Path) -> str:
-    """Name a file that is in a folder instead, and a remedy."""
-    files = [each for each in entries(folder) if each.is_file()]
-    tables = [each for each in files if Path(unpacked_name(each)).suffix in SUFFIXES]
-    if tables:
-        return f": name one file, such as {tables[0]}, or rename the parts"
-    there = f": it has {files[0].name}" if files else ""
-    return f"{there}: name a file of that kind"
+    return {split: paths for split, paths in found.items() if paths}
 
 
 def find_parts(path: str | Path) -> set[str]:
@@ -274,26 +255,26 @@ def describe_left_out(path: str | Path, found: Found) -> list[str]:
 def columns_of(path: str | Path) -> tuple[str, ...]:
     """Return the columns of a table's first file; raise DataError where it is none, or is empty."""
     first, *_ = find_table(path).values()
-    records = _records(first[0], ReadSplit("", first))
-    record = next(iter(records), None)
+    record = next(read_own(first[0]).records, None)
     if record is None:
         raise DataError(f"{first[0]} has no rows")
     return tuple(record.values)
 
 
-def _read_rows(table: Table, split: str, paths: tuple[Path, ...]) -> tuple[ReadSplit, list[Row]]:
+def _read_rows(table: Table, split: str, paths: tuple[Path, ...]) -> tuple[ReadSplit, _Rows]:
     """Read the rows of a split. Those without a text, a choice or a column are counted.
 
     Raises DataError for a column that is missing, a text that is none, and where nothing is left.
     """
     check_shards(paths)
     result = ReadSplit(split, paths)
-    rows: list[Row] = []
-    n_rows = 0
+    rows: list[tuple[int, Record]] = []
     for path in paths:
-        before = n_rows
+        before = result.n_rows
         columns: dict[str, None] = {}
-        for record in _records(path, result):
+        read = read_own(path)
+        result.notes += filter(None, [read.note])
+        for record in read.records:
             if not record.problem:
                 # Each object of JSON may have names of its own; rows of other files have all.
                 columns |= dict.fromkeys(record.values)
@@ -301,11 +282,9 @@ def _read_rows(table: Table, split: str, paths: tuple[Path, ...]) -> tuple[ReadS
             if problem:
                 result.skip(problem, record.place)
             else:
-                fields = {name: record.text(name) for name in table.texts}
-                choices = tuple(record.text(name) for name in table.choices)
-                rows.append(Row(record, n_rows, fields, choices))
-            n_rows += 1
-        if n_rows == before:
+                rows.append((result.n_rows, record))
+            result.n_rows += 1
+        if result.n_rows == before:
             raise DataError(f"{path} has no rows")
         needed = [*table.texts, *table.choices, table.group, table.id]
         if split != "test":
@@ -314,8 +293,8 @@ def _read_rows(table: Table, split: str, paths: tuple[Path, ...]) -> tuple[ReadS
         if columns and missing:
             raise missing_column(path, missing[:1], columns, missing[1:])
     if not rows:
-        reasons = " or ".join(result.skipped)
-        raise DataError(f"{paths[0]} has {count(n_rows, 'row')}, all to be left out: {reasons}")
+        n_rows, reasons = count(result.n_rows, "row"), " or ".join(result.skipped)
+        raise DataError(f"{paths[0]} has {n_rows}, all to be left out: {reasons}")
     return result, rows
 
 
@@ -328,47 +307,42 @@ def _blank_column(table: Table, record: Record) -> str:
     return ""
 
 
-def _records(path: Path, result: ReadSplit) -> Iterable[Record]:
-    if not unpacked_name(path).endswith((".tsv", ".xlsx")):
-        return read_records(path)
-    read = read_own_tsv(path)
-    if read.note:
-        result.notes.append(read.note)
-    return read.records
-
-
-def _example(table: Table, task: Task, row: Row, result: ReadSplit) -> Example | None:
+def _example(
+    table: Table, task: Task, number: int, row: Record, result: ReadSplit
+) -> Example | None:
     """Return the example of a row, with its label or answer; None of one to be left out."""
-    values, place = row.record.values, row.place
+    values, place = row.values, row.place
     right = values.get(table.is_right)
+    fields = {name: row.text(name) for name in table.texts}
+    choices = tuple(row.text(name) for name in table.choices)
+    source = "" if is_blank(values.get(table.group)) else str(values[table.group])
     label: int | float | None = None
     answers: tuple[Answer, ...] = ()
-    source = "" if is_blank(values.get(table.group)) else str(values[table.group])
+    is_labelled = False
     if task.kind == "classes":
         label = _class(task, right, place)
     elif task.kind == "number":
         label = number_of(right, place)
     elif task.kind == "choice":
-        label = choice_of(right, table.choices, row.choices, place)
+        label = choice_of(right, table.choices, choices, place)
     elif task.kind == "text":
         answers = tuple(map(Answer, texts_of(right, table.target, place)))
-    is_labelled = label is not None or bool(answers)
-    if task.kind == "span":
-        placed = spans_of(right, values.get(table.answer_start), row.fields[table.text], place)
+    else:
+        placed = spans_of(right, values.get(table.answer_start), fields[table.text], place)
         kept = kept_answers(placed or [], result, place)
         if kept is None:
             return None
         answers, is_labelled = kept, placed is not None
         # Questions about one passage stand on one side.
-        source = source or (row.fields[table.text] if is_labelled else "")
+        source = source or (fields[table.text] if is_labelled else "")
     id_ = values.get(table.id)
     return Example(
-        id=str(row.number if is_blank(id_) else id_),
-        fields=row.fields,
+        id=str(number if is_blank(id_) else id_),
+        fields=fields,
         label=label,
-        choices=row.choices,
+        choices=choices,
         answers=answers,
-        is_labelled=is_labelled,
+        is_labelled=is_labelled or label is not None or bool(answers),
         source=source,
     )
 
@@ -432,9 +406,9 @@ def read_rows(table: Table, task: Task, split: str, paths: tuple[Path, ...]) -> 
     return _with_examples(table, task, *_read_rows(table, split, paths))
 
 
-def _with_examples(table: Table, task: Task, result: ReadSplit, rows: list[Row]) -> ReadSplit:
-    for row in rows:
-        example = _example(table, task, row, result)
+def _with_examples(table: Table, task: Task, result: ReadSplit, rows: _Rows) -> ReadSplit:
+    for number, row in rows:
+        example = _example(table, task, number, row, result)
         if example is not None and (example.is_labelled or result.name == "test"):
             result.add(example, row)
         elif example is not None:
@@ -442,70 +416,59 @@ def _with_examples(table: Table, task: Task, result: ReadSplit, rows: list[Row])
     return result
 
 
-_Learned = Sequence[tuple[ReadSplit, list[Row]]]
-"""Splits that labels are learned from."""
+def _task(
+    table: Table, learned: Sequence[tuple[ReadSplit, _Rows]], splits: tuple[str, ...]
+) -> Task:
+    """Return the task that the rows of splits make of a table.
 
-
-def _task(table: Table, learned: _Learned, splits: tuple[str, ...]) -> Task:
-    rows = [row for _, of_split in learned for row in of_split]
-    values = [row.record.values.get(table.is_right) for row in rows]
-    pairs = [(value, row.place) for value, row in zip(values, rows, strict=True)]
+    Raises DataError for labels, numbers or targets that teach nothing.
+    """
+    where = f"{table.path}: the column {table.is_right!r}"
+    rows = [(result, row) for result, of_split in learned for _, row in of_split]
+    written = [(row.values.get(table.is_right), row.place) for _, row in rows]
     labels: tuple[str, ...] = ()
     numbers = (0.0, 1.0)
-    has_unanswerable = False
+    metrics = METRICS[table.kind]
+    has_unanswerable = table.kind == "span" and any(is_unanswerable(value) for value, _ in written)
+    distinct: Sequence[object] | None = None
     if table.kind == "classes":
-        labels = _labels(table, learned)
+        places = defaultdict(list)
+        for (result, row), given in zip(rows, written, strict=True):
+            if word := word_of(*given):
+                places[word].append((result, row.place))
+        distinct = labels = sorted_words(places, where)
+        n_rows = sum(map(len, places.values()))
+        if len(labels) == n_rows and n_rows > 2:
+            raise DataError(f"{where} has another label in each of {n_rows} rows: no classes")
     elif table.kind == "number":
-        read = (number_of(value, place) for value, place in pairs)
-        distinct = sorted({number for number in read if number is not None})
-        _check_several(table, distinct)
-        numbers = distinct[0], distinct[-1]
+        read = (number_of(*given) for given in written)
+        distinct = found = sorted({number for number in read if number is not None})
+        numbers = (found[0], found[-1]) if found else numbers
     elif table.kind == "text":
-        texts = (texts_of(value, table.target, place) for value, place in pairs)
-        _check_several(table, sorted({text for of_row in texts for text in of_row}))
-    elif table.kind == "span":
-        has_unanswerable = any(map(is_unanswerable, values))
+        texts = (texts_of(value, table.target, place) for value, place in written)
+        distinct = sorted({text for of_row in texts for text in of_row})
+    elif has_unanswerable:
+        metrics = _UNANSWERABLE_METRICS
+    if distinct is not None and not distinct:
+        raise DataError(f"{where} is empty in all rows: nothing says what is right")
+    if distinct is not None and len(distinct) == 1:
+        raise DataError(f"{where} is {distinct[0]!r} in all rows: there is nothing to learn")
+    for label in labels:
+        [(result, place), *others] = places[label]
+        if not others:
+            result.keep(LONE, place)
     return Task(
         NAME,
         Path(table.path).name,
         NAME,
         table.kind,
         table.texts,
-        _UNANSWERABLE_METRICS if has_unanswerable else METRICS[table.kind],
+        metrics,
         labels=labels,
         numbers=numbers,
         has_unanswerable=has_unanswerable,
         splits=splits,
     )
-
-
-def _labels(table: Table, learned: _Learned) -> tuple[str, ...]:
-    places = defaultdict(list)
-    for result, rows in learned:
-        for row in rows:
-            word = word_of(row.record.values.get(table.label), row.place)
-            if word:
-                places[word].append((result, row.place))
-    labels = sorted_words(places, _where(table))
-    n_rows = sum(map(len, places.values()))
-    if len(labels) == n_rows and n_rows > 2:
-        raise DataError(f"{_where(table)} has another label in each of {n_rows} rows: no classes")
-    _check_several(table, labels)
-    for (result, place), *others in places.values():
-        if not others:
-            result.keep(LONE, place)
-    return labels
-
-
-def _check_several(table: Table, values: Sequence[object]) -> None:
-    if not values:
-        raise DataError(f"{_where(table)} is empty in all rows: nothing says what is right")
-    if len(values) == 1:
-        raise DataError(f"{_where(table)} is {values[0]!r} in all rows: there is nothing to learn")
-
-
-def _where(table: Table) -> str:
-    return f"{table.path}: the column {table.is_right!r}"
 
 
 _HANDED_IN = (

@@ -1,17 +1,18 @@
 """Rows that ask, and their answers in words: found in files, read, written beside the rows."""
 
+import itertools
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from sublayer.errors import DataError
 from sublayer.files.paths import as_typed, expanded
 from sublayer.files.storage import describe_absence
 from sublayer.tasks.finding import unpacked_name
-from sublayer.tasks.own_table import read_own_tsv
+from sublayer.tasks.own_table import read_own
 from sublayer.tasks.reading import ReadSplit, is_blank
 from sublayer.tasks.records import (
     Record,
@@ -19,10 +20,9 @@ from sublayer.tasks.records import (
     is_json_list,
     missing_column,
     named,
-    read_records,
 )
 from sublayer.tasks.registry import ROWS, find_files, read_split, wording_of
-from sublayer.tasks.rows import Columns, Nested
+from sublayer.tasks.rows import ColumnsTask
 from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.values import surrogate_problem
 
@@ -56,15 +56,17 @@ class NamedPrediction:
 
     def to_json(self) -> dict[str, Any]:
         """Return its known fields as JSON, ``prediction`` always."""
-        label = _rounded(self.label)
-        values: dict[str, Any] = {"prediction": label, "choice": self.choice, "start": self.start}
-        values["probability"] = _rounded(self.probability)
-        if self.probabilities:
-            values["probabilities"] = {name: _rounded(p) for name, p in self.probabilities.items()}
-        values["no_answer"] = _rounded(self.no_answer)
-        values["written"] = self.written
+        probabilities = {name: _rounded(p) for name, p in self.probabilities.items()}
+        values: dict[str, Any] = {
+            "choice": self.choice,
+            "start": self.start,
+            "probability": _rounded(self.probability),
+            "probabilities": probabilities or None,
+            "no_answer": _rounded(self.no_answer),
+            "written": self.written,
+        }
         known = {name: value for name, value in values.items() if value is not None}
-        return {"prediction": label, **known}
+        return {"prediction": _rounded(self.label), **known}
 
 
 UNANSWERED = NamedPrediction(is_answered=False)
@@ -79,34 +81,30 @@ def name_prediction(
     is_written: bool = False,
 ) -> NamedPrediction:
     """Word a prediction; ``choice_names`` are the names of the choices."""
-    written = prediction.text if is_written else None
-    if task.kind == "span":
-        own = prediction.probabilities if prediction.text else ()
+    kind, text, label = task.kind, prediction.text, prediction.label
+    own = prediction.probabilities
+    written = text if is_written else None
+    if kind == "span":
         return NamedPrediction(
-            label=prediction.text,
-            probability=own[0] if own else None,
-            start=prediction.start if prediction.text else None,
+            label=text,
+            probability=own[0] if own and text else None,
+            start=prediction.start if text else None,
             no_answer=prediction.no_answer if task.has_unanswerable else None,
         )
-    if task.kind == "text":
-        return NamedPrediction(prediction.text)
-    if task.kind == "number":
-        return NamedPrediction(prediction.label, written=written)
-    index = None if prediction.label is None else int(prediction.label)
-    probability = None
-    if index is not None and prediction.probabilities:
-        probability = prediction.probabilities[index]
-    if task.kind == "classes":
-        word = None if index is None else task.labels[index]
-        probabilities = dict(zip(task.labels, prediction.probabilities, strict=False))
-        return NamedPrediction(word, probabilities, probability, written=written)
-    names = choice_names or [f"choice{number}" for number, _ in enumerate(example.choices, 1)]
-    # Of choices that the example does not have there are probabilities of 0 behind its own.
+    if kind in ("text", "number"):
+        return NamedPrediction(text) if kind == "text" else NamedPrediction(label, written=written)
+    index = None if label is None else int(label)
+    names: Sequence[str] = task.labels
+    words = task.labels
+    if kind == "choice":
+        # Of choices that the example does not have there are probabilities of 0 behind its own.
+        numbered = [f"choice{number}" for number, _ in enumerate(example.choices, 1)]
+        names, words = choice_names or numbered, example.choices
     return NamedPrediction(
-        None if index is None else example.choices[index],
-        dict(zip(names, prediction.probabilities, strict=False)),
-        probability,
-        choice=index,
+        None if index is None else words[index],
+        dict(zip(names, own, strict=False)),
+        own[index] if own and index is not None else None,
+        choice=index if kind == "choice" else None,
         written=written,
     )
 
@@ -141,16 +139,11 @@ class AnswerColumns:
 
 
 def answer_columns(
-    task: Task,
-    there: Sequence[str],
-    choice_names: Sequence[str],
-    *,
-    is_written: bool,
-    has_probabilities: bool,
+    task: Task, there: Sequence[str], choice_names: Sequence[str], *, is_written: bool
 ) -> AnswerColumns:
     """Return the columns for the answers to a task's rows, none of which is ``there`` already.
 
-    ``is_written``: the model writes its answers.
+    ``is_written``: the model writes its answers; others have probabilities.
     """
     names = ["prediction"]
     labels: Sequence[str] = ()
@@ -158,23 +151,27 @@ def answer_columns(
         names.append("choice")
     if task.kind == "span":
         names += ["start", *(["no_answer"] if task.has_unanswerable else [])]
-    if has_probabilities and task.kind != "number":
+    if not is_written and task.kind != "number":
         labels = task.labels if task.kind == "classes" else choice_names
         if not labels:
             names.append("probability")
     if is_written and task.kind not in ("span", "text"):  # whose prediction is the written text
         names.append("written")
-    taken = set(there)
-    own = {name: _free(name, taken) for name in names}
-    return AnswerColumns(own, {label: _free(f"p_{label}", taken) for label in labels})
+    taken = dict.fromkeys(there)
+
+    def free(name: str) -> str:
+        found = free_name(name, taken)
+        taken[found] = None
+        return found
+
+    own = {name: free(name) for name in names}
+    return AnswerColumns(own, {label: free(f"p_{label}") for label in labels})
 
 
-def _free(name: str, taken: set[str]) -> str:
-    free, number = name, 2
-    while free in taken:
-        free, number = f"{name}_{number}", number + 1
-    taken.add(free)
-    return free
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Return a name that is not taken: the name itself, or the first with a number behind it."""
+    names = chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+    return next(each for each in names if each not in taken)
 
 
 _LISTS = ("choices", "options")
@@ -182,8 +179,7 @@ _LISTS = ("choices", "options")
 _MOST_CHOICES = 26
 
 
-@dataclass(frozen=True)
-class ToldColumns:
+class ToldColumns(NamedTuple):
     """Columns that are named by who asks; empty: they are found by their names."""
 
     text: str = ""
@@ -191,8 +187,7 @@ class ToldColumns:
     choices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class RowColumns:
+class RowColumns(NamedTuple):
     """The columns that are read."""
 
     fields: Mapping[str, str]
@@ -215,7 +210,8 @@ def find_columns(
     ``own`` are those of the table that the model was trained on, if it was one. Raises DataError
     for a column that is missing, with those there are and the nearest.
     """
-    names = {name: _aliases(task, name) for name in task.fields}
+    row = ROWS.get(task.name)
+    names = {name: (name,) for name in task.fields} if row is None else dict(row.texts)
     for place, given in enumerate((told.text, told.text_pair)):
         if given and place < len(task.fields):
             names[task.fields[place]] = (given,)
@@ -244,16 +240,6 @@ def find_columns(
     return RowColumns(fields, columns)
 
 
-def _aliases(task: Task, field: str) -> tuple[str, ...]:
-    columns = _columns_of(task)
-    return (field,) if columns is None else columns.texts[field]
-
-
-def _columns_of(task: Task) -> Columns | None:
-    row = ROWS.get(task.name)
-    return None if row is None else row.columns
-
-
 def _found(
     known: tuple[str, ...], there: Sequence[str] | Mapping[str, Any], where: Path | str
 ) -> str:
@@ -279,7 +265,7 @@ def example_of(
     choices = _choices(columns, values, place)
     if task.kind == "choice" and (not choices or any(is_blank(each) for each in choices)):
         return None
-    row = Nested(place, "", values)
+    row = Record(place, 0, values)
     return Example(
         id=str(number),
         fields=fields,
@@ -321,8 +307,7 @@ _KINDS: dict[str, FileKind] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class AskedRow:
+class AskedRow(NamedTuple):
     """A row, and the example that it is."""
 
     values: Mapping[str, Any]
@@ -419,19 +404,15 @@ def _read_rows(
 ) -> AskedFile:
     notes: list[str] = []
     delimiter = ","
-    records: Iterator[Record]
-    named_columns = _columns_of(task)
-    if kind == "tsv" and named_columns is not None:
-        records = named_columns.records(path)
-    elif kind in ("tsv", "xlsx"):
-        read = read_own_tsv(path)
-        records = iter(read.records)
-        notes += [read.note] if read.note else []
-        if read.is_quoted:
-            kind, delimiter = "csv", "\t"
+    published = ROWS.get(task.name)
+    if kind == "tsv" and isinstance(published, ColumnsTask):
+        records = published.records(path)
     else:
-        records = read_records(path)
-        if kind == "csv":
+        records, note, is_quoted = read_own(path, ".tsv" if kind == "tsv" else "")
+        notes += filter(None, [note])
+        if is_quoted:
+            kind, delimiter = "csv", "\t"
+        elif kind == "csv":
             delimiter = delimiter_of(path)
         elif kind in ("json", "jsonl"):
             kind = "json" if is_json_list(path) else "jsonl"

@@ -3,13 +3,15 @@
 import math
 import string
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
+from sublayer.tasks.records import Record
 from sublayer.tasks.task import Answer, Example, Task
 from sublayer.values import is_missing
 
@@ -18,14 +20,6 @@ VERSION = 2
 
 SAME_ID = "an id that another row has: its place in the file is its id"
 """Repair of such a row."""
-
-
-class Placed(Protocol):
-    """A row of a file."""
-
-    @property
-    def place(self) -> str:
-        """Return file and line, such as ``train.tsv:12``."""
 
 
 @dataclass
@@ -47,9 +41,28 @@ class ReadSplit:
     """Notes on a whole file, such as how its quotes are read."""
     firsts: dict[str, str] = field(default_factory=dict)
     """For each reason the first place: file and line."""
+    numbers: Counter[str] = field(default_factory=Counter)
+    """Questions of each passage so far."""
+    n_rows: int = 0
+    """Rows that were read so far, those left out included."""
     _by_id: dict[str, Example] = field(default_factory=dict, repr=False)
 
-    def add(self, example: Example, row: Placed) -> bool:
+    @property
+    def is_test(self) -> bool:
+        """True where rows need no labels."""
+        return self.name.startswith("test")
+
+    def add_known(self, example: Example, row: Record) -> bool:
+        """Keep an example, or leave it out if it has no label or answer, though it is no test's.
+
+        Return whether it was kept.
+        """
+        if example.is_labelled or self.is_test:
+            return self.add(example, row)
+        self.skip(UNLABELLED, row.place)
+        return False
+
+    def add(self, example: Example, row: Record) -> bool:
         """Keep the example of a row; return whether it was kept.
 
         One that is there already, its id included, is left out. Of another with an id that is there
@@ -81,6 +94,17 @@ class ReadSplit:
         self.kept[reason] += 1
         self.firsts.setdefault(reason, place)
 
+    def cannot_learn(self, reason: str, place: str) -> bool:
+        """Count a row that has no right answer: in training it is left out, else it is kept.
+
+        Return whether it was left out.
+        """
+        if self.name == "train":
+            self.skip(reason, place)
+            return True
+        self.keep(reason, place)
+        return False
+
     def described(self) -> list[str]:
         """Say which rows were left out, repaired or kept, the first of each by its file's name."""
         notes = [*self.notes]
@@ -103,6 +127,8 @@ class ReadSplit:
         return place
 
 
+UNLABELLED = "no label (-1 or empty)"
+"""Why a row of a training or development set is left out."""
 NO_LABEL = -1
 """Label that the hub's copies have where the publisher keeps the labels to himself."""
 
@@ -110,21 +136,30 @@ _DECIMALS = 6
 """Those that a number keeps that was stored in single precision."""
 
 
-def read_class(task: Task, written: object, place: str) -> int | None:
+def read_class(task: Task, written: object, place: str, choices: Sequence[str] = ()) -> int | None:
     """Return the index of a label, or None where none is given: -1, an empty text, null.
+
+    ``choices`` are the names of labels of a task that has none of its own.
 
     Raises DataError, with its place and the labels there are, for anything else.
     """
-    label = _stripped(written)
-    if label is None or label == "":
-        return None
-    if label in task.labels:
-        return task.labels.index(str(label))
-    for index in range(NO_LABEL, len(task.labels)):
+    label, labels = _stripped(written), tuple(choices) or task.labels
+    indices = _indices(labels)
+    if label not in indices:
+        listed = ", ".join(f"{each} ({index})" for index, each in enumerate(labels))
+        raise DataError(f"{place}: {written!r} is no label of {task.title}: {listed}")
+    return indices[label]
+
+
+@cache
+def _indices(labels: tuple[str, ...]) -> Mapping[str | float | None, int | None]:
+    """Return the index of each way to write a label, or None for those that mean none."""
+    indices: dict[str | float | None, int | None] = {None: None, "": None}
+    for index in range(NO_LABEL, len(labels)):
         # A table with gaps, as pandas writes it, has whole numbers with a decimal point.
-        if label in (index, str(index), f"{index}.0"):
-            return None if index == NO_LABEL else index
-    raise DataError(f"{place}: {written!r} is no label of {task.title}: {labels_of(task)}")
+        ways = (index, str(index), f"{index}.0")
+        indices |= dict.fromkeys(ways, None if index == NO_LABEL else index)
+    return {**indices, **{label: index for index, label in enumerate(labels)}}
 
 
 def read_number(task: Task, written: object, place: str) -> float | None:
@@ -169,11 +204,6 @@ def label_places(words: Sequence[str], task: Task) -> tuple[int, ...]:
 
 def _plain(label: str) -> str:
     return "_".join(label.casefold().replace("-", " ").replace("_", " ").split())
-
-
-def labels_of(task: Task) -> str:
-    """List a task's labels for a message, each with its number."""
-    return ", ".join(f"{label} ({index})" for index, label in enumerate(task.labels))
 
 
 def _stripped(written: object) -> str | int | float | None:

@@ -9,9 +9,9 @@ import zlib
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sublayer.errors import DataError
 from sublayer.files.lines import (
@@ -30,16 +30,10 @@ from sublayer.system.extras import extra_module
 from sublayer.system.memory import total_memory
 
 
-@dataclass(frozen=True, slots=True)
-class TsvRow:
-    """A line's fields, and its number in the file, from 1."""
+def read_tsv(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the number of each line of a file, from 1, and its fields.
 
-    line: int
-    cells: Sequence[str]
-
-
-def read_tsv(path: Path) -> Iterator[TsvRow]:
-    """Read the lines of a file, without their ends: LF or CRLF, the last with or without one.
+    Lines end with LF or CRLF, the last with or without one.
 
     A mark of the byte order is left out; the file may be packed, by its suffix. Raises DataError
     where it cannot be read, or is not UTF-8.
@@ -47,9 +41,10 @@ def read_tsv(path: Path) -> Iterator[TsvRow]:
     # str.splitlines would cut at line separators inside a text, too.
     for number, data in read_lines(path):
         line = decoded(path, number, data)
-        yield TsvRow(number, line.removesuffix("\n").removesuffix("\r").split("\t"))
+        yield number, line.removesuffix("\n").removesuffix("\r").split("\t")
 
 
+_T = TypeVar("_T")
 _LONGEST_FIELD = 16 << 20
 _PARQUET_ROWS = 8192
 _SHOWN_NAMES = 16
@@ -64,36 +59,102 @@ _LONGEST_NAME, _MOST_SPACES = 40, 3
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A row of a file, its values by their names."""
+    """A row of a file, or an object within one, its values by their names.
 
-    path: Path
+    A value that is asked for and missing, null or of another type raises DataError, with the place.
+    """
+
+    path: Path | str
+    """The file, or what messages call the place."""
     line: int
-    """Line where it begins, from 1; of Parquet, and of a list of JSON, the number of its row."""
+    """Line where it begins, from 1; of Parquet, and of a list of JSON, the number of its row. 0: it
+    is all of the file."""
     values: Mapping[str, Any]
     """Texts, of JSON and Parquet also numbers, truths, None, lists and objects."""
     problem: str = ""
     """Why it is no row of the file's columns, such as ``fewer than 5 fields``; empty: it is one.
     """
+    within: str = ""
+    """Place of the object within its row, such as ``passage.questions[2]``; empty: it is the row.
+    """
 
     @property
     def place(self) -> str:
         """Return file and line, as messages name them."""
-        return f"{self.path}:{self.line}"
+        return f"{self._row}: {self.within}" if self.within else self._row
+
+    @property
+    def _row(self) -> str:
+        return f"{self.path}:{self.line}" if self.line else str(self.path)
+
+    def has(self, name: str) -> bool:
+        """Return whether a value is there, and not null."""
+        return self.values.get(name) is not None
 
     def value(self, name: str) -> Any:
-        """Return the value of a name; raise DataError, with the names there are, without it."""
-        try:
-            return self.values[name]
-        except KeyError:
-            raise DataError(f"{self.place} has no {name}: it has {named(self.values)}") from None
+        """Return a value of any type."""
+        if not self.has(name):
+            raise DataError(
+                f"{self.place} has no {name}: it has {named(list(filter(self.has, self.values)))}"
+            )
+        return self.values[name]
 
     def text(self, name: str) -> str:
-        """Return a value that is a text; raise DataError where it is none, or not there."""
+        """Return a text."""
+        return self._typed(name, str, "a text: write it as one")
+
+    def whole(self, name: str) -> int:
+        """Return a whole number, or a text of one."""
         value = self.value(name)
-        if not isinstance(value, str):
-            kind = "null" if value is None else type(value).__name__
-            raise DataError(f"{self.place}: {name} is {kind}, not a text: write it as one")
+        if isinstance(value, str) and value.strip().isdecimal():
+            return int(value)
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+        return self._typed(name, int, "a whole number")
+
+    def inner(self, name: str) -> "Record":
+        """Return an object."""
+        values: dict[str, Any] = self._typed(name, dict, "an object")
+        return replace(self, values=values, within=self._path(name))
+
+    def each(self, name: str) -> "list[Record]":
+        """Return the objects of a list."""
+        objects = self._listed(name, dict, "an object")
+        path = self._path(name)
+        return [replace(self, values=v, within=f"{path}[{n}]") for n, v in enumerate(objects)]
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Return the texts of a list."""
+        return tuple(self._listed(name, str, "a text"))
+
+    def wholes(self, name: str) -> tuple[int, ...]:
+        """Return the whole numbers of a list."""
+        return tuple(self._listed(name, int, "a whole number"))
+
+    def lists(self, name: str) -> list[tuple[str, ...]]:
+        """Return the lists of texts of a list."""
+        listed = self._listed(name, list, "a list")
+        inner = replace(self, values={f"{name}[{n}]": each for n, each in enumerate(listed)})
+        return [inner.texts(each) for each in inner.values]
+
+    def _listed(self, name: str, kind: type[_T], words: str) -> list[_T]:
+        values: list[_T] = self._typed(name, list, "a list")
+        for index, value in enumerate(values):
+            self._check(f"{name}[{index}]", value, kind, words)
+        return values
+
+    def _typed(self, name: str, kind: type[_T], words: str) -> _T:
+        value: _T = self.value(name)
+        self._check(name, value, kind, words)
         return value
+
+    def _check(self, name: str, value: object, kind: type, words: str) -> None:
+        if not isinstance(value, kind) or isinstance(value, bool):
+            is_ = "null" if value is None else type(value).__name__
+            raise DataError(f"{self._row}: {self._path(name)} is {is_}, not {words}")
+
+    def _path(self, name: str) -> str:
+        return f"{self.within}.{name}" if self.within else name
 
 
 def read_records(path: Path, kind: str = "") -> Iterator[Record]:
@@ -139,15 +200,15 @@ def read_tsv_records(
     Raises as ``read_records`` does.
     """
     names: list[str] = []
-    for row in read_tsv(path):
+    for line, cells in read_tsv(path):
         if not names:
-            cells = [name.strip() for name in row.cells]
-            if not without_header or is_header(cells):
-                names = _columns(path, cells)
+            header = [name.strip() for name in cells]
+            if not without_header or is_header(header):
+                names = _columns(path, header)
                 continue
             names = list(without_header)
-        if row.cells != [""]:
-            yield _row(path, row.line, names, row.cells)
+        if cells != [""]:
+            yield _row(path, line, names, cells)
     if not names:
         raise DataError(f"{path} is empty")
 

@@ -8,16 +8,15 @@ import numpy as np
 
 from sublayer.errors import DataError
 from sublayer.tasks.metrics import (
+    Answered,
     Contributions,
     Metric,
     Numbers,
     Predictions,
     Sums,
-    Units,
     accuracy,
     accuracy_of,
     f1,
-    find_units,
     gender_parity,
     group_exact_match,
     macro_f1,
@@ -147,17 +146,15 @@ def score(examples: Sequence[Example], predictions: Predictions, metrics: Sequen
     DataError where there are no examples, or some that have no label.
     """
     check_labelled(examples)
-    units = find_units(examples)
-    contributions = {
-        name: METRICS[name].contributions(examples, predictions, units) for name in metrics
-    }
+    answered = Answered(examples, predictions)
+    contributions = {name: METRICS[name].contributions(answered) for name in metrics}
     values = {}
-    influences = np.zeros((len(metrics), units.n))
+    influences = np.zeros((len(metrics), answered.n_units))
     for row, (name, each) in enumerate(contributions.items()):
-        if not each.reason and units.n > 1:
+        if not each.reason and answered.n_units > 1:
             influences[row] = each.influences()
         values[name] = MetricValue(
-            each.value, _standard_error(name, each, influences[row], units), each.reason
+            each.value, _standard_error(name, each, influences[row], answered), each.reason
         )
     of_score = parts_of_score(metrics)
     parts = [values[name] for name in of_score]
@@ -188,13 +185,13 @@ def check_labelled(examples: Sequence[Example]) -> None:
 
 
 def _standard_error(
-    name: str, contributions: Contributions, influences: Numbers, units: Units
+    name: str, contributions: Contributions, influences: Numbers, answered: Answered
 ) -> float | None:
-    if contributions.reason or units.n == 1:
+    if contributions.reason or answered.n_units == 1:
         return None
-    if name == "accuracy" and units.are_examples:
+    if name == "accuracy" and answered.are_units:
         p_right = contributions.value
-        return float(np.sqrt(p_right * (1 - p_right) / units.n))
+        return float(np.sqrt(p_right * (1 - p_right) / answered.n_units))
     return _jackknife(influences)
 
 
@@ -259,15 +256,16 @@ def paired(
     """
     check_labelled(examples)
     metrics = parts_of_score(metrics)
-    units = find_units(examples)
-    ours = [METRICS[name].contributions(examples, predictions, units) for name in metrics]
-    theirs = [METRICS[name].contributions(examples, others, units) for name in metrics]
+    ours, theirs = (
+        [METRICS[name].contributions(Answered(examples, each)) for name in metrics]
+        for each in (predictions, others)
+    )
     value = float(np.mean([each.value for each in ours]))
     other = float(np.mean([each.value for each in theirs]))
-    differences = _resampled(ours, theirs, units.n)
+    differences = _resampled(ours, theirs, ours[0].n_units)
     low, high = np.percentile(differences, _PERCENTILES)
     n_only_first = n_only_other = p_value = None
-    if tuple(metrics) == ("accuracy",) and units.are_examples:
+    if tuple(metrics) == ("accuracy",) and ours[0].n_units == len(examples):
         from scipy.stats import binomtest  # slow to import, and needed where two are compared
 
         (our,), (their,) = ours, theirs

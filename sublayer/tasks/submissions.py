@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sublayer.counts import count
 from sublayer.errors import DataError
@@ -64,31 +64,24 @@ def in_order(answers: Answers, predictions: Sequence[tuple[str, Prediction]]) ->
     Raises DataError where ids of examples or of predictions stand twice, where examples have no
     prediction, and where predictions are for none of the examples.
     """
-    ids = [example.id for example in answers.examples]
-    _check_once(answers, ids, "rows")
-    predicted = [each for each, _ in predictions]
-    _check_once(answers, predicted, "predictions")
-    known = set(ids)
-    unknown = [each for each in predicted if each not in known]
-    if unknown:
-        raise DataError(
-            f"{count(len(unknown), 'prediction')} for {answers.title} belong to none of its rows: "
-            f"the first has the id {unknown[0]!r}"
-        )
+    ids, predicted = [example.id for example in answers.examples], [each for each, _ in predictions]
+    for what, named in (("rows", ids), ("predictions", predicted)):
+        twice = [each for each, n in Counter(named).items() if n > 1]
+        if twice:
+            raise DataError(f"{answers.title} has two {what} with the id {twice[0]!r}")
     by_id = dict(predictions)
-    missing = [each for each in ids if each not in by_id]
-    if missing:
-        raise DataError(
-            f"{len(missing):,} of the {len(ids):,} rows of {answers.title} have no prediction: the "
-            f"first has the id {missing[0]!r}"
-        )
+    unknown = by_id.keys() - ids
+    for what, wrong in (
+        ("prediction", [each for each in predicted if each in unknown]),
+        ("row", [each for each in ids if each not in by_id]),
+    ):
+        if wrong:
+            raise DataError(
+                f"{answers.title} has {count(len(wrong), what)} without a "
+                f"{'row' if what == 'prediction' else 'prediction'}: the first has the id "
+                f"{wrong[0]!r}"
+            )
     return [by_id[each] for each in ids]
-
-
-def _check_once(answers: Answers, ids: Sequence[str], what: str) -> None:
-    twice = [each for each, n in Counter(ids).items() if n > 1]
-    if twice:
-        raise DataError(f"{answers.title} has two {what} with the id {twice[0]!r}")
 
 
 ARCHIVE = "submission.zip"
@@ -97,8 +90,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 """The same archive from the same files."""
 
 
-@dataclass(frozen=True)
-class Submission:
+class Submission(NamedTuple):
     """A folder that was written."""
 
     path: Path
@@ -233,54 +225,50 @@ def _write_files(suite: str, path: Path, answers: Sequence[Answers]) -> Submissi
     are left out. Raises DataError where rows are missing, stand twice or are unknown, a number is
     none, there is something at ``path``, or a split is not the suite's.
     """
-    files = FILES[suite]
-    by_split: dict[tuple[str, str], Answers] = {}
+    files = {(file.task, file.split): file for file in FILES[suite]}
+    by_name: dict[str, Answers] = {}
     for each in answers:
-        key = (each.task.name, each.split)
-        if key not in {(file.task, file.split) for file in files}:
+        known = files.get((each.task.name, each.split))
+        if known is None:
             raise DataError(f"{each.title} belongs to no file of this submission")
-        if key in by_split:
+        if known.name in by_name:
             raise DataError(f"{each.title} is given twice")
-        by_split[key] = each
+        by_name[known.name] = each
     contents: dict[str, str] = {}
     notes: list[str] = []
-    for file in files:
-        given = by_split.get((file.task, file.split))
-        if given is None and not file.n_rows:
+    for file in files.values():
+        given = by_name.get(file.name)
+        if given is not None:
+            examples, predictions = given.examples, _filled(file, given, notes)
+        elif file.n_rows:
+            examples = [Example(str(number), {}) for number in range(file.n_rows)]
+            predictions = [file.most] * file.n_rows
+            notes.append(
+                f"{file.name}: not trained, and its rows are not here; {file.n_rows:,} rows, as "
+                f"published, have {_ONE_FOR_ALL}"
+            )
+        else:
             notes.append(
                 f"{file.name}: left out; it is not trained, and the passages that its rows are "
                 "made of are not here"
             )
             continue
-        predictions = _filled(file, given, notes)
-        if given is None:
-            ids = [str(index) for index in range(file.n_rows)]
-        else:
-            ids = [example.id for example in given.examples]
+        pairs = list(zip(examples, predictions, strict=True))
         if file.name.endswith(".tsv"):
-            pairs = zip(ids, predictions, strict=True)
-            lines = [f"{id_}\t{_written(file, prediction)}\n" for id_, prediction in pairs]
-            contents[file.name] = "".join(["index\tprediction\n", *lines])
+            lines = [f"{each.id}\t{_label(file, each, given)}" for each, given in pairs]
+            lines.insert(0, "index\tprediction")
         else:
-            examples = given.examples if given is not None else [Example(id_, {}) for id_ in ids]
-            rows = (_passages if file.has_passages else _objects)(file, examples, predictions)
+            rows = (_passages if file.has_passages else _objects)(file, pairs)
             lines = [json.dumps(row, ensure_ascii=False) for row in rows]
-            contents[file.name] = "".join(f"{line}\n" for line in lines)
+        contents[file.name] = "".join(f"{line}\n" for line in lines)
     return write_submission(path, contents, notes, has_archive=True)
 
 
-def _filled(file: SuiteFile, answers: Answers | None, notes: list[str]) -> list[Prediction]:
-    """Return the predictions of a file's rows, and add notes on them.
+def _filled(file: SuiteFile, answers: Answers, notes: list[str]) -> list[Prediction]:
+    """Return the predictions of a file's rows, those that are missing the majority's, with notes.
 
-    Without predictions every row has the majority's answer; without the split's examples, rows are
-    those of the published set, numbered from 0. Raises DataError as ``in_order`` does.
+    Raises DataError as ``in_order`` does.
     """
-    if answers is None:
-        notes.append(
-            f"{file.name}: not trained, and its rows are not here; {file.n_rows:,} rows, as "
-            f"published, have {_ONE_FOR_ALL}"
-        )
-        return [file.most] * file.n_rows
     if answers.predictions is not None:
         predictions = answers.given()
     else:
@@ -291,53 +279,53 @@ def _filled(file: SuiteFile, answers: Answers | None, notes: list[str]) -> list[
         ids = [example.id for example in answers.examples]
         in_order(answers, list(zip(ids, predictions, strict=True)))
         notes.append(f"{file.name}: not trained; every row has {how}")
-    is_outside = [
-        each.label is None and not (file.takes_text and each.text) for each in predictions
+    filled = [
+        replace(each, label=file.most.label)
+        if each.label is None and not (file.takes_text and each.text)
+        else each
+        for each in predictions
     ]
-    if any(is_outside):
+    n_outside = sum(own is not each for own, each in zip(filled, predictions, strict=True))
+    if n_outside:
         notes.append(
-            f"{file.name}: {count(sum(is_outside), 'row')} answered with none of the labels; the "
+            f"{file.name}: {count(n_outside, 'row')} answered with none of the labels; the "
             "majority's is written"
         )
     if file.n_rows and len(predictions) != file.n_rows:
         notes.append(f"{file.name}: {len(predictions):,} rows, of {file.n_rows:,} as published")
-    return [
-        replace(each, label=file.most.label) if is_none else each
-        for each, is_none in zip(predictions, is_outside, strict=True)
-    ]
+    return filled
 
 
-def _written(file: SuiteFile, prediction: Prediction) -> str:
+_Pairs = Sequence[tuple[Example, Prediction]]
+
+
+def _label(file: SuiteFile, example: Example, prediction: Prediction) -> str | int:
+    """Return a prediction as a file has it."""
+    if file.takes_text:
+        return answer_text(example, prediction)
     task, label = TASKS[file.task], prediction.label
     assert label is not None, "filled"
     if task.kind != "number":
-        return file.labels[int(label)] if file.labels else str(int(label))
+        return file.labels[int(label)] if file.labels else int(label)
     if not math.isfinite(label):
         raise DataError(f"a prediction for {task.title} is {label}: no number can be written")
     lowest, highest = task.numbers
     return f"{min(max(label, lowest), highest):.3f}"
 
 
-def _objects(
-    file: SuiteFile, examples: Sequence[Example], predictions: Sequence[Prediction]
-) -> Iterator[dict[str, Any]]:
-    for example, prediction in zip(examples, predictions, strict=True):
-        index = int(prediction.label or 0)
-        label: str | int = file.labels[index] if file.labels else index
-        if file.takes_text:
-            label = answer_text(example, prediction)
+def _objects(file: SuiteFile, pairs: _Pairs) -> Iterator[dict[str, Any]]:
+    for example, prediction in pairs:
         idx = example.extra["query"] if "query" in example.extra else int(example.id)
-        yield {"idx": idx, "label": label}
+        yield {"idx": idx, "label": _label(file, example, prediction)}
 
 
-def _passages(
-    file: SuiteFile, examples: Sequence[Example], predictions: Sequence[Prediction]
-) -> Iterator[dict[str, Any]]:
-    passages: dict[int, dict[int, list[dict[str, int]]]] = {}
-    for example, prediction in zip(examples, predictions, strict=True):
+def _passages(file: SuiteFile, pairs: _Pairs) -> Iterator[dict[str, Any]]:
+    passages: dict[int, dict[int, list[dict[str, Any]]]] = {}
+    for example, prediction in pairs:
         questions = passages.setdefault(example.extra["passage"], {})
         answers = questions.setdefault(example.extra["question"], [])
-        answers.append({"idx": example.extra["answer"], "label": int(prediction.label or 0)})
+        label = _label(file, example, prediction)
+        answers.append({"idx": example.extra["answer"], "label": label})
     for idx, questions in passages.items():
         rows = [{"idx": question, "answers": answers} for question, answers in questions.items()]
         yield {"idx": idx, "passage": {"questions": rows}}
@@ -352,14 +340,12 @@ def _write_squad(path: Path, answers: Sequence[Answers]) -> Submission:
     """
     contents = {}
     for each in answers:
-        by_id = {
-            example.id: given for example, given in zip(each.examples, each.given(), strict=True)
-        }
-        texts = {id_: given.text for id_, given in by_id.items()}
-        contents[f"{_prefix(each, answers)}predictions.json"] = _json(texts)
+        given = list(zip([example.id for example in each.examples], each.given(), strict=True))
+        columns: dict[str, dict[str, Any]] = {"predictions": {id_: x.text for id_, x in given}}
         if each.task.has_unanswerable:
-            odds = {id_: given.no_answer for id_, given in by_id.items()}
-            contents[f"{_prefix(each, answers)}null_odds.json"] = _json(odds)
+            columns["null_odds"] = {id_: x.no_answer for id_, x in given}
+        for name, values in columns.items():
+            contents[f"{_prefix(each, answers)}{name}.json"] = _json(values)
     return write_submission(path, contents, (), has_archive=False)
 
 
@@ -391,7 +377,7 @@ def _prefix(answers: Answers, of: Sequence[Answers]) -> str:
     return f"{answers.task.name}-{answers.split}-" if len(of) > 1 else ""
 
 
-def _json(values: Mapping[str, str] | Mapping[str, float]) -> str:
+def _json(values: Mapping[str, Any]) -> str:
     return json.dumps(values, ensure_ascii=False, indent=0) + "\n"
 
 

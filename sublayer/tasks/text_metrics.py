@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
+from typing import NamedTuple
 
 import numpy as np
 
 from sublayer.system.extras import extra_module
-from sublayer.tasks.metrics import Numbers, Predictions, Sums, Units, share
+from sublayer.tasks.metrics import Answered, Numbers, Predictions, Sums
 from sublayer.tasks.scripts import UNSPACED
 from sublayer.tasks.task import Example, Prediction
 
@@ -36,26 +38,28 @@ def normalise(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", without).split())
 
 
-def _compared(
-    compare: Compare, examples: Sequence[Example], predictions: Predictions, units: Units
-) -> Sums:
+def _compared(compare: Compare, answered: Answered) -> Sums:
     """Compare texts as SQuAD 1.1's script does; where there is no prediction it is wrong."""
-    scores = []
-    for example, prediction in zip(examples, predictions, strict=True):
-        golds = example.answers if prediction is not None else ()
-        text = answer_text(example, prediction) if prediction is not None else ""
-        scores.append(max((compare(gold.text, text) for gold in golds), default=0.0))
-    return share(np.array(scores), units)
+    pairs = zip(answered.examples, answered.predictions, strict=True)
+    return answered.share(
+        [
+            max(
+                (compare(gold.text, answer_text(example, given)) for gold in example.answers),
+                default=0.0,
+            )
+            if given is not None
+            else 0.0
+            for example, given in pairs
+        ]
+    )
 
 
-def _compared_v2(
-    compare: Compare, examples: Sequence[Example], predictions: Predictions, units: Units
-) -> Sums:
+def _compared_v2(compare: Compare, answered: Answered) -> Sums:
     """Compare texts as SQuAD 2.0's script does; examples without a prediction are left out."""
-    scores = scores_v2(compare, examples, predictions)
+    scores = scores_v2(compare, answered.examples, answered.predictions)
     is_there = ~np.isnan(scores)
     reason = "" if is_there.any() else "there are no predictions"
-    return share(np.where(is_there, scores, 0), units, of=is_there, reason=reason)
+    return answered.share(np.where(is_there, scores, 0), of=is_there, reason=reason)
 
 
 def scores_v2(compare: Compare, examples: Sequence[Example], predictions: Predictions) -> Numbers:
@@ -73,7 +77,8 @@ def scores_v2(compare: Compare, examples: Sequence[Example], predictions: Predic
     return np.array(scores)
 
 
-def _is_equal(gold: str, predicted: str) -> float:
+def is_equal(gold: str, predicted: str) -> float:
+    """Compare normalised texts."""
     return float(normalise(gold) == normalise(predicted))
 
 
@@ -84,14 +89,14 @@ def _f1(gold: str, predicted: str) -> float:
     return 2 * n_shared / (len(gold_words) + len(words)) if n_shared else 0.0
 
 
-def _f1_v2(gold: str, predicted: str) -> float:
+def f1_v2(gold: str, predicted: str) -> float:
     """Compare words: of nothing, equality counts."""
     is_nothing = not normalise(gold) or not normalise(predicted)
-    return _is_equal(gold, predicted) if is_nothing else _f1(gold, predicted)
+    return is_equal(gold, predicted) if is_nothing else _f1(gold, predicted)
 
 
-exact_match, token_f1 = (partial(_compared, compare) for compare in (_is_equal, _f1))
-exact_match_v2, token_f1_v2 = (partial(_compared_v2, compare) for compare in (_is_equal, _f1_v2))
+exact_match, token_f1 = (partial(_compared, compare) for compare in (is_equal, _f1))
+exact_match_v2, token_f1_v2 = (partial(_compared_v2, compare) for compare in (is_equal, f1_v2))
 
 
 class RougeWords:
@@ -119,28 +124,26 @@ def check_text_metrics() -> None:
     extra_module("sacrebleu", _SCORED, "text")
 
 
-def chrf(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+def chrf(answered: Answered) -> Sums:
     """Compute sacreBLEU's chrF2 of all texts, from 0 to 1; of several references the best.
 
     Source: Popovic 2015.
     """
     measure = extra_module("sacrebleu", _SCORED, "text").CHRF()
-    most = max(len(example.answers) for example in examples)
-    streams = [
-        [each.answers[n].text if n < len(each.answers) else None for each in examples]
-        for n in range(most)
-    ]
-    counts = measure._extract_corpus_statistics(_written(predictions), streams)
+    golds = [[answer.text for answer in example.answers] for example in answered.examples]
+    # A stream has the n-th reference of every text, None where it has fewer.
+    streams = [list(stream) for stream in zip_longest(*golds)]
+    counts = measure._extract_corpus_statistics(answered.written, streams)
 
     def from_sums(sums: Numbers) -> Numbers:
         rows = np.atleast_2d(sums)
         scores = [measure._compute_score_from_stats(row.tolist()).score for row in rows]
         return np.array(scores) / 100
 
-    return Sums(units.sums(np.asarray(counts, dtype=np.float64)), from_sums)
+    return Sums(answered.sums(np.asarray(counts, dtype=np.float64)), from_sums)
 
 
-def rouge(name: str, examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+def rouge(name: str, answered: Answered) -> Sums:
     """Compute the mean F1 of rouge-score, by its name; of several references the best.
 
     Source: Lin 2004.
@@ -149,25 +152,21 @@ def rouge(name: str, examples: Sequence[Example], predictions: Predictions, unit
     scorer = library.RougeScorer([name], tokenizer=RougeWords())
     scores = [
         scorer.score_multi([answer.text for answer in example.answers], text)[name].fmeasure
-        for example, text in zip(examples, _written(predictions), strict=True)
+        for example, text in zip(answered.examples, answered.written, strict=True)
     ]
-    return share(np.array(scores, dtype=np.float64), units)
+    return answered.share(scores)
 
 
-def exact_text(examples: Sequence[Example], predictions: Predictions, units: Units) -> Sums:
+def exact_text(answered: Answered) -> Sums:
     """Compare texts as they are written, but for white space, with each reference."""
     scores = [
         float(" ".join(text.split()) in {" ".join(gold.text.split()) for gold in example.answers})
-        for example, text in zip(examples, _written(predictions), strict=True)
+        for example, text in zip(answered.examples, answered.written, strict=True)
     ]
-    return share(np.array(scores), units)
+    return answered.share(scores)
 
 
 rouge1, rouge2, rouge_l = (partial(rouge, name) for name in ("rouge1", "rouge2", "rougeL"))
-
-
-def _written(predictions: Predictions) -> list[str]:
-    return ["" if prediction is None else prediction.text for prediction in predictions]
 
 
 def answer_text(example: Example, prediction: Prediction) -> str:
@@ -177,34 +176,39 @@ def answer_text(example: Example, prediction: Prediction) -> str:
     return prediction.text
 
 
-@dataclass(frozen=True)
-class BestThreshold:
+class BestThreshold(NamedTuple):
     """The threshold by which a score is highest, in hindsight."""
 
     score: float
     threshold: float
 
 
-@dataclass(frozen=True)
-class BestThresholds:
-    """SQuAD 2.0's ``best_exact`` and ``best_f1``, each with a threshold of its own."""
-
-    exact: BestThreshold
-    f1: BestThreshold
-
-
-def best_thresholds(examples: Sequence[Example], predictions: Predictions) -> BestThresholds:
-    """Find the thresholds as SQuAD 2.0's script does.
+def best_threshold(
+    examples: Sequence[Example], predictions: Predictions, compare: Compare = f1_v2
+) -> BestThreshold:
+    """Find the threshold of the best F1, or of the best exact match, as SQuAD 2.0's script does.
 
     Predictions have the best answer that is not empty as their text, whatever ``no_answer`` says.
     From all empty, answers are given one by one, by ascending ``no_answer``; the threshold is that
     of the last one given, and 0 where none is. Equal scores are walked in the order of examples,
     so that a threshold may stand for fewer answers than lie at it.
     """
-    return BestThresholds(
-        exact=_best(examples, predictions, scores_v2(_is_equal, examples, predictions)),
-        f1=_best(examples, predictions, scores_v2(_f1_v2, examples, predictions)),
-    )
+    score = best_score = float(sum(not example.answers for example in examples))
+    threshold = 0.0
+    gains = scores_v2(compare, examples, predictions).tolist()
+    known = [
+        (prediction, example, gain)
+        for prediction, example, gain in zip(predictions, examples, gains, strict=True)
+        if prediction is not None
+    ]
+    for prediction, example, gain in sorted(known, key=lambda each: each[0].no_answer):
+        if example.answers:
+            score += gain
+        elif prediction.text:
+            score -= 1
+        if score > best_score:
+            best_score, threshold = score, prediction.no_answer
+    return BestThreshold(best_score / len(known) if known else 0.0, threshold)
 
 
 def with_threshold(predictions: Sequence[Prediction], threshold: float) -> list[Prediction]:
@@ -234,8 +238,8 @@ def by_answerable(
 
     A kind of which there is none, or no prediction, has no row: the script stops there.
     """
-    exact = scores_v2(_is_equal, examples, predictions)
-    f1 = scores_v2(_f1_v2, examples, predictions)
+    exact = scores_v2(is_equal, examples, predictions)
+    f1 = scores_v2(f1_v2, examples, predictions)
     has_answer = np.array([bool(example.answers) for example in examples])
     result = {}
     for kind in (True, False):
@@ -244,21 +248,3 @@ def by_answerable(
             means = float(exact[chosen].mean()), float(f1[chosen].mean())
             result[kind] = ByAnswerable(int(chosen.sum()), *means)
     return result
-
-
-def _best(examples: Sequence[Example], predictions: Predictions, scores: Numbers) -> BestThreshold:
-    score = best_score = float(sum(not example.answers for example in examples))
-    threshold = 0.0
-    known = [
-        (prediction, example, gain)
-        for prediction, example, gain in zip(predictions, examples, scores.tolist(), strict=True)
-        if prediction is not None
-    ]
-    for prediction, example, gain in sorted(known, key=lambda each: each[0].no_answer):
-        if example.answers:
-            score += gain
-        elif prediction.text:
-            score -= 1
-        if score > best_score:
-            best_score, threshold = score, prediction.no_answer
-    return BestThreshold(best_score / len(known) if known else 0.0, threshold)

@@ -9,9 +9,10 @@ their parts is ours.
 import math
 import re
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from functools import partial
+from typing import Any, Literal
 
 from sublayer.errors import DataError
 from sublayer.tasks.task import Answer, Example, Kind, Prediction, Task
@@ -54,57 +55,129 @@ class PairRow:
 
 @dataclass(frozen=True)
 class Wording:
-    """Wording of a task that asks for a class or a number.
+    """Wording of a task's examples, in each form of input.
 
-    Pairs: the first field is the first text, all others the second, joined by spaces. Traversals:
-    the fields in order; symmetric tasks in both orders, whose final states are added. Text to text:
-    the task's name, and each text after its key, by the alphabet.
+    Pairs: the first field is the first text, all others the second, joined by spaces; a choice
+    stands at the end of the second text. Traversals: the fields in order; symmetric tasks in both
+    orders, whose final states are added; of choices all texts as one, then the choice. Text to
+    text: the task's name, and each text after its key, by the alphabet; the options are the texts
+    ``choice1``, ``choice2`` and so on.
+
+    Questions about a passage, as SQuAD's: the question, then the passage in windows. So in
+    traversals, where no state of a passage before it would know the question. As text to text
+    punctuation has spaces on both sides, also at the end of a text.
+
+    Pronouns and the nouns that they stand for, WSC's, WNLI's and DPR's: the text has the pronoun
+    marked, and the noun is written. Pairs of them are ours: jiant reads out both spans.
     """
 
     task: Task
     name: str = ""
     """Name that text to text begins with; empty: the task's. Diagnostic sets are written as the
     tasks that they diagnose."""
+    clean: Callable[[Example], Sequence[str]] | None = None
+    """Texts that all models read, in the order of the fields; None: as they are."""
+    pair: tuple[str, str] | None = None
+    """Patterns of the two texts of a pair, of the fields' names, ``choice`` and ``filled``."""
+    traversal: tuple[str, ...] = ()
+    """Patterns of the texts of a traversal, of the same; empty: as above."""
+    fill: Callable[[str, str], str] | None = None
+    """Puts a choice into the last text: ``filled``."""
+    cut: Cut = "longest"
+    second_tokens: int | None = None
+    """At most so many of the second text's tokens are read: those at its end."""
     keys: Mapping[str, str] = field(default_factory=dict)
     """Keys of fields in text to text that are not their names."""
+    first: tuple[str, ...] = ()
+    """Keys that stand before all others in text to text."""
+    last: tuple[str, ...] = ()
+    """Keys that stand behind all others: a cut at the end takes them."""
+    read: Callable[[Example], str] | None = None
+    """The input as text to text; None: texts by their keys."""
+    target: Callable[[Example], str | None] | None = None
+    """The target as text to text, or None where it is not known; None: the label."""
+    ranks: Literal["labels", "keys", "choices", ""] = "labels"
+    """Texts of labels or choices that can be ranked; empty: there are none."""
+    learns: Literal["all", "right", "answers", ""] = "all"
+    """Its own examples that are trained on as text to text: all, with the first right answer or
+    with each of them; right ones alone; or none."""
+    is_free: bool = False
+    """True where any text may answer."""
+    pronoun: str = ""
+    """Name of the field of the pronoun."""
+    marked: Callable[[Example], str] | None = None
+    """Puts stars around the pronoun that is meant."""
+    numbers: tuple[str, ...] = ()
+    """Names of whole numbers that are needed beside the texts."""
+    n_choices: int = 2
+    """Choices that most examples have."""
     parts: Mapping[str, str] = field(default_factory=dict)
     """Texts of ``outline``; empty: the names of the fields."""
-    is_learned: ClassVar[bool] = True
-    """True where its own examples are trained on as text to text."""
-    is_ranked: ClassVar[bool] = True
-    """True where labels or choices have texts that can be ranked."""
-    numbers: ClassVar[tuple[str, ...]] = ()
-    """Names of whole numbers that are needed beside the texts."""
+    options: tuple[str, ...] = ("choice1", "choice2")
+    """The choices of ``outline``."""
+    extra: Mapping[str, int] = field(default_factory=dict)
+    """The numbers of ``outline``."""
 
     @property
     def has_ranks(self) -> bool:
         """Return whether the labels or choices of examples have texts that can be ranked."""
-        return self.is_ranked and self.task.kind != "number"
+        return bool(self.ranks) and self.task.kind not in ("number", "span")
 
     def texts(self, example: Example) -> list[str]:
         """Return an example's texts in the order of the fields, as all models read them."""
+        if self.clean is not None:
+            return list(self.clean(example))
         return [example.fields[name] for name in self.task.fields]
+
+    def _worded(
+        self, example: Example, patterns: Sequence[str]
+    ) -> Iterator[tuple[list[str], list[str]]]:
+        """Yield the texts of each row, and its choice, if it has one; patterns make them texts."""
+        texts = self.texts(example)
+        of_choices = [[each] for each in example.choices] if self.task.kind == "choice" else [[]]
+        for choice in of_choices:
+            if patterns:
+                values = dict(zip(self.task.fields, texts, strict=False))
+                for own in choice:
+                    values |= {"choice": own}
+                    values |= {"filled": self.fill(texts[-1], own)} if self.fill else {}
+                yield [pattern.format_map(values) for pattern in patterns], []
+            else:
+                yield texts, choice
 
     def pair_rows(self, example: Example) -> tuple[PairRow, ...]:
         """Return an example's pairs: one, or of ``choice`` one for each choice."""
-        first, *rest = self.texts(example)
-        return (PairRow(first, " ".join(rest) if rest else None),)
+        if self.task.kind == "span":
+            passage, question = self.texts(example)
+            return (PairRow(question, passage, cut="windows", first_tokens=QUESTION_TOKENS),)
+        rows = []
+        for (first, *rest), choice in self._worded(example, self.pair or ()):
+            second = " ".join([*rest, *choice]) if rest or choice else None
+            rows.append(PairRow(first, second, self.cut, second_tokens=self.second_tokens))
+        return tuple(rows)
 
     def traversal_rows(self, example: Example) -> tuple[TraversalRow, ...]:
         """Return an example's traversals: one, two of a symmetric task, or one for each choice."""
-        texts = tuple(self.texts(example))
-        return (texts, texts[::-1]) if self.task.is_symmetric else (texts,)
+        rows = [
+            (" ".join(texts), *choice) if choice else tuple(texts)
+            for texts, choice in self._worded(example, self.traversal)
+        ]
+        if self.task.is_symmetric:
+            return (rows[0], rows[0][::-1])
+        return (rows[0][::-1],) if self.task.kind == "span" else tuple(rows)
 
     def text_input(self, example: Example) -> str:
         """Return the input, as text to text."""
-        return self.keyed({self.keys.get(key, key): text for key, text in example.fields.items()})
-
-    def keyed(
-        self, texts: Mapping[str, str], first: Sequence[str] = (), last: Sequence[str] = ()
-    ) -> str:
-        """Write each text after its key, by the alphabet; a cut at the end takes the last."""
-        between = sorted(texts.keys() - {*first, *last})
-        parts = [f"{key}: {texts[key]}" for key in (*first, *between, *last)]
+        if self.read is not None:
+            return self.read(example)
+        if self.task.kind == "span":
+            passage, question = map(_pad, self.texts(example))
+            return _SPACES.sub(" ", f"question: {question} context: {passage}")
+        texts = {self.keys.get(key, key): text for key, text in example.fields.items()}
+        if self.ranks == "keys":
+            texts |= dict(zip(self.text_targets(example), example.choices, strict=True))
+        between = sorted(texts.keys() - {*self.first, *self.last})
+        parts = [f"{key}: {texts[key]}" for key in (*self.first, *between, *self.last)]
         return " ".join([self.name or self.task.name, *parts])
 
     def text_target(self, example: Example) -> str | None:
@@ -112,28 +185,52 @@ class Wording:
 
         Of several gold answers the first, of a pronoun the noun in question, right or wrong.
         """
-        if not example.is_labelled or example.label is None:
+        if self.target is not None:
+            return self.target(example)
+        if not example.is_labelled:
             return None
-        if self.task.kind == "number":
-            return f"{example.label:g}"
+        if self.task.kind == "span":
+            return _pad(example.answers[0].text) if example.answers else UNANSWERABLE
+        if self.learns == "answers":
+            return example.answers[0].text if example.answers else None
+        if example.label is None or self.task.kind == "number":
+            return None if example.label is None else f"{example.label:g}"
         return self.text_targets(example)[int(example.label)]
 
     def text_targets(self, example: Example) -> tuple[str, ...]:
         """Return the texts of all labels or choices, by index, to be ranked; none where they have
         no rank.
         """
-        return self.task.labels
+        if self.ranks == "keys":
+            return tuple(f"choice{number}" for number, _ in enumerate(example.choices, 1))
+        if self.ranks == "choices":
+            return example.choices
+        return self.task.labels if self.ranks else ()
 
     def training_texts(self, example: Example) -> tuple[tuple[str, str], ...]:
         """Return the rows that are trained on, input and target of each; of no label none."""
-        target = self.text_target(example) if example.is_labelled else None
-        return () if target is None else ((self.text_input(example), target),)
+        if not example.is_labelled or not self.learns:
+            return ()
+        if self.learns == "right" and example.label != 1:
+            return ()
+        targets = [self.text_target(example)]
+        if self.learns == "answers":
+            targets = [answer.text for answer in example.answers]
+        read = self.text_input(example)
+        return tuple((read, target) for target in targets if target is not None)
 
     def read_answer(self, example: Example, written: str) -> Prediction:
         """Return the answer that was written; its label is None where it is none of the labels, or
         no number.
+
+        Of a pronoun whether the noun in question is named, or which of two nouns; none where both
+        are, as "the dog" of "the big dog" and "the small dog" may be.
         """
         text = written.strip()
+        if self.task.kind == "span":
+            return self._span(example, text)
+        if self.task.kind == "text":
+            return Prediction(text=text)
         if self.task.kind == "number":
             try:
                 number = float(text)
@@ -141,113 +238,24 @@ class Wording:
                 return Prediction(text=text)
             return Prediction(number if math.isfinite(number) else None, text=text)
         targets = self.text_targets(example)
-        return Prediction(targets.index(text) if text in targets else None, text=text)
+        label = targets.index(text) if text in targets else None
+        if self.pronoun and not content_words(text):
+            label = None
+        elif self.pronoun and label is None:
+            nouns = example.choices or (self.text_target(example) or "",)
+            is_named = [names_referent(text, noun) for noun in nouns]
+            if not example.choices:
+                label = int(is_named[0])
+            elif is_named.count(True) == 1:
+                label = is_named.index(True)
+        return Prediction(label, text=text)
 
-    def may_answer(self, example: Example, begun: str) -> bool:
-        """Return whether a text that begins so may be one of the labels, or a number, once it ends.
-
-        Of spans, of nouns that are named and where words are scored every text may answer. Spaces
-        are left out of account, as what follows may join or trim them.
-        """
-        text = "".join(begun.rstrip("\N{REPLACEMENT CHARACTER}").split())
-        if self.task.kind == "number":
-            return _NUMBER.fullmatch(text) is not None
-        labels = self.text_targets(example)
-        return not labels or any("".join(label.split()).startswith(text) for label in labels)
-
-    def outline(self) -> Example:
-        """Return an example that says what stands where: ``sentence1`` and so on.
-
-        Its label is the last class, the second choice or the number in the middle.
-        """
-        fields = self.parts or {name: name for name in self.task.fields}
-        is_number = self.task.kind == "number"
-        return Example(
-            "0", fields, sum(self.task.numbers) / 2 if is_number else len(self.task.labels) - 1
-        )
-
-
-class ChoiceWording(Wording):
-    """Wording of a task whose examples have choices of their own.
-
-    A choice stands at the end of the second text. Traversals: all texts as one, then the choice.
-    Text to text: the options are the texts ``choice1``, ``choice2`` and so on.
-    """
-
-    n_choices: ClassVar[int] = 2
-    """Choices that most examples have."""
-    options: ClassVar[tuple[str, ...]] = ("choice1", "choice2")
-    """The choices of ``outline``."""
-
-    def choice_row(self, texts: Sequence[str], choice: str) -> PairRow:
-        """Return the pair of a choice."""
-        first, *rest = texts
-        return PairRow(first, " ".join([*rest, choice]))
-
-    def pair_rows(self, example: Example) -> tuple[PairRow, ...]:
-        """Return a pair for each choice."""
-        texts = self.texts(example)
-        return tuple(self.choice_row(texts, choice) for choice in example.choices)
-
-    def traversal_rows(self, example: Example) -> tuple[TraversalRow, ...]:
-        """Return document and question as one text, then the answer, for each choice."""
-        text = " ".join(self.texts(example))
-        return tuple((text, choice) for choice in example.choices)
-
-    def text_input(self, example: Example) -> str:
-        """Return the texts and the options by their keys."""
-        return self.keyed({**example.fields, **self.numbered(example)})
-
-    def numbered(self, example: Example) -> dict[str, str]:
-        """Return the choices by their keys."""
-        return {f"choice{n}": choice for n, choice in enumerate(example.choices, 1)}
-
-    def text_targets(self, example: Example) -> tuple[str, ...]:
-        """Return the keys of the choices."""
-        return tuple(self.numbered(example))
-
-    def outline(self) -> Example:
-        """Return an example of two choices, of which the second is right."""
-        fields = self.parts or {name: name for name in self.task.fields}
-        return Example("0", fields, label=1, choices=self.options)
-
-
-class SpanWording(Wording):
-    """Wording of questions about a passage, as SQuAD's: the question, then the passage in windows.
-
-    So in traversals, where no state of a passage before it would know the question. As text to text
-    punctuation has spaces on both sides, also at the end of a text.
-    """
-
-    is_ranked = False
-
-    def pair_rows(self, example: Example) -> tuple[PairRow, ...]:
-        """Return the question, and the passage in windows (BERT)."""
-        passage, question = self.texts(example)
-        return (PairRow(question, passage, cut="windows", first_tokens=QUESTION_TOKENS),)
-
-    def traversal_rows(self, example: Example) -> tuple[TraversalRow, ...]:
-        """Return the question before the passage."""
-        return (tuple(reversed(self.texts(example))),)
-
-    def text_input(self, example: Example) -> str:
-        """Return question and passage."""
-        passage, question = map(_pad, self.texts(example))
-        return _SPACES.sub(" ", f"question: {question} context: {passage}")
-
-    def text_target(self, example: Example) -> str | None:
-        """Return the first answer, if there is one."""
-        if not example.is_labelled:
-            return None
-        return _pad(example.answers[0].text) if example.answers else UNANSWERABLE
-
-    def read_answer(self, example: Example, written: str) -> Prediction:
+    def _span(self, example: Example, text: str) -> Prediction:
         """Return the passage's own characters where it has these words, and where they begin.
 
         They are compared by words and marks, between which spaces are added and lost: in their own
         capitals, else in any.
         """
-        text = written.strip()
         if self.task.has_unanswerable and text.lower() == UNANSWERABLE:
             return Prediction(text="", no_answer=1.0)
         passage = example.fields[self.task.fields[0]]
@@ -262,77 +270,53 @@ class SpanWording(Wording):
         return Prediction(text=text)
 
     def may_answer(self, example: Example, begun: str) -> bool:
-        """Return True."""
-        return True
+        """Return whether a text that begins so may be one of the labels, or a number, once it ends.
+
+        Of spans, of nouns that are named and where words are scored every text may answer. Spaces
+        are left out of account, as what follows may join or trim them.
+        """
+        if self.is_free or self.pronoun or self.task.kind in ("span", "text"):
+            return True
+        text = "".join(begun.rstrip("\N{REPLACEMENT CHARACTER}").split())
+        if self.task.kind == "number":
+            return _NUMBER.fullmatch(text) is not None
+        labels = self.text_targets(example)
+        return not labels or any("".join(label.split()).startswith(text) for label in labels)
 
     def outline(self) -> Example:
-        """Return an example whose passage has the answer."""
-        fields = {"context": "context with answer", "question": "question"}
-        return Example("0", fields, answers=(Answer("answer", fields["context"].index("answer")),))
+        """Return an example that says what stands where: ``sentence1`` and so on.
+
+        Its label is the last class, the second choice or the number in the middle.
+        """
+        if self.task.kind == "span":
+            fields = {"context": "context with answer", "question": "question"}
+            answer = Answer("answer", fields["context"].index("answer"))
+            return Example("0", fields, answers=(answer,))
+        fields = dict(self.parts or {name: name for name in self.task.fields})
+        label: float | None = len(self.task.labels) - 1
+        if self.task.kind == "number":
+            label = sum(self.task.numbers) / 2
+        if self.task.kind != "choice":
+            return Example("0", fields, label, extra=self.extra)
+        if self.learns == "answers":
+            answers = (Answer(self.options[1]),)
+            return Example("0", fields, choices=self.options, answers=answers)
+        return Example("0", fields, 1, self.options)
 
 
-class TextWording(Wording):
-    """Wording of a task whose answers are texts of any words."""
-
-    is_ranked = False
-
-    def text_target(self, example: Example) -> str | None:
-        """Return the first reference."""
-        return example.answers[0].text if example.is_labelled and example.answers else None
-
-    def training_texts(self, example: Example) -> tuple[tuple[str, str], ...]:
-        """Return a row for each reference."""
-        read = self.text_input(example)
-        return tuple((read, answer.text) for answer in example.answers if example.is_labelled)
-
-    def read_answer(self, example: Example, written: str) -> Prediction:
-        """Return the written text as the answer."""
-        return Prediction(text=written.strip())
-
-    def may_answer(self, example: Example, begun: str) -> bool:
-        """Return True."""
-        return True
-
-
-WORDINGS: dict[Kind, type[Wording]] = {
+WORDINGS: dict[Kind, Callable[[Task], Wording]] = {
     "classes": Wording,
     "number": Wording,
-    "choice": ChoiceWording,
-    "span": SpanWording,
-    "text": TextWording,
+    "choice": partial(Wording, ranks="keys"),
+    "span": partial(Wording, ranks=""),
+    "text": partial(Wording, ranks="", learns="answers"),
 }
 """Wordings of tasks that have none of their own."""
 
 
-class PronounWording(Wording):
-    """Wording of pronouns and the nouns that they stand for: WSC's, WNLI's and DPR's.
-
-    The text has the pronoun marked, and the noun is written. Pairs are ours: jiant reads out both
-    spans.
-    """
-
-    pronoun: ClassVar[str] = "span2_text"
-    """Name of the field of the pronoun."""
-
-    def marked(self, example: Example) -> str:
-        """Return the text with stars around the pronoun that is meant."""
-        raise NotImplementedError
-
-    def text_input(self, example: Example) -> str:
-        """Return the text, by the name of WSC."""
-        return f"wsc: {self.marked(example)}"
-
-    def read_answer(self, example: Example, written: str) -> Prediction:
-        """Return whether the noun in question is named."""
-        text = written.strip()
-        referent = self.text_target(example)
-        assert referent is not None, "the noun in question is part of the example"
-        is_named = names_referent(text, referent) if content_words(text) else None
-        return Prediction(None if is_named is None else int(is_named), text=text)
-
-    def may_answer(self, example: Example, begun: str) -> bool:
-        """Return True."""
-        return True
+def marking(mark: Callable[[Example], str], pronoun: str) -> Mapping[str, Any]:
+    """Return the fields of a wording of pronouns: texts have the name of WSC."""
+    return {"marked": mark, "pronoun": pronoun, "read": lambda example: f"wsc: {mark(example)}"}
 
 
 def names_referent(written: str, referent: str) -> bool:
@@ -378,17 +362,22 @@ def mark_word(text: str, pronoun: str, index: int) -> str:
     Raises DataError where the text has no such word.
     """
     words = text.split(" ")
-    n_words = len(pronoun.split(" "))
-    pattern = re.compile(rf"(\W*){re.escape(pronoun)}(\W*)")
-    windows = (" ".join(words[place : place + n_words]) for place in range(len(words)))
-    found = {place: pattern.fullmatch(window) for place, window in enumerate(windows)}
-    matches = {place: match for place, match in found.items() if match}
-    if not matches:
+    places = places_of(words, pronoun)
+    if not places:
         raise DataError(f"{pronoun!r} is no word of {text!r}")
-    place = min(matches, key=lambda place: abs(place - index))
-    before, after = matches[place].groups()
+    place = min(places, key=lambda place: abs(place - index))
+    before, after = places[place].groups()
     parts = [part for part in (before, f"*{pronoun}*", after) if part]
-    return " ".join([*words[:place], *parts, *words[place + n_words :]])
+    return " ".join([*words[:place], *parts, *words[place + len(pronoun.split(" ")) :]])
+
+
+def places_of(words: Sequence[str], span: str) -> dict[int, re.Match[str]]:
+    """Find where the words of a span stand, whatever punctuation sticks to them: the groups."""
+    n_words = len(span.split(" "))
+    pattern = re.compile(rf"(\W*){re.escape(span)}(\W*)")
+    windows = (" ".join(words[place : place + n_words]) for place in range(len(words)))
+    matches = {place: pattern.fullmatch(window) for place, window in enumerate(windows)}
+    return {place: match for place, match in matches.items() if match}
 
 
 def mark_first(text: str, pronoun: str) -> str:

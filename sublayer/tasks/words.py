@@ -25,7 +25,7 @@ from sublayer.tasks.reading import labelled_rows
 from sublayer.tasks.registry import wording_of
 from sublayer.tasks.scripts import OTHER_ENDS, UNSPACED
 from sublayer.tasks.task import Example, Prediction, Task
-from sublayer.tasks.text_metrics import best_thresholds, with_threshold
+from sublayer.tasks.text_metrics import best_threshold, with_threshold
 from sublayer.tasks.wording import PLACEHOLDER, answered, fill_query
 
 Numbers = NDArray[np.float64]
@@ -339,8 +339,8 @@ def predict_spans(
     if not task.has_unanswerable:
         return predictions
     sample = train[:: -(-len(train) // _MOST_FOR_THRESHOLD)]
-    best = best_thresholds(sample, [_answer(task, example) for example in sample])
-    return with_threshold(predictions, best.f1.threshold)
+    best = best_threshold(sample, [_answer(task, example) for example in sample])
+    return with_threshold(predictions, best.threshold)
 
 
 def _answer(task: Task, example: Example) -> Prediction:

@@ -368,12 +368,12 @@ _TABLE = {"kind": "choice", "labels": [], "name": "table", "suite": "table"}
 @pytest.mark.parametrize("changes, of_task, message", [
     ({"format": "traversal"}, {}, "of format traversal, which no encoder reads"),
     ({"context": 65}, {}, "65 tokens, more than 64"),
-    ({"version": [1] * 99}, {}, "of version"), ({"threshold": "x"}, {}, "threshold is no number"),
-    ({"answer": "guess"}, {}, "does not say how an answer"),
+    ({"version": [1] * 99}, {}, "of version"), ({"threshold": "x"}, {}, "threshold: input"),
+    ({"answer": "guess"}, {}, "answer: input"),
     ({}, {"labels": ["neutral", "entailment", "contradiction"]}, "labels neutral"),
-    ({}, {"labels": [1, 2, 3]}, "its labels are no texts"), ({}, _TABLE, "choice, not classes"),
-    ({}, {"kind": "x"}, "is no kind of task"),
-    ({}, {"numbers": [1, 1]}, "not the lowest and the highest"),
+    ({}, {"labels": [1, 2, 3]}, "labels.0: input should be"), ({}, _TABLE, "choice, not classes"),
+    ({}, {"kind": "x"}, "kind: input should be"),
+    ({}, {"numbers": [1, 1]}, "its numbers are 1 to 1"),
 ])  # fmt: skip
 def test_a_damaged_or_contradicted_task_is_refused(tmp_path, changes, of_task, message):
     export_huggingface(model_for("bert", TASKS["mnli"]), tmp_path / "exported")

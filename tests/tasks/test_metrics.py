@@ -16,15 +16,16 @@ from sublayer.errors import DataError
 from sublayer.tasks import words as module
 from sublayer.tasks.baselines import BASELINES
 from sublayer.tasks.division import held_out
-from sublayer.tasks.metrics import find_units, spearman
+from sublayer.tasks.metrics import Answered, spearman
 from sublayer.tasks.own_table import METRICS as OF_KINDS
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.scoring import AVERAGES, METRICS, paired, points, score, suite_averages
 from sublayer.tasks.task import Answer, Example, Prediction, Task
 from sublayer.tasks.text_metrics import (
     RougeWords,
-    best_thresholds,
+    best_threshold,
     by_answerable,
+    is_equal,
     normalise,
     with_threshold,
 )
@@ -358,7 +359,7 @@ def test_influences_are_slopes_by_weight():
     gold = generator.integers(6, size=30)
     predicted = gold + generator.integers(4, size=30)
     examples = labelled(gold.tolist(), [str(index // 2) for index in range(30)])
-    contributions = spearman(examples, said(predicted.tolist()), find_units(examples))
+    contributions = spearman(Answered(examples, said(predicted.tolist())))
     more, less = (contributions.at(np.ones((15, 15)) + step * np.eye(15)) for step in (1e-6, -1e-6))
     np.testing.assert_allclose(contributions.influences(), 15 * (more - less) / 2e-6, atol=1e-7)
     # Three of four right: 1 - 3/4 and 0 - 3/4; of a score the mean of its metrics' influences.
@@ -433,9 +434,8 @@ def _told(*answers):
     ([[], []], [*_told(("", 0.0)), None], (2, 0), (2, 0)),
 ])  # fmt: skip
 def test_the_best_thresholds_by_hand(golds, predictions, exact, f1):
-    best = best_thresholds(asked(golds), predictions)
-    assert (best.exact.score, best.exact.threshold) == exact
-    assert (best.f1.score, best.f1.threshold) == pytest.approx(f1)
+    assert best_threshold(asked(golds), predictions, is_equal) == exact
+    assert best_threshold(asked(golds), predictions) == pytest.approx(f1)
 
 
 def test_the_best_score_is_the_best_of_all_thresholds():
@@ -449,7 +449,7 @@ def test_the_best_score_is_the_best_of_all_thresholds():
         each.no_answer: score(examples, with_threshold(predictions, each.no_answer), V2[:1]).value
         for each in predictions
     }
-    best = best_thresholds(examples, predictions).exact
+    best = best_threshold(examples, predictions, is_equal)
     assert best.score == pytest.approx(max(scores.values())) == scores[best.threshold]
     # "the" is an answer, by which nothing but an empty one is right.
     examples = asked([["big cat"], ["the"], [], []])

@@ -19,7 +19,7 @@ from sublayer.tasks.own_table import (
     describe_left_out,
     find_table,
     read_labelled_table,
-    read_own_tsv,
+    read_own,
     read_rows,
     read_table,
 )
@@ -183,7 +183,7 @@ def _asked(answer):
      "begins at '9th', which is no whole"),
     ({**_STORY, "is_number": True}, "a.csv", CSV, "is no number"),
     ({**_REVIEW, "answer_start": "c"}, "a.csv", CSV, "answer_start"),
-    ({**_REVIEW, "answer": "c"}, "a.csv", CSV, "a label"),
+    ({**_REVIEW, "answer": "c"}, "a.csv", CSV, "exclude each other"),
 ])  # fmt: skip
 def test_a_table_that_teaches_nothing_is_refused(tmp_path, columns, name, content, message):
     with pytest.raises((ConfigError, DataError)) as refused:
@@ -310,7 +310,7 @@ def test_cells_of_a_workbook_are_texts_of_its_first_sheet_with_rows(tmp_path):
     workbook.save(tmp_path / "a.xlsx")
     found = [(each.line, [*each.values.values()]) for each in read_records(tmp_path / "a.xlsx")]
     assert found == [(3, ["1", "TRUE"]), (5, ["2020-01-02", ""]), (6, ["0.5", ""])]
-    assert "'Rows' is read, and not Other" in read_own_tsv(tmp_path / "a.xlsx").note
+    assert "'Rows' is read, and not Other" in read_own(tmp_path / "a.xlsx").note
 
 
 SURROUNDED = "quotes stand around fields, as in CSV"
@@ -325,8 +325,8 @@ SURROUNDED = "quotes stand around fields, as in CSV"
     ('"a\t1\nb"\t2\n', [['"a', "1"], ['b"', "2"]], "quotes are text"),
 ])  # fmt: skip
 def test_quotes_surround_fields_of_tsv_where_every_row_is_complete_so(tmp_path, lines, rows, note):
-    found = read_own_tsv(write(tmp_path / "a.tsv", "x\ty\n" + lines))
+    found = read_own(write(tmp_path / "a.tsv", "x\ty\n" + lines))
     assert [list(record.values.values()) for record in found.records] == rows
     assert found.note.partition(": ")[2] == note
-    (record,) = read_own_tsv(write(tmp_path / "a.tsv", '"x"\t"y"\na\t1\n')).records
+    (record,) = read_own(write(tmp_path / "a.tsv", '"x"\t"y"\na\t1\n')).records
     assert record.values == {"x": "a", "y": "1"}

@@ -226,7 +226,7 @@ SPEC = TaskSpec((TASKS["rte"], TASKS["squad2"]), "pair", 64, columns=COLUMNS)
     ({"max_answer": 2.0}, {}, "max_answer"), ({"columns": {"text": 5}}, {}, "columns"),
     ({}, {"fields": ["premise", "other"]}, "fields"),
     ({}, {"kind": "choice", "labels": []}, "kind"), ({}, {"is_symmetric": True}, "is_symmetric"),
-    ({}, {"has_unanswerable": True}, "questions without an answer"),
+    ({}, {"has_unanswerable": True}, "has_unanswerable"),
     ({}, {"name": "own"}, "no task own"), ({}, {"metrics": ["accuracy", "x"]}, "metrics are x"),
 ])  # fmt: skip
 def test_a_saved_description_is_read_and_a_damaged_one_refused(changes, of_task, field):
@@ -238,7 +238,7 @@ def test_a_saved_description_is_read_and_a_damaged_one_refused(changes, of_task,
     with pytest.raises(CheckpointError, match=rf"task\.json.* .*{field}"):
         read_spec({**content, "columns": columns, **changes}, "task.json")
     del content["context"]
-    with pytest.raises(CheckpointError, match=r"task\.json does not describe a task"):
+    with pytest.raises(CheckpointError, match=r"task\.json is damaged: it has no context"):
         read_spec(content, "task.json")
 
 
@@ -361,7 +361,7 @@ def _in_order(ids, rows=ROWS):
 
 
 @pytest.mark.parametrize("ids, rows, named", [
-    ("0", ROWS, "2 of the 3 rows .*'1'"), ("0112", ROWS, "two predictions .*'1'"),
+    ("0", ROWS, "2 rows without .*'1'"), ("0112", ROWS, "two predictions .*'1'"),
     ("012", [*ROWS, ROWS[0]], "two rows .*'0'"), ("012x", ROWS, "1 prediction .*'x'"),
 ])  # fmt: skip
 def test_predictions_are_put_into_the_order_of_rows_and_others_refused(ids, rows, named):

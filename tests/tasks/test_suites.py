@@ -461,7 +461,7 @@ _ALL, _BEYOND = "RACE/dev/high/all.txt", [_flat_squad("q", ("Normans",), (12, 13
     ("sst2", "SST-2/dev.tsv", b"sentence\tlabel\n\xff\t1\n", "dev.tsv, line 2: byte 0xff"),
     ("sst2", "sst2/dev.jsonl", {**_SST2, "label": True}, "is no label of SST-2"),
     ("sst2", "sst2/dev.jsonl", [_SST2, {"text": "b", "label": 1}],
-     "dev.jsonl:2 has no sentence: it has text, label"),
+     "dev.jsonl:2 has no column 'sentence': it has text, label"),
     ("multirc", "MultiRC/dev.jsonl", _changed(
         "MultiRC", lambda rows: rows[0]["passage"]["questions"][0]["answers"].append("Bo")),
      "dev.jsonl:1: passage.questions[0].answers[2]"),

@@ -198,7 +198,7 @@ def _check_trained(parts: Sequence[TaskPart], objective: SupervisedObjective) ->
                 f"{part.task.title}: all {count(len(part.encoded), 'row')} to train on are {name}: "
                 "there is nothing to learn"
             )
-        is_answered_alone = objective.format == "text" and not wording_of(part.task).is_learned
+        is_answered_alone = objective.format == "text" and not wording_of(part.task).learns
         if len(part.encoded) or (has_others and is_answered_alone):
             continue
         raise DataError(

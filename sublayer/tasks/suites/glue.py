@@ -4,7 +4,7 @@ Sources: Wang et al. 2018 (1804.07461); Bowman et al. 2015 (1508.05326); Khot et
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,18 +14,17 @@ import numpy as np
 from sublayer.errors import DataError
 from sublayer.tasks.finding import SUFFIXES, Layout, find_splits
 from sublayer.tasks.reading import ReadSplit
-from sublayer.tasks.records import read_records, read_tsv, suffix_of
-from sublayer.tasks.rows import Columns, ColumnsTask, read_rows
+from sublayer.tasks.records import Record, read_records, read_tsv, suffix_of
+from sublayer.tasks.rows import Columns, ColumnsTask
 from sublayer.tasks.suites.superglue import RTE_FILES, xml_records
 from sublayer.tasks.task import Example, Task
-from sublayer.tasks.wording import PronounWording, Wording
+from sublayer.tasks.wording import Wording, marking
 
 _SUITE = ("glue", "glue_data")
 _ENTAILMENT = ("entailment", "not_entailment")
 _THREE_WAY = ("entailment", "neutral", "contradiction")
 _MATCHED = ("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched")
 _SENTENCES = ("sentence1", "sentence2")
-_PAIR = {"sentence1": ("sentence1",), "sentence2": ("sentence2",)}
 _PREMISE = ("premise", "hypothesis")
 _INFERENCE = {
     "premise": ("premise", "sentence1", "Premise"),
@@ -67,28 +66,25 @@ class Mrpc(ColumnsTask):
         if len(paths) == 1 or paths[1].name not in _DEV_IDS:
             return super().read(split, paths)
         train, ids = paths
-        places = _places_of_ids(ids)
-        result = ReadSplit(split, paths)
-        kept = []
-        found = set()
-        for record in self.names.records(train):
-            pair = None if record.problem else tuple(map(record.text, _PAIR_OF_IDS))
-            found.add(pair)
-            if (pair in places) == (split == "dev"):
-                kept.append(record)
+        places, result = _places_of_ids(ids), ReadSplit(split, paths)
+        pairs = [
+            (None if row.problem else tuple(map(row.text, _PAIR_OF_IDS)), row)
+            for row in self.records(train)
+        ]
         if split == "dev":
-            for pair, place in places.items():
-                if pair not in found:
-                    result.skip("a pair of ids that the training file lacks", place)
-        read_rows(self.task, result, kept, self.names, ids if split == "dev" else train)
+            there = {pair for pair, _ in pairs}
+            for pair in (pair for pair in places if pair not in there):
+                result.skip("a pair of ids that the training file lacks", places[pair])
+        kept = [row for pair, row in pairs if (pair in places) == (split == "dev")]
+        self.add_rows(kept, ids if split == "dev" else train, result)
         return result
 
 
 def _places_of_ids(path: Path) -> Mapping[tuple[str, ...], str]:
     places = {}
-    for row in read_tsv(path):
-        place = f"{path}:{row.line}"
-        cells = tuple(cell.strip() for cell in row.cells)
+    for line, written in read_tsv(path):
+        place = f"{path}:{line}"
+        cells = tuple(cell.strip() for cell in written)
         if cells == ("",):
             continue
         if len(cells) != len(_PAIR_OF_IDS) or not all(map(str.isdigit, cells)):
@@ -98,7 +94,11 @@ def _places_of_ids(path: Path) -> Mapping[tuple[str, ...], str]:
 
 
 class Rte(ColumnsTask):
-    """RTE, which SuperGLUE has in a folder of the same name."""
+    """RTE, which SuperGLUE has in a folder of the same name; its challenges are XML."""
+
+    def records(self, path: Path) -> Iterator[Record]:
+        """Read the rows of a file of GLUE, or of a challenge."""
+        return xml_records(path) if suffix_of(path) == ".xml" else super().records(path)
 
     def find_all(self, folder: Path) -> dict[str, tuple[Path, ...]]:
         """Find the files, unless they are SuperGLUE's, or of no RTE at all, as XML may be."""
@@ -127,42 +127,24 @@ class Diagnostic(ColumnsTask):
         return find_splits(folder, beside, self.may_be) | super().find_all(folder)
 
 
-class FifthsWording(Wording):
-    """Wording of similarities: to the nearest multiple of 0.2, in TensorFlow's precision."""
+def _fifths(example: Example) -> str | None:
+    """Return a similarity to the nearest multiple of 0.2, in TensorFlow's precision.
 
-    def text_target(self, example: Example) -> str | None:
-        """Return the number, halves to even."""
-        if not example.is_labelled or example.label is None:
-            return None
-        fifths = np.round(np.float32(example.label) * np.float32(5)) / np.float32(5)
-        return f"{float(fifths):.1f}"
-
-
-class WnliWording(PronounWording):
-    """Wording of WNLI as text to text: the hypothesis has a noun where the premise has a pronoun.
-
-    It is only evaluated, by a model of WSC or DPR. Source: T5's ``wnli_simple``, whose authors
-    checked it on the development and test sets by hand.
+    Halves go to even.
     """
+    if not example.is_labelled or example.label is None:
+        return None
+    fifths = np.round(np.float32(example.label) * np.float32(5)) / np.float32(5)
+    return f"{float(fifths):.1f}"
 
-    is_learned = False
-    is_ranked = False
 
-    def marked(self, example: Example) -> str:
-        """Return the premise with the pronoun marked."""
-        return as_pronoun(*example.fields.values()).text
+def _wnli_marked(example: Example) -> str:
+    return as_pronoun(*example.fields.values()).text
 
-    def text_target(self, example: Example) -> str | None:
-        """Return the noun of the hypothesis."""
-        return as_pronoun(*example.fields.values()).referent
 
-    def text_targets(self, example: Example) -> tuple[str, ...]:
-        """Return none: one noun alone has no rank."""
-        return ()
-
-    def training_texts(self, example: Example) -> tuple[tuple[str, str], ...]:
-        """Return none."""
-        return ()
+def _wnli_noun(example: Example) -> str:
+    """Return the noun of the hypothesis that stands for the pronoun of the premise."""
+    return as_pronoun(*example.fields.values()).referent
 
 
 _PRONOUNS = ("he", "she", "they", "it", "her", "his", "their", "them", "him")
@@ -259,14 +241,12 @@ GLUE = (
             joint={"in_domain_train.tsv": "train", "in_domain_dev.tsv": "dev",
                    "out_of_domain_dev.tsv": "dev"},
         ),
-        names=Columns({"sentence": ("sentence",)}, label=("label",),
-                      without_header=("source", "label", "mark", "sentence")),
+        names=Columns(without_header=("source", "label", "mark", "sentence")),
     ),
     ColumnsTask(
         task=Task("sst2", "SST-2", "glue", "classes", ("sentence",), ("accuracy",),
                   labels=("negative", "positive")),
         layout=Layout(("SST-2",), _SUITE),
-        names=Columns({"sentence": ("sentence",)}, label=("label",)),
     ),
     Mrpc(
         task=Task("mrpc", "MRPC", "glue", "classes", _SENTENCES, ("f1", "accuracy"),
@@ -281,22 +261,20 @@ GLUE = (
         task=Task("qqp", "QQP", "glue", "classes", ("question1", "question2"), ("f1", "accuracy"),
                   labels=("not_duplicate", "duplicate"), is_symmetric=True),
         layout=Layout(("QQP", "QQP-clean"), _SUITE, own={_QUORA: "train"}),
-        names=Columns({"question1": ("question1",), "question2": ("question2",)},
-                      label=("is_duplicate", "label"), quoted=(_QUORA,)),
+        names=Columns(label=("is_duplicate", "label"), quoted=(_QUORA,)),
     ),
     ColumnsTask(
         task=Task("stsb", "STS-B", "glue", "number", _SENTENCES, ("pearson", "spearman"),
                   is_symmetric=True, numbers=(0.0, 5.0)),
         layout=Layout(("STS-B", "sts", "stsbenchmark"), _SUITE),
         names=Columns(
-            _PAIR,
             label=("score", "label"),
             # Source: the STS benchmark's own archive, in which some rows end with two licences.
             without_header=("genre", "filename", "year", "old_index", "score", "sentence1",
                             "sentence2", "licence1", "licence2"),
             may_end_early=True,
         ),
-        wording=FifthsWording,
+        wording=partial(Wording, target=_fifths),
     ),
     ColumnsTask(
         task=Task("mnli", "MNLI", "glue", "classes", _PREMISE, ("accuracy",),
@@ -309,21 +287,24 @@ GLUE = (
         task=Task("qnli", "QNLI", "glue", "classes", ("question", "sentence"), ("accuracy",),
                   labels=_ENTAILMENT),
         layout=Layout(("QNLI", "QNLIv2"), _SUITE),
-        names=Columns({"question": ("question",), "sentence": ("sentence",)}, label=("label",),
-                      source="question"),
+        names=Columns(source="question"),
     ),
     Rte(
         task=Task("rte", "RTE", "glue", "classes", _SENTENCES, ("accuracy",), labels=_ENTAILMENT),
         layout=Layout(("RTE",), _SUITE, joint=RTE_FILES),
-        names=Columns(_PAIR, label=("label",), source="sentence1", xml=xml_records),
+        names=Columns(source="sentence1"),
     ),
     ColumnsTask(
         task=Task("wnli", "WNLI", "glue", "classes", _SENTENCES, ("accuracy",),
                   labels=_ENTAILMENT[::-1]),
         layout=Layout(("WNLI",), _SUITE),
-        names=Columns(_PAIR, label=("label",), source="sentence1"),
+        names=Columns(source="sentence1"),
+        # As text to text the hypothesis has a noun where the premise has a pronoun. It is only
+        # evaluated, by a model of WSC or DPR. Source: T5's ``wnli_simple``, whose authors checked
+        # it on the development and test sets by hand.
         wording=partial(
-            WnliWording, parts={"sentence1": "Ann told Eve that she won.", "sentence2": "Eve won."}
+            Wording, target=_wnli_noun, ranks="", learns="", **marking(_wnli_marked, "pronoun"),
+            parts={"sentence1": "Ann told Eve that she won.", "sentence2": "Eve won."},
         ),
     ),
     Diagnostic(

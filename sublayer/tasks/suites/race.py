@@ -1,7 +1,7 @@
 """RACE: questions with four options about passages of English exams. Source: Lai et al. 2017."""
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,12 +11,19 @@ from pathlib import Path
 from sublayer.errors import DataError
 from sublayer.files.lines import decoded, read_lines
 from sublayer.files.parsing import parse_json
-from sublayer.tasks.finding import check_shards, entries, one_copy, split_in_name, words_of
+from sublayer.tasks.finding import (
+    Layout,
+    entries,
+    find_in_first,
+    one_copy,
+    split_in_name,
+    words_of,
+)
 from sublayer.tasks.reading import ReadSplit
-from sublayer.tasks.records import read_records
-from sublayer.tasks.rows import Found, Nested, Published, add_known
+from sublayer.tasks.records import Record, read_records
+from sublayer.tasks.rows import Found, Published
 from sublayer.tasks.task import Example, Task
-from sublayer.tasks.wording import ChoiceWording, PairRow, answered
+from sublayer.tasks.wording import Wording, answered
 
 LEVELS = ("middle", "high")
 """The schools of which the exams are, as files, folders and ids name them."""
@@ -24,23 +31,6 @@ LEVELS = ("middle", "high")
 _SUFFIXES = {".jsonl", ".ndjson", ".json", ".parquet"}
 _JOINED = "all.txt"
 _KEYS = {"article", "options"}
-
-
-def _find(levels: tuple[str, ...], folder: Path) -> Found:
-    """Find the files of a level, or of both, in the first place that has any.
-
-    Places are folders called RACE, and ``folder`` itself. In them lie the publisher's, a passage
-    each, ``train/middle/1.txt``, or joined, ``train/middle/all.txt``, which are read instead of
-    them; or records, with the split among the words of their names, and the level there, in that of
-    their folder, or in the ids of their rows. Of both levels a split is found where both are.
-    """
-    named = [child for child in entries(folder) if child.is_dir() and _is_race(child)]
-    for place in (*named, folder):
-        for below in ("", "RACE", "data", "default"):
-            found = _published(place / below, levels) or _records(place / below, levels)
-            if found:
-                return found
-    return {}
 
 
 def level_of(path: Path) -> str:
@@ -52,11 +42,11 @@ def level_of(path: Path) -> str:
     return ""
 
 
-def _is_race(folder: Path) -> bool:
-    return "race" in words_of(folder.name)
+def _is_race(name: str) -> bool:
+    return "race" in words_of(name)
 
 
-def _published(place: Path, levels: tuple[str, ...]) -> Found:
+def _published(place: Path, levels: tuple[str, ...]) -> dict[str, tuple[Path, ...]]:
     found = {}
     for split in ("train", "dev", "test"):
         of_levels = [_texts(place / split / level) for level in levels]
@@ -76,7 +66,7 @@ def _number(path: Path) -> tuple[int, str]:
     return (int(number[0]) if number else 0, path.name)
 
 
-def _records(place: Path, levels: tuple[str, ...]) -> Found:
+def _records(place: Path, levels: tuple[str, ...]) -> dict[str, tuple[Path, ...]]:
     """Return the files of each split: one for each level, or else one that holds both."""
     files = defaultdict(list)
     for folder in (place, *(place / below for below in (*LEVELS, "all"))):
@@ -99,19 +89,15 @@ def _may_be_race(path: Path) -> bool:
     try:
         first = next(read_records(path), None)
     except DataError:
-        return _is_race(path.parent) or "race" in words_of(path.stem)
+        return _is_race(path.parent.name) or _is_race(path.stem)
     return first is not None and set(first.values) >= _KEYS
 
 
 _LETTERS = "ABCDEFGHIJ"
 
 
-def _rows(path: Path) -> Iterator[Nested]:
-    """Read the objects of a file: a row each, or in a text one behind the other."""
-    if path.suffix != ".txt":
-        for record in read_records(path):
-            yield Nested(record.place, "", record.values)
-        return
+def _rows(path: Path) -> Iterator[Record]:
+    """Read the objects of a text, one behind the other."""
     decoder = JSONDecoder()
     for line, data in read_lines(path):
         place = f"{path}:{line}"
@@ -124,63 +110,23 @@ def _rows(path: Path) -> Iterator[Nested]:
             content = parse_json(text[:stop], place, DataError)
             if not isinstance(content, dict):
                 raise DataError(f"{place} is {type(content).__name__}, not an object of JSON")
-            yield Nested(place, "", content)
+            yield Record(path, line, content)
             text = text[stop:].lstrip()
 
 
-def _questions(row: Nested) -> list[tuple[str, Sequence[str], str | None]]:
+def _questions(row: Record) -> list[tuple[str, Sequence[str], str | None]]:
     """Return questions, options and answers: of a passage, or of a row for each, as the hub has."""
     if row.has("question"):
         answer = row.text("answer") if row.has("answer") else None
         return [(row.text("question"), row.texts("options"), answer)]
-    questions = row.texts("questions")
+    questions, options = row.texts("questions"), row.lists("options")
     answers = row.texts("answers") if row.has("answers") else [None] * len(questions)
-    options = _lists(row, "options")
     if not len(questions) == len(options) == len(answers):
         raise DataError(
             f"{row.place} has questions, options and answers of {len(questions)}, {len(options)} "
             f"and {len(answers)}: they belong together one by one"
         )
     return list(zip(questions, options, answers, strict=True))
-
-
-def _lists(row: Nested, name: str) -> list[tuple[str, ...]]:
-    values = row.get(name)
-    if not isinstance(values, list):
-        row.texts(name)  # whose error names the type
-    names = [f"{name}[{index}]" for index in range(len(values))]
-    inner = Nested(row.whole_place, row.path, dict(zip(names, values, strict=True)))
-    return [inner.texts(each) for each in names]
-
-
-def _label(answer: str | None, options: Sequence[str], row: Nested) -> int | None:
-    letters = _LETTERS[: len(options)]
-    if answer is None:
-        return None
-    if len(answer) != 1 or answer not in letters:
-        raise DataError(f"{row.place}: {answer!r} is no answer of {', '.join(letters)}")
-    return letters.index(answer)
-
-
-class RaceWording(ChoiceWording):
-    """Wording of RACE: the question with the option in its blanks, of which the last 128 tokens are
-    read, after the article, which gives way (ALBERT).
-
-    Traversals, whose blanks are not filled, are GPT-1's. As text to text question and options stand
-    before the article.
-    """
-
-    n_choices = 4
-
-    def choice_row(self, texts: Sequence[str], choice: str) -> PairRow:
-        """Return the article, then the question with its option."""
-        article, question = texts
-        return PairRow(article, answered(question, choice), cut="first", second_tokens=128)
-
-    def text_input(self, example: Example) -> str:
-        """Return question, options and article."""
-        texts = {**example.fields, **self.numbered(example)}
-        return self.keyed(texts, first=("question",), last=("article",))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,26 +144,31 @@ class Race(Published):
         )
 
     def find(self, folder: Path) -> Found:
-        """Find the files of its levels."""
-        return _find(self.levels, folder)
+        """Find the files of a level, or of both, in the first place that has any.
 
-    def read(self, split: str, paths: tuple[Path, ...]) -> ReadSplit:
-        """Read the questions of a split; those of the other level are passed by."""
-        for folder in {path.parent for path in paths}:
-            check_shards(tuple(path for path in paths if path.parent == folder))
-        result = ReadSplit(split, paths)
-        n_before: Counter[str] = Counter()  # questions of each passage, whose rows may stand apart
-        for path in paths:
-            is_empty = True
-            for row in _rows(path):
-                is_empty = False
-                self._add(row, level_of(path), n_before, result)
-            if is_empty:
-                raise DataError(f"{path} is empty")
-        return result
+        In folders called RACE, and in ``folder`` itself, lie the publisher's, a passage each,
+        ``train/middle/1.txt``, or joined, ``train/middle/all.txt``, which are read instead of them;
+        or records, with the split among the words of their names, and the level there, in that of
+        their folder, or in the ids of their rows. Of both levels a split is found where both are.
+        """
 
-    def _add(self, row: Nested, level: str, n_before: Counter[str], result: ReadSplit) -> None:
-        id_ = row.text("id" if row.has("id") else "example_id")
+        def find(place: Path) -> dict[str, tuple[Path, ...]]:
+            return _published(place, self.levels) or _records(place, self.levels)
+
+        return find_in_first(folder, _is_race, ("", "RACE", "data", "default"), find)
+
+    def may_be(self, split: str, path: Path) -> bool:
+        """Return whether a file may hold questions."""
+        return _may_be_race(path)
+
+    def records(self, path: Path) -> Iterator[Record]:
+        """Read the rows of a file."""
+        return _rows(path) if path.suffix == ".txt" else read_records(path)
+
+    def add(self, row: Record, result: ReadSplit) -> None:
+        """Add the questions of a row; those of the other level are passed by."""
+        assert isinstance(row.path, Path), "rows are of files"
+        id_, level = row.text("id" if row.has("id") else "example_id"), level_of(row.path)
         level = level or next((each for each in LEVELS if id_.startswith(each)), "")
         if self.levels != LEVELS and level not in self.levels:
             if not level:
@@ -230,26 +181,39 @@ class Race(Published):
             id_ = f"{level}/{id_}"  # by which the metrics of a school know it
         article = row.text("article")
         for question, options, answer in _questions(row):
-            number = n_before[id_]
-            n_before[id_] += 1
+            letters = tuple(_LETTERS[: len(options)])
+            if answer is not None and answer not in letters:
+                raise DataError(f"{row.place}: {answer!r} is no answer of {', '.join(letters)}")
+            # The rows of a passage may stand apart.
+            number = result.numbers[id_]
+            result.numbers[id_] += 1
             example = Example(
                 id=f"{id_}.{number}",
                 fields={"article": article, "question": question},
-                label=_label(answer, options, row),
+                label=None if answer is None else letters.index(answer),
                 choices=tuple(options),
                 is_labelled=answer is not None,
                 source=article,
             )
-            add_known(result, example, row)
+            result.add_known(example, row)
 
 
 RACE = tuple(
     Race(
         task=Task(name, title, "race", "choice", ("article", "question"), ("accuracy", *metrics)),
+        layout=Layout(("RACE",)),
         levels=levels,
         wording=partial(
-            RaceWording,
+            Wording,
             name="race",
+            fill=answered,
+            pair=("{article}", "{filled}"),
+            cut="first",
+            second_tokens=128,
+            ranks="keys",
+            first=("question",),
+            last=("article",),
+            n_choices=4,
             parts={"article": "article", "question": "question with _"},
         ),
     )
@@ -259,3 +223,6 @@ RACE = tuple(
         ("race", "RACE", LEVELS, LEVELS),
     )
 )
+"""Wording: the question with the option in its blanks, of which the last 128 tokens are read, after
+the article, which gives way (ALBERT). Traversals, whose blanks are not filled, are GPT-1's. As text
+to text question and options stand before the article."""

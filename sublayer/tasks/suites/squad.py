@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sublayer.errors import DataError
@@ -11,16 +11,17 @@ from sublayer.files.lines import decoded, read_lines, read_start, unpacked
 from sublayer.files.parsing import parse_json
 from sublayer.files.storage import open_file
 from sublayer.tasks.finding import (
-    check_shards,
+    Layout,
     entries,
+    find_in_first,
     one_copy,
     split_in_name,
     unpacked_name,
     words_of,
 )
 from sublayer.tasks.reading import ReadSplit, kept_answers, place_answer
-from sublayer.tasks.records import read_records
-from sublayer.tasks.rows import Found, Nested, Published, add_known
+from sublayer.tasks.records import Record, read_records
+from sublayer.tasks.rows import Found, Published
 from sublayer.tasks.task import Example, Task
 
 _SUFFIXES = {".json", ".jsonl", ".ndjson", ".parquet"}
@@ -37,29 +38,11 @@ _READ_BYTES = 1 << 16
 _OUTPUTS = {"predictions", "nbest", "odds", "preds", "eval"}
 
 
-def _find(version: str, folder: Path) -> Found:
-    """Find the files of a version of SQuAD, in the first place that has any.
-
-    Places are folders called SQuAD, with or without a version, and ``folder`` itself. Files are
-    called as the publisher's, ``train-v1.1.json``, or else have train, dev or validation among the
-    words of their names; those of the other version are left out, by the name, that of the folder,
-    or a file's own version, and where no name says SQuAD those that have no passages.
-    """
-    named = [child for child in entries(folder) if child.is_dir() and _is_squad(child)]
-    for place in (*named, folder):
-        for below in _BELOW:
-            if (place / below).is_dir():
-                found = _splits(place / below, version)
-                if found:
-                    return found
-    return {}
+def _is_squad(name: str) -> bool:
+    return "squad" in name.lower()
 
 
-def _is_squad(path: Path) -> bool:
-    return "squad" in path.name.lower()
-
-
-def _splits(folder: Path, version: str) -> Found:
+def _splits(folder: Path, version: str) -> dict[str, tuple[Path, ...]]:
     files = defaultdict(list)
     for path in entries(folder):
         split = _split(path)
@@ -88,7 +71,9 @@ def _version(path: Path) -> str:
 
 def _may_be_squad(path: Path) -> bool:
     parents = (path.parent.resolve(), path.parent.resolve().parent)
-    if _OFFICIAL.fullmatch(unpacked_name(path)) or any(map(_is_squad, (path, *parents))):
+    if _OFFICIAL.fullmatch(unpacked_name(path)) or any(
+        _is_squad(each.name) for each in (path, *parents)
+    ):
         return True
     if path.suffix == ".parquet":
         first = next(read_records(path), None)
@@ -112,50 +97,18 @@ UNANSWERABLE = "no answer in the passage, of which SQuAD 2.0 alone has some"
 CONTRADICTORY = "said to be impossible, and answered"
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """A question as it is written, nested or flattened."""
-
-    node: Nested
-    context: str
-    source: str
-    """The title of its article, or where there is none the passage."""
-
-    @property
-    def golds(self) -> list[tuple[str, int]] | None:
-        """Return text and start of each answer; None where the file does not say."""
-        if not self.node.has("answers"):
-            return None
-        if isinstance(self.node.get("answers"), list):
-            answers = self.node.each("answers")
-            return [(answer.text("text"), answer.whole("answer_start")) for answer in answers]
-        lists = self.node.inner("answers")
-        texts, starts = lists.texts("text"), lists.wholes("answer_start")
-        if len(texts) != len(starts):
-            raise DataError(
-                f"{lists.place} has {len(texts)} of text, {len(starts)} of answer_start"
-            )
-        return list(zip(texts, starts, strict=True))
-
-
-def _questions(path: Path) -> Iterator[_Question]:
-    """Read the questions of a file in the publisher's form, or flattened to a row each."""
-    if not _is_nested(path):
-        for record in read_records(path):
-            yield _flat(Nested(record.place, "", record.values))
-        return
-    content = parse_json(unpacked(path), str(path), DataError)
-    if not isinstance(content, dict):
-        raise DataError(f"{path} holds no JSON object")
-    for article in Nested(str(path), "", content).each("data"):
-        if not article.has("paragraphs"):
-            yield _flat(article)
-            continue
-        for paragraph in article.each("paragraphs"):
-            context = paragraph.text("context")
-            source = article.text("title") if article.has("title") else context
-            for question in paragraph.each("qas"):
-                yield _Question(question, context, source)
+def _golds(question: Record) -> list[tuple[str, int]] | None:
+    """Return text and start of each answer; None where the file does not say."""
+    if not question.has("answers"):
+        return None
+    if isinstance(question.value("answers"), list):
+        answers = question.each("answers")
+        return [(answer.text("text"), answer.whole("answer_start")) for answer in answers]
+    lists = question.inner("answers")
+    texts, starts = lists.texts("text"), lists.wholes("answer_start")
+    if len(texts) != len(starts):
+        raise DataError(f"{lists.place} has {len(texts)} of text, {len(starts)} of answer_start")
+    return list(zip(texts, starts, strict=True))
 
 
 def _is_nested(path: Path) -> bool:
@@ -168,11 +121,6 @@ def _is_nested(path: Path) -> bool:
             # Within a text, the quotes of such a key would be escaped.
             return text.startswith("{") and ('"data"' in text or '"context"' not in text)
     return False
-
-
-def _flat(row: Nested) -> _Question:
-    context = row.text("context")
-    return _Question(row, context, row.text("title") if row.has("title") else context)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,48 +138,68 @@ class Squad(Published):
         )
 
     def find(self, folder: Path) -> Found:
-        """Find the files of the version."""
-        return _find(self.version[0], folder)
+        """Find the files of the version, in the first place that has any.
 
-    def read(self, split: str, paths: tuple[Path, ...]) -> ReadSplit:
-        """Read the questions of a split."""
-        check_shards(paths)
-        result = ReadSplit(split, paths)
-        for path in paths:
-            is_empty = True
-            for question in _questions(path):
-                is_empty = False
-                self._add(question, result)
-            if is_empty:
-                raise DataError(f"{path} has no questions")
-        return result
+        Places are folders called SQuAD, with or without a version, and ``folder`` itself. Files are
+        called as the publisher's, ``train-v1.1.json``, or else have train, dev or validation among
+        the words of their names; those of the other version are left out, by the name, that of the
+        folder, or a file's own version, and where no name says SQuAD those that have no passages.
+        """
+        return find_in_first(
+            folder, _is_squad, _BELOW, lambda place: _splits(place, self.version[0])
+        )
 
-    def _add(self, question: _Question, result: ReadSplit) -> None:
-        node, golds = question.node, question.golds
+    def may_be(self, split: str, path: Path) -> bool:
+        """Return whether a file may hold questions."""
+        return _may_be_squad(path)
+
+    def records(self, path: Path) -> Iterator[Record]:
+        """Read the questions of a file in the publisher's form, or flattened to a row each."""
+        if not _is_nested(path):
+            yield from read_records(path)
+            return
+        content = parse_json(unpacked(path), str(path), DataError)
+        if not isinstance(content, dict):
+            raise DataError(f"{path} holds no JSON object")
+        for article in Record(path, 0, content).each("data"):
+            if not article.has("paragraphs"):
+                yield article
+                continue
+            title = {"title": article.text("title")} if article.has("title") else {}
+            for paragraph in article.each("paragraphs"):
+                context = paragraph.text("context")
+                for question in paragraph.each("qas"):
+                    values = {**question.values, **title, "context": context}
+                    yield replace(question, values=values)
+
+    def add(self, row: Record, result: ReadSplit) -> None:
+        """Add a question, whose source is its article or, where that has no title, its passage."""
+        golds, context = _golds(row), row.text("context")
         has_unanswerable = self.task.has_unanswerable
-        is_impossible = node.values.get("is_impossible") is True
+        is_impossible = row.values.get("is_impossible") is True
         is_impossible = is_impossible or (golds == [] and has_unanswerable)
         if is_impossible and (golds or not has_unanswerable):
-            result.skip(CONTRADICTORY if golds else UNANSWERABLE, node.place)
+            result.skip(CONTRADICTORY if golds else UNANSWERABLE, row.place)
             return
-        placed = [place_answer(question.context, text, start) for text, start in golds or []]
-        answers = kept_answers(placed, result, node.place)
+        placed = [place_answer(context, text, start) for text, start in golds or []]
+        answers = kept_answers(placed, result, row.place)
         if answers is None:
             return
         example = Example(
-            id=str(node.get("id")),
-            fields={"context": question.context, "question": node.text("question")},
+            id=str(row.value("id")),
+            fields={"context": context, "question": row.text("question")},
             answers=answers,
             is_labelled=bool(placed) or is_impossible,
-            source=question.source,
+            source=row.text("title") if row.has("title") else context,
         )
-        add_known(result, example, node)
+        result.add_known(example, row)
 
 
 SQUAD = tuple(
     Squad(
         task=Task(name, f"SQuAD {version}", "squad", "span", ("context", "question"), metrics,
                   has_unanswerable=version == "2.0", splits=("train", "dev")),
+        layout=Layout(("SQuAD",)),
         version=version,
     )
     for name, version, metrics in (

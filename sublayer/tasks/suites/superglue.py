@@ -15,9 +15,10 @@ separate them. They do not always agree.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -28,16 +29,14 @@ from sublayer.files.parsing import MAX_BYTES, read_bytes
 from sublayer.tasks.finding import Layout
 from sublayer.tasks.reading import ReadSplit, read_class
 from sublayer.tasks.records import Record, read_records, read_tsv
-from sublayer.tasks.rows import Nested, ObjectsTask, add_known, next_passage
+from sublayer.tasks.rows import Columns, ColumnsTask, ObjectsTask, next_passage
 from sublayer.tasks.task import Answer, Example, Task
 from sublayer.tasks.wording import (
-    ChoiceWording,
-    PairRow,
-    PronounWording,
-    TraversalRow,
     Wording,
     fill_query,
     mark_word,
+    marking,
+    places_of,
 )
 
 _SUITE = ("SuperGLUE", "superglue_data")
@@ -60,7 +59,6 @@ RTE_FILES = {
 trained on, and their annotated test sets are scored."""
 _COPA_TAGS = {"premise": "p", "choice1": "a1", "choice2": "a2"}
 _WIC_COLUMNS = ("word", "pos", "indices", "sentence1", "sentence2")
-_CHOICES = ("choice1", "choice2")
 
 
 def superglue_records(path: Path) -> Iterator[Record]:
@@ -138,29 +136,29 @@ def _plain(text: str | None) -> str:
 
 def _wic_records(path: Path) -> Iterator[Record]:
     gold = path.with_name(path.name[: -len(_WIC)] + ".gold.txt")
-    labels = [row.cells[0].strip() for row in read_tsv(gold)] if gold.is_file() else None
-    rows = [row for row in read_tsv(path) if row.cells != [""]]
+    labels = [cells[0].strip() for _, cells in read_tsv(gold)] if gold.is_file() else None
+    rows = [(line, cells) for line, cells in read_tsv(path) if cells != [""]]
     if labels is not None and len(labels) != len(rows):
         raise DataError(f"{path} has {count(len(rows), 'row')}, and {gold} {len(labels):,} labels")
-    for number, row in enumerate(rows):
-        if len(row.cells) != len(_WIC_COLUMNS):
-            yield Record(path, row.line, {}, f"other than {len(_WIC_COLUMNS)} fields")
+    for number, (line, cells) in enumerate(rows):
+        if len(cells) != len(_WIC_COLUMNS):
+            yield Record(path, line, {}, f"other than {len(_WIC_COLUMNS)} fields")
             continue
-        values: dict[str, Any] = dict(zip(_WIC_COLUMNS, row.cells, strict=True))
-        indices = str(values.pop("indices")).split("-")
-        for place, sentence in enumerate(("sentence1", "sentence2")):
-            words = values[sentence].split(" ")
-            at = int(indices[place]) if len(indices) == 2 and indices[place].isdecimal() else -1
-            if not 0 <= at < len(words):
-                raise DataError(f"{path}:{row.line}: {'-'.join(indices)} are no places of words")
-            start = sum(len(word) + 1 for word in words[:at])
-            values |= {f"start{place + 1}": start, f"end{place + 1}": start + len(words[at])}
+        values: dict[str, Any] = dict(zip(_WIC_COLUMNS, cells, strict=True))
+        indices = re.fullmatch(r"(\d+)-(\d+)", values.pop("indices"))
+        for place in (1, 2):
+            words = values[f"sentence{place}"].split(" ")
+            at = int(indices[place]) if indices else len(words)
+            if at >= len(words):
+                raise DataError(f"{path}:{line}: {cells[2]} are no places of words")
+            start = len(" ".join([*words[:at], ""]))
+            values |= {f"start{place}": start, f"end{place}": start + len(words[at])}
         if labels is not None:
             values["label"] = {"T": "True", "F": "False"}.get(labels[number], labels[number])
-        yield Record(path, row.line, values)
+        yield Record(path, line, values)
 
 
-class Row(ObjectsTask):
+class Row(ColumnsTask):
     """A task whose rows are an example each, their names those of the task's fields."""
 
     def records(self, path: Path) -> Iterator[Record]:
@@ -174,37 +172,10 @@ class Row(ObjectsTask):
             found.setdefault("dev", found["test"])
         return found
 
-    def add(self, row: Nested, result: ReadSplit) -> None:
-        """Add the example of a row."""
-        add_known(result, self.example(row, result), row)
-
-    def example(self, row: Nested, result: ReadSplit) -> Example:
-        """Return the example of a row.
-
-        Its source is the passage or premise that it is about, its group the number of a pair. A row
-        without a number has that of its place in the file. BoolQ's own release calls the label
-        ``answer``.
-        """
-        is_choice = self.task.kind == "choice"
-        labelled = replace(self.task, labels=_CHOICES) if is_choice else self.task
-        written = row.values.get("label", row.values.get("answer"))
-        label = read_class(labelled, written, row.place)
-        fields = {name: row.text(name) for name in self.task.fields}
-        return Example(
-            id=_row_id(row, result),
-            fields=fields,
-            label=label,
-            choices=tuple(row.text(name) for name in _CHOICES) if is_choice else (),
-            is_labelled=label is not None,
-            group=str(row.get("pair_id")) if row.has("pair_id") else "",
-            source=fields.get("passage", fields.get("premise", "")),
-        )
-
-
-def _row_id(row: Nested, result: ReadSplit) -> str:
-    if row.has("idx"):
-        return str(row.whole("idx"))
-    return str(len(result.examples) + result.skipped.total())
+    def may_be(self, split: str, path: Path) -> bool:
+        """Return whether the first row has the names of the task's."""
+        names = self.first_names(path)
+        return self.has_texts(names) and names.issuperset(self.names.choices)
 
 
 class Rte(Row):
@@ -216,10 +187,18 @@ class Rte(Row):
         return found if all(self.may_be("", paths[0]) for paths in found.values()) else {}
 
 
-class MultiRC(Row):
+class Objects(ObjectsTask):
+    """A task whose rows are a passage with its questions, or one of its answers."""
+
+    def records(self, path: Path) -> Iterator[Record]:
+        """Read the rows of a file of SuperGLUE, or from before it."""
+        return superglue_records(path)
+
+
+class MultiRC(Objects):
     """MultiRC, each answer of which is an example."""
 
-    def add(self, row: Nested, result: ReadSplit) -> None:
+    def add(self, row: Record, result: ReadSplit) -> None:
         """Add the examples of a row: of a passage with its questions, as it is published, or of one
         answer, as the hub's copies have it.
 
@@ -244,7 +223,7 @@ class MultiRC(Row):
                 self._add(answer, texts, numbers, result)
 
     def _add(
-        self, answer: Nested, texts: tuple[str, ...], idx: tuple[int, int, int], result: ReadSplit
+        self, answer: Record, texts: tuple[str, ...], idx: tuple[int, int, int], result: ReadSplit
     ) -> None:
         written = answer.values.get("label", answer.values.get("isAnswer"))
         label = read_class(self.task, written, answer.place)
@@ -257,13 +236,13 @@ class MultiRC(Row):
             source=texts[0],
             extra=dict(zip(("passage", "question", "answer"), idx, strict=True)),
         )
-        add_known(result, example, answer)
+        result.add_known(example, answer)
 
 
-class ReCoRD(Row):
+class ReCoRD(Objects):
     """ReCoRD."""
 
-    def add(self, row: Nested, result: ReadSplit) -> None:
+    def add(self, row: Record, result: ReadSplit) -> None:
         """Add the examples of a row: of a passage with its queries, as it is published, or of one
         query, as the hub's copies have it.
 
@@ -274,7 +253,7 @@ class ReCoRD(Row):
         """
         if "qas" not in row.values:
             numbers = row.inner("idx")
-            idx = {"passage": numbers.whole("passage"), "query": numbers.whole("query")}
+            idx = (numbers.whole("passage"), numbers.whole("query"))
             gold = row.texts("answers") if row.has("answers") else ()
             texts = (row.text("passage"), row.text("query"))
             self._add(row, texts, set(row.texts("entities")), gold, idx, result)
@@ -284,18 +263,17 @@ class ReCoRD(Row):
         first = row.whole("idx") if row.has("idx") else next_passage(result)
         for number, query in enumerate(row.each("qas")):
             answers = query.each("answers") if query.has("answers") else []
-            last = query.whole("idx") if query.has("idx") else number
-            idx = {"passage": first, "query": last}
+            idx = (first, query.whole("idx") if query.has("idx") else number)
             texts = (passage.text("text"), query.text("query"))
             self._add(query, texts, entities, [each.text("text") for each in answers], idx, result)
 
     def _add(
         self,
-        row: Nested,
+        row: Record,
         texts: tuple[str, str],
         entities: set[str],
         gold: Sequence[str],
-        idx: Mapping[str, int],
+        idx: tuple[int, int],
         result: ReadSplit,
     ) -> None:
         choices = tuple(sorted(entities))
@@ -304,28 +282,27 @@ class ReCoRD(Row):
         if not choices:
             result.skip("no entities to choose from", row.place)
             return
-        if answers and not right:
-            problem = "an answer that is none of the entities"
-            if result.name == "train":
-                result.skip(problem, row.place)
-                return
-            result.keep(problem, row.place)
-        name = f"{idx['passage']}.{idx['query']}"
+        if (
+            answers
+            and not right
+            and result.cannot_learn("an answer that is none of the entities", row.place)
+        ):
+            return
         example = Example(
-            id=name,
+            id=f"{idx[0]}.{idx[1]}",
             fields=dict(zip(self.task.fields, texts, strict=True)),
             label=right[0] if right else None,
             choices=choices,
             answers=answers,
             is_labelled=bool(answers),
-            group=name,
+            group=f"{idx[0]}.{idx[1]}",
             source=texts[0],
-            extra=idx,
+            extra={"passage": idx[0], "query": idx[1]},
         )
-        add_known(result, example, row)
+        result.add_known(example, row)
 
 
-def _entities(passage: Nested) -> set[str]:
+def _entities(passage: Record) -> set[str]:
     """Return the texts of the entities, whose ends are places of their last characters."""
     text = passage.text("text")
     entities = set()
@@ -339,6 +316,10 @@ def _entities(passage: Nested) -> set[str]:
     return entities
 
 
+_REPAIRS = (
+    "a span that is written as its text is (its first letter, a full stop, a line break)",
+    "the place of a span: where its words stand, nearest to what was said",
+)
 _VERSION = "1.1"
 _PLACES = {"sentence1": ("start1", "end1"), "sentence2": ("start2", "end2")}
 """Of each sentence, where the word stands in it, in characters."""
@@ -349,21 +330,23 @@ _IRREGULAR = {"be": {"am", "is", "are", "was", "were"}, "go": {"went"}}
 class WiC(Row):
     """WiC."""
 
-    def add(self, row: Nested, result: ReadSplit) -> None:
+    def add(self, row: Record, result: ReadSplit) -> None:
         """Add the example of a row, with the places of its word in ``extra``, where it has them.
 
         A row is kept and counted where another word stands in one of them, or a part of a word.
         Raises DataError for a row that says it is of another version than 1.1.
         """
-        version = row.get("version") if row.has("version") else _VERSION
-        if str(version) != _VERSION:
+        version = row.values.get("version")
+        if version is not None and str(version) != _VERSION:
             raise DataError(
                 f"{row.place} is of version {version} of {self.task.title}, not {_VERSION}"
             )
         names = [name for of_sentence in _PLACES.values() for name in of_sentence]
         extra = {name: row.whole(name) for name in names if row.has(name)}
-        example = replace(self.example(row, result), extra=extra)
-        if add_known(result, example, row) and not all(
+        example = self.example(row, result)
+        if example is None or not result.add_known(replace(example, extra=extra), row):
+            return
+        if not all(
             _stands(example.fields["word"], example.fields[sentence], slice(extra[a], extra[b]))
             for sentence, (a, b) in _PLACES.items()
             if a in extra and b in extra
@@ -380,10 +363,10 @@ def _stands(word: str, sentence: str, place: slice) -> bool:
     return form[:1] == lemma[:1] or form in _IRREGULAR.get(lemma, ())
 
 
-class WSC(Row):
+class WSC(Objects):
     """WSC."""
 
-    def add(self, row: Nested, result: ReadSplit) -> None:
+    def add(self, row: Record, result: ReadSplit) -> None:
         """Add the example of a row, whose spans stand in ``target``, or beside the text, as in the
         hub's copies.
 
@@ -397,47 +380,37 @@ class WSC(Row):
         if pronoun is None:
             result.skip("a pronoun that is not in its text", row.place)
             return
-        if noun is None:
-            problem = "a noun that is not in its text"
-            if result.name == "train":
-                result.skip(problem, row.place)
-                return
-            result.keep(problem, row.place)
+        if noun is None and result.cannot_learn("a noun that is not in its text", row.place):
+            return
         spans = [noun or written[0], pronoun]
         label = read_class(self.task, row.values.get("label"), row.place)
         example = Example(
-            id=_row_id(row, result),
+            id=str(row.whole("idx") if row.has("idx") else result.n_rows),
             fields={"text": text, "span1_text": spans[0][0], "span2_text": spans[1][0]},
             label=label,
             is_labelled=label is not None,
             source=text,
             extra={"span1_index": spans[0][1], "span2_index": spans[1][1]},
         )
-        if add_known(result, example, row):
-            if any(new[0] != old[0] for new, old in zip(spans, written, strict=True)):
-                result.repair(
-                    "a span that is written as its text is (its first letter, a full stop, a line "
-                    "break)",
-                    row.place,
-                )
-            if any(new[1] != old[1] for new, old in zip(spans, written, strict=True)):
-                result.repair(
-                    "the place of a span: where its words stand, nearest to what was said",
-                    row.place,
-                )
+        if not result.add_known(example, row):
+            return
+        for part, repair in enumerate(_REPAIRS):
+            if [span[part] for span in spans] != [span[part] for span in written]:
+                result.repair(repair, row.place)
 
 
 def _fitted(text: str, span: str, index: int) -> tuple[str, int] | None:
     """Return a span as it stands in its place, or else nearest to it; None where nowhere."""
     words = text.split(" ")
-    found = {written: _places(words, written) for written in _ways(words, span, index)}
-    for written, places in found.items():
-        if index in places:
-            return written, index
-    for written, places in found.items():
-        if places:
-            return written, min(places, key=lambda place: abs(place - index))
-    return None
+    found = [
+        (abs(place - index), written, place)
+        for written in _ways(words, span, index)
+        for place in places_of(words, written)
+    ]
+    there = next((each for each in found if not each[0]), None)
+    if there is None and found:
+        there = min((each for each in found if each[1] == found[0][1]), key=itemgetter(0))
+    return None if there is None else there[1:]
 
 
 def _ways(words: list[str], span: str, index: int) -> list[str]:
@@ -451,69 +424,13 @@ def _ways(words: list[str], span: str, index: int) -> list[str]:
     return [way for way in ways if way]
 
 
-def _places(words: list[str], span: str) -> list[int]:
-    """Return where the words of a span stand, whatever punctuation sticks to them."""
-    n_words = len(span.split(" "))
-    pattern = re.compile(rf"\W*{re.escape(span)}\W*")
-    return [
-        place
-        for place in range(len(words) - n_words + 1)
-        if pattern.fullmatch(" ".join(words[place : place + n_words]))
-    ]
-
-
-class BoolQWording(Wording):
-    """Wording of BoolQ: as a pair, the question before the passage (jiant)."""
-
-    def pair_rows(self, example: Example) -> tuple[PairRow, ...]:
-        """Return question and passage."""
-        passage, question = self.texts(example)
-        return (PairRow(question, passage),)
-
-
-class CopaWording(ChoiceWording):
-    """Wording of COPA, which asks with one word: premise and question, then the choice (jiant)."""
-
-    questions = {
-        "cause": "What was the cause of this?",
-        "effect": "What happened as a result?",
-    }
-    """Source: jiant's copa.py."""
-
-    def texts(self, example: Example) -> list[str]:
-        """Return the premise, and the question in words."""
-        premise, question = super().texts(example)
-        return [premise, self.questions.get(question, question)]
-
-    def choice_row(self, texts: Sequence[str], choice: str) -> PairRow:
-        """Return premise and question before the choice."""
-        return PairRow(" ".join(texts), choice)
-
-
-class MultiRCWording(Wording):
-    """Wording of MultiRC without marks of HTML.
-
-    As a pair the passage gives way (jiant, which writes the question into the first text), as a
-    traversal it is like RACE (ours): passage and question, then the answer.
-    """
-
-    def texts(self, example: Example) -> list[str]:
-        """Return the texts without marks."""
-        return [without_markup(text) for text in super().texts(example)]
-
-    def pair_rows(self, example: Example) -> tuple[PairRow, ...]:
-        """Return the passage before question and answer."""
-        (row,) = super().pair_rows(example)
-        return (replace(row, cut="first"),)
-
-    def traversal_rows(self, example: Example) -> tuple[TraversalRow, ...]:
-        """Return passage and question as one text, then the answer."""
-        passage, question, answer = self.texts(example)
-        return ((f"{passage} {question}", answer),)
-
-    def text_input(self, example: Example) -> str:
-        """Return question and answer before the passage."""
-        return without_markup(self.keyed(example.fields, first=("question", "answer")))
+_COPA_QUESTIONS = {
+    "cause": "What was the cause of this?",
+    "effect": "What happened as a result?",
+}
+"""Source: jiant's copa.py."""
+_HIGHLIGHT = "\n@highlight\n"
+_SENTENCE_END = re.compile(rf"([.?!\"']){_HIGHLIGHT}")
 
 
 def without_markup(text: str) -> str:
@@ -524,116 +441,71 @@ def without_markup(text: str) -> str:
     return re.sub("</?b>", "", text.replace("<br>", " "))
 
 
-_HIGHLIGHT = "\n@highlight\n"
-_SENTENCE_END = re.compile(rf"([.?!\"']){_HIGHLIGHT}")
+def _copa_texts(example: Example) -> list[str]:
+    """Return the premise, and the question in words."""
+    question = example.fields["question"]
+    return [example.fields["premise"], _COPA_QUESTIONS.get(question, question)]
 
 
-class RecordWording(ChoiceWording):
-    """Wording of ReCoRD: the query with the entity in its place (jiant); as text to text, the
-    entities are listed, and each gold answer is written.
-    """
-
-    options = ("entity1", "entity2")
-
-    def choice_row(self, texts: Sequence[str], choice: str) -> PairRow:
-        """Return the passage, then the query."""
-        return PairRow(texts[0], fill_query(texts[1], choice))
-
-    def traversal_rows(self, example: Example) -> tuple[TraversalRow, ...]:
-        """Return the passage, then the query."""
-        passage, query = self.texts(example)
-        return tuple((passage, fill_query(query, choice)) for choice in example.choices)
-
-    def text_input(self, example: Example) -> str:
-        """Return query, entities and passage, whose highlights become sentences."""
-        passage, query = self.texts(example)
-        passage = _SENTENCE_END.sub(r"\1 ", passage).replace(_HIGHLIGHT, ". ")
-        entities = ", ".join(example.choices)
-        return f"record query: {query} entities: {entities} passage: {passage}"
-
-    def text_target(self, example: Example) -> str | None:
-        """Return the first gold answer."""
-        return example.answers[0].text if example.is_labelled and example.answers else None
-
-    def text_targets(self, example: Example) -> tuple[str, ...]:
-        """Return the entities."""
-        return example.choices
-
-    def training_texts(self, example: Example) -> tuple[tuple[str, str], ...]:
-        """Return a row for each gold answer."""
-        read = self.text_input(example)
-        return tuple((read, answer.text) for answer in example.answers if example.is_labelled)
-
-    def may_answer(self, example: Example, begun: str) -> bool:
-        """Return True: words are scored."""
-        return True
-
-    def outline(self) -> Example:
-        """Return an example of two entities."""
-        return replace(super().outline(), label=None, answers=(Answer(self.options[1]),))
+def _multirc_texts(example: Example) -> list[str]:
+    return list(map(without_markup, example.fields.values()))
 
 
-class WicWording(Wording):
-    """Wording of WiC: as a pair the word before the first sentence, where no cut takes it (ours:
-    jiant writes it as a third text); as a traversal three texts (ours).
-    """
-
-    def pair_rows(self, example: Example) -> tuple[PairRow, ...]:
-        """Return word and first sentence, then the second."""
-        first, second, word = self.texts(example)
-        return (PairRow(f"{word} {first}", second),)
+def _multirc_input(example: Example) -> str:
+    """Return question and answer before the passage."""
+    parts = (f"{key}: {example.fields[key]}" for key in ("question", "answer", "paragraph"))
+    return without_markup(" ".join(["multirc", *parts]))
 
 
-class WscWording(PronounWording):
-    """Wording of WSC: the text with the pronoun marked, then the noun."""
-
-    is_ranked = False
-    numbers = ("span2_index",)
-
-    def marked(self, example: Example) -> str:
-        """Mark the pronoun by the place of its word."""
-        fields = example.fields
-        return mark_word(fields["text"], fields["span2_text"], example.extra["span2_index"])
-
-    def texts(self, example: Example) -> list[str]:
-        """Return the marked text and the noun."""
-        return [self.marked(example), example.fields["span1_text"]]
-
-    def text_target(self, example: Example) -> str | None:
-        """Return the noun in question, right or wrong."""
-        return example.fields["span1_text"]
-
-    def text_targets(self, example: Example) -> tuple[str, ...]:
-        """Return none: one noun alone has no rank."""
-        return ()
-
-    def training_texts(self, example: Example) -> tuple[tuple[str, str], ...]:
-        """Return right nouns alone."""
-        return super().training_texts(example) if example.label == 1 else ()
-
-    def outline(self) -> Example:
-        """Return an example with the places of its spans."""
-        return replace(super().outline(), extra={"span1_index": 2, "span2_index": 4})
+def _record_input(example: Example) -> str:
+    """Return query, entities and passage, whose highlights become sentences."""
+    passage, query = example.fields.values()
+    passage = _SENTENCE_END.sub(r"\1 ", passage).replace(_HIGHLIGHT, ". ")
+    entities = ", ".join(example.choices)
+    return f"record query: {query} entities: {entities} passage: {passage}"
 
 
+def _wsc_marked(example: Example) -> str:
+    """Mark the pronoun by the place of its word."""
+    fields = example.fields
+    return mark_word(fields["text"], fields["span2_text"], example.extra["span2_index"])
+
+
+def _wsc_noun(example: Example) -> str:
+    return example.fields["span1_text"]
+
+
+def _wsc_texts(example: Example) -> list[str]:
+    return [_wsc_marked(example), _wsc_noun(example)]
+
+
+_IDX = ("idx",)
+_PREMISE = Columns(ids=_IDX, source="premise")
 SUPERGLUE = (
     Row(
         task=Task("boolq", "BoolQ", "superglue", "classes", ("passage", "question"), ("accuracy",),
                   labels=_TRUTH),
         layout=Layout(("BoolQ",), _SUITE),
-        wording=BoolQWording,
+        names=Columns(label=("label", "answer"), ids=_IDX, source="passage"),
+        # As a pair the question stands before the passage (jiant).
+        wording=partial(Wording, pair=("{question}", "{passage}")),
     ),
     Row(
         task=Task("cb", "CB", "superglue", "classes", ("premise", "hypothesis"),
                   ("macro_f1", "accuracy"), labels=("entailment", "contradiction", "neutral")),
         layout=Layout(("CB",), _SUITE),
+        names=_PREMISE,
     ),
     Row(
         task=Task("copa", "COPA", "superglue", "choice", ("premise", "question"), ("accuracy",)),
         layout=Layout(("COPA",), _SUITE, own={"copa-dev.xml": "dev", "copa-test.xml": "test"},
                       below=("", "data", "default", "datasets")),
-        keys=(frozenset({"premise", "choice1", "choice2", "question"}),),
-        wording=partial(CopaWording, parts={"premise": "premise", "question": "cause"}),
+        names=Columns(choices=("choice1", "choice2"), ids=_IDX, source="premise"),
+        # It asks with one word: premise and question, then the choice (jiant).
+        wording=partial(
+            Wording, clean=_copa_texts, pair=("{premise} {question}", "{choice}"), ranks="keys",
+            parts={"premise": "premise", "question": "cause"},
+        ),
     ),
     MultiRC(
         task=Task("multirc", "MultiRC", "superglue", "classes",
@@ -645,21 +517,32 @@ SUPERGLUE = (
         ),
         keys=(frozenset({"passage", "idx", "version"}),
               frozenset({"paragraph", "question", "answer"}), frozenset({"paragraph", "id"})),
-        wording=MultiRCWording,
+        # As a pair the passage gives way (jiant, which writes the question into the first text), as
+        # a traversal it is like RACE (ours): passage and question, then the answer.
+        wording=partial(
+            Wording, clean=_multirc_texts, cut="first", read=_multirc_input,
+            traversal=("{paragraph} {question}", "{answer}"),
+        ),
     ),
     ReCoRD(
         task=Task("record", "ReCoRD", "superglue", "choice", ("passage", "query"),
                   ("token_f1", "exact_match")),
         layout=Layout(("ReCoRD",), _SUITE),
         keys=(frozenset({"passage", "qas"}), frozenset({"passage", "query", "entities"})),
+        # The query with the entity in its place (jiant); as text to text, the entities are listed,
+        # and each gold answer is written.
         wording=partial(
-            RecordWording, parts={"passage": "passage", "query": "query with @placeholder"}
+            Wording, fill=fill_query, pair=("{passage}", "{filled}"), read=_record_input,
+            traversal=("{passage}", "{filled}"), ranks="choices", learns="answers", is_free=True,
+            parts={"passage": "passage", "query": "query with @placeholder"},
+            options=("entity1", "entity2"),
         ),
     ),
     Rte(
         task=Task("sg_rte", "RTE", "superglue", "classes", ("premise", "hypothesis"),
                   ("accuracy",), labels=_ENTAILMENT),
         layout=Layout(("RTE", "sg_rte"), _SUITE, joint=RTE_FILES),
+        names=_PREMISE,
         wording=partial(Wording, name="rte"),
     ),
     WiC(
@@ -667,7 +550,10 @@ SUPERGLUE = (
                   ("accuracy",), labels=_TRUTH),
         layout=Layout(("WiC", "WiC_dataset"), _SUITE,
                       own={f"{split}.data.txt": split for split in ("train", "dev", "test")}),
-        wording=WicWording,
+        names=Columns(ids=_IDX),
+        # As a pair the word before the first sentence, where no cut takes it (ours: jiant writes it
+        # as a third text); as a traversal three texts (ours).
+        wording=partial(Wording, pair=("{word} {sentence1}", "{sentence2}")),
     ),
     WSC(
         task=Task("wsc", "WSC", "superglue", "classes", ("text", "span1_text", "span2_text"),
@@ -675,7 +561,9 @@ SUPERGLUE = (
         layout=Layout(("WSC", "wsc.fixed"), _SUITE, own={"WSCollection.xml": "dev"}),
         keys=(frozenset({"text", "target"}), frozenset({"text", "span1_text", "span2_text"})),
         wording=partial(
-            WscWording,
+            Wording, clean=_wsc_texts, target=_wsc_noun, ranks="", learns="right",
+            numbers=("span2_index",), **marking(_wsc_marked, "span2_text"),
+            extra={"span1_index": 2, "span2_index": 4},
             parts={"text": "Ann told Eve that she won.", "span1_text": "Eve", "span2_text": "she"},
         ),
     ),
@@ -683,6 +571,7 @@ SUPERGLUE = (
         task=Task("axb", "AX-b", "superglue", "classes", ("sentence1", "sentence2"), ("matthews",),
                   labels=_ENTAILMENT, splits=("dev",), trained_as="sg_rte"),
         layout=Layout(("AX-b",), _SUITE, own={"ax-b.jsonl": "dev"}),
+        names=Columns(ids=_IDX),
         wording=partial(
             Wording, name="rte", keys={"sentence1": "premise", "sentence2": "hypothesis"}
         ),
@@ -692,6 +581,7 @@ SUPERGLUE = (
                   ("accuracy", "gender_parity"), labels=_ENTAILMENT, splits=("dev",),
                   trained_as="sg_rte"),
         layout=Layout(("AX-g",), _SUITE, own={"ax-g.jsonl": "dev"}),
+        names=Columns(ids=_IDX, source="premise", group="pair_id"),
         wording=partial(Wording, name="rte"),
     ),
 )  # fmt: skip
