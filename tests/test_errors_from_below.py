@@ -130,8 +130,9 @@ PATCHED = [
     ("sublayer.data.corpora.published.PublishedRecords._of_hub", DataError("no"),
      CORPORA["c4"], (Path("a"),), DataError),
     ("sublayer.objective.supervised.answering.answer_rows", KeyboardInterrupt("after 0 rows"),
-     "cli.predict._answer", (Mock(), Having(rows=[], choice_names=[]), list, Mock()),
-     Interrupted),
+     "cli.predict._write_answers",
+     (Mock(is_written=False, **{"task.kind": "number"}),
+      Having(notes=[], names=[], rows=[], choice_names=[]), "jsonl", None), Interrupted),
     ("os.write", OSError(28, "full"), "system.lock._open", (Path("lock"),), OSError),
     ("sublayer.cli.main._run", RuntimeError("ours"), "cli.main._outcome", ([],), RuntimeError),
 ]  # fmt: skip

@@ -262,7 +262,7 @@ def test_an_answer_is_printed_before_the_next_line_comes(reviewer, monkeypatch):
             return self.waiting.pop(0) if self.waiting else b""
 
     monkeypatch.setattr(module, "write_result", printed.append)
-    module._predict_lines(Answerer(load(reviewer)), Stream(), as_json=False)
+    module._predict_lines(Answerer([load(reviewer)]), Stream(), as_json=False)
     assert Stream.seen == [0, 1, 2]
 
 
