@@ -31,7 +31,7 @@ from sublayer.study.arms import NO_TRIAL, planned_trials
 from sublayer.study.chain_file import Kept, read_chain_file
 from sublayer.study.finished import RUNS
 from sublayer.study.folder import arm_folder
-from sublayer.study.jobs.run import TEST, VALID, read_outcome, read_test, read_trial
+from sublayer.study.jobs.run import SCORED, read_outcome, read_test
 from sublayer.study.plan_file import (
     PLAN,
     Plan,
@@ -312,9 +312,8 @@ def _of_number(
         if path not in planned:
             yield Deviation("run added", where, "the plan has no such run")
             continue
-        read = read_outcome if planned[path].is_compared else read_trial
         try:
-            has_ended = read(path) is not None
+            has_ended = read_outcome(path, is_scored=planned[path].is_compared) is not None
         except (CheckpointError, ConfigError):
             has_ended = True  # its damage is a deviation of the run
         if has_ended:
@@ -367,11 +366,12 @@ def _of_run(
     for key, value, other in _differing(tables, recipe):
         yield Deviation("run altered", where, f"it began with {key} = {value}, and has {other} now")
     if seals and planned is not None and planned.reads_texts:
+        digests = {each.name: each.digest for each in began.inputs}
         for name, known in seals[-1].plan.get("texts", {}).get(planned.arm, {}).items():
-            now = began.inputs.get(name)
+            now = digests.get(name)
             if now not in (None, known):
-                digests = f"{now[:SHOWN_DIGITS]}, the plan {known[:SHOWN_DIGITS]}"
-                yield Deviation("texts altered", where, f"{name} has the SHA-256 {digests}")
+                text = f"{now[:SHOWN_DIGITS]}, the plan {known[:SHOWN_DIGITS]}"
+                yield Deviation("texts altered", where, f"{name} has the SHA-256 {text}")
     record = read_record(path)
     if record is None:
         return
@@ -401,7 +401,7 @@ def _differing(
 
 def _of_items(path: Path, where: str) -> tuple[int, list[Deviation]]:
     """Compute a run's scores from its items; return their number, and the deviations."""
-    scores = next((path / name for name in (TEST, VALID, SCORES) if (path / name).is_file()), None)
+    scores = next((path / name for name in SCORED if (path / name).is_file()), None)
     if scores is None:
         return 0, []
     noted = read_json_object(scores, CheckpointError).get("items_sha256")

@@ -6,6 +6,7 @@ A study has stages; a plain one has its pre-training alone.
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from sublayer.study.budget.match import ORIGIN
 from sublayer.study.columns import points_metric
 from sublayer.study.folder import StudyFolder, arm_folder
 from sublayer.study.inspection import Inspecting
-from sublayer.study.jobs.run import Job, Outcome, RunAll, SharedData, read_outcome, read_trial
+from sublayer.study.jobs.run import Job, Outcome, RunAll, SharedData, read_outcome
 from sublayer.study.plan_file import PLAN, Plan
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.study.stage_recipes import StageRecipes
@@ -330,7 +331,7 @@ def finder_of_plan(folder: Path, plan: Plan) -> RunFinder:
         seeds=asked.seeds.compared(max([plan.planned_seeds, *asked.looks])),
         tuning=[(seed, 0) for seed in asked.tuning_seeds],
         metric=metric,
-        find_trial=read_trial,
+        find_trial=partial(read_outcome, is_scored=False),
     )
 
 
@@ -506,15 +507,14 @@ class RunMaker:
         if trained == PRETRAINING:
             loaded = vary(trial.of(own), settings, origin=ORIGIN)
             if starts and recipes:
-                loaded = replace(recipes.started(of, loaded, starts[0]), notes=())
+                loaded = recipes.started(of, loaded, starts[0])
         else:
             assert recipes is not None, "studies with stages have their recipes"
             loaded = trial.of(recipes.actual(of, trained, *starts[:1] or [self.folder.path]))
             # Threads and precision are settled, the same for all runs of an arm.
             for name in ("threads", "precision"):
                 settings[f"train.{name}"] = getattr(own.recipe.train, name)
-            # Notes on an arm's recipe are notes of the study.
-            loaded = replace(vary(loaded, settings, origin=ORIGIN), notes=())
+            loaded = vary(loaded, settings, origin=ORIGIN)
         scored = loaded.recipe
         words = [self._called(arm, stage), "" if pairs else trial.name]
         if recipes is None:
@@ -530,7 +530,7 @@ class RunMaker:
         return Job(
             label=", ".join(filter(None, words)),
             path=finder.path(arm, stage, seed, number, tried),
-            loaded=loaded,
+            recipe=loaded.recipe,
             data=self.data[arm] if stage == PRETRAINING else self._shared,
             scored=scored,
             scoring=WHOLE_TEST if pairs else self.scoring,

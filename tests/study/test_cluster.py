@@ -26,15 +26,13 @@ from sublayer.study.jobs.backends import (
     CLUSTERS,
     Cluster,
     Needs,
-    NoAnswer,
-    Node,
     Ray,
-    Refused,
+    SchedulerError,
     Slurm,
     parse_place,
 )
 from sublayer.study.jobs.computing import check_needs, needs_of, preparation_bytes, usual_threads
-from sublayer.study.jobs.files import DONE, STOPPED, JobFiles, JobStatus
+from sublayer.study.jobs.files import DONE, STOPPED, End, JobFiles, JobStatus
 from sublayer.study.jobs.loop import MOST_TRIES, Clock, JobLoop
 from sublayer.study.jobs.run import FAILURE, Job
 from sublayer.study.jobs.worker import make_run
@@ -44,7 +42,7 @@ from sublayer.training.progress import Status
 from tests.study.studies import FAILING, FFN, copied, same_files, settings_of, values, write_text
 
 GIB = 1 << 30
-NODES = [Node("small", 2, 4 * GIB), Node("large", 8, 64 * GIB, gpus=2)]
+NODES = [Needs(2, 4 * GIB), Needs(8, 64 * GIB, gpus=2)]
 LIMIT = "--on slurm:small: sbatch: error: QOSMaxSubmitJobPerUserLimit"
 SILENT = "--on slurm:small: squeue fails (Socket timed out on send/recv operation)"
 
@@ -58,8 +56,8 @@ class Processes(Cluster):
     def __init__(self) -> None:
         self.started: dict[str, str] = {}
 
-    def nodes(self) -> list[Node]:
-        return [Node("one", 1, 4 << 30), Node("two", 1, 4 << 30)]
+    def nodes(self) -> list[Needs]:
+        return [Needs(1, 4 << 30), Needs(1, 4 << 30)]
 
     def start(self, name, label, folder, needs):
         command = [*python_command("sublayer.study.jobs.worker"), str(folder)]
@@ -85,9 +83,9 @@ def is_alive(process: str) -> bool:
 
 
 @pytest.mark.parametrize("needs, nodes, line", [
-    (Needs(16, GIB), NODES, r"train\.threads"), (Needs(1, GIB), [], "no node that takes tasks"),
-    (Needs(4, 65 * GIB), NODES, "make the model or the batch smaller"),
-    (Needs(1, 0, gpus=1), NODES[:1], "--device cpu"),
+    (Needs(16, GIB), NODES, "16 cores and 1 GiB of .* 8 cores and 64 GiB .* 2 GPUs: give"),
+    (Needs(4, 65 * GIB), NODES, "4 cores and 65 GiB"), (Needs(1, GIB), [], "no node that takes"),
+    (Needs(1, 0, gpus=1), NODES[:1], "1 core and 1 GPU, .* 2 cores and 4 GiB of memory: give "),
 ])  # fmt: skip
 def test_what_no_node_has_is_refused(needs, nodes, line):
     with pytest.raises(ConfigError, match=f"--on slurm: .*{line}"):
@@ -95,10 +93,10 @@ def test_what_no_node_has_is_refused(needs, nodes, line):
 
 
 def test_needs_are_memory_and_cores_and_a_cache_that_all_nodes_see_is_warm(tmp_path, monkeypatch):
-    node = Node("node", cores=8, memory_bytes=16 * GIB, gpus=2)
+    node = Needs(cores=8, memory_bytes=16 * GIB, gpus=2)
     asked = [Needs(2, GIB), Needs(2, 8 * GIB), Needs(1, 0, gpus=1), Needs(16, GIB)]
     assert [node.n_jobs(each) for each in asked] == [4, 2, 2, 0]
-    assert Node("node", 8, None).n_jobs(Needs(2, 100 * GIB)) == 4
+    assert Needs(8, 0).n_jobs(Needs(2, 100 * GIB)) == 4
     assert [usual_threads(NODES, n_runs=n) for n in (5, 1, 40)] == [2, 2, 1]
     assert usual_threads([], n_runs=1) == 1
     assert check_needs([Needs(1, 3 * GIB), Needs(2, GIB)], NODES, "ray") == Needs(2, 3 * GIB)
@@ -137,10 +135,10 @@ cpu*|b1|32|1|(null)|alloc"""
     cluster = object.__new__(Slurm)
     cluster.name, cluster._partition = "slurm:gpu", "gpu"
     cluster._rows = [line.split("|") for line in lines.splitlines()]
-    gpus = [Node("a1", 64, 515000 << 20, gpus=4), Node("a2", 64, 515000 << 20, gpus=3)]
+    gpus = [Needs(64, 515000 << 20, gpus=4), Needs(64, 515000 << 20, gpus=3)]
     assert cluster.nodes() == gpus
     cluster._partition = "cpu"
-    assert cluster.nodes() == [Node("b1", 32, None)]
+    assert cluster.nodes() == [Needs(32, 0)]
     squeue = tmp_path / "squeue"
     squeue.write_text("""#!/bin/sh
 echo '7|RUNNING|None|sublayer ffn=gelu, seed 0 0a1b2c3d
@@ -157,11 +155,11 @@ echo '7|RUNNING|None|sublayer ffn=gelu, seed 0 0a1b2c3d
     cluster.stop(["1a1b2c3d", "2a1b2c3d"])
     assert (tmp_path / "ended").read_text() == "8\n"  # the other has ended
     squeue.write_text("#!/bin/sh\necho 'error: Unable to contact controller' >&2; exit 1\n")
-    with pytest.raises(NoAnswer, match=r"--on slurm:gpu: squeue fails .error: Unable to contact c"):
+    with pytest.raises(SchedulerError, match=r"--on slurm:gpu: squeue fails .error: Unable"):
         cluster.active()
     squeue.unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NoAnswer, match="no squeue here"):
+    with pytest.raises(SchedulerError, match="no squeue here"):
         cluster.active()
 
 
@@ -191,7 +189,7 @@ def test_jobs_of_ray_are_known_by_their_names_and_one_that_waited_too_long_begin
         raise ConnectionError("refused")
 
     cluster._client.list_jobs = gone
-    with pytest.raises(NoAnswer, match="--on ray: refused"):
+    with pytest.raises(SchedulerError, match="--on ray: refused"):
         cluster.active()
 
 
@@ -254,8 +252,8 @@ class Scripted(Cluster):
         self.refuse = self.silent = self.script = lambda: None
         self.n_sleeps = 0
 
-    def nodes(self) -> list[Node]:
-        return [Node("one", 8, None)]
+    def nodes(self) -> list[Needs]:
+        return [Needs(8, 0)]
 
     def start(self, name, label, folder, needs):
         self.started.append(self.now)
@@ -289,7 +287,7 @@ class Runs:
         self.study = folder / "study"
         self.study.mkdir()
         self.jobs = [
-            Job(f"run {number}", self.study / f"run-{number}", loaded, data, loaded.recipe)
+            Job(f"run {number}", self.study / f"run-{number}", loaded.recipe, data, loaded.recipe)
             for number in range(n_runs)
         ]
         self.cluster = Scripted()
@@ -333,12 +331,12 @@ class Runs:
 
 def test_a_limit_is_waited_for_unless_no_run_is_taken(runs, capfd):
     cluster = runs.cluster
-    cluster.refuse = lambda: Refused(LIMIT)
+    cluster.refuse = lambda: SchedulerError(LIMIT)
     with pytest.raises(ConfigError, match="QOSMaxSubmitJobPerUserLimit"):
         runs.make()
     assert cluster.started == [0]
     cluster.now, cluster.started = 0.0, []
-    cluster.refuse = lambda: Refused(LIMIT) if cluster.there else None
+    cluster.refuse = lambda: SchedulerError(LIMIT) if cluster.there else None
     runs.finish_at(50, 0)
     runs.finish_at(100, 1)
     assert len(runs.make()) == 2
@@ -369,7 +367,7 @@ def test_a_job_that_was_taken_without_an_answer_is_found_by_its_name(runs):
             return None
         # The second submission times out, and is taken all the same.
         runs.cluster.there |= dict.fromkeys(taken, "")
-        return Refused("Socket timed out")
+        return SchedulerError("Socket timed out")
 
     runs.finish_at(5, 0, 1)
     runs.make()
@@ -397,7 +395,7 @@ def test_a_status_that_cannot_be_read_or_a_result_not_seen_yet_holds_nobody_up(t
 
 def test_a_silence_of_the_scheduler_is_announced_and_a_cluster_that_is_gone_ends(alone, capfd):
     cluster = alone.cluster
-    cluster.silent = lambda: NoAnswer(SILENT) if 10 < cluster.now < 700 else None
+    cluster.silent = lambda: SchedulerError(SILENT) if 10 < cluster.now < 700 else None
     alone.finish_at(710, 0)
     assert len(alone.make()) == 1
     assert capfd.readouterr().err.count(f"no answer for two minutes ({SILENT}): it is") == 1
@@ -496,7 +494,7 @@ def test_a_try_that_was_taken_for_lost_and_ends_well_is_the_result(alone, capfd)
 
 
 def test_a_run_that_cannot_be_made_stops_the_others(runs):
-    end = {"end": "CheckpointError", "text": "record.json is not JSON"}
+    end = End("CheckpointError", ("record.json is not JSON",))
     runs.at(1, lambda: runs.end(0, end))
     with pytest.raises(CheckpointError, match=r"run 0: record.json is not JSON"):
         runs.make()
@@ -518,8 +516,8 @@ def test_a_node_of_other_versions_says_so_and_a_stop_file_ends_a_job(alone):
     content["versions"]["numpy"] = "0.0.1"
     (files.folder / "job.json").write_text(json.dumps(content))
     end = made_by_worker(files).end
-    assert end["end"] == "ConfigError"
-    assert re.search(r"has numpy .*, and compare 0\.0\.1: install the same", end["text"])
+    assert end.error == "ConfigError"
+    assert re.search(r"has numpy .*, and compare 0\.0\.1: install the same", end.arguments[0])
     files.write_job(alone.jobs[0], "cpu", alone.stop_file)
     alone.stop_file.touch()
     assert made_by_worker(files).end == STOPPED

@@ -14,7 +14,7 @@ import pytest
 
 from sublayer.api.comparing import compare
 from sublayer.cli.main import INTERRUPTED
-from sublayer.config.load import LoadedRecipe, load_recipe
+from sublayer.config.load import load_recipe
 from sublayer.data.prepare import Data
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted, TrainingError
 from sublayer.runs.items import ITEMS
@@ -26,16 +26,15 @@ from sublayer.study.budget.match import share_threads, shared_threads
 from sublayer.study.definition import Study
 from sublayer.study.jobs import computing, loop
 from sublayer.study.jobs import run as of_run
-from sublayer.study.jobs.board import PlainBoard, Tally, TerminalBoard
+from sublayer.study.jobs.board import PlainBoard, TerminalBoard
 from sublayer.study.jobs.company import company
 from sublayer.study.jobs.computing import describe_share
 from sublayer.study.jobs.files import (
     DONE,
     JobFiles,
     JobStatus,
-    end_message,
+    end_of,
     installed_versions,
-    read_end,
 )
 from sublayer.study.jobs.loop import MOST_TRIES, InTurn
 from sublayer.study.jobs.run import Job, Outcome, SharedData
@@ -52,16 +51,18 @@ def test_a_job_and_a_status_are_read_as_they_were_written(tmp_path):
     loaded = load_recipe("multi30k-tiny", ["train.threads=3", "data.path=/é\n.txt"])
     scored = load_recipe("gpt", ["train.seed=7", "data.path=/text.txt"]).recipe
     data = Mock(spec=Data, checksums={"test": "ab"})
-    job = Job("ffn=gelu, seed 3", Path("/runs/é"), loaded, data, scored, members=(Path("/a"),))
+    job = Job(
+        "ffn=gelu, seed 3", Path("/runs/é"), loaded.recipe, data, scored, members=(Path("/a"),)
+    )
     files = JobFiles(tmp_path / "job")
     files.write_job(job, "cuda:1", tmp_path / "stop")
-    order, plain = files.read_job(), LoadedRecipe(loaded.recipe, {}, job.label, ())
-    assert replace(order.job(), data=data) == replace(job, loaded=plain)
+    order = files.read_job()
+    assert replace(order.job(), data=data) == job
     known = {"test": "ab"}, "cuda:1", installed_versions(), tmp_path / "stop"
     assert (order.checksums, order.device, order.versions, order.stop_file) == known
     assert files.read_status() is None
     training = Status(3, 5, 1.25, 1000.5)
-    status = JobStatus("here", "", training, ("a note",), ("a warning",), {"end": "done"})
+    status = JobStatus("here", "", training, ("a note",), ("a warning",), DONE)
     files.write_status(status)
     assert files.read_status() == status
     files.write_job(job, None)
@@ -76,10 +77,8 @@ def test_a_job_and_a_status_are_read_as_they_were_written(tmp_path):
     (KeyError("step"), TrainingError, "its process failed (KeyError: 'step')"),
 ])  # fmt: skip
 def test_an_error_stays_of_its_kind_and_says_whose_it_is(error, kind, words):
-    message = end_message(error)
-    found = read_end(message, "gelu, seed 2")
+    found = end_of(error).exception("gelu, seed 2")
     assert type(found) is kind and words in str(found)
-    assert read_end(DONE, "gelu, seed 2") is None
 
 
 def study_of(arms, rule) -> Study:
@@ -113,14 +112,14 @@ def test_threads_are_shared_and_never_none(jobs, threads, monkeypatch):
 def test_memory_is_that_of_the_largest_arm_times_the_runs(studies, settings, monkeypatch):
     recipe = load_recipe("gpt", settings_of(studies.text, "train.threads=2"))
     arms = expand(recipe, ["model.d_ff=32,1500000"])
-    data = dict.fromkeys([arm.name for arm in arms], prepare_data(arms[0].loaded.recipe))
-    matched = list(arms)
+    vocab_size = prepare_data(arms[0].loaded.recipe).tokenizer.vocab_size
+    recipes = [(arm.loaded.recipe, vocab_size) for arm in arms]
     monkeypatch.setattr(computing, "cores", lambda: 8)
     monkeypatch.setattr(computing, "total_memory", lambda: 1 << 50)
 
     def described(jobs: int, n_runs: int = 40) -> str:
         where = {"device": "cpu", "folder": Path()}
-        return describe_share(matched, data, n_runs=n_runs, jobs=jobs, **where)
+        return describe_share(recipes, n_runs=n_runs, jobs=jobs, **where)
 
     def gibibytes(*given: int) -> float:
         return float(re.search(r"about ([\d.]+) GiB of memory together", described(*given))[1])
@@ -174,7 +173,7 @@ def running(board, clock) -> None:
 
 def test_a_pipe_has_a_line_for_each_run_and_one_where_none_ends_for_long():
     clock, stream = Mock(return_value=100.0), io.StringIO()
-    board = PlainBoard(Tally(4, clock), stream, clock)
+    board = PlainBoard(4, stream, clock)
     running(board, clock)
     board.tick()
     clock.return_value += 50.0
@@ -196,7 +195,7 @@ def test_a_pipe_has_a_line_for_each_run_and_one_where_none_ends_for_long():
 def test_a_terminal_has_a_bar_for_each_run_that_is_made(monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     clock, stream = Mock(return_value=100.0), io.StringIO()
-    board = TerminalBoard(Tally(4, clock), stream, clock)
+    board = TerminalBoard(4, stream, clock)
     running(board, clock)
     with board:
         pass
@@ -210,19 +209,20 @@ def test_a_terminal_has_a_bar_for_each_run_that_is_made(monkeypatch):
 
 def test_what_is_left_is_estimated_from_the_work_that_was_done_now():
     clock = Mock(return_value=100.0)
-    tally = Tally(total=10, clock=clock)
+    board = PlainBoard(10, io.StringIO(), clock)
     for _ in range(2):
-        tally.find()
-    tally.work(0.0)
-    assert tally.describe() == "2/10"
+        board.find()
+    for label in ("lost", "made"):
+        board.begin(label)
+        board.update(label, Status(1, 200, loss=1.5, tokens_per_s=1000.0))
+    assert board.describe() == "2/10"
     clock.return_value += 60.0
-    tally.work(1.0)
-    tally.work(0.5)  # of a second run at the same time
-    tally.done += 1
+    board.finish("made", "valid loss 1.4")
+    board.update("lost", Status(101, 200, loss=1.5, tokens_per_s=1000.0))
     # 6.5 runs at 40 seconds each.
-    assert tally.describe() == "3/10, about 4:20 to go"
-    tally.skip(-0.5)  # which is lost
-    assert tally.describe() == "3/10, about 4:40 to go"
+    assert board.describe() == "3/10, about 4:20 to go"
+    board.drop("lost")
+    assert board.describe() == "3/10, about 4:40 to go"
 
 
 @pytest.mark.parametrize("stop", [Interrupted("saved; --resume resumes"), KeyboardInterrupt()])

@@ -31,42 +31,25 @@ _SHOWN = 160
 """Characters, the last, of a scheduler's message."""
 
 
-class Refused(ConfigError):
-    """A job was not taken; where the scheduler timed out, it may have been."""
-
-
-class NoAnswer(ConfigError):
-    """A scheduler does not answer."""
+class SchedulerError(ConfigError):
+    """A scheduler does not answer, or did not take a job; where it timed out, it may have."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """The resources of a job."""
+    """The resources of a job, or of a node of a cluster that takes jobs."""
 
     cores: int
     memory_bytes: int
-    """0: the scheduler's default."""
+    """0: the scheduler's default for a job; of a node, the scheduler does not count memory."""
     gpus: int = 0
 
-
-@dataclass(frozen=True)
-class Node:
-    """A machine of a cluster that takes jobs."""
-
-    name: str
-    cores: int
-    memory_bytes: int | None
-    """None where the scheduler does not count memory."""
-    gpus: int = 0
-
-    def n_jobs(self, needs: Needs) -> int:
-        """Count the jobs that it holds at a time when it is free."""
-        most = self.cores // needs.cores
-        if self.memory_bytes is not None and needs.memory_bytes:
-            most = min(most, self.memory_bytes // needs.memory_bytes)
-        if needs.gpus:
-            most = min(most, self.gpus // needs.gpus)
-        return most
+    def n_jobs(self, job: "Needs") -> int:
+        """Count the jobs that a node holds at a time when it is free."""
+        most = self.cores // job.cores
+        if self.memory_bytes and job.memory_bytes:
+            most = min(most, self.memory_bytes // job.memory_bytes)
+        return min(most, self.gpus // job.gpus) if job.gpus else most
 
 
 class Backend(ABC):
@@ -87,13 +70,13 @@ class Backend(ABC):
 
     @abstractmethod
     def start(self, name: str, label: str, folder: Path, needs: Needs | None) -> None:
-        """Start the job of a folder; ``label`` is for people. Raises Refused, OSError."""
+        """Start the job of a folder; ``label`` is for people. Raises SchedulerError, OSError."""
 
     @abstractmethod
     def active(self) -> Mapping[str, str]:
         """Return the jobs that have not ended, with the reason for which one waits; "": it runs.
 
-        Jobs of other studies may be among them. Raises NoAnswer.
+        Jobs of other studies may be among them. Raises SchedulerError.
         """
 
     @abstractmethod
@@ -123,7 +106,7 @@ class Cluster(Backend):
         return f"--on {self.name}: {said[:_SHOWN] if is_start else said[-_SHOWN:]}"
 
     @abstractmethod
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[Needs]:
         """Return the nodes that take jobs now, or would once they are free."""
 
 
@@ -201,7 +184,7 @@ class Slurm(Cluster):
         self._submitit = extra_module("submitit", f"studies with --on {self.name}", "slurm")
         try:
             listed = self._ask("sinfo", "--noheader", "--Node", "--format=%P|%N|%c|%m|%G|%t")
-        except NoAnswer as error:
+        except SchedulerError as error:
             raise ConfigError(f"{error}: start compare on a machine of the cluster") from None
         self._rows = [line.split("|") for line in listed.splitlines()]
         partitions = sorted({row[0].rstrip("*") for row in self._rows})
@@ -215,16 +198,16 @@ class Slurm(Cluster):
             )
         self._jobs: dict[str, list[str]] = {}
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[Needs]:
         """Return the nodes of the partition that are not down or drained."""
         nodes = []
-        for partition, name, n_cores, megabytes, others, state in self._rows:
+        for partition, _, n_cores, megabytes, others, state in self._rows:
             if partition.rstrip("*") == self._partition and not state.startswith(self._UNUSABLE):
                 # 1 is what Slurm has where its configuration says nothing.
-                memory = int(megabytes) << 20 if int(megabytes) > 1 else None
+                memory = int(megabytes) << 20 if int(megabytes) > 1 else 0
                 # As in gpu:a100:4(S:0-1),gpu:2.
                 gpus = re.findall(r"(?:^|,)gpu(?::[^:,(]+)?:(\d+)", others)
-                nodes.append(Node(name, int(n_cores), memory, sum(map(int, gpus))))
+                nodes.append(Needs(int(n_cores), memory, sum(map(int, gpus))))
         return nodes
 
     def start(self, name: str, label: str, folder: Path, needs: Needs | None) -> None:
@@ -251,7 +234,7 @@ class Slurm(Cluster):
         try:
             executor.submit(command)
         except self._submitit.core.utils.FailedJobError as error:
-            raise Refused(self.line(error)) from None
+            raise SchedulerError(self.line(error)) from None
 
     def active(self) -> Mapping[str, str]:
         """Return the jobs of this user; the last word of a job's name is ours."""
@@ -269,21 +252,21 @@ class Slurm(Cluster):
 
     def stop(self, names: Collection[str]) -> None:
         """End jobs; those that run have the time that the site gives."""
-        with suppress(NoAnswer):
+        with suppress(SchedulerError):
             self.active()
             ids = [identity for name in names for identity in self._jobs.get(name, ())]
             if ids:
                 self._ask("scancel", *ids)
 
     def _ask(self, *command: str) -> str:
-        """Return the output of a command of Slurm. Raises NoAnswer."""
+        """Return the output of a command of Slurm. Raises SchedulerError."""
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
         except FileNotFoundError:
-            raise NoAnswer(f"--on {self.name}: no {command[0]} here") from None
+            raise SchedulerError(f"--on {self.name}: no {command[0]} here") from None
         except (OSError, subprocess.SubprocessError) as error:
             printed = one_line(str(getattr(error, "stderr", None) or error))[-_SHOWN:]
-            raise NoAnswer(f"--on {self.name}: {command[0]} fails ({printed})") from None
+            raise SchedulerError(f"--on {self.name}: {command[0]} fails ({printed})") from None
         return done.stdout
 
 
@@ -322,19 +305,17 @@ class Ray(Cluster):
         self._ids: dict[str, list[str]] = {}
         self._starts: dict[str, Callable[[], None]] = {}
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> list[Needs]:
         """Return the nodes that are alive and have cores."""
         states = import_module("ray.util.state")
         with _variable("RAY_ADDRESS", self._url):
             listed = states.list_nodes(address=self._url, limit=10_000)
-        nodes = []
-        for node in listed:
-            has = node.resources_total
-            if node.state == "ALIVE" and has.get("CPU"):
-                memory = has.get("memory")
-                bound = None if memory is None else int(memory)
-                nodes.append(Node(node.node_name, int(has["CPU"]), bound, int(has.get("GPU", 0))))
-        return nodes
+        alive = [node.resources_total for node in listed if node.state == "ALIVE"]
+        return [
+            Needs(int(has["CPU"]), int(has.get("memory", 0)), int(has.get("GPU", 0)))
+            for has in alive
+            if has.get("CPU")
+        ]
 
     def start(self, name: str, label: str, folder: Path, needs: Needs | None) -> None:
         """Submit a job."""
@@ -356,7 +337,7 @@ class Ray(Cluster):
         try:
             submit()
         except (OSError, RuntimeError) as error:
-            raise Refused(self.line(error)) from None
+            raise SchedulerError(self.line(error)) from None
         self._starts[name] = submit
 
     def active(self) -> Mapping[str, str]:
@@ -375,12 +356,12 @@ class Ray(Cluster):
                     self._client.delete_job(job.submission_id)
                     reasons[name] = "Resources"
         except (OSError, RuntimeError) as error:
-            raise NoAnswer(self.line(error, is_start=True)) from None
+            raise SchedulerError(self.line(error, is_start=True)) from None
         return reasons
 
     def stop(self, names: Collection[str]) -> None:
         """Take jobs back."""
-        with suppress(NoAnswer, OSError, RuntimeError):
+        with suppress(SchedulerError, OSError, RuntimeError):
             self.active()
             for name in names:
                 for identity in self._ids.get(name, ()):

@@ -26,46 +26,6 @@ _LEAST_PAUSE_S, _MOST_PAUSE_S = 5.0, 60.0
 _LOOK_S = 0.5
 
 
-class Tally:
-    """Counts of the runs that are done and of all, and the work that is left, in runs.
-
-    The pace counts the work that was done here, and no runs of earlier commands.
-    """
-
-    def __init__(self, total: int, clock: Clock = time.monotonic) -> None:
-        self.total = total
-        self.done = 0
-        self._left = float(total)
-        self._worked = 0.0
-        self._clock = clock
-        self._begun: float | None = None
-
-    def find(self) -> None:
-        """Count a run that was done before."""
-        self.done += 1
-        self.skip(1.0)
-
-    def skip(self, share: float) -> None:
-        """Leave out a share of a run, which was made before; below 0, one that was lost."""
-        self._left -= share
-
-    def work(self, share: float) -> None:
-        """Count a share of a run that is done now; the first begins the time."""
-        self._left -= share
-        if self._begun is None:
-            self._begun = self._clock()
-        else:
-            self._worked += share
-
-    def describe(self) -> str:
-        """Format it, such as ``3/80, about 12:03 to go``."""
-        elapsed = 0.0 if self._begun is None else self._clock() - self._begun
-        if elapsed < _FIRST_ESTIMATE_S or not self._worked or self.done == self.total:
-            return f"{self.done}/{self.total}"
-        left_s = elapsed / self._worked * self._left
-        return f"{self.done}/{self.total}, about {format_seconds(left_s)} to go"
-
-
 @dataclass
 class _Row:
     """A run that is being made."""
@@ -81,6 +41,13 @@ class _Row:
     def fraction(self) -> float:
         return 0.0 if self.status is None else self.status.step / self.status.steps
 
+    @property
+    def where(self) -> str:
+        status = self.status
+        if status is None or self.stage:
+            return self.stage
+        return f"step {status.step:,}/{status.steps:,}, loss {status.loss:.4f}"
+
     def left_s(self, now: float) -> float | None:
         """Return the seconds that its other steps will take; None before that is known."""
         at, first = self.first
@@ -90,13 +57,44 @@ class _Row:
 
 
 class Board(ABC):
-    """Shows the runs of a comparison by their labels; entered while some are made, repeatedly."""
+    """Shows the runs of a comparison by their labels; entered while some are made, repeatedly.
 
-    def __init__(self, tally: Tally, clock: Clock = time.monotonic) -> None:
-        self.tally = tally
+    ``done`` of ``total`` runs are done. The pace counts the work that was done here, and no runs of
+    earlier commands.
+    """
+
+    def __init__(self, total: int, stream: TextIO, clock: Clock = time.monotonic) -> None:
+        self.total = total
+        self.done = 0
+        self._left = float(total)
+        """Work that is left, in runs."""
+        self._worked = 0.0
+        self._begun: float | None = None
+        self._stream = stream
         self._clock = clock
         self._rows: dict[str, _Row] = {}
         self._warned: set[str] = set()
+
+    def find(self) -> None:
+        """Count a run that was done before."""
+        self.done += 1
+        self._left -= 1.0
+
+    def _work(self, share: float) -> None:
+        """Count a share of a run that is done now; the first begins the time."""
+        self._left -= share
+        if self._begun is None:
+            self._begun = self._clock()
+        else:
+            self._worked += share
+
+    def describe(self) -> str:
+        """Format how many runs are done, such as ``3/80, about 12:03 to go``."""
+        elapsed = 0.0 if self._begun is None else self._clock() - self._begun
+        if elapsed < _FIRST_ESTIMATE_S or not self._worked or self.done == self.total:
+            return f"{self.done}/{self.total}"
+        left_s = elapsed / self._worked * self._left
+        return f"{self.done}/{self.total}, about {format_seconds(left_s)} to go"
 
     @abstractmethod
     def __enter__(self) -> Self:
@@ -116,8 +114,8 @@ class Board(ABC):
         before = status.step - 1 if row.status is None else row.status.step
         if row.status is None:
             row.first = self._clock(), status.step
-            self.tally.skip(before / status.steps)
-        self.tally.work((status.step - before) / status.steps)
+            self._left -= before / status.steps  # it was made before
+        self._work((status.step - before) / status.steps)
         row.status = status
         row.stage = ""
 
@@ -132,15 +130,15 @@ class Board(ABC):
         row = self._rows.pop(label, None)
         if row is not None:
             where = f", after {format_seconds(self._clock() - row.begun)}{where}"
-        self.tally.work(1.0 - (0.0 if row is None else row.fraction))
-        self.tally.done += 1
+        self._work(1.0 - (0.0 if row is None else row.fraction))
+        self.done += 1
         self.ended(f"{label}: {text}{where}")
 
     def drop(self, label: str) -> None:
         """Show a run no longer that is not done."""
         row = self._rows.pop(label, None)
         if row is not None:
-            self.tally.skip(-row.fraction)
+            self._left += row.fraction
 
     def warn(self, label: str, text: str) -> None:
         """Print a warning, unless another run has had the same."""
@@ -160,11 +158,8 @@ class Board(ABC):
 class PlainBoard(Board):
     """A line for each run that ends, and between them one with all that are being made."""
 
-    def __init__(
-        self, tally: Tally, stream: TextIO | None = None, clock: Clock = time.monotonic
-    ) -> None:
-        super().__init__(tally, clock)
-        self._stream = stream or lasting_stderr()
+    def __init__(self, total: int, stream: TextIO, clock: Clock = time.monotonic) -> None:
+        super().__init__(total, stream, clock)
         self._first = self._last = clock()
 
     def __enter__(self) -> Self:
@@ -178,7 +173,7 @@ class PlainBoard(Board):
 
     def ended(self, text: str) -> None:
         """Print it, behind how many runs are done."""
-        self.note(f"[{self.tally.describe()}] {text}")
+        self.note(f"[{self.describe()}] {text}")
 
     def note(self, text: str) -> None:
         """Print a line."""
@@ -190,26 +185,17 @@ class PlainBoard(Board):
         now = self._clock()
         pause = min(_MOST_PAUSE_S, max(_LEAST_PAUSE_S, (now - self._first) / 20))
         if now - self._last >= pause and self._rows:
-            running = [f"{label} ({_where(row)})" for label, row in list(self._rows.items())]
+            running = [f"{label} ({row.where})" for label, row in list(self._rows.items())]
             self.ended(f"running {'; '.join(running)}")
-
-
-def _where(row: _Row) -> str:
-    status = row.status
-    if status is None or row.stage:
-        return row.stage
-    return f"step {status.step:,}/{status.steps:,}, loss {status.loss:.4f}"
 
 
 class TerminalBoard(Board):
     """A bar for all runs together, and one for each that is being made; gone at the end."""
 
-    def __init__(
-        self, tally: Tally, stream: TextIO | None = None, clock: Clock = time.monotonic
-    ) -> None:
-        super().__init__(tally, clock)
+    def __init__(self, total: int, stream: TextIO, clock: Clock = time.monotonic) -> None:
+        super().__init__(total, stream, clock)
         self._ended = ""
-        self._console = console_of(stream or lasting_stderr())
+        self._console = console_of(stream)
 
     def __enter__(self) -> Self:
         """Show the board."""
@@ -240,10 +226,10 @@ class TerminalBoard(Board):
             column.no_wrap, column.overflow = True, "ellipsis"
         table.columns[1].width = max(4, min(20, self._console.width - 72))
         rows = list(self._rows.items())
-        share = (self.tally.done + sum(row.fraction for _, row in rows)) / self.tally.total
-        table.add_row("all runs", ProgressBar(1.0, share), self.tally.describe())
+        share = (self.done + sum(row.fraction for _, row in rows)) / self.total
+        table.add_row("all runs", ProgressBar(1.0, share), self.describe())
         for label, row in rows:
-            where, left_s = _where(row), row.left_s(self._clock())
+            where, left_s = row.where, row.left_s(self._clock())
             if left_s is not None and not row.stage:
                 where += f", {format_seconds(left_s)} left"
             table.add_row(Text(label), ProgressBar(1.0, row.fraction), Text(where))
@@ -273,6 +259,7 @@ class BoardProgress(Progress):
         self._board.warn(self._label, text)
 
 
-def default_board(tally: Tally) -> Board:
+def default_board(total: int) -> Board:
     """Return a live board where standard error is a terminal, plain lines otherwise."""
-    return TerminalBoard(tally) if is_live(lasting_stderr()) else PlainBoard(tally)
+    stream = lasting_stderr()
+    return (TerminalBoard if is_live(stream) else PlainBoard)(total, stream)

@@ -22,7 +22,6 @@ from sublayer.study.jobs.backends import (
     Cluster,
     LocalProcesses,
     Needs,
-    Node,
     parse_place,
 )
 from sublayer.study.jobs.loop import InTurn, JobLoop
@@ -46,46 +45,37 @@ class Computing:
         """
         self._study = study.absolute()
         self.jobs = jobs
-        self._device = device
-        self._cluster: Cluster | None = None
+        self._asked = device
+        self._backend: Cluster | None = None
+        self.cluster: str | None = None
+        """The kind of cluster; None: runs are made here."""
+        self.where = f", {jobs} at a time" if jobs > 1 else ""
+        """Words of a header beside the number of runs; "" for one at a time."""
         self._loop: JobLoop | None = None
         if on is not None:
-            kind, where = parse_place(on)
-            self._cluster = CLUSTERS[kind](where)
-
-    @property
-    def cluster(self) -> str | None:
-        """The kind of cluster; None: runs are made here."""
-        return None if self._cluster is None else self._cluster.name.partition(":")[0]
-
-    @property
-    def where(self) -> str:
-        """Words of a header beside the number of runs; "" for one at a time."""
-        if self._cluster is not None:
-            return f", on {self._cluster.name}"
-        return f", {self.jobs} at a time" if self.jobs > 1 else ""
-
-    @property
-    def device(self) -> str | None:
-        """The device of this process, as on the command line."""
-        if self._cluster is None:
-            return self._device
-        try:
-            check_device(self.runs_device)
-        except ConfigError:
-            return "cpu"
-        return self.runs_device
+            self.cluster, place = parse_place(on)
+            self._backend = CLUSTERS[self.cluster](place)
+            self.where = f", on {self._backend.name}"
 
     @property
     def runs_device(self) -> str:
         """The device of the runs."""
-        if self._cluster is not None and self._device is not None:
-            return self._device
-        return str(choose_device(self._device))
+        is_named = self._backend is not None and self._asked is not None
+        return str(self._asked if is_named else choose_device(self._asked))
+
+    @property
+    def device(self) -> str | None:
+        """The device of this process, as on the command line."""
+        if self._backend is None:
+            return self._asked
+        try:
+            return str(check_device(self.runs_device))
+        except ConfigError:
+            return "cpu"
 
     def check_precision(self, arms: Sequence[Arm]) -> None:
         """Raise ConfigError where a precision is to be measured on a device that is not here."""
-        if self._cluster is None or self.device == self.runs_device:
+        if self._backend is None or self.device == self.runs_device:
             return
         for arm in arms:
             if arm.loaded.recipe.train.precision == "auto":
@@ -96,8 +86,8 @@ class Computing:
 
     def threads(self, n_runs: int) -> int | None:
         """Return the threads of each of so many runs that say nothing of them; None: all here."""
-        if self._cluster is not None:
-            return usual_threads(self._cluster.nodes(), n_runs)
+        if self._backend is not None:
+            return usual_threads(self._backend.nodes(), n_runs)
         return shared_threads(min(self.jobs, n_runs)) if self.jobs > 1 else None
 
     def check(
@@ -110,12 +100,12 @@ class Computing:
 
         Raises ConfigError where there is too little of it.
         """
-        if self._cluster is not None:
-            recipes = [(arm.loaded.recipe, data[arm.name].tokenizer.vocab_size) for arm in arms]
+        recipes = [(arm.loaded.recipe, data[arm.name].tokenizer.vocab_size) for arm in arms]
+        if self._backend is not None:
             self.check_recipes(recipes, n_runs, [data[arm.name] for arm in arms])
         elif self.jobs > 1:
             text = describe_share(
-                arms, data, n_runs=n_runs, jobs=self.jobs, device=self._device, folder=self._study
+                recipes, n_runs=n_runs, jobs=self.jobs, device=self._asked, folder=self._study
             )
             note(text)
 
@@ -127,11 +117,11 @@ class Computing:
         ``data`` are those of the recipes, where they are prepared. Raises as ``check`` does;
         without a cluster nothing is looked at.
         """
-        if self._cluster is None:
+        if self._backend is None:
             return
         texts: Sequence[Data | None] = data or [None] * len(recipes)
         needs = [self._needs(*known, text) for known, text in zip(recipes, texts, strict=True)]
-        on, nodes = self._cluster.name, self._cluster.nodes()
+        on, nodes = self._backend.name, self._backend.nodes()
         most = check_needs(needs, nodes, on)
         at_once = min(n_runs, sum(node.n_jobs(most) for node in nodes))
         note(
@@ -149,29 +139,26 @@ class Computing:
         )
 
     def _needs_of_job(self, job: Job) -> Needs:
-        recipe, data = job.loaded.recipe, job.data
-        n_models = max(1, len(job.members))
-        if isinstance(data, Data):
-            return self._needs(recipe, data.tokenizer.vocab_size, data, n_models)
-        tokenizer = Pretrained(absolute_paths(recipe).init).tokenizer
-        vocab_size = (tokenizer or job.find_data().tokenizer).vocab_size
-        return self._needs(recipe, vocab_size, None, n_models)
+        data = job.data if isinstance(job.data, Data) else None
+        tokenizer = None
+        if data is None:
+            tokenizer = Pretrained(absolute_paths(job.recipe).init).tokenizer
+        tokenizer = tokenizer or job.find_data().tokenizer
+        return self._needs(job.recipe, tokenizer.vocab_size, data, max(1, len(job.members)))
 
     def run_all(self, total: int, command: str) -> RunAll:
         """Return a function that makes runs, ``total`` in all; ``command`` resumes the study."""
-        if self._cluster is not None:
-            self._loop = JobLoop(
-                total,
-                self._cluster,
-                self._study,
-                self.runs_device,
-                needs_of=self._needs_of_job,
-                command=command,
-            )
-        elif self.jobs > 1:
-            self._loop = JobLoop(total, LocalProcesses(self.jobs), self._study, self._device)
-        else:
-            return InTurn(total, self._device)
+        if self._backend is None and self.jobs == 1:
+            return InTurn(total, self._asked)
+        is_cluster = self._backend is not None
+        self._loop = JobLoop(
+            total,
+            self._backend or LocalProcesses(self.jobs),
+            self._study,
+            self.runs_device if is_cluster else self._asked,
+            needs_of=self._needs_of_job if is_cluster else None,
+            command=command,
+        )
         return self._loop
 
     def close(self) -> None:
@@ -216,68 +203,55 @@ def preparation_bytes(recipe: Recipe, data: Data | None, study: Path) -> int:
     return n_processes * PROCESS_BYTES
 
 
-def check_needs(needs: Iterable[Needs], nodes: Sequence[Node], on: str) -> Needs:
+def check_needs(needs: Iterable[Needs], nodes: Sequence[Needs], on: str) -> Needs:
     """Return the most that any job takes; raise ConfigError where no node has it."""
-    needs = list(needs)
     if not nodes:
         raise ConfigError(f"--on {on}: it has no node that takes tasks")
-    largest = max(nodes, key=lambda node: (node.gpus, node.cores, node.memory_bytes or 0))
+    most = Needs(0, 0)
     for job in needs:
-        if any(node.n_jobs(job) for node in nodes):
-            continue
-        if job.gpus and not largest.gpus:
-            remedy = "give --device cpu"
-        elif not any(node.cores >= job.cores for node in nodes):
-            remedy = "give fewer train.threads"
-        else:
-            remedy = "make the model or the batch smaller"
-        has = [count(largest.cores, "core")]
-        if largest.memory_bytes is not None:
-            has.append(f"{format_bytes(largest.memory_bytes)} of memory")
-        gpus = count(largest.gpus, "GPU") if largest.gpus else "no GPU"
-        raise ConfigError(
-            f"--on {on}: a run takes {_describe(job)}, and the largest of "
-            f"{count(len(nodes), 'node')} has {', '.join(has)} and {gpus}: {remedy}"
+        if not any(node.n_jobs(job) for node in nodes):
+            largest = max(nodes, key=lambda node: (node.gpus, node.cores, node.memory_bytes))
+            raise ConfigError(
+                f"--on {on}: a run takes {_describe(job)}, and the largest of "
+                f"{count(len(nodes), 'node')} has {_describe(largest)}: give fewer train.threads, "
+                "a smaller model or batch, or --device cpu"
+            )
+        most = Needs(
+            max(job.cores, most.cores),
+            max(job.memory_bytes, most.memory_bytes),
+            max(job.gpus, most.gpus),
         )
-    return Needs(
-        max(job.cores for job in needs),
-        max(job.memory_bytes for job in needs),
-        max(job.gpus for job in needs),
-    )
+    return most
 
 
-def _describe(needs: Needs) -> str:
-    other = f"{format_bytes(needs.memory_bytes)} of memory"
-    return f"{count(needs.cores, 'core')} and {count(needs.gpus, 'GPU') if needs.gpus else other}"
+def _describe(has: Needs) -> str:
+    memory = f"{format_bytes(has.memory_bytes)} of memory" if has.memory_bytes else ""
+    gpus = count(has.gpus, "GPU") if has.gpus else ""
+    return " and ".join(filter(None, [count(has.cores, "core"), memory, gpus]))
 
 
-def usual_threads(nodes: Sequence[Node], n_runs: int) -> int:
+def usual_threads(nodes: Sequence[Needs], n_runs: int) -> int:
     """Return the threads of a run that says nothing of them, one at least.
 
     Its share of the cluster's cores where all go at a time; not more than the smallest node has.
     """
-    if not nodes:
-        return 1
-    smallest = min(node.cores for node in nodes)
     share = sum(node.cores for node in nodes) // max(1, n_runs)
-    return max(1, min(smallest, share))
+    return max(1, min([share, *(node.cores for node in nodes)]))
 
 
 def describe_share(
-    arms: Sequence[Arm],
-    data: Mapping[str, Data],
+    recipes: Sequence[tuple[Recipe, int]],
     *,
     n_runs: int,
     jobs: int,
     device: str | None,
     folder: Path,
 ) -> str:
-    """Format what runs take that are made ``jobs`` at a time, before they are.
+    """Describe what runs of recipes take of this machine, ``jobs`` at a time, ``n_runs`` in all.
 
-    Memory counts their processes and this one.
-
-    ``data`` is each arm's, ``device`` as on the command line; ``folder`` is where they are kept.
-    Raises ConfigError where the memory of the machine does not hold so many of the largest.
+    Each recipe comes with the size of its vocabulary, ``device`` is as on the command line;
+    ``folder`` is where they are kept. Raises ConfigError where the memory of the machine does not
+    hold so many of the largest.
     """
     at_once = min(jobs, n_runs)
     # Apple's GPU shares the memory of the machine.
@@ -285,7 +259,6 @@ def describe_share(
     resources = find_resources(str(chosen) if chosen.type == "cuda" else "cpu", folder)
     is_cpu = resources.device == "cpu"
     program = PROGRAM_BYTES if is_cpu else 0
-    recipes = [(arm.loaded.recipe, data[arm.name].tokenizer.vocab_size) for arm in arms]
     largest = max(step_memory(*recipe, resources).total for recipe in recipes) + program
     most_threads = max(recipe.train.threads or 1 for recipe, _ in recipes)
     # The process that starts them is one more.

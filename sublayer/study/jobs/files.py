@@ -7,7 +7,6 @@ replaces as it goes; on a cluster both lie in the study's folder, which all node
 import json
 import os
 import platform
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
-from sublayer.config.load import LoadedRecipe
 from sublayer.config.recipe import Recipe
 from sublayer.config.run_recipe import absolute_paths
 from sublayer.errors import (
@@ -25,7 +23,6 @@ from sublayer.errors import (
     DataError,
     FolderHeld,
     Interrupted,
-    SublayerError,
     TrainingError,
 )
 from sublayer.files.storage import write_file
@@ -42,9 +39,44 @@ _ERRORS = {
     for kind in (FolderHeld, ConfigError, DataError, CheckpointError, TrainingError, Interrupted)
 }
 """By name; a subclass before its base."""
-_NO_MEMORY, _SYSTEM, _CRASH = "memory", "system", "crash"
-DONE: Mapping[str, Any] = {"end": "done"}
-STOPPED: Mapping[str, Any] = {"end": Interrupted.__name__, "text": "interrupted"}
+_CRASH = "crash"
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of a job's process: an error by its class and its arguments, or none."""
+
+    error: str = ""
+    arguments: tuple[int | str | None, ...] = ()
+
+    @property
+    def is_crash(self) -> bool:
+        """True for an error of the program itself."""
+        return self.error == _CRASH
+
+    def exception(self, label: str) -> Exception:
+        """Return the error of the job called ``label``."""
+        if self.error == "OSError":
+            return OSError(*self.arguments)
+        kind = TrainingError if self.is_crash else _ERRORS[self.error]
+        return kind(f"{label}: {self.arguments[0]}")
+
+
+DONE, STOPPED = End(), End("Interrupted", ("interrupted",))
+
+
+def end_of(error: BaseException) -> End:
+    """Describe the error that ended a job's process."""
+    if isinstance(error, OSError):
+        return End("OSError", (error.errno, error.strerror, error.filename))
+    for name, kind in _ERRORS.items():
+        if isinstance(error, kind):
+            return End(name, (str(error),))
+    if lacks_memory(error):
+        text = "too little memory beside the others: the same command resumes with fewer --jobs"
+        return End("ConfigError", (text,))
+    text = f"its process failed ({type(error).__name__}: {error}), see what it printed"
+    return End(_CRASH, (f"{text}: the same command resumes",))
 
 
 @dataclass(frozen=True)
@@ -57,8 +89,8 @@ class JobStatus:
     training: Status | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    end: Mapping[str, Any] | None = None
-    """The end of the process as ``end_message`` has it; None before."""
+    end: End | None = None
+    """None before the process has ended."""
 
 
 _STATUS = TypeAdapter(JobStatus)
@@ -92,19 +124,9 @@ class Order(BaseModel):
         """Return the job, whose data are not prepared."""
         from sublayer.study.jobs.run import Job, SharedData
 
-        return Job(
-            self.label,
-            self.path,
-            LoadedRecipe(self.recipe, {}, self.label, ()),
-            SharedData(1),
-            self.scored,
-            self.scoring,
-            self.finetunes,
-            self.is_scored,
-            self.members,
-            self.inspecting,
-            self.plan,
-        )
+        beside = {"checksums", "device", "versions", "stop_file"}
+        of_job = {name: value for name, value in self if name not in beside}
+        return Job(data=SharedData(1), **of_job)
 
 
 @dataclass(frozen=True)
@@ -121,18 +143,15 @@ class JobFiles:
     def write_job(self, job: "Job", device: str | None, stop_file: Path | None = None) -> None:
         """Write a job for its next process, by absolute paths; forget the status of the last."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "status.json").unlink(missing_ok=True)
+        self.forget_status()
+        absolute = {
+            "path": job.path.absolute(),
+            "recipe": absolute_paths(job.recipe),
+            "scored": absolute_paths(job.scored),
+            "members": tuple(member.absolute() for member in job.members),
+        }
         order = Order(
-            label=job.label,
-            path=job.path.absolute(),
-            recipe=absolute_paths(job.loaded.recipe),
-            scored=absolute_paths(job.scored),
-            scoring=job.scoring,
-            finetunes=job.finetunes,
-            is_scored=job.is_scored,
-            members=tuple(member.absolute() for member in job.members),
-            inspecting=job.inspecting,
-            plan=None if job.plan is None else dict(job.plan),
+            **{**vars(job), **absolute},
             checksums=dict(job.checksums),
             device=device,
             versions=installed_versions(),
@@ -150,11 +169,14 @@ class JobFiles:
         partial.write_text(f"{json.dumps(asdict(status))}\n")
         os.replace(partial, self.folder / "status.json")
 
+    def forget_status(self) -> None:
+        """Remove the status of a process that is no more."""
+        (self.folder / "status.json").unlink(missing_ok=True)
+
     def read_status(self) -> JobStatus | None:
         """Read the status; None before there is one, or while it cannot be read."""
         with suppress(OSError, ValueError):
-            content = json.loads((self.folder / "status.json").read_bytes())
-            return _STATUS.validate_python(content)
+            return _STATUS.validate_json((self.folder / "status.json").read_bytes())
         return None
 
     def last_lines(self, n_lines: int = 3) -> str:
@@ -168,36 +190,3 @@ def installed_versions() -> dict[str, str]:
     """Return the versions on which the numbers of a run depend."""
     versions = {name: version(name) for name in ("sublayer", "torch", "numpy", "tokenizers")}
     return {**versions, "python": platform.python_version()}
-
-
-def end_message(error: BaseException) -> dict[str, Any]:
-    """Describe the error that ended a job's process."""
-    for name, kind in _ERRORS.items():
-        if isinstance(error, kind):
-            return {"end": name, "text": str(error)}
-    if lacks_memory(error):
-        return {"end": _NO_MEMORY}
-    if isinstance(error, OSError):
-        return {"end": _SYSTEM, "parts": [error.errno, error.strerror, error.filename]}
-    return {"end": _CRASH, "text": f"{type(error).__name__}: {error}"}
-
-
-def read_end(message: Mapping[str, Any], label: str) -> Exception | None:
-    """Return the error that ended the job called ``label``; None where it is done."""
-    end = message["end"]
-    if end == DONE["end"]:
-        return None
-    if end == _SYSTEM:
-        return OSError(*message["parts"])
-    if end == _NO_MEMORY:
-        return ConfigError(
-            f"{label} found too little memory beside the others: the same command resumes with "
-            "fewer --jobs"
-        )
-    if end == _CRASH:
-        return TrainingError(
-            f"{label}: its process failed ({message['text']}), see what it printed: the same "
-            "command resumes"
-        )
-    kind: type[SublayerError] = _ERRORS[end]
-    return kind(f"{label}: {message['text']}")

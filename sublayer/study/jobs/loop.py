@@ -14,9 +14,9 @@ from sublayer.counts import count
 from sublayer.errors import Interrupted, SublayerError, TrainingError
 from sublayer.files.checkpoints import RECORD
 from sublayer.loading import CHECKPOINTS_NAME
-from sublayer.study.jobs.backends import Backend, Needs, NoAnswer, Refused
-from sublayer.study.jobs.board import BoardProgress, Tally, default_board
-from sublayer.study.jobs.files import DONE, STOPPED, JobFiles, JobStatus, read_end
+from sublayer.study.jobs.backends import Backend, Needs, SchedulerError
+from sublayer.study.jobs.board import Board, BoardProgress, default_board
+from sublayer.study.jobs.files import DONE, STOPPED, JobFiles, JobStatus
 from sublayer.study.jobs.run import Job, Outcome, describe_end, finish_run, is_finished
 from sublayer.system.signals import GracefulStop
 from sublayer.system.stages import HeardStages, say_nothing, shown_by
@@ -40,7 +40,7 @@ class InTurn:
     """Makes runs one after another in this process, ``total`` in all."""
 
     def __init__(self, total: int, device: str | None) -> None:
-        self._board = default_board(Tally(total))
+        self._board = default_board(total)
         self._device = device
 
     def __call__(self, jobs: Sequence[Job]) -> dict[Path, Outcome]:
@@ -51,7 +51,7 @@ class InTurn:
     def _make(self, job: Job) -> Outcome:
         board, label = self._board, job.label
         if is_finished(job):
-            board.tally.find()
+            board.find()
             return finish_run(job, SilentProgress(), device=self._device)
         board.begin(label)
         try:
@@ -59,7 +59,7 @@ class InTurn:
                 outcome = finish_run(job, BoardProgress(board, label), device=self._device)
         except (Interrupted, KeyboardInterrupt):
             # While a run is trained it is the former, while it is scored the latter.
-            raise _interruption(board.tally) from None
+            raise _interruption(board) from None
         board.finish(label, describe_end(job, outcome))
         return outcome
 
@@ -85,23 +85,12 @@ class _Run:
     files: JobFiles
     shown: JobStatus | None = None
     """The status on the board."""
-    stale: JobStatus | None = None
-    """The status of a process that was lost, where the scheduler queues its job again."""
     ended: float | None = None
     """Since when the job has ended whose result is not seen yet."""
     n_lost: int = 0
     """Tries in a row that were lost with no checkpoint gained."""
     reached: str = ""
     """The newest checkpoint when the last of them was lost."""
-
-    @property
-    def is_seen(self) -> bool:
-        """True where its result is there, and can be read."""
-        try:
-            list(self.job.path.iterdir())  # has a shared file system look for new files
-            return is_finished(self.job)
-        except OSError:
-            return False
 
 
 class JobLoop:
@@ -126,7 +115,7 @@ class JobLoop:
         self._device = device
         self._command = command
         self._clock = clock
-        self._board = default_board(Tally(total))
+        self._board = default_board(total)
         self._folder = self._study / CLUSTER if self._is_cluster else Path(tempfile.mkdtemp())
         self._stop_file = self._folder / "stop" if self._is_cluster else None
         self._said: set[str] = set()
@@ -150,7 +139,7 @@ class JobLoop:
         for job in jobs:
             if is_finished(job):
                 self._outcomes[job.path] = finish_run(job, SilentProgress(), device=self._device)
-                self._board.tally.find()
+                self._board.find()
             else:
                 run = str(job.path.absolute().relative_to(self._study))
                 name = hashlib.sha256(f"{self._study}\n{run}".encode()).hexdigest()[:16]
@@ -190,7 +179,7 @@ class JobLoop:
         if self._is_stopping and self._is_cluster:
             raise Interrupted(f"stopped by {self._stop_file}: {self._counted()}")
         if self._is_stopping:
-            raise _interruption(self._board.tally)
+            raise _interruption(self._board)
         if self._lost:
             label, reason = next(iter(self._lost.items()))
             hint = "" if self._is_cluster else ", with fewer --jobs if need be"
@@ -208,7 +197,7 @@ class JobLoop:
         self._asked = now
         try:
             active = dict(backend.active())
-        except NoAnswer as error:
+        except SchedulerError as error:
             silence_s = now - self._answered
             if silence_s >= backend.silence_s:
                 raise TrainingError(
@@ -238,9 +227,9 @@ class JobLoop:
                 try:
                     needs = None if self._needs_of is None else self._needs_of(run.job)
                     run.files.write_job(run.job, self._device, self._stop_file)
-                    run.ended = run.stale = None
+                    run.ended = None
                     self._backend.start(run.name, run.job.label, run.files.folder, needs)
-                except (Refused, OSError) as error:
+                except (SchedulerError, OSError) as error:
                     if not self._is_cluster:
                         self._fail(error)
                     elif not self._running:
@@ -255,33 +244,33 @@ class JobLoop:
     def _look(self, run: _Run) -> None:
         """Read the status of a job, and its result where it has ended."""
         assert self._active is not None, "jobs run once the back end has answered"
-        status = run.files.read_status()
-        reason = self._active.get(run.name)
+        label, status, reason = run.job.label, run.files.read_status(), self._active.get(run.name)
         if reason and run.shown is not None:
-            host = run.shown.host
+            self._board.note(
+                f"{label}: {run.shown.host} was lost; {self._backend.name} tries again"
+            )
             self._hide(run)
-            self._board.note(f"{run.job.label}: {host} was lost; {self._backend.name} tries again")
-            run.stale = status
-        if status is not None and status != run.stale and not reason:
+            run.files.forget_status()
+        elif status is not None and not reason:
             self._show(run, status)
         end = None if status is None else status.end
+        if reason is not None and end != DONE:
+            run.ended = None
+            return
         try:
-            if (end == DONE or reason is None) and run.is_seen:
+            if _is_seen(run.job):
                 if reason:  # made by an earlier try, which was taken for lost
                     self._backend.stop([run.name])
                 outcome = finish_run(run.job, SilentProgress(), device=self._device)
                 self._outcomes[run.job.path] = outcome
                 on = f" on {run.shown.host}" if self._is_cluster and run.shown is not None else ""
-                self._board.finish(run.job.label, describe_end(run.job, outcome), on)
+                self._board.finish(label, describe_end(run.job, outcome), on)
                 run.shown = None
                 self._drop(run)
                 return
         except SublayerError as error:
             self._drop(run)
             self._fail(error)
-            return
-        if reason is not None and end != DONE:
-            run.ended = None
             return
         now = self._clock.now()
         run.ended = now if run.ended is None else run.ended
@@ -296,7 +285,7 @@ class JobLoop:
             self._lose(run, "it was asked to stop, and saved")
         else:
             self._drop(run)
-            self._fail(read_end(end, run.job.label))
+            self._fail(end.exception(label))
 
     def _drop(self, run: _Run) -> None:
         """Take a job that has ended off the board and off the running ones."""
@@ -381,8 +370,16 @@ class JobLoop:
         )
 
     def _counted(self) -> str:
-        tally = self._board.tally
-        return f"{tally.done} of {count(tally.total, 'run')} done"
+        return f"{self._board.done} of {count(self._board.total, 'run')} done"
+
+
+def _is_seen(job: Job) -> bool:
+    """Return whether the result of a run is there, and can be read."""
+    try:
+        list(job.path.iterdir())  # has a shared file system look for new files
+        return is_finished(job)
+    except OSError:
+        return False
 
 
 def _reached(run: Path) -> str:
@@ -393,8 +390,8 @@ def _reached(run: Path) -> str:
     return max((path.name for path in checkpoints.glob("*")), default="")
 
 
-def _interruption(tally: Tally) -> Interrupted:
+def _interruption(board: Board) -> Interrupted:
     return Interrupted(
-        f"interrupted with {tally.done} of {count(tally.total, 'run')} done, and the others saved; "
+        f"interrupted with {board.done} of {count(board.total, 'run')} done, and the others saved; "
         "the same command resumes"
     )

@@ -43,7 +43,9 @@ from sublayer.system.stages import stage
 from sublayer.training.progress import Progress
 from sublayer.training.warm_start import Pretrained
 
-TEST, VALID, FAILURE = "test.json", "valid.json", "failure.json"
+TEST, FAILURE = "test.json", "failure.json"
+SCORED = (TEST, "valid.json", SCORES)
+"""Files of a run's scores, of which it has one."""
 ERROR, COLLAPSED = ":error", ":collapsed"
 """Suffixes of a column of task scores: its standard error over examples, and whether the run gives
 one answer to all."""
@@ -113,7 +115,7 @@ class Job:
     label: str
     """The arm, its trial and the seed, for people."""
     path: Path
-    loaded: LoadedRecipe
+    recipe: Recipe
     data: Data | SharedData
     """Its data, or the place that prepares them when the run is made: the data of a run that starts
     from another are unknown until that has ended."""
@@ -126,7 +128,7 @@ class Job:
     is_scored: bool = True
     """True where it is scored on the study's split; trials are chosen by validation."""
     members: Sequence[Path] = ()
-    """Runs whose answers are averaged: then nothing is trained, and ``loaded`` is the first's."""
+    """Runs whose answers are averaged: then nothing is trained, and ``recipe`` is the first's."""
     inspecting: Inspecting | None = None
     """The inspection of its layers on the scored text; None: none."""
     plan: Mapping[str, Any] | None = None
@@ -144,7 +146,7 @@ class Job:
 
     def find_data(self) -> Data:
         """Return its data, prepared now if need be."""
-        return self.data if isinstance(self.data, Data) else self.data.of(self.loaded.recipe)
+        return self.data if isinstance(self.data, Data) else self.data.of(self.recipe)
 
 
 RunAll = Callable[[Sequence[Job]], dict[Path, Outcome]]
@@ -190,18 +192,13 @@ def is_finished(job: Job) -> bool:
 
     Raises CheckpointError where the file of an inspection is damaged.
     """
-    if job.members:
-        return job.scores.exists()
-    if not job.is_scored and (job.path / RECORD).exists():
+    path = job.path
+    if (path / FAILURE).exists():
         return True
-    if job.inspecting is None or (job.path / FAILURE).exists():
-        return _has_ended(job.path, job.scores)
-    is_inspected = read_layers(job.path, job.inspecting) is not None
-    return is_inspected and _has_ended(job.path, job.scores)
-
-
-def _has_ended(path: Path, scores: Path) -> bool:
-    return (path / FAILURE).exists() or ((path / RECORD).exists() and scores.exists())
+    is_made = job.scores.exists() or not job.is_scored
+    if job.inspecting is not None and read_layers(path, job.inspecting) is None:
+        return False
+    return is_made and bool(job.members or (path / RECORD).exists())
 
 
 def finish_run(job: Job, progress: Progress, *, device: str | None) -> Outcome:
@@ -212,58 +209,56 @@ def finish_run(job: Job, progress: Progress, *, device: str | None) -> Outcome:
     ``train.keep_steps``. Raises CheckpointError where a file of the run is damaged, and
     Interrupted.
     """
-    path, loaded = job.path, job.loaded
-    if job.members:
-        scores = read_scores(path)
-        return Outcome(path, test=_score_ensemble(job, device) if scores is None else scores)
-    failure = _read(path / FAILURE, _Failure)
-    if failure is not None:
-        return Outcome(path, failure=failure.message)
-    if isinstance(job.data, SharedData) and job.is_scored and is_finished(job):
-        # Data that are not prepared are not prepared for nothing.
+    # A run that has ended is compared with its data where these are prepared.
+    if isinstance(job.data, Data) or not is_finished(job):
+        _make(job, progress, device)
+    outcome = read_outcome(job.path, is_scored=job.is_scored)
+    assert outcome is not None, "the run has been made"
+    if outcome.record is not None:
         _tidy(job)
-        return Outcome(path, read_record(path), _read_scored(job))
-    data = job.find_data()
+    return outcome
+
+
+def _make(job: Job, progress: Progress, device: str | None) -> None:
+    path = job.path
+    if (path / FAILURE).exists() or (job.members and job.scores.exists()):
+        return
+    if job.members:
+        _score_ensemble(job, device)
+        return
+    data, loaded = job.find_data(), LoadedRecipe(job.recipe, {}, job.label, ())
     settings: dict[str, Any] = {"device": device, "progress": progress, "plan": job.plan}
     try:
         if job.finetunes:
             baselines = BaselineScores(lambda: trained_examples(data), are_scored=False)
-            made = finetune_seed(loaded, path, data, baselines, resume=True, **settings)
-            record = made.record
+            finetune_seed(loaded, path, data, baselines, resume=True, **settings)
         else:
-            record = train_run(loaded, path, resume=True, data=data, replans=False, **settings)
+            train_run(loaded, path, resume=True, data=data, replans=False, **settings)
     except TrainingError as error:
         write_json(path / FAILURE, {"message": str(error)})
-        return Outcome(path, failure=str(error))
-    if not job.is_scored:
-        _tidy(job)
-        return Outcome(path, record)
-    test = _read_scored(job)
-    if test is None:
+        return
+    if job.is_scored and not job.scores.exists():
         with stage(f"scoring the {job.scoring.split_name} split"):
             scored = score_run(path, data, job.scored, job.scoring, device=device)
         # The scores are written last: with them, the items are there.
         checksum = {}
         if scored.items is not None:
-            metrics = family_of(loaded.recipe.objective).tables()
+            metrics = family_of(job.recipe.objective).tables()
             checksum["items_sha256"] = write_items(path, scored.items, metrics)
-        test = scored.scores
-        write_json(job.scores, {**test, **checksum})
-    if job.inspecting is not None:
+        write_json(job.scores, {**scored.scores, **checksum})
+    if job.is_scored and job.inspecting is not None:
         with stage(f"inspecting {job.inspecting.what}"):
             split = job.scoring.split_of(data)
-            inspect_run(path, loaded.recipe, split, job.inspecting, device=device)
-    _tidy(job)
-    return Outcome(path, record, test)
+            inspect_run(path, job.recipe, split, job.inspecting, device=device)
 
 
-def _score_ensemble(job: Job, device: str | None) -> Mapping[str, float]:
+def _score_ensemble(job: Job, device: str | None) -> None:
     """Score the average of the members' answers to the development set, and keep it as a run's.
 
     Recipe and data are the first member's. Raises CheckpointError where a member has no model, or a
     damaged one, and ConfigError where members do not answer the same.
     """
-    data, train = job.find_data(), job.loaded.recipe.train
+    data, train = job.find_data(), job.recipe.train
     if train.threads is not None:
         torch.set_num_threads(train.threads)
     job.path.mkdir(parents=True, exist_ok=True)
@@ -284,15 +279,12 @@ def _score_ensemble(job: Job, device: str | None) -> Mapping[str, float]:
         "items_sha256": write_items(job.path, task_items(test, reports), {}),
     }
     write_file(job.path / SCORES, json.dumps(content, indent=1).encode() + b"\n")
-    scores = read_scores(job.path)
-    assert scores is not None, "they have been written"
-    return scores
 
 
 def _tidy(job: Job) -> None:
     """Remove the checkpoints of a scored run, except those of ``train.keep_steps``."""
     root = job.path / CHECKPOINTS_NAME
-    kept = [checkpoint_path(root, step) for step in job.loaded.recipe.train.keep_steps]
+    kept = [checkpoint_path(root, step) for step in job.recipe.train.keep_steps]
     if not kept:
         shutil.rmtree(root, ignore_errors=True)
         return
@@ -311,7 +303,7 @@ def describe_end(job: Job, outcome: Outcome) -> str:
         return f"failed: {outcome.failure}"
     if outcome.record is None:
         return "scored"
-    return describe_valid(family_of(job.loaded.recipe.objective), outcome.record["valid"])
+    return describe_valid(family_of(job.recipe.objective), outcome.record["valid"])
 
 
 def score_run(
@@ -331,39 +323,26 @@ def score_run(
     return family.score_at_stride(model.model, split, recipe, stride, scoring.tokens)
 
 
-def read_outcome(path: Path) -> Outcome | None:
-    """Read the outcome of a run that has ended; None where it has not.
+def read_outcome(path: Path, *, is_scored: bool = True) -> Outcome | None:
+    """Read the outcome of a run; None where it has not ended.
 
-    Raises CheckpointError where a file of the run is damaged.
+    A run that tunes is not scored. Raises CheckpointError where a file of the run is damaged.
     """
     failure = _read(path / FAILURE, _Failure)
     if failure is not None:
         return Outcome(path, failure=failure.message)
-    if (path / ENSEMBLE).exists():
-        averaged = read_scores(path)
-        return None if averaged is None else Outcome(path, test=averaged)
-    files = (path / TEST, path / VALID, path / SCORES)
-    scores = next((file for file in files if file.exists()), path / TEST)
-    if not _has_ended(path, scores):
+    is_ensemble = (path / ENSEMBLE).exists()
+    record = None if is_ensemble else read_record(path)
+    if record is None and not is_ensemble:
+        return None
+    if not is_scored:
+        return Outcome(path, record)
+    scores = next((path / name for name in SCORED if (path / name).exists()), None)
+    if scores is None:
         return None
     if scores.name == SCORES:
-        return Outcome(path, read_record(path), read_scores(path))
-    test = read_test(scores, read_run_recipe(path / RUN_RECIPE))
-    return Outcome(path, read_record(path), test)
-
-
-def read_trial(path: Path) -> Outcome | None:
-    """Read the outcome of a run that tunes, which is not scored; None where it has not ended."""
-    failure = _read(path / FAILURE, _Failure)
-    if failure is not None:
-        return Outcome(path, failure=failure.message)
-    return Outcome(path, read_record(path)) if (path / RECORD).exists() else None
-
-
-def _read_scored(job: Job) -> Scores | None:
-    if job.finetunes:
-        return read_scores(job.path)
-    return read_test(job.scores, job.loaded.recipe)
+        return Outcome(path, record, read_scores(path))
+    return Outcome(path, record, read_test(scores, read_run_recipe(path / RUN_RECIPE)))
 
 
 def read_test(path: Path, recipe: Recipe) -> Scores | None:
@@ -386,29 +365,21 @@ def read_scores(folder: Path) -> dict[str, float] | None:
     of it; with ``ERROR`` after them their standard errors over examples. Raises CheckpointError
     where the file is damaged.
     """
-    try:
-        scores = read_typed(folder / SCORES, _TaskScores, CheckpointError)
-    except FileNotFoundError:
+    scores = _read(folder / SCORES, _TaskScores)
+    if scores is None:
         return None
     columns = {"": sum(part.score for part in scores.tasks) / len(scores.tasks)}
-    columns |= _columns(scores.tasks)
-    if scores.task_bests:
-        bests = _columns(scores.task_bests)
-        columns |= {f"{BEST}{name}": value for name, value in bests.items()}
-    return columns
-
-
-def _columns(parts: list[_PartScore]) -> dict[str, float]:
-    columns = {}
-    for part in parts:
-        columns[part.task] = part.score
-        if part.standard_error is not None:
-            columns[f"{part.task}{ERROR}"] = part.standard_error
-        columns[f"{part.task}{COLLAPSED}"] = float(bool(part.collapse))
-        for name, metric in part.metrics.items():
-            columns[f"{part.task}:{name}"] = metric.value
-            if metric.standard_error is not None:
-                columns[f"{part.task}:{name}{ERROR}"] = metric.standard_error
+    for prefix, parts in (("", scores.tasks), (BEST, scores.task_bests)):
+        for part in parts:
+            name = f"{prefix}{part.task}"
+            values = {name: (part.score, part.standard_error)}
+            for metric, each in part.metrics.items():
+                values[f"{name}:{metric}"] = each.value, each.standard_error
+            for column, (value, error) in values.items():
+                columns[column] = value
+                if error is not None:
+                    columns[f"{column}{ERROR}"] = error
+            columns[f"{name}{COLLAPSED}"] = float(bool(part.collapse))
     return columns
 
 

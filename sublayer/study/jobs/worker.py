@@ -10,7 +10,6 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +23,7 @@ from sublayer.system.stages import HeardStages, shown_by, stage
 from sublayer.training.progress import Progress, Status
 
 if TYPE_CHECKING:
-    from sublayer.study.jobs.files import JobFiles, Order
-    from sublayer.study.jobs.run import Job
+    from sublayer.study.jobs.files import End, JobFiles, Order
 
 _LOCAL_S, _SHARED_S = 0.25, 1.0
 """Between two statuses, at least: on one machine, and in a folder that many nodes share."""
@@ -58,28 +56,29 @@ def _preload() -> None:
 
 def make_run(folder: Path) -> None:
     """Make the run of a job's folder, and write its end; raise an error of the program itself."""
-    from sublayer.study.jobs.files import DONE, STOPPED, JobFiles, end_message
+    from sublayer.study.jobs.files import DONE, STOPPED, JobFiles, end_of
 
     files = JobFiles(folder)
-    reporter = _Reporter(files)
+    order = files.read_job()
+    if order.stop_file is None:
+        at_end_of_input(lambda: _thread.interrupt_main(signal.SIGTERM))
+    else:
+        log = os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.close(log)
+    reporter = _Reporter(files, order.stop_file)
     end = DONE
     try:
         with shown_by(HeardStages(reporter.stage, reporter.note)):
-            order = files.read_job()
-            if order.stop_file is None:
-                at_end_of_input(lambda: _thread.interrupt_main(signal.SIGTERM))
-            else:
-                log = os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-                os.dup2(log, 1)
-                os.dup2(log, 2)
-                os.close(log)
+            reporter.check_stop()
             _make(order, reporter)
     except BaseException as error:
-        end = end_message(error)
+        end = end_of(error)
         # A library may make another error of an interruption.
         if interruption.was_raised or isinstance(error, KeyboardInterrupt):
             end = STOPPED
-        elif end["end"] == "crash":
+        elif end.is_crash:
             raise
     finally:
         interruption.is_over = True
@@ -90,7 +89,6 @@ def _make(order: "Order", reporter: "_Reporter") -> None:
     from sublayer.errors import ConfigError, DataError, FolderHeld
     from sublayer.study.jobs.files import installed_versions
 
-    reporter.follow(order.stop_file)
     here = installed_versions()
     for package, wanted in order.versions.items():
         if here[package] != wanted:
@@ -104,9 +102,12 @@ def _make(order: "Order", reporter: "_Reporter") -> None:
         from sublayer.data.shards import limited_to
         from sublayer.study.jobs.run import finish_run, is_finished
     job, threads = order.job(), order.recipe.train.threads
-    is_done = False
-    while not is_done:
-        _wait_until_free(job, reporter)
+    while True:
+        if is_held(job.path):
+            with stage(f"waiting for {job.path}, where another process works"):
+                while is_held(job.path):
+                    reporter.check_stop()
+                    time.sleep(_LOCK_S)
         if is_finished(job):
             return  # made by the process for which this one waited
         if threads is not None:
@@ -118,17 +119,7 @@ def _make(order: "Order", reporter: "_Reporter") -> None:
             raise DataError("the text has changed since the comparison began: bring it back")
         with suppress(FolderHeld):  # another process took it first
             finish_run(replace(job, data=data), reporter, device=order.device)
-            is_done = True
-
-
-def _wait_until_free(job: "Job", reporter: "_Reporter") -> None:
-    """Wait until no other process writes in a run's folder, or the stop file is there."""
-    if is_held(job.path):
-        reporter.stage(f"waiting for {job.path}, where another process works")
-        while is_held(job.path):
-            reporter.check_stop()
-            time.sleep(_LOCK_S)
-        reporter.stage("starting")
+            return
 
 
 class _Reporter(Progress):
@@ -136,23 +127,18 @@ class _Reporter(Progress):
 
     is_alone = False
 
-    def __init__(self, files: "JobFiles") -> None:
+    def __init__(self, files: "JobFiles", stop_file: Path | None) -> None:
+        """Report in the files of a job, and look for a stop file, on a cluster."""
         from sublayer.study.jobs.files import JobStatus
 
         self.host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-        self._stop_file: Path | None = None
-        self._pause_s = _LOCAL_S
+        self._stop_file = stop_file
+        self._pause_s = _LOCAL_S if stop_file is None else _SHARED_S
         self._files = files
         self._lock = threading.RLock()
         self._status = JobStatus(self.host)
         self._written = -float("inf")
         self._change()
-
-    def follow(self, stop_file: Path | None) -> None:
-        """Look for a stop file, on a cluster, from now on."""
-        self._stop_file = stop_file
-        self._pause_s = _LOCAL_S if stop_file is None else _SHARED_S
-        self.check_stop()
 
     def update(self, status: Status) -> None:
         """Write the progress of the training, unless the last was written a moment ago."""
@@ -180,7 +166,7 @@ class _Reporter(Progress):
                 self._stop_file = None
                 signal.raise_signal(signal.SIGTERM)
 
-    def end(self, end: Mapping[str, Any]) -> None:
+    def end(self, end: "End") -> None:
         """Write the end of the job, as soon as that can be written."""
         until = time.monotonic() + _END_S
         while not self._change(end=end):
