@@ -119,33 +119,39 @@ def finetune_seed(
     with stage("scoring the development set"):
         predictions, notes = _answers(recipe, folder, test, device)
     reports = report_split(test, baselines, predictions, loss)
-    bests = []
-    by_step: dict[int, list[str]] = {}
-    for task, best in record.get("task_bests", {}).items():
-        by_step.setdefault(best["step"], []).append(task)
-    for step, tasks in by_step.items():
-        parts = tuple(part for part in test.parts if part.task.name in tasks)
+    steps = {task: best["step"] for task, best in record.get("task_bests", {}).items()}
+    by_task: dict[str, Sequence[PartReport]] = {}
+    for step in dict.fromkeys(steps.values()):
+        parts = tuple(part for part in test.parts if steps.get(part.task.name) == step)
         own = replace(test, parts=parts)
         if step == record["valid"]["step"]:
             # The run's model is that checkpoint, and has answered.
-            asked = [own for part, own in test.by_part(predictions) if part.task.name in tasks]
-            answered = [each for of_part in asked for each in of_part]
+            by_part = test.by_part(predictions)
+            answered = [
+                each
+                for part, given in by_part
+                if steps.get(part.task.name) == step
+                for each in given
+            ]
         else:
-            with stage(f"scoring the best checkpoint of {', '.join(tasks)}"):
+            names = ", ".join(task for task in steps if steps[task] == step)
+            with stage(f"scoring the best checkpoint of {names}"):
                 path = checkpoint_path(folder / "checkpoints", step)
                 answered, _ = _answers(recipe, path, own, device)
-        bests += report_split(own, baselines, answered)
-    order = [part.task.name for part in test.parts]
-    bests.sort(key=lambda each: order.index(each.task.name))
-    scores = {
-        "tasks": [each.to_json() for each in reports],
-        "task_bests": [each.to_json() for each in bests],
-        "seed": loaded.recipe.train.seed,
-    }
+        for report in report_split(own, baselines, answered):
+            by_task[report.task.name] = [*by_task.get(report.task.name, ()), report]
+    named = dict.fromkeys(part.task.name for part in test.parts)
+    bests = [report for name in named for report in by_task.get(name, ())]
+    seed = recipe.train.seed
     if is_first_launched():
-        scores["items_sha256"] = write_items(folder, task_items(test, reports), {})
+        scores = {
+            "tasks": [each.to_json() for each in reports],
+            "task_bests": [each.to_json() for each in bests],
+            "seed": seed,
+            "items_sha256": write_items(folder, task_items(test, reports), {}),
+        }
         write_file(folder / SCORES, json.dumps(scores, indent=1).encode() + b"\n")
-    return SeedResult(loaded.recipe.train.seed, folder, record, reports, bests, notes)
+    return SeedResult(seed, folder, record, reports, bests, notes)
 
 
 def _answers(
@@ -176,25 +182,22 @@ def finetune_seeds(
     The held-out examples are the same for all. Raises as ``train_run`` does.
     """
     recipe = loaded.recipe
-    begun = folder if n_seeds is None else folder / "seed-0"
-    tokenizer = trained_tokenizer(begun, recipe)
+    folders = [folder] if n_seeds is None else [folder / f"seed-{n}" for n in range(n_seeds)]
+    tokenizer = trained_tokenizer(folders[0], recipe)
     data = prepare_data(recipe, Pretrained(recipe.init), tokenizer)
     baselines = BaselineScores(lambda: trained_examples(data))
-    if n_seeds is None:
-        return [
-            finetune_seed(
-                loaded, folder, data, baselines, resume=resume, device=device, replans=True
-            )
-        ]
     results = []
-    for seed in range(n_seeds):
-        # Notes on the recipe are the same for all seeds.
-        varied = vary(loaded, {"train.seed": seed}, origin=f"seed {seed}")
-        seeded = replace(varied, notes=loaded.notes)
-        own = folder / f"seed-{seed}"
-        own_resume = resume or (own / SCORES).is_file()
+    for seed, own in enumerate(folders):
+        seeded, is_there = loaded, resume
+        if n_seeds is not None:
+            varied = vary(loaded, {"train.seed": seed}, origin=f"seed {seed}")
+            seeded = replace(varied, notes=loaded.notes)  # the same for all seeds
+            is_there = resume or (own / SCORES).is_file()
+        replans = n_seeds is None
         results.append(
-            finetune_seed(seeded, own, data, baselines, resume=own_resume, device=device)
+            finetune_seed(
+                seeded, own, data, baselines, resume=is_there, device=device, replans=replans
+            )
         )
     return results
 
@@ -206,16 +209,6 @@ def last_loss(folder: Path) -> float | None:
     if not losses:
         return None
     return statistics.fmean(losses[-max(1, math.ceil(_LAST_SHARE * len(losses))) :])
-
-
-@dataclass(frozen=True)
-class Answering:
-    """A run, the tasks that it answers, and where their files are."""
-
-    run: Path
-    spec: TaskSpec
-    data: str | None
-    """None: in the cache, as its recipe says."""
 
 
 @dataclass(frozen=True)
@@ -250,84 +243,69 @@ def submit(
     """
     if out.exists():
         raise ConfigError(f"{out} exists: name a folder that does not")
-    specs = find_members(runs)
-    answering = [_answering(run, spec, data) for run, spec in zip(runs, specs, strict=True)]
-    chosen = _suite(answering, suite)
-    by_task = _by_task(answering, chosen)
-    folder = data if data is not None else answering[0].data
-    sets = list(_answered(chosen, by_task, folder, batch, device))
+    specs = dict(zip(runs, find_members(runs), strict=True))
+    chosen = _suite(list(specs.values()), suite)
+    by_task: dict[str, tuple[Path, ...]] = {}
+    for run, spec in specs.items():
+        own = [task.name for task in spec.tasks if task.suite == chosen]
+        if not own:
+            titles = ", ".join(task.title for task in spec.tasks)
+            raise ConfigError(f"{run} answers {titles}, which {chosen} does not ask: leave it out")
+        for name in own:
+            by_task[name] = (*by_task.get(name, ()), run)
+    for name, members in by_task.items():
+        if len(members) > 1:
+            of_task = [
+                replace(specs[run], tasks=tuple(t for t in specs[run].tasks if t.name == name))
+                for run in members
+            ]
+            check_members(list(map(str, members)), of_task)
+    for task in TASKS.values():
+        if task.trained_as in by_task and task.name not in by_task:  # a diagnostic set
+            by_task[task.name] = by_task[task.trained_as]
+    sets = list(_answered(chosen, by_task, data, batch, device))
     with stage("writing the submission"):
         submission = SUBMISSIONS[chosen](out, [answers for answers, _ in sets])
     return HandedIn(chosen, submission, tuple(sets))
 
 
-def _answering(run: Path, spec: TaskSpec, data: str | None) -> Answering:
+def _trained_from(run: Path) -> str | None:
+    """Return the folder that a run was trained from; None: the cache."""
     recipe = find_recipe(run)
     own = None if recipe is None else read_run_recipe(recipe).data.path
-    return Answering(run, spec, data if data is not None or not isinstance(own, str) else own)
+    return own if isinstance(own, str) else None
 
 
-def _suite(answering: Sequence[Answering], asked: str | None) -> str:
-    if asked is not None:
-        if asked not in SUBMISSIONS:
-            raise ConfigError(
-                f"--suite {asked:.40} is not one of {', '.join(SUBMISSIONS)}, whose publishers "
-                "take predictions"
-            )
-        return asked
-    found = dict.fromkeys(task.suite for each in answering for task in each.spec.tasks)
-    suites = [suite for suite in found if suite in SUBMISSIONS]
-    if not suites:
-        titles = ", ".join(task.title for each in answering for task in each.spec.tasks)
-        raise ConfigError(
-            f"nobody takes predictions for {titles}: there are {', '.join(SUBMISSIONS)}"
-        )
+def _suite(specs: Sequence[TaskSpec], asked: str | None) -> str:
+    answered = dict.fromkeys(task.suite for spec in specs for task in spec.tasks)
+    suites = [suite for suite in answered if suite in SUBMISSIONS] if asked is None else [asked]
     if len(suites) > 1:
         raise ConfigError(f"the runs answer tasks of {', '.join(suites)}: name one (--suite)")
+    if not suites or asked not in (None, *SUBMISSIONS):
+        titles = ", ".join(task.title for spec in specs for task in spec.tasks)
+        named = titles if asked is None else f"--suite {asked:.40}"
+        raise ConfigError(
+            f"nobody takes predictions for {named}: there are {', '.join(SUBMISSIONS)}"
+        )
     return suites[0]
-
-
-def _by_task(answering: Sequence[Answering], suite: str) -> dict[str, list[Answering]]:
-    """Return who answers each task of a suite, its diagnostic sets included."""
-    by_task: dict[str, list[Answering]] = {}
-    for each in answering:
-        own = [task for task in each.spec.tasks if task.suite == suite]
-        if not own:
-            titles = ", ".join(task.title for task in each.spec.tasks)
-            raise ConfigError(
-                f"{each.run} answers {titles}, which {suite} does not ask: leave it out"
-            )
-        for task in own:
-            by_task.setdefault(task.name, []).append(each)
-    for name, members in by_task.items():
-        if len(members) > 1:
-            specs = [
-                replace(each.spec, tasks=tuple(t for t in each.spec.tasks if t.name == name))
-                for each in members
-            ]
-            check_members([str(each.run) for each in members], specs)
-    for task in TASKS.values():
-        if task.trained_as in by_task and task.name not in by_task:
-            by_task[task.name] = by_task[task.trained_as]
-    return by_task
 
 
 def _answered(
     suite: str,
-    by_task: Mapping[str, Sequence[Answering]],
-    folder: str | None,
+    by_task: Mapping[str, tuple[Path, ...]],
+    data: str | None,
     batch: int | None,
     device: torch.device | str,
 ) -> Iterator[tuple[Answers, tuple[Path, ...]]]:
     """Yield each set that is here, with the runs that answer it; the same ones are loaded once."""
     asked = [(TASKS[name], split) for name, split in asked_sets(suite)]
-    answered = {name: tuple(each.run for each in members) for name, members in by_task.items()}
-    for runs in dict.fromkeys(answered.values()):
+    for runs in dict.fromkeys(by_task.values()):
         models = [load(run, device=device) for run in runs]
+        folder = _trained_from(runs[0]) if data is None else data
         for task, split in asked:
-            if answered.get(task.name) != runs:
+            if by_task.get(task.name) != runs:
                 continue
-            paths = _found(task, split, by_task[task.name][0])
+            paths = _found(task, split, folder, runs[0])
             if paths is None:
                 continue
             examples = read_test_set(task, split, paths).examples
@@ -338,6 +316,8 @@ def _answered(
             pairs = [(each.id, given) for each, given in zip(examples, predictions, strict=True)]
             yield Answers(task, split, examples, pairs), runs
     # One by one, tasks that nobody answers are not handed in.
+    first = next(iter(by_task.values()))[0]
+    folder = _trained_from(first) if data is None else data
     if suite not in ("glue", "superglue") or folder is None:
         return
     for task, split in asked:
@@ -348,14 +328,14 @@ def _answered(
             yield Answers(task, split, examples, train=train), ()
 
 
-def _found(task: Task, split: str, who: Answering) -> tuple[Path, ...] | None:
+def _found(task: Task, split: str, folder: str | None, run: Path) -> tuple[Path, ...] | None:
     """Return the files of a set; None of a diagnostic set that is not there."""
     if task.trained_as:
-        return None if who.data is None else find_files(task, who.data).get(split)
-    found = locate_files(task, who.data)
+        return None if folder is None else find_files(task, folder).get(split)
+    found = locate_files(task, folder)
     if split not in found:
         raise DataError(
-            f"{who.data or 'the cache'} has no {split} set of {task.title}, which {who.run} "
-            "answers: name the folder that has (--data)"
+            f"{folder or 'the cache'} has no {split} set of {task.title}, which {run} answers: "
+            "name the folder that has (--data)"
         )
     return found[split]

@@ -54,8 +54,7 @@ def earlier_folders_named(name: str) -> Iterator[Path]:
 
 def _numbered(name: str, mark: str) -> Iterator[Path]:
     yield Path("runs") / name
-    for number in count(2):
-        yield Path("runs") / f"{name}{mark}{number}"
+    yield from (Path("runs") / f"{name}{mark}{number}" for number in count(2))
 
 
 def free_folder(name: str) -> Path:
@@ -99,13 +98,9 @@ def default_folder(loaded: LoadedRecipe, *, resume: bool) -> Path:
         return free_folder(name)
     taken = list(takewhile(os.path.lexists, folders_named(name)))
     if len(taken) < 2:
-        before = takewhile(_is_run, earlier_folders_named(name))
-        taken = [*taken, *before]
+        earlier = earlier_folders_named(name)
+        taken += takewhile(lambda folder: os.path.lexists(folder / RECIPE), earlier)
     return taken[-1] if taken else next(folders_named(name))
-
-
-def _is_run(folder: Path) -> bool:
-    return os.path.lexists(folder / RECIPE)
 
 
 class RunFolder:
@@ -152,28 +147,31 @@ class RunFolder:
             return
         # As the base of another run, a run's recipe has the given values: the derived ones are left
         # out.
-        before = load_recipe(self.path).recipe.model_dump()
-        now = given.model_dump()
+        before, now = load_recipe(self.path).recipe.model_dump(), given.model_dump()
         if shape is not None and before["model"] != now["model"]:
-            now["model"] = self._with_recorded(before["model"], now["model"], shape())
+            # What the data gave its value is as the run has it.
+            recorded, after = self.recipe().model.model_dump(), shape().model_dump()
+            derived = read_derived(self.path / RECIPE)
+            for name, value in now["model"].items():
+                if value != after[name] == recorded[name] and f"model.{name}" in derived:
+                    now["model"][name] = before["model"][name]
+        train = before["train"]
+        lengths = set(LENGTHS)
+        if any(train.get(name) != now["train"].get(name) for name in LENGTHS):
+            lengths.add("keep_steps")  # a longer run may keep more
         for table, values in now.items():
-            if isinstance(values, dict):
-                self._compare(table, before[table], values)
-
-    def _with_recorded(
-        self, before: Mapping[str, Any], now: Mapping[str, Any], shaped: ModelConfig
-    ) -> dict[str, Any]:
-        """Return a model's fields, those that the data gave their values as the run has them."""
-        recorded, after = self.recipe().model.model_dump(), shaped.model_dump()
-        derived = read_derived(self.path / RECIPE)
-
-        def is_given_by_data(name: str, value: Any) -> bool:
-            return value != after[name] == recorded[name] and f"model.{name}" in derived
-
-        return {
-            name: before[name] if is_given_by_data(name, value) else value
-            for name, value in now.items()
-        }
+            if not isinstance(values, dict):
+                continue
+            known = before[table]
+            for name in sorted(
+                (known.keys() | values.keys()) - (lengths if table == "train" else set())
+            ):
+                if known.get(name) != values.get(name):
+                    raise ConfigError(
+                        f"{self.path} was started with {table}.{name} = {show(known.get(name))}, "
+                        f"not {show(values.get(name))}: resume it with the same settings, or give "
+                        "another --out"
+                    )
 
     def check_model(self) -> None:
         """Raise ConfigError if what stands at ``model/`` is not the model of a checkpoint.
@@ -263,18 +261,3 @@ class RunFolder:
         if not self.path.is_dir():
             return False
         return any(not path.name.startswith(".") for path in self.path.iterdir())
-
-    def _compare(self, table: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        fields = before.keys() | now.keys()
-        if table == "train":
-            fields -= set(LENGTHS)
-            if any(before.get(name) != now.get(name) for name in LENGTHS):
-                # A longer run may keep more.
-                fields.discard("keep_steps")
-        for name in sorted(fields):
-            if before.get(name) != now.get(name):
-                raise ConfigError(
-                    f"{self.path} was started with {table}.{name} = {show(before.get(name))}, not "
-                    f"{show(now.get(name))}: resume it with the same settings, or give another "
-                    "--out"
-                )

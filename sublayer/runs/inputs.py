@@ -8,7 +8,6 @@ those of the prepared data, so that comparing reads nothing.
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +27,12 @@ from sublayer.evaluation.probes import probe_files
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.checkpoints import (
     Input,
-    check_record,
     checkpoint_path,
     read_record,
     saved_steps,
     verify_parts,
 )
-from sublayer.files.parsing import Count, Typed, parse_toml, read_json_object, read_typed
+from sublayer.files.parsing import Count, Typed, parse_toml, read_typed
 from sublayer.files.paths import as_typed, expanded
 from sublayer.files.storage import write_file
 from sublayer.runs.folder import INPUTS
@@ -48,10 +46,12 @@ _TOKENIZER, _START = "tokenizer", "init.run"
 _SHOWN_DIGITS = 12
 
 
-class _Kept(Typed):
+class Began(Typed):
+    """Inputs that a run began with, as its folder keeps them."""
+
     format: Count
     recipe: str
-    """As TOML."""
+    """Resolved, as TOML."""
     inputs: list[Input]
     plan: dict[str, Any] | None = None
     """The sealed plan of the comparison that the run was begun for; None of any other run."""
@@ -62,20 +62,18 @@ def list_inputs(recipe: Recipe, data: Data, pretrained: Pretrained | None = None
 
     Raises DataError where the files of a probe are missing.
     """
-    sizes = _sizes_of(data)
-    inputs = [_input(name, sizes.get(name), digest) for name, digest in data.digests.items()]
-    size = {"ids": data.tokenizer.vocab_size}
-    inputs.append(_input(_TOKENIZER, size, data.tokenizer.fingerprint))
-    cache = cache_folder()
-    for name, folder in probe_folders(recipe.train.probes).items():
-        digest = content_key([file_digest(path, cache) for path in probe_files(name, folder)])
-        inputs.append(_input(f"probes.{name}", None, digest))
+    digests = {**data.digests, _TOKENIZER: data.tokenizer.fingerprint}
+    files = {
+        f"probes.{name}": probe_files(name, folder)
+        for name, folder in probe_folders(recipe.train.probes).items()
+    }
     if pretrained is not None and pretrained.folder is not None:
         model = pretrained.folder
-        files = [model / "config.json", *sorted(model.rglob("*.safetensors"))]
-        digest = content_key([file_digest(path, cache) for path in files])
-        inputs.append(_input(_START, None, digest))
-    return inputs
+        files[_START] = [model / "config.json", *sorted(model.rglob("*.safetensors"))]
+    cache = cache_folder()
+    for name, paths in files.items():
+        digests[name] = content_key([file_digest(path, cache) for path in paths])
+    return of_checksums(digests, _sizes_of(data))
 
 
 def keep_inputs(
@@ -88,23 +86,11 @@ def keep_inputs(
 
     ``plan`` is the sealed plan of the comparison that it is of.
     """
-    kept = _Kept(format=FORMAT, recipe=dump_recipe(recipe), inputs=inputs)
-    content = kept.model_dump(exclude_none=True)
+    began = Began(format=FORMAT, recipe=dump_recipe(recipe), inputs=inputs)
+    content = began.model_dump(exclude_none=True)
     if plan is not None:
         content["plan"] = dict(plan)
     write_file(folder / INPUTS, json.dumps(content, indent=1) + "\n")
-
-
-@dataclass(frozen=True)
-class Began:
-    """Inputs that a run began with, as its folder has them."""
-
-    recipe: str
-    """Resolved, as TOML."""
-    inputs: Mapping[str, str]
-    """Digests by name."""
-    plan: Mapping[str, Any] | None
-    """The sealed plan of its comparison."""
 
 
 def read_began(folder: Path) -> Began | None:
@@ -113,10 +99,14 @@ def read_began(folder: Path) -> Began | None:
     Raises CheckpointError where the file is damaged.
     """
     try:
-        kept = read_typed(folder / INPUTS, _Kept, CheckpointError)
+        return read_typed(folder / INPUTS, Began, CheckpointError)
     except FileNotFoundError:
         return None
-    return Began(kept.recipe, {each.name: each.digest for each in kept.inputs}, kept.plan)
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{error}: bring it back, or remove it, and only what the record and the checkpoint "
+            "know is compared"
+        ) from None
 
 
 def trained_tokenizer(folder: Path, recipe: Recipe) -> Tokenizer | None:
@@ -164,22 +154,16 @@ def check_inputs(
         way_on = (
             f"start a new run from its weights: sublayer train {name} init.run={name} --out NEW"
         )
-    try:
-        kept = read_typed(folder / INPUTS, _Kept, CheckpointError)
-    except FileNotFoundError:
+    began = read_began(folder)
+    if began is None:
         return _check_earlier(folder, recipe, data, way_on)
-    except CheckpointError as error:
-        raise CheckpointError(
-            f"{error}: bring it back, or remove it, and only what the record and the checkpoint "
-            "know is compared"
-        ) from None
-    if kept.format != FORMAT:
+    if began.format != FORMAT:
         raise ConfigError(
             f"{folder} was begun by a version of sublayer that trains by other rules (format "
-            f"{kept.format}, this is {FORMAT}): resume it with that version, or {way_on}"
+            f"{began.format}, this is {FORMAT}): resume it with that version, or {way_on}"
         )
-    _check_recipe(folder, kept, resolved, way_on)
-    before, now = kept.inputs, list_inputs(recipe, data, pretrained)
+    _check_recipe(folder, began, resolved, way_on)
+    before, now = began.inputs, list_inputs(recipe, data, pretrained)
     notes = []
     if pretrained is None or (has_checkpoint and _START in differing(before, now)):
         # Weights that a checkpoint has replaced decide nothing any more.
@@ -199,17 +183,24 @@ def differing(before: Sequence[Input], now: Sequence[Input]) -> list[str]:
     return [name for name in {**digests, **others} if digests.get(name) != others.get(name)]
 
 
-def of_checksums(checksums: Mapping[str, str], sizes: Mapping[str, Any]) -> list[Input]:
-    """Build inputs from the checksums of a record, and their sizes by unit, where they are known.
-
-    All that a version before there were digests kept of them.
-    """
-    return [_input(name, sizes.get(name), value) for name, value in checksums.items()]
+def of_checksums(digests: Mapping[str, str], sizes: Mapping[str, Any]) -> list[Input]:
+    """Build inputs from digests by name, and their sizes by unit where these are known."""
+    units = ("bytes", "examples", "documents", "ids")
+    inputs = []
+    for name, digest in digests.items():
+        known = sizes.get(name)
+        known = known if isinstance(known, Mapping) else {}  # a record's tokenizer is a word
+        words = [count(known[unit], unit.removesuffix("s")) for unit in units if known.get(unit)]
+        if known.get("labels"):
+            words.append(f"labels {show(known['labels'])}")
+        value = ", ".join([*words, f"SHA-256 {digest[:_SHOWN_DIGITS]}"])
+        inputs.append(Input(name=name, value=value, digest=digest))
+    return inputs
 
 
 def of_identity(name: str, identity: Any) -> Input:
     """Build an input from JSON that identifies its content."""
-    return _input(name, None, content_key(identity))
+    return of_checksums({name: content_key(identity)}, {})[0]
 
 
 def check_same_inputs(
@@ -231,10 +222,10 @@ def check_same_inputs(
     )
 
 
-def _check_recipe(folder: Path, kept: _Kept, resolved: Recipe, way_on: str) -> None:
+def _check_recipe(folder: Path, began: Began, resolved: Recipe, way_on: str) -> None:
     """Raise ConfigError where a run's recipe file was changed in a field fixed for a resume."""
     origin = str(folder / INPUTS)
-    before = recipe_of(parse_toml(kept.recipe, origin, CheckpointError), origin).model_dump()
+    before = recipe_of(parse_toml(began.recipe, origin, CheckpointError), origin).model_dump()
     for table, fields in resolved.model_dump().items():
         for name, value in fields.items() if isinstance(fields, dict) else ():
             is_length = table == "train" and name in (*LENGTHS, "keep_steps")
@@ -247,11 +238,11 @@ def _check_recipe(folder: Path, kept: _Kept, resolved: Recipe, way_on: str) -> N
 
 def _check_earlier(folder: Path, recipe: Recipe, data: Data, way_on: str) -> list[str]:
     """Compare inputs kept by earlier versions: checksums of a record, a checkpoint's tokenizer."""
-    record = _last_record(folder)
-    known: Mapping[str, str] = {} if record is None else record["data"]["checksums"]
+    record = read_record(folder)
+    sizes: Mapping[str, Any] = {"checksums": {}} if record is None else record["data"]
+    known = dict(sizes["checksums"])
     if _TOKENIZER not in known and (saved := _saved_tokenizer(folder)) is not None:
-        known = {**known, _TOKENIZER: saved.fingerprint}
-    sizes: Mapping[str, Any] = {} if record is None else record["data"]
+        known[_TOKENIZER] = saved.fingerprint
     now = {name: digest for name, digest in data.checksums.items() if name in known}
     before, after = of_checksums(known, sizes), of_checksums(now, _sizes_of(data))
     check_same_inputs(str(folder), recipe, before, after, way_on)
@@ -262,19 +253,9 @@ def _check_earlier(folder: Path, recipe: Recipe, data: Data, way_on: str) -> lis
     ]
 
 
-def _last_record(folder: Path) -> dict[str, Any] | None:
-    """Read a run's record, or of one that was made longer since the last that it had."""
-    record = read_record(folder)
-    earlier = sorted(folder.glob("record-step-*.json"))
-    if record is None and earlier:
-        return check_record(read_json_object(earlier[-1], CheckpointError), earlier[-1])
-    return record
-
-
 def _sizes_of(data: Data) -> dict[str, Any]:
-    sizes: dict[str, Any] = dict(data.sizes())
-    for name, split in data.watched.items():
-        sizes[f"watch.{name}"] = split.sizes()
+    sizes: dict[str, Any] = {**data.sizes(), _TOKENIZER: {"ids": data.tokenizer.vocab_size}}
+    sizes |= {f"watch.{name}": split.sizes() for name, split in data.watched.items()}
     for split in data.splits():
         if isinstance(split, TaskSplit):
             labels = [label for part in split.parts for label in part.task.labels]
@@ -282,36 +263,20 @@ def _sizes_of(data: Data) -> dict[str, Any]:
     return sizes
 
 
-def _input(name: str, sizes: Any, digest: str) -> Input:
-    """Build an input from its sizes by unit, if any, and its digest."""
-    units = ("bytes", "examples", "documents", "ids")
-    known = sizes if isinstance(sizes, Mapping) else {}
-    counted = [count(known[unit], unit.removesuffix("s")) for unit in units if known.get(unit)]
-    labels = known.get("labels", ())
-    if labels:
-        counted.append(f"labels {show(list(labels))}")
-    value = ", ".join([*counted, f"SHA-256 {digest[:_SHOWN_DIGITS]}"])
-    return Input(name=name, value=value, digest=digest)
-
-
 def _label(name: str, recipe: Recipe) -> str:
     """Format an input with the field that names it: ``data.path = 'book.txt', its train split``."""
     data = recipe.data.model_dump()
     table, _, part = name.partition(".")
-    if name == _START:
-        return f"the model of {setting_in_words(_START, recipe.init.run)}"
-    if name == _TOKENIZER:
-        if recipe.init.run is not None:
-            return f"the tokenizer of {setting_in_words(_START, recipe.init.run)}"
-        return setting_in_words("data.tokenizer", data["tokenizer"])
+    if name in (_START, _TOKENIZER):
+        what = "model" if name == _START else "tokenizer"
+        if recipe.init.run is None:
+            return setting_in_words("data.tokenizer", data["tokenizer"])
+        return f"the {what} of {setting_in_words(_START, recipe.init.run)}"
     if table in ("watch", "probes"):
-        field = "data.watch" if table == "watch" else "train.probes"
-        return f"{part} of {field}"
+        return f"{part} of {'data.watch' if table == 'watch' else 'train.probes'}"
     kinds = ("source_path", "target_path", "path", "corpus", "tasks")
-    prefixes = ("", f"{name}_") if name != "train" else ("",)
-    named: list[str] = []
-    for prefix in prefixes:
-        fields = [f"{prefix}{kind}" for kind in kinds]
-        found = [f"data.{x} = {show_path(data[x])}" for x in fields if data.get(x) is not None]
-        named = found or named
-    return f"the {name} split of {' and '.join(named)}"
+    own, shared = (
+        [f"data.{key} = {show_path(data[key])}" for key in keys if data.get(key) is not None]
+        for keys in ([f"{name}_{kind}" for kind in kinds], kinds)
+    )
+    return f"the {name} split of {' and '.join(own or shared)}"

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from sublayer.errors import CheckpointError
@@ -29,6 +28,9 @@ _MAX_BYTES = 1 << 30
 DOCUMENTS = "documents"
 """The array of each item's document, which is no column."""
 _MOST_COLUMNS = 64
+
+_NONE = np.empty((0, 0, 0), np.int8)
+"""An array that the file lacks: of no table's shape."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -107,35 +109,18 @@ def read_items(run: Path) -> Items | None:
         )
     tables = {}
     for name, about in header.tables.items():
-        tables[name] = _table(name, about, arrays, path)
+        columns: dict[str, Any] = {
+            column: arrays.pop(f"{name}/{column}", _NONE) for column in about.columns
+        }
+        documents: Any = arrays.pop(f"{name}/{DOCUMENTS}", _NONE) if about.has_documents else None
+        whole = [array.ndim in (1, 2) and len(array) == about.n_items for array in columns.values()]
+        if documents is not None:
+            is_integer = np.issubdtype(documents.dtype, np.integer)
+            whole.append(documents.shape == (about.n_items,) and is_integer)
+            whole.append(bool((documents >= 0).all()))
+        if not all(whole):
+            raise CheckpointError(f"{path} is damaged: its arrays are not those of its header")
+        tables[name] = ItemTable(about.unit, about.digest, columns, documents)
     if arrays:
         raise CheckpointError(f"{path} is damaged: {min(arrays)[:60]!r} is of no table")
     return Items(header.split, header.sha256, tables)
-
-
-def _table(
-    name: str, header: TableHeader, arrays: dict[str, NDArray[np.number[Any]]], path: Path
-) -> ItemTable:
-    """Build a table from its arrays, which are checked and taken out of those of the file."""
-
-    def take(column: str) -> NDArray[Any]:
-        array = arrays.pop(f"{name}/{column}", None)
-        shown = repr(f"{name[:60]}/{column[:60]}")
-        if array is None:
-            raise CheckpointError(f"{path} is damaged: it has no {shown}")
-        if array.ndim not in (1, 2) or len(array) != header.n_items:
-            raise CheckpointError(
-                f"{path} is damaged: {shown} has the shape {array.shape}, "
-                f"and there are {header.n_items:,} items"
-            )
-        return array
-
-    columns = {column: take(column) for column in header.columns}
-    documents = take(DOCUMENTS) if header.has_documents else None
-    if documents is not None:
-        is_whole = documents.ndim == 1 and np.issubdtype(documents.dtype, np.integer)
-        if not is_whole or int(documents.min(initial=0)) < 0:
-            raise CheckpointError(
-                f"{path} is damaged: the {DOCUMENTS} of {name[:60]!r} are no places"
-            )
-    return ItemTable(header.unit, header.digest, columns, documents)

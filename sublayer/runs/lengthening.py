@@ -5,7 +5,7 @@ were: the warm-up, and how often it logs, evaluates and saves.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,19 +31,9 @@ from sublayer.training.step_time import Replanned
 _STEPS, _PACE = "train.steps", "pace"
 
 
-@dataclass(frozen=True)
-class Lengthening:
-    """A run was given more steps."""
-
-    at_step: int
-    """Its newest checkpoint then: the step that it continued from."""
-    from_steps: int
-    """Its length before."""
-    to_steps: int
-
-
 class _Entry(Typed):
     at_step: Count
+    """Its newest checkpoint then: the step that it continued from."""
     from_steps: Count
     to_steps: Count
     by: str = ""
@@ -54,20 +44,13 @@ class _Listed(Typed):
     lengthened: list[_Entry] = []
 
 
-def read_lengthenings(recipe: Path) -> tuple[Lengthening, ...]:
-    """Read from a run's ``recipe.toml`` how it was lengthened, the first time first.
+def read_lengthenings(recipe: Path, by: str = "") -> tuple[Replanned, ...]:
+    """Read from a run's ``recipe.toml`` how commands lengthened it, the first time first.
 
     Raises ConfigError where that is damaged.
     """
-    return tuple(
-        Lengthening(**each.model_dump(exclude={"by"}))
-        for each in _listed(recipe)
-        if each.by != _PACE
-    )
-
-
-def _listed(recipe: Path) -> list[_Entry]:
-    return check_typed(read_toml(recipe), _Listed, str(recipe), ConfigError).lengthened
+    listed = check_typed(read_toml(recipe), _Listed, str(recipe), ConfigError).lengthened
+    return tuple(Replanned(**each.model_dump(exclude={"by"})) for each in listed if each.by == by)
 
 
 def read_replanned(recipe: Path) -> tuple[Replanned, ...]:
@@ -75,20 +58,17 @@ def read_replanned(recipe: Path) -> tuple[Replanned, ...]:
 
     A run that is made longer begins without. Raises ConfigError where that is damaged.
     """
-    return tuple(
-        Replanned(**each.model_dump(exclude={"by"})) for each in _listed(recipe) if each.by == _PACE
-    )
+    return read_lengthenings(recipe, _PACE)
 
 
 def add_replanned(folder: RunFolder, change: Replanned) -> None:
     """Write into a run's recipe that its minutes were planned anew, and its length since."""
-    path = folder.path / RECIPE
-    recipe = folder.recipe()
-    listed = [each.model_dump(exclude_defaults=True) for each in _listed(path)]
+    path, recipe = folder.path / RECIPE, folder.recipe()
     train = recipe.train.model_copy(update={"steps": change.to_steps})
     changed = recipe.model_copy(update={"train": train})
-    entry = {**asdict(change), "by": _PACE}
-    folder.write_recipe(changed, read_derived(path), [*listed, entry])
+    listed = [asdict(each) for each in read_lengthenings(path)]
+    listed += [{**asdict(each), "by": _PACE} for each in (*read_replanned(path), change)]
+    folder.write_recipe(changed, read_derived(path), listed)
 
 
 def has_other_length(before: Recipe, given: Recipe) -> bool:
@@ -103,11 +83,14 @@ def lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
     and the model of the shorter run. Raises ConfigError as ``plan_lengthening`` does.
     """
     path = folder.path / RECIPE
-    before = load_recipe(folder.path).recipe
-    if has_other_length(before, given):
+    if has_other_length(load_recipe(folder.path).recipe, given):
         change, recipe = plan_lengthening(folder.path, folder.recipe(), given, data)
-        lengthenings = (*read_lengthenings(path), change)
-        folder.write_recipe(recipe, _derived(path, given), [asdict(each) for each in lengthenings])
+        listed = [asdict(each) for each in (*read_lengthenings(path), change)]
+        # Steps are derived unless they are given now.
+        derived = [key for key in read_derived(path) if key != _STEPS]
+        if given.train.steps is None:
+            derived.append(_STEPS)
+        folder.write_recipe(recipe, derived, listed)
         say(describe(change, recipe))
     if read_lengthenings(path):
         folder.reopen()
@@ -116,26 +99,21 @@ def lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
 def is_cut_off(folder: RunFolder, given: Recipe, record: Mapping[str, Any]) -> bool:
     """Return whether a run that has a record is to be trained on: it is given a longer length.
 
-    Raises ConfigError where it is, and no checkpoint is left to continue from.
+    Raises ConfigError where it is, and cannot be.
     """
-    before = load_recipe(folder.path).recipe
-    if record.get("stopped_early"):
-        if has_other_length(before, given):
-            raise ConfigError(
-                f"{folder.path} ended early, at step {record['step']}, as train.patience = "
-                f"{before.train.patience} says, and no length changes that: start a new run from "
-                f"its weights with init.run={folder.path}"
-            )
+    run, before = folder.path, load_recipe(folder.path).recipe
+    is_other = has_other_length(before, given)
+    has_stopped = bool(record.get("stopped_early"))
+    if not is_other and (has_stopped or record["step"] >= folder.recipe().train.steps):
         return False
-    is_longer = record["step"] < folder.recipe().train.steps
-    if not is_longer and not has_other_length(before, given):
-        return False
-    run = folder.path
-    if not saved_steps(run / CHECKPOINTS):
+    from_weights = f"start a new run from its weights with init.run={run}"
+    if has_stopped:
         raise ConfigError(
-            f"{run} has no checkpoint to continue from: start a new run from its weights with "
-            f"init.run={run}"
+            f"{run} ended early, at step {record['step']}, as train.patience = "
+            f"{before.train.patience} says, and no length changes that: {from_weights}"
         )
+    if not saved_steps(run / CHECKPOINTS):
+        raise ConfigError(f"{run} has no checkpoint to continue from: {from_weights}")
     return True
 
 
@@ -145,15 +123,9 @@ def earlier_ends(recipe: Path) -> tuple[int, ...]:
     return tuple(each.at_step for each in listed if each.at_step == each.from_steps)
 
 
-def _derived(path: Path, given: Recipe) -> list[str]:
-    """Return the fields that a run's recipe lists as derived; its steps too unless given now."""
-    others = [key for key in read_derived(path) if key != _STEPS]
-    return others if given.train.steps is not None else [*others, _STEPS]
-
-
 def plan_lengthening(
     run: Path, recipe: ResolvedRecipe, given: Recipe, data: Data
-) -> tuple[Lengthening, ResolvedRecipe]:
+) -> tuple[Replanned, ResolvedRecipe]:
     """Return how a run becomes as long as ``given`` says, and its recipe then.
 
     ``recipe`` is the run's as it ran. Minutes are those of the whole run, turned into steps by the
@@ -166,20 +138,18 @@ def plan_lengthening(
         lengths = ((name, getattr(given.train, name)) for name in LENGTHS)
         named = [f"train.{name} = {show(value)}" for name, value in lengths if value is not None]
         asked = named[0] if named else "a recipe without a length"
-        compared = "as long" if steps == before else "shorter"
         raise ConfigError(
-            f"{run} has {count(before, 'step')}, and {asked} is {compared}: give more, or leave it "
-            "out"
+            f"{run} has {count(before, 'step')}, and {asked} is no more: give more, or leave it out"
         )
     saved = saved_steps(run / CHECKPOINTS)
-    change = Lengthening(saved[-1] if saved else 0, before, steps)
+    change = Replanned(saved[-1] if saved else 0, before, steps)
     _check_kept(run, change, recipe, given)
     told = {name: getattr(given.train, name) for name in (*LENGTHS, "keep_steps")}
     train = recipe.train.model_copy(update={**told, "steps": steps})
     return change, recipe.model_copy(update={"train": train})
 
 
-def _check_kept(run: Path, change: Lengthening, recipe: Recipe, given: Recipe) -> None:
+def _check_kept(run: Path, change: Replanned, recipe: Recipe, given: Recipe) -> None:
     """Raise ConfigError where steps that a run keeps are left out, or those named are over."""
     before, now = recipe.train.keep_steps, given.train.keep_steps
     given.train.check_keep_steps(change.to_steps)
@@ -196,34 +166,28 @@ def _check_kept(run: Path, change: Lengthening, recipe: Recipe, given: Recipe) -
         )
 
 
-def describe(change: Lengthening, recipe: ResolvedRecipe) -> str:
+def describe(change: Replanned, recipe: ResolvedRecipe) -> str:
     """Say from where a lengthened run continues, and the learning rates of the rest of it."""
-    begun = f"continues from step {change.at_step:,} to {change.to_steps:,}"
     optimizer = recipe.optimizer
-    depending = _length_dependent(recipe)
-    if not depending:
-        return f"{begun} instead of {change.from_steps:,}"
-    next_rate = learning_rate(optimizer, change.at_step, change.to_steps)
-    was = learning_rate(optimizer, max(0, change.at_step - 1), change.from_steps)
-    return (
-        f"{begun} instead of {change.from_steps:,}: {' and '.join(depending)} "
-        f"{'follows' if len(depending) == 1 else 'follow'} the longer length from there on; the "
-        f"learning rate is {next_rate:.3g} after {was:.3g}"
-    )
-
-
-def _length_dependent(recipe: ResolvedRecipe) -> list[str]:
-    """Return the settings of a recipe that are functions of the run's length."""
-    optimizer = recipe.optimizer
-    # A constant warm-up is T5's schedule, whatever the other field says.
-    falls = optimizer.schedule in FALLS and optimizer.warmup != "constant"
     auxiliary = getattr(recipe.objective, "auxiliary", "none")
     depends = {
-        f"optimizer.schedule = {optimizer.schedule}": falls,
+        # A constant warm-up is T5's schedule, whatever the other field says.
+        f"optimizer.schedule = {optimizer.schedule}": optimizer.schedule in FALLS
+        and optimizer.warmup != "constant",
         "optimizer.cooldown_share": optimizer.cooldown_share > 0,
         f"objective.auxiliary = {auxiliary}": auxiliary != "none",
     }
-    return [name for name, is_so in depends.items() if is_so]
+    depending = [name for name, is_so in depends.items() if is_so]
+    text = f"continues from step {change.at_step:,} to {change.to_steps:,} instead of "
+    text += f"{change.from_steps:,}"
+    if not depending:
+        return text
+    next_rate = learning_rate(optimizer, change.at_step, change.to_steps)
+    was = learning_rate(optimizer, max(0, change.at_step - 1), change.from_steps)
+    return (
+        f"{text}: {' and '.join(depending)} {'follows' if len(depending) == 1 else 'follow'} the "
+        f"longer length from there on; the learning rate is {next_rate:.3g} after {was:.3g}"
+    )
 
 
 def _steps(run: Path, given: Recipe, data: Data) -> int:

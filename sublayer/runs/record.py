@@ -39,7 +39,7 @@ _LABEL = 11
 _MOST_SOURCES = 3
 _NAMES = {"valid": "validation", "test": "test"}
 """Names of the rows of splits that have files of their own."""
-_LIBRARIES = ("numpy", "safetensors", "sentencepiece", "tokenizers")
+_LIBRARIES = ("sublayer", "numpy", "safetensors", "sentencepiece", "tokenizers")
 
 
 def describe_small_test(data: Data) -> str | None:
@@ -66,12 +66,15 @@ def describe_small_test(data: Data) -> str | None:
 
 def list_header(session: Session, folder: Path, *, done: int) -> list[str]:
     """Return the lines of a run's header; ``done`` are the steps of before, where it resumes."""
-    recipe = session.recipe
+    recipe, place = session.recipe, session.place
     parameters = count_parameters(recipe.model, recipe.objective).total
+    device = [str(place.device), recipe.train.precision, count(recipe.train.threads, "thread")]
+    if place.world.size > 1:
+        device.append(count(place.world.size, "process"))
     rows = [
         *text_rows(recipe, session.data),
         ("model", f"{recipe.model.kind}, {count(parameters, 'parameter')}"),
-        ("device", _device(session)),
+        ("device", ", ".join(device)),
         ("batch", _batch(session)),
         ("length", _length(session, done)),
         ("folder", str(folder)),
@@ -87,22 +90,20 @@ def text_rows(recipe: Recipe, data: Data) -> list[tuple[str, str]]:
         unit, languages = "pair", f"{recipe.data.source_language} to {recipe.data.target_language}"
     elif recipe.data.tasks is not None:
         unit = "example"
-    splits = data.splits()
-    divided = [split for split in splits if split.sources == data.train.sources]
+    splits, train = data.splits(), data.train
+    divided = [split for split in splits if split.sources == train.sources]
     # Bytes of one document are in every split.
-    n_whole = len(data.train.document_starts) if data.train.is_cut else _n_documents(divided)
+    n_whole = len(train.document_starts) if train.is_cut else _n_documents(divided)
     rows = [("text", _size(divided, n_whole, unit, languages))]
     if divided == splits or len(divided) > 1:
         rows.append(("split", _parts(divided, unit)))
+    others = [split for split in splits if split not in divided]
+    of_others = [
+        (_NAMES[split.name], _size([split], _n_documents([split]), unit)) for split in others
+    ]
     small = describe_small_test(data)
     small_rows = [("", small)] if small else []
-    if data.test in divided:
-        rows += small_rows
-    for split in splits:
-        if split not in divided:
-            rows.append((_NAMES[split.name], _size([split], _n_documents([split]), unit)))
-    if data.test not in divided:
-        rows += small_rows
+    rows += [*of_others, *small_rows] if data.test in others else [*small_rows, *of_others]
     for name, text in data.watched.items():
         source = as_typed(watched_texts(recipe.data.watch)[name])
         sizes = f"{count(_n_documents([text]), 'document')}, {count(text.store.n_bytes, 'byte')}"
@@ -158,32 +159,20 @@ def _n_documents(splits: Sequence[Split]) -> int:
     return sum(len(split.document_starts) for split in splits)
 
 
-def _device(session: Session) -> str:
-    train = session.recipe.train
-    words = [str(session.place.device), train.precision, count(train.threads, "thread")]
-    if session.place.world.size > 1:
-        words.append(count(session.place.world.size, "process"))
-    return ", ".join(words)
-
-
 def _batch(session: Session) -> str:
-    recipe = session.recipe
-    train = recipe.train
-    context = recipe.data.context
-    n_tokens = train.batch_sequences * context
-    batches = session.train_step.batches
+    recipe, train, batches = session.recipe, session.recipe.train, session.train_step.batches
+    context, n_rows = recipe.data.context, train.batch_sequences
+    begins = f"{n_rows * context:,} tokens a step"
     if isinstance(batches, ExampleBatches) and batches.rule.fills_rows:
-        rows = f"{count(train.batch_sequences, 'row')} of {context:,}"
-        n_first = len(batches.chosen(0))
-        return f"{n_tokens:,} tokens a step: {rows}, {count(n_first, 'example')} in the first"
+        first = count(len(batches.chosen(0)), "example")
+        return f"{begins}: {count(n_rows, 'row')} of {context:,}, {first} in the first"
     if recipe.data.tasks is not None:
-        return f"{count(train.batch_sequences, 'example')} a step, of up to {context:,} tokens each"
+        return f"{count(n_rows, 'example')} a step, of up to {context:,} tokens each"
     if fills_steps(recipe):
-        n_tokens = train.batch_tokens or n_tokens
+        n_tokens = train.batch_tokens or n_rows * context
         return f"{n_tokens:,} tokens a step, in pairs of similar length up to {context:,} tokens"
-    micro = min(train.micro_batch_sequences, train.batch_sequences)
-    sequences = count(train.batch_sequences, "sequence")
-    return f"{n_tokens:,} tokens a step: {sequences} of {context:,}, {micro:,} at a time"
+    micro = min(train.micro_batch_sequences, n_rows)
+    return f"{begins}: {count(n_rows, 'sequence')} of {context:,}, {micro:,} at a time"
 
 
 def _length(session: Session, done: int) -> str:
@@ -196,15 +185,14 @@ def _length(session: Session, done: int) -> str:
 
 
 def _expected(session: Session, done: int) -> str:
-    recipe = session.recipe
-    left = recipe.train.steps - done
-    step_s = recall_run_pace(recipe, session.place)
+    train = session.recipe.train
+    left = train.steps - done
+    step_s = recall_run_pace(session.recipe, session.place)
     if step_s is not None:
         return f"about {format_seconds(left * step_s)}, as a run of this size took before"
-    if recipe.train.minutes is not None:
-        share = left / recipe.train.steps
-        return f"about {format_seconds(60 * share * recipe.train.minutes)}"
-    return "known after the first steps"
+    if train.minutes is None:
+        return "known after the first steps"
+    return f"about {format_seconds(60 * left / train.steps * train.minutes)}"
 
 
 def describe_run(
@@ -222,7 +210,31 @@ def describe_run(
     began under, and the checksum of the code that made it.
     """
     recipe, data = session.recipe, session.data
-    parameters = count_parameters(recipe.model, recipe.objective)
+    began, train = read_began(run), recipe.train
+    more: dict[str, Any] = {}
+    if state.task_bests:
+        more["task_bests"] = state.task_bests
+    if session.probes:
+        more["probes"] = {
+            each.probe.name: {
+                "title": each.probe.title,
+                "examples": len(each.items.examples),
+                "chance": each.probe.chance,
+                "chance_error": each.probe.chance_error(len(each.items.examples)),
+                "reference": each.probe.reference,
+            }
+            for each in session.probes
+        }
+    minutes: dict[str, Any] | None = None
+    if train.minutes is not None:
+        used = round(state.seconds / 60, 4)
+        note = describe_use(train.minutes, state.seconds)
+        minutes = {"asked": train.minutes, "used": used, "note": note}
+        if replanned := read_replanned(run / RECIPE):
+            minutes["replanned"] = [asdict(each) for each in replanned]
+    plan: dict[str, Any] = {}
+    if began is not None and began.plan is not None:
+        plan = {"plan": {"hash": began.plan.get("hash"), "code": code_sha256()}}
     return {
         "run": str(run.absolute()),
         "title": recipe.title,
@@ -230,26 +242,22 @@ def describe_run(
         "tokens": state.tokens,
         "tokens_per_s": round(state.tokens / state.step_seconds, 1),
         "valid": state.best,
-        **({"task_bests": state.task_bests} if state.task_bests else {}),
-        **({"probes": _probes(session)} if session.probes else {}),
+        **more,
         "seconds": round(state.seconds, 3),
         "lengthened": [asdict(each) for each in read_lengthenings(run / RECIPE)],
         **({"stopped_early": True} if state.has_stopped else {}),
-        "minutes": _minutes(recipe.train.minutes, state.seconds, run),
+        "minutes": minutes,
         "peak_memory_bytes": peak_memory_bytes,
-        "parameters": asdict(parameters),
+        "parameters": asdict(count_parameters(recipe.model, recipe.objective)),
         "flops_per_token": flops_per_token(recipe.model, recipe.data.context, recipe.objective),
-        "precision": recipe.train.precision,
-        "threads": recipe.train.threads,
+        "precision": train.precision,
+        "threads": train.threads,
         "processes": session.place.world.size,
         "machine": describe_machine(session.place.device),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {
-            "sublayer": version("sublayer"),
-            **{name: version(name) for name in _LIBRARIES},
-        },
+        "versions": {name: version(name) for name in _LIBRARIES},
         "commit": commit(),
-        **_plan(run),
+        **plan,
         "data": {
             "tokenizer": data.tokenizer.kind,
             "vocab_size": data.tokenizer.vocab_size,
@@ -258,13 +266,6 @@ def describe_run(
             "watched": {name: split.sizes() for name, split in data.watched.items()},
         },
     }
-
-
-def _plan(run: Path) -> dict[str, Any]:
-    began = read_began(run)
-    if began is None or began.plan is None:
-        return {}
-    return {"plan": {"hash": began.plan.get("hash"), "code": code_sha256()}}
 
 
 @cache
@@ -279,29 +280,6 @@ def code_sha256() -> str:
         content = hashlib.sha256(path.read_bytes()).hexdigest()
         total.update(f"{path.relative_to(package).as_posix()} {content}\n".encode())
     return total.hexdigest()
-
-
-def _probes(session: Session) -> dict[str, dict[str, Any]]:
-    """Describe the probes along the training: number of examples, and the score of guessing."""
-    return {
-        each.probe.name: {
-            "title": each.probe.title,
-            "examples": len(each.items.examples),
-            "chance": each.probe.chance,
-            "chance_error": each.probe.chance_error(len(each.items.examples)),
-            "reference": each.probe.reference,
-        }
-        for each in session.probes
-    }
-
-
-def _minutes(asked: float | None, seconds: float, run: Path) -> dict[str, Any] | None:
-    if asked is None:
-        return None
-    used = round(seconds / 60, 4)
-    replanned = [asdict(each) for each in read_replanned(run / RECIPE)]
-    known = {"replanned": replanned} if replanned else {}
-    return {"asked": asked, "used": used, "note": describe_use(asked, seconds), **known}
 
 
 def commit() -> str | None:

@@ -53,14 +53,10 @@ def find_pace(
     world = place.world
     # All of the recipe but for what changes no step's time.
     same_train = recipe.train.model_copy(update={"seed": 0, "minutes": 1.0})
-    text = dump_recipe(recipe.model_copy(update={"train": same_train}), ())
-    key = _key("pace", place, text)
+    key = _key("pace", place, dump_recipe(recipe.model_copy(update={"train": same_train})))
     # The first process alone looks, so that all measure or none does.
-    figures = [math.nan] * 3
-    if world.is_main:
-        kept = recall(key, 2)
-        if kept is not None:
-            figures = [*kept.values, time.time() - kept.at]
+    kept = recall(key, 2) if world.is_main else None
+    figures = [math.nan] * 3 if kept is None else [*kept.values, time.time() - kept.at]
     pace = Pace(*world.share(figures))
     if 0 <= pace.age_s <= oldest_s and pace.step_s > 0:
         return pace
@@ -114,20 +110,18 @@ def _measure_pace(session: Session, *, minutes: float) -> Pace:
         return bool(shared)
 
     step_s = median_step(session.train_step, budget_s=budget_s, device=device, agree=agree)
-    train = session.recipe.train
-    scored = train.evaluate_tokens
+    recipe, scored = session.recipe, session.recipe.train.evaluate_tokens
     # Scoring takes about a third of what training on as many tokens does, in windows that do not
     # overlap; where that is long, fewer tokens will do.
-    tokens_per_step = train.batch_sequences * session.recipe.data.context
-    expected_s = step_s * scored * evaluation_effort(session.recipe) / (3 * tokens_per_step)
-    share = min(1.0, budget_s / expected_s)
-    fewer = max(1, int(scored * share))
-    brief_train = train.model_copy(update={"evaluate_tokens": fewer})
-    brief = session.recipe.model_copy(update={"train": brief_train})
-    seconds = timed(replace(session, recipe=brief).evaluate, device=device)
-    if session.recipe.objective.scores_whole_split:
-        return Pace(step_s, seconds)
-    return Pace(step_s, seconds * scored / fewer)
+    tokens_per_step = recipe.train.batch_sequences * recipe.data.context
+    expected_s = step_s * scored * evaluation_effort(recipe) / (3 * tokens_per_step)
+    fewer = max(1, int(scored * min(1.0, budget_s / expected_s)))
+    brief_train = recipe.train.model_copy(update={"evaluate_tokens": fewer})
+    brief = replace(session, recipe=recipe.model_copy(update={"train": brief_train}))
+    seconds = timed(brief.evaluate, device=device)
+    return Pace(
+        step_s, seconds if recipe.objective.scores_whole_split else seconds * scored / fewer
+    )
 
 
 @dataclass(frozen=True)
@@ -187,19 +181,20 @@ def resolve_run(
         steps = run_steps(given, train_tokens=epoch_tokens)
         if steps is not None:
             train.check_keep_steps(steps)
-    pace = None
-    if steps is None:
-        measured = _provisional(fixed, data, place)
+    if steps is not None:
+        recipe, pace = _at_length(fixed, Length(steps), data, place), None
+    else:
+        measured = _at_length(fixed, Length(provisional_steps(fixed)), data, place)
         pace = find_pace(measured, data, place, pretrained, oldest_s)
-        if pace.age_s > 0 and not _is_long_enough(fixed, data, place, pace):
+        try:
+            recipe = _in_minutes(fixed, measured, pace, data, place)
+        except ConfigError:
+            if not pace.age_s:
+                raise
             # No run is refused for a measurement of another time.
             pace = find_pace(measured, data, place, pretrained, -1.0)
-        length = _length_in_minutes(fixed, data, place, pace)
-        train.check_keep_steps(length.steps)
-        say(describe_length(train.minutes or 0.0, length.steps, pace))
-    else:
-        length = Length(steps)
-    recipe = _at_length(fixed, length, data, place)
+            recipe = _in_minutes(fixed, measured, pace, data, place)
+        say(describe_length(train.minutes or 0.0, recipe.train.steps, pace))
     check_place(recipe, place)
     return Resolved(recipe, pace)
 
@@ -207,6 +202,24 @@ def resolve_run(
 def provisional_steps(recipe: Recipe) -> int:
     """Return a length that fits the warm-up, to measure a recipe or resolve its other fields."""
     return max(_PROVISIONAL_STEPS, recipe.optimizer.warmup_steps or 0)
+
+
+def _in_minutes(
+    recipe: Recipe, measured: ResolvedRecipe, pace: Pace, data: Data, place: Place
+) -> ResolvedRecipe:
+    """Resolve a recipe at the length that its minutes have room for, at a pace."""
+    train = recipe.train
+    assert train.minutes is not None, "only minutes leave the steps to a measurement"
+    is_fixed = train.evaluate_tokens is not None or recipe.objective.scores_whole_split
+    length = length_in(
+        train.minutes,
+        pace.step_s,
+        pace.evaluation_s,
+        evaluate_steps=train.evaluate_steps,
+        scored_tokens=None if is_fixed else measured.train.evaluate_tokens,
+    )
+    train.check_keep_steps(length.steps)
+    return _at_length(recipe, length, data, place)
 
 
 def _at_length(recipe: Recipe, length: Length, data: Data, place: Place) -> ResolvedRecipe:
@@ -224,31 +237,3 @@ def _at_length(recipe: Recipe, length: Length, data: Data, place: Place) -> Reso
     )
     optimizer = resolve_optimizer(recipe.optimizer, steps=length.steps)
     return resolved_recipe(recipe, model, train, optimizer)
-
-
-def _is_long_enough(recipe: Recipe, data: Data, place: Place, pace: Pace) -> bool:
-    try:
-        length = _length_in_minutes(recipe, data, place, pace)
-        recipe.train.check_keep_steps(length.steps)
-        _at_length(recipe, length, data, place)
-    except ConfigError:
-        return False
-    return True
-
-
-def _length_in_minutes(recipe: Recipe, data: Data, place: Place, pace: Pace) -> Length:
-    train = recipe.train
-    assert train.minutes is not None, "only minutes leave the steps to a measurement"
-    is_fixed = train.evaluate_tokens is not None or recipe.objective.scores_whole_split
-    scored = _provisional(recipe, data, place).train.evaluate_tokens
-    return length_in(
-        train.minutes,
-        pace.step_s,
-        pace.evaluation_s,
-        evaluate_steps=train.evaluate_steps,
-        scored_tokens=None if is_fixed else scored,
-    )
-
-
-def _provisional(recipe: Recipe, data: Data, place: Place) -> ResolvedRecipe:
-    return _at_length(recipe, Length(provisional_steps(recipe)), data, place)

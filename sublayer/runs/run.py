@@ -107,7 +107,16 @@ def train_run(
             world.part()
             return record
         with PeakMemory(chosen) as memory:
-            session, state = _set_up_and_train(folder, loaded, place, shown, data, replans, plan)
+            session, pace = _open_session(folder, loaded, place, shown, data, plan)
+            state = _train(session, folder, shown, pace, replans)
+            if state is None:
+                # Nothing has been kept: the run begins again, once, with the length that the pace
+                # of now gives it.
+                data = session.data
+                del session
+                session, _ = _open_session(folder, loaded, place, shown, data, plan, is_again=True)
+                state = _train(session, folder, shown, None, replans)
+        assert state is not None, "a pace is checked where one is expected"
         record = describe_run(out, session, state, memory.bytes)
         with stage("writing the model and the record") if world.is_main else nullcontext():
             world.by_first(lambda: folder.finish(record))
@@ -141,28 +150,6 @@ def measure_step(
     return median_step(session.train_step, budget_s=budget_s, device=chosen)
 
 
-def _set_up_and_train(
-    folder: RunFolder,
-    loaded: LoadedRecipe,
-    place: Place,
-    shown: Progress,
-    data: Data | None,
-    replans: bool,
-    plan: Mapping[str, Any] | None,
-) -> tuple[Session, LoopState]:
-    session, pace = _open_session(folder, loaded, place, shown, data, plan)
-    state = _train(session, folder, shown, pace, replans)
-    if state is None:
-        # Nothing has been kept: the run begins again, once, with the length that the pace of now
-        # gives it.
-        data = session.data
-        del session
-        session, _ = _open_session(folder, loaded, place, shown, data, plan, is_again=True)
-        state = _train(session, folder, shown, None, replans)
-        assert state is not None, "a pace is checked where one is expected"
-    return session, state
-
-
 def _open_session(
     folder: RunFolder,
     loaded: LoadedRecipe,
@@ -173,10 +160,9 @@ def _open_session(
     *,
     is_again: bool = False,
 ) -> tuple[Session, Pace | None]:
-    given = absolute_paths(loaded.recipe)
-    pace = None
+    given, world = absolute_paths(loaded.recipe), place.world
     pretrained = Pretrained(given.init)
-    say = shown.note if place.world.is_main else say_nothing
+    say = shown.note if world.is_main else say_nothing
     # Asked before the first process can write it, so that all answer alike.
     is_new = is_again or not folder.has_recipe()
     tokenizer = None if is_new else trained_tokenizer(folder.path, given)
@@ -187,40 +173,39 @@ def _open_session(
             folder.check_recipe(given, lambda: _shape(given, data, pretrained))
             folder.check_model()
         data = data or prepare_data(given, pretrained, tokenizer)
-        if not is_new:
-            resolved = folder.recipe()
-            for note in check_inputs(folder.path, given, resolved, data, pretrained):
-                shown.warn(note)
-            if not os.path.lexists(folder.path / INPUTS):
-                keep_inputs(folder.path, resolved, list_inputs(given, data, pretrained))
+        if is_new:
+            return
+        resolved = folder.recipe()
+        for note in check_inputs(folder.path, given, resolved, data, pretrained):
+            shown.warn(note)
+        if not os.path.lexists(folder.path / INPUTS):
+            keep_inputs(folder.path, resolved, list_inputs(given, data, pretrained))
 
-    place.world.by_first(prepare_first, long="the text is prepared")
+    world.by_first(prepare_first, long="the text is prepared")
     # The other processes open the data that the first has stored.
-    data = data or prepare_data(given, pretrained, tokenizer)
-    checksums = json.dumps(data.checksums, sort_keys=True)
-    check_same(place.world, checksums, "another text", "give all nodes the same files")
+    known = data or prepare_data(given, pretrained, tokenizer)
+    checksums = json.dumps(known.checksums, sort_keys=True)
+    check_same(world, checksums, "another text", "give all nodes the same files")
+    pace = None
     if is_new:
-        if not is_again:
-            for note in loaded.notes:
-                shown.warn(note)
+        for note in () if is_again else loaded.notes:
+            shown.warn(note)
         oldest_s = -1.0 if is_again else PACE_LIVES_S
-        found = resolve_run(given, data, place, oldest_s=oldest_s, say=say, pretrained=pretrained)
+        found = resolve_run(given, known, place, oldest_s=oldest_s, say=say, pretrained=pretrained)
         pace = found.pace
-        derived = derived_fields(given, found.recipe)
-        known = data
 
         def begin() -> None:
             inputs = list_inputs(given, known, pretrained)
-            folder.write_recipe(found.recipe, derived)
+            folder.write_recipe(found.recipe, derived_fields(given, found.recipe))
             keep_inputs(folder.path, found.recipe, inputs, plan)
 
-        place.world.by_first(begin)
+        world.by_first(begin)
     else:
-        place.world.by_first(lambda: lengthen(folder, given, data, say))
+        world.by_first(lambda: lengthen(folder, given, known, say))
     recipe = folder.recipe()
     torch.set_num_threads(recipe.train.threads)
     with stage("building the model"):
-        return assemble(recipe, data, place, pretrained), pace
+        return assemble(recipe, known, place, pretrained), pace
 
 
 def _check_read(session: Session, state: LoopState, run: Path) -> None:
@@ -243,53 +228,48 @@ def _train(
     session: Session, folder: RunFolder, progress: Progress, pace: Pace | None, replans: bool
 ) -> LoopState | None:
     """Train to the end; None where the first steps show another pace, and nothing has been kept."""
+    train, world = session.recipe.train, session.place.world
+    is_main, note = world.is_main, progress.note if world.is_main else say_nothing
 
     def describe(folder: Path) -> None:
         trained = session.text_model
         tokenizer = {"tokenizer.json": session.data.tokenizer.serialize()}
         describe_model(folder, trained.model.config, {**tokenizer, **spec_files(trained.task)})
 
-    snapshots = Snapshots(
-        folder.path,
-        session.train_step,
-        describe,
-        earlier_ends=earlier_ends(folder.path / RECIPE),
-    )
+    def keep(change: Replanned) -> None:
+        if is_main:
+            add_replanned(folder, change)
+
+    path = folder.path / RECIPE
+    ends = earlier_ends(path)
+    snapshots = Snapshots(folder.path, session.train_step, describe, earlier_ends=ends)
     with progress:
-        checkpoint = snapshots.newest(progress.note if session.place.world.is_main else say_nothing)
+        checkpoint = snapshots.newest(note)
         name = "" if checkpoint is None else checkpoint.name
         remedy = "give a folder that all nodes see alike, then --resume"
-        check_same(session.place.world, name, "another newest checkpoint", remedy)
+        check_same(world, name, "another newest checkpoint", remedy)
         # A checkpoint replaces the weights that a run starts from.
-        start_notes = session.start_notes if checkpoint is None else ()
-        for note in start_notes:
-            progress.note(note)
+        for text in session.start_notes if checkpoint is None else ():
+            progress.note(text)
         for warning in session.notes():
             progress.warn(warning)
         state = LoopState() if checkpoint is None else snapshots.restore(checkpoint)
         _check_read(session, state, folder.path)
-        if session.place.world.is_main and progress.is_alone:
+        if is_main and progress.is_alone:
             for line in list_header(session, folder.path, done=state.step):
                 progress.note(line)
         evaluate = Evaluate(
             session.evaluate, session.metrics, session.task_scores, session.describe_watched
         )
-        expected_s = None if pace is None else pace.step_s
-        train, plan = session.recipe.train, None
+        plan = None
         if train.minutes is not None and replans:
-
-            def keep(change: Replanned) -> None:
-                if session.place.world.is_main:
-                    add_replanned(folder, change)
-
-            known = read_replanned(folder.path / RECIPE)
-            plan = MinutesPlan(train.minutes, train.evaluate_steps, known, keep)
+            plan = MinutesPlan(train.minutes, train.evaluate_steps, read_replanned(path), keep)
+        expected_s = None if pace is None else pace.step_s
         loop = Loop(
             train, session.train_step, evaluate, snapshots, state, pace_s=expected_s, plan=plan
         )
         try:
             return loop.run(progress)
         except PaceChanged as change:
-            if session.place.world.is_main:
-                progress.note(str(change))
+            note(str(change))
             return None

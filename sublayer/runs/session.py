@@ -44,17 +44,49 @@ _MOST_NAMED = 3
 """Files of a folder that a warning names."""
 
 
-def list_data_warnings(recipe: Recipe, data: Data, batches: Batches) -> list[str]:
-    """Return the warnings, a line each; ``batches`` are those of the train split."""
-    return [
-        *_files(recipe.data),
-        *_tasks(data),
-        *_unfilled(recipe, data.tokenizer.vocab_size),
-        *_left_out(recipe, data),
-        *_unknown(recipe, data),
-        *_marks(data),
-        *_too_long(recipe, data, batches),
-    ]
+def list_data_warnings(recipe: Recipe, data: Data, batches: Batches) -> Iterator[str]:
+    """Yield the warnings, a line each; ``batches`` are those of the train split."""
+    yield from _files(recipe.data)
+    yield from _tasks(data)
+    asked, n_ids = recipe.data.vocab_size, data.tokenizer.vocab_size
+    if recipe.init.run is None and asked is not None and n_ids < asked:
+        yield (
+            f"data.vocab_size = {asked}, of which the training text fills {n_ids:,}: the model has "
+            "those"
+        )
+    for name, sizes in data.sizes().items():
+        n = sizes.get("empty_documents")
+        if n and recipe.data.is_parallel:
+            yield f"the loss of the {name} split leaves out {count(n, 'pair')} with an empty side"
+        elif n:
+            yield f"the {name} split leaves out {count(n, 'document')} without text"
+    if recipe.data.is_parallel and data.tokenizer.unk_id is not None:
+        # A vocabulary from elsewhere may lack more of a text than rare characters. The comparison
+        # takes a byte for each id: in chunks it stays small.
+        ids, unk_id = data.train.ids, data.tokenizer.unk_id
+        chunks = (ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK))
+        n_unknown = sum(int(np.count_nonzero(chunk == unk_id)) for chunk in chunks)
+        if n_unknown > _UNKNOWN_SHARE * len(ids):
+            yield (
+                f"{n_unknown:,} of {len(ids):,} tokens of the train split are unknown to "
+                "data.tokenizer"
+            )
+    marks: Counter[str] = Counter()
+    for split in data.splits():
+        marks.update(split.store.marks)
+    if marks:
+        yield describe_marks("the text", marks, data.tokenizer, trains=True)
+    yield from batches.notes()
+    for split in data.splits()[1:]:
+        if isinstance(batches, ExampleBatches):
+            yield from describe_cuts(of_tasks(split), batches.rule)
+        elif recipe.data.is_parallel:
+            n_long = int((side_lengths(split).max(1) > recipe.data.context).sum())
+            if n_long:
+                yield (
+                    f"the loss of the {split.name} split leaves out {count(n_long, 'pair')}, "
+                    "longer than data.context"
+                )
 
 
 def _files(data: DataConfig) -> Iterator[str]:
@@ -63,9 +95,9 @@ def _files(data: DataConfig) -> Iterator[str]:
         # Their readers count the rows that they leave out.
         return
     has_parquet = data.documents in (None, "json")
-    paths = [*source_names(data.path), data.valid_path, data.test_path]
+    is_as_it_is = data.documents is None and data.corpus is None
     others = []
-    for entry in paths:
+    for entry in (*source_names(data.path), data.valid_path, data.test_path):
         if entry is None or entry in WATCHED or entry.startswith(HUB):
             continue
         left_out = list_files_left_out(entry, has_parquet=has_parquet)
@@ -73,7 +105,6 @@ def _files(data: DataConfig) -> Iterator[str]:
             first = ", ".join(path.name for path in left_out[:_MOST_NAMED])
             more = f" and {len(left_out) - _MOST_NAMED:,} more" if left_out[_MOST_NAMED:] else ""
             yield f"left out of {entry}, for they hold no text: {first}{more}"
-        is_as_it_is = data.documents is None and data.corpus is None
         others += describe_files(entry, seeks_records=is_as_it_is)
     yield from others
 
@@ -98,63 +129,6 @@ def _tasks(data: Data) -> Iterator[str]:
             )
         elif part.published.startswith("test") and part.task.dev_splits:
             yield f"{part.task.title} is scored on {part.published}, the published test set"
-
-
-def _unfilled(recipe: Recipe, n_ids: int) -> Iterator[str]:
-    asked = recipe.data.vocab_size
-    if recipe.init.run is None and asked is not None and n_ids < asked:
-        yield (
-            f"data.vocab_size = {asked}, of which the training text fills {n_ids:,}: the model has "
-            "those"
-        )
-
-
-def _left_out(recipe: Recipe, data: Data) -> Iterator[str]:
-    for name, sizes in data.sizes().items():
-        n = sizes.get("empty_documents")
-        if n and recipe.data.is_parallel:
-            yield (f"the loss of the {name} split leaves out {count(n, 'pair')} with an empty side")
-        elif n:
-            yield f"the {name} split leaves out {count(n, 'document')} without text"
-
-
-def _unknown(recipe: Recipe, data: Data) -> Iterator[str]:
-    """Warn where a vocabulary from elsewhere lacks more of a text than rare characters."""
-    if not recipe.data.is_parallel or data.tokenizer.unk_id is None:
-        return
-    ids = data.train.ids
-    # The comparison takes a byte for each id: in chunks it stays small.
-    chunks = (ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK))
-    n_unknown = sum(int(np.count_nonzero(chunk == data.tokenizer.unk_id)) for chunk in chunks)
-    if n_unknown > _UNKNOWN_SHARE * len(ids):
-        yield (
-            f"{n_unknown:,} of {len(ids):,} tokens of the train split are unknown to data.tokenizer"
-        )
-
-
-def _marks(data: Data) -> Iterator[str]:
-    """Say how marks of special tokens in the texts are read."""
-    marks: Counter[str] = Counter()
-    for split in data.splits():
-        marks.update(split.store.marks)
-    if marks:
-        yield describe_marks("the text", marks, data.tokenizer, trains=True)
-
-
-def _too_long(recipe: Recipe, data: Data, batches: Batches) -> Iterator[str]:
-    yield from batches.notes()
-    if isinstance(batches, ExampleBatches):
-        for split in data.splits()[1:]:
-            yield from describe_cuts(of_tasks(split), batches.rule)
-    if not recipe.data.is_parallel:
-        return
-    for split in data.splits()[1:]:
-        n_long = int((side_lengths(split).max(1) > recipe.data.context).sum())
-        if n_long:
-            yield (
-                f"the loss of the {split.name} split leaves out {count(n_long, 'pair')}, longer "
-                "than data.context"
-            )
 
 
 @dataclass(frozen=True)
@@ -202,7 +176,7 @@ class Session:
 
     def notes(self) -> list[str]:
         """List facts of the text that a user would not expect, such as documents left out."""
-        notes = list_data_warnings(self.recipe, self.data, self.train_step.batches)
+        notes = [*list_data_warnings(self.recipe, self.data, self.train_step.batches)]
         shard = self.recipe.train.shard
         if shard != "none" and self.place.world.size == 1:
             notes.append(f"train.shard = {shard} divides nothing: there is one process")
@@ -222,11 +196,12 @@ class Session:
         enter, and share the work.
         """
         scores: dict[str, Any] = {}
+        texts = {f"{name}/": text for name, text in self.data.watched.items()}
         with self.train_step.parallel.whole_weights():
-            if self.data.valid is not None:
-                scores.update(self._score(self.data.valid))
-            for name, text in self.data.watched.items():
-                scores |= {f"{name}/{key}": value for key, value in self._score(text).items()}
+            for prefix, text in {"": self.data.valid, **texts}.items():
+                if text is not None:
+                    found = self._score(text)
+                    scores |= {f"{prefix}{name}": value for name, value in found.items()}
             if self.probes:
                 for each in ask(self.text_model, self.probes, self.recipe.data.context):
                     scores[f"{PREFIX}/{each.probe.name}"] = each.value
@@ -303,15 +278,11 @@ def assemble(
     notes += freeze(objective, recipe.init)
     batches = family.batches(recipe, data.train)
     train_step = TrainStep(recipe, objective, batches, device=place.device, world=place.world)
-    probes = _read_probes(recipe, text_model)
-    return Session(recipe, data, place, train_step, text_model, tuple(notes), probes)
-
-
-def _read_probes(recipe: ResolvedRecipe, text_model: TextModel) -> tuple[ReadProbe, ...]:
     folders = probe_folders(recipe.train.probes)
     if folders:
         check_model(text_model, "the model")
-    return tuple(probe for name, folder in folders.items() for probe in read_probes([name], folder))
+    probes = [each for name, folder in folders.items() for each in read_probes([name], folder)]
+    return Session(recipe, data, place, train_step, text_model, tuple(notes), tuple(probes))
 
 
 def check_place(recipe: ResolvedRecipe, place: Place) -> None:

@@ -42,22 +42,12 @@ def own_split(
     from sublayer.runs.record import describe_small_test
 
     path = find_recipe(run)
-    if path is None or recipe is None:
-        raise ConfigError(
-            f"{run} does not belong to a run, so it has no split of its own: "
-            "give another text (--path)"
-        )
-    if recipe.data.tasks is not None:
-        raise ConfigError(
-            f"{run} was trained on examples of tasks, which are no text: give one (--path)"
-        )
-    data = prepare(recipe.data, tokenizer=_tokenizer_of(run, model), trains=False)
-    split: Split | None = getattr(data, name)
-    if split is None:
-        raise ConfigError(
-            f"{run} was trained on all of its text, so it has no {name} split: give another text "
-            "(--path)"
-        )
+    split: Split | None = None
+    if path is not None and recipe is not None and recipe.data.tasks is None:
+        data = prepare(recipe.data, tokenizer=_tokenizer_of(run, model), trains=False)
+        split = getattr(data, name)
+    if path is None or split is None:
+        raise ConfigError(f"{run} has no {name} split of a text of its own: give one (--path)")
     record = read_record(path.parent)
     # A run that has not ended has no record to compare with.
     recorded = None if record is None else record["data"]["checksums"].get(name)
@@ -152,21 +142,16 @@ class ScoredText:
     documents: DocumentRule | None
     text_field: str | None = None
 
-    @property
-    def split_name(self) -> Literal["valid", "test"]:
-        """Return the split that was asked for, or else the default."""
-        return self.split or "valid"
-
     def check(self) -> None:
         """Raise ConfigError for options that contradict each other."""
-        is_corpus = self.corpus not in (None, INTRINSIC)
-        is_split = self.split is not None or is_corpus
+        is_split = self.split is not None or self.corpus not in (None, INTRINSIC)
         if self.path is not None and is_split:
             superfluous = "--split" if self.split else "--corpus"
             raise ConfigError(f"--path scores all of a text: leave out {superfluous}")
-        is_path_alone = self.path is not None and self.corpus is None
+        if self.path is not None and self.corpus is None:
+            return
         for name, value in (("--documents", self.documents), ("--text-field", self.text_field)):
-            if value is not None and not is_path_alone:
+            if value is not None:
                 raise ConfigError(
                     f"{name} says how the text of --path is read: give a --path alone, or leave it "
                     "out"
@@ -174,7 +159,7 @@ class ScoredText:
 
     def read_own(self, model: TextModel, recipe: "Recipe | None") -> "Split":
         """Read the split of the run's own text. Raises as ``own_split`` does."""
-        return own_split(self.run, recipe, model, self.split_name)
+        return own_split(self.run, recipe, model, self.split or "valid")
 
     def read(self, model: TextModel, recipe: "Recipe | None", sentences: SentenceRule) -> "Split":
         """Read the text, cut into sentences by a rule unless it is the run's own.
@@ -190,7 +175,7 @@ class ScoredText:
             model,
             self.path,
             self.corpus,
-            self.split_name,
+            self.split or "valid",
             sentences=sentences,
             documents=self.documents or data.documents,
             text_field=self.text_field or data.text_field,

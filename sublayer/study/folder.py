@@ -24,7 +24,7 @@ from sublayer.files.checkpoints import Input
 from sublayer.files.parsing import check_typed, parse_toml, read_toml
 from sublayer.files.storage import write_file
 from sublayer.model.init import DRAWING_RULE
-from sublayer.runs.folder import RunFolder, folders_named
+from sublayer.runs.folder import RunFolder, earlier_folders_named, folders_named
 from sublayer.runs.inputs import check_same_inputs, list_inputs, of_checksums
 from sublayer.study.arms import LONGEST_PART, Arm, in_path
 from sublayer.study.budget.match import ORIGIN, settle
@@ -322,12 +322,14 @@ def is_free(folder: Path) -> bool:
 def find_folder(study: Study, request: Request, out: Path | None) -> StudyFolder:
     """Return the folder ``out``, else the one that holds the study, else the first that is free.
 
-    Raises ConfigError where a study.toml on the way is damaged.
+    One that an earlier version began, which named it after the recipe alone, is found too. Raises
+    ConfigError where a study.toml on the way is damaged.
     """
     if out is not None:
         return StudyFolder(out, request)
     names = study.folder or study.name
-    for path in takewhile(os.path.lexists, folders_named(names)):
+    taken = takewhile(os.path.lexists, folders_named(names))
+    for path in (*taken, *takewhile(os.path.lexists, earlier_folders_named(study.name))):
         folder = StudyFolder(path, request)
         if folder.is_ours():
             return folder  # its margin and looks are checked where it is gone on with

@@ -99,7 +99,8 @@ def forked_argument(preload: Callable[[], None]) -> str | None:
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # the forked processes handle them
     preload()
-    assert threading.active_count() == 1, "locks that other threads hold would stay locked"
+    # Locks that other threads hold would stay locked in a fork.
+    can_fork = threading.active_count() == 1
     statuses: dict[int, int] = {}
     with socket.socket(fileno=os.dup(0)) as requests:
         while True:
@@ -109,7 +110,7 @@ def forked_argument(preload: Callable[[], None]) -> str | None:
                     return None
                 own_input, status = descriptors
                 try:
-                    process = os.fork()
+                    process = os.fork() if can_fork else _spawn(argument.decode(), own_input)
                 except OSError:  # too little memory, or too many processes: its status ends
                     os.close(status)
                 else:
@@ -126,3 +127,10 @@ def forked_argument(preload: Callable[[], None]) -> str | None:
                 with suppress(OSError):  # nobody waits for it
                     os.write(status, _NUMBER.pack(os.waitstatus_to_exitcode(ended[1])))
                 os.close(status)
+
+
+def _spawn(argument: str, own_input: int) -> int:
+    """Start a process of this command alone; return its number."""
+    command = [*sys.orig_argv, argument]
+    actions = [(os.POSIX_SPAWN_DUP2, own_input, 0)]
+    return os.posix_spawn(sys.executable, command, os.environ, file_actions=actions)

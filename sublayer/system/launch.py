@@ -83,10 +83,9 @@ def _rank() -> int:
 def _number(name: str, alone: str = "", *, least: int = 0) -> int:
     """Return a variable's whole number; ``alone`` is it where none is set, "" if one must be."""
     text = os.environ.get(name) or alone
-    if not text:
-        raise ConfigError(f"WORLD_SIZE = {n_launched()} needs {name}: {_REMEDY}")
     if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) < least:
-        raise ConfigError(f"{name} = {text[:40]} is no whole number from {least} on: {_REMEDY}")
+        value = text[:40] or "unset"
+        raise ConfigError(f"{name} = {value} is no whole number from {least} on: {_REMEDY}")
     return int(text)
 
 

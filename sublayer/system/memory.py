@@ -6,8 +6,8 @@ is refused in one line, before anything is allocated.
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from sublayer.errors import ConfigError
@@ -90,16 +90,12 @@ def _number(path: Path) -> int | None:
 
 def _free_in_group() -> int | None:
     for folder, limit_name, used_name, cached_name in _GROUPS:
-        limit = _number(folder / limit_name)
-        used = _number(folder / used_name)
-        if limit is None or used is None:
-            continue
-        try:
+        limit, used = _number(folder / limit_name), _number(folder / used_name)
+        with suppress(OSError, ValueError, KeyError):
             lines = (folder / "memory.stat").read_text().splitlines()
-            stat = dict(line.split() for line in lines)
-            return limit - used + int(stat[cached_name])
-        except (OSError, ValueError, KeyError):
-            continue
+            cached = int(dict(line.split() for line in lines)[cached_name])
+            if limit is not None and used is not None:
+                return limit - used + cached
     return None
 
 
@@ -183,9 +179,7 @@ def keep_freed_memory() -> None:
     By default every large block goes back at once, and a page fault for each 4 KiB of the next one
     is 8 to 17 % of a step's time, measured at widths of 256 and 512.
     """
-    if (mallopt := _find("mallopt")) is not None:
-        mallopt(_M_MMAP_MAX, 0)
-        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+    _call_glibc("mallopt", (_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1))
 
 
 def return_freed_memory() -> None:
@@ -193,27 +187,30 @@ def return_freed_memory() -> None:
 
     This is slower, but without fragmentation.
     """
-    if (mallopt := _find("mallopt")) is not None:
-        mallopt(_M_MMAP_MAX, _DEFAULT_MMAP_MAX)
+    _call_glibc(
+        "mallopt",
+        (_M_MMAP_MAX, _DEFAULT_MMAP_MAX),
         # Fixed: by default it rises to the largest block freed.
-        mallopt(_M_MMAP_THRESHOLD, _DEFAULT_THRESHOLD)
-        mallopt(_M_TRIM_THRESHOLD, _DEFAULT_THRESHOLD)
+        (_M_MMAP_THRESHOLD, _DEFAULT_THRESHOLD),
+        (_M_TRIM_THRESHOLD, _DEFAULT_THRESHOLD),
+    )
 
 
 def release_freed_memory() -> None:
     """Return freed memory to the system, so that all resident memory is in use; glibc alone."""
-    if (malloc_trim := _find("malloc_trim")) is not None:
-        malloc_trim(0)
+    _call_glibc("malloc_trim", (0,))
 
 
-def _find(name: str) -> Callable[..., int] | None:
-    if sys.platform != "linux":
-        return None
-    import ctypes
+def _call_glibc(name: str, *calls: tuple[int, ...]) -> None:
+    """Call a function of glibc's allocator with each of some arguments, where there is one."""
+    if sys.platform == "linux":
+        import ctypes
 
-    # None loads the program itself, and with it the C library that it uses.
-    library = ctypes.CDLL(None)
-    return getattr(library, name, None)
+        # None loads the program itself, and with it the C library that it uses.
+        function = getattr(ctypes.CDLL(None), name, None)
+        if function is not None:
+            for arguments in calls:
+                function(*arguments)
 
 
 def cores() -> int:

@@ -55,7 +55,7 @@ def test_a_model_outside_its_run_scores_a_text_that_is_named(sublayer, trained, 
     found = evaluated(sublayer, copied, "--path", text)
     names = ("tokens", "bytes", "words", "split")
     assert [found[name] for name in names] == [9, 9, 1, None]
-    assert "does not belong to a run" in sublayer("evaluate", copied).refusal()
+    assert "has no valid split of a text of its own" in sublayer("evaluate", copied).refusal()
     # A lossy tokenizer is marked, and divided by what was read.
     known = train_tokenizer("characters", ["abcü ".encode()])
     save_model(model, load(trained).model, {"tokenizer.json": known.serialize()})
@@ -402,7 +402,7 @@ def test_a_run_is_scored_on_the_published_set_or_on_what_was_held_out(small, sub
     shown = sublayer("evaluate", "run", "--split", "valid").out
     assert "scored on what was held out, which chose the checkpoint" in shown
     refusal = sublayer("inspect", "layers", "run").refusal()
-    assert "examples of tasks, which are no text: give one" in refusal
+    assert "has no valid split of a text of its own: give one" in refusal
     path = small / "glue" / "SST-2" / "dev.tsv"
     path.write_text(path.read_text() + "a fine day\t1\n")
     changed = sublayer("evaluate", "run").refusal()

@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux fork
 
 def main() -> int:
     """Do what the argument says: end with a code, or at the end of the standard input."""
-    argument = forked_argument(lambda: None)
+    argument = forked_argument(start_thread if "WITH_THREAD" in os.environ else lambda: None)
     if argument is None:
         return 0
     if argument.isdecimal():
@@ -26,6 +28,10 @@ def main() -> int:
     sys.stdin.read()
     path.unlink()
     return 0
+
+
+def start_thread() -> None:
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 
 
 @pytest.fixture
@@ -47,7 +53,10 @@ def begun(path: Path) -> int:
     return int(path.read_text())
 
 
-def test_each_process_has_its_own_end(server, tmp_path):
+@pytest.mark.parametrize("variables", [{}, {"WITH_THREAD": "1"}], ids=["forked", "spawned"])
+def test_each_process_has_its_own_end(server, tmp_path, monkeypatch, variables):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     waiting, killed = (server.start(str(tmp_path / name)) for name in ("waiting", "killed"))
     assert [code_of(server, argument) for argument in "30"] == [3, 0]
     begun(tmp_path / "killed")

@@ -132,7 +132,7 @@ def test_several_processes_are_numbered_and_meet_and_one_needs_nothing(launched)
 @pytest.mark.parametrize("name, value, line", [
     ("WORLD_SIZE", "0", "WORLD_SIZE = 0 is no whole number from 1 on"),
     ("WORLD_SIZE", "9" * 5000, "WORLD_SIZE = 9{40} is no whole number from 1 on"),
-    ("RANK", "", "WORLD_SIZE = 4 needs RANK"), ("MASTER_PORT", "0", "MASTER_PORT = 0 is no port"),
+    ("RANK", "", "RANK = unset is no whole"), ("MASTER_PORT", "0", "MASTER_PORT = 0 is no port"),
     ("RANK", "4", "RANK = 4 is none of WORLD_SIZE = 4 processes"),
     ("MASTER_PORT", "65536", "MASTER_PORT = 65536 is no port, 1 to 65535"),
 ])  # fmt: skip
