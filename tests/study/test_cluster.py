@@ -204,9 +204,9 @@ def test_places_that_name_no_cluster_are_refused(text, message):
 
 
 @pytest.mark.parametrize("asked, line", [
-    ({"jobs": 2}, "--jobs 2 contradicts --on ray: it is for one machine"),
-    ({"match": "time"}, "--on ray contradicts match = time"),
-    ({"overrides": ["train.minutes=1"]}, "--on ray contradicts train.minutes = 1"),
+    ({"jobs": 2}, "jobs 2 contradicts on ray: it is for one machine"),
+    ({"match": "time"}, "on ray contradicts match = time"),
+    ({"overrides": ["train.minutes=1"]}, "on ray contradicts train.minutes = 1"),
 ])  # fmt: skip
 def test_what_contradicts_a_cluster_is_refused_before_it_is_looked_for(asked, line, tmp_path):
     given = {"overrides": ["train.steps=2"], "vary": [FFN], "out": tmp_path / "out", **asked}

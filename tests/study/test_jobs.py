@@ -314,7 +314,7 @@ def test_a_run_whose_process_is_killed_is_tried_again(studies, settings, started
 
 def test_a_run_that_is_killed_every_time_is_given_up_and_the_others_made(settings, started):
     started.side_effect = killed
-    told = rf"0 of 2 runs done, and 2 runs lost {MOST_TRIES} times in a row .* fewer --jobs .*; "
+    told = rf"0 of 2 runs done, and 2 runs lost {MOST_TRIES} times in a row .* fewer jobs .*; "
     with pytest.raises(TrainingError, match=rf"{told}lr=[12]e-3, seed 0 first: .* signal 9"):
         compare("gpt", settings, vary=["optimizer.lr=1e-3,2e-3"], seeds=1, jobs=2)
     assert started.call_count == 2 * MOST_TRIES
