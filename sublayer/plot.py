@@ -3,7 +3,7 @@
 import io
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ _STYLE: dict[Any, Any] = {
     "font.size": 10.0,
     "axes.edgecolor": RULE,
     "axes.linewidth": 0.8,
+    "axes.axisbelow": True,
     "axes.labelcolor": MUTED,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -31,8 +32,16 @@ _STYLE: dict[Any, Any] = {
     "text.color": INK,
     "grid.color": RULE,
     "grid.linewidth": 0.6,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4.0,
+    "legend.frameon": False,
 }
 
+_PANELS_WIDTH, _ENTRY_HEIGHT = 7.2, 0.22  # inches of 72 units; an entry is a line of the legend
+_LONGEST_ENTRY = 72
+"""Characters of a name in a legend; a longer one keeps its end, which tells runs apart."""
+Fill = Callable[[Sequence[Any]], Mapping[str, Any]]
+"""Function that fills the axes of panels, and returns matplotlib's lines by their names."""
 Draw = Callable[[Any], None]
 """Function that puts axes and lines on a matplotlib figure, in the placeholders of colours."""
 
@@ -105,6 +114,36 @@ def file_svg(draw: Draw, inches: tuple[float, float], title: str) -> str:
     for placeholder, variable in _VARIABLES.items():
         svg = svg.replace(placeholder, values[variable])
     return svg
+
+
+def panels_svg(fill: Fill, n_panels: int, height: float, title: str, *, is_shared: bool) -> str:
+    """Draw panels side by side, below a legend, as a file of its own.
+
+    ``height`` is that of the panels, in inches; ``is_shared``: they have one vertical axis.
+    """
+
+    def draw(figure: Any) -> None:
+        panels = figure.subplots(1, n_panels, sharey=is_shared, squeeze=False)[0]
+        for axes in panels:
+            axes.grid(axis="y")
+        lines = fill(panels)
+        figure.set_size_inches(_PANELS_WIDTH, height + _ENTRY_HEIGHT * len(lines))
+        numbers = list(map(str, range(len(lines))))
+        legend = figure.legend(list(lines.values()), numbers, loc="outside upper left")
+        for text, name in zip(legend.get_texts(), lines, strict=True):
+            # As labels, names that begin with an underscore would be left out, and a $ would begin
+            # a formula.
+            text.set_parse_math(False)
+            text.set_text(name if len(name) <= _LONGEST_ENTRY else f"…{name[1 - _LONGEST_ENTRY :]}")
+
+    return file_svg(draw, (_PANELS_WIDTH, height), title)
+
+
+def dots(axes: Any, x: Sequence[float], y: Sequence[float], style: Look, **more: Any) -> Any:
+    """Draw a line with a dot at each point, in its look; return matplotlib's line."""
+    drawn = {"marker": "o", "markersize": 3.0, "color": style.placeholder, **more}
+    (line,) = axes.plot(x, y, style.line, **drawn)
+    return line
 
 
 def _drawn(draw: Draw, inches: tuple[float, float], key: str) -> str:

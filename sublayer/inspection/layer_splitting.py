@@ -16,7 +16,6 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import torch
@@ -38,7 +37,7 @@ from sublayer.model.layers.feedforward import FeedForward
 from sublayer.model.layers.norm import LayerNorm
 from sublayer.model.layers.stack import Function, Sublayer
 from sublayer.model.transformer import Transformer
-from sublayer.plot import Look, file_svg, look
+from sublayer.plot import dots, look, panels_svg
 
 _REFERENCE_STEPS = 16
 Kind = type[Function]
@@ -272,7 +271,7 @@ def _share(distance: float, way: float) -> float:
     return distance / way if way > 0.0 else math.nan
 
 
-_WIDTH, _HEIGHT, _ENTRY = 7.2, 3.0, 0.22  # inches of 72 units; an entry is a line of the legend
+_HEIGHT = 3.0  # inches of 72 units
 _SCHEMES = {"lie": "Lie", "strang": "Strang"}
 
 
@@ -282,48 +281,25 @@ def draw_layers(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     ``runs`` are by name the fields of ``LayerErrors`` of every layer. Errors are shares of the
     way that a layer's flow covers, on an axis from 0 that all panels share.
     """
-    all_layers = chain.from_iterable(runs.values())
     # Each stack once, in the order in which the runs name them.
-    stacks = list(dict.fromkeys(layer["stack"] for layer in all_layers))
+    stacks = list(dict.fromkeys(layer["stack"] for layers in runs.values() for layer in layers))
 
-    def draw(figure: Any) -> None:
-        panels = figure.subplots(1, len(stacks), sharey=True, squeeze=False)[0]
+    def fill(panels: Sequence[Any]) -> Mapping[str, Any]:
         lines: dict[str, Any] = {}
         for name, layers in runs.items():
             for quantity, scheme in _SCHEMES.items():
                 style = look(len(lines))
                 # One of the panels' lines stands for all of them in the legend.
                 for axes, stack in zip(panels, stacks, strict=True):
-                    in_stack = [layer for layer in layers if layer["stack"] == stack]
-                    line = _draw_stack(axes, in_stack, quantity, style)
-                    lines[f"{name}: {scheme}"] = line
+                    own = [layer for layer in layers if layer["stack"] == stack]
+                    numbers, values = ([layer[key] for layer in own] for key in ("layer", quantity))
+                    lines[f"{name}: {scheme}"] = dots(axes, numbers, values, style)
         for axes, stack in zip(panels, stacks, strict=True):
             axes.set_xlabel(f"layer of the {stack}")
             axes.set_ylim(bottom=0.0)
             axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-            axes.grid(axis="y")
         panels[0].set_ylabel("error, fraction of the way")
-        handles = list(lines.values())
-        names = list(lines)
-        legend = figure.legend(handles, names, loc="outside upper left", frameon=False)
-        for text in legend.get_texts():
-            # A $ in the name of a run begins no formula.
-            text.set_parse_math(False)
+        return lines
 
-    n_entries = len(_SCHEMES) * len(runs)
-    size = _WIDTH, _HEIGHT + _ENTRY * n_entries
-    return file_svg(draw, size, "How far layers are from following their own flows")
-
-
-def _draw_stack(axes: Any, layers: Sequence[Mapping[str, Any]], quantity: str, style: Look) -> Any:
-    numbers = [layer["layer"] for layer in layers]
-    values = [layer[quantity] for layer in layers]
-    (line,) = axes.plot(
-        numbers,
-        values,
-        style.line,
-        marker="o",
-        markersize=3.0,
-        color=style.placeholder,
-    )
-    return line
+    title = "How far layers are from following their own flows"
+    return panels_svg(fill, len(stacks), _HEIGHT, title, is_shared=True)

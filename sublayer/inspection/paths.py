@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -212,45 +213,52 @@ def draw_paths(panels: Sequence[Panel], titles: Sequence[str]) -> str:
     where it ends. Both axes of a panel have one scale; those of different panels have nothing in
     common.
     """
-    drawn = {kind for panel in panels for kind in panel.steps}
-    entries = [name for kind, (_, name) in _LEGS.items() if kind in drawn]
-    entries += [_START, _END]
 
     def draw(figure: Any) -> None:
         figure.get_layout_engine().set(h_pad=0.12)
         all_axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
         lines: dict[str, Any] = {}
-        labels = []
         for axes, panel, title in zip(all_axes, panels, titles, strict=True):
             axes.set_title(title, loc="left", fontsize=10.0, parse_math=False)
             lines |= _draw_panel(axes, panel)
-            labels.append(_label(axes, panel))
-        handles = [lines[name] for name in entries]
-        figure.legend(handles, entries, loc="outside upper left", frameon=False, ncols=_COLUMNS)
+        names = [
+            name for name in (*(name for _, name in _LEGS.values()), _START, _END) if name in lines
+        ]
+        height = _ENTRY * math.ceil(len(names) / _COLUMNS)
+        figure.set_size_inches(_WIDTH, _HEIGHT * len(panels) + height)
+        handles = [lines[name] for name in names]
+        figure.legend(handles, names, loc="outside upper left", ncols=_COLUMNS)
         # Where labels stand is known when all else is, which they move no more.
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
-        for of_panel in labels:
-            _move_apart(of_panel, figure.dpi)
+        for axes in all_axes:
+            _move_apart(axes.texts, figure.dpi)
 
-    n_lines = math.ceil(len(entries) / _COLUMNS)
-    size = _WIDTH, _HEIGHT * len(panels) + _ENTRY * n_lines
-    return file_svg(draw, size, "The paths of tokens through the sub-layers")
+    return file_svg(draw, (_WIDTH, _HEIGHT), "The paths of tokens through the sub-layers")
 
 
 def _draw_panel(axes: Any, panel: Panel) -> dict[str, Any]:
-    """Draw the paths of a stack; return what stands for each entry of the legend."""
+    """Draw the paths of a stack with the names of its tokens; return a line for each entry.
+
+    A line leads from a label that is moved to the end of its path.
+    """
     drawn = {}
+    states = np.array(panel.coordinates)  # [M, N, 2]
     for kind, (colour, name) in _LEGS.items():
-        if kind in panel.steps:
-            x, y = _legs(panel, kind)
-            (drawn[name],) = axes.plot(x, y, "-", color=colour, linewidth=1.1)
-    starts = list(zip(*panel.coordinates[0], strict=True))
-    ends = list(zip(*panel.coordinates[-1], strict=True))
+        steps = np.flatnonzero(np.array(panel.steps) == kind)
+        if len(steps):
+            gaps = np.full_like(states[steps], np.nan)
+            legs = np.stack([states[steps], states[steps + 1], gaps], axis=2)  # [K, N, 3, 2]
+            (drawn[name],) = axes.plot(*legs.reshape(-1, 2).T, color=colour, linewidth=1.1)
+    ring = {"color": MUTED, "markerfacecolor": "none"}
+    (drawn[_START],) = axes.plot(*states[0].T, "o", zorder=3, **ring)
     ink = look(0).placeholder
-    ring = {"color": MUTED, "markersize": 4.0, "markerfacecolor": "none"}
-    (drawn[_START],) = axes.plot(*starts, "o", **ring, zorder=3)
-    (drawn[_END],) = axes.plot(*ends, "o", color=ink, markersize=2.6, zorder=4)
+    (drawn[_END],) = axes.plot(*states[-1].T, "o", zorder=4, color=ink, markersize=2.6)
+    line = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.5, "shrinkA": 0.0, "shrinkB": 0.0}
+    at = {"xytext": (_OFFSET, _OFFSET), "textcoords": "offset points", "arrowprops": line}
+    for token, end in zip(panel.tokens, states[-1], strict=True):
+        # A $ in a token begins no formula.
+        axes.annotate(token, end, **at, fontsize=8.0, parse_math=False, zorder=5)
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.08)
     first, second = panel.shares
@@ -259,45 +267,11 @@ def _draw_panel(axes: Any, panel: Panel) -> dict[str, Any]:
     return drawn
 
 
-def _label(axes: Any, panel: Panel) -> list[Any]:
-    """Write each token beside the end of its path, with a line from it to a label that is moved."""
-    labels = []
-    line = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.5, "shrinkA": 0.0, "shrinkB": 0.0}
-    for token, end in zip(panel.tokens, panel.coordinates[-1], strict=True):
-        label = axes.annotate(
-            token,
-            end,
-            xytext=(_OFFSET, _OFFSET),
-            textcoords="offset points",
-            fontsize=8.0,
-            # A $ in a token begins no formula.
-            parse_math=False,
-            arrowprops=line,
-            zorder=5,
-        )
-        labels.append(label)
-    return labels
-
-
 def _move_apart(labels: Sequence[Any], dots_per_inch: float) -> None:
     from matplotlib.text import Text
 
-    boxes = []
-    for label in labels:
-        extent = Text.get_window_extent(label)  # without its line, in dots
-        boxes.append(Box(extent.x0, extent.y0, extent.x1, extent.y1))
+    # Without their lines, in dots.
+    extents = [Text.get_window_extent(label) for label in labels]
+    boxes = [Box(each.x0, each.y0, each.x1, each.y1) for each in extents]
     for label, height in zip(labels, raise_labels(boxes, gap=_GAP), strict=True):
         label.xyann = (_OFFSET, _OFFSET + height * _POINTS_PER_INCH / dots_per_inch)
-
-
-def _legs(panel: Panel, kind: str) -> tuple[list[float], list[float]]:
-    """Return the ends of every token's legs of a kind, in pairs that a gap divides."""
-    x: list[float] = []
-    y: list[float] = []
-    for number, of_step in enumerate(panel.steps):
-        if of_step == kind:
-            before, after = panel.coordinates[number : number + 2]
-            for start, end in zip(before, after, strict=True):
-                x += [start[0], end[0], math.nan]
-                y += [start[1], end[1], math.nan]
-    return x, y

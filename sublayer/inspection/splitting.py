@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.linalg import expm
 from torch import Tensor
 
-from sublayer.plot import Look, file_svg, look
+from sublayer.plot import dots, look, panels_svg
 
 Array = NDArray[np.float64]
 Field = Callable[[Array], Array]
@@ -327,8 +327,8 @@ def leading_terms() -> list[dict[str, Any]]:
     return terms
 
 
-_WIDTH, _HEIGHT, _ENTRY = 7.2, 3.0, 0.22  # inches of 72 units; an entry is a line of the legend
-_PANELS = (("exact", "exact flows"), ("Euler", "Euler steps"))
+_HEIGHT = 3.0  # inches of 72 units
+_PANELS = {"exact": "exact flows", "Euler": "Euler steps"}
 
 
 def draw_errors(rows: Sequence[Mapping[str, Any]], equation: str = "linear") -> str:
@@ -338,37 +338,19 @@ def draw_errors(rows: Sequence[Mapping[str, Any]], equation: str = "linear") -> 
     ``substeps``, and its ``steps`` and ``errors`` stand pair by pair; each equation that is drawn
     has a row for either panel, exact flows and Euler steps.
     """
-    by_key = {}
-    for row in rows:
-        if row["equation"] == equation:
-            key = row["splitting"], row["substeps"]
-            by_key[key] = row
-    # Names once each, in the order of the rows.
-    names = list(dict.fromkeys(name for name, _ in by_key))
+    drawn = [row for row in rows if row["equation"] == equation]
 
-    def draw(figure: Any) -> None:
-        panels = figure.subplots(1, 2, sharey=True)
-        for axes, (substeps, label) in zip(panels, _PANELS, strict=True):
-            lines = []
-            for index, name in enumerate(names):
-                row = by_key[name, substeps]
-                lines += _draw_orders(axes, row, look(index))
+    def fill(panels: Sequence[Any]) -> Mapping[str, Any]:
+        lines: dict[str, Any] = {}
+        for axes, (substeps, label) in zip(panels, _PANELS.items(), strict=True):
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            for index, row in enumerate(row for row in drawn if row["substeps"] == substeps):
+                line = dots(axes, row["steps"], row["errors"], look(index))
+                lines[row["splitting"]] = line
             axes.set_xlabel(f"size of a step, {label}")
-            axes.grid(axis="y")
-        figure.axes[0].set_ylabel("error of a step")
-        figure.legend(lines, names, loc="outside upper left", frameon=False)
+        panels[0].set_ylabel("error of a step")
+        return lines
 
-    size = _WIDTH, _HEIGHT + _ENTRY * len(names)
-    return file_svg(draw, size, "Error of a single step of each splitting")
-
-
-def _draw_orders(axes: Any, row: Mapping[str, Any], style: Look) -> list[Any]:
-    lines: list[Any] = axes.loglog(
-        row["steps"],
-        row["errors"],
-        style.line,
-        marker="o",
-        markersize=3.0,
-        color=style.placeholder,
-    )
-    return lines
+    title = "Error of a single step of each splitting"
+    return panels_svg(fill, len(_PANELS), _HEIGHT, title, is_shared=True)
