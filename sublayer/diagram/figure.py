@@ -1,5 +1,6 @@
 """The figure of a recipe's architecture: parts from the input at its foot to the losses on top."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
@@ -70,6 +71,11 @@ class Block:
     loss: Box | None = None
     """The loss of every layer below the last."""
 
+    @property
+    def often(self) -> str:
+        """How often it is repeated."""
+        return f"× {self.n_layers} layers" if self.n_layers > 1 else "1 layer"
+
 
 @dataclass(frozen=True)
 class Column:
@@ -99,9 +105,58 @@ class Figure:
     columns: tuple[Column, ...]
 
 
-def step_size(value: float) -> str:
-    """Format the step of a sub-layer."""
-    return {0.5: "½", 0.25: "¼"}.get(value, f"{value:g}".replace("-", "−"))
+class Drawer(ABC):
+    """Draws a column upwards from its foot, part by part."""
+
+    def column(self, column: Column) -> None:
+        """Draw all of a column below its heads."""
+        for part in column.below:
+            self.part(part)
+        self.block(column.block, column.name)
+        for box in column.above:
+            self.box(box)
+
+    def part(self, part: Box | Sum | Residual) -> None:
+        """Draw a part on the stream."""
+        if isinstance(part, Residual):
+            split = self.split()
+            if part.norm is not None and part.is_pre_norm:
+                self.box(part.norm)
+            self.box(part.function)
+            if part.reads_memory:
+                self.read_memory(part.function)
+            step = {0.5: "½", 0.25: "¼"}.get(part.step, f"{part.step:g}".replace("-", "−"))
+            self.join(split, "" if part.step == 1.0 else f"× {step}")
+            if part.norm is not None and not part.is_pre_norm:
+                self.box(part.norm)
+        elif isinstance(part, Sum):
+            self.sum(part)
+        else:
+            self.box(part)
+
+    @abstractmethod
+    def box(self, box: Box) -> None:
+        """Draw a box."""
+
+    @abstractmethod
+    def sum(self, part: Sum) -> None:
+        """Draw the sign of a sum, and what is added beside it."""
+
+    @abstractmethod
+    def block(self, block: Block, name: str) -> None:
+        """Draw the block, how often it is repeated, and what its layers share."""
+
+    @abstractmethod
+    def split(self) -> float:
+        """Begin a residual sub-layer; return the place where the stream divides."""
+
+    @abstractmethod
+    def join(self, split: float, step: str) -> None:
+        """Add the sub-layer's output to the stream, which went past it since the split."""
+
+    @abstractmethod
+    def read_memory(self, box: Box) -> None:
+        """Note that the last box reads an encoder's states."""
 
 
 def describe(loaded: LoadedRecipe) -> Figure:

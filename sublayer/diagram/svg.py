@@ -7,8 +7,9 @@ upwards from the foot of the diagram.
 import textwrap
 from collections.abc import Iterator
 from html import escape
+from itertools import chain
 
-from sublayer.diagram.figure import Block, Box, Column, Figure, Residual, Sum, step_size
+from sublayer.diagram.figure import Block, Box, Column, Drawer, Figure, Sum
 from sublayer.plot import palette
 
 _COLOURS = {
@@ -74,11 +75,20 @@ def draw_svg(figure: Figure) -> str:
     foot = _MARGIN + _HEADING_LINE * len(heading) + _ABOVE + drawing.height
     parts = [_file_head(width, foot + _MARGIN, figure)]
     for index, (style, line) in enumerate(heading):
-        y = _MARGIN + 14.0 + _HEADING_LINE * index
-        parts.append(f'<text class="{style}" x="{_MARGIN:g}" y="{y:g}">{escape(line)}</text>')
+        at = {"x": _MARGIN, "y": _MARGIN + 14.0 + _HEADING_LINE * index}
+        parts.append(_tag("text", style, line, **at))
     parts.append(f'<g transform="translate({shift:g} {foot:g})">')
-    parts += [*drawing.panels, *drawing.wires, *drawing.boxes, *drawing.sums, *drawing.labels]
-    return "\n".join([*parts, "</g>", "</svg>", ""])
+    return "\n".join([*parts, *chain(*drawing.layers.values()), "</g>", "</svg>", ""])
+
+
+def _tag(name: str, style: str, content: str | None = None, /, **attributes: float | str) -> str:
+    """Return an element; its content is escaped."""
+    listed = "".join(
+        f' {key.replace("_", "-")}="{value if isinstance(value, str) else format(value, "g")}"'
+        for key, value in attributes.items()
+    )
+    end = "/>" if content is None else f">{escape(content)}</{name}>"
+    return f'<{name} class="{style}"{listed}{end}'
 
 
 def _heading(figure: Figure, letters: int) -> Iterator[tuple[str, str]]:
@@ -104,75 +114,56 @@ def _file_head(width: float, height: float, figure: Figure) -> str:
 
 
 class _Drawing:
-    """The elements of a diagram, in lists that cover each other in their order."""
+    """The elements of a diagram, in layers that cover each other in their order."""
 
     def __init__(self) -> None:
         self.width = 0.0
         self.height = 0.0
-        self.panels: list[str] = []
-        self.wires: list[str] = []
-        self.boxes: list[str] = []
-        self.sums: list[str] = []
-        self.labels: list[str] = []
+        names = ("panels", "wires", "boxes", "sums", "labels")
+        self.layers: dict[str, list[str]] = {name: [] for name in names}
 
-    def add_panel(self, x: float, bottom: float, height: float) -> None:
-        """Draw the panel behind a block."""
-        self.panels.append(_rectangle("panel", x, bottom, (_PANEL, height), radius=10.0))
+    def add(self, layer: str, *elements: str) -> None:
+        """Add elements to a layer."""
+        self.layers[layer].append("\n".join(elements))
 
     def add_box(self, box: Box, x: float, bottom: float) -> None:
         """Draw a rounded box with lines of text in its middle."""
         title, notes, height = _lines(box)
-        parts = [_rectangle(box.role, x, bottom, (_BOX, height), radius=5.0)]
+        elements = [_rectangle(box.role, x, bottom, _BOX, height, 5.0)]
         y = -bottom - height + _PADDING
-        for line in title:
-            y += _TITLE_LINE
-            parts.append(_text("box-title", x + _BOX / 2, y - 4.5, line))
-        for line in notes:
-            y += _NOTE_LINE
-            parts.append(_text("note", x + _BOX / 2, y - 4.0, line))
-        self.boxes.append("\n".join(parts))
-
-    def add_sum(self, x: float, height: float) -> None:
-        """Draw the sign of a sum on the stream."""
-        arm = _RADIUS - 4.0
-        self.sums.append(
-            f'<circle class="sum" cx="{x:g}" cy="{-height:g}" r="{_RADIUS:g}"/>\n'
-            f'<path class="wire" d="M{x - arm:g} {-height:g}h{2 * arm:g}'
-            f'M{x:g} {-height - arm:g}v{2 * arm:g}"/>'
-        )
+        lines = [("box-title", line, _TITLE_LINE, 4.5) for line in title]
+        lines += [("note", line, _NOTE_LINE, 4.0) for line in notes]
+        for style, line, line_height, above in lines:
+            y += line_height
+            middle = x + _BOX / 2
+            elements.append(_tag("text", style, line, x=middle, y=y - above, text_anchor="middle"))
+        self.add("boxes", *elements)
 
     def add_wire(self, *points: _Point, has_arrow: bool = False) -> None:
         """Draw a line through points, with an arrow at its end where it enters something."""
         corners = " ".join(f"{x:g},{-height:g}" for x, height in points)
-        line = f'<polyline class="wire" points="{corners}"/>'
+        elements = [_tag("polyline", "wire", points=corners)]
         if has_arrow:
             (from_x, from_height), (x, height) = points[-2:]
             dx = (x > from_x) - (x < from_x)
             dy = (height < from_height) - (height > from_height)
-            y = -height
-            base = f"{x - 7 * dx - 3.5 * dy:g},{y - 7 * dy - 3.5 * dx:g}"
-            other = f"{x - 7 * dx + 3.5 * dy:g},{y - 7 * dy + 3.5 * dx:g}"
-            line += f'\n<polygon class="arrow" points="{x:g},{y:g} {base} {other}"/>'
-        self.wires.append(line)
+            tips = [(x, -height)]
+            for side in (-3.5, 3.5):
+                tips.append((x - 7 * dx + side * dy, -height - 7 * dy + side * dx))
+            shown = " ".join(f"{tip_x:g},{tip_y:g}" for tip_x, tip_y in tips)
+            elements.append(_tag("polygon", "arrow", points=shown))
+        self.add("wires", *elements)
 
     def add_label(self, text: str, style: str, at: _Point, anchor: str = "middle") -> None:
         """Write a line of text beside its subject."""
         x, height = at
-        self.labels.append(_text(style, x, -height, text, anchor))
+        self.add("labels", _tag("text", style, text, x=x, y=-height, text_anchor=anchor))
 
 
 def _rectangle(
-    style: str, x: float, bottom: float, size: tuple[float, float], *, radius: float
+    style: str, x: float, bottom: float, width: float, height: float, radius: float
 ) -> str:
-    width, height = size
-    return (
-        f'<rect class="{style}" x="{x:g}" y="{-bottom - height:g}" width="{width:g}" '
-        f'height="{height:g}" rx="{radius:g}"/>'
-    )
-
-
-def _text(style: str, x: float, y: float, text: str, anchor: str = "middle") -> str:
-    return f'<text class="{style}" x="{x:g}" y="{y:g}" text-anchor="{anchor}">{escape(text)}</text>'
+    return _tag("rect", style, x=x, y=-bottom - height, width=width, height=height, rx=radius)
 
 
 def _lines(box: Box) -> tuple[list[str], list[str], float]:
@@ -196,7 +187,7 @@ def _draw(figure: Figure) -> _Drawing:
         if column.block.loss is not None:
             after = max(after, _BOX + 44.0)
         pen = _Pen(drawing, left + before + width / 2, is_labelled_right=is_labelled_right)
-        pen.column(column)
+        pen.whole(column)
         if memory is not None:
             # The states of the encoder enter what reads them in the decoder beside it.
             between = pen.centre - _PANEL / 2 - _BETWEEN / 2
@@ -212,7 +203,7 @@ def _draw(figure: Figure) -> _Drawing:
     return drawing
 
 
-class _Pen:
+class _Pen(Drawer):
     """Draws a column upwards."""
 
     def __init__(self, drawing: _Drawing, centre: float, *, is_labelled_right: bool) -> None:
@@ -223,68 +214,60 @@ class _Pen:
         """Heights at which an encoder's states are read."""
         self._is_labelled_right = is_labelled_right
 
-    def column(self, column: Column) -> None:
+    def whole(self, column: Column) -> None:
         """Draw all of a column."""
         self.drawing.add_label(column.reads, "input", (self.centre, 0.0))
         self.height = 20.0
-        for part in column.below:
-            self._part(part)
-        self._block(column.block, column.name)
-        for box in column.above:
-            self._box(box)
-        if column.feeds_memory:
+        self.column(column)
+        if column.feeds_memory or len(column.heads) > 1:
             self._up(_GAP)
-        elif column.heads:
-            self._heads(column.heads)
-
-    def _heads(self, chains: tuple[tuple[Box, ...], ...]) -> None:
-        if len(chains) > 1:
-            self._up(_GAP)
-        start, stream, highest = self.height, self.centre, 0.0
-        for index, chain in enumerate(chains):
-            self.centre = stream + _LANE * (index - (len(chains) - 1) / 2)
+        start, stream, highest = self.height, self.centre, self.height
+        for index, boxes in enumerate(column.heads):
+            self.centre = stream + _LANE * (index - (len(column.heads) - 1) / 2)
             self.height = start
             if self.centre != stream:
                 self.drawing.add_wire((stream, start), (self.centre, start))
-            for box in chain:
-                self._box(box)
+            for box in boxes:
+                self.box(box)
             highest = max(highest, self.height)
         self.centre, self.height = stream, highest
 
-    def _part(self, part: Box | Sum | Residual) -> None:
-        if isinstance(part, Residual):
-            self._residual(part)
-        elif isinstance(part, Sum):
-            self._sum(part)
-        else:
-            self._box(part)
-
-    def _sum(self, part: Sum) -> None:
+    def sum(self, part: Sum) -> None:
+        """Draw the sign of a sum, with what is added to its right."""
         lines = textwrap.wrap(part.added, _SUM_LETTERS)
         self._up(_GAP + 5.0 * len(lines), has_arrow=True)
-        at = self.height + _RADIUS
-        self.drawing.add_sum(self.centre, at)
+        at = self._plus()
         self.drawing.add_wire((self.centre + 40.0, at), (self.centre + _RADIUS, at), has_arrow=True)
         top = at + (len(lines) - 1) * _NOTE_LINE / 2 - 4.0
         for index, line in enumerate(lines):
             beside = (self.centre + 45.0, top - index * _NOTE_LINE)
             self.drawing.add_label(line, "note", beside, "start")
-        self.height = at + _RADIUS
         self._up(6.0 * (len(lines) - 1))
 
-    def _block(self, block: Block, name: str) -> None:
+    def _plus(self) -> float:
+        """Draw the sign of a sum on the stream; return the height of its middle."""
+        at, arm, x = self.height + _RADIUS, _RADIUS - 4.0, self.centre
+        path = f"M{x - arm:g} {-at:g}h{2 * arm:g}M{x:g} {-at - arm:g}v{2 * arm:g}"
+        circle = _tag("circle", "sum", cx=x, cy=-at, r=_RADIUS)
+        self.drawing.add("sums", circle, _tag("path", "wire", d=path))
+        self.height = at + _RADIUS
+        return at
+
+    def block(self, block: Block, name: str) -> None:
+        """Draw a block on its panel, with its loss to the right."""
         self._up(_GAP)
         foot = self.height
         self._up(6.0)
         for part in block.parts:
-            self._part(part)
+            self.part(part)
         self._up(_GAP)
-        self.drawing.add_panel(self.centre - _PANEL / 2, foot, self.height - foot)
-        self._repetition(block, name, (foot + self.height) / 2)
+        top, left = self.height, self.centre - _PANEL / 2
+        panel = _rectangle("panel", left, foot, _PANEL, top - foot, 10.0)
+        self.drawing.add("panels", panel)
+        self._repetition(block, name, (foot + top) / 2)
         if block.loss is not None:
-            start = self.height - 8.0
+            start, x = top - 8.0, self.centre + _PANEL / 2 + 44.0
             *_, height = _lines(block.loss)
-            x = self.centre + _PANEL / 2 + 44.0
             self.drawing.add_box(block.loss, x, start - height / 2)
             self.drawing.add_wire((self.centre, start), (x, start), has_arrow=True)
 
@@ -293,40 +276,35 @@ class _Pen:
         notes = [line for note in block.notes for line in textwrap.wrap(note, _SIDE_LETTERS)]
         edge = self.centre + (_PANEL / 2 + 10.0) * (1 if self._is_labelled_right else -1)
         anchor = "start" if self._is_labelled_right else "end"
-        heading = [name] if name else []
-        heading.append(f"× {block.n_layers} layers" if block.n_layers > 1 else "1 layer")
-        height = middle + (len(heading) + len(notes)) * 8.0
-        for text in heading:
-            self.drawing.add_label(text, "strong", (edge, height), anchor)
-            height -= _TITLE_LINE
-        for text in notes:
-            self.drawing.add_label(text, "note", (edge, height), anchor)
-            height -= _NOTE_LINE
+        lines = [("strong", text, _TITLE_LINE) for text in (name, block.often) if text]
+        lines += [("note", text, _NOTE_LINE) for text in notes]
+        height = middle + len(lines) * 8.0
+        for style, text, line_height in lines:
+            self.drawing.add_label(text, style, (edge, height), anchor)
+            height -= line_height
 
-    def _residual(self, part: Residual) -> None:
+    def split(self) -> float:
+        """Begin a residual sub-layer."""
         self._up(10.0)
-        split = self.height
-        if part.norm is not None and part.is_pre_norm:
-            self._box(part.norm)
-        self._box(part.function)
-        if part.reads_memory:
-            *_, height = _lines(part.function)
-            self.readers.append(self.height - height / 2)
-        self._up(_GAP + (4.0 if part.step != 1.0 else 0.0), has_arrow=True)
-        if part.step != 1.0:
-            beside = (self.centre - 11.0, self.height - 15.0)
-            self.drawing.add_label(f"× {step_size(part.step)}", "step", beside, "end")
-        at = self.height + _RADIUS
-        self.drawing.add_sum(self.centre, at)
-        side = self.centre + _BYPASS
-        end = (self.centre + _RADIUS, at)
-        corners = ((side, split), (side, at))
-        self.drawing.add_wire((self.centre, split), *corners, end, has_arrow=True)
-        self.height = at + _RADIUS
-        if part.norm is not None and not part.is_pre_norm:
-            self._box(part.norm)
+        return self.height
 
-    def _box(self, box: Box) -> None:
+    def read_memory(self, box: Box) -> None:
+        """Keep the height of the last box."""
+        *_, height = _lines(box)
+        self.readers.append(self.height - height / 2)
+
+    def join(self, split: float, step: str) -> None:
+        """Draw the stream past a sub-layer, and the sum."""
+        self._up(_GAP + (4.0 if step else 0.0), has_arrow=True)
+        if step:
+            beside = (self.centre - 11.0, self.height - 15.0)
+            self.drawing.add_label(step, "step", beside, "end")
+        at, side = self._plus(), self.centre + _BYPASS
+        corners = (self.centre, split), (side, split), (side, at), (self.centre + _RADIUS, at)
+        self.drawing.add_wire(*corners, has_arrow=True)
+
+    def box(self, box: Box) -> None:
+        """Draw a box on the stream."""
         self._up(_GAP, has_arrow=True)
         self.drawing.add_box(box, self.centre - _BOX / 2, self.height)
         *_, height = _lines(box)
