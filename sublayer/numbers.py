@@ -19,6 +19,11 @@ def format_plain(value: float | None, decimals: int) -> str:
     return DASH if value is None else f"{value:.{decimals}f}"
 
 
+def plus_minus(value: str, spread: str) -> str:
+    """Write a value with its spread, which stays on the same line."""
+    return f"{value}{NO_BREAK}±{NO_BREAK}{spread}"
+
+
 def format_signed(value: float | None, decimals: int) -> str:
     """Write a difference with its sign and a true minus; a dash for None."""
     if value is None:

@@ -71,9 +71,10 @@ class Comparison(Result):
         return searchable(render(self.results, self.report))
 
     def _repr_html_(self) -> str:
-        from sublayer.reporting.tables import difference_cells
+        from sublayer.reporting.tables import differences_sheet
+        from sublayer.reporting.words import in_display_units
 
-        results = self.results
+        results = in_display_units(self.results)
         curves = []
         for index, arm in enumerate(results.arms):
             colour, line = look(index).placeholder, look(index).line
@@ -83,9 +84,9 @@ class Comparison(Result):
                 style = {"color": colour, "linestyle": line, "label": label, "marker": marker}
                 curves.append((curve.steps, curve.values, style))
         drawn = draw_curves("Validation of the arms", f"{results.metric.label} (valid)", curves)
-        headings = [f"against {results.baseline}", "difference", "95% CI", "p", "verdict", "seeds"]
-        rows = [difference_cells(results, difference) for difference in results.differences]
-        return page(html_table(headings, rows), figure(drawn), prose(str(self)))
+        sheet = differences_sheet(results)
+        shown = html_table(sheet.headings, sheet.rows)
+        return page(shown, figure(drawn), prose(str(self)))
 
 
 @checked

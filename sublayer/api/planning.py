@@ -45,14 +45,13 @@ class Plan(Found):
         return list(self["notes"])
 
     def _repr_html_(self) -> str:
-        from sublayer.reporting.plans import plan_cells, plan_lines
-        from sublayer.reporting.terminal import planned_cells
+        from sublayer.reporting.plans import plan_lines, plan_sheet
+        from sublayer.reporting.terminal import planned_sheet
 
-        headings, cells = plan_cells(self.arms)
         lines = [*plan_lines(self.found), *self.notes]
-        beyond, rows = planned_cells(self.arms)
-        budgets = html_table(beyond, rows) if rows else ""
-        return page(html_table(headings, cells), budgets, "".join(map(prose, lines)))
+        sheets = [plan_sheet(self.arms), planned_sheet(self.arms)]
+        tables = [html_table(sheet.headings, sheet.rows) for sheet in sheets if sheet.rows]
+        return page(*tables, "".join(map(prose, lines)))
 
 
 @checked

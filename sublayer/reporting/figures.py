@@ -1,7 +1,7 @@
 """Plots of reports of studies and of runs; equal results give equal bytes."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -12,20 +12,19 @@ from sublayer.config.train import PREFIX
 from sublayer.counts import count
 from sublayer.inspection.layer_change import PANELS, Line, put_lines
 from sublayer.numbers import DASH
-from sublayer.plot import INK, MUTED, RULE, Look, look, page_svg
+from sublayer.plot import INK, MUTED, RULE, Look, dots, look, page_svg
 from sublayer.reporting.words import is_scored_on_text
 from sublayer.statistics.difference import POWER
-from sublayer.statistics.secondary import Course
 from sublayer.study.budget.match import TOLERANCE
-from sublayer.study.comparisons import Secondary, secondary_analyses, tuned_best
+from sublayer.study.comparisons import secondary_analyses, tuned_best
 from sublayer.study.curves import WATCHED
 from sublayer.study.inspection import mean_layers, summarize
-from sublayer.study.results import ArmResult, Curve, Results, Tuning
+from sublayer.study.results import ArmResult, Curve, Results
+from sublayer.tables import Sheet
 
 _SIZE = (4.8, 3.1)  # inches of 72 units: legible both on a phone and at twice its width
 _SEEDS_HEIGHT = 0.75, 0.36  # with no arm, and of each
 _COST_SIZE = (3.6, 3.0)
-_METRIC_SIZE = (4.8, 2.8)
 _PROBES_SIZE = (6.4, 3.6)
 _STYLES = ("-", "--", ":", "-.")
 """Of runs that stand in one figure; a probe has one colour in all of them."""
@@ -34,6 +33,15 @@ _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 NO_METRIC = frozenset({"kind", "step", "tokens", "seconds"})
 _CERTAIN = 0.995
 """A power that is drawn nowhere below it says no more than that seeds are enough."""
+_STEPS = "optimizer steps"
+_AXES = ("steps", "tokens", "operations", "seconds")
+"""Costs that learning curves are drawn against."""
+_LABELS = {"steps": _STEPS, "operations": "floating-point operations"}
+_COSTS: Mapping[str, tuple[str, Callable[[ArmResult], float | None]]] = {
+    "time": ("seconds of a run", lambda arm: arm.costs.seconds),
+    "FLOPs": ("FLOPs of a run", lambda arm: arm.costs.operations),
+    "parameters": ("parameters", lambda arm: arm.parameters["total"]),
+}
 
 
 def looks(results: Results) -> dict[str, Look]:
@@ -43,13 +51,7 @@ def looks(results: Results) -> dict[str, Look]:
 
 
 def _plot(
-    put: Callable[[Any], None],
-    x: str,
-    y: str,
-    title: str,
-    key: str,
-    *,
-    size: tuple[float, float] = _SIZE,
+    put: Callable[[Any], None], x: str, y: str, title: str, key: str, *, size: Any = _SIZE
 ) -> str:
     """Draw a plot with two labels, as SVG for a page that has the palette; ``put`` fills its axes.
 
@@ -58,11 +60,10 @@ def _plot(
 
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
+        axes.grid(axis="y")
         put(axes)
         axes.set_xlabel(x)
         axes.set_ylabel(y)
-        axes.grid(axis="y")
-        axes.set_axisbelow(True)
 
     return page_svg(draw, size, title, key)
 
@@ -72,20 +73,20 @@ def draw_seeds(results: Results) -> str | None:
     arms = [arm for arm in results.arms if arm.values]
     if not arms:
         return None
-    styles = looks(results)
-    by_seed = [dict(zip(arm.seeds, arm.values, strict=True)) for arm in arms]
 
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
-        for seed in sorted({seed for values in by_seed for seed in values}):
-            rows = [row for row, values in enumerate(by_seed) if seed in values]
-            values = [by_seed[row][seed] for row in rows]
-            axes.plot(values, rows, color=RULE, linewidth=0.8, zorder=1)
+        for seed in sorted({seed for arm in arms for seed in arm.seeds}):
+            found = [
+                (arm.values[arm.seeds.index(seed)], row)
+                for row, arm in enumerate(arms)
+                if seed in arm.seeds
+            ]
+            axes.plot(*zip(*found, strict=True), color=RULE, linewidth=0.8)
         for row, arm in enumerate(arms):
-            dots = {"color": styles[arm.name].placeholder, "markersize": 4.5, "alpha": 0.75}
-            axes.plot(arm.values, [row] * len(arm.values), "o", zorder=3, **dots)
-            bar = {"color": styles[arm.name].placeholder, "linewidth": 2, "zorder": 2}
-            axes.plot([arm.mean, arm.mean], [row - 0.3, row + 0.3], **bar)
+            colour = looks(results)[arm.name].placeholder
+            axes.plot([arm.mean] * 2, [row - 0.3, row + 0.3], color=colour, linewidth=2)
+            axes.plot(arm.values, [row] * len(arm.values), "o", color=colour, alpha=0.75)
         names = [_shortened(arm.name) for arm in arms]
         axes.set_yticks(range(len(arms)), names, parse_math=False)
         axes.tick_params(axis="y", length=0, labelcolor=INK)
@@ -110,33 +111,6 @@ def _unit_of(largest: float) -> tuple[float, str]:
     return 10.0**power, words.get(power, f", 10{str(power).translate(_RAISED)}")
 
 
-@dataclass(frozen=True)
-class _Quantity:
-    """A quantity on an axis: of the evaluations of an arm's run, or of an arm."""
-
-    name: str
-    label: str
-    of: Callable[..., Any]
-
-
-_STEPS = _Quantity("steps", "optimizer steps", lambda curve, arm: curve.steps)
-_AXES = (
-    _STEPS,
-    _Quantity("tokens", "tokens", lambda curve, arm: curve.tokens),
-    _Quantity(
-        "operations",
-        "floating-point operations",
-        lambda curve, arm: [n * arm.costs.flops_per_token for n in curve.tokens],
-    ),
-    _Quantity("seconds", "seconds", lambda curve, arm: curve.seconds),
-)
-_COSTS = (
-    _Quantity("time", "seconds of a run", lambda arm: arm.costs.seconds),
-    _Quantity("FLOPs", "FLOPs of a run", lambda arm: arm.costs.operations),
-    _Quantity("parameters", "parameters", lambda arm: arm.parameters["total"]),
-)
-
-
 def draw_curves(results: Results) -> list[str]:
     """Plot the deciding metric, the training loss, every further metric and all watched texts.
 
@@ -144,69 +118,71 @@ def draw_curves(results: Results) -> list[str]:
     """
     arms = results.arms
     label = f"validation, {results.metric.label}"
-    deciding = [arm.curves for arm in arms]
-    plots = [_draw_curves(results, axis, "deciding", label, deciding) for axis in _AXES]
-    training = [arm.training_curves for arm in arms]
-    plots.append(_draw_curves(results, _STEPS, "training", "training loss, nats", training))
-
-    def add(key: str, name: str, label: str) -> None:
-        curves = [arm.further_curves.get(key, ()) for arm in arms]
-        plots.append(_draw_curves(results, _STEPS, name, label, curves))
-
-    for further in results.further:
-        add(further.metric.name, further.metric.name, f"validation, {further.metric.label}")
-    plots.append(draw_probes(_probed_arms(results)))
+    drawn = [(axis, "deciding", label, [arm.curves for arm in arms]) for axis in _AXES]
+    of_training = [arm.training_curves for arm in arms]
+    drawn.append(("steps", "training", "training loss, nats", of_training))
+    further = {
+        each.metric.name: (each.metric.name, f"validation, {each.metric.label}")
+        for each in results.further
+    }
     for key in sorted({key for arm in arms for key in arm.further_curves if WATCHED in key}):
         text, _, metric = key.rpartition(WATCHED)
         name = metric.replace("_", " ")
         shown = f"zero-shot {name}" if text == PREFIX else f"{text} (watched), {name}"
-        add(key, "".join(each if each.isalnum() else "-" for each in key), shown)
+        further[key] = "".join(each if each.isalnum() else "-" for each in key), shown
+    for key, (name, shown) in further.items():
+        drawn.append(("steps", name, shown, [arm.further_curves.get(key, ()) for arm in arms]))
+    plots = [*(_draw_curves(results, *each) for each in drawn), draw_probes(_probed_arms(results))]
     return [plot for plot in plots if plot is not None]
 
 
 def _draw_curves(
-    results: Results, axis: _Quantity, name: str, label: str, curves: Sequence[Sequence[Curve]]
+    results: Results, axis: str, name: str, label: str, curves: Sequence[Sequence[Curve]]
 ) -> str | None:
     """Plot curves of each arm over an axis, mean and range over seeds; None of single points.
 
     A mean ends where the arm's shortest curve does; of one point it is a dot with the arm's name.
     """
-    drawn = [(arm, own) for arm, own in zip(results.arms, curves, strict=True) if own]
-    all_curves = [curve for _, own in drawn for curve in own]
-    if all(len(curve.values) < 2 for curve in all_curves):
+    drawn = [
+        (arm, *_aligned(arm, axis, own))
+        for arm, own in zip(results.arms, curves, strict=True)
+        if own
+    ]
+    all_values = [curve.values for own in curves for curve in own]
+    if max(map(len, all_values), default=0) < 2:
         return None
-    scale, unit = _unit_of(max(max(axis.of(curve, arm)) for arm, own in drawn for curve in own))
+    scale, unit = _unit_of(max(x.max() for _, x, _ in drawn))
     # The fall of the first third would flatten what separates the arms.
-    late = [value for curve in all_curves for value in curve.values[len(curve.values) // 3 :]]
+    late = [value for values in all_values for value in values[len(values) // 3 :]]
     margin = 0.05 * (max(late) - min(late)) or 0.1
 
     def put(axes: Any) -> None:
-        for arm, own in drawn:
-            x, values = _aligned(arm, axis, own)
-            style = looks(results)[arm.name]
-            x, means, colour = x / scale, values.mean(axis=0), style.placeholder
-            order = 4 if arm.name == results.baseline else 3
+        # The baseline on top.
+        for arm, x, values in sorted(drawn, key=lambda each: each[0].name == results.baseline):
+            style, means = looks(results)[arm.name], values.mean(axis=0)
+            colour = style.placeholder
             if len(means) == 1:
-                axes.plot(x, means, "o", color=colour, markersize=5, zorder=order)
+                axes.plot(x / scale, means, "o", color=colour)
                 text = {"textcoords": "offset points", "fontsize": 8, "parse_math": False}
-                axes.annotate(_shortened(arm.name), (x[0], means[0]), (6, 6), **text)
+                axes.annotate(_shortened(arm.name), (x[0] / scale, means[0]), (6, 6), **text)
                 continue
-            axes.plot(x, means, style.line, color=colour, linewidth=1.4, zorder=order)
+            axes.plot(x / scale, means, style.line, color=colour)
             ends = values.min(axis=0), values.max(axis=0)
-            axes.fill_between(x, *ends, color=colour, alpha=0.16, linewidth=0)
+            axes.fill_between(x / scale, *ends, color=colour, alpha=0.16, linewidth=0)
         axes.set_xlim(left=0)
         axes.set_ylim(min(late) - margin, max(late) + margin)
 
-    title = f"{label}, against {axis.label}"
-    return _plot(put, f"{axis.label}{unit}", label, title, f"{name}-{axis.name}")
+    along = _LABELS.get(axis, axis)
+    return _plot(put, f"{along}{unit}", label, f"{label}, against {along}", f"{name}-{axis}")
 
 
-def _aligned(
-    arm: ArmResult, axis: _Quantity, curves: Sequence[Curve]
-) -> tuple[np.ndarray, np.ndarray]:
+def _aligned(arm: ArmResult, axis: str, curves: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray]:
     """Return an axis's means and all seeds' values, up to the end of the shortest curve."""
     n = min(len(curve.values) for curve in curves)
-    x = np.array([axis.of(curve, arm)[:n] for curve in curves], dtype=float)
+    name, factor = axis, 1.0
+    if axis == "operations":
+        name, factor = "tokens", arm.costs.flops_per_token
+    x = factor * np.array([getattr(curve, name)[:n] for curve in curves], dtype=float)
     return x.mean(axis=0), np.array([curve.values[:n] for curve in curves])
 
 
@@ -226,48 +202,45 @@ def probed_run(
 ) -> list[ProbedRun]:
     """Read the probes of a run off its record and its metrics; nothing of a run without any."""
     described = (record or {}).get("probes") or {}
-    curves = {
-        probe: [(line["step"], float(line[key])) for line in lines if key in line]
-        for probe in described
-        for key in [f"{PREFIX}/{probe}"]
-    }
-    curves = {probe: points for probe, points in curves.items() if points}
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for probe in described:
+        points = [(line["step"], line.get(f"{PREFIX}/{probe}")) for line in lines]
+        if known := [(step, float(score)) for step, score in points if score is not None]:
+            curves[probe] = known
     return [ProbedRun(name, described, curves)] if curves else []
 
 
-def _probed_arms(results: Results) -> list[ProbedRun]:
-    """Return the probes of each arm, the mean of its seeds."""
-    runs = []
+def _probed_arms(results: Results) -> Iterator[ProbedRun]:
+    """Yield the probes of each arm, the mean of its seeds."""
     for arm in results.arms:
         curves = {}
         for probe in arm.probes:
-            own = arm.further_curves.get(f"{PREFIX}{WATCHED}{probe}", ())
-            if own:
-                steps, values = _aligned(arm, _STEPS, own)
+            if own := arm.further_curves.get(f"{PREFIX}{WATCHED}{probe}"):
+                steps, values = _aligned(arm, "steps", own)
                 curves[probe] = list(zip(steps.tolist(), values.mean(axis=0).tolist(), strict=True))
         if curves:
-            runs.append(ProbedRun(arm.name, arm.probes, curves))
-    return runs
+            yield ProbedRun(arm.name, arm.probes, curves)
 
 
-def draw_probes(runs: Sequence[ProbedRun]) -> str | None:
+def draw_probes(runs: Iterable[ProbedRun]) -> str | None:
     """Plot the probes that have a reference, from chance to that; None where there are none.
 
     The band around 0 is chance with two standard errors of the probe that has the fewest examples.
     """
-    if not _drawn(runs):
+    known = list(runs)
+    if not _drawn(known):
         return None
     return page_svg(
-        lambda figure: put_probes(figure, runs), _PROBES_SIZE, "zero-shot probes", "probes"
+        lambda figure: put_probes(figure, known), _PROBES_SIZE, "zero-shot probes", "probes"
     )
 
 
 def put_probes(figure: Any, runs: Sequence[ProbedRun]) -> None:
     """Put the curves of probes on a figure of matplotlib."""
     axes = figure.add_subplot()
+    axes.grid(axis="y")
     widest = 0.0
     for index, probe in enumerate(_drawn(runs)):
-        colour = look(index + 1).placeholder
         for style, run in zip(_STYLES, runs, strict=False):
             if probe not in run.curves:
                 continue
@@ -275,59 +248,50 @@ def put_probes(figure: Any, runs: Sequence[ProbedRun]) -> None:
             span = described["reference"] - described["chance"]
             widest = max(widest, 2 * described["chance_error"] / span)
             steps, values = zip(*run.curves[probe], strict=True)
-            shown = [(value - described["chance"]) / span for value in values]
+            shown = (np.array(values) - described["chance"]) / span
             label = described["title"] + (f", {run.name}" if len(runs) > 1 else "")
-            axes.plot(steps, shown, style, color=colour, linewidth=1.4, label=label)
+            axes.plot(steps, shown, style, color=look(index + 1).placeholder, label=label)
     axes.axhspan(-widest, widest, color=MUTED, alpha=0.12, linewidth=0, label="chance, ± 2 errors")
     axes.axhline(0.0, color=MUTED, linewidth=0.8)
     axes.set_xlim(left=0)
-    axes.set_xlabel("optimizer steps")
+    axes.set_xlabel(_STEPS)
     axes.set_ylabel("from chance (0) to the reference (1)")
-    axes.grid(axis="y")
-    axes.set_axisbelow(True)
-    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _drawn(runs: Sequence[ProbedRun]) -> list[str]:
-    probes = [
-        probe
-        for run in runs
-        for probe in run.curves
-        if run.described[probe]["reference"] is not None
-    ]
-    return list(dict.fromkeys(probes))
+    probes = [(probe, run.described[probe]) for run in runs for probe in run.curves]
+    return list(dict.fromkeys(name for name, it in probes if it["reference"] is not None))
 
 
 def draw_metrics(lines: Sequence[Mapping[str, Any]]) -> list[str]:
     """Plot the metrics that a run logged, of training and validation; none of single points."""
     plots = []
-    words = {"train": "training", "valid": "validation"}
+    looks = {"training": look(1), "validation": look(0)}
     for name in dict.fromkeys(key for line in lines for key in line if key not in NO_METRIC):
         series = {
             kind: [
                 (line["step"], line[name])
                 for line in lines
-                if line["kind"] == kind and isinstance(line.get(name), int | float)
+                if kind.startswith(line["kind"]) and isinstance(line.get(name), int | float)
             ]
-            for kind in words
+            for kind in looks
         }
-        series = {kind: points for kind, points in series.items() if points}
         if all(len(points) < 2 for points in series.values()):
             continue
 
         def put(axes: Any, series: Mapping[str, Any] = series) -> None:
             for kind, points in series.items():
-                style = look(1 if kind == "train" else 0)
-                marker = "o" if len(points) == 1 else ""
-                drawn = {"marker": marker, "color": style.placeholder, "label": words[kind]}
-                axes.plot(*zip(*points, strict=True), style.line, **drawn)
+                if points:
+                    colour, marker = looks[kind].placeholder, "o" if len(points) == 1 else ""
+                    axes.plot(*zip(*points, strict=True), color=colour, marker=marker, label=kind)
             axes.set_xlim(left=0)
             axes.locator_params(axis="x", integer=True)
-            if len(series) > 1:
-                axes.legend(frameon=False)
+            if all(series.values()):
+                axes.legend()
 
         label = {"lr": "learning rate"}.get(name, name.replace("_", " "))
-        plots.append(_plot(put, "optimizer steps", label, escape(label), name, size=_METRIC_SIZE))
+        plots.append(_plot(put, _STEPS, label, escape(label), name))
     return plots
 
 
@@ -337,114 +301,92 @@ def draw_costs(results: Results) -> tuple[list[str], list[str]]:
     Equal is what differs by half a percent at most.
     """
     plots, equal = [], []
-    for cost in _COSTS:
-        points = [
-            (arm, value, arm.mean)
-            for arm in results.arms
-            if (value := cost.of(arm)) is not None and arm.mean is not None
-        ]
-        values = [value for _, value, _ in points]
-        if len(values) > 1 and max(values) > (1 + TOLERANCE) * min(values):
-            plots.append(_draw_cost(results, cost, points))
-        elif len(values) > 1:
-            equal.append(cost.name)
+    for name, (label, cost) in _COSTS.items():
+        known = [(arm, cost(arm)) for arm in results.arms if arm.mean is not None]
+        points = {arm.name: (value, arm.mean) for arm, value in known if value is not None}
+        values = [value for value, _ in points.values()]
+        if len(values) < 2:
+            continue
+        if max(values) <= (1 + TOLERANCE) * min(values):
+            equal.append(name)
+            continue
+        scale, unit = _unit_of(max(values))
+
+        def put(axes: Any, points: Mapping[str, Any] = points, scale: float = scale) -> None:
+            if results.baseline in points:
+                _, mean = points[results.baseline]
+                axes.axhline(mean, color=MUTED, linestyle=":")
+            drawn = set()
+            for each in results.differences if results.has_verdicts else ():
+                if each.low is None or each.arm not in points or each.arm in drawn:
+                    continue
+                drawn.add(each.arm)
+                value, mean = points[each.arm]
+                style = looks(results)[each.arm]
+                ends = [mean - each.mean + each.low, mean - each.mean + each.high]
+                axes.plot([value / scale] * 2, ends, style.line, color=style.placeholder)
+            for name, (value, mean) in points.items():
+                style = looks(results)[name]
+                # Dashed arms repeat a colour: their points are squares.
+                marker = "s" if style.is_dashed else "o"
+                axes.plot([value / scale], [mean], marker, color=style.placeholder)
+            axes.margins(0.12)
+
+        split = f"{results.split}, " if is_scored_on_text(results) else ""
+        metric = results.metric.label
+        title, key = f"{metric} against {label}", f"cost-{name}"
+        one = _plot(put, f"{label}{unit}", f"{split}{metric}", title, key, size=_COST_SIZE)
+        plots.append(one)
     return plots, equal
-
-
-def _draw_cost(
-    results: Results, cost: _Quantity, points: Sequence[tuple[ArmResult, float, float]]
-) -> str:
-    scale, unit = _unit_of(max(value for _, value, _ in points))
-    styles = looks(results)
-
-    def put(axes: Any) -> None:
-        for arm, value, mean in points:
-            style = styles[arm.name]
-            place = value / scale
-            if arm.name == results.baseline:
-                axes.axhline(mean, color=MUTED, linestyle=":", linewidth=1.2, zorder=1)
-            for difference in results.differences if results.has_verdicts else ():
-                if difference.arm == arm.name and None not in (
-                    difference.mean,
-                    difference.low,
-                    difference.high,
-                ):
-                    assert (
-                        difference.mean is not None
-                        and difference.low is not None
-                        and difference.high is not None
-                    )
-                    ends = [
-                        mean - (difference.mean - difference.low),
-                        mean + (difference.high - difference.mean),
-                    ]
-                    bar = {"color": style.placeholder, "linewidth": 1.6}
-                    axes.plot([place, place], ends, style.line, **bar)
-                    break
-            # Dashed arms repeat a colour: their points are squares.
-            marker = "s" if style.is_dashed else "o"
-            axes.plot([place], [mean], marker, color=style.placeholder, markersize=6, zorder=3)
-        axes.margins(0.12)
-
-    split = f"{results.split}, " if is_scored_on_text(results) else ""
-    metric = results.metric.label
-    title, key = f"{metric} against {cost.label}", f"cost-{cost.name}"
-    return _plot(put, f"{cost.label}{unit}", f"{split}{metric}", title, key, size=_COST_SIZE)
 
 
 def draw_courses(results: Results) -> list[str]:
     """Plot each difference over training with its pointwise interval."""
-    return [
-        _draw_course(results, each, each.course, number)
-        for number, each in enumerate(secondary_analyses(results))
-        if each.course is not None
-    ]
+    plots = []
+    for number, found in enumerate(secondary_analyses(results)):
+        course = found.course
+        if course is None:
+            continue
+        # The first third would flatten the differences of the last.
+        ends = (course.lows, course.highs) if course.lows else (course.means,)
+        late = [value for each in ends for value in each[len(course.steps) // 3 :]]
+        reach = 1.15 * max(map(abs, [*late, results.margin or 0.0])) or 1.0
 
+        def put(axes: Any, found: Any = found, reach: float = reach) -> None:
+            course, colour = found.course, looks(results)[found.arm].placeholder
+            axes.axhline(0.0, color=INK, linewidth=1.0)
+            for margin in () if results.margin is None else (-results.margin, results.margin):
+                axes.axhline(margin, color=MUTED, linewidth=0.8, linestyle="--")
+            if course.lows:
+                ends = course.lows, course.highs
+                axes.fill_between(course.steps, *ends, color=colour, alpha=0.16, linewidth=0)
+            axes.plot(course.steps, course.means, color=colour, marker="o")
+            axes.set_ylim(-reach, reach)
+            axes.set_xlim(left=0)
+            title = f"{_shortened(found.arm)} − {_shortened(found.baseline)}"
+            axes.set_title(title, loc="left", fontsize=10, parse_math=False)
+            side = "worse" if results.metric.is_lower_better else "better"
+            axes.set_title(f"↑ {side}", loc="right", fontsize=9, color=MUTED)
 
-def _draw_course(results: Results, found: Secondary, along: Course, number: int) -> str:
-    colour = looks(results)[found.arm].placeholder
-    steps = np.array(along.steps)
-    has_interval = bool(along.lows)
-    ends: list[Sequence[float]] = [along.lows, along.highs] if has_interval else [along.means]
-    # The first third would flatten the differences of the last.
-    late = [value for end in ends for value in end[len(steps) // 3 :]]
-    reach = 1.15 * max(map(abs, [*late, results.margin or 0.0])) or 1.0
-
-    def put(axes: Any) -> None:
-        axes.axhline(0.0, color=INK, linewidth=1.0)
-        for margin in () if results.margin is None else (-results.margin, results.margin):
-            axes.axhline(margin, color=MUTED, linewidth=0.8, linestyle="--")
-        if has_interval:
-            axes.fill_between(steps, *ends, color=colour, alpha=0.22, linewidth=0)
-        axes.plot(steps, along.means, color=colour, linewidth=1.6, marker="o", markersize=3)
-        axes.set_ylim(-reach, reach)
-        axes.set_xlim(left=0)
-        title = f"{_shortened(found.arm)} − {_shortened(found.baseline)}"
-        axes.set_title(title, loc="left", fontsize=10, parse_math=False)
-        side = "worse" if results.metric.is_lower_better else "better"
-        axes.set_title(f"↑ {side}", loc="right", fontsize=9, color=MUTED)
-
-    y, title = f"difference, {found.course_label}", "difference over the course of training"
-    return _plot(put, "optimizer steps", y, title, f"course-{number}")
+        y, title = f"difference, {found.course_label}", "difference over the course of training"
+        plots.append(_plot(put, _STEPS, y, title, f"course-{number}"))
+    return plots
 
 
 def draw_power(results: Results) -> str | None:
     """Plot the power of each comparison over seeds; None where it is unknown, or certain."""
-    known = [
-        (analysis.arm, analysis.power) for analysis in secondary_analyses(results) if analysis.power
-    ]
+    known = [(each.arm, each.power) for each in secondary_analyses(results) if each.power]
     if all(min(power.power) > _CERTAIN for _, power in known):
         return None
-    styles = looks(results)
 
     def put(axes: Any) -> None:
         axes.axhline(POWER, color=RULE, linewidth=1.0, linestyle="--")
         for arm, power in known:
-            style = styles.get(arm)
+            style = looks(results).get(arm)
             colour, line = (INK, ":") if style is None else (style.placeholder, style.line)
-            axes.plot(power.seeds, power.power, line, color=colour, linewidth=1.4, zorder=3)
+            axes.plot(power.seeds, power.power, line, color=colour)
             now = power.power[power.seeds.index(power.now)]
-            axes.plot([power.now], [now], "o", color=colour, markersize=5, zorder=4)
+            axes.plot([power.now], [now], "o", color=colour)
         axes.set_ylim(0.0, 1.03)
         axes.locator_params(axis="x", integer=True)
 
@@ -453,22 +395,18 @@ def draw_power(results: Results) -> str | None:
 
 def draw_expected_best(results: Results) -> list[str]:
     """Plot the expected best of n trials of the arms, a plot for each stage that was tuned."""
-    stages: dict[tuple[str, str], list[tuple[ArmResult, Tuning]]] = {}
+    stages: dict[tuple[str, str], dict[str, list[float]]] = {}
     for arm in results.arms:
         for each in arm.tunings:
-            if tuned_best(each):
-                stages.setdefault((each.stage, each.label), []).append((arm, each))
-    styles = looks(results)
+            if best := [each.factor * value for value in tuned_best(each)]:
+                stages.setdefault((each.stage, each.label), {})[arm.name] = best
     plots = []
     for number, ((stage, label), tuned) in enumerate(stages.items()):
 
-        def put(axes: Any, tuned: Sequence[tuple[ArmResult, Tuning]] = tuned) -> None:
-            for arm, tuning in tuned:
-                best = [tuning.factor * value for value in tuned_best(tuning)]
-                style = styles[arm.name]
-                line = {"color": style.placeholder, "linewidth": 1.4}
-                trials = range(1, len(best) + 1)
-                axes.plot(trials, best, style.line, marker="o", markersize=4, **line)
+        def put(axes: Any, tuned: Mapping[str, Sequence[float]] = tuned) -> None:
+            for name, best in tuned.items():
+                style, trials = looks(results)[name], range(1, len(best) + 1)
+                dots(axes, trials, best, style)
             axes.locator_params(axis="x", integer=True)
 
         x, title = f"trials, {stage}" if stage else "trials", "expected best of n trials"
@@ -481,13 +419,12 @@ def draw_layers(results: Results) -> list[str]:
 
     A line is the mean over tokens and runs; a thin one is a run's, where there are several.
     """
-    styles = looks(results)
     lines = []
     for arm in results.arms:
         if arm.layers:
             runs = [found.changes for found in arm.layers.values()]
             thin = runs if len(runs) > 1 else ()
-            lines.append(Line(styles[arm.name], mean_layers(arm.layers), thin))
+            lines.append(Line(looks(results)[arm.name], mean_layers(arm.layers), thin))
     plots = []
     for quantity, label in PANELS.items() if lines else ():
 
@@ -499,33 +436,30 @@ def draw_layers(results: Results) -> list[str]:
     return plots
 
 
-def layer_rows(results: Results) -> dict[str, list[str]]:
-    """Format the cells of the table below by arm: first of its distances, then of its angles.
+def layers_sheet(results: Results) -> Sheet:
+    """Return the table of the inspected blocks: distances, then angles; no rows without any.
 
     Of each the mean, the change from block to block, the last, and where any arm has them the range
     of the blocks beyond its model's number.
     """
-    rows: dict[str, list[str]] = {}
-    for arm in results.arms:
-        changes = mean_layers(arm.layers) if arm.layers else ()
-        for quantity in PANELS if changes else ():
-            summary = summarize(changes, quantity)
-            unit = "" if quantity == "distance" else "°"
-            numbers = (summary.mean, summary.from_block_to_block, summary.last)
-            cells = [DASH if number is None else f"{number:.3g}{unit}" for number in numbers]
-            low, high = summary.lowest_beyond, summary.highest_beyond
-            if low is not None:
-                cells.append(f"{low:.3g} to {high:.3g}{unit}")
-            elif has_beyond(results):
-                cells.append(DASH)
-            rows[arm.name] = [*rows.get(arm.name, ()), *cells]
-    return rows
-
-
-def has_beyond(results: Results) -> bool:
-    """Return whether a block of any arm was run beyond its model's number."""
     read = [found for arm in results.arms for found in arm.layers.values()]
-    return any(change.is_beyond for found in read for change in found.changes)
+    has_beyond = any(change.is_beyond for found in read for change in found.changes)
+    columns = ["all blocks", "from block to block", "last block", "beyond, lowest to highest"]
+    columns = columns if has_beyond else columns[:-1]
+    rows = []
+    for arm in results.arms:
+        cells = [arm.name]
+        for quantity in PANELS if arm.layers else ():
+            found = summarize(mean_layers(arm.layers), quantity)
+            unit = "" if quantity == "distance" else "°"
+            numbers = [found.mean, found.from_block_to_block, found.last]
+            cells += [DASH if number is None else f"{number:.3g}{unit}" for number in numbers]
+            low, high = found.lowest_beyond, found.highest_beyond
+            cells += [DASH if low is None else f"{low:.3g} to {high:.3g}{unit}"] * has_beyond
+        if arm.layers:
+            rows.append(cells)
+    headings = [f"{name}, {column}" for name in ("L2 distance", "angle") for column in columns]
+    return Sheet(["arm", *headings], rows)
 
 
 def layers_read(results: Results) -> str:

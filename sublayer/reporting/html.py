@@ -18,12 +18,11 @@ from sublayer.files.storage import write_file
 from sublayer.numbers import DASH, format_quantity
 from sublayer.plot import palette
 from sublayer.reporting import figures, secondary, tables, words
-from sublayer.reporting.scorecard import shown_card
+from sublayer.reporting.scorecard import card_sheet
 from sublayer.runs.folder import MODEL, RunFolder
-from sublayer.statistics.difference import DECIDED, Difference, Verdict
+from sublayer.statistics.difference import Difference, Verdict
 from sublayer.study.comparisons import compared_budgets, differing_fields
-from sublayer.study.curves import final_losses
-from sublayer.study.results import ArmResult, Further, Results, Scorecard
+from sublayer.study.results import Results, Scorecard
 from sublayer.training.metrics import METRICS, read_metrics
 
 _PROMPT = "The "
@@ -53,29 +52,19 @@ def render_page(
 def render_report(results: Results) -> str:
     """Render the report of a study."""
     results = words.in_display_units(results)
-    decimals = words.n_decimals(results)
-    further = [each.metric.label for each in results.further if _is_judged(each)]
-    losses = {arm.name: final_losses(arm, results.metric) for arm in results.arms}
+    decided = [
+        each.metric.label
+        for each in results.further
+        if any(difference.verdict != "no verdict" for difference in each.differences)
+    ]
     cost_plots, equal_costs = figures.draw_costs(results)
     power = figures.draw_power(results)
-    card = results.scorecard
-    text = results.reproduction.text
+    card, text = results.scorecard, results.reproduction.text
     sizes = [] if text is None else text.sizes.values()
-
-    def plain(value: float | None, n_decimals: int = decimals) -> str:
-        return numbers.format_plain(value, n_decimals)
-
+    units = list(dict.fromkeys(unit for of_split in sizes for unit in of_split))
     filters: dict[str, Callable[..., Any]] = {
-        **forest_filters(decimals),
-        "further": tables.further_value,
-        "further_difference": _further_difference,
-        "plain": plain,
-        "finer": lambda value: plain(value, decimals + 1),
-        "p": numbers.format_p,
-        "costs": tables.cost_cells,
-        "published": lambda arm: tables.published_value(results, arm),
-        "failed": lambda arm: _failed_share(results, arm),
-        "comparison": lambda difference: secondary.comparison(results, difference),
+        **forest_filters(words.n_decimals(results)),
+        "comparison": lambda difference: tables.comparison(results, difference),
         "printable": _printable,
         "unbroken": _unbroken,
     }
@@ -92,25 +81,22 @@ def render_report(results: Results) -> str:
         facts=list(words.fact_lines(results)),
         confidence=words.confidence(results),
         hypothesis=words.hypothesis_words(results),
-        also=enumerate_names(further),
+        also=enumerate_names(decided),
         forest=_forest_of(results),
-        others_too=any(each.baseline not in ("", results.baseline) for each in results.differences),
-        published_are=tables.PUBLISHED,
-        scorecard=None if card is None else shown_card(card),
-        budgets=tables.budget_table(compared_budgets(results), results.baseline, " ▲"),
-        worth=secondary.same_quality_rows(results),
-        worth_problems=secondary.same_quality_problems(results),
-        worth_metric=secondary.same_quality_metric(results),
-        worth_costs=list(secondary.COSTS.values()),
+        errors=tables.errors_sheet(results),
+        scorecard=None if card is None else card_sheet(card),
+        budgets=tables.budget_sheet(compared_budgets(results), results.baseline),
+        worth=tables.quality_sheet(results),
         cost_plots=cost_plots,
         equal_costs=enumerate_names(equal_costs),
+        costs=tables.arms_sheet(results),
+        further=tables.further_sheet(results),
         differing=differing_fields(results.arms),
-        text_units=list(dict.fromkeys(unit for of_split in sizes for unit in of_split)),
+        text_units=units,
         curves=figures.draw_curves(results),
-        losses=losses if any(loss.gap is not None for loss in losses.values()) else {},
+        losses=tables.losses_sheet(results),
         seeds=figures.draw_seeds(results),
-        secondary=secondary.secondary_table(results),
-        caution=secondary.CAUTION,
+        secondary=tables.secondary_sheet(results),
         basis=list(secondary.basis_lines(results)),
         courses=figures.draw_courses(results),
         turns=list(secondary.turn_lines(results)),
@@ -118,9 +104,8 @@ def render_report(results: Results) -> str:
         power_words=secondary.power_words(results) if power else "",
         expected_best=figures.draw_expected_best(results),
         layer_plots=figures.draw_layers(results),
-        layer_rows=figures.layer_rows(results),
+        layers=figures.layers_sheet(results),
         layers_read=figures.layers_read(results),
-        any_beyond=figures.has_beyond(results),
     )
 
 
@@ -131,7 +116,7 @@ def write_report(results: Results, path: Path) -> None:
 
 def scorecard_page(card: Scorecard, title: str) -> str:
     """Render a scorecard by itself."""
-    return render_page("suite.html.j2", title=title, scorecard=shown_card(card))
+    return render_page("suite.html.j2", title=title, scorecard=card_sheet(card))
 
 
 def render_run(run: Path) -> str:
@@ -212,30 +197,6 @@ def _sample(run: Path, kind: str, context: int) -> str:
 
     written = continuation(run, _PROMPT.encode(), context=context, device="cpu")
     return _PROMPT + written if written else ""
-
-
-def _is_judged(further: Further) -> bool:
-    """Return whether a further metric has verdicts, as the study asks for."""
-    return any(difference.verdict != "no verdict" for difference in further.differences)
-
-
-def _failed_share(results: Results, arm: ArmResult) -> str:
-    """Format how many of an arm's runs failed; empty where none did."""
-    n_failed = sum(failure.arm == arm.name for failure in results.failures)
-    n_runs = n_failed + len(arm.seeds)
-    return f"{n_failed} of {count(n_runs, 'run')} failed" if n_failed else ""
-
-
-def _further_difference(arm: ArmResult, further: Further) -> Any:
-    """Return an arm's difference in a further metric, bold where it is decided."""
-    from markupsafe import Markup
-
-    text = tables.further_difference(arm, further)
-    is_decided = any(
-        difference.arm == arm.name and difference.verdict in DECIDED
-        for difference in further.differences
-    )
-    return Markup("<b>{}</b>").format(text) if is_decided else text
 
 
 def _unbroken(text: str) -> Any:

@@ -3,6 +3,7 @@
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
@@ -19,8 +20,9 @@ from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError, SublayerError
 from sublayer.files.checkpoints import RECORD, checkpoint_path, read_record, read_state, saved_steps
 from sublayer.files.parsing import Count, Typed, check_typed, read_json_object, read_toml
+from sublayer.numbers import format_duration
 from sublayer.system.lock import is_held
-from sublayer.system.terminal import page_width, paragraph
+from sublayer.system.terminal import page_width, paragraph, searchable
 
 Kind = Literal["run", "comparison", "model"]
 State = Literal["finished", "unfinished", "running", "failed", "damaged"]
@@ -40,7 +42,6 @@ _DEEPEST = 6
 _LONGEST_FOLDER = 22
 """Characters of a folder beside the other columns; a longer one has a line of its own."""
 _DETAIL = "    "
-_MINUTE_S, _HOUR_S = 60.0, 3600.0
 
 
 @dataclass(frozen=True)
@@ -108,29 +109,23 @@ def find_folders(
     folder: Path, *, with_arms: bool, deepest: int = _DEEPEST
 ) -> Iterator[tuple[Path, Kind]]:
     """Find the runs, comparisons and models below a folder, by the names of files alone."""
-    is_study = any(os.path.lexists(folder / name) for name in (STUDY, RUNS))
-    if is_study:
-        yield folder, "comparison"
+    kind: Kind | None = None
+    if any(os.path.lexists(folder / name) for name in (STUDY, RUNS)):
+        kind = "comparison"
     elif os.path.lexists(folder / RUN_RECIPE):
-        yield folder, "run"
-    elif (folder / "config.json").is_file() and (folder / "model.safetensors").is_file():
-        yield folder, "model"
-    else:
-        yield from _below(folder, with_arms, deepest)
-    if is_study and with_arms:
-        yield from _below(folder, with_arms, deepest)
-
-
-def _below(folder: Path, with_arms: bool, deepest: int) -> Iterator[tuple[Path, Kind]]:
-    if not deepest:
-        return
-    try:
-        inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    except OSError:
-        return  # what may not be looked into holds nothing for this user
-    for path in inside:
-        if path.is_dir() and not path.is_symlink():
-            yield from find_folders(path, with_arms=with_arms, deepest=deepest - 1)
+        kind = "run"
+    elif all((folder / name).is_file() for name in ("config.json", "model.safetensors")):
+        kind = "model"
+    if kind is not None:
+        yield folder, kind
+    if deepest and (kind is None or (kind == "comparison" and with_arms)):
+        try:
+            inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        except OSError:
+            return  # what may not be looked into holds nothing for this user
+        for path in inside:
+            if path.is_dir() and not path.is_symlink():
+                yield from find_folders(path, with_arms=with_arms, deepest=deepest - 1)
 
 
 def _row(path: Path, kind: Kind) -> Row:
@@ -142,8 +137,7 @@ def _row(path: Path, kind: Kind) -> Row:
         config = read_json_object(path / "config.json", CheckpointError)
     except (SublayerError, OSError) as error:
         return Row(str(path), kind, "damaged", path.lstat().st_mtime, problem=str(error))
-    when = _newest(path, "config.json")
-    model = str(config.get("kind", ""))
+    when, model = _newest(path, "config.json"), str(config.get("kind", ""))
     return Row(str(path), "model", "finished", when, title="an imported model", model=model)
 
 
@@ -168,16 +162,21 @@ def _run_row(path: Path) -> Row:
     if record is not None and steps is not None and record["step"] < steps and not is_early:
         record = None  # it was given more steps, and stopped before it took one
     failure = _json(path / FAILURE)
-    problem = "" if failure is None else str(failure.get("message", "it failed"))
     state: State = "finished"
-    if problem:
+    if failure is not None:
         state = "failed"
     elif record is None:
         state = "running" if is_held(path) else "unfinished"
-    if record is None:
-        step, seconds, best = _progress(path)
-    else:
+    step, seconds, best = 0, None, {}
+    if record is not None:
         step, seconds, best = record["step"], record["seconds"], record["valid"]
+    elif saved := saved_steps(path / "checkpoints"):
+        step = saved[-1]
+        # Resuming reports damage, and uses an older one.
+        with suppress(CheckpointError):
+            newest = read_state(checkpoint_path(path / "checkpoints", step))
+            step, seconds = newest.step, newest.seconds
+            best = {} if newest.best is None else newest.best.model_dump()
     name = _names_by_title().get(given.title, "")
     resume = shlex.join(["sublayer", "train", str(path), "--resume"])
     return Row(
@@ -194,22 +193,8 @@ def _run_row(path: Path) -> Row:
         steps=steps,
         seconds=seconds,
         resume=resume if state == "unfinished" else "",
-        problem=problem,
+        problem="" if failure is None else str(failure.get("message", "it failed")),
     )
-
-
-def _progress(path: Path) -> tuple[int, float | None, Mapping[str, Any]]:
-    """Return the step and seconds of a run's newest checkpoint, and its best evaluation."""
-    root = path / "checkpoints"
-    steps = saved_steps(root)
-    if not steps:
-        return 0, None, {}
-    try:
-        state = read_state(checkpoint_path(root, steps[-1]))
-    except CheckpointError:
-        # Resuming reports the damage, and uses an older one.
-        return steps[-1], None, {}
-    return state.step, state.seconds, {} if state.best is None else state.best.model_dump()
 
 
 def _score(scores: Mapping[str, Any], split: Literal["valid", "test"]) -> Score | None:
@@ -273,26 +258,25 @@ class _Runs(Typed):
 def comparison_row(path: Path) -> Row:
     """Read the row of a comparison. Raises ConfigError and CheckpointError where it is damaged."""
     file = path / STUDY if (path / STUDY).exists() else path / RUNS
+    results = _json(path / RESULTS) or {}
     failed = 0
-    state: State = "finished"
+    planned: int | None
     if file.name == STUDY:
         study = check_typed(read_toml(file, ConfigError), _Study, str(file), ConfigError)
-        results = _json(path / RESULTS) or {}
         arms, seeds = list(study.asked.recipes), study.planned_seeds
         finished, failed = _count(path, study.asked.tuning_seeds)
         planned = study.planned_runs or None
-        if finished + failed < (planned or 0) or not results:
-            state = "running" if is_held(path) else "unfinished"
         # The command without the change to a folder that is the current one.
         resume = study.command.removeprefix(f"cd {shlex.quote(str(Path.cwd()))} && ")
     else:
         compared = check_typed(read_json_object(file, ConfigError), _Runs, str(file), ConfigError)
-        results = _json(path / RESULTS) or {}
         arms, seeds = [str(arm["name"]) for arm in results.get("arms", ())], 0
         planned = len(compared.runs)
         finished = planned if results else 0
-        state = "finished" if results else "unfinished"
         resume = shlex.join(["sublayer", "report", str(path)])
+    state: State = "finished"
+    if not results or finished + failed < (planned or 0):
+        state = "running" if is_held(path) else "unfinished"
     n_seeds: Any = seeds or results.get("planned_seeds")
     return Row(
         folder=str(path),
@@ -333,11 +317,11 @@ def _count(path: Path, tuning_seeds: Sequence[int]) -> tuple[int, int]:
 def _headline(results: Mapping[str, Any]) -> str:
     """Return the headline of the report; of results without one, how often each verdict occurs."""
     headline, differences = results.get("headline"), results.get("differences")
-    if isinstance(headline, str) or not isinstance(differences, list):
+    if isinstance(headline, str) or not differences:
         return headline or ""
-    verdicts = [str(each["verdict"]) for each in differences if isinstance(each, Mapping)]
+    verdicts = [str(each["verdict"]) for each in differences]
     counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts)]
-    return f"{count(len(verdicts), 'comparison')}: {', '.join(counts)}" if counts else ""
+    return f"{count(len(verdicts), 'comparison')}: {', '.join(counts)}"
 
 
 def render_rows(rows: Sequence[Row]) -> str:
@@ -370,24 +354,18 @@ def render_rows(rows: Sequence[Row]) -> str:
 
 def _cells(row: Row) -> tuple[str, ...]:
     when = datetime.fromtimestamp(row.when).strftime("%Y-%m-%d %H:%M") if row.when else "?"
-    score: str = row.state if row.state in ("damaged", "failed") else ""
+    score = "" if row.score is None else format_score(row.score)
+    steps = "" if row.step is None else f"{row.step:,}"
     if row.kind == "comparison":
-        score = score or ("" if row.state == "finished" else row.state)
+        score = "" if row.state == "finished" else row.state
         steps = count(row.finished or 0, "run")
         if row.planned is not None:
             steps = f"{row.finished} of {count(row.planned, 'run')}"
-    else:
-        score = score or ("" if row.score is None else format_score(row.score))
-        steps = "" if row.step is None else f"{row.step:,}"
-        if row.step is not None and row.state != "finished" and row.steps is not None:
-            steps = f"{row.step:,} of {row.steps:,}"
-    time = ""
-    if row.seconds is not None:
-        time = f"{row.seconds / _HOUR_S:.1f} h"
-        if row.seconds < 2 * _MINUTE_S:
-            time = f"{row.seconds:.0f} s"
-        elif row.seconds < 2 * _HOUR_S:
-            time = f"{row.seconds / _MINUTE_S:.0f} min"
+    elif row.step is not None and row.state != "finished" and row.steps is not None:
+        steps = f"{steps} of {row.steps:,}"
+    if row.state in ("damaged", "failed"):
+        score = row.state
+    time = "" if row.seconds is None else searchable(format_duration(row.seconds))
     return (row.folder, when, score, steps, time)
 
 

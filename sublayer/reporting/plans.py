@@ -1,179 +1,164 @@
 """Plans as people read them: a table of arms, their total, shortages, several processes."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sublayer.counts import count
 from sublayer.numbers import format_duration, format_quantity
-from sublayer.reporting.terminal import read_budgets, render_budgets
+from sublayer.reporting.terminal import planned_sheet, shown
 from sublayer.study.budget.expected import PROGRAM_BYTES
 from sublayer.system.terminal import noted, paragraph, terminal_width
-from sublayer.tables import table
+from sublayer.tables import Sheet
 
 JsonObject = Mapping[str, Any]
+_Form = Callable[[Any], str]
 
-_HEADINGS = (
-    "arm",
-    "parameters",
-    "executed",
-    "matched",
-    "FLOPs/token",
-    "memory",
-    "s/step",
-    "steps",
-    "tokens",
-    "time",
-    "disk",
-)
 _MEMORY = (
     "memory: of a training step (model, optimizer, activations); on a CPU train and compare show "
     "more, also what the program loads during a run"
 )
 _TOO_MANY = "so many runs do not fit into the memory that is free: give fewer --jobs"
 _TOO_LARGE = "the runs do not fit on the disk together: free some, or give another --out"
-_N_FIXED = 2
-"""Columns that are there even where they are empty."""
 _OF_ONE_PROCESS = ("memory", "s/step", "time", "disk")
-
-
-def render_plan(result: JsonObject) -> str:
-    """Format the arms in a table, their total, and shortages of memory or disk."""
-    is_divided = "processes" in result
-    headings, cells = plan_cells(result["arms"], of_one_process=not is_divided)
-    shown = table(headings, cells, right=range(1, len(headings)), width=terminal_width())
-    if is_divided:
-        processes = render_processes(result["processes"])
-        return "\n".join([shown, "", processes, *map(noted, result["notes"])])
-    memory, *lines = plan_lines(result)
-    stages = [_stages(result["stages"]), ""] if "stages" in result else []
-    budgets = render_budgets(read_budgets(result["arms"]), result["arms"][0]["name"])
-    lines = [*map(paragraph, lines), *map(noted, result["notes"])]
-    beyond = [*budgets, ""] if budgets else []
-    return "\n".join([shown, paragraph(memory), "", *beyond, *stages, *lines])
-
-
-def _stages(stages: Sequence[JsonObject]) -> str:
-    """Format the stages of a chain in a table: those that arms share once."""
-    rows = []
-    for stage in stages:
-        rows.append(
-            [
-                stage["stage"],
-                stage["after"],
-                ", ".join(stage["arms"]),
-                f"{stage['runs']:,}",
-                _if_known(stage["steps"], "{:,}".format),
-                _if_known(stage["seconds_per_step"], "{:.3g}".format),
-                _if_known(stage["hours"], _format_hours),
-                format_quantity(stage["memory_bytes"], "B"),
-                format_quantity(stage["disk_bytes"], "B"),
-            ]
-        )
-    headings = ["stage", "after", "arms", "runs", "steps", "s/step", "time", "memory", "disk"]
-    return table(headings, rows, right=range(3, len(headings)), width=terminal_width())
-
-
-def plan_lines(result: JsonObject) -> list[str]:
-    """Explain the column of memory, give the runs' total, and name shortages of memory or disk."""
-    arms = result["arms"]
-    total = result["total"]
-    lines = [_MEMORY, _total(total, result["available"])]
-    for arm in arms:
-        lines += _lacking(arm, result["available"])
-    each_fits = all(arm["fits"]["disk"] for arm in arms)
-    if total["jobs"] > 1 and total["fits_memory"] is False:
-        lines.append(_TOO_MANY)
-    if total["fits_disk"] is False and each_fits:
-        lines.append(_TOO_LARGE)
-    return lines
-
-
-def _total(total: JsonObject, available: JsonObject) -> str:
-    hours = _if_known(total["hours"], _format_hours) or "time unknown"
-    runs = count(total["runs"], "run")
-    if total["jobs"] > 1:
-        needed_memory = format_quantity(total["memory_bytes"], "B")
-        runs += f", {total['jobs']} at a time in {needed_memory} of memory"
-    needed_disk = format_quantity(total["disk_bytes"], "B")
-    free_memory = format_quantity(available["memory_bytes"], "B")
-    free_disk = format_quantity(available["disk_bytes"], "B")
-    return (
-        f"{runs}: {hours}, up to {needed_disk} of disk; "
-        f"free here: {free_memory} of memory ({available['device']}), {free_disk} of disk"
-    )
-
-
-def plan_cells(
-    arms: Sequence[JsonObject], *, of_one_process: bool = True
-) -> tuple[list[str], list[list[str]]]:
-    """Return the headings and a row for each arm, without columns that are empty for all.
-
-    ``of_one_process`` keeps the columns of the costs of a run that one process trains.
-    """
-    rows = [_row(arm) for arm in arms]
-    kept = [
-        number
-        for number, heading in enumerate(_HEADINGS)
-        if (number < _N_FIXED or any(row[number] for row in rows))
-        and (of_one_process or heading not in _OF_ONE_PROCESS)
-    ]
-    return [_HEADINGS[number] for number in kept], [[row[n] for n in kept] for row in rows]
-
-
-def _row(arm: JsonObject) -> list[str]:
-    parameters = arm["parameters"]
-    is_shared = parameters["executed"] != parameters["total"]
-    overrides = arm["match"]["overrides"] if arm["match"] else []
-    is_extrapolated = arm["seconds_per_step"] is not None and arm["is_extrapolated"]
-    extrapolated = " (extrapolated)" if is_extrapolated else ""
-    return [
-        arm["name"],
-        f"{parameters['total']:,}",
-        f"{parameters['executed']:,}" if is_shared else "",
-        " ".join(override.partition(".")[2] for override in overrides),
-        format_quantity(arm["flops_per_token"]),
-        format_quantity(arm["memory_bytes"], "B"),
-        f"{_if_known(arm['seconds_per_step'], '{:.3g}'.format)}{extrapolated}",
-        _if_known(arm["steps"], "{:,}".format),
-        _if_known(arm["tokens"], format_quantity),
-        _if_known(arm["hours"], _format_hours),
-        format_quantity(arm["disk_bytes"], "B"),
-    ]
-
-
-def _if_known(value: float | None, form: Callable[[float], str]) -> str:
-    return "" if value is None else form(value)
-
-
-def _format_hours(hours: float) -> str:
-    return format_duration(3600 * hours)
-
-
-def _lacking(arm: JsonObject, available: JsonObject) -> Iterator[str]:
-    """Generate a line for the memory and for the disk that an arm does not fit into."""
-    if arm["fits"]["memory"] is False:
-        program_bytes = PROGRAM_BYTES if available["device"] == "cpu" else 0
-        needed = format_quantity(arm["memory_bytes"] + program_bytes, "B")
-        free = format_quantity(available["memory_bytes"], "B")
-        yield (
-            f"{arm['name']} does not fit into memory: a training step takes {needed}, {free} are "
-            "free; make train.micro_batch_sequences, data.context or the model smaller"
-        )
-    if arm["fits"]["disk"] is False:
-        needed = format_quantity(arm["disk_bytes"], "B")
-        free = format_quantity(available["disk_bytes"], "B")
-        yield (
-            f"{arm['name']} does not fit on the disk: its checkpoints take {needed}, {free} are "
-            "free; make train.keep_checkpoints or the model smaller"
-        )
-
-
 _MEMORY_OF_EACH = (
     "memory of a process at the most; gradients, gathered weights and activations are not all "
     "there at once. Peak: of building, steps and evaluations, with copies to be saved, the program "
     "itself not counted"
 )
 _PARTS = ("weights", "gradients", "optimizer", "gathered", "activations", "saving")
+
+
+def render_plan(result: JsonObject) -> str:
+    """Format the arms in a table, their total, and shortages of memory or disk."""
+    is_divided = "processes" in result
+    arms = plan_sheet(result["arms"], of_one_process=not is_divided).fitted(terminal_width())
+    notes = list(map(noted, result["notes"]))
+    if is_divided:
+        return "\n".join([arms, "", render_processes(result["processes"]), *notes])
+    memory, *lines = map(paragraph, plan_lines(result))
+    parts = [arms, memory, ""]
+    if budgets := shown(planned_sheet(result["arms"])):
+        parts += [*budgets, ""]
+    if stages := result.get("stages"):
+        parts += [_stages_sheet(stages).fitted(terminal_width()), ""]
+    return "\n".join([*parts, *lines, *notes])
+
+
+def _hours(hours: float) -> str:
+    return format_duration(3600 * hours)
+
+
+def _bytes(number: float) -> str:
+    return format_quantity(number, "B")
+
+
+_WHOLE: _Form = "{:,}".format
+_SHORT: _Form = "{:.3g}".format
+
+
+def _cells(row: JsonObject, forms: Mapping[str, _Form]) -> list[str]:
+    """Format the numbers of a row by their keys, those that are not known empty."""
+    return ["" if row[key] is None else form(row[key]) for key, form in forms.items()]
+
+
+def _stages_sheet(stages: Sequence[JsonObject]) -> Sheet:
+    """Return the stages of a chain: those that arms share once."""
+    numbers: dict[str, tuple[str, _Form]] = {
+        "runs": ("runs", _WHOLE),
+        "steps": ("steps", _WHOLE),
+        "s/step": ("seconds_per_step", _SHORT),
+        "time": ("hours", _hours),
+        "memory": ("memory_bytes", _bytes),
+        "disk": ("disk_bytes", _bytes),
+    }
+    rows = [
+        [
+            each["stage"],
+            each["after"],
+            ", ".join(each["arms"]),
+            *_cells(each, dict(numbers.values())),
+        ]
+        for each in stages
+    ]
+    return Sheet(["stage", "after", "arms", *numbers], rows, texts=range(3))
+
+
+def plan_lines(result: JsonObject) -> list[str]:
+    """Explain the column of memory, give the runs' total, and name shortages of memory or disk."""
+    total, available, arms = result["total"], result["available"], result["arms"]
+    hours = "time unknown" if total["hours"] is None else _hours(total["hours"])
+    runs = count(total["runs"], "run")
+    if total["jobs"] > 1:
+        runs += f", {total['jobs']} at a time in {_bytes(total['memory_bytes'])} of memory"
+    free_memory, free_disk = (_bytes(available[f"{name}_bytes"]) for name in ("memory", "disk"))
+    lines = [
+        _MEMORY,
+        f"{runs}: {hours}, up to {_bytes(total['disk_bytes'])} of disk; "
+        f"free here: {free_memory} of memory ({available['device']}), {free_disk} of disk",
+    ]
+    program_bytes = PROGRAM_BYTES if available["device"] == "cpu" else 0
+    for arm in arms:
+        if arm["fits"]["memory"] is False:
+            lines.append(
+                f"{arm['name']} does not fit into memory: a training step takes "
+                f"{_bytes(arm['memory_bytes'] + program_bytes)}, {free_memory} are free; make "
+                "train.micro_batch_sequences, data.context or the model smaller"
+            )
+        if arm["fits"]["disk"] is False:
+            lines.append(
+                f"{arm['name']} does not fit on the disk: its checkpoints take "
+                f"{_bytes(arm['disk_bytes'])}, {free_disk} are free; make train.keep_checkpoints "
+                "or the model smaller"
+            )
+    if total["jobs"] > 1 and total["fits_memory"] is False:
+        lines.append(_TOO_MANY)
+    if total["fits_disk"] is False and all(arm["fits"]["disk"] for arm in arms):
+        lines.append(_TOO_LARGE)
+    return lines
+
+
+def plan_sheet(arms: Sequence[JsonObject], *, of_one_process: bool = True) -> Sheet:
+    """Return a row for each arm, without columns that are empty for all.
+
+    ``of_one_process`` keeps the columns of the costs of a run that one process trains.
+    """
+    rows = []
+    for arm in arms:
+        total, executed = arm["parameters"]["total"], arm["parameters"]["executed"]
+        overrides = arm["match"]["overrides"] if arm["match"] else []
+        per_step = "" if arm["seconds_per_step"] is None else _SHORT(arm["seconds_per_step"])
+        forms = {"steps": _WHOLE, "tokens": format_quantity, "hours": _hours}
+        steps, tokens, time = _cells(arm, forms)
+        rows.append(
+            {
+                "arm": arm["name"],
+                "parameters": f"{total:,}",
+                "executed": f"{executed:,}" if executed != total else "",
+                "matched": " ".join(override.partition(".")[2] for override in overrides),
+                "FLOPs/token": format_quantity(arm["flops_per_token"]),
+                "memory": _bytes(arm["memory_bytes"]),
+                "s/step": f"{per_step} (extrapolated)"
+                if per_step and arm["is_extrapolated"]
+                else per_step,
+                "steps": steps,
+                "tokens": tokens,
+                "time": time,
+                "disk": _bytes(arm["disk_bytes"]),
+            }
+        )
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    if not of_one_process:
+        columns = {name: it for name, it in columns.items() if name not in _OF_ONE_PROCESS}
+    return _sheet(columns, kept=("arm", "parameters"))
+
+
+def _sheet(
+    columns: Mapping[str, Sequence[str]], kept: Iterable[str] = (), n_texts: int = 1
+) -> Sheet:
+    """Return columns as a table, without those that are empty for all."""
+    filled = {name: cells for name, cells in columns.items() if any(cells) or name in kept}
+    rows = list(zip(*filled.values(), strict=True))
+    return Sheet(list(filled), rows, texts=range(n_texts))
 
 
 def render_processes(processes: JsonObject) -> str:
@@ -186,55 +171,41 @@ def render_processes(processes: JsonObject) -> str:
     # What none has, such as gathered weights of one process, has no column.
     parts = [part for part in _PARTS if any(shard["memory"][part] for shard in shards)]
     memory = {
-        {"total": "peak"}.get(part, part): [
-            format_quantity(shard["memory"][part], "B") for shard in shards
-        ]
+        {"total": "peak"}.get(part, part): [_bytes(shard["memory"][part]) for shard in shards]
         for part in (*parts, "total")
     }
     memory["fits"] = [{True: "yes", False: "no", None: ""}[shard["fits"]] for shard in shards]
-    forms: dict[str, tuple[str, Callable[[float], str]]] = {
-        "a step": ("seconds_per_step", _format_step),
+    forms: dict[str, tuple[str, _Form]] = {
+        "a step": ("seconds_per_step", _step),
         "tokens/s": ("tokens_per_s", format_quantity),
         "of peak": ("share_of_peak", lambda value: f"{100 * value:.3g}%"),
-        "time": ("hours", _format_hours),
+        "time": ("hours", _hours),
     }
-    sent = [format_quantity(shard["sent_bytes"]["total"], "B") for shard in shards]
-    times = {"sent a step": sent} | {
-        heading: [_range(shard[key], form) for shard in shards]
-        for heading, (key, form) in forms.items()
-        if any(shard[key] for shard in shards)
-    }
-    places = [paragraph(_place(processes, arm)) for arm in processes["arms"]]
-    tables = ["", _columns(names, memory), paragraph(_MEMORY_OF_EACH), "", _columns(names, times)]
-    return "\n".join([*places, *tables, *map(noted, processes["notes"])])
+    times = {"sent a step": [_bytes(shard["sent_bytes"]["total"]) for shard in shards]}
+    for heading, (key, form) in forms.items():
+        times[heading] = [
+            " to ".join(dict.fromkeys(map(form, shard[key] or ()))) for shard in shards
+        ]
+    n, width = len(names), terminal_width()
+    of_memory = _sheet({**names, **memory}, kept=("fits",), n_texts=n).fitted(width)
+    of_times = _sheet({**names, **times}, n_texts=n).fitted(width)
+    below = [paragraph(_MEMORY_OF_EACH), "", of_times, *map(noted, processes["notes"])]
+    return "\n".join([*_places(processes), "", of_memory, *below])
 
 
-def _columns(names: Mapping[str, Sequence[str]], numbers: Mapping[str, Sequence[str]]) -> str:
-    headings = [*names, *numbers]
-    rows = list(zip(*names.values(), *numbers.values(), strict=True))
-    right = range(len(names), len(headings))
-    return table(headings, rows, right=right, width=terminal_width())
-
-
-def _place(processes: JsonObject, arm: JsonObject) -> str:
+def _places(processes: JsonObject) -> Iterator[str]:
+    """Yield where each arm is trained, and how its steps are divided."""
     datasheet = processes["datasheet"]
     where = processes["device"] if datasheet is None else datasheet["title"]
-    memory = format_quantity(processes["memory_bytes"], "B")
     of_memory = "free for all" if processes["device"] == "cpu" else "each"
-    return (
-        f"{arm['name']} on {count(processes['number'], 'process')}, {where}, {memory} {of_memory}, "
-        f"{arm['precision']}: each has {count(arm['sequences'], 'window')} of a step, in "
-        f"{count(arm['micro_batches'], 'micro-batch')} of {arm['micro_batch_sequences']:,}"
-    )
+    for arm in processes["arms"]:
+        yield paragraph(
+            f"{arm['name']} on {count(processes['number'], 'process')}, {where}, "
+            f"{_bytes(processes['memory_bytes'])} {of_memory}, {arm['precision']}: each has "
+            f"{count(arm['sequences'], 'window')} of a step, in "
+            f"{count(arm['micro_batches'], 'micro-batch')} of {arm['micro_batch_sequences']:,}"
+        )
 
 
-def _format_step(seconds: float) -> str:
+def _step(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
-
-
-def _range(pair: Sequence[float] | None, form: Callable[[float], str]) -> str:
-    """Format two figures, or one where they read alike."""
-    if pair is None:
-        return ""
-    first, second = map(form, pair)
-    return first if first == second else f"{first} to {second}"

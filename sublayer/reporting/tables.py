@@ -1,10 +1,10 @@
-"""Tables of a comparison: their cells as people read them, and files of them for a paper."""
+"""Tables of a study, each described once for the terminal, the page and files for a paper."""
 
-import csv
-import io
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from sublayer.files.storage import check_free, write_file
 from sublayer.numbers import (
@@ -17,107 +17,341 @@ from sublayer.numbers import (
     format_quantity,
     format_share,
     format_signed,
+    plus_minus,
 )
-from sublayer.reporting.secondary import basis_lines, comparison, secondary_table
-from sublayer.reporting.words import decimals_for, in_display_units, n_decimals
-from sublayer.statistics.difference import Difference
+from sublayer.reporting.secondary import basis_lines, percent, tests_in_words
+from sublayer.reporting.words import (
+    confidence,
+    decimals_for,
+    in_display_units,
+    n_decimals,
+)
+from sublayer.statistics.difference import DECIDED, Difference
 from sublayer.study.budget.match import ArmBudget
 from sublayer.study.comparisons import Secondary, secondary_analyses
+from sublayer.study.curves import SameQuality, final_losses, same_quality
 from sublayer.study.notes import COLUMNS
-from sublayer.study.results import ArmResult, Failure, Further, Results
+from sublayer.study.results import ArmResult, Failure, Results
 from sublayer.study.study_file import DEVIATION
-from sublayer.tables import FILES, Sheet, as_papers
+from sublayer.tables import FILES, Sheet, as_csv, as_papers
 
-Cells = tuple[list[str], list[list[str]]]
-"""Headings, and rows below them."""
-PUBLISHED = "published: reported by the study's source for its own models, texts and lengths"
-_DIFFERENCE = (
-    *("low", "high", "p", "verdict", "n_seeds", "n_items", "n_documents", "level"),
-    *("n_comparisons", "p_paired_t", "p_welch_t"),
-    *("p_run_is_better", "p_run_is_better_low", "p_run_is_better_high", "published_effect"),
+MARK = f"{NO_BREAK}!"
+"""The end of a cell beyond its tolerance."""
+BRIEF = ("arm", "score", "seeds", "parameters", "FLOPs/token", "time")
+"""Columns of the table of arms in a summary."""
+_MEMORY = (
+    "Memory: the peak of a run less what its process held before; on a CPU it includes libraries "
+    "loaded during the run, mostly in a process's first run, such as that of the first arm"
 )
-_COSTS = ("parameters", "steps", "tokens", "note")
+_PUBLISHED = "Published: reported by the study's source for its own models, texts and lengths"
+_DECIDED = f"{NO_BREAK}*"
+_COSTS = {"steps": "steps", "flops": "FLOPs", "seconds": "time"}
+"""Costs that are read off the curves, with their headings."""
+_FROM = "from"
+"""A range over runs of which not all reached it begins with this."""
+_SECONDARY = {
+    "P(a run is better)": (
+        "P(a run is better): the probability that one run of the arm beats one run of the arm that "
+        "it is compared with, for normally distributed runs with other seeds, with its 95% CI"
+    ),
+    "pairs of runs won": "",
+    "steps at equal quality": (
+        "Steps at equal quality: geometric mean over seeds with its 95% CI, as a share of the "
+        "steps of the other arm, whose final validation value is reached"
+    ),
+    "published effect": "",
+}
+"""Columns of secondary analyses, with their descriptions."""
+_CAUTION = "None of these decides: each is for one comparison alone, not adjusted for the others"
 
 
-def difference_cells(results: Results, difference: Difference) -> list[str]:
-    """Format a row of a table of differences: name, difference, interval, p, verdict, seeds.
+def comparison(results: Results, difference: Difference) -> str:
+    """Name a comparison by its arm, and by its baseline where that is not the first arm.
 
-    ``results`` are in display units.
+    A contrast of more than two arms has none.
     """
+    if difference.baseline in ("", results.baseline):
+        return difference.arm
+    return f"{difference.arm}, against {difference.baseline}"
+
+
+def _score(results: Results, arm: ArmResult) -> str:
     decimals = n_decimals(results)
-    return [
-        comparison(results, difference),
-        format_signed(difference.mean, decimals),
-        format_interval(difference.low, difference.high, decimals),
-        format_p(difference.p),
-        difference.verdict,
-        str(difference.n_seeds),
-    ]
+    mean = format_plain(arm.mean, decimals)
+    return mean if arm.sd is None else plus_minus(mean, f"{arm.sd:.{decimals}f}")
 
 
-def cost_cells(arm: ArmResult) -> list[str]:
-    """Format the costs of an arm: parameters, FLOPs per token, steps, tokens/s, memory, time."""
-    return [
-        f"{arm.parameters['total']:,}",
-        format_quantity(arm.costs.flops_per_token),
-        f"{arm.costs.steps:,}",
-        format_quantity(arm.costs.tokens_per_s),
-        format_quantity(arm.costs.peak_memory_bytes, "B"),
-        format_duration(arm.costs.seconds),
-    ]
-
-
-def further_value(arm: ArmResult, further: Further) -> str:
-    """Format an arm's mean and spread in a further displayed metric; a dash without values.
-
-    The spread is the standard deviation over seeds; with one seed the mean stands alone.
-    """
-    values = list(arm.further.get(further.metric.name, {}).values())
-    if not values:
-        return DASH
-    decimals = decimals_for(further.differences, further.metric)
-    text = f"{statistics.fmean(values):.{decimals}f}"
-    return text if len(values) < 2 else f"{text} ± {statistics.stdev(values):.{decimals}f}"
-
-
-def further_difference(arm: ArmResult, further: Further) -> str:
-    """Format an arm's difference in a further metric; empty for the baseline.
-
-    With its interval only where the study asks for a verdict on it.
-    """
-    difference = next((each for each in further.differences if each.arm == arm.name), None)
-    if difference is None:
-        return ""
-    decimals = decimals_for(further.differences, further.metric)
-    mean = format_signed(difference.mean, decimals)
-    if difference.low is None or difference.verdict == "no verdict":
-        return mean
-    return f"{mean} [{format_interval(difference.low, difference.high, decimals)}]"
-
-
-def published_value(results: Results, arm: ArmResult) -> str:
-    """Format the published scores of an arm; a dash for none.
-
-    Scores in other metrics than the deciding one are named, as ``28.9 BLEU``.
-    """
+def _published(results: Results, arm: ArmResult) -> str:
+    """Write published scores, those in other metrics than the deciding one with their names."""
     labels = {each.metric.name: f" {each.metric.label}" for each in results.further}
+    labels[results.metric.name] = ""
     texts: list[str] = []
-    for name, value in arm.published.items():
-        if name.endswith(f":{DEVIATION}"):
-            continue
-        deviation = arm.published.get(f"{name}:{DEVIATION}")
-        text = f"{value:g}" if deviation is None else f"{value:g} (SD {deviation:g})"
-        if name == results.metric.name:
-            texts.insert(0, text)
-        else:
-            texts.append(text + labels.get(name, f" {name}"))
+    for name in sorted(arm.published, key=lambda name: name != results.metric.name):
+        if not name.endswith(f":{DEVIATION}"):
+            deviation = arm.published.get(f"{name}:{DEVIATION}")
+            spread = "" if deviation is None else f" (SD {deviation:g})"
+            texts.append(f"{arm.published[name]:g}{spread}{labels.get(name, f' {name}')}")
     return "; ".join(texts) or DASH
 
 
-def budget_table(budgets: Sequence[ArmBudget], baseline: str, mark: str) -> Cells:
-    """Lay out the excess of arms over their comparison partners, mostly ``baseline``.
+def _seeds(results: Results, arm: ArmResult) -> str:
+    n_failed = sum(failure.arm == arm.name for failure in results.failures)
+    return f"{len(arm.seeds)}\n{n_failed} failed" if n_failed else str(len(arm.seeds))
 
-    The planned excess is in brackets where another was realised. ``mark`` ends cells beyond their
+
+_ARMS: Mapping[str, Callable[[Results, ArmResult], str]] = {
+    "arm": lambda _, arm: arm.name,
+    "mean": lambda results, arm: format_plain(arm.mean, n_decimals(results)),
+    "score": _score,
+    "seeds": _seeds,
+    "published": _published,
+    "parameters": lambda _, arm: f"{arm.parameters['total']:,}",
+    "FLOPs/token": lambda _, arm: format_quantity(arm.costs.flops_per_token),
+    "steps": lambda _, arm: f"{arm.costs.steps:,}",
+    "tokens/s": lambda _, arm: format_quantity(arm.costs.tokens_per_s),
+    "memory": lambda _, arm: format_quantity(arm.costs.peak_memory_bytes, "B"),
+    "time": lambda _, arm: format_duration(arm.costs.seconds),
+}
+"""The columns of the table of arms; published scores are left out where there are none."""
+
+DETAILED = tuple(name for name in _ARMS if name not in ("score", "seeds"))
+"""Columns of the table of arms beside one of differences, which has seeds and spreads."""
+WHOLE = tuple(name for name in _ARMS if name != "mean")
+
+
+def arms_sheet(results: Results, columns: Iterable[str] = WHOLE) -> Sheet:
+    """Return the table of the arms: score, size and costs."""
+    has_published = any(arm.published for arm in results.arms)
+    shown = [name for name in columns if name != "published" or has_published]
+    label = results.metric.label
+    spread = " ± SD" if any(arm.sd is not None for arm in results.arms) else ""
+    labels = {"mean": label, "score": f"{label}{spread}"}
+    legend = [_PUBLISHED] * has_published + [_MEMORY] * ("memory" in shown)
+    return Sheet(
+        [labels.get(name, name) for name in shown],
+        [[_ARMS[name](results, arm) for name in shown] for arm in results.arms],
+        legend=legend,
+    )
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """A comparison, with its secondary analyses."""
+
+    each: Difference
+    found: Secondary
+    decimals: int
+    reached: SameQuality | None
+    """The steps at equal quality; None where they are not known."""
+
+
+def _part(name: str) -> Callable[[_Compared], str]:
+    return lambda it: format_plain(getattr(it.each.parts, name, None), it.decimals + 1)
+
+
+def _probability(it: _Compared) -> str:
+    """Write a probability with two decimals, never as 0 or 1, and its interval where that shows."""
+    found = it.found.superiority
+    shares = []
+    for value in () if found is None else (found.estimate, found.low, found.high):
+        if value is None:
+            break
+        text = f"<{NO_BREAK}0.01" if value < 0.01 else f"{value:.2f}"
+        shares.append(f">{NO_BREAK}0.99" if value > 0.99 else text)
+    estimate, *ends = shares or [DASH]
+    has_interval = len(ends) == 2 and {*shares} != {estimate}
+    return f"{estimate} ({' to '.join(ends)})" if has_interval else estimate
+
+
+def _won(it: _Compared) -> str:
+    found = it.found.superiority
+    return DASH if found is None else f"{found.share * found.n_pairs:g} of {found.n_pairs}"
+
+
+def _steps(it: _Compared) -> str:
+    found = it.reached
+    if found is None:
+        return DASH
+    summary, n_runs = found.summary("steps"), len(found.seeds)
+    if found.n_reached < n_runs:
+        some = f"reached in {found.n_reached} of {n_runs} runs"
+        return f"{found.arm}: {some if found.n_reached else 'not reached'}"
+    assert summary.median is not None, "all runs reached it"
+    if any(seed.is_at_first for seed in found.seeds):
+        return f"{found.arm}: at most {percent(summary.median)}"
+    if summary.ratio is None:
+        return f"{found.arm}: {percent(summary.median)}"
+    ends = _range(summary.ratio.low, summary.ratio.high, percent)
+    return f"{found.arm}: {percent(summary.ratio.mean)} ({ends})"
+
+
+def _range(low: float, high: float, form: Callable[[float], str]) -> str:
+    return f"{form(low).removesuffix('%')} to {form(high)}".replace(" ", NO_BREAK)
+
+
+def _published_effect(it: _Compared) -> str:
+    found = it.found.published
+    if found is None:
+        return DASH
+    text = format_signed(found.effect, it.decimals)
+    if found.is_inside is None:
+        return text
+    effect, zero = (
+        "inside" if is_inside else "outside"
+        for is_inside in (found.is_inside, found.is_zero_inside)
+    )
+    return f"{text}: {effect} the interval, {'as 0 is' if effect == zero else f'0 {zero}'}"
+
+
+_COMPARISONS: Mapping[str, Callable[[_Compared], str]] = {
+    "difference": lambda it: format_signed(it.each.mean, it.decimals),
+    "CI": lambda it: format_interval(it.each.low, it.each.high, it.decimals),
+    "p": lambda it: format_p(it.each.p),
+    "verdict": lambda it: it.each.verdict,
+    "seeds": lambda it: str(it.each.n_seeds),
+    "standard error": lambda it: format_plain(it.each.standard_error, it.decimals + 1),
+    "from seeds": _part("seeds"),
+    "from test items": _part("items"),
+    "from tuning": lambda it: _part("tuning")(it) if getattr(it.each.parts, "tuning", 0) else DASH,
+    "detectable": lambda it: format_plain(it.each.detectable, it.decimals),
+    "paired t, p": lambda it: format_p(getattr(it.found.paired_t, "p", None)),
+    "Welch's t, p": lambda it: format_p(getattr(it.found.welch_t, "p", None)),
+    "P(a run is better)": _probability,
+    "pairs of runs won": _won,
+    "steps at equal quality": _steps,
+    "published effect": _published_effect,
+}
+"""The columns of tables of comparisons; those in which none has anything are left out."""
+_OF_DIFFERENCES = (*("difference", "CI", "p", "verdict", "seeds"), "detectable")
+_OF_ERRORS = ("p", "verdict", "seeds", "standard error", "from seeds", "from test items")
+_OF_PAPERS = (*_OF_DIFFERENCES[:-1], "paired t, p", "Welch's t, p", *_SECONDARY)
+
+
+def _comparisons(results: Results, columns: Iterable[str], *, are_judged: bool = False) -> Sheet:
+    """Return columns of the comparisons, of the judged ones alone, with the t tests below."""
+    reached = {(each.arm, each.whose): each for each in same_quality(results) if not each.problem}
+    compared = []
+    for each, found in zip(results.differences, secondary_analyses(results), strict=True):
+        pair = found.arm, found.baseline
+        own = reached.get(pair) or reached.get(pair[::-1])
+        if found.superiority is not None or not are_judged:
+            compared.append(_Compared(each, found, n_decimals(results), own))
+    cells = {name: [_COMPARISONS[name](it) for it in compared] for name in columns}
+    cells = {name: column for name, column in cells.items() if set(column) - {DASH}}
+    names = [comparison(results, it.each) for it in compared]
+    headings = [f"{confidence(results)} CI" if name == "CI" else name for name in cells]
+    legend = []
+    if are_judged and compared:
+        for name, it in zip(names, compared, strict=True):
+            if tests := tests_in_words(it.found, it.decimals):
+                legend.append(f"{name}: {tests}")
+        legend += [_CAUTION, *filter(None, (_SECONDARY.get(name) for name in cells))]
+    return Sheet(
+        [f"against {results.baseline}", *headings],
+        list(zip(names, *cells.values(), strict=True)),
+        legend=legend,
+        texts=[0, *(n for n, name in enumerate(cells, 1) if name == "verdict")],
+    )
+
+
+def differences_sheet(results: Results) -> Sheet:
+    """Return the table of the differences."""
+    columns = _OF_DIFFERENCES if results.has_verdicts else ("difference", "verdict")
+    sheet = _comparisons(results, columns)
+    told = "Detectable: the true difference that these seeds detect four times in five"
+    return replace(sheet, legend=[told]) if "detectable" in sheet.headings else sheet
+
+
+def errors_sheet(results: Results) -> Sheet:
+    """Return the table of standard errors and their parts."""
+    return _comparisons(results, (*_OF_ERRORS, "from tuning", "detectable"))
+
+
+def secondary_sheet(results: Results) -> Sheet:
+    """Return the secondary analyses of each comparison of two arms that has a verdict."""
+    return _comparisons(results, _SECONDARY, are_judged=True)
+
+
+def further_sheet(results: Results) -> Sheet:
+    """Return the arms' values in the further metrics, with their differences.
+
+    A difference has its interval only where the study asks for a verdict on it.
+    """
+    headings = ["arm"]
+    rows = [[arm.name] for arm in results.arms]
+    for further in results.further:
+        headings += [further.metric.label, "difference"]
+        decimals = decimals_for(further.differences, further.metric)
+        differences = {each.arm: each for each in reversed(further.differences)}
+        for arm, row in zip(results.arms, rows, strict=True):
+            values = list(arm.further.get(further.metric.name, {}).values())
+            mean = f"{statistics.fmean(values):.{decimals}f}" if values else DASH
+            if len(values) > 1:
+                mean = plus_minus(mean, f"{statistics.stdev(values):.{decimals}f}")
+            each = differences.get(arm.name)
+            text = "" if each is None else format_signed(each.mean, decimals)
+            if each is not None and each.low is not None and each.verdict != "no verdict":
+                text += f" [{format_interval(each.low, each.high, decimals)}]"
+                text += _DECIDED * (each.verdict in DECIDED)
+            row += [mean, text]
+    has_decided = any(cell.endswith(_DECIDED) for row in rows for cell in row)
+    return Sheet(headings, rows, legend=["* decided"] * has_decided)
+
+
+def quality_sheet(results: Results) -> Sheet:
+    """Return the cost of the same quality: a row for each comparison that the curves tell of."""
+    rows, labels = [], []
+    problems: dict[str, list[str]] = {}
+    pairs = [each for each in results.differences if each.baseline]
+    for each in same_quality(results):
+        if each.problem:
+            problems.setdefault(each.problem, []).append(each.arm)
+            continue
+        labels.append(each.metric.label)
+        parameters = DASH if each.parameters is None else _whole_percent(each.parameters)
+        rows.append([each.arm, each.whose, *(_quality(each, cost) for cost in _COSTS), parameters])
+    legend = []
+    if rows:
+        read = " and ".join(dict.fromkeys(labels))
+        legend.append(
+            f"Read off the validation curves ({read}), linear between evaluations: shares of the "
+            "other arm's whole run, medians over seeds; a run planned to be that short would have "
+            "another learning rate schedule, and may end elsewhere"
+        )
+    if any(f"\n{_FROM}" in cell for row in rows for cell in row):
+        legend.append(f"{_FROM.capitalize()}: not reached in every run")
+    for problem, names in problems.items():
+        whose = "" if len(names) == len(pairs) else f"{', '.join(names)}: "
+        legend.append(f"Cost of the same quality is unknown: {whose}{problem}")
+    headings = ["arm", "reaches the final value of", *_COSTS.values(), "parameters"]
+    return Sheet(headings, rows, legend=legend, texts=(0, 1))
+
+
+def _quality(found: SameQuality, cost: str) -> str:
+    """Write the median over seeds, and below it the range."""
+    summary, n_seeds = found.summary(cost), len(found.seeds)
+    if summary.median is None:
+        return f"{found.n_reached} of {n_seeds} runs" if found.n_reached else "not reached"
+    assert summary.low is not None, "where half of the runs reached it, the first did"
+    at_most = "at most " if any(seed.is_at_first for seed in found.seeds) else ""
+    text = f"{at_most}{_whole_percent(summary.median)}"
+    low = _whole_percent(summary.low)
+    if n_seeds > 1 and summary.high is None:
+        return f"{text}\n{_FROM}{NO_BREAK}{low}"
+    if n_seeds > 1 and summary.high is not None and low != _whole_percent(summary.high):
+        return f"{text}\n{_range(summary.low, summary.high, _whole_percent)}"
+    return text
+
+
+def _whole_percent(share: float) -> str:
+    """Write a share in whole percent, or with a decimal below ten."""
+    return f"{100 * share:.{1 if 100 * share < 9.95 else 0}f}%"
+
+
+def budget_sheet(budgets: Sequence[ArmBudget], baseline: str) -> Sheet:
+    """Return the excess of arms over their comparison partners, mostly ``baseline``.
+
+    The planned excess is in brackets where another was realised; ``MARK`` ends cells beyond their
     tolerance. No rows where no arm is compared.
     """
     compared = [budget for budget in budgets if budget.against is not None]
@@ -134,9 +368,29 @@ def budget_table(budgets: Sequence[ArmBudget], baseline: str, mark: str) -> Cell
             elif currency in planned and before != text:
                 text += f" (planned{NO_BREAK}{before})"
             is_marked = currency in (each.realised if realised else each.planned).beyond
-            row.append(f"{text}{mark}" if is_marked else text)
+            row.append(f"{text}{MARK}" if is_marked else text)
         rows.append(row)
-    return [f"excess over {baseline}", *columns.values()], rows
+    legend = []
+    if any(cell.endswith(MARK) for row in rows for cell in row):
+        timed = ", for measured time beyond 3%" if "time" in known else ""
+        legend.append(f"! not equal: beyond 0.5%{timed}")
+    return Sheet([f"excess over {baseline}", *columns.values()], rows, legend=legend)
+
+
+def losses_sheet(results: Results) -> Sheet:
+    """Return the losses at the end of training; no rows where no arm has both."""
+    losses = {arm.name: final_losses(arm, results.metric) for arm in results.arms}
+    rows = [
+        [
+            name,
+            format_plain(each.training, 3),
+            format_plain(each.validation, 3),
+            format_signed(each.gap, 3),
+        ]
+        for name, each in losses.items()
+        if any(loss.gap is not None for loss in losses.values())
+    ]
+    return Sheet(["arm", "training loss", "validation loss", "gap"], rows)
 
 
 def check_table_files(paths: Sequence[Path]) -> None:
@@ -157,67 +411,39 @@ def write_tables(results: Results, path: Path) -> None:
     shown = in_display_units(results)
     direction = "lower" if shown.metric.is_lower_better else "higher"
     scored_on = shown.scored_on or f"the {shown.split} split"
-    adjusted = ""
-    if shown.n_comparisons > 1:
-        adjusted = f", adjusted for all {shown.n_comparisons} comparisons"
+    n = shown.n_comparisons
+    adjusted = f", adjusted for all {n} comparisons" if n > 1 else ""
+    every_run = f"Every run: {shown.metric.label} on {scored_on}, {direction} is better."
     of_differences = (
         f"Differences in {shown.metric.difference}, with 95% confidence intervals and p "
         f"values{adjusted}; the columns from the t tests on are for one comparison alone, not "
         "adjusted."
     )
-    every_run = f"Every run: {shown.metric.label} on {scored_on}, {direction} is better."
     sheets = [
-        Sheet(*_runs(shown), every_run),
-        Sheet(*_differences(shown), " ".join([of_differences, *basis_lines(shown)])),
+        replace(_runs(shown), caption=every_run),
+        replace(
+            _comparisons(shown, _OF_PAPERS),
+            caption=" ".join([of_differences, *basis_lines(shown)]),
+        ),
     ]
     write_file(path, as_papers(path.suffix, sheets))
 
 
-def _csv(results: Results) -> str:
-    """Lay out runs and differences as rows of one table, each row with its kind."""
-    metrics = [results.metric.name, *(each.metric.name for each in results.further)]
-    columns = ["kind", "arm", "baseline", "seed", *metrics, *_DIFFERENCE, *_COSTS]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
+def _runs(results: Results) -> Sheet:
+    """Return every run: a row for each seed, then means and SDs."""
+    decimals = n_decimals(results)
+    columns = []
     for arm in results.arms:
-        writer.writerows(_run_rows(results, arm, metrics))
-    families = [(results.differences, secondary_analyses(results))]
-    families += [(each.differences, ()) for each in results.further]
-    for metric, (differences, analyses) in zip(metrics, families, strict=True):
-        for number, each in enumerate(differences):
-            known = {name: value for name, value in vars(each).items() if name in columns}
-            row = {**known, "kind": "difference", metric: each.mean}
-            row["n_comparisons"] = results.n_comparisons
-            if analyses:
-                row |= _secondary_values(analyses[number])
-            writer.writerow({name: "" if cell is None else cell for name, cell in row.items()})
-    return text.getvalue()
-
-
-def _run_rows(
-    results: Results, arm: ArmResult, metrics: Sequence[str]
-) -> Iterator[dict[str, object]]:
-    """Yield a row for each seed of an arm; scores of failed runs are NaN."""
-    scores = dict(zip(arm.seeds, arm.values, strict=True))
-    failures = {failure.seed: failure for failure in reversed(_failures(results, arm))}
-    for seed in sorted({*scores, *failures}):
-        row: dict[str, object] = {
-            "kind": "run",
-            "arm": arm.name,
-            "seed": seed,
-            "parameters": arm.parameters["total"],
-            "steps": arm.costs.steps,
-            "tokens": "" if arm.costs.tokens is None else round(arm.costs.tokens),
-        }
-        if seed in scores:
-            row |= {name: own[seed] for name, own in arm.further.items() if seed in own}
-            row[results.metric.name] = scores[seed]
-        else:
-            row |= {results.metric.name: "nan", "note": failures[seed].message}
-        yield {
-            name: cell for name, cell in row.items() if name not in arm.further or name in metrics
-        }
+        failed = dict.fromkeys((each.seed for each in _failures(results, arm)), "failed")
+        scores = zip(arm.seeds, arm.values, strict=True)
+        columns.append(failed | {seed: f"{value:.{decimals}f}" for seed, value in scores})
+    seeds = sorted({seed for column in columns for seed in column})
+    rows = [[str(seed), *(column.get(seed, DASH) for column in columns)] for seed in seeds]
+    for name in ("mean", "sd"):
+        label = "SD" if name == "sd" else name
+        cells = [format_plain(getattr(arm, name), decimals) for arm in results.arms]
+        rows.append([label, *cells])
+    return Sheet(["seed", *(arm.name for arm in results.arms)], rows)
 
 
 def _failures(results: Results, arm: ArmResult) -> list[Failure]:
@@ -225,6 +451,47 @@ def _failures(results: Results, arm: ArmResult) -> list[Failure]:
     return [
         failure for failure in results.failures if f"{failure.arm}, ".startswith(f"{arm.name}, ")
     ]
+
+
+_OF_A_DIFFERENCE = (
+    *("low", "high", "p", "verdict", "n_seeds", "n_items", "n_documents", "level"),
+    *("n_comparisons", "p_paired_t", "p_welch_t"),
+    *("p_run_is_better", "p_run_is_better_low", "p_run_is_better_high", "published_effect"),
+)
+
+
+def _csv(results: Results) -> str:
+    """Lay out runs and differences as rows of one table, each row with its kind."""
+    metrics = [results.metric.name, *(each.metric.name for each in results.further)]
+    rows: list[dict[str, Any]] = []
+    for arm in results.arms:
+        scores: dict[int, Any] = dict(zip(arm.seeds, arm.values, strict=True))
+        failures = {failure.seed: failure.message for failure in _failures(results, arm)[::-1]}
+        for seed in sorted({*scores, *failures}):
+            row = {
+                "kind": "run",
+                "arm": arm.name,
+                "seed": seed,
+                "parameters": arm.parameters["total"],
+                "steps": arm.costs.steps,
+                "tokens": None if arm.costs.tokens is None else round(arm.costs.tokens),
+            }
+            if seed in scores:
+                row |= {name: own[seed] for name, own in arm.further.items() if seed in own}
+            else:
+                row["note"] = failures[seed]
+            rows.append({**row, metrics[0]: scores.get(seed, "nan")})
+    families = [results.differences, *(each.differences for each in results.further)]
+    analyses = secondary_analyses(results)
+    for metric, differences in zip(metrics, families, strict=True):
+        for number, each in enumerate(differences):
+            row = {**vars(each), "kind": "difference", metric: each.mean}
+            row["n_comparisons"] = results.n_comparisons
+            if differences is results.differences:
+                row |= _secondary_values(analyses[number])
+            rows.append(row)
+    costs = ("parameters", "steps", "tokens", "note")
+    return as_csv(["kind", "arm", "baseline", "seed", *metrics, *_OF_A_DIFFERENCE, *costs], rows)
 
 
 def _secondary_values(found: Secondary) -> dict[str, object]:
@@ -237,35 +504,3 @@ def _secondary_values(found: Secondary) -> dict[str, object]:
         "p_run_is_better_low": better and better.low,
         "p_run_is_better_high": better and better.high,
     }
-
-
-def _runs(results: Results) -> Cells:
-    """Return headings and rows of every run: a row for each seed, then means and SDs."""
-    decimals = n_decimals(results)
-    columns = []
-    for arm in results.arms:
-        failed = dict.fromkeys((each.seed for each in _failures(results, arm)), "failed")
-        scores = zip(arm.seeds, arm.values, strict=True)
-        columns.append(failed | {seed: f"{value:.{decimals}f}" for seed, value in scores})
-    rows = [
-        [str(seed), *(column.get(seed, DASH) for column in columns)]
-        for seed in sorted({seed for column in columns for seed in column})
-    ]
-    rows.append(["mean", *(format_plain(arm.mean, decimals) for arm in results.arms)])
-    rows.append(["SD", *(format_plain(arm.sd, decimals) for arm in results.arms)])
-    return ["seed", *(arm.name for arm in results.arms)], rows
-
-
-def _differences(results: Results) -> Cells:
-    """Return headings and rows of the differences, with their secondary analyses."""
-    secondary = secondary_table(results)
-    beside = {row.name: row.cells for row in secondary.rows}
-    headings = [f"against {results.baseline}", "difference", "95% CI", "p", "verdict", "seeds"]
-    headings += ["paired t, p", "Welch's t, p", *secondary.headings]
-    rows = []
-    for each, found in zip(results.differences, secondary_analyses(results), strict=True):
-        cells = difference_cells(results, each)
-        tests = [format_p(test.p if test else None) for test in (found.paired_t, found.welch_t)]
-        further = beside.get(cells[0], [DASH] * len(secondary.headings))
-        rows.append([*cells, *tests, *further])
-    return headings, rows

@@ -4,7 +4,8 @@ import hashlib
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ _TOLERANCE = 1e-6
 _NOT_JUDGED = ("report", "notes", "reproduction", "plan")
 """Keys of ``results.json`` about the machine and the command."""
 _SHOWN_CHANGES = 3
+_LONGEST_VALUE = 60
 _FIRST = ("verdict", "mean", "low", "high", "values")
 """Of the changes of an entry, those that are named first."""
 
@@ -274,27 +276,28 @@ def _planned_of_chain(
     most = max([kept.n_seeds, *(len(seal.plan.get("seeds", [])) for seal in seals)])
     finder = kept.model_copy(update={"n_seeds": most}).finder(folder)
     planned = {}
-    for arm in kept.arms:
-        part = kept.chain.of(arm.name)
-        for seed in range(most) if part.pretrains else ():
-            if not finder.lost(arm.name, PRETRAINING, seed):
-                settings = {**settled[arm.name], "train.seed": seed}
-                recipe = None if part.start else _laid_over(recipes[arm.name], settings)
-                path = finder.path(arm.name, PRETRAINING, seed)
-                planned[path] = _Planned(arm.name, seed < kept.n_seeds, recipe)
     for stage in kept.chain.stages:
         finder.choose(stage.name)
         trials = kept.trials[stage.name]
-        for arm in kept.arms:
-            for trial in trials if len(trials) > 1 else ():
-                path = finder.path(arm.name, stage.name, 0, kept.tuning_number, trial)
-                planned.setdefault(path, _Planned(arm.name, False, reads_texts=False))
-            is_chosen = (arm.name, stage.name) in finder.chosen
-            numbers = range(kept.chain.n_runs(stage)) if is_chosen else ()
-            for seed, number in itertools.product(range(most), numbers):
-                if not finder.lost(arm.name, stage.name, seed, number):
-                    path = finder.path(arm.name, stage.name, seed, number)
-                    planned[path] = _Planned(arm.name, seed < kept.n_seeds, reads_texts=False)
+        for arm, trial in itertools.product(kept.arms, trials if len(trials) > 1 else ()):
+            path = finder.path(arm.name, stage.name, 0, kept.tuning_number, trial)
+            planned[path] = _Planned(arm.name, False, reads_texts=False)
+    # A trial that was chosen is compared, too.
+    for arm in kept.arms:
+        part = kept.chain.of(arm.name)
+        runs = [(PRETRAINING, 0)] if part.pretrains else []
+        for stage in kept.chain.stages:
+            if (arm.name, stage.name) in finder.chosen:
+                runs += [(stage.name, number) for number in range(kept.chain.n_runs(stage))]
+        for seed, (name, number) in itertools.product(range(most), runs):
+            if finder.lost(arm.name, name, seed, number):
+                continue
+            is_first, recipe = name == PRETRAINING, None
+            if is_first and not part.start:
+                settings = {**settled[arm.name], "train.seed": seed}
+                recipe = _laid_over(recipes[arm.name], settings)
+            path = finder.path(arm.name, name, seed, number)
+            planned[path] = _Planned(arm.name, seed < kept.n_seeds, recipe, is_first)
     return planned
 
 
@@ -322,22 +325,19 @@ def _of_number(
     seeds = seals[-1].plan["seeds"] if seals and not plan.asked.looks else []
     reported = {(arm["name"], seed) for arm in results.get("arms", ()) for seed in arm["seeds"]}
     reported |= {(failure["arm"], failure["seed"]) for failure in results.get("failures", ())}
-    trials: dict[object, list[Path]] = {}
-    missing = {}
+    missing: dict[object, list[Path]] = {}
     for path, run in planned.items():
         seed = int(path.name.removeprefix("seed-"))
-        if not run.is_compared:
-            continue
-        if plan.asked.stages is not None:
-            trials[path] = [path]
-            missing[path] = "the plan has it, and it has not ended here"
-        elif seed in seeds or (run.arm, seed) in reported:
-            trials.setdefault((run.arm, seed), []).append(path)
-            missing[path] = f"{run.arm}, seed {seed}, has not ended here"
-    for of_trials in trials.values():
-        if not ended.intersection(of_trials):
-            where = str(of_trials[0].relative_to(folder))
-            yield Deviation("run missing", where, missing[of_trials[0]])
+        if run.is_compared and plan.asked.stages is not None:
+            missing[path] = [path]
+        elif run.is_compared and (seed in seeds or (run.arm, seed) in reported):
+            # Of any of the trials.
+            missing.setdefault((run.arm, seed), []).append(path)
+    for first, *others in missing.values():
+        if not ended.intersection([first, *others]):
+            where = str(first.relative_to(folder))
+            text = f"{planned[first].arm}, {first.name}, has not ended here"
+            yield Deviation("run missing", where, text)
 
 
 def _of_run(
@@ -352,7 +352,7 @@ def _of_run(
         yield Deviation("run altered", where, f"its recipe has the seed {recipe['train']['seed']}")
     if planned is not None and planned.recipe is not None:
         derived = read_derived(path / RUN_RECIPE)
-        for key, value, other in _differing(planned.recipe, recipe):
+        for key, value, other in _settings(planned.recipe, recipe):
             if key not in derived:
                 text = f"the plan has {key} = {value}, the run {other}"
                 yield Deviation("arms altered", where, text)
@@ -363,7 +363,7 @@ def _of_run(
     tables = first.model_dump(mode="json")
     if first.init.run is not None:
         tables["data"].pop("tokenizer")  # the start's, which recipe.toml does not repeat
-    for key, value, other in _differing(tables, recipe):
+    for key, value, other in _settings(tables, recipe):
         yield Deviation("run altered", where, f"it began with {key} = {value}, and has {other} now")
     if seals and planned is not None and planned.reads_texts:
         digests = {each.name: each.digest for each in began.inputs}
@@ -386,17 +386,14 @@ def _of_run(
         yield Deviation("code altered", where, f"made by code {shown}, which no seal names")
 
 
-def _differing(
+def _settings(
     tables: Mapping[str, Any], others: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield the fields of two recipes that differ, with both values."""
-    for table, fields in tables.items():
-        if table in HEADINGS or not isinstance(fields, dict):
-            continue
-        for name, value in fields.items():
-            other = others.get(table, {}).get(name)
-            if value is not None and value != other:
-                yield f"{table}.{name}", show(value), show(other)
+    """Yield the fields of a recipe that differ in another, with both values."""
+    recipe = {name: table for name, table in tables.items() if name not in HEADINGS}
+    for key, value, other in _differing(recipe, others, operator.eq):
+        if value is not None:
+            yield key, show(value), show(other)
 
 
 def _of_items(path: Path, where: str) -> tuple[int, list[Deviation]]:
@@ -447,16 +444,18 @@ def _of_results(folder: Path, earlier: Mapping[str, Any]) -> Iterator[Deviation]
     except (CheckpointError, ConfigError, DataError) as error:
         yield Deviation("results altered", RESULTS, f"they cannot be judged again: {error}")
         return
-    for key in again:
-        if key in _NOT_JUDGED or key not in earlier:
-            continue
-        for entry, place, old, new in _entries(key, earlier[key], again[key]):
-            changes = list(_changes(place, old, new))
-            if changes:
-                more = len(changes) - _SHOWN_CHANGES
-                text = entry + "; ".join(changes[:_SHOWN_CHANGES])
-                text += f"; and {more} more" if more > 0 else ""
-                yield Deviation("results altered", RESULTS, text)
+    judged = {key: value for key, value in again.items() if key not in _NOT_JUDGED}
+    changes = [
+        f"{place} {_short(old)}, judged again {_short(new)}"
+        for place, old, new in _differing(earlier, judged, _is_close)
+    ]
+    for _, of_entry in itertools.groupby(
+        changes, lambda text: text.partition(" ")[0].split(".")[0]
+    ):
+        texts = list(of_entry)
+        more = len(texts) - _SHOWN_CHANGES
+        text = "; ".join(texts[:_SHOWN_CHANGES]) + (f"; and {more} more" if more > 0 else "")
+        yield Deviation("results altered", RESULTS, text)
     noted = (earlier.get("plan") or {}).get("hash", "")
     sealed = "" if results.sealing is None else results.sealing.hash
     if noted != sealed:
@@ -465,35 +464,31 @@ def _of_results(folder: Path, earlier: Mapping[str, Any]) -> Iterator[Deviation]
         yield Deviation("results of another plan", RESULTS, text)
 
 
-def _entries(key: str, old: Any, new: Any) -> Iterator[tuple[str, str, Any, Any]]:
-    """Yield the entries of a key of results with their names, arms or differences; else it whole.
+def _differing(
+    old: Any, new: Any, is_same: Callable[[Any, Any], bool], place: str = ""
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield where two JSON values differ, with both values; keys that one lacks are left out.
 
-    Behind the name stands the place at which changes begin.
+    Entries of lists are named, as ``differences[wide against plain].mean``.
     """
-    are_lists = all(
-        isinstance(each, list) and all(isinstance(entry, dict) for entry in each)
-        for each in (old, new)
-    )
-    if not are_lists or len(old) != len(new):
-        yield "", key, old, new
-        return
-    for number, (before, now) in enumerate(zip(old, new, strict=True), 1):
-        name = now.get("name") or now.get("arm") or now.get("metric") or number
-        against = f" against {now['baseline']}" if now.get("baseline") else ""
-        yield f"{key}, {name}{against}: ", "", before, now
-
-
-def _changes(place: str, old: Any, new: Any) -> Iterator[str]:
-    """Yield the differences of two JSON values by place; keys that one lacks are left out."""
-    if isinstance(old, dict) and isinstance(new, dict):
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
         common = new.keys() & old.keys()
-        for name in dict.fromkeys([*(each for each in _FIRST if each in common), *sorted(common)]):
-            yield from _changes(f"{place}.{name}".lstrip("."), old[name], new[name])
+        ordered = [name for name in (*_FIRST, *new) if name in common]
+        for name in dict.fromkeys(ordered):
+            yield from _differing(old[name], new[name], is_same, f"{place}.{name}".lstrip("."))
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for number, pair in enumerate(zip(old, new, strict=True)):
-            yield from _changes(f"{place}[{number}]", *pair)
-    elif not _is_close(old, new):
-        yield f"{place} {_short(old)}, judged again {_short(new)}"
+            yield from _differing(*pair, is_same, f"{place}[{_entry(pair[1], number)}]")
+    elif not is_same(old, new):
+        yield place, old, new
+
+
+def _entry(content: Any, number: int) -> object:
+    if not isinstance(content, Mapping):
+        return number
+    name = next((content[key] for key in ("name", "arm", "metric") if content.get(key)), number)
+    against = f" against {content['baseline']}" if content.get("baseline") else ""
+    return f"{name}{against}"
 
 
 def _is_close(one: Any, other: Any) -> bool:
@@ -506,7 +501,7 @@ def _is_close(one: Any, other: Any) -> bool:
 
 def _short(value: Any) -> str:
     text = f"{value:.6g}" if isinstance(value, float) else json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
 def render_verification(result: Mapping[str, Any]) -> str:

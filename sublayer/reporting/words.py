@@ -1,7 +1,8 @@
 """Verdicts, conditions and budgets in words: the same in reports, on the terminal and as JSON."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from sublayer.counts import count, enumerate_names
 from sublayer.numbers import (
@@ -22,7 +23,7 @@ from sublayer.statistics.simultaneous import Parts
 from sublayer.study.budget.match import Currency
 from sublayer.study.comparisons import compared_budgets
 from sublayer.study.notes import DOUBLE, describe_excesses
-from sublayer.study.results import SIGNATURE, Curve, Further, Results, StudyText
+from sublayer.study.results import SIGNATURE, Further, Results, StudyText
 
 LONGEST_HEADLINE = 120
 """Characters: two lines of the report."""
@@ -47,8 +48,10 @@ _MATCHED: dict[str, Currency] = {
 """The currency that each rule makes equal."""
 _IN_UNITS = (
     *("mean", "sd", "low", "high", "detectable", "excluded", "equivalent", "standard_error"),
+    "parts",
 )
 """Fields of a difference in the unit of its metric."""
+_PARTS = ("seeds", "items", "tuning")
 
 
 def in_display_units(results: Results) -> Results:
@@ -61,52 +64,44 @@ def in_display_units(results: Results) -> Results:
     arms = [
         replace(
             arm,
-            values=tuple(factor * value for value in arm.values),
-            curves=_scaled_curves(arm.curves, factor),
+            values=_scaled(arm.values, factor),
+            curves=_scaled(arm.curves, factor, "values"),
             further={
                 name: {seed: factors.get(name, 1.0) * value for seed, value in values.items()}
                 for name, values in arm.further.items()
             },
             further_curves={
-                name: _scaled_curves(curves, factors.get(name, 1.0))
+                name: _scaled(curves, factors.get(name, 1.0), "values")
                 for name, curves in arm.further_curves.items()
             },
         )
         for arm in results.arms
     ]
     further = [
-        Further(replace(each.metric, factor=1.0), _scaled(each.differences, each.metric.factor))
+        Further(
+            replace(each.metric, factor=1.0),
+            _scaled(each.differences, each.metric.factor, *_IN_UNITS),
+        )
         for each in results.further
     ]
     return replace(
         results,
         metric=replace(results.metric, factor=1.0),
         arms=tuple(arms),
-        differences=_scaled(results.differences, factor),
+        differences=_scaled(results.differences, factor, *_IN_UNITS),
         further=tuple(further),
-        margin=None if results.margin is None else factor * results.margin,
+        margin=_scaled(results.margin, factor),
     )
 
 
-def _scaled_curves(curves: Iterable[Curve], factor: float) -> tuple[Curve, ...]:
-    return tuple(
-        replace(curve, values=tuple(factor * value for value in curve.values)) for curve in curves
-    )
-
-
-def _scaled(differences: Iterable[Difference], factor: float) -> tuple[Difference, ...]:
-    scaled = []
-    for difference in differences:
-        known = {
-            name: value for name in _IN_UNITS if (value := getattr(difference, name)) is not None
-        }
-        changed = {name: factor * value for name, value in known.items()}
-        parts = difference.parts
-        if parts is not None:
-            items = None if parts.items is None else factor * parts.items
-            parts = Parts(factor * parts.seeds, items, factor * parts.tuning)
-        scaled.append(replace(difference, parts=parts, **changed))
-    return tuple(scaled)
+def _scaled(value: Any, factor: float, *names: str) -> Any:
+    """Multiply a number, each of several, or the fields of a dataclass that are named."""
+    if value is None or isinstance(value, float):
+        return None if value is None else factor * value
+    if isinstance(value, tuple):
+        return tuple(_scaled(each, factor, *names) for each in value)
+    names = _PARTS if isinstance(value, Parts) else names
+    return replace(value, **{name: _scaled(getattr(value, name), factor) for name in names})
 
 
 def n_decimals(results: Results) -> int:
@@ -127,24 +122,22 @@ def describe_excess(results: Results, difference: Difference) -> str:
 
     Empty within the tolerance, and for a contrast of more than two arms.
     """
+    budgets = {(budget.arm, budget.against): budget for budget in compared_budgets(results)}
+    budget = budgets.get((difference.arm, difference.baseline))
     parts = []
-    for budget in compared_budgets(results):
-        if (budget.arm, budget.against) != (difference.arm, difference.baseline):
-            continue
-        for currency, share in budget.realised.beyond.items():
-            if 1.0 + share >= DOUBLE:
-                parts.append(f"{format_factor(1.0 + share)} times the {currency}")
-            else:
-                less = "less" if currency == "time" else "fewer"
-                parts.append(f"{format_excess(share)} {'more' if share > 0 else less} {currency}")
-        break
+    for currency, share in budget.realised.beyond.items() if budget else ():
+        less = "less" if currency == "time" else "fewer"
+        part = f"{format_excess(share)} {'more' if share > 0 else less} {currency}"
+        if 1.0 + share >= DOUBLE:
+            part = f"{format_factor(1.0 + share)} times the {currency}"
+        parts.append(part)
     return enumerate_names(parts)
 
 
 def describe_largest(results: Results) -> str:
     """Format by how much budgets differ at most, in one clause; empty where all are equal.
 
-    Equal: within the tolerance of 0.5 %, and 3 % of time.
+    Equal: within the tolerance of 0.5%, and 3% of time.
     """
     largest = describe_excesses([budget.realised for budget in compared_budgets(results)])
     return f"budgets {largest}" if largest else ""
@@ -190,11 +183,21 @@ def statements(results: Results) -> list[Statement]:
 
 
 def _statement(results: Results, difference: Difference) -> Statement:
-    predicate, detail = _finding(results, difference, f" {results.metric.difference}")
+    def found(unit: str) -> tuple[str, str]:
+        return finding(
+            difference,
+            decimals=n_decimals(results),
+            unit=unit,
+            level=_confidence(results, difference),
+            margin=results.margin,
+            n_seeds=results.n_seeds,
+            n_finished={arm.name: len(arm.seeds) for arm in results.arms},
+        )
+
+    predicate, detail = found(f" {results.metric.difference}")
     # A contrast of more than two arms is a sum, which is compared with 0.
     baseline = difference.baseline or "0"
-    _, figures = _finding(results, difference, "")
-    brief = f"{difference.arm} {predicate} {baseline}{figures}"
+    brief = f"{difference.arm} {predicate} {baseline}{found('')[1]}"
     if beyond := describe_excess(results, difference):
         detail += f"; {difference.arm} takes {beyond}"
     if difference.note:
@@ -202,18 +205,6 @@ def _statement(results: Results, difference: Difference) -> Statement:
     further = tuple(_certainty(results, difference))
     return Statement(
         difference.arm, baseline, difference.verdict, predicate, detail, brief, further
-    )
-
-
-def _finding(results: Results, difference: Difference, unit: str) -> tuple[str, str]:
-    return finding(
-        difference,
-        decimals=n_decimals(results),
-        unit=unit,
-        level=_confidence(results, difference),
-        margin=results.margin,
-        n_seeds=results.n_seeds,
-        n_finished={arm.name: len(arm.seeds) for arm in results.arms},
     )
 
 
@@ -278,20 +269,18 @@ def _headlines(results: Results) -> Iterator[tuple[str, ...]]:
         return
     budget = budget_in_words(results)
     at = f" at {budget}" if budget else ""
-    brief_at, _, _ = at.partition(" (")
+    brief_at = at.partition(" (")[0]
     if len(differences) == 1:
-        verdict, size = _one(results, differences[0])
-        others = ""
+        verdict, size, others = *_one(results, differences[0]), ""
         beyond = describe_excess(results, differences[0])
         yield verdict, f"{at} with {beyond}" if beyond else at, size, others
     else:
         verdict, size, others = _several(results, differences)
         if largest:
             yield verdict, at, size, f"{others}; {largest}"
-    yield verdict, at, size, others
-    yield verdict, brief_at, size, others
-    yield verdict, at, size, ""
-    yield verdict, brief_at, size, ""
+    for others_or_none in (others, ""):
+        yield verdict, at, size, others_or_none
+        yield verdict, brief_at, size, others_or_none
     yield verdict, "", size, ""
     yield verdict, "", "", ""
     counts = _counts([difference.verdict for difference in differences])
@@ -323,36 +312,29 @@ def _several(results: Results, differences: Sequence[Difference]) -> tuple[str, 
     verdicts = [difference.verdict for difference in differences]
     baselines = {difference.baseline for difference in differences}
     baseline = baselines.pop() if len(baselines) == 1 else _SEVERAL
-    on_text = here(differences)
+    on_text, n_all = here(differences), len(differences)
     if set(verdicts) == {"cannot tell"}:
-        n_arms = len(
-            {name for difference in differences for name in (difference.arm, difference.baseline)}
-        )
-        among = f"{_NUMBERS[n_arms] if n_arms < len(_NUMBERS) else n_arms} arms"
-        return (
-            f"No difference detected among {among}{on_text}",
-            _detectable(results, differences),
-            "",
-        )
+        n_arms = len({name for each in differences for name in (each.arm, each.baseline)})
+        among = f"{_NUMBERS[n_arms] if n_arms < len(_NUMBERS) else n_arms} arms{on_text}"
+        return f"No difference detected among {among}", _detectable(results, differences), ""
     if set(verdicts) == {"no difference that matters"}:
         told = f"No arm differs from {baseline}{on_text} by {_margin_size(results)} or more"
         return told, "", ""
     for verdict in ("better", "worse"):
-        of_it = [difference for difference in differences if difference.verdict == verdict]
-        if not of_it:
+        n_of_it = verdicts.count(verdict)
+        if not n_of_it:
             continue
-        if len(of_it) == 1:
-            told, _ = _one(results, of_it[0])
-        else:
-            n_of_it = f"{len(of_it)} of {len(differences)}"
-            if len(of_it) == len(differences):
-                n_of_it = "Both" if len(differences) == 2 else f"All {len(differences)}"
-            told = f"{n_of_it} arms are {verdict} than {baseline}{on_text}"
-            if baseline == _SEVERAL:
-                told = f"{verdict.capitalize()}{on_text} in {n_of_it.lower()} comparisons"
+        n_told = f"{n_of_it} of {n_all}"
+        if n_of_it == n_all:
+            n_told = "Both" if n_all == 2 else f"All {n_all}"
+        told = f"{n_told} arms are {verdict} than {baseline}{on_text}"
+        if n_of_it == 1:
+            told, _ = _one(results, differences[verdicts.index(verdict)])
+        elif baseline == _SEVERAL:
+            told = f"{verdict.capitalize()}{on_text} in {n_told.lower()} comparisons"
         others = _counts([each for each in verdicts if each != verdict])
         return told, "", f"; others: {others}" if others else ""
-    return f"{len(differences)} arms against {baseline}{on_text}", f": {_counts(verdicts)}", ""
+    return f"{n_all} arms against {baseline}{on_text}", f": {_counts(verdicts)}", ""
 
 
 def _counts(verdicts: Sequence[Verdict]) -> str:
@@ -365,10 +347,9 @@ def _margin_size(results: Results) -> str:
 
 def _detectable(results: Results, differences: Sequence[Difference]) -> str:
     """Name the difference that would have been detected in each of some comparisons, if known."""
-    known = [
-        difference.detectable for difference in differences if difference.detectable is not None
-    ]
-    if len(known) < len(differences) or not any(known):
+    found = [difference.detectable for difference in differences]
+    known = [size for size in found if size is not None]
+    if len(known) < len(found) or not any(known):
         return ""
     size = f"{max(known):.{n_decimals(results)}f} {results.metric.difference}"
     return f"; {size} would have been"
@@ -455,13 +436,11 @@ def hypothesis_words(results: Results) -> tuple[Verdict, str] | None:
     if results.hypothesis_of is None:
         return None
     verdict: Verdict = "no verdict"
-    for difference in results.differences:
-        if (difference.arm, difference.baseline) == results.hypothesis_of:
-            verdict = difference.verdict
-            break
-        if (difference.baseline, difference.arm) == results.hypothesis_of:
-            verdict = _REVERSED.get(difference.verdict, difference.verdict)
-            break
+    for each in results.differences[::-1]:
+        if (each.arm, each.baseline) == results.hypothesis_of:
+            verdict = each.verdict
+        elif (each.baseline, each.arm) == results.hypothesis_of:
+            verdict = _REVERSED.get(each.verdict, each.verdict)
     return verdict, _HYPOTHESIS[verdict]
 
 

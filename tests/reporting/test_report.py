@@ -29,13 +29,13 @@ from sublayer.objective.metric import Metric
 from sublayer.reporting.figures import ProbedRun, put_probes
 from sublayer.reporting.files import report_again, report_study, results_to_json
 from sublayer.reporting.html import render_report, write_report
-from sublayer.reporting.secondary import (
-    same_quality_problems,
-    same_quality_rows,
-    secondary_table,
-    turn_lines,
+from sublayer.reporting.secondary import turn_lines
+from sublayer.reporting.tables import (
+    check_table_files,
+    quality_sheet,
+    secondary_sheet,
+    write_tables,
 )
-from sublayer.reporting.tables import check_table_files, write_tables
 from sublayer.reporting.words import conditions, hypothesis_words, in_display_units
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.session import prepare_data
@@ -320,8 +320,9 @@ def test_the_same_quality_lies_on_a_line_between_evaluations_or_is_never_reached
     short = [curve(seed, (5.0, 4.0, 3.0)) for seed in (0, 1)]
     results = two(a=short, b=short)
     (found,) = same_quality(results)
-    assert (list(found.seeds), same_quality_rows(results)) == ([], [])
-    (problem,) = same_quality_problems(results)
+    sheet = quality_sheet(results)
+    assert (list(found.seeds), sheet.rows) == ([], [])
+    (problem,) = sheet.legend
     assert re.findall(r"\d+", problem) == ["3", "4"]
 
 
@@ -339,11 +340,11 @@ def test_shares_are_of_the_whole_run_of_the_other_by_any_metric_with_curves():
     results = two(b=[curve(seed, (6.0, 5.0, 4.5, 4.0)) for seed in (0, 1)])
     (found,) = same_quality(results)
     assert (found.arm, found.whose, found.summary("steps").median) == ("a", "b", 0.5)
-    (row,) = same_quality_rows(results)
-    assert row.is_baseline
+    (row,) = quality_sheet(results).rows
+    assert row[:2] == ["a", "b"]
     mixed = [curve(0, (5.0, 3.0, 2.0, 0.0)), curve(1, (5.0, 4.5, 4.0, 3.5))]
-    (row,) = same_quality_rows(two(b=mixed))
-    assert "1 of 2 runs" in row.sentence
+    (row,) = quality_sheet(two(b=mixed)).rows
+    assert row[2] == "1 of 2 runs"
     results = encoder_results()
     nsp, sop = same_quality(results)
     assert (sop.arm, sop.whose, len(nsp.seeds)) == ("SOP", "no loss", 4)
@@ -425,8 +426,8 @@ def test_what_was_published_is_held_against_the_interval_in_the_unit_of_either()
         shown = replace(results, arms=(*arms[:2], replace(arms[2], published=published)))
         nsp, found = secondary_analyses(shown)
         assert (found.published.effect, nsp.published.effect) == (pytest.approx(effect / 100), 0.0)
-        row = secondary_table(in_display_units(shown)).rows[1]
-        assert row.cells[-1] == f"{'+' if effect > 0 else '−'}{abs(effect)}: {sop}"
+        row = secondary_sheet(in_display_units(shown)).rows[1]
+        assert row[-1] == f"{'+' if effect > 0 else '−'}{abs(effect)}: {sop}"
         card = Scorecard([results.metric], [
             Row(arm.name, "published", {"sop_accuracy": Cell(arm.published["sop_accuracy"] / 100)})
             for arm in shown.arms
@@ -491,8 +492,8 @@ def test_steps_at_equal_quality_have_an_interval_where_all_runs_reached_it():
         own = [curve(n, (5.0, 4.0, third, third - 0.5)) for n, third in enumerate(thirds)]
         pairs = zip(results.arms, ([curve(n, BASELINE) for n in range(3)], own), strict=True)
         arms = tuple(replace(arm, curves=tuple(each)) for arm, each in pairs)
-        (row,) = secondary_table(replace(results, arms=arms)).rows
-        assert row.cells[2].replace(NO_BREAK, " ") == cell
+        (row,) = secondary_sheet(replace(results, arms=arms)).rows
+        assert row[3].replace(NO_BREAK, " ") == cell
 
 
 @pytest.mark.all
