@@ -29,7 +29,7 @@ _MASKS = [
         (r"^(! expected +).*", r"\1…"),
         (r"(?<=\d), about [\d:]+ to go\]", "]"),
         (r"(?<=, after )[\d:]+$", "…"),
-        (r"\b\d{4}-\d\d-\d\d \d\d:\d\d\b(.*?)(\d+ s)?$", r"… \1…"),
+        (r"\b\d{4}-\d\d-\d\d \d\d:\d\d\b(.*?)([\d.]+ (s|min))?$", r"… \1…"),
         (r"\d+ %(?= of\s+the\s+time)", "…"),
         (r"free here:[^:]*?of\s+disk", "free here: …"),
         (r"(Finished\s+on\s+)\d+-\d+-\d+", r"\1…"),
@@ -49,14 +49,7 @@ _MASKS = [
     )
 ]
 """What differs from machine to machine, or by its load, and what stands there in a transcript."""
-_TIMED_COLUMNS = {
-    "tokens/s",
-    "memory",
-    "peak memory",
-    "time",
-    "time per run",
-    "share of its time",
-}
+_TIMED_COLUMNS = {"tokens/s", "memory", "time"}
 _MACHINE = {
     "available",
     "commit",
@@ -208,7 +201,7 @@ def _visible_text(page: str) -> str:
     for place, line in enumerate(lines):
         cells = line.split(" | ")
         if len(cells) != len(names):
-            names = cells if cells[0] == "Arm" else []
+            names = cells if cells[0] == "arm" else []
         else:
             lines[place] = _cells(names, cells)
     return "\n".join(lines)
