@@ -1,6 +1,6 @@
 """A sample of a text for measures inside a model: whole windows or lines, evenly spread."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,25 +34,20 @@ class Sample:
     def __getitem__(self, rows: slice) -> "Sample":
         """Return rows, without columns that are padding in all of them."""
         width = self.tokens.shape[1]
-        mask = self.mask
-        if mask is not None:
-            used_columns = mask[rows].any(0).nonzero()
-            width = int(used_columns.max()) + 1
-            mask = mask[rows, :width]
-        document_ids = self.document_ids
-        if document_ids is not None:
-            document_ids = document_ids[rows, :width]
-        return Sample(self.tokens[rows, :width], mask, document_ids)
+        if self.mask is not None:
+            width = int(self.mask[rows].any(0).nonzero().max()) + 1
+        return self._each(lambda values: values[rows, :width])
 
     def to(self, device: torch.device) -> "Sample":
         """Copy to a device."""
-        mask = self.mask
-        if mask is not None:
-            mask = mask.to(device)
-        document_ids = self.document_ids
-        if document_ids is not None:
-            document_ids = document_ids.to(device)
-        return Sample(self.tokens.to(device), mask, document_ids)
+        return self._each(lambda values: values.to(device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Sample":
+        """Change the tokens, and the mask and the numbers of documents that there are."""
+        mask, ids = (
+            None if values is None else change(values) for values in (self.mask, self.document_ids)
+        )
+        return Sample(change(self.tokens), mask, ids)
 
     @property
     def n_tokens(self) -> int:

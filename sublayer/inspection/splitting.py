@@ -31,12 +31,10 @@ class Problem:
     """An equation in two parts with a known flow of each and of both."""
 
     name: str
-    fields: dict[str, Field]
+    fields: Mapping[str, Field]
     """The parts, by the names ``F`` and ``G``."""
-    flows: dict[str, Flow]
-    """The flow of each part alone, by the same names."""
-    whole: Flow
-    """The flow of ``F + G``, which splittings approximate."""
+    flows: Mapping[str, Flow]
+    """The flow of each part alone, by the same names, and of ``F + G``, by ``FG``."""
     start: Array
     """Starting point of the steps, ``[D]``."""
 
@@ -49,39 +47,19 @@ def linear_problem(*, seed: int = 0, size: int = 6, commute: bool = False) -> Pr
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     if commute:
-        name = "linear, of operators that commute"
         basis = rng.standard_normal((size, size))
-        a = _with_eigenvectors(basis, rng)
-        b = _with_eigenvectors(basis, rng)
+        a, b = (basis @ np.diag(rng.uniform(-1, 1, size)) @ np.linalg.inv(basis) for _ in range(2))
     else:
-        name = "linear"
-        a = _random_matrix(rng, size)
-        b = _random_matrix(rng, size)
-    parts = {"F": a, "G": b}
-    fields: dict[str, Field] = {}
-    flows: dict[str, Flow] = {}
-    for part, matrix in parts.items():
-        fields[part] = partial(np.matmul, matrix)
-        flows[part] = _linear_flow(matrix)
-    return Problem(
-        name=name,
-        fields=fields,
-        flows=flows,
-        whole=_linear_flow(a + b),
-        start=rng.standard_normal(size),
-    )
+        a, b = (_random_matrix(rng, size) for _ in range(2))
+    name = "linear, of operators that commute" if commute else "linear"
+    fields = {"F": partial(np.matmul, a), "G": partial(np.matmul, b)}
+    flows = {"F": _linear_flow(a), "G": _linear_flow(b), "FG": _linear_flow(a + b)}
+    return Problem(name, fields, flows, rng.standard_normal(size))
 
 
 def _random_matrix(rng: np.random.Generator, size: int) -> Array:
     # Its largest eigenvalues are of about size 1.
-    drawn = rng.standard_normal((size, size))
-    return drawn / math.sqrt(size)
-
-
-def _with_eigenvectors(basis: Array, rng: np.random.Generator) -> Array:
-    eigenvalues = rng.uniform(-1, 1, len(basis))
-    inverse = np.linalg.inv(basis)
-    matrix: Array = basis @ np.diag(eigenvalues) @ inverse
+    matrix: Array = rng.standard_normal((size, size)) / math.sqrt(size)
     return matrix
 
 
@@ -99,26 +77,15 @@ def nonlinear_problem(*, seed: int = 0, size: int = 6) -> Problem:
     Its flows have no closed form: they are integrated in 64 Runge-Kutta steps.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
-    a = _random_matrix(rng, size)
-    b = _random_matrix(rng, size)
-
+    a, b = (_random_matrix(rng, size) for _ in range(2))
     # A flow of F and G together follows their sum, not one after the other.
-    def first(x: Array) -> Array:
-        return np.tanh(a @ x)
-
-    def second(x: Array) -> Array:
-        return np.sin(b @ x)
-
-    def both(x: Array) -> Array:
-        return first(x) + second(x)
-
-    return Problem(
-        name="tanh and sine",
-        fields={"F": first, "G": second},
-        flows={"F": partial(integrate, first), "G": partial(integrate, second)},
-        whole=partial(integrate, both),
-        start=rng.standard_normal(size),
-    )
+    fields: dict[str, Field] = {
+        "F": lambda x: np.tanh(a @ x),
+        "G": lambda x: np.sin(b @ x),
+        "FG": lambda x: np.tanh(a @ x) + np.sin(b @ x),
+    }
+    flows = {name: partial(integrate, field) for name, field in fields.items()}
+    return Problem("tanh and sine", fields, flows, rng.standard_normal(size))
 
 
 State = TypeVar("State", Array, Tensor)
@@ -218,7 +185,7 @@ def midpoint(field: Field) -> Flow:
     return flow
 
 
-def substep_flows(problem: Problem, substeps: Substeps) -> dict[str, Flow]:
+def substep_flows(problem: Problem, substeps: Substeps) -> Mapping[str, Flow]:
     """Return the flow by which each part of a step is followed, by the names of the fields."""
     if substeps == "exact":
         return problem.flows
@@ -226,7 +193,7 @@ def substep_flows(problem: Problem, substeps: Substeps) -> dict[str, Flow]:
     return {name: scheme(field) for name, field in problem.fields.items()}
 
 
-def step(parts: Sequence[Part], flows: dict[str, Flow], x: Array, h: float) -> Array:
+def step(parts: Sequence[Part], flows: Mapping[str, Flow], x: Array, h: float) -> Array:
     """Take one step of a splitting, of size ``h``: its parts in turn, each from the end before."""
     for name, share in parts:
         x = flows[name](x, share * h)
@@ -248,10 +215,10 @@ def local_errors(
     return Errors(splitting, substeps, tuple(steps), tuple(errors))
 
 
-def _step_error(problem: Problem, splitting: str, flows: dict[str, Flow], h: float) -> Array:
+def _step_error(problem: Problem, splitting: str, flows: Mapping[str, Flow], h: float) -> Array:
     parts = SPLITTINGS[splitting]
     approximate = step(parts, flows, problem.start, h)
-    exact = problem.whole(problem.start, h)
+    exact = problem.flows["FG"](problem.start, h)
     return approximate - exact
 
 
