@@ -6,10 +6,9 @@ cost of a sub-layer is a row of ``sublayer.estimate.sublayers``, its module a ro
 ``sublayer.model.layers.stack``.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal
 
 from sublayer.config.limits import LARGEST_FACTOR, MOST_ENTRIES
 from sublayer.errors import ConfigError
@@ -90,49 +89,8 @@ SUBLAYERS: dict[str, SublayerKind] = {
 }
 
 
-class Sizes(Protocol):
-    """Sizes of a resolved model that the parameters of a position scheme are counted from."""
-
-    @property
-    def d_model(self) -> int:
-        """Return the width of the residual stream."""
-
-    @property
-    def n_heads(self) -> int:
-        """Return the number of attention heads."""
-
-    @property
-    def d_head(self) -> int:
-        """Return the width of one head."""
-
-    @property
-    def max_len(self) -> int:
-        """Return the tokens of the longest input."""
-
-    @property
-    def relative_buckets(self) -> int:
-        """Return the numbers that a head has for distances."""
-
-
-Count = Callable[[Sizes, int, int], int]
+Count = Callable[[Any, int, int], int]
 """Count parameters from a resolved model, the blocks of a stack and its embeddings' width."""
-
-
-def _no_parameters(model: Sizes, n_layers: int, width: int) -> int:
-    return 0
-
-
-def _one_table(model: Sizes, n_layers: int, width: int) -> int:
-    return model.max_len * width
-
-
-def _table_per_layer(model: Sizes, n_layers: int, width: int) -> int:
-    # The first one is added to the embeddings, which may be narrower than the residual stream.
-    return model.max_len * (width + (n_layers - 1) * model.d_model)
-
-
-def _buckets_of_heads(model: Sizes, n_layers: int, width: int) -> int:
-    return model.relative_buckets * model.n_heads
 
 
 def n_exact_buckets(n_buckets: int) -> int:
@@ -156,7 +114,7 @@ class PositionScheme:
     """True where each position up to ``max_len`` has learned weights of its own."""
     even_width: Literal["embedding", "head"] | None = None
     """The width that must be even."""
-    n_parameters: Count = _no_parameters
+    n_parameters: Count = lambda model, n_layers, width: 0
     """Counts those of one stack."""
 
 
@@ -172,14 +130,17 @@ POSITIONS: dict[str, PositionScheme] = {
         adds_before="first",
         has_end=True,
         has_rows=True,
-        n_parameters=_one_table,
+        n_parameters=lambda model, n_layers, width: model.max_len * width,
     ),
     "learned-per-layer": PositionScheme(
         "sublayer.model.positions:LayerwiseLearnedPositions",
         adds_before="every",
         has_end=True,
         has_rows=True,
-        n_parameters=_table_per_layer,
+        # The first one is added to the embeddings, which may be narrower than the residual stream.
+        n_parameters=lambda model, n_layers, width: (
+            model.max_len * (width + (n_layers - 1) * model.d_model)
+        ),
     ),
     "rotary": PositionScheme(
         "sublayer.model.positions:RotaryPositions",
@@ -193,7 +154,7 @@ POSITIONS: dict[str, PositionScheme] = {
     "relative": PositionScheme(
         "sublayer.model.positions:RelativePositions",
         in_attention="bias",
-        n_parameters=_buckets_of_heads,
+        n_parameters=lambda model, n_layers, width: model.relative_buckets * model.n_heads,
     ),
     "none": PositionScheme("sublayer.model.positions:NoPositions"),
 }
@@ -271,30 +232,20 @@ def with_cross(block: tuple[Entry, ...]) -> tuple[Entry, ...]:
 
 
 def _parse_entry(text: str, default_ffn: str, named: str) -> Entry:
+    written = {name: kind for name, kind in SUBLAYERS.items() if not kind.is_recurrent}
     head, star, step_text = text.partition("*")
     name, colon, variant = head.partition(":")
-    written = [each for each, row in SUBLAYERS.items() if not row.is_recurrent]
-    if name not in written:
-        raise ConfigError(f"{named}: {name[:80]!r} is not one of {', '.join(written)}")
-    kind = SUBLAYERS[name]
-    if colon and (not kind.has_variants or variant not in FFNS):
-        able = [each for each, row in SUBLAYERS.items() if row.has_variants]
-        raise ConfigError(
-            f"{named}: only {' or '.join(able)} takes a variant, one of {', '.join(FFNS)}"
-        )
-    step = _parse_step(step_text, named) if star else 1.0
-    if not kind.has_variants:
-        return Entry(name, None, step)
-    return Entry(name, variant or default_ffn, step)
-
-
-def _parse_step(text: str, named: str) -> float:
+    takes_variant = name in written and written[name].has_variants
     try:
-        step = float(text)
+        step = float(step_text) if star else 1.0
     except ValueError:
-        raise ConfigError(f"{named}: the step {text[:80]!r} is not a number") from None
-    if step == 0.0 or not math.isfinite(step):
-        raise ConfigError(f"{named}: the step must be finite and not 0")
-    if abs(step) > LARGEST_FACTOR:
-        raise ConfigError(f"{named}: the step must be at most {LARGEST_FACTOR:,.0f}")
-    return step
+        step = 0.0
+    is_step = 0.0 < abs(step) <= LARGEST_FACTOR
+    if name not in written or (colon and not (takes_variant and variant in FFNS)) or not is_step:
+        able = [each for each, kind in written.items() if kind.has_variants]
+        raise ConfigError(
+            f"{named} is not name[:variant][*step]: the name is one of {', '.join(written)}; only "
+            f"{' or '.join(able)} takes a variant, one of {', '.join(FFNS)}; the step, a number, "
+            f"must be finite and not 0, at most {LARGEST_FACTOR:,.0f}"
+        )
+    return Entry(name, (variant or default_ffn) if takes_variant else None, step)

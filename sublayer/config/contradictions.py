@@ -78,7 +78,8 @@ def check_recipe(recipe: Recipe) -> None:
     Sizes that only the data has are checked when a run resolves them.
     """
     objective = recipe.objective
-    _check((*_OBJECTIVES[objective.kind], *RECIPE), dict(recipe))
+    rules = _OBJECTIVES.get(objective.kind, (_KIND, _HEAD, _NO_PAIRS))
+    _check((*rules, *RECIPE), dict(recipe))
     if isinstance(objective, SupervisedObjective) and recipe.data.task_names[0] in TASKS:
         objective.check_head(TASKS[recipe.data.task_names[0]])
 

@@ -350,11 +350,9 @@ def format_of(source: str | LoadedRecipe, *, writes: bool = False) -> Format:
             f"{_named(source)} is an encoder, which writes no text: start from a T5 or a decoder, "
             "or name classes (--label) or parts of the text (--answer)"
         )
-    if writes and kind in _FORMATS:
-        return "text"
     if kind not in _FORMATS:
         raise ConfigError(f"a model.kind = {kind} answers no task")
-    return _FORMATS[kind]
+    return "text" if writes else _FORMATS[kind]
 
 
 def describe_preset(finetuning: Finetuning) -> Iterator[str]:
@@ -364,11 +362,9 @@ def describe_preset(finetuning: Finetuning) -> Iterator[str]:
     """
     preset = finetuning.preset
     yield f"preset {preset.name}: {preset.title}"
-    by_source: dict[str, list[str]] = {}
-    for figure in finetuning.figures():
-        setting = f"{figure.key}={as_setting(figure.value)}"
-        by_source.setdefault(figure.source, []).append(setting)
-    for source, settings in by_source.items():
+    figures = finetuning.figures()
+    for source in dict.fromkeys(figure.source for figure in figures):
+        settings = [f"{f.key}={as_setting(f.value)}" for f in figures if f.source == source]
         yield f"  {' '.join(settings)} ({source})"
     for line in preset.differs:
         yield f"  not set: {line}"

@@ -52,9 +52,13 @@ def field_rows(table: str | None = None) -> tuple[FieldRow, ...]:
 
     Reads every shipped recipe. Raises KeyError for an unknown table.
     """
-    setters = _setters()
+    setters: dict[str, tuple[str, ...]] = {}
+    for recipe in shipped_recipes():
+        source = find_source(recipe)
+        for key in layer_of(read_toml(source.path), source.origin).values:
+            setters[key] = (*setters.get(key, ()), recipe)
     headings = () if table else HEADINGS
-    return tuple(_row(key, setters) for key in (*headings, *keys(table)))
+    return tuple(_row(key, setters.get(key, ())) for key in (*headings, *keys(table)))
 
 
 def json_schema() -> dict[str, Any]:
@@ -87,7 +91,7 @@ def _describe(properties: Mapping[str, dict[str, Any]], rows: Mapping[str, Field
         content["description"] = _for_editors(rows[name])
 
 
-def _row(key: str, setters: Mapping[str, tuple[str, ...]]) -> FieldRow:
+def _row(key: str, set_by: tuple[str, ...]) -> FieldRow:
     table, _, name = key.rpartition(".")
     by_kind = declarations(key)
     info = declaration(key)
@@ -106,7 +110,7 @@ def _row(key: str, setters: Mapping[str, tuple[str, ...]]) -> FieldRow:
         unit=extra(info).get("unit", ""),
         used_when="; ".join(conditions),
         description=_by_kind({kind: each.description or "" for kind, each in by_kind.items()}, " "),
-        set_by=setters.get(key, ()),
+        set_by=set_by,
     )
 
 
@@ -123,16 +127,6 @@ def _by_kind(texts: Mapping[str, str], separator: str) -> str:
 def _default(info: FieldInfo) -> str:
     rule = extra(info).get("derived")
     return f"derived: {rule}" if rule and info.default is None else show(info.default)
-
-
-def _setters() -> dict[str, tuple[str, ...]]:
-    setters: dict[str, tuple[str, ...]] = {}
-    for recipe in shipped_recipes():
-        source = find_source(recipe)
-        layer = layer_of(read_toml(source.path), source.origin)
-        for key in layer.values:
-            setters[key] = (*setters.get(key, ()), recipe)
-    return setters
 
 
 def _for_editors(row: FieldRow) -> str:

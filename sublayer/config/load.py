@@ -132,20 +132,14 @@ def load_layers(layers: Sequence[Layer], name: str) -> LoadedRecipe:
     settled = settle(started.layers)
     recipe = settled.recipe
     check_kind(started, recipe)
-    _check_contradictions(recipe)
+    # Sizes that only the data has are checked when a run resolves them.
+    resolve_model(recipe.model, vocab_size=recipe.data.vocab_size or 1, context=recipe.data.context)
+    check_recipe(recipe)
+    if recipe.train.steps is not None:
+        resolve_optimizer(recipe.optimizer, steps=recipe.train.steps)
+        recipe.train.check_keep_steps(recipe.train.steps)
     known = [key for key in keys() if has_value(key, recipe)]
     origins = dict.fromkeys((*HEADINGS, *known), "default")
     origins |= {key: setting.origin for key, setting in settled.settings.items()}
     notes = (*describe_start(started, recipe), *settled.notes)
     return LoadedRecipe(recipe, origins, name, tuple(layers), start=started.start, notes=notes)
-
-
-def _check_contradictions(recipe: Recipe) -> None:
-    # Contradictions among the settings alone; sizes that only the data has are checked when a run
-    # resolves them.
-    data = recipe.data
-    resolve_model(recipe.model, vocab_size=data.vocab_size or 1, context=data.context)
-    check_recipe(recipe)
-    if recipe.train.steps is not None:
-        resolve_optimizer(recipe.optimizer, steps=recipe.train.steps)
-        recipe.train.check_keep_steps(recipe.train.steps)

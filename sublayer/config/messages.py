@@ -184,8 +184,8 @@ def field_problem(detail: Mapping[str, Any], place: str, annotation: Any, value:
     if is_choice(annotation):
         return choice_error(place, value, choices_of(annotation))
     expected = type_in_words(annotation)
-    in_quotes = ": put it in quotes" if "text" in expected and type(value) in (int, float) else ""
-    return f"{place} = {show(value)} is not {expected}{in_quotes}"
+    needs_quotes = "text" in expected and isinstance(value, int | float)
+    return f"{place} = {show(value)} is not {expected}{': put it in quotes' * needs_quotes}"
 
 
 def first_problem(error: ValidationError, file: type[BaseModel]) -> str:
@@ -211,7 +211,7 @@ def first_problem(error: ValidationError, file: type[BaseModel]) -> str:
         return f"{place} is no setting of it{nearest_hint(str(steps[-1]), fields)}"
     if detail["type"] == "missing":
         return f"{place} is missing"
-    if value in ("", []):
+    if value in ("", [], {}):
         return f"{place} is empty"
     if detail["type"] == "list_type" and isinstance(value, Mapping):
         return f"{place} is one table: write [[{steps[-1]}]], of which there may be several"

@@ -117,20 +117,14 @@ def counted_moments(shape: Shape) -> dict[str, Axes]:
     return {"step": (), **moments(shape)}
 
 
-def layer_decay() -> Any:
-    """Declare the field of how much lower rates are nearer to the input."""
-    return field(
-        1.0,
-        "Factor of the learning rate from block to block towards the input, the embeddings lowest; "
-        "the last block has its square, heads have the whole rate (ELECTRA: 0.8).",
-        gt=0.0,
-        le=1.0,
-    )
-
-
-def decay_vectors() -> Any:
-    """Declare the field of whether vectors decay."""
-    return field(False, "Weight decay of gains, offsets and biases too, as in fairseq.")
+LAYER_DECAY: Any = field(
+    1.0,
+    "Factor of the learning rate from block to block towards the input, the embeddings lowest; "
+    "the last block has its square, heads have the whole rate (ELECTRA: 0.8).",
+    gt=0.0,
+    le=1.0,
+)
+DECAY_VECTORS: Any = field(False, "Weight decay of gains, offsets and biases too, as in fairseq.")
 
 
 def parameter_scale(default: bool, needs: Mapping[str, tuple[Any, ...]] | None = None) -> Any:
@@ -154,7 +148,7 @@ class SgdConfig(OptimizerTable):
     weight_decay: float = field(
         0.0, "L2 penalty on matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR
     )
-    decay_vectors: bool = decay_vectors()
+    decay_vectors: bool = DECAY_VECTORS
 
     def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
         """Return the axes of the running sum of the gradients, if there is one."""
@@ -170,8 +164,8 @@ class AdamConfig(OptimizerTable):
     weight_decay: float = field(
         0.0, "L2 penalty on matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR
     )
-    decay_vectors: bool = decay_vectors()
-    layer_decay: float = layer_decay()
+    decay_vectors: bool = DECAY_VECTORS
+    layer_decay: float = LAYER_DECAY
 
     def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
         """Return the axes of both moments and of the count that they are corrected by."""
@@ -194,8 +188,8 @@ class AdamWConfig(OptimizerTable):
     weight_decay: float = field(
         0.1, "Decoupled decay of matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR
     )
-    decay_vectors: bool = decay_vectors()
-    layer_decay: float = layer_decay()
+    decay_vectors: bool = DECAY_VECTORS
+    layer_decay: float = LAYER_DECAY
     bias_correction: bool = field(
         True,
         "Correct the moments for their start at 0; false as in BERT and ALBERT.",

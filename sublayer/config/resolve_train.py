@@ -85,23 +85,18 @@ def run_steps(recipe: Recipe, *, train_tokens: int | None) -> int | None:
     train = recipe.train
     if train.steps is not None:
         return train.steps
-    tokens_per_step = batch_sequences(recipe) * recipe.data.context
-    if train.tokens is not None:
-        return max(1, math.ceil(train.tokens / tokens_per_step))
-    if train.epochs is not None:
+    tokens = train.tokens
+    has_epochs = train.minutes is None and recipe.objective.text == "tasks"
+    if tokens is None and (train.epochs is not None or has_epochs):
         if train_tokens is None:
             return None
-        return max(1, math.ceil(train.epochs * train_tokens / tokens_per_step))
+        n_examples = getattr(train_tokens, "n_examples", train_tokens // recipe.data.context)
+        epochs = default_epochs(n_examples) if train.epochs is None else train.epochs
+        tokens = epochs * train_tokens
+    if tokens is not None:
+        return max(1, math.ceil(tokens / (batch_sequences(recipe) * recipe.data.context)))
     if train.minutes is not None:
         return None
-    if recipe.objective.text == "tasks":
-        if train_tokens is None:
-            return None
-        n_examples = train_tokens // recipe.data.context
-        if isinstance(train_tokens, TaskEpoch):
-            n_examples = train_tokens.n_examples
-        epochs = default_epochs(n_examples)
-        return max(1, math.ceil(epochs * train_tokens / tokens_per_step))
     raise ConfigError(
         f"the run has no length: give one of {', '.join(f'train.{name}' for name in LENGTHS)}"
     )

@@ -120,8 +120,9 @@ def _follows_ffn_field(recipe: Recipe) -> bool:
         return True
     # A default without a name marks the entries that name no variant.
     blocks = [block for block in (model.block, model.decoder_block) if block]
-    written = [entry for block in blocks for entry in parse_block(block, default_ffn="")]
-    return _has_blocks(recipe) and any(entry.variant == "" for entry in written)
+    return _has_blocks(recipe) and any(
+        entry.variant == "" for block in blocks for entry in parse_block(block, default_ffn="")
+    )
 
 
 def _activation_use(activation: str, fields: str) -> Use:

@@ -138,21 +138,27 @@ def read_layers(source: Source) -> list[Layer]:
     seen: list[Path] = []
     next_source: Source | None = source
     while next_source:
-        path = resolved(next_source.path)
+        origin, path = next_source.origin, resolved(next_source.path)
         if path in seen:
             raise ConfigError(
                 f"extends = {show(next_source.name)} goes in a circle ({source.origin})"
             )
         seen.append(path)
         table = read_toml(next_source.path)
-        layer = layer_of(table, next_source.origin)
+        layer = layer_of(table, origin)
         if next_source is not source:
             # Title, source and cost of a recipe are not true of those that extend it.
             fields = {key: value for key, value in layer.values.items() if "." in key}
             layer = replace(layer, values=fields)
-        layers.append(layer)
-        next_source = _extended(table, next_source)
-    layers.reverse()
+        layers.insert(0, layer)
+        base = table.get("extends")
+        if base is not None and not isinstance(base, str):
+            raise ConfigError(f"extends = {show(base)} is not the name of a recipe ({origin})")
+        try:
+            folder = next_source.path.parent
+            next_source = None if base is None else find_source(base, folder)
+        except ConfigError as error:
+            raise ConfigError(f"extends: {error} ({origin})") from None
     return layers
 
 
@@ -198,40 +204,23 @@ def _flattened(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
     return values
 
 
-def _extended(table: Mapping[str, Any], source: Source) -> Source | None:
-    if "extends" not in table:
-        return None
-    base = table["extends"]
-    if not isinstance(base, str):
-        raise ConfigError(f"extends = {show(base)} is not the name of a recipe ({source.origin})")
-    try:
-        return find_source(base, source.path.parent)
-    except ConfigError as error:
-        raise ConfigError(f"extends: {error} ({source.origin})") from None
-
-
 def _without_derived(values: Mapping[str, Any], derived: Sequence[str]) -> dict[str, Any]:
     kept = {}
     # Before there was data.keep_accents every run wrote lowercase = false, told or not.
     has_rules = _RULES in derived or _RULES in values
     for key, written in values.items():
         value = tuple(written) if isinstance(written, list) else written
+        table, _, name = key.partition(".")
+        has_kinds = table in TABLES and is_union(table)
+        kind = str(values.get(f"{table}.kind", default_kind(table))) if has_kinds else ""
+        info = declarations(key).get(kind)
+        # The default of a union's ``kind`` is each kind's own name.
+        is_selector = has_kinds and name == "kind"
+        is_default = info is not None and value == info.default and not is_selector
         is_told = key == "data.lowercase" and has_rules
-        if key not in derived and (is_told or not _is_default(key, value, values)):
+        if key not in derived and (is_told or not is_default):
             kept[key] = value
     return kept
-
-
-def _is_default(key: str, value: Any, values: Mapping[str, Any]) -> bool:
-    table, _, name = key.partition(".")
-    kind = ""
-    if table in TABLES and is_union(table):
-        if name == "kind":
-            # The default of a union's ``kind`` is each kind's own name.
-            return False
-        kind = str(values.get(f"{table}.kind", default_kind(table)))
-    info = declarations(key).get(kind)
-    return info is not None and bool(value == info.default)
 
 
 def _not_found(source: str) -> str:

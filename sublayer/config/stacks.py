@@ -1,5 +1,6 @@
 """Stacks of a model, the sub-layers of their blocks, and sizes that follow from its fields."""
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -191,7 +192,7 @@ def check_first_blocks(n_blocks: int, model: ModelConfig, name: str) -> None:
 
 
 EMBEDDINGS = "embeddings"
-_LAYERS = "layers:"
+_PART = re.compile(rf"{EMBEDDINGS}|layers:([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -221,23 +222,19 @@ NOTHING = Frozen()
 
 def parse_freeze(words: str | tuple[str, ...]) -> Frozen:
     """Read ``embeddings``, ``layers:k``, or both. Raises ConfigError for anything else."""
-    embeddings, n_layers = False, 0
-    named: set[str] = set()
+    parts: dict[str, int] = {}
     for word in (words,) if isinstance(words, str) else words:
-        part, _, number = word.partition(":")
-        if part in named:
-            raise ConfigError(f"init.freeze names {part} twice: give it once")
-        named.add(part)
-        if word == EMBEDDINGS:
-            embeddings = True
-        elif word.startswith(_LAYERS) and number.isascii() and number.isdigit() and int(number):
-            n_layers = int(number)
-        else:
+        match = _PART.fullmatch(word)
+        if match is None:
             raise ConfigError(
                 f"init.freeze = {word[:LONGEST_WORD]!r} is neither embeddings nor layers:K, the "
                 "first K blocks, such as layers:2"
             )
-    return Frozen(embeddings, n_layers)
+        part = word.partition(":")[0]
+        if part in parts:
+            raise ConfigError(f"init.freeze names {part} twice: give it once")
+        parts[part] = int(match[1] or 0)
+    return Frozen(EMBEDDINGS in parts, parts.get("layers", 0))
 
 
 def last_of_same_weights(model: ModelConfig, n_frozen: int) -> int:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import PurePath
@@ -63,28 +64,30 @@ def source_names(sources: Sources | None) -> tuple[str, ...]:
     return tuple(sources)
 
 
-def check_weights(sources: Sources | None) -> None:
-    """Raise ConfigError for an empty ``data.path`` or ``data.corpus``, and for a wrong weight."""
+def check_weights(sources: Sources | None, field: str = "data") -> None:
+    """Raise ConfigError for an empty list of sources, such as ``data.path``, or a wrong weight."""
     if sources is not None and not sources:
-        raise ConfigError("data.path or data.corpus is empty; name a text")
-    weights = sources if isinstance(sources, dict) else {}
-    for name, weight in weights.items():
-        given = f"data: the weight {weight:g} of {name[:LONGEST_WORD]!r}"
-        if not (math.isfinite(weight) and weight > 0):
-            raise ConfigError(f"{given} must be more than 0")
-        if weight > LARGEST_FACTOR:
-            raise ConfigError(f"{given} must be at most {LARGEST_FACTOR:,.0f}")
+        raise ConfigError(f"{field}: a list of texts or tasks is empty; name one")
+    for name, weight in sources.items() if isinstance(sources, dict) else ():
+        if not (math.isfinite(weight) and 0 < weight <= LARGEST_FACTOR):
+            raise ConfigError(
+                f"{field}: the weight {weight:g} of {name[:LONGEST_WORD]!r} must be more than 0 "
+                f"and at most {LARGEST_FACTOR:,.0f}"
+            )
+
+
+def _check_known(key: str, name: str, known: Collection[str], more: str = "") -> None:
+    if name not in known:
+        raise ConfigError(
+            f"{key} = {name[:LONGEST_WORD]!r} is not one of {', '.join(known)}{more}"
+            f"{nearest_hint(name, known)}"
+        )
 
 
 def check_corpora(corpus: Sources | None) -> None:
     """Raise ConfigError for the first name in ``data.corpus`` that no corpus has."""
-    known = (*CORPORA, *PARALLEL_CORPORA)
     for name in source_names(corpus):
-        if name not in known:
-            raise ConfigError(
-                f"data.corpus = {name[:LONGEST_WORD]!r} is not one of {', '.join(known)}"
-                f"{nearest_hint(name, known)}"
-            )
+        _check_known("data.corpus", name, (*CORPORA, *PARALLEL_CORPORA))
 
 
 DEFAULT_SPLIT = "90/5/5"
@@ -99,9 +102,9 @@ def parse_split(split: str) -> tuple[Fraction, Fraction, Fraction]:
     The shares of validation and test may be 0: nothing is held out for them. Raises ConfigError
     where they do not sum to 1, where training has none, and where a share is no plain decimal.
     """
-    shares = _parse_shares(split)
-    is_whole = len(shares) == _N_SHARES and sum(shares) == 1
-    if not is_whole or shares[0] == 0:
+    parts = [part.strip() for part in split.split("/")]
+    shares = [Fraction(part) / 100 for part in parts if _SHARE.fullmatch(part)]
+    if len(shares) != _N_SHARES or len(parts) != _N_SHARES or sum(shares) != 1 or not shares[0]:
         raise ConfigError(
             f"data.split = {split[:80]!r} must be three shares that add up to 100, the first above "
             f"0, such as {DEFAULT_SPLIT}; 100/0/0 holds nothing out"
@@ -116,14 +119,6 @@ def check_split(split: str | None) -> None:
         parse_split(split)
 
 
-def _parse_shares(split: str) -> list[Fraction]:
-    """Return the shares that a text lists; none where one of them is no plain decimal."""
-    parts = [part.strip() for part in split.split("/")]
-    if not all(_SHARE.fullmatch(part) for part in parts):
-        return []
-    return [Fraction(part) / 100 for part in parts]
-
-
 Watched = List | dict[str, str]
 """Corpora by name, or the path of each name."""
 
@@ -135,25 +130,15 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 
 def check_watched(watch: Watched) -> None:
     """Raise ConfigError for entries that are no corpus and no path, or cannot name metrics."""
-    if isinstance(watch, dict):
-        for name, path in watch.items():
-            if not _NAME.fullmatch(name):
-                raise ConfigError(
-                    f"data.watch: {name[:LONGEST_WORD]!r} cannot name metrics: give letters, "
-                    "digits, '.', '_' and '-', at most 40"
-                )
-            if name in _SPLITS:
-                raise ConfigError(
-                    f"data.watch: {name} is the name of a split: give the text another"
-                )
-            if not path:
-                raise ConfigError(f"data.watch: the path of {name} is empty; name a text")
-        return
     for name in watch:
-        if name not in WATCHED:
+        if not isinstance(watch, dict):
+            own = "; a text of your own is {name = path}"
+            _check_known("data.watch", name, WATCHED, own)
+        elif not _NAME.fullmatch(name) or name in _SPLITS or not watch[name]:
             raise ConfigError(
-                f"data.watch = {name[:LONGEST_WORD]!r} is not one of {', '.join(WATCHED)}"
-                f"{nearest_hint(name, WATCHED)}; a text of your own is {{name = path}}"
+                f"data.watch: {name[:LONGEST_WORD]!r} = {watch[name][:LONGEST_WORD]!r} must be a "
+                "path, under a name of letters, digits, '.', '_' and '-', at most 40, that is not "
+                f"a split's ({', '.join(_SPLITS)})"
             )
     if len(set(watch)) != len(watch):
         raise ConfigError("data.watch names a corpus twice: leave one out")
@@ -224,12 +209,9 @@ def check_sentinels(vocab_size: int, sentinels: int) -> None:
 
 def check_tokenizer(tokenizer: str) -> None:
     """Raise ConfigError where ``data.tokenizer`` is neither a tokenizer's name nor its file."""
-    if tokenizer in TOKENIZERS or is_tokenizer_file(tokenizer):
-        return
-    raise ConfigError(
-        f"data.tokenizer = {tokenizer[:LONGEST_WORD]!r} is not one of {', '.join(TOKENIZERS)}, nor "
-        f"a file (tokenizer.json, .model, vocab.txt, .codes){nearest_hint(tokenizer, TOKENIZERS)}"
-    )
+    if not is_tokenizer_file(tokenizer):
+        files = ", nor a file (tokenizer.json, .model, vocab.txt, .codes)"
+        _check_known("data.tokenizer", tokenizer, TOKENIZERS, files)
 
 
 OwnColumns = dict[str, str | List]
@@ -261,24 +243,12 @@ def own_table(path: object, columns: OwnColumns | None) -> Table:
 
 def check_tasks(tasks: Sources | None) -> None:
     """Raise ConfigError for an empty ``data.tasks``, an unknown name or a wrong weight."""
-    if tasks is not None and not tasks:
-        raise ConfigError("data.tasks is empty: name a task, such as sst2")
+    check_weights(tasks, "data.tasks")
     names = source_names(tasks)
     if NAME in names and len(names) > 1:
         raise ConfigError(f"data.tasks = {NAME}, a table of your own, stands in no mixture: alone")
     for name in names:
-        if name not in TASKS and name != NAME:
-            raise ConfigError(
-                f"data.tasks = {name[:LONGEST_WORD]!r} is not one of {', '.join(TASKS)}, {NAME}"
-                f"{nearest_hint(name, (*TASKS, NAME))}"
-            )
-    weights = tasks if isinstance(tasks, dict) else {}
-    for name, weight in weights.items():
-        if not (math.isfinite(weight) and 0 < weight <= LARGEST_FACTOR):
-            raise ConfigError(
-                f"data.tasks: the weight {weight:g} of {name} must be more than 0 and at most "
-                f"{LARGEST_FACTOR:,.0f}"
-            )
+        _check_known("data.tasks", name, (*TASKS, NAME))
 
 
 def metrics_of(name: str, columns: OwnColumns | None) -> tuple[str, ...]:
