@@ -49,17 +49,14 @@ _FORMATS: dict[str, Any] = {"encoder": "pair", "decoder": "traversal"}
 
 def _words(value: Any) -> Any:
     """Return a table of labels: their words by their numbers, which are texts."""
-    if type(value) is not dict or not value:
-        raise ValueError("is no table of labels")
-    if len(value) > MOST_LABELS:
-        raise ValueError(f"has more than {MOST_LABELS:,} labels")
-    for index in range(len(value)):
-        if str(index) not in value:
-            raise ValueError(f"has {len(value)} labels, and none of number {index}")
-    for word in value.values():
-        if type(word) is not str or not word.strip() or not word.isprintable():
-            raise ValueError(f"has a label that is no word: {format_value(word)}")
-    if len(set(value.values())) < len(value):
+    words = list(value.values()) if type(value) is dict else []
+    are_words = all(type(word) is str and word.strip() and word.isprintable() for word in words)
+    numbers = {str(index) for index in range(len(words))}
+    if not words or len(words) > MOST_LABELS or set(value) != numbers or not are_words:
+        raise ValueError(
+            f"is no table of labels: a word for each number from 0, of up to {MOST_LABELS:,}"
+        )
+    if len(set(words)) < len(words):
         raise Unsayable("two labels have one name")
     return value
 
@@ -178,18 +175,19 @@ def folder_task(
             raise CheckpointError(f"{path} is of format {spec.format}: the model has no such head")
         return spec
     task, expected = spec.tasks[0], by_config.tasks[0]
-    contradiction = None
-    if spec.format != by_config.format or len(spec.tasks) > 1:
-        contradiction = f"{len(spec.tasks)} of format {spec.format}, not one of {by_config.format}"
-    elif task.kind != expected.kind:
-        contradiction = f"{task.kind}, not {expected.kind}"
-    elif task.labels != expected.labels:
-        contradiction = f"labels {', '.join(task.labels)}, not {', '.join(expected.labels)}"
-    elif spec.context > by_config.context:
-        contradiction = f"{spec.context} tokens, more than {by_config.context}"
-    if contradiction is not None:
+    contradictions = {
+        f"{len(spec.tasks)} of format {spec.format}, not one of {by_config.format}": (
+            spec.format != by_config.format or len(spec.tasks) > 1
+        ),
+        f"{task.kind}, not {expected.kind}": task.kind != expected.kind,
+        f"labels {', '.join(task.labels)}, not {', '.join(expected.labels)}": (
+            task.labels != expected.labels
+        ),
+        f"{spec.context} tokens, more than {by_config.context}": spec.context > by_config.context,
+    }
+    if found := [words for words, is_so in contradictions.items() if is_so]:
         raise CheckpointError(
-            f"{path} contradicts config.json ({contradiction:.200}): leave {FILE_NAME} out"
+            f"{path} contradicts config.json ({found[0]:.200}): leave {FILE_NAME} out"
         )
     return spec
 
@@ -197,22 +195,18 @@ def folder_task(
 def _task_by_config(
     answers: Answers, content: ClassConfig, config: ResolvedModel
 ) -> TaskSpec | None:
-    kind: Kind
+    if answers == "tokens":
+        return None
     labels: tuple[str, ...] = ()
-    match answers:
-        case "tokens":
-            return None
-        case "choices":
-            kind = "choice"
-        case "spans":
-            kind = "span"
-        case "labels":
-            labels = label_words(content)
-            kind = "number" if is_number(content, labels) else "classes"
+    kinds: dict[Answers, Kind] = {"choices": "choice", "spans": "span", "labels": "classes"}
+    kind = kinds[answers]
+    if answers == "labels":
+        labels = label_words(content)
+        if is_number(content, labels):
+            kind, labels = "number", ()
     # An encoder's padding is its tokenizer's, which its class never looks for in a row.
     pad_id = content.fields.get("pad_token_id") if config.kind == "decoder" else None
-    spec = task_of(kind, labels if kind == "classes" else (), config)
-    return replace(spec, pad_id=pad_id)
+    return replace(task_of(kind, labels, config), pad_id=pad_id)
 
 
 def task_of(

@@ -33,6 +33,8 @@ _ROWS, _MAX_TOKENS, _SEED = 2, 128, 0
 _FLOAT64_PARAMETERS = 1_000_000_000
 """The most parameters of a model that is compared in float64 too."""
 _OF_POSITIONS = ("logits", "start_logits", "end_logits", "states")
+_NAMES = {"pooler": "pooled", "vocabulary": "logits", "sentence": "sentence_logits"}
+"""Heads whose outputs are compared as they are."""
 _OF_CHOICES = "ForMultipleChoice"
 _OF_BOTH = "DoubleHeadsModel"
 _COPIES = 3
@@ -80,10 +82,9 @@ class Batch:
     """True at real tokens."""
     segments: Int[Tensor, "B T"]
     """0 in the first half of a row's real tokens, 1 in the second; an encoder alone reads them."""
-    is_padded: bool
-    """True where a model is given the mask, the second row being half as long; not so a decoder."""
-    is_pair: bool
-    """True where the tokens are a source and a target, as of a translator."""
+    kind: str
+    """The model's. A decoder is given no mask; the second row of others is half as long. Of an
+    encoder-decoder the tokens are a source and a target, as of a translator."""
 
     @classmethod
     def draw(cls, config: ResolvedModel, pad_id: int | None = None) -> "Batch":
@@ -97,22 +98,20 @@ class Batch:
         shape = (n_rows, min(config.max_len, _MAX_TOKENS))
         generator = torch.Generator().manual_seed(_SEED)
         tokens = torch.randint(config.vocab_size, shape, generator=generator)
-        is_padded = config.kind != "decoder"
-        is_pair = config.kind == "encoder-decoder"
-        if is_pair:
+        if config.kind == "encoder-decoder":
             # M2M100 takes its padding for no token wherever it stands.
-            other = config.first_position % config.vocab_size
-            tokens = torch.where(tokens == config.first_position - 1, other, tokens)
-        elif is_of_texts and pad_id is not None:
-            other = (pad_id + 1) % config.vocab_size
-            tokens = torch.where(tokens == pad_id, other, tokens)
+            pad_id = config.first_position - 1
+        elif not is_of_texts:
+            pad_id = None
+        if pad_id is not None:
+            tokens = torch.where(tokens == pad_id, (pad_id + 1) % config.vocab_size, tokens)
         n_tokens = shape[1]
-        n_of_second = (n_tokens + 1) // 2 if is_padded else n_tokens
+        n_of_second = n_tokens if config.kind == "decoder" else (n_tokens + 1) // 2
         lengths = torch.tensor([n_tokens, n_of_second])[:n_rows, None]
         positions = torch.arange(n_tokens)
         mask = positions < lengths
         segments = ((positions >= lengths // 2) & mask).long()
-        return cls(tokens, mask, segments, is_padded, is_pair)
+        return cls(tokens, mask, segments, config.kind)
 
     def ours(self, model: Transformer, task: Task | None = None) -> dict[str, Tensor]:
         """Return a model's outputs, by the names by which an oracle's are compared with them.
@@ -122,21 +121,18 @@ class Batch:
         if isinstance(model, EncoderDecoder):
             output = model(self.tokens, self.mask, target=self.tokens.flip(1))
         else:
-            inputs = [self.tokens]
-            if self.is_padded:
-                inputs += [self.mask, self.segments]
-            output = model(*inputs)
+            more = () if self.kind == "decoder" else (self.mask, self.segments)
+            output = model(self.tokens, *more)
         outputs = {}
         if isinstance(model, Encoder) and model.head is None:
             layout = Layout.bidirectional(self.tokens, self.mask)
             outputs["states"] = model.hidden(self.tokens, layout, segments=self.segments).final
-        if "pooler" in output:
-            outputs["pooled"] = output["pooler"]
-        if "vocabulary" in output:
+        for head, name in _NAMES.items():
+            if head in output:
+                outputs[name] = output[head]
+        if "logits" in outputs:
             # Positions, where they are classes too, have logits in no class of transformers.
-            outputs["logits"] = output["vocabulary"][..., : model.config.vocab_size]
-        if "sentence" in output:
-            outputs["sentence_logits"] = output["sentence"]
+            outputs["logits"] = outputs["logits"][..., : model.config.vocab_size]
         if "span" in output:
             outputs["start_logits"], outputs["end_logits"] = output["span"].unbind(-1)
         if "label" in output:
@@ -156,7 +152,7 @@ class Batch:
             output = oracle(self.tokens[None])
             output.logits = output.logits[0]
             return output
-        if not self.is_padded:
+        if self.kind == "decoder":
             return oracle(self.tokens)
         mask = self.mask.long()
         if oracle.config.is_encoder_decoder:
@@ -178,9 +174,8 @@ class Batch:
 
         Logits of texts, and those of a translator's target, have none.
         """
-        if name not in _OF_POSITIONS or self.is_pair:
-            return logits
-        return logits[self.mask]
+        is_padded = name in _OF_POSITIONS and self.kind != "encoder-decoder"
+        return logits[self.mask] if is_padded else logits
 
 
 @torch.inference_mode()
@@ -213,9 +208,7 @@ def certify(
     transformers: Any = import_module("transformers")
     batch = Batch.draw(model.config, fields.get("pad_token_id"))
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
-    dtypes = [torch.float64, torch.float32]
-    if n_parameters > _FLOAT64_PARAMETERS:
-        dtypes = [torch.float32]
+    dtypes = [torch.float64, torch.float32][n_parameters > _FLOAT64_PARAMETERS :]
     widest = dtypes[0]
     needed = _COPIES * n_parameters * widest.itemsize
     here = total_memory()
@@ -227,19 +220,13 @@ def certify(
     differences: dict[str, float] = {}
     for dtype in dtypes:
         output = batch.theirs(theirs.to(dtype))
-        expected = {}
-        for name, ours in oracle.outputs.items():
-            expected[ours] = getattr(output, name)
-        converted = copy.deepcopy(model).to(device="cpu", dtype=dtype).eval()
-        computed = batch.ours(converted, task)
-        largest = 0.0
-        largest_difference = 0.0
-        for name, every_logit in expected.items():
-            logits = batch.kept(name, every_logit)
-            difference = _compare(batch.kept(name, computed[name]), logits, dtype, widest, compared)
-            largest_difference = max(largest_difference, difference)
-            largest = max(largest, float(logits.abs().max()))
-        differences[str(dtype).removeprefix("torch.")] = largest_difference
+        computed = batch.ours(copy.deepcopy(model).to(device="cpu", dtype=dtype).eval(), task)
+        kept = [
+            (batch.kept(ours, computed[ours]), batch.kept(ours, getattr(output, name)))
+            for name, ours in oracle.outputs.items()
+        ]
+        differences[_name(dtype)] = max(_compare(*each, dtype, widest, compared) for each in kept)
+        largest = max(float(logits.abs().max()) for _, logits in kept)
     return {
         "checked": True,
         **({} if compared == LOGITS else {"compared": compared}),
@@ -290,10 +277,9 @@ def certify_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> dict[str, An
         ours = [ids.tolist() for ids in encoded]
     except DataError as problem:
         return {"tokenizer_ids": {"checked": False, "reason": str(problem)}}
-    rows = zip(texts, ours, expected, strict=True)
     differing = [
         {"text": text, "ids": ids[:_SHOWN], "theirs": other[:_SHOWN]}
-        for text, ids, other in rows
+        for text, ids, other in zip(texts, ours, expected, strict=True)
         if ids != other
     ]
     compared = {
@@ -325,9 +311,8 @@ def describe(certificate: Mapping[str, Any]) -> str:
     """Format a certificate as one line: the agreement, or the reason why it certifies nothing."""
     if not certificate["checked"]:
         return f"not checked against transformers: {certificate['reason']}"
-    differences = []
-    for name, value in certificate["largest_difference"].items():
-        differences.append(f"{value:.1e} in {name}")
+    largest = certificate["largest_difference"].items()
+    differences = [f"{value:.1e} in {name}" for name, value in largest]
     compared = certificate.get("compared", LOGITS)
     return (
         f"largest difference of {compared} from {certificate['against']}: {', '.join(differences)} "
@@ -357,6 +342,10 @@ def _build(kind: Any, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) 
                         f"{name} has the shape {list(shape)}, and another by config.json"
                     ) from error
             raise
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _single(compared: str) -> str:

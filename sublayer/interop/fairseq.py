@@ -317,26 +317,18 @@ def _take_translator_copies(content: Content, weights: dict[str, Tensor]) -> lis
             f"the weights lack {_TARGET_TABLE}: of fairseq's models only translators and Macaron "
             "Net's BERT can be imported"
         )
-    table = weights[_TABLE]
-    share_all = content.flag("share_all_embeddings", False)
-    share_decoder = content.flag("share_decoder_input_output_embed", False)
-    if not torch.equal(weights[_TARGET_TABLE], table):
-        raise CheckpointError(
-            f"{_TARGET_TABLE} differs from {_TABLE} "
-            f"({content.file}: share_all_embeddings = {share_all}): "
-            "source and target have one embedding matrix"
-        )
-    del weights[_TARGET_TABLE]
-    copies = [_TARGET_TABLE]
-    if share_all or share_decoder:
-        copies += _drop_copy(content, weights, _OUTPUT, is_tied=True)
-    return copies
+    ties = ("share_all_embeddings", "share_decoder_input_output_embed")
+    is_tied = True in [content.flag(name, False) for name in ties]
+    return [
+        *_drop_copy(content, weights, _TARGET_TABLE, is_tied=True),
+        *_drop_copy(content, weights, _OUTPUT, is_tied=is_tied),
+    ]
 
 
 def _drop_copy(
     content: Content, weights: dict[str, Tensor], name: str, *, is_tied: bool
 ) -> list[str]:
-    """Remove an output matrix that is the embedding matrix, and return its name in a list.
+    """Remove a matrix that is the embedding matrix, and return its name in a list.
 
     One that is absent, or that no setting ties, stays away or stays, and the list is empty. Raises
     CheckpointError where one that is tied differs.
@@ -345,8 +337,8 @@ def _drop_copy(
         return []
     if not torch.equal(weights[name], weights[_TABLE]):
         raise CheckpointError(
-            f"{name} differs from {_TABLE}, "
-            f"though {content.file} says that the output is the embedding matrix"
+            f"{name} differs from {_TABLE}, with which it is one matrix, of source and target "
+            f"alike, or by {content.file}"
         )
     del weights[name]
     return [name]
@@ -373,60 +365,58 @@ def _read_translator_config(
                 f"{content.file}: {name} = {format_value(other)}: "
                 "Macaron Net's translation models have relu"
             )
-    d_model = content.both_sides("embed_dim")
-    d_ff = content.both_sides("ffn_embed_dim")
-    content.both_sides("attention_heads")
+    for name in ("embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before"):
+        content.both_sides(name)
+    shared = _shared_fields(content, vocab_size)
+    for name in ("decoder_input_dim", "decoder_output_dim"):
+        if content.whole(name, shared["d_model"]) != shared["d_model"]:
+            raise CheckpointError(
+                f"{content.file}: {name} = {content.fields[name]} is not decoder_embed_dim = "
+                f"{shared['d_model']}: the embedding matrix is as wide as the model"
+            )
+    ties = ("share_all_embeddings", "share_decoder_input_output_embed")
+    longest = [content.whole(f"max_{side}_positions", 1024) for side in ("source", "target")]
+    return content.resolve(
+        {
+            **shared,
+            "kind": "encoder-decoder",
+            "block": "macaron" if is_macaron else "transformer",
+            "n_decoder_layers": content.whole("decoder_layers", most=MOST_LAYERS),
+            **content.activation("activation_fn", "relu", _ACTIVATIONS),
+            "final_norm": "affine" if has_final_norm and shared["norm_order"] == "pre" else "none",
+            "decoder_start": "end",
+            "embedding_scale": "none" if content.flag("no_scale_embedding", False) else "sqrt",
+            "tie_embeddings": any(content.flag(name, False) for name in ties),
+            "init": "xavier",
+            "max_len": min(longest),
+        }
+    )
+
+
+def _shared_fields(content: Content, vocab_size: int) -> dict[str, Any]:
+    """Return the fields of a model that translators and Macaron Net's BERT have alike."""
+    d_model = content.whole("encoder_embed_dim", most=WIDEST)
     if d_model % 2:
         raise CheckpointError(
             f"{content.file}: encoder_embed_dim = {d_model} is odd: sinusoids come in pairs"
         )
-    for name in ("decoder_input_dim", "decoder_output_dim"):
-        if content.whole(name, d_model) != d_model:
-            raise CheckpointError(
-                f"{content.file}: {name} = {content.fields[name]} is not decoder_embed_dim = "
-                f"{d_model}: the embedding matrix is as wide as the model"
-            )
-    is_pre_norm = content.flag("encoder_normalize_before", False)
-    of_decoder = content.flag("decoder_normalize_before", False)
-    if is_pre_norm != of_decoder:
-        raise CheckpointError(
-            f"{content.file}: encoder_normalize_before = {is_pre_norm} and "
-            f"decoder_normalize_before = {of_decoder}: both stacks have one order"
-        )
-    is_tied = content.flag("share_all_embeddings", False)
-    if not is_tied:
-        is_tied = content.flag("share_decoder_input_output_embed", False)
     # Older versions call it by the one activation that they had.
     has_new_name = content.fields.get("activation_dropout")
-    hidden_dropout = "activation_dropout" if has_new_name else "relu_dropout"
-    longest = [content.whole(f"max_{side}_positions", 1024) for side in ("source", "target")]
-    return content.resolve(
-        {
-            "kind": "encoder-decoder",
-            "block": "macaron" if is_macaron else "transformer",
-            "n_layers": content.whole("encoder_layers", most=MOST_LAYERS),
-            "n_decoder_layers": content.whole("decoder_layers", most=MOST_LAYERS),
-            "d_model": d_model,
-            "n_heads": content.heads("encoder_attention_heads", "encoder_embed_dim"),
-            "d_ff": d_ff,
-            **content.activation("activation_fn", "relu", _ACTIVATIONS),
-            "norm_order": "pre" if is_pre_norm else "post",
-            "norm_eps": 1e-5,
-            "final_norm": "affine" if has_final_norm and is_pre_norm else "none",
-            "positions": "sinusoidal",
-            "sinusoids": "fairseq",
-            "first_position": _PAD_ID + 1,
-            "decoder_start": "end",
-            "embedding_scale": "none" if content.flag("no_scale_embedding", False) else "sqrt",
-            "tie_embeddings": is_tied,
-            "dropout": content.share("dropout", 0.1),
-            "dropout_attention": content.share("attention_dropout", 0.0),
-            "dropout_ffn": content.share(hidden_dropout, 0.0),
-            "init": "xavier",
-            "vocab_size": vocab_size,
-            "max_len": min(longest),
-        }
-    )
+    return {
+        "n_layers": content.whole("encoder_layers", most=MOST_LAYERS),
+        "d_model": d_model,
+        "n_heads": content.heads("encoder_attention_heads", "encoder_embed_dim"),
+        "d_ff": content.whole("encoder_ffn_embed_dim", most=WIDEST_FFN),
+        "norm_order": "pre" if content.flag("encoder_normalize_before", False) else "post",
+        "norm_eps": 1e-5,
+        "positions": "sinusoidal",
+        "sinusoids": "fairseq",
+        "first_position": _PAD_ID + 1,
+        "dropout": content.share("dropout", 0.1),
+        "dropout_attention": content.share("attention_dropout", 0.0),
+        "dropout_ffn": content.share("activation_dropout" if has_new_name else "relu_dropout", 0.0),
+        "vocab_size": vocab_size,
+    }
 
 
 def _is_macaron(content: Content) -> bool:
@@ -481,16 +471,9 @@ def _read_bert_config(
     activation = content.activation("act_fn", "gelu", _BERT_ACTIVATIONS)
     ffn = f"ffn:{activation['ffn']}"
     block = ["ffn:relu*0.5", "attention", f"{ffn}*0.5"]
-    d_model = content.whole("encoder_embed_dim", most=WIDEST)
-    if d_model % 2:
-        raise CheckpointError(
-            f"{content.file}: encoder_embed_dim = {d_model} is odd: sinusoids come in pairs"
-        )
+    shared = _shared_fields(content, len(weights[_TABLE]))
     is_plain = content.flag("no_normalize_affine", False)
-    is_pre_norm = content.flag("encoder_normalize_before", False)
-    final_norm = "none"
-    if is_pre_norm and has_final_norm:
-        final_norm = "plain" if is_plain else "affine"
+    has_final_norm = has_final_norm and shared["norm_order"] == "pre"
     head = {
         "head": "transform",
         "sentence_classes": 1,
@@ -501,29 +484,17 @@ def _read_bert_config(
         head = {"head": "none", "label_outputs": n_outputs}
     return content.resolve(
         {
+            **shared,
             "kind": "encoder",
             "block": block if _is_macaron(content) else ["attention", ffn],
-            "n_layers": content.whole("encoder_layers", most=MOST_LAYERS),
-            "d_model": d_model,
-            "n_heads": content.heads("encoder_attention_heads", "encoder_embed_dim"),
-            "d_ff": content.whole("encoder_ffn_embed_dim", most=WIDEST_FFN),
             **activation,
-            "norm_order": "pre" if is_pre_norm else "post",
             "norm_affine": not is_plain,
-            "norm_eps": 1e-5,
-            "final_norm": final_norm,
-            "positions": "sinusoidal",
-            "sinusoids": "fairseq",
-            "first_position": _PAD_ID + 1,
+            "final_norm": ("plain" if is_plain else "affine") if has_final_norm else "none",
             "embedding_scale": "sqrt",
             "segments": "second" if len(weights[_SEGMENTS]) == 1 else "both",
             **head,
-            "dropout": content.share("dropout", 0.1),
-            "dropout_attention": content.share("attention_dropout", 0.0),
-            "dropout_ffn": content.share("relu_dropout", 0.0),
             "init": "kaiming",
             "zero_padding": True,
-            "vocab_size": len(weights[_TABLE]),
             "max_len": content.whole("max_positions", _LONGEST, most=LONGEST_WINDOW),
         }
     )

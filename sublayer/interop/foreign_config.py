@@ -196,18 +196,17 @@ class Content:
             )
         return n_heads
 
-    def both_sides(self, name: str) -> int:
-        """Read a whole number said of both stacks, as ``encoder_NAME`` and ``decoder_NAME``.
+    def both_sides(self, name: str) -> None:
+        """Raise CheckpointError where ``encoder_NAME`` and ``decoder_NAME`` differ.
 
-        Raises CheckpointError where the two differ.
+        What is false, 0 or not there is the same.
         """
-        encoder, decoder = self.whole(f"encoder_{name}"), self.whole(f"decoder_{name}")
-        if encoder != decoder:
+        encoder, decoder = (self.fields.get(f"{side}_{name}") for side in ("encoder", "decoder"))
+        if (encoder or decoder) and encoder != decoder:
             raise CheckpointError(
-                f"{self.file}: encoder_{name} = {encoder} and decoder_{name} = {decoder}: "
-                "both stacks have one width"
+                f"{self.file}: encoder_{name} = {format_value(encoder)} and decoder_{name} = "
+                f"{format_value(decoder)}: both stacks have one"
             )
-        return encoder
 
     def resolve(self, fields: Mapping[str, Any], *, context: int = 1) -> ResolvedModel:
         """Build a resolved model config of the model's fields that were read.

@@ -42,22 +42,12 @@ _NO_ARRAY = (
 )
 """Errors of numpy for a file that is none of its arrays."""
 _TYPES = (np.float16, np.float32, np.float64)
-# Of each block: names as transformers has them, and whether it is a map, whose array has an axis of
-# one before its own two.
-_OF_BLOCK = (
-    ("attn.c_attn.weight", True),
-    ("attn.c_attn.bias", False),
-    ("attn.c_proj.weight", True),
-    ("attn.c_proj.bias", False),
-    ("ln_1.weight", False),
-    ("ln_1.bias", False),
-    ("mlp.c_fc.weight", True),
-    ("mlp.c_fc.bias", False),
-    ("mlp.c_proj.weight", True),
-    ("mlp.c_proj.bias", False),
-    ("ln_2.weight", False),
-    ("ln_2.bias", False),
-)
+_OF_BLOCK = [
+    f"{name}.{part}"
+    for name in ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2")
+    for part in ("weight", "bias")
+]
+"""The arrays of a block in their order, by the names that transformers has for them."""
 POSITIONS, TOKENS = "positions_embed.weight", "tokens_embed.weight"
 
 Shape = tuple[int, ...]
@@ -129,25 +119,20 @@ def read_arrays(folder: Path) -> dict[str, Tensor]:
     Raises CheckpointError, naming the file, where one is missing, is no array of plain numbers, or
     where shapes and numbers do not belong together; ConfigError where memory is too small.
     """
-    shapes = _read_shapes(folder)
-    named = _name(folder / SHAPES, shapes)
-    numbers = _read_numbers(folder)
-    n_said = sum(math.prod(shape) for shape in shapes)
-    if len(numbers) != n_said:
+    named = _read_shapes(folder)
+    numbers = torch.from_numpy(_read_numbers(folder))
+    sizes = [math.prod(shape) for shape in named.values()]
+    if len(numbers) != sum(sizes):
         raise CheckpointError(
             f"{folder}: its arrays hold {count(len(numbers), 'number')}, and {SHAPES} says "
-            f"{n_said:,}: they do not belong together, or a piece is missing"
+            f"{sum(sizes):,}: they do not belong together, or a piece is missing"
         )
-    tensors = {}
-    start = 0
-    for name, (shape, is_map) in named.items():
-        part = torch.from_numpy(numbers[start : start + math.prod(shape)]).view(shape)
-        tensors[name] = part[0] if is_map else part
-        start += math.prod(shape)
-    return tensors
+    parts = zip(named.items(), torch.split(numbers, sizes), strict=True)
+    return {name: part.view(shape[-2:]) for (name, shape), part in parts}
 
 
-def _read_shapes(folder: Path) -> list[Shape]:
+def _read_shapes(folder: Path) -> dict[str, Shape]:
+    """Read the shape of each array, by the name of its tensor."""
     path = folder / SHAPES
     if not path.is_file():
         raise CheckpointError(
@@ -156,66 +141,39 @@ def _read_shapes(folder: Path) -> list[Shape]:
     content = read_json(path, CheckpointError)
     if not isinstance(content, list) or not content:
         raise CheckpointError(f"{path} is no list of shapes")
-    if len(content) > 2 + len(_OF_BLOCK) * MOST_LAYERS:
-        raise CheckpointError(f"{path} has {len(content):,} shapes, more than a model can have")
-    for number, shape in enumerate(content):
-        is_one = isinstance(shape, list) and 0 < len(shape) <= 3
-        if not is_one or any(type(n) is not int or not 0 < n <= LARGEST_VOCABULARY for n in shape):
-            raise CheckpointError(f"{path}: array {number} has a shape of {format_value(shape)}")
-    return [tuple(shape) for shape in content]
-
-
-def _name(path: Path, shapes: list[Shape]) -> dict[str, tuple[Shape, bool]]:
-    """Give each shape the name of its tensor, and say whether an axis of one stands before it."""
-    n_blocks, n_left = divmod(len(shapes) - 2, len(_OF_BLOCK))
-    if n_blocks < 1 or n_left:
+    n_blocks, n_left = divmod(len(content) - 2, len(_OF_BLOCK))
+    if not 1 <= n_blocks <= MOST_LAYERS or n_left:
         raise CheckpointError(
-            f"{path} has {count(len(shapes), 'shape')}: GPT-1 has one of positions, one of tokens "
+            f"{path} has {count(len(content), 'shape')}: GPT-1 has one of positions, one of tokens "
             f"and {len(_OF_BLOCK)} of each block"
         )
-    names = [(POSITIONS, False), (TOKENS, False)]
-    for block in range(n_blocks):
-        names += [(f"h.{block}.{name}", is_map) for name, is_map in _OF_BLOCK]
-    width = shapes[0][-1]
-    named = {}
-    for number, ((name, is_map), shape) in enumerate(zip(names, shapes, strict=True)):
-        expected = _expected(name, shape, width)
-        if shape != expected:
+    names = [f"h.{block}.{name}" for block in range(n_blocks) for name in _OF_BLOCK]
+    named = dict(zip((POSITIONS, TOKENS, *names), content, strict=True))
+    for number, (name, shape) in enumerate(named.items()):
+        # A map has an axis of one before its own two.
+        is_map = ".c_" in name and name.endswith("weight")
+        n_axes = 2 if number < 2 else 3 if is_map else 1
+        is_shape = isinstance(shape, list) and all(
+            type(n) is int and 0 < n <= LARGEST_VOCABULARY for n in shape
+        )
+        if not is_shape or len(shape) != n_axes or (is_map and shape[0] != 1):
             raise CheckpointError(
-                f"{path}: array {number} is {list(shape)}, and {name} of a width of {width} is "
-                f"{list(expected)}"
+                f"{path}: array {number} has a shape of {format_value(shape)}, and {name} is of "
+                f"rank {n_axes}, the first axis of a map one"
             )
-        named[name] = (shape, is_map)
     return named
 
 
-def _expected(name: str, shape: Shape, width: int) -> Shape:
-    """Return the shape that a tensor has where positions are so wide."""
-    if name in (POSITIONS, TOKENS):
-        return (shape[0], width)
-    map_name, _, part = name.split(".", 2)[2].rpartition(".")
-    d_in, d_out = {
-        "attn.c_attn": (width, 3 * width),
-        "mlp.c_fc": (width, 4 * width),
-        "mlp.c_proj": (4 * width, width),
-    }.get(map_name, (width, width))
-    is_map = part == "weight" and not map_name.startswith("ln_")
-    return (1, d_in, d_out) if is_map else (d_out,)
-
-
 def _read_numbers(folder: Path) -> NDArray[np.floating[Any]]:
-    pieces_by_number = {}
-    for path in folder.iterdir():
-        match = _PIECE.fullmatch(path.name)
-        if match is not None:
-            pieces_by_number[int(match[1])] = path
-    for number in range(max(pieces_by_number, default=0) + 1):
-        if number not in pieces_by_number:
+    found = [(_PIECE.fullmatch(path.name), path) for path in folder.iterdir()]
+    numbered = {int(match[1]): path for match, path in found if match is not None}
+    for number in range(max(numbered, default=0) + 1):
+        if number not in numbered:
             raise CheckpointError(
                 f"{folder} has no params_{number}.npy: put all of the release's arrays there, "
                 "params_0.npy to params_9.npy"
             )
-    paths = [pieces_by_number[number] for number in sorted(pieces_by_number)]
+    paths = [numbered[number] for number in sorted(numbered)]
     n_bytes = sum(path.stat().st_size for path in paths)
     check_memory(2 * n_bytes, f"to read {folder}", "import it on a larger machine")
     pieces = [read_piece(path) for path in paths]
@@ -236,15 +194,14 @@ def read_piece(path: Path) -> NDArray[np.floating[Any]]:
             array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
     except OSError as problem:
         raise CheckpointError(f"cannot read {path}: {problem.strerror or problem}") from None
-    except _NO_ARRAY as problem:
-        what = "pickles are never read; get the release's own file"
-        if "bject" in str(problem):
-            what = "it holds objects, which are never unpickled"
-        raise CheckpointError(f"{path} is damaged or no array of numbers: {what}") from None
-    if array.dtype not in _TYPES:
-        raise CheckpointError(f"{path} is of {array.dtype}, and weights are floating-point numbers")
-    if array.ndim != 1:
+    except _NO_ARRAY:
         raise CheckpointError(
-            f"{path} has a shape of {list(array.shape)}, and pieces are one row of numbers"
+            f"{path} is damaged or no array of numbers: objects and pickles are never read; get "
+            "the release's own file"
+        ) from None
+    if array.dtype not in _TYPES or array.ndim != 1:
+        raise CheckpointError(
+            f"{path} is of {array.dtype} and a shape of {list(array.shape)}, and pieces are one "
+            "row of floating-point numbers"
         )
     return array

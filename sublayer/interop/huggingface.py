@@ -126,9 +126,7 @@ def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]
         raise CheckpointError(f"{described}: {error}") from error
     pad_id = content.fields.get("pad_token_id") if config.kind == "decoder" else None
     tokenizer = _padded(tokenizer, pad_id)
-    is_padding_kept = pad_id is None or task is not None
-    if not is_padding_kept and tokenizer is not None:
-        is_padding_kept = tokenizer.pad_id == pad_id
+    is_padding_kept = task is not None or pad_id in (None, getattr(tokenizer, "pad_id", None))
     given = f"pad_token_id = {format_value(pad_id)} of {CONFIG}"
     padding = None if is_padding_kept else f"{given}, no special token of the tokenizer"
     notes: Notes = {
@@ -194,13 +192,9 @@ def export_huggingface(text_model: TextModel, out: Path) -> dict[str, Any]:
             write_folder(partial, described, tensors)
             context = full.max_len if spec is None else spec.context
             files = spec_files(spec) | family.tokenizer_files(tokenizer, max_len=context)
+            stands_in = spec is not None and spec.pad_id is not None
             is_padded = tokenizer is not None and tokenizer.pad_id is not None
-            if (
-                spec is not None
-                and spec.pad_id is not None
-                and not is_padded
-                and CONFIG_NAME in files
-            ):
+            if stands_in and not is_padded and CONFIG_NAME in files:
                 # Padding that only stood in for the config's own.
                 settings = json.loads(files[CONFIG_NAME])
                 settings.pop("pad_token", None)
@@ -257,10 +251,8 @@ def _describe_unknown(config: ClassConfig, family: Family) -> str | None:
     if not config.unknown:
         return None
     first = sorted(config.unknown)[:_MOST_NAMED]
-    named = []
-    for name in first:
-        # A name may be any text at all: one that is no field's is quoted and cut.
-        named.append(name if name.isidentifier() else format_value(name))
+    # A name may be any text at all: one that is no field's is quoted and cut.
+    named = [name if name.isidentifier() else format_value(name) for name in first]
     n_others = len(config.unknown) - len(first)
     others = f" and {count(n_others, 'other')}" if n_others else ""
     title = family.fields.title

@@ -102,9 +102,16 @@ TABLE_AS_WIDE_AS_MODEL = Rule(lambda config: config.d_embed == config.d_model)
 """``d_embed == d_model``."""
 
 EITHER = (True, False)
+_ANY = """
+    norm_eps first_position rotary_base relative_buckets relative_distance n_layers d_model
+    n_heads d_ff share_groups share_inner vocab_size max_len dropout dropout_attention
+    dropout_ffn dropout_embedding dropout_final init_std vocab_multiple
+"""
+"""Fields of which every class has all values, or that change no number of a trained model."""
 # Parts that a class always or never has may be written otherwise (see ``expand``): biases as zeros,
 # shared weights once for each block, sinusoids as a table.
 ALL: Table = {
+    **dict.fromkeys(_ANY.split(), ANY),
     "swish_beta": (1.0,),
     # Attention, then a feed-forward network, each added whole.
     "block": Rule(_has_usual_block),
@@ -113,42 +120,21 @@ ALL: Table = {
     "gelu": ("exact", "tanh"),
     "norm": ("layer",),
     "norm_affine": EITHER,
-    "norm_eps": ANY,
     "positions": ("learned", "sinusoidal", "none"),
     "sinusoids": ("tensor2tensor", "fairseq", "marian", "interleaved"),
-    "first_position": ANY,
-    "rotary_base": ANY,
-    "relative_buckets": ANY,
-    "relative_distance": ANY,
-    "n_layers": ANY,
-    "d_model": ANY,
-    "n_heads": ANY,
     "d_head": Rule(lambda config: config.d_head * config.n_heads == config.d_model),
-    "d_ff": ANY,
     "share": ("none", "all", "attention", "ffn"),
-    "share_groups": ANY,
-    "share_inner": ANY,
     "softmax": ("tokens",),
     "tie_embeddings": EITHER,
     "embedding_scale": ("none", "sqrt"),
     "output_scale": ("none",),
     "attention_scale": ("sqrt",),
     "bias": EITHER,
-    "vocab_size": ANY,
-    "max_len": ANY,
     "label_outputs": (0,),
     "span_head": ("none",),
-    # What changes no number of a trained model.
-    "dropout": ANY,
-    "dropout_attention": ANY,
-    "dropout_ffn": ANY,
-    "dropout_embedding": ANY,
     "dropout_embedding_of": ("sum", "matrix"),
-    "dropout_final": ANY,
     "init": ("normal", "scaled", "truncated", "xavier", "kaiming", "t5"),
-    "init_std": ANY,
     "zero_padding": EITHER,
-    "vocab_multiple": ANY,
 }
 ONE_STACK: Table = {
     "n_decoder_layers": ANY,

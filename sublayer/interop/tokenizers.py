@@ -124,26 +124,22 @@ def encoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, byt
     unigram the model itself, ``spiece.model``. Bytes, characters and moses-bpe cannot be given, nor
     SentencePiece's BPE.
     """
-    files: dict[str, bytes] = {}
+    if tokenizer is None or (found := library_of(tokenizer)) is None:
+        return {}
+    library, names, files = found
     more: dict[str, Any] = {}
-    if isinstance(tokenizer, UnigramTokenizer) and tokenizer.is_plain:
-        library, names = unigram_library(tokenizer), tokenizer.names
-        files["spiece.model"] = tokenizer.model
+    if isinstance(tokenizer, UnigramTokenizer):
         rules = tokenizer.normalization
         more = {"do_lower_case": rules.do_lower_case, "keep_accents": rules.keep_accents}
         if not rules.divide_digit_commas:
             more["divide_digit_commas"] = False
-    elif isinstance(tokenizer, SubwordTokenizer):
-        library, names = Library.from_str(tokenizer.library_file.decode()), tokenizer.names
-        if tokenizer.kind == "wordpiece":
-            files["vocab.txt"] = "".join(f"{name}\n" for name in names).encode()
-            normalizer = tokenizer.library_content["normalizer"] or {}
-            if normalizer.get("type") == "BertNormalizer":
-                more = {"do_lower_case": normalizer["lowercase"]}
-                if normalizer["strip_accents"] is not None:
-                    more["strip_accents"] = normalizer["strip_accents"]
-    else:
-        return {}
+    elif tokenizer.kind == "wordpiece":
+        files["vocab.txt"] = "".join(f"{name}\n" for name in names).encode()
+        normalizer = json.loads(library.to_str())["normalizer"] or {}
+        if normalizer.get("type") == "BertNormalizer":
+            more = {"do_lower_case": normalizer["lowercase"]}
+            if normalizer["strip_accents"] is not None:
+                more["strip_accents"] = normalizer["strip_accents"]
     cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id
     if library.post_processor is None and cls_id is not None and sep_id is not None:
         cls, sep = names[cls_id], names[sep_id]
@@ -152,14 +148,10 @@ def encoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, byt
             pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
             special_tokens=[(cls, cls_id), (sep, sep_id)],
         )
-    special = {}
-    for key in (*SPECIAL_NAMES, "unk_id"):
-        id_ = getattr(tokenizer, key)
-        if id_ is not None:
-            special[key.replace("_id", "_token")] = names[id_]
+    ids = {key: getattr(tokenizer, key) for key in (*SPECIAL_NAMES, "unk_id")}
     settings = {
         "tokenizer_class": _ANY_CLASS,
-        **special,
+        **{key.replace("_id", "_token"): names[id_] for key, id_ in ids.items() if id_ is not None},
         **more,
         **split_marks(tokenizer),
         "model_max_length": max_len,
@@ -182,14 +174,14 @@ def t5_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
     """
     if tokenizer is None or tokenizer.sep_id is None or tokenizer.pad_id is None:
         return {}
-    files: dict[str, bytes] = {}
+    found = library_of(tokenizer)
     more: dict[str, Any] = {"tokenizer_class": _ANY_CLASS}
+    if found is None:
+        return {}
+    library, names, files = found
     if isinstance(tokenizer, UnigramTokenizer):
-        names = tokenizer.names
-        if not tokenizer.is_plain or len(set(names)) < len(names):
+        if len(set(names)) < len(names):
             return {}
-        library = unigram_library(tokenizer)
-        files["spiece.model"] = tokenizer.model
         layout = [names[id_] for id_ in (tokenizer.pad_id, tokenizer.sep_id)]
         if (
             [*layout, *names[_T5_UNK_ID : _T5_UNK_ID + 1]] == ["<pad>", "</s>", "<unk>"]
@@ -197,11 +189,6 @@ def t5_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
             and tokenizer.normalization in (AS_WRITTEN, AS_MODEL)
         ):
             more = {"tokenizer_class": _T5_CLASS, "extra_ids": len(tokenizer.sentinel_ids)}
-    elif isinstance(tokenizer, SubwordTokenizer):
-        names = tokenizer.names
-        library = Library.from_str(tokenizer.library_file.decode())
-    else:
-        return {}
     if library.post_processor is None:
         end = names[tokenizer.sep_id]
         library.post_processor = processors.TemplateProcessing(
@@ -219,6 +206,18 @@ def t5_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
         **split_marks(tokenizer),
     }
     return {**files, FILE: library_file(library), CONFIG_NAME: settings_file(settings)}
+
+
+def library_of(tokenizer: Tokenizer) -> tuple[Library, list[str], dict[str, bytes]] | None:
+    """Return the library's equal of a vocabulary, its names, and SentencePiece's file of it.
+
+    None for bytes, characters, moses-bpe and SentencePiece's BPE.
+    """
+    if isinstance(tokenizer, UnigramTokenizer) and tokenizer.is_plain:
+        return unigram_library(tokenizer), tokenizer.names, {"spiece.model": tokenizer.model}
+    if isinstance(tokenizer, SubwordTokenizer):
+        return Library.from_str(tokenizer.library_file.decode()), tokenizer.names, {}
+    return None
 
 
 def unigram_library(tokenizer: UnigramTokenizer) -> Library:

@@ -27,11 +27,11 @@ from sublayer.interop.tokenizers import (
     FILE,
     check_tokenizer,
     library_file,
+    library_of,
     lowering,
     settings_file,
     single_spaces,
     split_marks,
-    unigram_library,
 )
 
 _SIDES = "sublayer_sides"
@@ -204,10 +204,8 @@ def _marian_files(
 
 
 def _library_of(vocabulary: Tokenizer) -> tuple[Library, list[str]]:
-    if isinstance(vocabulary, UnigramTokenizer):
-        return unigram_library(vocabulary), vocabulary.names
-    if isinstance(vocabulary, SubwordTokenizer):
-        return Library.from_str(vocabulary.library_file.decode()), vocabulary.names
+    if found := library_of(vocabulary):
+        return found[:2]
     assert isinstance(vocabulary, WordBpeTokenizer), "what cannot be given was left out"
     names = [*vocabulary.specials, *vocabulary.pieces]
     numbers = {name: id_ for id_, name in enumerate(names)}

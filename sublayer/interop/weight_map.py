@@ -19,10 +19,11 @@ from sublayer.model.model_folder import check_float, computed_dtype, usable
 from sublayer.model.positions import sinusoids
 from sublayer.model.transformer import Transformer
 
-_WRAPPED = "module"
-"""The prefix that distributed training puts before the names of a model."""
-_WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")
-"""Parts that other wrappers put into them, at any place."""
+_WRAPPER = re.compile(
+    r"^(?:module\.)+"
+    r"|(?<![^.])(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module|_forward_module)\."
+)
+"""Parts of names by what wraps a model: distributed training before them, others at any place."""
 
 
 @dataclass(frozen=True)
@@ -204,15 +205,11 @@ def strip_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor
     """
     if not prefix:
         return dict(tensors)
-    prefixed = sorted(name for name in tensors if name.startswith(prefix))
-    for name in prefixed:
-        short = name.removeprefix(prefix)
-        if short in tensors:
-            raise CheckpointError(f"the weights hold {name} and {short}: leave one of them out")
-    stripped = {}
-    for name, tensor in tensors.items():
-        stripped[name.removeprefix(prefix)] = tensor
-    return stripped
+    short = {name: name.removeprefix(prefix) for name in sorted(tensors)}
+    if twice := [name for name in short if short[name] != name and short[name] in tensors]:
+        name = twice[0]
+        raise CheckpointError(f"the weights hold {name} and {short[name]}: leave one of them out")
+    return {short[name]: tensor for name, tensor in tensors.items()}
 
 
 def unwrap(
@@ -228,12 +225,9 @@ def unwrap(
     stripped: dict[str, Tensor] = {}
     removed: dict[str, None] = {}
     for name, tensor in tensors.items():
-        *parts, last = name.split(".")
-        while parts[:1] == [_WRAPPED]:
-            removed[parts.pop(0)] = None
-        kept = [part for part in parts if part not in _WRAPPERS]
-        removed |= dict.fromkeys(part for part in parts if part in _WRAPPERS)
-        short = ".".join([*kept, last])
+        wrappers = "".join(_WRAPPER.findall(name)).split(".")[:-1]
+        removed |= dict.fromkeys(wrappers)
+        short = _WRAPPER.sub("", name)
         if short in stripped:
             raise CheckpointError(
                 f"the weights hold {short} twice, as {name} too: leave one of them out"

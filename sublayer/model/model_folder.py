@@ -279,12 +279,8 @@ def _fewest_tensors(config: ResolvedModel) -> int:
 
 
 def _read_config(path: Path) -> ResolvedModel:
-    try:
+    with _reading(path):
         described = read_json_object(path, CheckpointError)
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"{path.parent} is not a model folder: it has no {CONFIG_NAME}"
-        ) from None
     _check_format(described, path)
     config = _validate_config(described.get("model"), path)
     _check_complete(config, path)
@@ -312,8 +308,7 @@ def _validate_config(fields: object, path: Path) -> ModelConfig:
         check_model(config)
     except ValidationError as error:
         where = error.errors()[0]
-        parts = [str(part) for part in where["loc"]]
-        field = ".".join(parts)
+        field = ".".join(map(str, where["loc"]))
         raise CheckpointError(
             f"{path}: model.{field}: {where['msg']}; name another model"
         ) from None

@@ -161,14 +161,14 @@ class Touches:
     (shapes({}), "is no list of shapes"), (shapes([[3, 4]] * 3), "has 3 shapes"),
     (shapes("x", 5), "array 5 has a shape of 'x'"),
     (shapes([True], 5), r"array 5 has a shape of \[True\]"),
-    (shapes([11, 25], 1), r"array 1 is \[11, 25\], .* of a width of 24"),
-    (shapes([24, 72], 14), r"h.1.attn.c_attn.weight .* is \[1, 24, 72\]"),
-    (piece(np.zeros((4, 5))), r"params_3.npy has a shape of \[4, 5\]"),
+    (shapes([11, 25], 1), "14,891: they do not belong together"),
+    (shapes([24, 72], 14), r"\[24, 72\], and h.1.attn.c_attn.weight is of rank 3"),
+    (piece(np.zeros((4, 5))), r"params_3.npy is .* a shape of \[4, 5\]"),
     (piece(np.zeros(9, dtype=np.int64)), "params_3.npy is of int64"),
     (piece(np.zeros(9, dtype=np.float32)), "of different types of numbers"),
     (lambda folder: (folder / PIECE).write_bytes(pickle.dumps([1.0])), "no array .*never read"),
     (piece(np.full(1488, np.nan)), "not finite"),
-    (piece(np.array([Touches()], dtype=object)), "objects, which are never unpickled"),
+    (piece(np.array([Touches()], dtype=object)), "objects and pickles are never read"),
     (lambda folder: os.truncate(folder / PIECE, 1000), "params_3.npy is damaged"),
 ])  # fmt: skip
 def test_a_folder_that_is_no_release_is_refused(tmp_path, monkeypatch, damage, message):
