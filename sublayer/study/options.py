@@ -94,7 +94,7 @@ def command_line(
 
 @dataclass(frozen=True)
 class Asked:
-    """A study under the options of its command, which were checked."""
+    """A study with the options of its command laid over it, all checked."""
 
     study: Study
     looks: Looks

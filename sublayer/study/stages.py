@@ -139,7 +139,7 @@ class Chain:
         return next(each for each in self.all_stages if each.name == name)
 
     def starts(self, arm: str, stage: Stage) -> list[tuple[str, str]]:
-        """Return the arms' stages whose runs an arm's stage takes; none: random weights."""
+        """Return the arm and stage of each run that a run starts from; empty: random weights."""
         if stage.name == PRETRAINING:
             start = self.of(arm).start
             return [(start, PRETRAINING)] if start else []

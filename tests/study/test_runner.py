@@ -301,7 +301,7 @@ def test_options_and_folders_that_fit_no_finished_runs_are_refused(runs):
     content["data"]["checksums"]["test"] = "0123456789abcdef"
     record.write_text(json.dumps(content))
     for other, options, message in (
-        (runs[4], {}, "their test texts differ"), (runs[3], {"seeds": 3}, "leave out --seeds 3"),
+        (runs[4], {}, "their test texts differ"), (runs[3], {"seeds": 3}, "leave out seeds 3"),
         (runs[3], {"overrides": ["train.steps=3"]}, r"leave out train\.steps=3"),
         ("modern", {}, "is a run and modern is not"), ("both", {}, "is a run and both is not"),
         ("copy", {}, "of one recipe with one seed, 0"), (runs[1], {}, f"{runs[1]} has not ended"),
