@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Unpack
 from sublayer.api.arguments import Overrides, StudyOptions, as_sources, study_options
 from sublayer.api.results import Found, html_table, page, prose
 from sublayer.counts import count
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, check_rules
 from sublayer.estimate.cluster import DEVICES, DEVICES_PER_MACHINE, THIS_MACHINE, check_device
 from sublayer.options import Option, PathText, checked
 from sublayer.system.stages import note, stage
@@ -280,23 +280,29 @@ def _check_processes(
     if device is not None and not device.startswith("cuda"):
         check_device(device)
     names = ", ".join(DEVICES)
-    contradictions = {
-        f"--share is of a device's peak, which a datasheet says: give --device {names}": share
-        is not None
-        and not is_datasheet,
-        "--share 0 never ends: give a share of the peak, such as 0.4": share == 0,
-        f"--link is between devices of a datasheet: give --processes and --device {names}": (
-            link is not None and not (is_datasheet and (number or 1) > 1)
+    check_rules(
+        "",
+        (
+            share is not None and not is_datasheet,
+            f"--share is of a device's peak, which a datasheet says: give --device {names}",
         ),
-        "--link 0 never ends: give GB/s, such as 50": link == 0,
-        "--measure takes steps on this machine, which says nothing of --device "
-        f"{device}: leave it out, or give --device {THIS_MACHINE}": measure and is_datasheet,
-        f"--jobs {jobs} makes several runs at a time in one process each: leave it out "
-        "with --processes": jobs > 1 and (is_datasheet or number is not None),
-    }
-    for message, is_contradicted in contradictions.items():
-        if is_contradicted:
-            raise ConfigError(message)
+        (share == 0, "--share 0 never ends: give a share of the peak, such as 0.4"),
+        (
+            link is not None and not (is_datasheet and (number or 1) > 1),
+            f"--link is between devices of a datasheet: give --processes and --device {names}",
+        ),
+        (link == 0, "--link 0 never ends: give GB/s, such as 50"),
+        (
+            measure and is_datasheet,
+            f"--measure takes steps on this machine, which says nothing of --device {device}: "
+            f"leave it out, or give --device {THIS_MACHINE}",
+        ),
+        (
+            jobs > 1 and (is_datasheet or number is not None),
+            f"--jobs {jobs} makes several runs at a time in one process each: leave it out with "
+            "--processes",
+        ),
+    )
 
 
 def _process_notes(plans: "Sequence[ProcessPlan]", machine: "Machine") -> Iterator[str]:

@@ -18,7 +18,7 @@ from sublayer.api.arguments import (
 from sublayer.api.results import Result, html_table, page, prose
 from sublayer.config.limits import LARGEST_PENALTY, MOST_ROWS, WIDEST_BEAM
 from sublayer.counts import count
-from sublayer.errors import ConfigError
+from sublayer.errors import ConfigError, check_rules
 from sublayer.options import Option, PathText, checked
 from sublayer.system.memory import keep_freed_memory
 from sublayer.system.stages import display, note, stage
@@ -288,24 +288,26 @@ def generate(
     for an empty prompt, for characters unknown to the tokenizer, for options that have no effect on
     the model, and for a model that writes no next token.
     """
-    if "" in stop:
-        raise ConfigError(
-            "--stop is empty, which would end every text at once: give some text, or leave it out"
-        )
-    if not prompt:
-        raise ConfigError("--prompt is empty: give at least one character to continue from")
     beam, seed = decoding.get("beam"), decoding.get("seed") or 0
-    if decoding.get("temperature") == 0.0 and n > 1:
-        raise ConfigError(
-            f"--batch {n} would give the same text {n} times with --temperature 0: leave out one"
-        )
     drawn = {**decoding, "beam": None, "batch": n if n > 1 else None}
     drawn_by = [f"--{name.replace('_', '-')} {x:g}" for name, x in drawn.items() if x is not None]
-    if beam is not None and drawn_by:
-        raise ConfigError(
-            f"--beam {beam} finds the most probable, and {drawn_by[0]} is of what is drawn: "
-            "leave out one"
-        )
+    check_rules(
+        "",
+        (
+            "" in stop,
+            "--stop is empty, which would end every text at once: give some text, or leave it out",
+        ),
+        (not prompt, "--prompt is empty: give at least one character to continue from"),
+        (
+            decoding.get("temperature") == 0.0 and n > 1,
+            f"--batch {n} would give the same text {n} times with --temperature 0: leave out one",
+        ),
+        (
+            beam is not None and drawn_by,
+            f"--beam {beam} finds the most probable, and {' '.join(drawn_by[:1])} is of what is "
+            "drawn: leave out one",
+        ),
+    )
     path = Path(run)
     with stage("starting PyTorch"):
         import torch

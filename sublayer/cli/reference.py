@@ -18,7 +18,7 @@ from sublayer.config.catalog import TABLES
 from sublayer.config.listing import FieldRow, field_rows, find_fields, json_schema
 from sublayer.config.messages import show as quoted
 from sublayer.counts import count
-from sublayer.errors import ConfigError, DataError
+from sublayer.errors import ConfigError, DataError, check_rules
 from sublayer.nearest import nearest_hint
 from sublayer.options import Argument, Option
 from sublayer.system.terminal import hanging, page_width, paragraph
@@ -54,20 +54,21 @@ def recipes(
     """List the recipes and studies, or show all fields of a recipe, each with the recipe or rule
     that its value comes from.
     """
-    contradictions = {
-        "--diagram draws a recipe, and --changed lists fields: leave out one": (
-            diagram and "changed" in options
+    check_rules(
+        "",
+        (
+            diagram and "changed" in options,
+            "--diagram draws a recipe, and --changed lists fields: leave out one",
         ),
-        "--diagram draws one recipe: name it, as in `recipes gpt --diagram`": (
-            diagram and source is None
+        (
+            diagram and source is None,
+            "--diagram draws one recipe: name it, as in `recipes gpt --diagram`",
         ),
-        "--changed shows what a recipe sets: name one, such as modern": (
-            source is None and "changed" in options
+        (
+            source is None and "changed" in options,
+            "--changed shows what a recipe sets: name one, such as modern",
         ),
-    }
-    for message, is_contradicted in contradictions.items():
-        if is_contradicted:
-            raise ConfigError(message)
+    )
     if source is None:
         return api.list_recipes()
     if not diagram:
