@@ -30,7 +30,7 @@ _MASKS = [
         (r"(?<=\d), about [\d:]+ to go\]", "]"),
         (r"(?<=, after )[\d:]+$", "…"),
         (r"\b\d{4}-\d\d-\d\d \d\d:\d\d\b(.*?)([\d.]+ (s|min))?$", r"… \1…"),
-        (r"\d+ %(?= of\s+the\s+time)", "…"),
+        (r"\d+%(?= of\s+the\s+time)", "…"),
         (r"free here:[^:]*?of\s+disk", "free here: …"),
         (r"(Finished\s+on\s+)\d+-\d+-\d+", r"\1…"),
         (r"\bsublayer \d[\w.]*", "sublayer …"),
