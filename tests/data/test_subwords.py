@@ -24,7 +24,6 @@ from sublayer.data.subwords.library import call_library
 from sublayer.data.subwords.probe import try_file
 from sublayer.data.subwords.subword import SubwordTokenizer, before_whitespace
 from sublayer.data.subwords.word_bpe import (
-    Marks,
     alphabet_of,
     count_words,
     find_dictionary,
@@ -287,7 +286,7 @@ def test_every_word_is_divided_as_subword_nmt_says(write, real_data, version):
     texts = [gzip.decompress(file.read_bytes()).decode() for file in files]
     captions = [line for text in texts for line in text.splitlines()]
     counts = count_words(line.split() for line in captions[::9])
-    learned = train_merges(counts, alphabet_of(counts), n_merges=2000, marks=Marks(end="</w>"))
+    learned = train_merges(counts, alphabet_of(counts), n_merges=2000, end="</w>")
     ranks = {pair: rank for rank, pair in enumerate(learned.merges)}
     lines = [" ".join(merge) for merge in learned.merges]
     tokenizer = read_codes(write("\n".join([f"#version: {version}", *lines]) + "\n"))
@@ -349,16 +348,15 @@ def test_damaged_codes_and_dictionaries_are_refused(write, codes, dictionary, me
 
 def test_the_most_frequent_pair_of_the_most_frequent_characters_is_merged_first(monkeypatch):
     # a-b is 3 times in "ab" and once in "abb"; then "a" + "bb" is no pair, "ab" + "b" is.
-    found = train_merges({"ab": 3, "abb": 1}, ["a", "b"], n_merges=2, marks=Marks(inner="##"))
+    found = train_merges({"ab": 3, "abb": 1}, ["a", "b"], n_merges=2, inner="##")
     assert found.pieces == ("a", "b", "##a", "##b", "ab", "abb")
     assert found.merges == (("a", "##b"), ("ab", "##b"))
-    marks = Marks(end="</w>")
-    found = train_merges({"ab": 3, "cb": 9}, ["a", "b"], n_merges=5, marks=marks)
+    found = train_merges({"ab": 3, "cb": 9}, ["a", "b"], n_merges=5, end="</w>")
     assert "c" not in "".join(found.pieces), "c is outside the alphabet"
     counts = {"abab": 100, "ba": 7}
-    whole = train_merges(counts, ["a", "b"], n_merges=3, marks=marks)
+    whole = train_merges(counts, ["a", "b"], n_merges=3, end="</w>")
     monkeypatch.setattr("sublayer.data.subwords.word_bpe._BATCH_CHARACTERS", 11)
-    assert train_merges(counts, ["a", "b"], n_merges=3, marks=marks) == whole
+    assert train_merges(counts, ["a", "b"], n_merges=3, end="</w>") == whole
     monkeypatch.setattr("sublayer.data.subwords.word_bpe.N_CHARACTERS", 2)
     assert alphabet_of({"zb": 2, "a": 1, "c": 1}) == ["b", "z"]
 

@@ -14,6 +14,7 @@ from sublayer.data.tokenizers.base import (
     Tokenizer,
     after_newline,
     decode_utf8,
+    read_value,
 )
 from sublayer.data.tokenizers.words import SPACE
 from sublayer.errors import DataError
@@ -78,9 +79,7 @@ class PairedModels(Tokenizer):
     @classmethod
     def from_content(cls, content: dict[str, Any]) -> "PairedModels":
         """Build from ``content``; raise DataError, without a path, where it is damaged."""
-        names = content.get("names")
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise DataError("its table of pieces is damaged")
+        names = read_value(content.get("names"), list[str])
         source = unpacked(content.get("source"))
         target = unpacked(content.get("target"))
         return cls(source, target, names)

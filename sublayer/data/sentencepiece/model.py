@@ -5,6 +5,7 @@ import hashlib
 import io
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
@@ -13,7 +14,7 @@ from unicodedata import category
 from sublayer.config.limits import MOST_SENTINELS
 from sublayer.config.texts import check_sentinels
 from sublayer.data.subwords.probe import try_file
-from sublayer.data.tokenizers.base import NO_TEXT, find_sentinels, sentinel_name
+from sublayer.data.tokenizers.base import NO_TEXT, find_sentinels, read_fields, sentinel_name
 from sublayer.data.tokenizers.settings import CONFIG_NAME, read_settings
 from sublayer.errors import ConfigError, DataError, SublayerError
 from sublayer.system.stages import note
@@ -51,15 +52,20 @@ def packed(model: bytes) -> dict[str, str]:
 
 def unpacked(content: Any) -> bytes:
     """Return the model that ``packed`` encoded; raise DataError where it is damaged."""
-    fields = content if isinstance(content, dict) else {}
-    encoded = fields.get("model")
+    fields = read_fields(content, _Packed)
     try:
-        model = base64.b64decode(encoded if isinstance(encoded, str) else "", validate=True)
+        model = base64.b64decode(fields.model, validate=True)
     except ValueError as error:
         raise DataError("its SentencePiece model is not base64: it is damaged") from error
-    if hashlib.sha256(model).hexdigest() != fields.get("sha256"):
+    if hashlib.sha256(model).hexdigest() != fields.sha256:
         raise DataError("its SentencePiece model does not have its checksum: it is damaged")
     return model
+
+
+@dataclass(frozen=True)
+class _Packed:
+    sha256: str
+    model: str
 
 
 _T5_CLASSES = ("T5Tokenizer", "T5TokenizerFast")

@@ -27,6 +27,9 @@ from sublayer.data.tokenizers.base import (
     after_newline,
     decode_utf8,
     names_behind,
+    read_fields,
+    read_roles,
+    read_value,
 )
 from sublayer.data.tokenizers.settings import (
     AS_MODEL,
@@ -35,7 +38,6 @@ from sublayer.data.tokenizers.settings import (
     AddedToken,
     MarkedText,
     Normalization,
-    read_tokens,
 )
 from sublayer.data.tokenizers.words import SPACE, Ragged, begins_any_word, begins_word
 from sublayer.errors import DataError
@@ -100,12 +102,7 @@ class UnigramTokenizer(Tokenizer):
         self.marks = marks
         self.reads_marks = reads_marks
         self._set_special(marks)
-        self._roles: dict[str, str] = {}
-        for role, name in (roles or {}).items():
-            is_named = role in SPECIAL_NAMES and name in by_name
-            if is_named and getattr(self, role) != by_name[name]:
-                self._roles[role] = name
-                setattr(self, role, by_name[name])
+        self._roles = self._set_roles(roles or {}, by_name)
         if reads_marks:
             named = (getattr(self, role) for role in SPECIAL_NAMES)
             special_ids.update(id_ for id_ in named if id_ is not None)
@@ -179,21 +176,16 @@ class UnigramTokenizer(Tokenizer):
     @classmethod
     def from_content(cls, content: dict[str, Any]) -> "UnigramTokenizer":
         """Build from ``content``; raise DataError, without a path, where it is damaged."""
-        sentinels = content.get("sentinels", 0)
-        # A truth is an int in Python, and no number.
-        if type(sentinels) is not int or not 0 <= sentinels <= MOST_SENTINELS:
-            raise DataError(f"sentinels = {str(sentinels)[:60]} must be 0 to {MOST_SENTINELS}")
-        reads_marks = content.get("reads_marks")
-        roles = content.get("roles", {})
-        is_text = isinstance(roles, dict) and all(isinstance(name, str) for name in roles.values())
-        if not isinstance(reads_marks, bool | None) or not is_text:
-            raise DataError("its reads_marks or roles are damaged")
+        sentinels = read_value(content.get("sentinels", 0), int)
+        if not 0 <= sentinels <= MOST_SENTINELS:
+            raise DataError(f"sentinels = {sentinels} must be 0 to {MOST_SENTINELS}")
+        reads_marks, roles = read_roles(content)
         return cls(
             unpacked(content),
-            Normalization.from_content(content),
+            read_fields(content, Normalization, "is_models"),
             sentinels=sentinels,
             reads_marks=reads_marks,
-            added=read_tokens(content.get("added", [])),
+            added=read_value(content.get("added", []), tuple[AddedToken, ...]),
             roles=roles,
         )
 

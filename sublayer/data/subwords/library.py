@@ -3,15 +3,16 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tokenizers
+from pydantic import Field
 
 from sublayer.data.subwords.probe import try_file
 from sublayer.data.tokenizers.base import NotUtf8, decode_utf8, is_unused
 from sublayer.errors import DataError
 from sublayer.files.lines import check_no_pointer
-from sublayer.files.parsing import parse_json, read_bytes
+from sublayer.files.parsing import check_typed, parse_json, read_bytes
 
 MAX_BYTES = 128 << 20
 """Of a tokenizer's file; the largest that are published have 33 MiB."""
@@ -43,7 +44,7 @@ def read_text(path: Path) -> str:
 
 def parse_merge(path: Path, number: int, line: str) -> tuple[str, str]:
     """Parse a line of merges, two pieces; raise DataError, with the line's number, otherwise."""
-    pair = line.rstrip("\r").split(" ")
+    pair = line.strip("\r ").split(" ")
     if len(pair) != 2 or not all(pair):
         raise DataError(
             f"{path}, line {number}: {line[:60]!r} is not a merge: two pieces divided by a space"
@@ -92,23 +93,13 @@ def check_ids(ids: Any, of: str) -> dict[str, int]:
 
     See ``read_ids``.
     """
-    if not isinstance(ids, dict) or not ids:
-        raise DataError(f"{of} is not an object of pieces and their ids")
-    limit = 2 * len(ids) + _SPARE_IDS
-    by_id: dict[int, str] = {}
-    for piece, id_ in ids.items():
-        shown = f"{piece[:60]!r}"
-        # A truth is an int in Python, and no id.
-        if type(id_) is not int or not 0 <= id_ < limit:
-            raise DataError(
-                f"{of}: the id of {shown} is {str(id_)[:60]}, "
-                f"which is no id of one of {len(ids):,} pieces"
-            )
-        if id_ in by_id:
-            other = f"{by_id[id_][:60]!r}"
-            raise DataError(f"{of}: {other} and {shown} have the same id, {id_}")
-        by_id[id_] = piece
-    return ids
+    read = check_typed(ids, dict[str, Annotated[int, Field(ge=0)]], of, DataError)
+    limit = 2 * len(read) + _SPARE_IDS
+    if not read or len(set(read.values())) < len(read) or max(read.values()) >= limit:
+        raise DataError(
+            f"{of} is damaged: its {len(read):,} pieces need distinct ids below {limit:,}"
+        )
+    return read
 
 
 def call_library(call: Callable[[], Built], what: str) -> Built:
@@ -139,13 +130,14 @@ def keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int], parsed: Add
     step that is not known is taken to lose some.
     """
     model = content["model"]
-    if model["type"] != "BPE" or content["normalizer"] is not None:
-        return False
-    if model["continuing_subword_prefix"] or model["end_of_word_suffix"]:
-        return False
-    if not _splits_bytes(content["pre_tokenizer"]):
-        return False
-    if any(_strips_whitespace(token) for token in parsed):
+    if (
+        not has_fields(content, normalizer=None)
+        or not has_fields(model, type="BPE")
+        or model["continuing_subword_prefix"]
+        or model["end_of_word_suffix"]
+        or not _splits_bytes(content["pre_tokenizer"])
+        or any(_strips_whitespace(token) for token in parsed)
+    ):
         return False
     ids = set(vocabulary.values())
     if len(ids) < len(vocabulary):
@@ -160,35 +152,35 @@ def keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int], parsed: Add
     return has_all_bytes and has_only_bytes
 
 
+def has_fields(step: dict[str, Any] | None, **values: Any) -> bool:
+    """Return whether a part of a library's content is there and has all of some values."""
+    return step is not None and all(step.get(name) == value for name, value in values.items())
+
+
 def is_gpt1(content: dict[str, Any]) -> bool:
     """Return whether a tokenizer is GPT-1's with transformers' rules: BERT's words, and BPE on
     them whose pieces end in ``</w>`` where a word does.
     """
     model = content["model"]
-    if model["type"] != "BPE" or model["end_of_word_suffix"] != WORD_END:
-        return False
-    if model["continuing_subword_prefix"] or model["unk_token"] is None or model["fuse_unk"]:
-        return False
-    normalizer, pre_tokenizer = content["normalizer"], content["pre_tokenizer"]
-    if normalizer is None or normalizer["type"] != "BertNormalizer":
-        return False
-    return pre_tokenizer is not None and pre_tokenizer["type"] == "BertPreTokenizer"
+    return (
+        has_fields(model, type="BPE", end_of_word_suffix=WORD_END, fuse_unk=False)
+        and not model["continuing_subword_prefix"]
+        and model["unk_token"] is not None
+        and has_fields(content["normalizer"], type="BertNormalizer")
+        and has_fields(content["pre_tokenizer"], type="BertPreTokenizer")
+    )
 
 
 def _splits_bytes(pre_tokenizer: dict[str, Any] | None) -> bool:
     """Return whether text is mapped to bytes once, with nothing added or removed."""
-    n_byte_levels = 0
-    for step in _steps(pre_tokenizer):
-        kind = step["type"]
-        if kind == "ByteLevel":
-            if not step["add_prefix_space"]:
-                n_byte_levels += 1
-        elif kind == "Split":
-            if step["behavior"] == "Removed":
-                return False
-        elif kind != "Digits":
-            return False
-    return n_byte_levels == 1
+    steps = _steps(pre_tokenizer)
+    levels = [step for step in steps if step["type"] == "ByteLevel"]
+    others = [step for step in steps if step["type"] in ("Split", "Digits")]
+    return (
+        len(levels) + len(others) == len(steps)
+        and [step["add_prefix_space"] for step in levels].count(False) == 1
+        and not any(has_fields(step, behavior="Removed") for step in others)
+    )
 
 
 def cuts_before_whitespace(content: dict[str, Any], parsed: AddedTokens) -> bool:
@@ -197,18 +189,11 @@ def cuts_before_whitespace(content: dict[str, Any], parsed: AddedTokens) -> bool
     ``parsed`` are the added tokens that are looked for in a text.
     """
     steps = _steps(content["pre_tokenizer"])
-    if content["normalizer"] is not None or len(steps) != 1:
-        return False
-    (step,) = steps
-    if step["type"] != "ByteLevel":
-        return False
-    if step["add_prefix_space"] or not step["use_regex"]:
-        return False
-    for token in parsed:
-        has_whitespace = any(map(str.isspace, token["content"]))
-        if has_whitespace or _strips_whitespace(token):
-            return False
-    return True
+    rules = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    has_rules = content["normalizer"] is None and len(steps) == 1 and has_fields(steps[0], **rules)
+    return has_rules and not any(
+        _strips_whitespace(token) or any(map(str.isspace, token["content"])) for token in parsed
+    )
 
 
 def _strips_whitespace(token: dict[str, Any]) -> bool:
@@ -238,13 +223,9 @@ def special_ids(
     vocabulary: dict[str, int], names: dict[str, int], unk_id: int | None
 ) -> tuple[int, ...]:
     """List the ids of special, unused and unknown pieces, ascending; ``names`` are special."""
-    special = set(names.values())
-    for name, id_ in vocabulary.items():
-        if is_unused(name):
-            special.add(id_)
-    if unk_id is not None:
-        special.add(unk_id)
-    return tuple(sorted(special))
+    unused = {id_ for name, id_ in vocabulary.items() if is_unused(name)}
+    unknown = set() if unk_id is None else {unk_id}
+    return tuple(sorted({*names.values(), *unused, *unknown}))
 
 
 def text_content(content: dict[str, Any]) -> dict[str, Any]:

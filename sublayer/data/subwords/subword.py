@@ -33,6 +33,8 @@ from sublayer.data.tokenizers.base import (
     NotUtf8,
     Tokenizer,
     find_sentinels,
+    read_roles,
+    read_value,
 )
 from sublayer.data.tokenizers.words import (
     WordCache,
@@ -41,7 +43,7 @@ from sublayer.data.tokenizers.words import (
     split_words,
     word_starts,
 )
-from sublayer.errors import ConfigError, DataError
+from sublayer.errors import ConfigError
 
 _BATCH_CHARACTERS = 64 << 10
 _SEARCHED_BYTES = 64 << 10
@@ -96,7 +98,6 @@ def batches(text: str, size: int = _BATCH_CHARACTERS) -> Iterator[str]:
 END = "<|endoftext|>"
 MARKED = "marked"
 """The kind of a file of ours that holds a library's, and how marks in a text are read."""
-_ROLES = ("end_id", *SPECIAL_NAMES)
 _ENDS = (END, "<|end_of_text|>", "</s>", "<eos>")
 _SPAN_CHARACTERS = 1 << 19
 _NOT_UTF8 = re.compile("([\udc80-\udcff]+)")
@@ -151,11 +152,7 @@ class SubwordTokenizer(Tokenizer):
         if self.sentinel_ids:
             # T5's end closes inputs and targets, and stands between no documents.
             self.end_id = None
-        self.roles: dict[str, str] = {}
-        for role, name in (roles or {}).items():
-            if role in _ROLES and name in vocabulary and getattr(self, role) != vocabulary[name]:
-                self.roles[role] = name
-                setattr(self, role, vocabulary[name])
+        self.roles = self._set_roles(roles or {}, vocabulary)
         controls = names
         if reads_marks:
             ids = {self.end_id, *(getattr(self, role) for role in SPECIAL_NAMES)}
@@ -170,11 +167,11 @@ class SubwordTokenizer(Tokenizer):
         self._starts = word_starts(content)
         self.has_words = self._starts is not None
         self.names = [""] * self.vocab_size
-        self._byte_ids = {}
         for name, id_ in vocabulary.items():
             self.names[id_] = name
-            if name in BYTE_NAMES:
-                self._byte_ids[BYTE_NAMES[name]] = id_
+        self._byte_ids = {
+            BYTE_NAMES[name]: id_ for name, id_ in vocabulary.items() if name in BYTE_NAMES
+        }
         self._pieces = self._find_pieces(vocabulary, set(self.special_ids))
         self._set_pieces(self._pieces)
         for id_ in self.sentinel_ids:
@@ -222,11 +219,8 @@ class SubwordTokenizer(Tokenizer):
         """Build from ``content`` of a file; raise DataError if it is not that."""
         if content.get("kind") != MARKED:
             return cls(library_of(content, str(path)))
-        reads_marks, roles = content.get("reads_marks"), content.get("roles")
-        inner = content.get("vocabulary")
-        is_text = isinstance(roles, dict) and all(isinstance(name, str) for name in roles.values())
-        if not isinstance(reads_marks, bool | None) or not is_text or not isinstance(inner, dict):
-            raise DataError("its vocabulary, or its special tokens, are missing: it is damaged")
+        reads_marks, roles = read_roles(content)
+        inner = read_value(content.get("vocabulary"), dict[str, Any])
         return cls(library_of(inner, str(path)), reads_marks=reads_marks, roles=roles)
 
     @classmethod
@@ -244,11 +238,16 @@ class SubwordTokenizer(Tokenizer):
             raise NotUtf8(text, first_bad)
         ids = [np.empty(0, dtype=np.int32)]
         for index, part in enumerate(parts):
-            is_text = index % 2 == 0
-            if is_text:
-                ids += self._encode_text(part)
+            if index % 2:
+                bytes_ = [self._byte_ids[ord(character) - _ESCAPE] for character in part]
+                ids.append(np.array(bytes_, dtype=np.int32))
+            elif self._can_cut:
+                split = split_words if self._is_divided else split_before_spaces
+                # A part at a time: the words of a whole text take many times its memory.
+                for span in batches(part, _SPAN_CHARACTERS):
+                    ids.append(self._words.encode(split(span), self._encode_each))
             else:
-                ids.append(self._encode_bytes(part))
+                ids += [np.array(row, dtype=np.int32) for row in self._encode_each([part])]
         return np.concatenate(ids)
 
     def encode_many(self, texts: Sequence[bytes]) -> list[TokenIds]:
@@ -328,11 +327,10 @@ class SubwordTokenizer(Tokenizer):
     @cached_property
     def _spaced(self) -> list[bytes]:
         """The text of each id of GPT-1's kind, with the space behind a word's last."""
-        spaced = list(self._pieces)
-        for id_, name in enumerate(self.names):
-            if name.endswith(WORD_END) and spaced[id_]:
-                spaced[id_] += b" "
-        return spaced
+        return [
+            piece + b" " if piece and name.endswith(WORD_END) else piece
+            for piece, name in zip(self._pieces, self.names, strict=True)
+        ]
 
     @cached_property
     def _begins_word(self) -> Bools:
@@ -340,14 +338,6 @@ class SubwordTokenizer(Tokenizer):
         begins = np.array([self._starts(name) for name in self.names])
         begins[list(self.special_ids)] = True
         return begins
-
-    def _encode_text(self, text: str) -> list[TokenIds]:
-        if self._can_cut:
-            split = split_words if self._is_divided else split_before_spaces
-            # A part at a time: the words of a whole text take many times its memory.
-            spans = batches(text, _SPAN_CHARACTERS)
-            return [self._words.encode(split(span), self._encode_each) for span in spans]
-        return [np.array(ids, dtype=np.int32) for ids in self._encode_each([text])]
 
     def _encode_each(self, words: list[str]) -> list[list[int]]:
         encodings = call_library(
@@ -361,10 +351,8 @@ class SubwordTokenizer(Tokenizer):
         if self.kind == GPT1:
             return b"".join(map(self._spaced.__getitem__, ids.tolist()))
         if self.is_lossless:
-            pieces = map(self._pieces.__getitem__, ids.tolist())
-            return b"".join(pieces)
-        has_sentinels = bool(self.sentinel_ids) and np.isin(ids, self.sentinel_ids).any()
-        if not has_sentinels and not self.reads_marks:
+            return b"".join(map(self._pieces.__getitem__, ids.tolist()))
+        if not self.reads_marks and not np.isin(ids, self.sentinel_ids).any():
             return self._decode_text(ids.tolist()).encode()
         silent = set(self.special_ids).difference(self.sentinel_ids)
         written = [id_ for id_ in ids.tolist() if id_ not in silent]
@@ -376,13 +364,6 @@ class SubwordTokenizer(Tokenizer):
             "the tokenizer cannot decode these ids",
         )
         return str(text)
-
-    def _encode_bytes(self, escaped: str) -> TokenIds:
-        ids = []
-        for character in escaped:
-            byte = ord(character) - _ESCAPE
-            ids.append(self._byte_ids[byte])
-        return np.array(ids, dtype=np.int32)
 
     def _find_pieces(self, vocabulary: dict[str, int], special: set[int]) -> list[bytes]:
         added = self._tokenizer.get_added_tokens_decoder()

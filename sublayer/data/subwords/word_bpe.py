@@ -8,18 +8,21 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import tokenizers
+from pydantic import Field
 from tokenizers import models, pre_tokenizers, trainers
 
 from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
-from sublayer.data.subwords.library import read_file, read_text
+from sublayer.data.subwords.library import parse_merge, read_file, read_text
 from sublayer.data.tokenizers.base import (
     Tokenizer,
     after_newline,
     decode_utf8,
+    read_fields,
+    read_value,
 )
 from sublayer.data.tokenizers.words import encode_words
 from sublayer.errors import ConfigError, DataError
@@ -30,27 +33,16 @@ N_CHARACTERS = 1000
 _BATCH_CHARACTERS = 64 << 10
 
 
-@dataclass(frozen=True)
-class Marks:
-    """Marks of pieces; empty where there are none."""
-
-    inner: str = ""
-    """Before all but a word's first piece: WordPiece's ``##``."""
-    end: str = ""
-    """After a word's last piece: subword-nmt's ``</w>``."""
-
-    def of(self, character: str) -> str:
-        """Return the marked form of a character."""
-        return f"{self.inner}{character}{self.end}"
+Piece = Annotated[str, Field(pattern=r"^[^\n]+$")]
 
 
 @dataclass(frozen=True)
 class Merges:
     """Pieces in order of their ids, and the merges that made them."""
 
-    pieces: tuple[str, ...]
-    """Characters first, then what merges made; marked as ``Marks`` says."""
-    merges: tuple[tuple[str, str], ...]
+    pieces: tuple[Piece, ...]
+    """Characters first, then what merges made, with marks of words."""
+    merges: tuple[tuple[Piece, Piece], ...]
     """Pairs of neighbours, the one that was merged first in training first."""
 
 
@@ -87,16 +79,18 @@ def alphabet_of(words: Mapping[str, int]) -> list[str]:
 
 
 def train_merges(
-    words: Mapping[str, int], alphabet: list[str], *, n_merges: int, marks: Marks
+    words: Mapping[str, int], alphabet: list[str], *, n_merges: int, inner: str = "", end: str = ""
 ) -> Merges:
     """Train up to ``n_merges`` on counted words, which hold no whitespace.
 
-    The first pieces are the alphabet's characters and then their marked forms, whether or not the
-    words have them. Characters beyond the alphabet are in no piece. Short texts give fewer merges.
+    ``inner`` stands before all but a word's first piece (WordPiece's ``##``), ``end`` behind its
+    last (subword-nmt's ``</w>``). The first pieces are the alphabet's characters and then their
+    marked forms, whether or not the words have them. Characters beyond the alphabet are in no
+    piece. Short texts give fewer merges.
     """
     # The library numbers marked characters as a hash table comes, and breaks ties by number; what
     # is named is not.
-    known = [*alphabet, *map(marks.of, alphabet)]
+    known = [*alphabet, *(f"{inner}{character}{end}" for character in alphabet)]
     trained = tokenizers.Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.BpeTrainer(
@@ -107,32 +101,26 @@ def train_merges(
         show_progress=False,
     )
     # Set afterwards, as None is no value that the library takes.
-    if marks.inner:
-        trainer.continuing_subword_prefix = marks.inner
-    if marks.end:
-        trainer.end_of_word_suffix = marks.end
+    if inner:
+        trainer.continuing_subword_prefix = inner
+    if end:
+        trainer.end_of_word_suffix = end
     trained.train_from_iterator(_repeated(words), trainer)
     vocabulary = trained.get_vocab(with_added_tokens=False)
-    pieces = sorted(vocabulary, key=vocabulary.__getitem__)
-    merges = _merges(trained)
-    return Merges(tuple(pieces), merges)
-
-
-def _merges(trained: tokenizers.Tokenizer) -> tuple[tuple[str, str], ...]:
     # The library shows merges in its file alone.
-    content = json.loads(trained.to_str())
-    merges = content["model"]["merges"]
-    return tuple((left, right) for left, right in merges)
+    merges = json.loads(trained.to_str())["model"]["merges"]
+    return Merges(
+        tuple(sorted(vocabulary, key=vocabulary.__getitem__)),
+        tuple((left, right) for left, right in merges),
+    )
 
 
 def _repeated(words: Mapping[str, int]) -> Iterator[str]:
     # The library counts words itself: each is written as often as it occurs.
     for word, count in words.items():
-        n_characters = len(word) + 1
-        size = max(1, _BATCH_CHARACTERS // n_characters)
+        size = max(1, _BATCH_CHARACTERS // (len(word) + 1))
         for start in range(0, count, size):
-            n_times = min(size, count - start)
-            yield f"{word} " * n_times
+            yield f"{word} " * min(size, count - start)
 
 
 def count_words(texts: Iterable[Iterable[str]]) -> Counter[str]:
@@ -150,6 +138,11 @@ END = "</w>"
 _APART, _UNKNOWN = "\n", "\n\n"
 
 
+def ended_text(piece: str) -> str:
+    """Return the text of a piece, with a space where it ends a word."""
+    return f"{piece.removesuffix(END)} " if piece.endswith(END) else piece
+
+
 def train_ended(
     words: Mapping[str, int], kind: str, n_others: int, vocab_size: int | None, n_merges: int | None
 ) -> Merges:
@@ -164,7 +157,7 @@ def train_ended(
     if vocab_size is not None:
         n_merges = count_merges(kind, vocab_size, n_others + 2 * len(alphabet))
     assert n_merges is not None, "the number of merges is given, or follows from the size"
-    return train_merges(words, alphabet, n_merges=n_merges, marks=Marks(end=END))
+    return train_merges(words, alphabet, n_merges=n_merges, end=END)
 
 
 class BpeEncoder:
@@ -184,33 +177,27 @@ class BpeEncoder:
         end = _APART if is_apart else END
 
         def rename(symbol: str) -> str:
-            if not symbol.endswith(END):
-                return symbol
-            return symbol.removesuffix(END) + end
+            return symbol.removesuffix(END) + end if symbol.endswith(END) else symbol
 
         known = {rename(piece): id_ for id_, piece in enumerate(trained.pieces, first_id)}
         merges = [(rename(left), rename(right)) for left, right in trained.merges]
-        symbols: dict[str, None] = {}  # a set that keeps the order of the merges
-        for left, right in merges:
-            symbols |= dict.fromkeys((left, right, left + right))
+        made = [(left, right, left + right) for left, right in merges]
+        symbols = dict.fromkeys(chain.from_iterable(made))  # in the order of the merges
         if is_apart:
             symbols.setdefault(_APART)
         # Symbols of the merges that are no pieces are numbered after them, and become unknown.
-        others = [symbol for symbol in symbols if symbol not in known]
         self._first_other = first_id + len(trained.pieces)
+        others = [symbol for symbol in symbols if symbol not in known]
+        numbers = {_UNKNOWN: unk_id, **known}
+        numbers |= {symbol: id_ for id_, symbol in enumerate(others, self._first_other)}
         self._has_others = bool(others)
         self._unk_id = unk_id
-        numbers = {_UNKNOWN: unk_id, **known}
-        for number, symbol in enumerate(others, self._first_other):
-            numbers[symbol] = number
         model = models.BPE(numbers, merges, unk_token=_UNKNOWN)
-        self._apart: int | None = None
+        self._apart = numbers[_APART] if is_apart else None
         self._ended: dict[int, int] = {}
         """The id of each symbol with an end of word, where that is apart, by its own."""
         if is_apart:
-            self._apart = numbers[_APART]
-            for symbol, number in numbers.items():
-                self._ended[number] = known.get(symbol + end, unk_id)
+            self._ended = {id_: known.get(symbol + end, unk_id) for symbol, id_ in numbers.items()}
         else:
             model.end_of_word_suffix = END
         # Without a rule that divides text: words come divided.
@@ -223,23 +210,15 @@ class BpeEncoder:
         encodings = self._library.encode_batch_fast(words, add_special_tokens=False)
         rows = [encoding.ids for encoding in encodings]
         if self._apart is not None:
-            rows = [self._join_end(row) for row in rows]
+            # An end of word that stands apart joins the symbol before it.
+            rows = [
+                [*row[:-2], self._ended[row[-2]]] if row[-1] == self._apart else row for row in rows
+            ]
         if self._has_others:
-            rows = [self._without_others(row) for row in rows]
+            rows = [
+                [self._unk_id if id_ >= self._first_other else id_ for id_ in row] for row in rows
+            ]
         return rows
-
-    def _join_end(self, row: list[int]) -> list[int]:
-        """Join an end of word that stands apart to the symbol before it."""
-        if row[-1] != self._apart:
-            return row
-        *before, last, _ = row
-        before.append(self._ended[last])
-        return before
-
-    def _without_others(self, row: list[int]) -> list[int]:
-        first_other = self._first_other
-        unk_id = self._unk_id
-        return [unk_id if id_ >= first_other else id_ for id_ in row]
 
 
 NO_RULES: Mapping[str, bool] = MappingProxyType({})
@@ -258,7 +237,7 @@ class WordBpeTokenizer(Tokenizer):
     sequence. Source: Sennrich et al. 2016 (1508.07909). Special ids are in fairseq's order; the
     others are the characters and merges in the order of training, where fairseq counts pieces in
     the text. ``codes`` is the version of subword-nmt's file that merges were read from (see
-    ``bpe_files.read_codes``): then not all that they make need be a piece. None: they were trained
+    ``read_codes``): then not all that they make need be a piece. None: they were trained
     here, and all is.
     """
 
@@ -284,17 +263,11 @@ class WordBpeTokenizer(Tokenizer):
             merges, first_id=n_specials, unk_id=self.unk_id, is_apart=self.is_apart
         )
         # Of each id, the special ones first: they have no text, and a word begins after one.
-        texts = [b""] * n_specials
-        ends_word = [True] * n_specials
-        self._texts = [""] * n_specials
-        for piece in merges.pieces:
-            text = piece.removesuffix(END)
-            is_last = piece.endswith(END)
-            texts.append(text.encode())
-            ends_word.append(is_last)
-            self._texts.append(f"{text} " if is_last else text)
+        pieces = [*[""] * n_specials, *merges.pieces]
+        ends_word = [id_ < n_specials or piece.endswith(END) for id_, piece in enumerate(pieces)]
         self._ends_word = np.array(ends_word)
-        self._set_pieces(texts)
+        self._texts = [ended_text(piece) for piece in pieces]
+        self._set_pieces([piece.removesuffix(END).encode() for piece in pieces])
 
     @classmethod
     def train(
@@ -319,26 +292,16 @@ class WordBpeTokenizer(Tokenizer):
     @classmethod
     def from_content(cls, content: dict[str, Any]) -> Self:
         """Build from ``content``; raise DataError, without a path, where it is damaged."""
-        pieces = content.get("pieces")
-        merges = content.get("merges")
-        if not (isinstance(pieces, list) and isinstance(merges, list)):
-            raise DataError("its pieces or merges are missing: it is damaged")
-        if not (_are_texts(pieces) and all(map(is_pair, merges))):
-            raise DataError("its pieces or merges are damaged")
-        if any("\n" in piece for piece in pieces):
-            raise DataError("one of its pieces has an end of line, which no word has")
+        merges = read_fields(content, Merges)
         codes = content.get("codes")
         if codes is not None and codes not in CODES:
             raise DataError(f"its merges are of codes = {codes!r}: update the program")
-        distinct = set(pieces)
-        has_all = codes is not None or symbols_of(merges) <= distinct
-        if len(distinct) < len(pieces) or not has_all:
+        distinct = set(merges.pieces)
+        has_all = codes is not None or symbols_of(merges.merges) <= distinct
+        if len(distinct) < len(merges.pieces) or not has_all:
             raise DataError("its merges do not make its pieces: it is damaged")
-        pairs = tuple((left, right) for left, right in merges)
         rules = {name: content[name] for name in cls.rule_names if name in content}
-        if not all(isinstance(value, bool) for value in rules.values()):
-            raise DataError(f"its {' and '.join(rules)} must be true or false: it is damaged")
-        return cls(Merges(tuple(pieces), pairs), codes, rules)
+        return cls(merges, codes, read_value(rules, dict[str, bool]))
 
     def encode(self, text: bytes) -> TokenIds:
         """Encode UTF-8; raise NotUtf8, a DataError, at the first byte that is not."""
@@ -393,26 +356,11 @@ class WordBpeTokenizer(Tokenizer):
     @classmethod
     def words_of(cls, rules: Mapping[str, bool] = NO_RULES) -> SplitWords:
         """Return what splits a text into the words of its lines."""
-        return _by_whitespace
+        return lambda text: [line.split() for line in text.split("\n")]
 
     @cached_property
     def _divide(self) -> SplitWords:
         return self.words_of(self._rules)
-
-
-def _by_whitespace(text: str) -> list[list[str]]:
-    return [line.split() for line in text.split("\n")]
-
-
-def _are_texts(values: Any) -> bool:
-    if not isinstance(values, list):
-        return False
-    return all(isinstance(value, str) and value for value in values)
-
-
-def is_pair(merge: Any) -> bool:
-    """Return whether a value of a file is a merge: two pieces."""
-    return _are_texts(merge) and len(merge) == 2
 
 
 _HEADER = "#version:"
@@ -480,14 +428,8 @@ def _read_merges(path: Path) -> tuple[str, list[Merge]]:
         version = CODES[-1]
     merges: dict[Merge, None] = {}
     for number, line in enumerate(lines[n_header_lines:], n_header_lines + 1):
-        merge = _parse_merge(line, has_counts)
-        if merge is None:
-            what = "two pieces and a count" if has_counts else "two pieces"
-            raise DataError(
-                f"{path}, line {number}: {line!r} is not a merge, "
-                f"which is {what} divided by a space"
-            )
-        merges.setdefault(merge)
+        pair, _, n_times = line.strip("\r ").rpartition(" ") if has_counts else (line, "", "0")
+        merges.setdefault(parse_merge(path, number, pair if n_times.isdecimal() else line))
     if not any(right.endswith(END) for _, right in merges):
         raise DataError(
             f"{path} has no merge with an end of word, {END}: "
@@ -497,32 +439,14 @@ def _read_merges(path: Path) -> tuple[str, list[Merge]]:
     return version, list(merges)
 
 
-def _parse_merge(line: str, has_count: bool) -> Merge | None:
-    parts = line.strip("\r ").split(" ")
-    if has_count:
-        count = parts.pop()
-        if not count.isdecimal():
-            return None
-    if len(parts) != 2 or not all(parts):
-        return None
-    left, right = parts
-    return left, right
-
-
 def _vocabulary(version: str, merges: list[Merge]) -> list[str]:
     """List the characters of merges, each also with an end of word, and what merges make."""
-    characters: set[str] = set()
-    for merge in merges:
-        for piece in merge:
-            characters.update(piece.removesuffix(END))
-    singles = sorted(characters)
-    ends = [character + END for character in singles]
+    pieces = (piece.removesuffix(END) for merge in merges for piece in merge)
+    singles = sorted(set(chain.from_iterable(pieces)))
     merged = [left + right for left, right in merges]
-    pieces = [*singles, *ends, *merged]
-    if version == APART:
-        # The end of a word may stay apart: the piece before it ends the word all the same.
-        pieces += [piece.removesuffix(END) + END for piece in merged]
-    return list(dict.fromkeys(pieces))
+    # The end of a word may stay apart: the piece before it ends the word all the same.
+    apart = [piece.removesuffix(END) + END for piece in merged] if version == APART else []
+    return list(dict.fromkeys([*singles, *(each + END for each in singles), *merged, *apart]))
 
 
 def _read_dictionary(path: Path, kind: type[WordBpeTokenizer]) -> list[str]:

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
 from sublayer.errors import ConfigError, DataError
+from sublayer.files.parsing import check_typed
 from sublayer.files.storage import write_file
 
 _NAME = re.compile(rb"<extra_id_(0|[1-9][0-9]*)>")
@@ -60,6 +61,9 @@ SPECIAL_NAMES = {
     "mask_id": ("[MASK]", "<mask>"),
 }
 """Special tokens that masked objectives need, and their usual names, first choice first."""
+
+ROLES = ("end_id", *SPECIAL_NAMES)
+"""Roles that files give to tokens."""
 
 _KEPT = (
     *("kind", "vocab_size", "has_words", "is_lossless", "end_id", "unk_id", *SPECIAL_NAMES),
@@ -145,15 +149,12 @@ class Tokenizer(ABC):
         is_known = (all_ids >= 0) & (all_ids < self.vocab_size)
         if is_known.all():
             return self._decode(all_ids)
-        texts = []
+        # All ids of a run are known, or none is.
         bounds = np.flatnonzero(np.diff(is_known)) + 1
-        for run in np.split(all_ids, bounds):
-            # All ids of a run are known, or none is.
-            if 0 <= run[0] < self.vocab_size:
-                texts.append(self._decode(run))
-            else:
-                texts.append(_LACKING * len(run))
-        return b"".join(texts)
+        return b"".join(
+            self._decode(run) if 0 <= run[0] < self.vocab_size else _LACKING * len(run)
+            for run in np.split(all_ids, bounds)
+        )
 
     @abstractmethod
     def _decode(self, ids: Ints) -> bytes:
@@ -191,6 +192,17 @@ class Tokenizer(ABC):
         for key, usual in SPECIAL_NAMES.items():
             setattr(self, key, next((names[name] for name in usual if name in names), None))
 
+    def _set_roles(self, roles: Mapping[str, str], names: Mapping[str, int]) -> dict[str, str]:
+        """Give tokens, by their names, other roles than their usual names do; return those."""
+        given = {
+            role: name
+            for role, name in roles.items()
+            if role in ROLES and name in names and getattr(self, role) != names[name]
+        }
+        for role, name in given.items():
+            setattr(self, role, names[name])
+        return given
+
     def _set_pieces(self, pieces: Sequence[bytes]) -> None:
         """Count the bytes and characters of the piece of each id."""
         self.token_bytes = np.array(list(map(len, pieces)), dtype=np.int64)
@@ -214,10 +226,7 @@ class Tokenizer(ABC):
 
 def check_masking(tokenizer: Tokenizer, name: str) -> None:
     """Raise ConfigError, with ``name``, unless a vocabulary has what masking needs."""
-    missing = []
-    for key, names in SPECIAL_NAMES.items():
-        if getattr(tokenizer, key) is None:
-            missing.append(names[0])
+    missing = [names[0] for key, names in SPECIAL_NAMES.items() if getattr(tokenizer, key) is None]
     if missing:
         raise ConfigError(
             f"{name} has no {', no '.join(missing)}, which masked objectives need: "
@@ -247,8 +256,7 @@ def after_newline(text: bytes, near: int) -> int:
 def count_characters(pieces: Sequence[bytes]) -> Ints:
     """Count the characters that begin in each piece of UTF-8, ``[V]``."""
     # All but a continuation byte, 10xxxxxx, begin one.
-    counts = [len(piece.translate(None, _CONTINUATION_BYTES)) for piece in pieces]
-    return np.array(counts, dtype=np.int64)
+    return np.array([len(piece.translate(None, _CONTINUATION_BYTES)) for piece in pieces], np.int64)
 
 
 class WrappedTokenizer(Tokenizer):
@@ -334,10 +342,34 @@ def with_names(vocabulary: Tokenizer, names: Sequence[str]) -> Tokenizer:
     return ExtendedTokenizer(vocabulary, missing) if missing else vocabulary
 
 
-def check_names(names: Any) -> list[str]:
+def check_names(content: Mapping[str, Any]) -> list[str]:
     """Return the names of a file's content. Raises DataError where they are none."""
-    if not isinstance(names, list) or not names or not all(isinstance(x, str) for x in names):
-        raise DataError("it has no names of further ids: it is damaged")
-    if len(set(names)) != len(names):
-        raise DataError("it names a further id twice: it is damaged")
+    names = read_value(content.get("names"), list[str])
+    if not names or len(set(names)) != len(names):
+        raise DataError("it is damaged: its names of further ids are none, or one is there twice")
     return names
+
+
+Read = TypeVar("Read")
+
+
+def read_value(value: Any, kind: type[Read]) -> Read:
+    """Check a value of our own file; raise DataError, without a path, where it is damaged."""
+    return check_typed(value, kind, "it", DataError, has_tuples=True)
+
+
+def read_fields(content: Any, kind: type[Read], *optional: str) -> Read:
+    """Build a dataclass of the fields of our own file, which has all but the ``optional`` ones.
+
+    Raises DataError, without a path, where it is damaged.
+    """
+    required = kind.__dataclass_fields__.keys() - set(optional)  # type: ignore[attr-defined]
+    if not isinstance(content, dict) or required - content.keys():
+        raise DataError(f"it is damaged: it lacks one of {', '.join(sorted(required))}")
+    return read_value(content, kind)
+
+
+def read_roles(content: Mapping[str, Any]) -> tuple[bool | None, dict[str, str]]:
+    """Return how our own file says that marks are read, and the tokens of each role."""
+    reads_marks: bool | None = read_value(content.get("reads_marks"), bool | None)  # type: ignore[arg-type]
+    return reads_marks, read_value(content.get("roles", {}), dict[str, str])

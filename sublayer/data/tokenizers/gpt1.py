@@ -17,11 +17,12 @@ from sublayer.config.texts import GPT1, Normalization
 from sublayer.data.arrays import Ints, TokenIds
 from sublayer.data.subwords.library import call_library, check_ids, parse_merge, read_ids, read_text
 from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.subwords.word_bpe import END, is_pair, train_ended
+from sublayer.data.subwords.word_bpe import END, ended_text, train_ended
 from sublayer.data.tokenizers.base import (
     ExtendedTokenizer,
     Tokenizer,
     decode_utf8,
+    read_value,
 )
 from sublayer.data.tokenizers.gpt1_text import (
     NEWLINE,
@@ -36,6 +37,8 @@ from sublayer.data.tokenizers.words import Ragged
 from sublayer.errors import ConfigError, DataError
 
 UNKNOWN = "<unk>"
+LINE_END = f"{NEWLINE}{END}"
+"""The piece of an end of line."""
 
 Merge = tuple[str, str]
 
@@ -77,14 +80,11 @@ def check_vocabulary(
     seen: set[Merge] = set()
     for number, merge in enumerate(merges, 2):
         left, right = merge
-        for piece in (left, right, left + right):
-            if piece not in ids:
-                raise DataError(
-                    f"{made_by}, line {number}: {left!r} and {right!r} need {piece!r}, which {of} "
-                    "lacks: they are of different versions, give those that belong together"
-                )
-        if merge in seen:
-            raise DataError(f"{made_by}, line {number}: {left!r} and {right!r} are merged before")
+        if merge in seen or not {left, right, left + right} <= ids.keys():
+            raise DataError(
+                f"{made_by}, line {number}: {left!r} and {right!r} are merged before, or need a "
+                f"piece that {of} lacks: give files that belong together"
+            )
         seen.add(merge)
     for piece in unmade(ids, merges):
         if not _SPECIAL.fullmatch(piece):
@@ -125,27 +125,19 @@ class Gpt1Tokenizer(Tokenizer):
         self._set_special(names)
         # Without rules that divide text: words come divided.
         self._library = tokenizers.Tokenizer(_model(vocabulary))
-        texts = [b""] * self.vocab_size
-        self._texts = [""] * self.vocab_size
+        pieces = [""] * self.vocab_size
         for piece, id_ in ids.items():
-            if piece in names:
-                continue
-            text = piece.removesuffix(END)
-            texts[id_] = text.encode()
-            has_space = piece.endswith(END) and text != NEWLINE
-            self._texts[id_] = f"{text} " if has_space else text
-        self._set_pieces(texts)
+            pieces[id_] = "" if piece in names else piece
+        self._texts = [NEWLINE if each == LINE_END else ended_text(each) for each in pieces]
+        self._set_pieces([piece.removesuffix(END).encode() for piece in pieces])
 
     @classmethod
     def from_content(cls, content: dict[str, Any]) -> "Gpt1Tokenizer":
         """Build from ``content``; raise DataError, without a path, where it is damaged."""
         ids = check_ids(content.get("ids"), "its vocabulary")
-        merges = content.get("merges")
-        if not (isinstance(merges, list) and all(map(is_pair, merges))):
-            raise DataError("its merges are missing or damaged")
-        pairs = tuple((left, right) for left, right in merges)
-        check_vocabulary(ids, pairs, "its vocabulary", "its merges")
-        return cls(Gpt1Vocabulary(ids, pairs))
+        merges = read_value(content.get("merges"), tuple[Merge, ...])
+        check_vocabulary(ids, merges, "its vocabulary", "its merges")
+        return cls(Gpt1Vocabulary(ids, merges))
 
     def encode(self, text: bytes) -> TokenIds:
         """Encode UTF-8; raise NotUtf8, a DataError, at the first byte that is not."""
@@ -274,7 +266,7 @@ def train_gpt1(
     """
     if normalization == "published":
         words = count_published(texts)
-        last = [f"{NEWLINE}{END}"]
+        last = [LINE_END]
     else:
         nothing = Gpt1Vocabulary({UNKNOWN: 0}, ())
         words = count_words(texts, transformers_library(nothing))
@@ -303,16 +295,26 @@ def find_pair(path: Path) -> Files | None:
     may have one pair, or else ``vocab.json`` and ``merges.txt``, GPT-2's or GPT-1's. None where
     there is no file of these names. Raises DataError where one is without the other.
     """
-    if not path.is_dir():
-        return _released(path) or _original(path)
-    names = sorted(file.name for file in path.iterdir() if _number(file.name) is not None)
-    numbers = {_number(name) for name in names}
-    if len(numbers) > 1:
-        raise DataError(f"{path} has {names[0]} and {names[-1]}: name the file to read")
-    if names:
-        return _released(path / names[0])
-    has_original = (path / _VOCABULARY).is_file() or (path / _MERGES).is_file()
-    return _original(path / _VOCABULARY) if has_original else None
+    folder = path if path.is_dir() else path.parent
+    names = sorted(file.name for file in path.iterdir()) if path.is_dir() else [path.name]
+    released = [name for name in names if _number(name) is not None]
+    if len({_number(name) for name in released}) > 1:
+        raise DataError(f"{path} has {released[0]} and {released[-1]}: name the file to read")
+    if released:
+        number = _number(released[0])
+        pair = f"encoder_bpe_{number}.json", f"vocab_{number}.bpe"
+    elif {_VOCABULARY, _MERGES} & set(names):
+        pair = _VOCABULARY, _MERGES
+    else:
+        return None
+    vocabulary, merges = (folder / name for name in pair)
+    for file, other in ((vocabulary, merges), (merges, vocabulary)):
+        if file.is_file() and not other.is_file():
+            raise DataError(
+                f"{file} is without {other.name}: a vocabulary and its merges belong together, put "
+                "both into one folder"
+            )
+    return vocabulary, merges
 
 
 def read_pair(files: Files) -> Tokenizer:
@@ -337,30 +339,6 @@ def read_published(vocabulary: Path, merges: Path) -> Gpt1Vocabulary:
     pairs = tuple(_read_merges(merges))
     check_vocabulary(ids, pairs, str(vocabulary), str(merges))
     return Gpt1Vocabulary(ids, pairs)
-
-
-def _released(path: Path) -> Files | None:
-    number = _number(path.name)
-    if number is None:
-        return None
-    files = path.with_name(f"encoder_bpe_{number}.json"), path.with_name(f"vocab_{number}.bpe")
-    return _both(*files)
-
-
-def _original(path: Path) -> Files | None:
-    if path.name not in (_VOCABULARY, _MERGES):
-        return None
-    return _both(path.with_name(_VOCABULARY), path.with_name(_MERGES))
-
-
-def _both(vocabulary: Path, merges: Path) -> Files:
-    for file, other in ((vocabulary, merges), (merges, vocabulary)):
-        if file.is_file() and not other.is_file():
-            raise DataError(
-                f"{file} is without {other.name}: a vocabulary and its merges belong together, put "
-                "both into one folder"
-            )
-    return vocabulary, merges
 
 
 def _number(name: str) -> str | None:
@@ -420,7 +398,7 @@ def count_differences(vocabulary: Gpt1Vocabulary, text: bytes) -> Differences:
             n_different += count
             for block in _blocks(published, transformers):
                 changes[block] += count
-    newline = vocabulary.ids.get(f"{NEWLINE}{END}")
+    newline = vocabulary.ids.get(LINE_END)
 
     def counts(normalization: Normalization) -> Counts:
         tokenizer = with_normalization(vocabulary, normalization)

@@ -10,7 +10,7 @@ from unicodedata import category
 from sublayer.data.arrays import TokenIds
 from sublayer.data.subwords.word_bpe import NO_RULES, SplitWords, WordBpeTokenizer
 from sublayer.data.tokenizers.base import Ids, Tokenizer, WrappedTokenizer
-from sublayer.errors import ConfigError, DataError
+from sublayer.errors import ConfigError
 
 SPECIALS = ("<Lua heritage>", "<pad>", "</s>", "<unk>", "<mask>", "<cls>")
 """The special ids, in order: fairseq's dictionary, whose first id is unused, and masking's."""
@@ -82,9 +82,7 @@ class Moses:
             escape=self._escapes,
             return_str=True,
         )
-        if self._lowers:
-            divided = divided.lower()
-        return divided.split()
+        return (divided.lower() if self._lowers else divided).split()
 
     def join(self, tokens: Iterable[str]) -> str:
         """Detokenize: join tokens as they are written."""
@@ -104,7 +102,6 @@ def drop_unprintable(text: str) -> str:
 
 
 MosesRule = Literal["none", "tokenize", "normalize"]
-_RULES = ("none", "tokenize", "normalize")
 
 
 @dataclass(frozen=True)
@@ -127,18 +124,14 @@ class LanguageRules:
         """Split a line into words; raise ConfigError where Moses' rules are not installed."""
         if self._moses is not None:
             return self._moses.tokens(line)
-        if self.lowers:
-            line = line.lower()
-        return line.split()
+        return (line.lower() if self.lowers else line).split()
 
     def text(self, words: Iterable[str]) -> str:
         """Detokenize: join words as they are written, or by spaces where no rule divided them.
 
         Raises ConfigError as ``words`` does.
         """
-        if self._moses is None:
-            return " ".join(words)
-        return self._moses.join(words)
+        return " ".join(words) if self._moses is None else self._moses.join(words)
 
     def content(self) -> dict[str, Any]:
         """Return all that defines it, as JSON: ``escapes`` where it is so, as it came later."""
@@ -147,29 +140,13 @@ class LanguageRules:
             del content["escapes"]
         return content
 
-    @classmethod
-    def from_content(cls, content: Any) -> "LanguageRules":
-        """Build from ``content``; raise DataError where it is damaged."""
-        known = {"language": str, "moses": str, "divides_hyphens": bool, "lowers": bool}
-        if not isinstance(content, dict) or content.keys() - {"escapes"} != known.keys():
-            raise DataError("the rules of a language are damaged")
-        for name, value in content.items():
-            if not isinstance(value, known.get(name, bool)):
-                raise DataError("the rules of a language are damaged")
-        if content["moses"] not in _RULES:
-            raise DataError(
-                f"the rules of a language have moses = {content['moses']!r}: update the program"
-            )
-        return cls(**content)
-
     @cached_property
     def _moses(self) -> Moses | None:
         if self.moses == "none":
             return None
-        normalizes = self.moses == "normalize"
         return Moses(
             self.language,
-            normalizes=normalizes,
+            normalizes=self.moses == "normalize",
             divides_hyphens=self.divides_hyphens,
             escapes=self.escapes,
             lowers=self.lowers,
@@ -236,8 +213,4 @@ class BilingualTokenizer(WrappedTokenizer):
 
 def _word_texts(rules: LanguageRules, lines: Iterable[str]) -> list[bytes]:
     """Split lines into words by a language's rules; join the words of each by spaces."""
-    texts = []
-    for line in lines:
-        words = " ".join(rules.words(line))
-        texts.append(words.encode())
-    return texts
+    return [" ".join(rules.words(line)).encode() for line in lines]

@@ -6,9 +6,10 @@ from dataclasses import asdict
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import tokenizers
+from pydantic import Field
 
 from sublayer.config.texts import (
     GPT1,
@@ -29,6 +30,8 @@ from sublayer.data.tokenizers.base import (
     Tokenizer,
     WrappedTokenizer,
     check_names,
+    read_fields,
+    read_value,
 )
 from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.data.tokenizers.gpt1 import (
@@ -111,43 +114,35 @@ def train_tokenizer(
             f"data.normalization = {normalization} needs data.tokenizer = {GPT1}, it is {kind!r}"
         )
     size = vocab_size or DEFAULT_SIZES.get(kind, 0)
-    if kind == "bytes":
-        return ByteTokenizer()
-    if kind == "characters":
-        return CharacterTokenizer.train(texts, vocab_size=vocab_size)
-    if kind == "bpe":
-        return SubwordTokenizer.train(texts, vocab_size=size)
-    if kind == "unigram":
-        return UnigramTokenizer.train(
-            texts,
-            vocab_size=size,
-            keep_accents=keep_accents,
-            lowercase=lowercase,
-            sentinels=sentinels,
-        )
-    if kind == "wordpiece":
-        return train_wordpiece(
-            texts, vocab_size=size, keep_accents=keep_accents, lowercase=lowercase
-        )
-    if kind == "word-bpe":
-        if merges is not None:
-            return WordBpeTokenizer.train(texts, n_merges=merges)
-        return WordBpeTokenizer.train(texts, vocab_size=size)
-    if kind == "moses-bpe":
-        n_merges = DEFAULT_MERGES[kind] if merges is None else merges
-        letters = {"keep_accents": keep_accents, "lowercase": lowercase}
-        rules = {name: value for name, value in letters.items() if value is not None}
-        return MosesTokenizer.train(texts, vocab_size=vocab_size, n_merges=n_merges, rules=rules)
-    if kind == GPT1:
-        return train_gpt1(
+    n_merges = DEFAULT_MERGES.get(kind) if merges is None else merges
+    letters = {"keep_accents": keep_accents, "lowercase": lowercase}
+    rules = {name: value for name, value in letters.items() if value is not None}
+    trainers: dict[str, Callable[[], Tokenizer]] = {
+        "bytes": ByteTokenizer,
+        "characters": lambda: CharacterTokenizer.train(texts, vocab_size=vocab_size),
+        "bpe": lambda: SubwordTokenizer.train(texts, vocab_size=size),
+        "unigram": lambda: UnigramTokenizer.train(
+            texts, vocab_size=size, sentinels=sentinels, **letters
+        ),
+        "wordpiece": lambda: train_wordpiece(texts, vocab_size=size, **letters),
+        "word-bpe": lambda: WordBpeTokenizer.train(
+            texts, vocab_size=size if merges is None else None, n_merges=merges
+        ),
+        "moses-bpe": lambda: MosesTokenizer.train(
+            texts, vocab_size=vocab_size, n_merges=n_merges, rules=rules
+        ),
+        GPT1: lambda: train_gpt1(
             texts,
             vocab_size=vocab_size,
-            n_merges=DEFAULT_MERGES[kind] if merges is None else merges,
+            n_merges=n_merges,
             normalization=normalization or "published",
+        ),
+    }
+    if kind not in trainers:
+        raise ConfigError(
+            f"data.tokenizer = {kind!r} cannot be trained; it is one of {', '.join(TOKENIZERS)}"
         )
-    raise ConfigError(
-        f"data.tokenizer = {kind!r} cannot be trained; it is one of {', '.join(TOKENIZERS)}"
-    )
+    return trainers[kind]()
 
 
 def trainer_version(kind: str) -> str:
@@ -157,13 +152,8 @@ def trainer_version(kind: str) -> str:
         "moses-bpe": ("sacremoses",),
         GPT1: ("ftfy", "spacy"),
     }
-    versions = [tokenizers.__version__]
-    for library in libraries.get(kind, ()):
-        if find_spec(library) is not None:
-            versions.append(version(library))
-    if kind in _RULES:
-        versions.append(_RULES[kind])
-    return " ".join(versions)
+    found = [version(name) for name in libraries.get(kind, ()) if find_spec(name) is not None]
+    return " ".join([tokenizers.__version__, *found, *_RULES.get(kind, "").split()])
 
 
 def load_tokenizer(
@@ -195,8 +185,12 @@ def load_tokenizer(
     ``normalization`` is given for a tokenizer of another kind.
     """
     tokenizer = _loaded(path, sentinels)
-    if sentinels:
-        _check_sentinels(tokenizer, path, sentinels)
+    n_sentinels = len(tokenizer.sentinel_ids)
+    if sentinels not in (0, n_sentinels):
+        raise ConfigError(
+            f"data.sentinels = {sentinels} are added to a SentencePiece .model without any, and "
+            f"{path}, which has {n_sentinels}, is none: give data.sentinels = 0"
+        )
     if normalization is not None:
         tokenizer = renormalized(tokenizer, path, normalization)
     if special_tokens is not None and not _is_ours(path, tokenizer):
@@ -204,28 +198,6 @@ def load_tokenizer(
     if special_tokens in ("tokens", "text"):
         tokenizer = with_special_tokens(tokenizer, special_tokens)
     return tokenizer
-
-
-def is_former(tokenizer: Tokenizer, path: Path) -> bool:
-    """Return whether a tokenizer was read by an earlier version from a file unchanged since.
-
-    It took marks of special tokens for text, and some files' rules from their pieces.
-    """
-    if isinstance(tokenizer, WrappedTokenizer):
-        return is_former(tokenizer.vocabulary, path)
-    if tokenizer.reads_marks is not None:
-        return False
-    try:
-        now = load_tokenizer(path, sentinels=len(tokenizer.sentinel_ids))
-    except (ConfigError, DataError):
-        return False
-    if _is_ours(path, now):
-        return False  # such a file was read as it is now
-    if isinstance(tokenizer, UnigramTokenizer) and isinstance(now, UnigramTokenizer):
-        return tokenizer.model == now.model
-    if isinstance(tokenizer, SubwordTokenizer) and isinstance(now, SubwordTokenizer):
-        return bool(tokenizer.library_content["model"] == now.library_content["model"])
-    return False
 
 
 def with_special_tokens(tokenizer: Tokenizer, special_tokens: SpecialTokens) -> Tokenizer:
@@ -309,14 +281,13 @@ def _as_class(content: dict[str, Any], files: TokenFiles, folder: Path) -> dict[
             **bert_rules(folder),
         }
         normalizer = content["normalizer"] or {}
-        differing = [name for name in ("lowercase", "strip_accents") if name in normalizer]
-        differing = [name for name in differing if normalizer[name] != rules[name]]
-        if differing:
-            name = differing[0]
-            note(
-                f"{name} = {rules[name]} in {folder}, as transformers' BertTokenizer reads it, "
-                f"though its tokenizer.json has {name} = {normalizer[name]}"
-            )
+        for name in ("lowercase", "strip_accents"):
+            if normalizer.get(name, rules[name]) != rules[name]:
+                note(
+                    f"{name} = {rules[name]} in {folder}, as transformers' BertTokenizer reads it, "
+                    f"though its tokenizer.json has {name} = {normalizer[name]}"
+                )
+                break
         return {**content, "normalizer": rules, "pre_tokenizer": {"type": "BertPreTokenizer"}}
     if files.class_name in ("GPT2Tokenizer", "RobertaTokenizer") and kind == "BPE":
         has_space = files.settings.get("add_prefix_space", False)
@@ -357,20 +328,6 @@ def _check_ids(ids: Mapping[str, int], files: TokenFiles, folder: Path) -> None:
                 "behind the vocabulary: ids without tokens lie between; save the tokenizer again "
                 "with transformers"
             )
-
-
-def _check_sentinels(tokenizer: Tokenizer, path: Path, asked: int) -> None:
-    n_sentinels = len(tokenizer.sentinel_ids)
-    if not n_sentinels:
-        raise ConfigError(
-            f"data.sentinels = {asked} are added to a SentencePiece .model, and {path} is none, "
-            "nor has it sentinels: name the .model, or give data.sentinels = 0"
-        )
-    if n_sentinels != asked:
-        raise ConfigError(
-            f"data.sentinels = {asked} contradicts {path}, which has {n_sentinels}: "
-            "give 0, which keeps its own"
-        )
 
 
 def _loaded(path: Path, sentinels: int) -> Tokenizer:
@@ -421,8 +378,13 @@ def _of_folder(folder: Path, sentinels: int) -> Tokenizer:
     if has_paired_models(folder):
         return PairedModels.read(folder)
     path = _tokenizer_file(folder)
+    if path is None and (pair := find_pair(folder)):
+        return read_pair(pair)
     if path is None:
-        return _of_pair(folder)
+        raise DataError(
+            f"{folder} has no tokenizer.json, nor vocab.json with merges.txt, nor GPT-1's "
+            "encoder_bpe_40000.json with vocab_40000.bpe, nor a SentencePiece .model, nor vocab.txt"
+        )
     name = read_token_files(folder).class_name
     if path.suffix == ".model" and name.removesuffix("Tokenizer") in _MOVED:
         raise DataError(
@@ -441,23 +403,12 @@ def _of_folder(folder: Path, sentinels: int) -> Tokenizer:
             sentinels=len(tokenizer.sentinel_ids),
             class_name=read_token_files(folder).class_name,
         )
-        has_same_ids = (
-            published.vocab_size == tokenizer.vocab_size
-            and published.sentinel_ids == tokenizer.sentinel_ids
-        )
-        if has_same_ids:
+        if (published.vocab_size, published.sentinel_ids) == (
+            tokenizer.vocab_size,
+            tokenizer.sentinel_ids,
+        ):
             return published
     return tokenizer
-
-
-def _of_pair(folder: Path) -> Tokenizer:
-    pair = find_pair(folder)
-    if pair is None:
-        raise DataError(
-            f"{folder} has no tokenizer.json, nor vocab.json with merges.txt, nor GPT-1's "
-            "encoder_bpe_40000.json with vocab_40000.bpe, nor a SentencePiece .model, nor vocab.txt"
-        )
-    return read_pair(pair)
 
 
 def _parsed(data: bytes, path: Path) -> dict[str, Any]:
@@ -474,12 +425,9 @@ def _own(content: dict[str, Any], path: Path) -> Tokenizer:
             "update it"
         )
     kind = content.get("kind")
-    if kind == "bytes":
-        return ByteTokenizer()
-    characters = content.get("characters")
-    if kind == "characters" and isinstance(characters, list) and _are_characters(characters):
-        return CharacterTokenizer("".join(characters))
     readers: dict[str, Callable[[dict[str, Any]], Tokenizer]] = {
+        "bytes": lambda fields: ByteTokenizer(),
+        "characters": _characters,
         "unigram": UnigramTokenizer.from_content,
         "moses-bpe": MosesTokenizer.from_content,
         "word-bpe": WordBpeTokenizer.from_content,
@@ -491,10 +439,7 @@ def _own(content: dict[str, Any], path: Path) -> Tokenizer:
     }
     read = readers.get(str(kind))
     if read is None:
-        raise DataError(
-            f"{path} is not a tokenizer of bytes or characters: "
-            "it is damaged, or of a newer version"
-        )
+        raise DataError(f"{path}: its kind is unknown: it is damaged, or of a newer version")
     try:
         return read(content)
     except DataError as error:
@@ -502,24 +447,23 @@ def _own(content: dict[str, Any], path: Path) -> Tokenizer:
 
 
 def _wrapped(content: dict[str, Any], path: Path) -> Tokenizer:
-    inner = content.get("vocabulary")
-    if not isinstance(inner, dict):
-        raise DataError("its vocabulary is missing: it is damaged")
+    inner = read_value(content.get("vocabulary"), dict[str, Any])
     if inner.get("format") == FORMAT:
         vocabulary = _own(inner, path)
     else:
         vocabulary = SubwordTokenizer.from_content(inner, path)
     if content["kind"] == "extended":
-        return ExtendedTokenizer(vocabulary, check_names(content.get("names")))
-    source = LanguageRules.from_content(content.get("source"))
-    target = LanguageRules.from_content(content.get("target"))
+        return ExtendedTokenizer(vocabulary, check_names(content))
+    source, target = (
+        read_fields(content.get(side), LanguageRules, "escapes") for side in ("source", "target")
+    )
     return BilingualTokenizer(vocabulary, source, target)
 
 
-def _are_characters(characters: list[Any]) -> bool:
-    for character in characters:
-        if not isinstance(character, str) or len(character) != 1:
-            return False
-        if "\ud800" <= character <= "\udfff":
-            return False
-    return len(set(characters)) == len(characters)
+def _characters(content: dict[str, Any]) -> Tokenizer:
+    # A lone surrogate is no text of JSON that is checked.
+    one = Annotated[str, Field(min_length=1, max_length=1)]
+    characters = read_value(content.get("characters"), list[one])
+    if len(set(characters)) < len(characters):
+        raise DataError("it is damaged: it has a character twice")
+    return CharacterTokenizer("".join(characters))

@@ -8,13 +8,15 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from sublayer.errors import DataError
-from sublayer.files.parsing import read_json_object
+from sublayer.files.parsing import check_typed, read_json_object, read_typed
 
 CONFIG_NAME = "tokenizer_config.json"
 _ALBERTS, T5S = "AlbertTokenizer", "T5Tokenizer"
@@ -66,24 +68,10 @@ class Normalization:
         is_said = bool({"do_lower_case", "keep_accents"} & settings.keys())
         if class_name != _ALBERTS and not is_said:
             return None
-        return cls.from_content(
-            {
-                "do_lower_case": settings.get("do_lower_case", True),
-                "keep_accents": settings.get("keep_accents", False),
-                "divide_digit_commas": settings.get("divide_digit_commas", True),
-            }
-        )
-
-    @classmethod
-    def from_content(cls, content: dict[str, Any]) -> "Normalization":
-        """Build from ``content``; raise DataError, without a path, where it is damaged."""
-        fields: dict[str, bool] = {}
-        for name in ("do_lower_case", "keep_accents", "divide_digit_commas", _MODELS):
-            value = content.get(name, False if name == _MODELS else None)
-            if not isinstance(value, bool):
-                raise DataError(f"{name} = {value!r} must be true or false")
-            fields[name] = value
-        return cls(**fields)
+        names = [each.name for each in fields(cls) if each.name != _MODELS]
+        rules = {name: settings[name] for name in names if name in settings}
+        source = str(folder / CONFIG_NAME)
+        return check_typed(rules, cls, source, DataError, has_tuples=True)
 
     def content(self) -> dict[str, bool]:
         """Return the rules, as JSON."""
@@ -145,6 +133,8 @@ _ADDED, _SPECIAL = "added_tokens.json", "special_tokens_map.json"
 FILES = (CONFIG_NAME, _ADDED, _SPECIAL)
 """Files beside a tokenizer that name its special tokens."""
 _DECODER = "added_tokens_decoder"
+_Number = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
+_Id = Annotated[int, Field(ge=0, lt=10**9)]
 _ROLES = {
     "eos_token": "end_id",
     "pad_token": "pad_id",
@@ -203,7 +193,7 @@ _SAME_CLASS = {
 class AddedToken:
     """A token that is looked for in a text before the vocabulary divides it."""
 
-    content: str
+    content: Annotated[str, Field(min_length=1)]
     special: bool = True
     lstrip: bool = False
     """True where whitespace before it belongs to it."""
@@ -262,18 +252,18 @@ def read_token_files(
     tokens: dict[str, AddedToken] = {}
     if _DECODER in settings:
         source = f"{folder / CONFIG_NAME}: {_DECODER}"
-        for number, value in sorted(_object(settings[_DECODER], source).items(), key=_as_id):
+        numbered = check_typed(settings[_DECODER], dict[_Number, Any], source, DataError)
+        for number, value in sorted(numbered.items(), key=lambda item: int(item[0])):
             token = _token(value, source)
             tokens[token.content] = token
-            ids[token.content] = _id(number, token.content, source)
+            ids[token.content] = int(number)
     else:
         path = folder / _ADDED
         if path.is_file():
-            added = read_json_object(path, DataError)
-            for content, number in sorted(added.items(), key=lambda item: _as_id(item[::-1])):
+            ids = read_typed(path, dict[str, _Id], DataError)
+            for content in sorted(ids, key=ids.__getitem__):
                 is_special = content in named
                 tokens[content] = AddedToken(content, is_special, normalized=not is_special)
-                ids[content] = _id(number, content, str(path))
         for value in in_file:
             token = _token(value, "tokenizer.json: added_tokens")
             tokens[token.content] = token
@@ -332,13 +322,6 @@ def marks_pattern(names: Mapping[str, int]) -> re.Pattern[bytes] | None:
     return re.compile(b"|".join(re.escape(name.encode()) for name in longest_first))
 
 
-def read_tokens(content: Any) -> tuple[AddedToken, ...]:
-    """Read a list of tokens of our own file. Raises DataError, without a path, where damaged."""
-    if not isinstance(content, list):
-        raise DataError("its added tokens are no list: it is damaged")
-    return tuple(_token(value, "its added tokens") for value in content)
-
-
 def _named(settings: Mapping[str, Any], source: str) -> dict[str, AddedToken]:
     """Return the tokens that settings name by their part, and further special ones."""
     tokens = {}
@@ -360,35 +343,12 @@ def _named(settings: Mapping[str, Any], source: str) -> dict[str, AddedToken]:
 
 
 def _token(value: Any, source: str) -> AddedToken:
-    if isinstance(value, str) and value:
-        return AddedToken(value)
+    if isinstance(value, str):
+        value = {"content": value, "special": True}
     if isinstance(value, Mapping):
-        content = value.get("content")
-        flags = {
-            name: value.get(name, name == "normalized" and not value.get("special"))
-            for name in ("special", "lstrip", "rstrip", "single_word", "normalized")
-        }
-        if isinstance(content, str) and content and all(type(x) is bool for x in flags.values()):
-            return AddedToken(content, **flags)
-    raise DataError(f"{source}: {str(value)[:60]!r} is no token: its text, or an object with it")
-
-
-def _object(value: Any, source: str) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise DataError(f"{source} must be an object of ids and tokens")
-    return value
-
-
-def _as_id(item: Sequence[Any]) -> int:
-    text = str(item[0])
-    return int(text) if text.isdecimal() and len(text) < 10 else -1
-
-
-def _id(number: Any, content: str, source: str) -> int:
-    id_ = -1 if isinstance(number, bool) else _as_id([number])
-    if id_ < 0:
-        raise DataError(f"{source}: the id of {content[:60]!r} is {str(number)[:60]!r}, no id")
-    return id_
+        value = {"special": False, **value}
+        value.setdefault("normalized", not value["special"])
+    return check_typed(value, AddedToken, source, DataError, has_tuples=True)
 
 
 def _class_name(folder: Path, settings: Mapping[str, Any]) -> str:

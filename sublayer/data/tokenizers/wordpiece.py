@@ -12,7 +12,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from sublayer.data.subwords.library import read_text
 from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.subwords.word_bpe import Marks, alphabet_of, count_merges, train_merges
+from sublayer.data.subwords.word_bpe import alphabet_of, count_merges, train_merges
 from sublayer.data.tokenizers.base import NO_TEXT, decode_utf8
 from sublayer.data.tokenizers.settings import CONFIG_NAME, read_settings
 from sublayer.errors import DataError
@@ -71,7 +71,7 @@ def train_wordpiece(
     n_merges = count_merges("wordpiece", vocab_size, least)
     if all(category(character)[0] in "CZ" for character in alphabet):
         raise DataError(NO_TEXT)
-    trained = train_merges(words, alphabet, n_merges=n_merges, marks=Marks(inner=_CONTINUES))
+    trained = train_merges(words, alphabet, n_merges=n_merges, inner=_CONTINUES)
     pieces = (*SPECIALS, *trained.pieces)
     vocabulary = {piece: id_ for id_, piece in enumerate(pieces)}
     return SubwordTokenizer(_library(vocabulary, rules, longest))

@@ -14,7 +14,7 @@ from unicodedata import category
 import numpy as np
 
 from sublayer.data.arrays import AnyInts, TokenIds
-from sublayer.data.subwords.library import is_gpt1
+from sublayer.data.subwords.library import has_fields, is_gpt1
 from sublayer.tasks.scripts import UNSPACED
 
 SPACE = "▁"
@@ -190,9 +190,8 @@ def divides_at_whitespace(content: dict[str, Any], parsed: Sequence[dict[str, An
     if content["model"]["type"] != "WordPiece" and not is_gpt1(content):
         return False
     normalizer = content["normalizer"]
-    if normalizer is not None and normalizer["type"] != "BertNormalizer":
+    if normalizer is not None and not has_fields(normalizer, type="BertNormalizer"):
         return False
-    pre_tokenizer = content["pre_tokenizer"]
-    if pre_tokenizer is None or pre_tokenizer["type"] != "BertPreTokenizer":
+    if not has_fields(content["pre_tokenizer"], type="BertPreTokenizer"):
         return False
     return not any(character.isspace() for token in parsed for character in token["content"])
