@@ -5,7 +5,6 @@ from typing import (
     Any,
     ClassVar,
     Literal,
-    NamedTuple,
     Protocol,
     TypeVar,
     runtime_checkable,
@@ -16,7 +15,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from sublayer.data.arrays import Floats, Ints
+from sublayer.data.arrays import Ints
 from sublayer.data.counter_rng import Epochs, Purpose, random_order, seeds, uniform
 from sublayer.data.store import Split
 from sublayer.errors import ConfigError
@@ -36,25 +35,21 @@ def sequence_starts(
     over are empty. It is a power of two, so that few batches differ in it. Behind all starts stands
     the number of tokens. In int32, as kernels ask for.
     """
-    numbered = [_numbered(ids.numpy()) for ids in sides]
+    numbered = []
+    for ids in map(torch.Tensor.numpy, sides):
+        begins = np.zeros(ids.shape, dtype=np.int64)
+        begins[:, 1:] = ids[:, 1:] != ids[:, :-1]
+        # From 0 in each row, [R, T]; padding stays -1.
+        numbered.append(np.where(ids >= 0, begins.cumsum(1), -1))
     most = max(int(numbers.max()) + 2 for numbers in numbered)
     n_places = max(_FEWEST, 1 << (most - 1).bit_length())
-    return tuple(_starts(numbers, n_places) for numbers in numbered)
-
-
-def _numbered(ids: Ints) -> Ints:
-    """Number the sequences of each row from 0, [R, T]; padding stays -1."""
-    begins = np.zeros(ids.shape, dtype=np.int64)
-    begins[:, 1:] = ids[:, 1:] != ids[:, :-1]
-    return np.where(ids >= 0, begins.cumsum(1), -1)
-
-
-def _starts(numbers: Ints, n_places: int) -> Tensor:
-    n_rows = len(numbers)
-    places = np.arange(n_rows)[:, None] * n_places + numbers % n_places
-    lengths = np.bincount(places.ravel(), minlength=n_rows * n_places)
-    starts = np.concatenate([[0], lengths.cumsum()])
-    return torch.from_numpy(starts.astype(np.int32))
+    starts = []
+    for numbers in numbered:
+        n_rows = len(numbers)
+        places = np.arange(n_rows)[:, None] * n_places + numbers % n_places
+        lengths = np.bincount(places.ravel(), minlength=n_rows * n_places)
+        starts.append(np.concatenate([[0], lengths.cumsum()]).astype(np.int32))
+    return tuple(map(torch.from_numpy, starts))
 
 
 IGNORED = -1
@@ -125,13 +120,13 @@ class Batch:
         return self.tokens.shape[0]
 
     def __getitem__(self, rows: slice) -> "Batch":
-        document_ids = self.document_ids
-        if document_ids is not None:
-            document_ids = document_ids[rows]
-        further = self.further
-        if further is not None:
-            further = further[:, rows]
-        return Batch(self.tokens[rows], self.targets[rows], document_ids, further)
+        document_ids, further = self.document_ids, self.further
+        return Batch(
+            self.tokens[rows],
+            self.targets[rows],
+            None if document_ids is None else document_ids[rows],
+            None if further is None else further[:, rows],
+        )
 
     def micro_rows(self, n_sequences: int, context: int) -> int:
         """Return ``n_sequences``: windows are all of one length."""
@@ -192,8 +187,16 @@ class Windows:
         self._seed = seed
         self._mode = mode
         self._respects = boundaries == "respect" and len(split.document_starts) > 1
-        self._sources = _source_ranges(split, context, n_ahead)
-        self._orders = Epochs(self._make_order)
+        split.check_windows(context, n_ahead)
+        # Of each source that is drawn from [S]: its first position, how many windows start there,
+        # and its share, cumulative.
+        bounds, weights = split.drawn
+        self._firsts = bounds[:-1]
+        self._n_starts = np.diff(bounds) - (context + n_ahead - 1)
+        self._shares = np.cumsum(weights / weights.sum())
+        self._orders = Epochs(
+            lambda epoch: random_order(seed, Purpose.WINDOW_ORDER, epoch, self.n_windows)
+        )
 
     @property
     def n_windows(self) -> int:
@@ -203,28 +206,20 @@ class Windows:
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
         """Return rows ``rank``, ``rank + world``, ... of the global batch of a step (0-based)."""
         starts = self.starts(step)[rank::world]  # [B]
-        offsets = np.arange(self.context + self._n_ahead)
-        positions = starts[:, None] + offsets  # [B, T+A]
-        ids = np.asarray(self.split.ids[positions])
-        window = ids.astype(np.int64)  # [B, T+A]
-        tokens = window[:, : self.context].copy()  # [B, T]
+        positions = starts[:, None] + np.arange(self.context + self._n_ahead)  # [B, T+A]
+        window = np.asarray(self.split.ids[positions]).astype(np.int64)
         targets = self._ahead(window)  # [A, B, T]
         document_ids = None
         if self._respects:
-            n_begun = np.searchsorted(self.split.document_starts, positions, side="right")
-            numbers = n_begun - 1  # [B, T+A]: the document of each token
+            numbers = self.split.documents_at(positions)  # [B, T+A]
             documents = numbers[:, : self.context].astype(np.int64)  # [B, T]
-            is_elsewhere = self._ahead(numbers) != documents  # [A, B, T]
-            targets[is_elsewhere] = IGNORED
+            targets[self._ahead(numbers) != documents] = IGNORED
             document_ids = torch.from_numpy(documents)
-        further = None
-        if self._n_ahead > 1:
-            further = torch.from_numpy(targets[1:])
         return Batch(
-            tokens=torch.from_numpy(tokens),
+            tokens=torch.from_numpy(window[:, : self.context].copy()),
             targets=torch.from_numpy(targets[0]),
             document_ids=document_ids,
-            further=further,
+            further=torch.from_numpy(targets[1:]) if self._n_ahead > 1 else None,
         )
 
     def n_tokens(self, step: int) -> int:
@@ -238,44 +233,25 @@ class Windows:
     def starts(self, step: int) -> Ints:
         """Return the first position of each window of the global batch, ``[B]``, row by row."""
         if self._mode == "random":
-            return self._random_starts(step)
-        return self._shuffled_starts(step)
+            bits = seeds(self._seed, Purpose.WINDOWS, step, 2 * self.batch_sequences)
+            source_bits, position_bits = bits.reshape(-1, 2).T  # [B] each
+            sources = np.searchsorted(self._shares, uniform(source_bits), side="right")
+            # The shares may add up to a little less than 1.
+            sources = np.minimum(sources, len(self._shares) - 1)
+            offsets = position_bits % self._n_starts[sources].astype(np.uint64)
+            return self._firsts[sources] + offsets.astype(np.int64)
+        rows = step * self.batch_sequences + np.arange(self.batch_sequences)
+        epochs, windows = np.divmod(rows, self.n_windows)
+        # A batch may end one epoch and begin the next.
+        for epoch in np.unique(epochs):
+            is_in_epoch = epochs == epoch
+            windows[is_in_epoch] = self._orders.plan(int(epoch))[windows[is_in_epoch]]
+        return windows * self.context
 
     def _ahead(self, window: Ints) -> Ints:
         """Stack the tokens one position ahead of the context's, two, and so on: [A, B, T]."""
-        shifted = []
-        for offset in range(1, self._n_ahead + 1):
-            shifted.append(window[:, offset : offset + self.context])
-        return np.stack(shifted)
-
-    def _random_starts(self, step: int) -> Ints:
-        bits = seeds(self._seed, Purpose.WINDOWS, step, 2 * self.batch_sequences)
-        source_bits, position_bits = bits.reshape(-1, 2).T  # [B] each
-        ranges = self._sources
-        drawn = uniform(source_bits)
-        sources = np.searchsorted(ranges.shares, drawn, side="right")
-        # The shares may add up to a little less than 1.
-        last_source = len(ranges.shares) - 1
-        sources = np.minimum(sources, last_source)
-        n_starts = ranges.n_starts[sources]
-        offsets = position_bits % n_starts.astype(np.uint64)
-        return ranges.firsts[sources] + offsets.astype(np.int64)
-
-    def _shuffled_starts(self, step: int) -> Ints:
-        first = step * self.batch_sequences
-        rows = first + np.arange(self.batch_sequences)
-        epochs, indices = np.divmod(rows, self.n_windows)
-        windows = np.empty_like(indices)
-        # A batch may end one epoch and begin the next.
-        for epoch in np.unique(epochs):
-            order = self._orders.plan(int(epoch))
-            is_in_epoch = epochs == epoch
-            indices_in_epoch = indices[is_in_epoch]
-            windows[is_in_epoch] = order[indices_in_epoch]
-        return windows * self.context
-
-    def _make_order(self, epoch: int) -> Ints:
-        return random_order(self._seed, Purpose.WINDOW_ORDER, epoch, self.n_windows)
+        offsets = range(1, self._n_ahead + 1)
+        return np.stack([window[:, offset : offset + self.context] for offset in offsets])
 
 
 def copy_tensors(batch: Copied, device: torch.device) -> Copied:
@@ -291,21 +267,3 @@ def copy_tensors(batch: Copied, device: torch.device) -> Copied:
             copies[field.name] = tensor.to(device, non_blocking=True)
     copied: Copied = replace(instance, **copies)
     return copied
-
-
-class _SourceRanges(NamedTuple):
-    """Of each source [S]: its first position, how many windows start there, and its share.
-
-    Shares are cumulative.
-    """
-
-    firsts: Ints
-    n_starts: Ints
-    shares: Floats
-
-
-def _source_ranges(split: Split, context: int, n_ahead: int) -> _SourceRanges:
-    split.check_windows(context, n_ahead)
-    bounds, weights = split.drawn
-    n_starts = np.diff(bounds) - (context + n_ahead - 1)
-    return _SourceRanges(bounds[:-1], n_starts, np.cumsum(weights / weights.sum()))

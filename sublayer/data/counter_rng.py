@@ -6,16 +6,15 @@ many draws other items take.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import IntEnum
-from tempfile import TemporaryFile
 from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.data.arrays import Floats, Ints
-from sublayer.files.cache_folder import cache_folder
+from sublayer.errors import DataError
 
 Bits = NDArray[np.uint64]
 """64 random bits for each item, ``[N]``."""
@@ -59,14 +58,6 @@ def seeds(seed: int, purpose: Purpose, epoch: int, count: int) -> Bits:
     philox = np.random.Philox(key=_key(seed, purpose), counter=epoch * _WORD)
     drawn = philox.random_raw(count)
     return np.asarray(drawn, dtype=np.uint64)
-
-
-def seed_blocks(seed: int, purpose: Purpose, epoch: int, count: int, block: int) -> Iterator[Bits]:
-    """Draw the seeds of ``seeds``, so many at a time."""
-    philox = np.random.Philox(key=_key(seed, purpose), counter=epoch * _WORD)
-    for first in range(0, count, block):
-        drawn = philox.random_raw(min(block, count - first))
-        yield np.asarray(drawn, dtype=np.uint64)
 
 
 def generator(seed: int, purpose: Purpose, epoch: int, number: int) -> np.random.Generator:
@@ -124,78 +115,44 @@ def below(bits: Bits, limits: Ints | int) -> Ints:
 def binomial(bits: Bits, n_flips: Ints) -> Ints:
     """Draw for each seed the number of heads among ``n_flips`` [N] flips of a fair coin."""
     # A flip is a bit: words of 64 are forked for each seed, and their set bits counted.
-    n_items = len(bits)
-    # Rounded up: the last word may have more bits than flips.
-    n_words = (n_flips + _WORD_BITS - 1) // _WORD_BITS  # [N]
-    first_words = np.cumsum(n_words) - n_words  # [N]
-    owners = np.repeat(np.arange(n_items), n_words)  # [W], as all below: of each word
-    word_numbers = np.arange(len(owners))
-    word_numbers -= first_words[owners]
-    flips = fork(bits[owners], word_numbers)
+    n_words = (
+        n_flips + _WORD_BITS - 1
+    ) // _WORD_BITS  # [N]: the last may have more bits than flips
+    owners = np.repeat(np.arange(len(bits)), n_words)  # [W], as all below: of each word
+    numbers = np.arange(len(owners)) - (np.cumsum(n_words) - n_words)[owners]
     # Of an item's last word only as many bits are flips as are left; the shift drops the others.
-    last_words = n_words[owners] - 1
-    n_beyond = -n_flips[owners] % _WORD_BITS
-    n_unused = np.where(word_numbers == last_words, n_beyond, 0)
-    used = flips >> n_unused.astype(np.uint64)
-    n_heads = np.bitwise_count(used).astype(np.int64)
-    totals = np.bincount(owners, weights=n_heads, minlength=n_items)  # [N]
-    return totals.astype(np.int64)
-
-
-_MOST = 1 << 24
-"""Items that are sorted in memory at once."""
-_BLOCK = 1 << 20
+    n_unused = np.where(numbers == n_words[owners] - 1, -n_flips[owners] % _WORD_BITS, 0)
+    used = fork(bits[owners], numbers) >> n_unused.astype(np.uint64)
+    n_heads = np.bincount(owners, weights=np.bitwise_count(used), minlength=len(bits))  # [N]
+    return n_heads.astype(np.int64)
 
 
 def random_order(seed: int, purpose: Purpose, epoch: int, count: int) -> Ints:
-    """Return the numbers of ``count`` items in random order, ``[N]``.
-
-    They are sorted by their seeds. An order of more than 16 million is memory-mapped, from a file
-    in the cache folder that has no name and goes with it.
-    """
-    if count <= _MOST:
-        return np.argsort(seeds(seed, purpose, epoch, count), kind="stable")
-    folder = cache_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryFile(dir=folder) as file:
-        for part in _sorted_parts(seed, purpose, epoch, count):
-            file.write(part.tobytes())
-        file.flush()
-        return np.memmap(file, dtype=np.int64, mode="r", shape=(count,)).view(np.ndarray)
-
-
-def _sorted_parts(seed: int, purpose: Purpose, epoch: int, count: int) -> Iterator[Ints]:
-    """Yield the order of the items whose seeds lie in one range after another."""
-    n_parts = -(-count // _MOST)
-    for part in range(n_parts):
-        numbers: list[Ints] = []
-        sort_keys: list[Bits] = []
-        first = 0
-        for block in seed_blocks(seed, purpose, epoch, count, _BLOCK):
-            # As many ranges of equal length as parts, by the upper half of each seed.
-            upper = (block >> np.uint64(32)).astype(np.int64)
-            is_in = upper * n_parts >> 32 == part
-            numbers.append(first + np.flatnonzero(is_in))
-            sort_keys.append(block[is_in])
-            first += len(block)
-        order = np.argsort(np.concatenate(sort_keys), kind="stable")
-        yield np.concatenate(numbers)[order]
+    """Return the numbers of ``count`` items in random order, ``[N]``: sorted by their seeds."""
+    return np.argsort(seeds(seed, purpose, epoch, count), kind="stable")
 
 
 Plan = TypeVar("Plan")
+_EMPTY_EPOCHS = 64
+"""So many epochs without an item mean that there will be none."""
 
 
 class Epochs(Generic[Plan]):
     """Plans of epochs, made when they are asked for; the last two are held for speed alone.
 
-    ``count`` counts the items of a plan; items are numbered through all epochs.
+    ``count`` counts the items of a plan; items are numbered through all epochs. ``empty`` is the
+    error where there are none.
     """
 
     def __init__(
-        self, make: Callable[[int], Plan], count: Callable[[Plan], int] | None = None
+        self,
+        make: Callable[[int], Plan],
+        count: Callable[[Plan], int] | None = None,
+        empty: str = "the text gives no example: give a longer one",
     ) -> None:
         self._make = make
         self._count = count
+        self._empty = empty
         self._plans: dict[int, Plan] = {}
         self.ends = [0]
         """The number of items before each epoch, and after the last that was counted."""
@@ -212,10 +169,21 @@ class Epochs(Generic[Plan]):
         return self._plans[epoch]
 
     def locate(self, item: int) -> tuple[int, int]:
-        """Return the epoch of an item, by its number through all epochs, and the number in it."""
+        """Return the epoch of an item, by its number through all epochs, and the number in it.
+
+        Raises DataError where 64 epochs in a row have no item.
+        """
         assert self._count is not None, "items are counted"
         while item >= self.ends[-1]:
             n_items = self._count(self.plan(len(self.ends) - 1))
             self.ends.append(self.ends[-1] + n_items)
+            if self.ends[-_EMPTY_EPOCHS - 1 : -_EMPTY_EPOCHS] == self.ends[-1:]:
+                raise DataError(self._empty)
         epoch = bisect_right(self.ends, item) - 1
         return epoch, item - self.ends[epoch]
+
+    def start(self, epoch: int) -> int:
+        """Count the items before an epoch."""
+        while len(self.ends) <= epoch:
+            self.locate(self.ends[-1])
+        return self.ends[epoch]

@@ -1,7 +1,6 @@
 """Examples packed into rows: each as if it were alone, and little computed on padding."""
 
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -26,48 +25,12 @@ def n_that_fit(sizes: Ints, n_pieces: Ints, n_rows: int, width: int) -> int:
     while n_items > 1:
         larger = is_larger[:n_items]
         needed = int(n_pieces[:n_items][larger].sum())
-        needed += n_best_fit(sizes[:n_items][~larger], width)
+        rest = [(size, 0) for size in sizes[:n_items][~larger].tolist()]
+        needed += len(best_fit(rest, (width, 0)))
         if needed <= n_rows:
             break
         n_items = max(1, min(n_items - 1, n_items * n_rows // needed))
     return n_items
-
-
-def n_best_fit(sizes: Ints, width: int) -> int:
-    """Count the rows of ``best_fit`` for items of one side, none of which is larger than a row.
-
-    Items of one size are put in together: a row that one fits best takes the next ones too.
-    """
-    n_rows = 0
-    rooms: list[int] = []
-    n_with: Counter[int] = Counter()
-    """Number of rows with so much room left."""
-
-    def add(room: int, n: int) -> None:
-        if room and n:
-            if not n_with[room]:
-                insort(rooms, room)
-            n_with[room] += n
-
-    values, counts = np.unique(sizes, return_counts=True)
-    for size, n_left in zip(values[::-1].tolist(), counts[::-1].tolist(), strict=True):
-        while n_left:
-            place = bisect_left(rooms, size)
-            if place < len(rooms):
-                room = rooms.pop(place)
-                n_open = n_with.pop(room)
-            else:
-                room = width
-                n_open = -(-n_left // (width // size))
-                n_rows += n_open
-            n_each = room // size
-            n_full = min(n_open, n_left // n_each)
-            n_last = n_left - n_full * n_each if n_full < n_open else 0
-            n_left -= n_full * n_each + n_last
-            add(room - n_each * size, n_full)
-            add(room - n_last * size, 1 if n_last else 0)
-            add(room, n_open - n_full - (1 if n_last else 0))
-    return n_rows
 
 
 def best_fit(sizes: Sequence[tuple[int, int]], room: tuple[int, int]) -> list[list[int]]:
@@ -192,7 +155,10 @@ class PackedBatch:
         if self.n_most_owned is None:
             object.__setattr__(self, "n_most_owned", int(torch.bincount(self.owners).max()))
         if self.spans is not None and self.longest is None:
-            object.__setattr__(self, "longest", _longest(self.read.sequence_ids))
+            # Tokens of each sequence, counted by its row and its number.
+            ids = self.read.sequence_ids
+            numbers = ids + torch.arange(len(ids))[:, None] * (int(ids.max()) + 1)
+            object.__setattr__(self, "longest", int(torch.bincount(numbers[ids >= 0]).max()))
         if self.targets is not None and self.predicted is None:
             places = (self.targets.flatten() != IGNORED).nonzero()[:, 0]
             object.__setattr__(self, "predicted", places)
@@ -207,23 +173,18 @@ class PackedBatch:
         examples = slice(self.unit_examples[first], self.unit_examples[stop])
         n_sequences = sequences.stop - sequences.start
         read = self.read.rows(rows.start, rows.stop, n_sequences)
-        written = self.written
-        if written is not None:
-            written = written.rows(rows.start, rows.stop, n_sequences)
-        targets = self.targets
-        if targets is not None:
-            side = written or read
-            targets = targets[rows, : side.tokens.shape[1]]
+        written = self.written and self.written.rows(rows.start, rows.stop, n_sequences)
+        width = (written or read).tokens.shape[1]
 
-        def rebased(bounds: tuple[int, ...], base: int) -> tuple[int, ...]:
-            return tuple(bound - base for bound in bounds[first : stop + 1])
+        def rebased(bounds: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(bound - bounds[first] for bound in bounds[first : stop + 1])
 
         return PackedBatch(
             read=read,
             segments=self.segments[rows, : read.tokens.shape[1]],
-            unit_rows=rebased(self.unit_rows, rows.start),
-            unit_sequences=rebased(self.unit_sequences, sequences.start),
-            unit_examples=rebased(self.unit_examples, examples.start),
+            unit_rows=rebased(self.unit_rows),
+            unit_sequences=rebased(self.unit_sequences),
+            unit_examples=rebased(self.unit_examples),
             readouts=self.readouts[sequences] - torch.tensor([rows.start, 0]),
             owners=self.owners[sequences] - examples.start,
             labels=self.labels[examples],
@@ -231,7 +192,7 @@ class PackedBatch:
             numbers=self.numbers[examples],
             spans=None if self.spans is None else self.spans[sequences],
             written=written,
-            targets=targets,
+            targets=None if self.targets is None else self.targets[rows, :width],
         )
 
     @property
@@ -298,13 +259,6 @@ class PackedBatch:
         return replace(batch, read=batch.read.to(device), written=written)
 
 
-def _longest(sequence_ids: Int[Tensor, "R T"]) -> int:
-    """Count the tokens of the longest sequence of all rows."""
-    row_numbers = torch.arange(len(sequence_ids))[:, None] * (int(sequence_ids.max()) + 1)
-    of_real = (sequence_ids + row_numbers)[sequence_ids >= 0]
-    return int(torch.bincount(of_real).max())
-
-
 class PackedSequence(NamedTuple):
     """A sequence to be packed."""
 
@@ -346,13 +300,13 @@ def pack_examples(
     that each example takes in a row, where that is counted for both sides at once. ``by_written``:
     rows that write about as much stand together, so that parts of the batch have little padding.
     """
-    sizes = []
-    for example in examples:
-        n_read = sum(len(sequence.ids) for sequence in example.sequences)
-        n_written = 0
-        for sequence in example.sequences:
-            n_written += 0 if sequence.written is None else len(sequence.written)
-        sizes.append((n_read, n_written))
+    sizes = [
+        (
+            sum(len(part.ids) for part in example.sequences),
+            sum(len(part.written) for part in example.sequences if part.written is not None),
+        )
+        for example in examples
+    ]
     counted = sizes if filling is None else [(size, 0) for size in filling]
     units = best_fit(counted, (width, written_width))
     if by_written:
@@ -369,10 +323,10 @@ def pairs_in_rows(
 
     A source is read and a target written, both with their ends; a decoder reads ``first_id`` first.
     """
-    examples = []
-    for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
-        sequence = PackedSequence(source, np.zeros_like(source), 0, written=target)
-        examples.append(Unpacked([sequence], 0.0, 1.0, number))
+    examples = [
+        Unpacked([PackedSequence(source, np.zeros_like(source), 0, written=target)], 0.0, 1.0, n)
+        for n, (source, target) in enumerate(zip(sources, targets, strict=True))
+    ]
     units = [[number] for number in range(len(examples))]
     return _laid_out(examples, units, [True] * len(units), pad_id=pad_id, first_id=first_id)
 

@@ -276,11 +276,8 @@ def _corrupt_all(split: Split, pieces: Pieces, rule: CorruptionRule) -> list[tup
         places = pieces.begins[numbers][:, None] + np.arange(length)
         ids: AnyInts = split.ids[pieces.joined.positions(places)]
         mask = rule.draw(pieces.bits[numbers], length, rule.settings)
-        examples.update(
-            zip(
-                numbers.tolist(), zip(*corrupt(ids, mask, rule.sentinels), strict=True), strict=True
-            )
-        )
+        sides = zip(*corrupt(ids, mask, rule.sentinels), strict=True)
+        examples.update(zip(numbers.tolist(), sides, strict=True))
     return [examples[number] for number in range(len(pieces.begins))]
 
 
@@ -368,9 +365,16 @@ class EpochPieces:
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
         """Return rows ``rank``, ``rank + world``, ... of the global batch of a step (0-based)."""
-        first = step * self._batch_sequences
-        rows = first + np.arange(self._batch_sequences)
-        parts = self._of_rows(rows[rank::world])
+        rows = step * self._batch_sequences + np.arange(self._batch_sequences)
+        rows = rows[rank::world]
+        # A batch may end one epoch, or several short ones, and begin the next.
+        first_epoch, last_epoch = (self._epochs.locate(int(row))[0] for row in rows[[0, -1]])
+        parts = []
+        for epoch in range(first_epoch, last_epoch + 1):
+            begin, end = self._epochs.ends[epoch : epoch + 2]
+            numbers = rows[(rows >= begin) & (rows < end)] - begin
+            if len(numbers):
+                parts.append(self._epochs.plan(epoch).select(numbers))
         return corrupted_batch(self.split, parts, self.rule)
 
     def n_tokens(self, step: int) -> int:
@@ -393,29 +397,15 @@ class EpochPieces:
             f"each longer document: {n_long:,} of the {self.split.name} split"
         ]
 
-    def _of_rows(self, rows: Ints) -> list[Pieces]:
-        """Return the pieces of rows, which are numbered through all epochs, an epoch at a time."""
-        # A batch may end one epoch, or several short ones, and begin the next.
-        first_epoch, _ = self._epochs.locate(int(rows[0]))
-        last_epoch, _ = self._epochs.locate(int(rows[-1]))
-        parts = []
-        for epoch in range(first_epoch, last_epoch + 1):
-            begin, end = self._epochs.ends[epoch : epoch + 2]
-            numbers = rows[(rows >= begin) & (rows < end)] - begin
-            if len(numbers):
-                parts.append(self._epochs.plan(epoch).select(numbers))
-        return parts
-
     def _make_epoch(self, epoch: int) -> Pieces:
         joined = shuffled_documents(self.split, self._seed, epoch, self._chunk_tokens)
         begins, lengths = cut(joined, self.rule.raw_length, self._boundaries)
         if self._boundaries == "ignore":
             # Only the last may be shorter.
-            n_whole = joined.n_tokens // self.rule.raw_length
-            begins, lengths = begins[:n_whole], lengths[:n_whole]
-        n_pieces = len(begins)
-        order = random_order(self._seed, Purpose.WINDOW_ORDER, epoch, n_pieces)
-        bits = seeds(self._seed, Purpose.NOISE, epoch, n_pieces)
+            is_whole = lengths == self.rule.raw_length
+            begins, lengths = begins[is_whole], lengths[is_whole]
+        order = random_order(self._seed, Purpose.WINDOW_ORDER, epoch, len(begins))
+        bits = seeds(self._seed, Purpose.NOISE, epoch, len(begins))
         return Pieces(joined, begins, lengths, bits).select(order)
 
 
@@ -463,15 +453,12 @@ class ScoredPieces:
         """Return a batch by its number, from 0."""
         first = number * self._batch_sequences
         last = min(first + self._batch_sequences, len(self.pieces.bits))
-        pieces = self.pieces.select(np.arange(first, last))
-        return corrupted_batch(self.split, [pieces], self.rule)
+        return corrupted_batch(self.split, [self.pieces.select(np.arange(first, last))], self.rule)
 
     @property
     def documents(self) -> Ints:
         """Return the document that each piece begins in, ``[N]``, by its place in the split."""
-        positions = self.pieces.joined.positions(self.pieces.begins)
-        n_begun = np.searchsorted(self.split.document_starts, positions, side="right")
-        return n_begun - 1
+        return self.split.documents_at(self.pieces.joined.positions(self.pieces.begins))
 
 
 _SCORING_SEED = 0

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sublayer.config.span import SpanObjective, spans_of
 from sublayer.data.batches import Batch, Windows
 from sublayer.data.counter_rng import Purpose, seeds
-from sublayer.data.packing import PackedSequence, Unpacked, best_fit, n_best_fit, pack_examples
+from sublayer.data.packing import PackedSequence, Unpacked, best_fit, pack_examples
 from sublayer.data.parallel.batches import BatchRule, TranslationBatches
 from sublayer.data.span import (
     MASKS,
@@ -335,8 +335,6 @@ def test_every_item_stands_in_one_row_within_its_room_the_fullest_first(sizes):
         assert all(len(row) == 1 or sum(sizes[i][side] for i in row) <= room for row in rows)
     keys = [(len(row) > 1, -sum(sizes[index][0] for index in row)) for row in rows]
     assert keys == sorted(keys)
-    reads = np.array([min(read, ROOM[0]) for read, _ in sizes])
-    assert n_best_fit(reads, ROOM[0]) == len(best_fit([(read, 0) for read in reads.tolist()], ROOM))
     # Whatever was begun later did not fit into a row that was there.
     for one, other in pairwise(best_fit([(read, 0) for read, _ in sizes], ROOM)):
         assert sum(sizes[index][0] for index in one + other) > ROOM[0]

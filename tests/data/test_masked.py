@@ -171,14 +171,12 @@ def test_negatives_from_the_same_document_are_far_from_a():
     assert {row[:2] for row in few if row[4] == -1} == {(0, 3), (3, 7)}
 
 
-@pytest.mark.parametrize("documents, rule, error, message", [
-    ([], {}, DataError, "no sentences"), ([[3, 4]], {"max_len": 4}, ConfigError, "max_len"),
-    ([[3, 4, 5]], {"task": "nsp"}, DataError, "two documents"),
-    ([[3, 4]], {"alone": "negative"}, DataError, "two documents"),
-    ([[3, 4]], {"p_short": 1.1}, ConfigError, "p_short"),
+@pytest.mark.parametrize("documents, rule, message", [
+    ([], {}, "no sentences"), ([[3, 4, 5]], {"task": "nsp"}, "two documents"),
+    ([[3, 4]], {"alone": "negative"}, "two documents"),
 ])  # fmt: skip
-def test_texts_and_rules_without_pairs_are_refused(documents, rule, error, message):
-    with pytest.raises(error, match=message):
+def test_texts_without_pairs_are_refused(documents, rule, message):
+    with pytest.raises(DataError, match=message):
         made(documents, **rule)
     assert made([[3, 4]], max_len=5, p_short=1.0, negatives="anywhere").n_pairs >= 1
 
@@ -263,8 +261,6 @@ def test_the_number_of_predictions_is_the_rounded_share():
         rule = {"unit": "word", "share": share}
         seen = {tuple(positions_of(ids, starts, philox(seed), **rule)) for seed in range(20)}
         assert seen == expected
-    with pytest.raises(ConfigError, match="word boundar"):
-        positions_of(ids, None, philox(), unit="word")
 
 
 @given(st.integers(0, 40), RULE, st.integers(0, 1000))
@@ -402,7 +398,7 @@ def test_every_example_is_used_once_in_each_pass():
 def test_static_copies_repeat_after_so_many_passes():
     batches = batches_of(numbered(LENGTHS), static_copies=2)
     (source,) = batches._sources
-    ends = np.cumsum([0, *map(source.count, range(5))]).tolist()
+    ends = [source._passes.start(epoch) for epoch in range(6)]
     passes = [used(batches, start, stop - start) for start, stop in pairwise(ends)]
     first, second = sorted(passes[0]), sorted(passes[1])
     assert list(map(sorted, passes)) == [first, second, first, second, first]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sublayer.config.data import DataConfig
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.tasks import prepare
-from sublayer.data.tasks.assembly import build_row, row_lengths, whole_lengths
+from sublayer.data.tasks.assembly import build_row, whole_lengths
 from sublayer.data.tasks.batches import ExampleBatches, of_tasks
 from sublayer.data.tasks.encoded import EncodedExamples, Marks, cut_lengths, find_marks, joined
 from sublayer.data.tasks.encoding import encode_examples
@@ -196,7 +196,7 @@ def test_the_longer_text_or_the_article_gives_way_at_its_end():
     assert build_row(encoded, 0, marks, 10)[1].tolist() == [0] * 6 + [1] * 4
     # Exchanged, the same tokens are kept of either text, but for what is equal.
     assert " ".join(*words(10, is_swapped=True)) == "[CLS] b0 b1 b2 b3 [SEP] a0 a1 a2 [SEP]"
-    assert row_lengths(encoded, marks, 10).tolist() == [10]
+    assert np.minimum(whole_lengths(encoded, marks), 10).tolist() == [10]
     assert whole_lengths(encoded, marks).tolist() == [16]
     # The article of RACE gives way, and the last tokens of question and option are read.
     fields = {"article": text("a", 30), "question": text("q", 126)}
@@ -225,7 +225,7 @@ def test_the_length_of_every_row_is_known_before_it_is_built(texts, context):
     encoded = EncodedExamples(np.arange(sum(lengths)), *starts, places, **labels, **rest)
     marks = Marks(900, 901, 902, 903)
     expected = [len(build_row(encoded, row, marks, context)[0]) for row in range(n_rows)]
-    assert row_lengths(encoded, marks, context).tolist() == expected
+    assert np.minimum(whole_lengths(encoded, marks), context).tolist() == expected
     assert max(expected) <= context
 
 
@@ -347,7 +347,7 @@ def test_rows_that_are_held_out_are_the_same_for_every_tokenizer_format_and_numb
     assert len(few) == 8 and len(more) == 20 and few < more < train
     assert others == again == held
     for settings, message in (
-        ({"select": "dev-mismatched"}, "data.select=dev"),
+        ({"select": "dev-mismatched"}, "second development set"),
         ({"train_examples": 55}, "train_examples = 55 .* 54"),
     ):
         with pytest.raises(DataError, match=message):
@@ -412,7 +412,7 @@ def test_rows_without_a_label_are_left_out_and_counted(tmp_path, cache):
 
 
 @pytest.mark.parametrize("train, dev, message", [
-    (["fine\t1"], ["good\t1"], "nothing can be held out"),
+    (["fine\t1"], ["good\t1"], "is held out to select by"),
     (["fine\t-1", "bad\t-1"], ["good\t1"], "no row of SST-2, train, is left"),
     (["fine\t1", "bad\t0"], ["good\t-1"], "no row of SST-2, dev, has a label"),
     (["fine\t1", "good\t1", "nice\t1"], ["good\t1"], "are positive"),

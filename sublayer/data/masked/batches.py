@@ -4,12 +4,12 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from sublayer.counts import count
-from sublayer.data.arrays import Ints, TokenIds
+from sublayer.data.arrays import Ints
 from sublayer.data.counter_rng import Epochs, Purpose, generator, random_order
 from sublayer.data.masked.masking import Example, MaskRule, MaskVocabulary, mask_tokens, pack
 from sublayer.data.masked.pairs import (
@@ -24,12 +24,9 @@ from sublayer.data.packing import PackedBatch
 from sublayer.data.parallel.batches import BatchRule
 from sublayer.data.store import Split
 from sublayer.data.tokenizers.base import check_masking
-from sublayer.errors import DataError
 
 _SOURCE = 1 << 48
 """Offset between the seeds of a mixture's sources, which draw independently."""
-_EMPTY_PASSES = 64
-"""So many passes without an example mean that there will be none."""
 
 
 @dataclass(frozen=True)
@@ -88,55 +85,36 @@ class ExampleSource:
         self._stop = stop
         self._sentences = _starts_within(split.sentence_starts, start, stop)
         self._documents = _starts_within(split.document_starts, start, stop)
-        self._ends = [0]
-        """The number of examples before each pass, and after the last that was planned."""
-        self._counts: dict[int, int] = {}
-        self._passes = Epochs(self._make_pass, lambda plan: len(plan.step_ends))
-
-    def locate(self, position: int) -> tuple[int, int]:
-        """Return the pass and the index in it of a position in the endless row of passes."""
-        ends = self._ends
-        while position >= ends[-1]:
-            epoch = len(ends) - 1
-            end = ends[-1] + self.count(epoch)
-            ends.append(end)
-            if len(ends) > _EMPTY_PASSES and end == ends[-1 - _EMPTY_PASSES]:
-                raise DataError(
-                    "no document gives a pair of sentences: each chunk is a single one; keep those "
-                    "(objective.single_sentence = keep), or add text"
-                )
-        epoch = bisect_right(ends, position) - 1
-        return epoch, position - ends[epoch]
-
-    def count(self, epoch: int) -> int:
-        """Count the examples of a pass, 0-based; it may have none."""
-        copy = self._copy(epoch)
-        if copy not in self._counts:
-            self._counts[copy] = self._passes.plan(epoch).pairs.n_pairs
-        return self._counts[copy]
+        self._step_ends = [0]
+        """The number of steps before each pass, and after the last that was planned for one."""
+        self._passes = Epochs(
+            self._make_pass,
+            lambda plan: plan.pairs.n_pairs,
+            "no document gives a pair of sentences: each chunk is a single one; keep those "
+            "(objective.single_sentence = keep), or add text",
+        )
 
     def passes(self, n_examples: int) -> int:
         """Count the examples of as many whole passes as give ``n_examples``, one at least."""
-        epoch, _ = self.locate(max(n_examples - 1, 0))
-        return self._ends[epoch + 1]
+        epoch, _ = self._passes.locate(max(n_examples - 1, 0))
+        return self._passes.ends[epoch + 1]
 
     def step(self, step: int) -> range:
         """Return the positions of the examples of a step, 0-based, that is filled with tokens."""
-        epoch, index = self._passes.locate(step)
-        # Passes are planned one after another: their examples are counted on the way.
-        while len(self._ends) <= epoch:
-            self.locate(self._ends[-1])
-        bounds = [0, *self._passes.plan(epoch).step_ends]
-        first = self._ends[epoch]
-        return range(first + int(bounds[index]), first + int(bounds[index + 1]))
+        ends = self._step_ends
+        while step >= ends[-1]:
+            ends.append(ends[-1] + len(self._passes.plan(len(ends) - 1).step_ends))
+        epoch = bisect_right(ends, step) - 1
+        bounds = [0, *self._passes.plan(epoch).step_ends.tolist()]
+        index = step - ends[epoch]
+        first = self._passes.start(epoch)
+        return range(first + bounds[index], first + bounds[index + 1])
 
     def length(self, position: int) -> int:
         """Count the tokens of an example, the special ones included."""
         _, pairs, index = self._find(position)
-        n_first = pairs.a_stop[index] - pairs.a_start[index]
-        n_second = pairs.b_stop[index] - pairs.b_start[index]
-        n_special = N_SPECIAL if n_second else N_SPECIAL - 1
-        return int(n_first + n_second + n_special)
+        n_first, n_second = int(pairs.a_length[index]), int(pairs.b_length[index])
+        return n_first + n_second + (N_SPECIAL if n_second else N_SPECIAL - 1)
 
     def start(self, position: int) -> int:
         """Return where in the text an example's first segment begins."""
@@ -146,13 +124,26 @@ class ExampleSource:
     def example(self, position: int) -> Example:
         """Build an example: a pure function of the seed and its position."""
         epoch, pairs, index = self._find(position)
-        ids, segments = self._assemble(pairs, index)
-        settings = self._settings
-        starts_word = None
-        if settings.masks.unit != "token":
-            starts_word = self._tokenizer.starts_word(ids)
+        # Pairs count from the beginning of the source.
+        first, second = (
+            np.asarray(self._ids[self._start + start[index] : self._start + stop[index]])
+            for start, stop in ((pairs.a_start, pairs.a_stop), (pairs.b_start, pairs.b_stop))
+        )
+        # The class token, A, an end, B, an end [T]; the first segment has its own end with it.
+        end = [self._tokenizer.sep_id]
+        parts: list[Any] = [
+            [self._tokenizer.cls_id],
+            first,
+            end,
+            second,
+            end if len(second) else [],
+        ]
+        ids = np.concatenate(parts).astype(np.int64)
+        segments = (np.arange(len(ids)) >= len(first) + 2).astype(np.int64)
+        rule = self._settings.masks
+        starts_word = None if rule.unit == "token" else self._tokenizer.starts_word(ids)
         draws = generator(self._seed, Purpose.MASKS, self._copy(epoch), index)
-        masked = mask_tokens(ids, starts_word, settings.masks, settings.vocabulary, draws)
+        masked = mask_tokens(ids, starts_word, rule, self._settings.vocabulary, draws)
         return Example(
             ids=masked.ids,
             segments=segments,
@@ -163,63 +154,33 @@ class ExampleSource:
 
     def _find(self, position: int) -> tuple[int, Pairs, int]:
         """Return the pass of an example, the pass' pairs, and the index among them."""
-        epoch, index_in_pass = self.locate(position)
+        epoch, index_in_pass = self._passes.locate(position)
         pairs, order, _ = self._passes.plan(epoch)
         return epoch, pairs, int(order[index_in_pass])
 
-    def _assemble(self, pairs: Pairs, index: int) -> tuple[Ints, Ints]:
-        """Return an example's ids and segments [T]: the class token, A, an end, B, an end."""
-        first = self._tokens(pairs.a_start[index], pairs.a_stop[index])
-        second = self._tokens(pairs.b_start[index], pairs.b_stop[index])
-        class_token = [self._tokenizer.cls_id]
-        first_end = [self._tokenizer.sep_id]
-        second_end = first_end if len(second) else []
-        ids = np.concatenate([class_token, first, first_end, second, second_end])
-        # The first segment has the class token and its own end with it.
-        n_in_first = len(first) + 2
-        is_second = np.arange(len(ids)) >= n_in_first
-        segments = is_second.astype(np.int64)
-        return ids.astype(np.int64), segments
-
-    def _tokens(self, start: np.int64, stop: np.int64) -> TokenIds:
-        # Pairs count from the beginning of the source.
-        first = self._start + start
-        limit = self._start + stop
-        return np.asarray(self._ids[first:limit])
-
     def _make_pass(self, epoch: int) -> _Pass:
-        pairs = self._pairs(self._copy(epoch))
-        rule = self._settings.steps
-        if rule is None:
+        settings = self._settings
+        n_tokens = self._stop - self._start
+        draws = {"seed": self._seed, "epoch": self._copy(epoch)}
+        if settings.unit == "chunks":
+            pairs = make_pairs(self._sentences, self._documents, n_tokens, settings.pairs, **draws)
+        else:
+            max_len = settings.pairs.max_len
+            pairs = pairs_of_sentences(self._sentences, n_tokens, max_len, **draws)
+            if settings.pairs.task != "nsp":
+                pairs = pairs._replace(label=np.full_like(pairs.label, UNLABELLED))
+        if settings.steps is None:
             order = random_order(self._seed, Purpose.EXAMPLE_ORDER, epoch, pairs.n_pairs)
             return _Pass(pairs, order, step_ends=np.zeros(0, dtype=np.int64))
         lengths = pairs.a_length + pairs.b_length + N_SPECIAL
         # Of a single side, which the rule takes for both.
-        steps = rule.steps(np.stack([lengths, lengths], 1), seed=self._seed, epoch=epoch)
-        step_ends = np.cumsum([len(step) for step in steps])
-        return _Pass(pairs, np.concatenate(steps), step_ends)
-
-    def _pairs(self, copy: int) -> Pairs:
-        rule = self._settings.pairs
-        n_tokens = self._stop - self._start
-        if self._settings.unit == "chunks":
-            return make_pairs(
-                self._sentences, self._documents, n_tokens, rule, seed=self._seed, epoch=copy
-            )
-        pairs = pairs_of_sentences(
-            self._sentences, n_tokens, rule.max_len, seed=self._seed, epoch=copy
-        )
-        if rule.task == "nsp":
-            return pairs
-        unlabelled = np.full_like(pairs.label, UNLABELLED)
-        return pairs._replace(label=unlabelled)
+        steps = settings.steps.steps(np.stack([lengths, lengths], 1), seed=self._seed, epoch=epoch)
+        return _Pass(pairs, np.concatenate(steps), np.cumsum([len(step) for step in steps]))
 
     def _copy(self, epoch: int) -> int:
         """Return the number of the pass whose pairs and masks a pass has."""
         copies = self._settings.static_copies
-        if copies is None:
-            return epoch
-        return epoch % copies
+        return epoch if copies is None else epoch % copies
 
 
 def _starts_within(starts: Ints, start: int, stop: int) -> Ints:
@@ -271,12 +232,11 @@ class PairBatches:
         self._fills_steps = settings.steps is not None
         bounds, weights = split.drawn
         # Shares of the examples left by the sources before: the last takes all that are left.
-        remaining = np.cumsum(weights[::-1])[::-1]
-        self._shares = weights / remaining
-        self._sources = []
-        for number, (start, stop) in enumerate(pairwise(bounds.tolist())):
-            source = ExampleSource(split, start, stop, settings, seed=seed, number=number)
-            self._sources.append(source)
+        self._shares = weights / np.cumsum(weights[::-1])[::-1]
+        self._sources = [
+            ExampleSource(split, start, stop, settings, seed=seed, number=number)
+            for number, (start, stop) in enumerate(pairwise(bounds.tolist()))
+        ]
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
         """Return rows ``rank``, ``rank + world``, ... of the global batch of a step (0-based).
@@ -293,9 +253,7 @@ class PairBatches:
 
     def n_tokens(self, step: int) -> int:
         """Count the tokens of the global batch, the special ones included, padding not."""
-        positions = self._positions(step)
-        lengths = [source.length(position) for source, position in self._located(positions)]
-        return sum(lengths)
+        return sum(source.length(at) for source, at in self._located(self._positions(step)))
 
     def notes(self) -> list[str]:
         """Say how many documents have a single sentence, where these are many or left out."""
@@ -317,7 +275,7 @@ class PairBatches:
 
     def make(self, positions: range) -> list[Example]:
         """Make the examples at positions of the endless row of passes, one by one."""
-        return [source.example(position) for source, position in self._located(positions)]
+        return [source.example(at) for source, at in self._located(positions)]
 
     def packed(self, examples: Sequence[Example]) -> PackedBatch:
         """Put examples into rows of at most ``context`` tokens."""
@@ -326,8 +284,7 @@ class PairBatches:
     def documents(self, positions: range) -> list[int]:
         """Return the number of the document of the split that each example begins in."""
         starts = [source.start(position) for source, position in self._located(positions)]
-        n_begun = np.searchsorted(self.split.document_starts, starts, side="right")
-        documents: list[int] = (n_begun - 1).tolist()
+        documents: list[int] = self.split.documents_at(np.array(starts, dtype=np.int64)).tolist()
         return documents
 
     def n_in_passes(self, n_examples: int) -> int:

@@ -11,7 +11,6 @@ from sublayer.config.objective import MaskedObjective
 from sublayer.data.arrays import Bools, Ints
 from sublayer.data.batches import IGNORED
 from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, best_fit, pack_examples
-from sublayer.errors import ConfigError
 
 Unit = Literal["token", "word", "ngram"]
 _DEFAULTS = MaskedObjective()
@@ -24,7 +23,7 @@ class MaskRule:
     Defaults are the recipe's. A predicted token becomes the mask with ``p_mask``, a random one with
     ``p_random``, else it stays.
 
-    Raises ConfigError for a number out of range. Source: Lan et al. 2020, sec. 3.1 and appendix; as
+    Source: Lan et al. 2020, sec. 3.1 and appendix; as
     released. Macaron BERT: Lu et al. 2019; as released.
     """
 
@@ -47,19 +46,6 @@ class MaskRule:
     """True where the first position (the class token) is predicted too, unchanged, beside the share
     and the cap."""
 
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise ConfigError(f"share = {self.share} must be above 0 and at most 1")
-        if self.most is not None and self.most < 1:
-            raise ConfigError(f"most = {self.most} must be at least 1; None sets no cap")
-        if self.longest < 1:
-            raise ConfigError(f"longest = {self.longest} must be at least 1 word")
-        if self.p_mask < 0 or self.p_random < 0 or self.p_mask + self.p_random > 1:
-            raise ConfigError(
-                f"p_mask = {self.p_mask} and p_random = {self.p_random} must not be negative "
-                "nor exceed 1 together"
-            )
-
     def n_predictions(self, n_tokens: int, n_maskable: int) -> int:
         """Count the tokens to predict: the share, rounded half to even, at least 1, at most all."""
         n_counted = n_tokens if self.counts == "all" else n_maskable
@@ -79,11 +65,6 @@ class MaskVocabulary:
     random_low: int = 0
     """A random token is uniform over the ids from this one on: ALBERT draws from all (0), Macaron
     BERT leaves out the special ones, which come first."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Number of ids."""
-        return len(self.is_maskable)
 
 
 class Masked(NamedTuple):
@@ -111,8 +92,6 @@ def mask_tokens(
 
     Departure from ALBERT as released: a piece after a special token begins a word, whatever it is
     (there, it belongs to the last word before a separator).
-
-    Raises ConfigError where words are asked for and ``starts_word`` [T] is None.
     """
     is_maskable = vocabulary.is_maskable[ids]  # [T]
     if rule.predicts_first:
@@ -120,34 +99,26 @@ def mask_tokens(
     maskable = np.flatnonzero(is_maskable)  # [M]: their positions
     n_predictions = rule.n_predictions(len(ids), len(maskable))
     if rule.unit == "token":
-        order = _order(len(maskable), generator)
-        chosen = maskable[order[:n_predictions]]  # [P]
+        chosen = _order(len(maskable), generator)[:n_predictions]  # [P]: among the maskable ones
     else:
-        if starts_word is None:
-            raise ConfigError(
-                "a whole-word mask needs a tokenizer with word boundaries; choose the unit token"
-            )
-        starts = _starts_word(starts_word, is_maskable)  # [T]
-        first_tokens = np.flatnonzero(starts[maskable])  # [W]: among the maskable ones
-        word_bounds = np.append(first_tokens, len(maskable))  # [W+1]
-        indices = _choose_words(word_bounds, n_predictions, rule, generator)
-        chosen = maskable[indices]  # [P]
-    positions = np.sort(chosen)
+        assert starts_word is not None, "the vocabulary was checked"
+        starts = starts_word.copy()  # [T]: also the first, and whatever follows a special one
+        starts[:1] = True
+        starts[1:] |= ~is_maskable[:-1]
+        word_bounds = np.append(np.flatnonzero(starts[maskable]), len(maskable))  # [W+1]
+        chosen = _choose_words(word_bounds, n_predictions, rule, generator)
+    positions = np.sort(maskable[chosen])
+    tokens = ids[positions]
+    kinds, values = generator.random((2, len(positions)))
+    n_candidates = len(vocabulary.is_maskable) - vocabulary.random_low
+    random_ids = vocabulary.random_low + (values * n_candidates).astype(np.int64)
+    unmasked = np.where(kinds < rule.p_mask + rule.p_random, random_ids, tokens)
     seen = ids.copy()
-    seen[positions] = _replacements(ids[positions], rule, vocabulary, generator)
+    seen[positions] = np.where(kinds < rule.p_mask, vocabulary.mask_id, unmasked)
     if rule.predicts_first:
         # One, unless the sequence is empty.
-        class_position = np.zeros_like(positions, shape=min(1, len(ids)))
-        positions = np.concatenate([class_position, positions])
+        positions = np.concatenate([np.arange(min(1, len(ids))), positions])
     return Masked(seen, positions, ids[positions])
-
-
-def _starts_word(starts_word: Bools, is_maskable: Bools) -> Bools:
-    """Mark the starts of words: also the first token and whatever follows a special one."""
-    starts = starts_word.copy()
-    starts[:1] = True
-    starts[1:] |= ~is_maskable[:-1]
-    return starts
 
 
 def _choose_words(
@@ -159,7 +130,12 @@ def _choose_words(
     """
     n_words = len(bounds) - 1
     order = _order(n_words, generator).tolist()
-    lengths = _lengths(n_words, rule, generator).tolist()
+    # The number of words of the n-gram that begins at each word.
+    weights = 1 / np.arange(1, (rule.longest if rule.unit == "ngram" else 1) + 1)
+    shares = np.cumsum(weights[::-1] if rule.favours == "long" else weights)
+    drawn = generator.random(n_words)
+    lengths = 1 + np.searchsorted(shares[:-1] / shares[-1], drawn, side="right")
+    sizes: list[int] = lengths.tolist()
     edges: list[int] = bounds.tolist()
     is_chosen = bytearray(n_words)
     n_left = n_predictions
@@ -168,50 +144,20 @@ def _choose_words(
         if n_left == 0:
             break
         start = edges[word]
-        stop = min(word + lengths[word], n_words)
+        stop = min(word + sizes[word], n_words)
         while stop > word and edges[stop] - start > n_left:
             stop -= 1
         if stop > word and not any(is_chosen[word:stop]):
             is_chosen[word:stop] = b"\1" * (stop - word)
             n_left -= edges[stop] - start
     chosen_words = np.frombuffer(is_chosen, dtype=np.bool_)  # [W]
-    chosen_tokens = np.repeat(chosen_words, np.diff(bounds))  # [M]
-    return np.flatnonzero(chosen_tokens)
-
-
-def _lengths(n_words: int, rule: MaskRule, generator: np.random.Generator) -> Ints:
-    """Draw the number of words of the n-gram that begins at each word."""
-    longest = rule.longest if rule.unit == "ngram" else 1
-    weights = 1 / np.arange(1, longest + 1)
-    if rule.favours == "long":
-        weights = weights[::-1]
-    shares = np.cumsum(weights)
-    thresholds = shares[:-1] / shares[-1]
-    drawn = generator.random(n_words)
-    return 1 + np.searchsorted(thresholds, drawn, side="right")
-
-
-def _replacements(
-    tokens: Ints,
-    rule: MaskRule,
-    vocabulary: MaskVocabulary,
-    generator: np.random.Generator,
-) -> Ints:
-    kinds, values = generator.random((2, len(tokens)))
-    n_candidates = vocabulary.vocab_size - vocabulary.random_low
-    offsets = (values * n_candidates).astype(np.int64)
-    random_ids = vocabulary.random_low + offsets
-    is_random = kinds < rule.p_mask + rule.p_random
-    unmasked = np.where(is_random, random_ids, tokens)
-    is_mask = kinds < rule.p_mask
-    return np.where(is_mask, vocabulary.mask_id, unmasked)
+    return np.flatnonzero(np.repeat(chosen_words, np.diff(bounds)))  # among [M]
 
 
 def _order(count: int, generator: np.random.Generator) -> Ints:
     # Doubles and a stable sort only: numpy does not promise that shuffles stay the same from
     # version to version.
-    sort_keys = generator.random(count)
-    return np.argsort(sort_keys, kind="stable")
+    return np.argsort(generator.random(count), kind="stable")
 
 
 @dataclass(frozen=True)
@@ -237,7 +183,12 @@ def pack(examples: Sequence[Example], *, width: int, pad_id: int) -> PackedBatch
     longest of them; those of a single example come first. What stands for an example is its first
     token.
     """
-    unpacked = [_unpacked(example, number) for number, example in enumerate(examples)]
+    unpacked = []
+    for number, example in enumerate(examples):
+        targets = np.full(len(example.ids), IGNORED, dtype=np.int64)
+        targets[example.positions] = example.targets
+        sequence = PackedSequence(example.ids, example.segments, readout=0, targets=targets)
+        unpacked.append(Unpacked([sequence], example.label, 1.0, number))
     return pack_examples(unpacked, width=width, written_width=0, pad_id=pad_id)
 
 
@@ -245,10 +196,3 @@ def packed_order(examples: Sequence[Example], *, width: int) -> list[int]:
     """List the indices of examples in the order in which ``pack`` puts them into its rows."""
     sizes = [(len(example.ids), 0) for example in examples]
     return list(chain.from_iterable(best_fit(sizes, (width, 0))))
-
-
-def _unpacked(example: Example, number: int) -> Unpacked:
-    targets = np.full(len(example.ids), IGNORED, dtype=np.int64)
-    targets[example.positions] = example.targets
-    sequence = PackedSequence(example.ids, example.segments, readout=0, targets=targets)
-    return Unpacked([sequence], example.label, 1.0, number)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sublayer.data.arrays import Bools, Floats, Ints
 from sublayer.data.counter_rng import Bits, Purpose, below, binomial, fork, seeds, uniform
-from sublayer.errors import ConfigError, DataError
+from sublayer.errors import DataError
 
 N_SPECIAL = 3
 """Tokens of an input that are not of its sentences: one before A, one after A, one after B."""
@@ -44,7 +44,6 @@ class PairRule:
     A chunk is filled up to a target: ``max_len`` less three special tokens, or, with ``p_short``, a
     uniform length from 2 tokens to that.
 
-    Raises ConfigError for a number out of range, and for ``alone = negative`` without a task.
     Source: Lan et al. 2020, sec. 3.1; Devlin et al. 2019, appendix A.2; as released.
     """
 
@@ -63,19 +62,6 @@ class PairRule:
     negatives: Literal["others", "anywhere"] = "others"
     """Place of such a B in a corpus of a single document: ``anywhere`` takes it from elsewhere in
     it, at least ``max_len`` tokens from A where there is one; ``others`` is an error there."""
-
-    def __post_init__(self) -> None:
-        if self.max_len < N_SPECIAL + 2:
-            raise ConfigError(
-                f"max_len = {self.max_len} must be at least 5: "
-                "three special tokens and two of sentences"
-            )
-        if not 0 <= self.p_short <= 1:
-            raise ConfigError(f"p_short = {self.p_short} must be from 0 to 1")
-        if self.task == "none" and self.alone == "negative":
-            raise ConfigError(
-                "alone = negative contradicts task = none, which has no labels; use keep or drop"
-            )
 
     @property
     def budget(self) -> int:
@@ -130,16 +116,9 @@ def trimmed_lengths(pairs: Pairs, budget: int) -> tuple[Ints, Ints]:
 def trim(pairs: Pairs, a_length: Ints, b_length: Ints, bits: Bits) -> Pairs:
     """Trim segments to lengths [P], each token from the front or the back by a coin."""
     # Of the tokens that are dropped, those that go from the front.
-    n_from_a = binomial(fork(bits, Drawn.TRIM_A), pairs.a_length - a_length)
-    n_from_b = binomial(fork(bits, Drawn.TRIM_B), pairs.b_length - b_length)
-    a_start = pairs.a_start + n_from_a
-    b_start = pairs.b_start + n_from_b
-    return pairs._replace(
-        a_start=a_start,
-        a_stop=a_start + a_length,
-        b_start=b_start,
-        b_stop=b_start + b_length,
-    )
+    a_start = pairs.a_start + binomial(fork(bits, Drawn.TRIM_A), pairs.a_length - a_length)
+    b_start = pairs.b_start + binomial(fork(bits, Drawn.TRIM_B), pairs.b_length - b_length)
+    return Pairs(a_start, a_start + a_length, b_start, b_start + b_length, pairs.label)
 
 
 class Corpus(NamedTuple):
@@ -220,24 +199,22 @@ def chunks_of(corpus: Corpus, start: int, stop: int, document_bits: Bits, rule: 
     document_firsts = corpus.firsts[start : stop + 1]
     first_sentence = document_firsts[0]
     # All below are of each sentence [S]: a chunk may begin with any.
-    n_in_document = np.diff(document_firsts)
-    documents = np.repeat(np.arange(start, stop), n_in_document)
-    sentences = np.arange(first_sentence, document_firsts[-1])
-    numbers = sentences - corpus.firsts[documents]
+    documents = np.repeat(np.arange(start, stop), np.diff(document_firsts))
+    numbers = np.arange(first_sentence, document_firsts[-1]) - corpus.firsts[documents]
     bits = fork(document_bits[documents], numbers)
-    target_bits = bits
-    if rule.target_per == "document":
-        target_bits = fork(document_bits[documents], 0)
-    targets = _draw_targets(target_bits, rule)
+    is_shared = rule.target_per == "document"
+    drawn = uniform(fork(fork(document_bits[documents], 0) if is_shared else bits, Drawn.TARGET))
+    is_short = drawn < rule.p_short
+    targets = np.full(len(drawn), rule.budget)
+    # Below p_short, a uniform number divided by p_short is uniform again.
+    beyond_2 = drawn[is_short] / rule.p_short * (rule.budget - 1)
+    targets[is_short] = 2 + beyond_2.astype(np.int64)
     cuts = uniform(fork(bits, Drawn.CUT))
-    is_put_back = np.zeros(len(bits), dtype=np.bool_)
-    if rule.task == "nsp":
-        is_put_back = coins(bits)
+    is_put_back = coins(bits) if rule.task == "nsp" else np.zeros(len(bits), dtype=np.bool_)
     # From here on they are of each chunk [P].
     firsts, stops = _walk(corpus.starts, document_firsts, targets, cuts, is_put_back)
     chosen = firsts - first_sentence
-    n_more = stops - firsts - 1
-    n_more_in_a = (cuts[chosen] * n_more).astype(np.int64)
+    n_more_in_a = (cuts[chosen] * (stops - firsts - 1)).astype(np.int64)
     return Chunks(
         first=firsts,
         middle=firsts + 1 + n_more_in_a,
@@ -246,17 +223,6 @@ def chunks_of(corpus: Corpus, start: int, stop: int, document_bits: Bits, rule: 
         document=documents[chosen],
         bits=bits[chosen],
     )
-
-
-def _draw_targets(bits: Bits, rule: PairRule) -> Ints:
-    drawn = uniform(fork(bits, Drawn.TARGET))
-    targets = np.full(len(drawn), rule.budget)
-    is_short = drawn < rule.p_short
-    # Below p_short, a uniform number divided by p_short is uniform again.
-    redrawn = drawn[is_short] / rule.p_short
-    beyond_2 = redrawn * (rule.budget - 1)
-    targets[is_short] = 2 + beyond_2.astype(np.int64)
-    return targets
 
 
 def coins(bits: Bits) -> Bools:
@@ -296,15 +262,9 @@ def _walk(
             stop = bisect_left(edges, full, first + 1, limit)
             chunk_firsts.append(first)
             chunk_stops.append(stop)
-            if puts_back[index]:
-                n_more = stop - first - 1
-                n_more_in_a = int(cut_of[index] * n_more)
-                first += 1 + n_more_in_a
-            else:
-                first = stop
-    firsts_of_chunks = np.array(chunk_firsts, dtype=np.int64)
-    stops_of_chunks = np.array(chunk_stops, dtype=np.int64)
-    return firsts_of_chunks, stops_of_chunks
+            n_kept = 1 + int(cut_of[index] * (stop - first - 1))
+            first = first + n_kept if puts_back[index] else stop
+    return np.array(chunk_firsts, dtype=np.int64), np.array(chunk_stops, dtype=np.int64)
 
 
 _BLOCK_SENTENCES = 1 << 18
@@ -334,42 +294,22 @@ def make_pairs(
     asks for one.
     """
     corpus = sentence_corpus(sentence_starts, document_starts, n_tokens)
-    if corpus.n_documents == 1:
-        _check_negatives(rule)
+    has_negatives = rule.task == "nsp" or rule.alone == "negative"
+    if corpus.n_documents == 1 and has_negatives and rule.negatives == "others":
+        raise DataError(
+            "pairs with a text from another document need two documents, and the training split "
+            "has one with sentences: separate its documents or add files"
+        )
     bits = seeds(seed, Purpose.CHUNKS, epoch, corpus.n_documents)
-    blocks = []
-    for start, stop in _blocks(corpus):
-        chunks = chunks_of(corpus, start, stop, bits, rule)
-        pairs = _pairs(corpus, chunks, rule)
-        blocks.append(pairs)
-    columns = zip(*blocks, strict=True)
-    joined = map(np.concatenate, columns)
-    return Pairs(*joined)
-
-
-def _check_negatives(rule: PairRule) -> None:
-    """Raise DataError where a rule takes a B from another document than the only one."""
-    if rule.negatives != "others":
-        return
-    if rule.task == "nsp":
-        what = "next-sentence pairs"
-    elif rule.alone == "negative":
-        what = "pairs for single sentences"
-    else:
-        return
-    raise DataError(
-        f"{what} need two documents, and the training split has one with sentences: separate its "
-        "documents or add files"
-    )
-
-
-def _blocks(corpus: Corpus) -> list[tuple[int, int]]:
-    """Return ranges of documents; draws are made for every sentence: blocks bound the memory."""
-    sentences = np.arange(0, corpus.n_sentences, _BLOCK_SENTENCES)
-    documents = np.searchsorted(corpus.firsts, sentences)
+    # Draws are made for every sentence: blocks of documents bound the memory.
+    firsts = np.arange(0, corpus.n_sentences, _BLOCK_SENTENCES)
     # A document with more sentences than a block is one boundary several times.
-    bounds = np.unique(np.append(documents, corpus.n_documents))
-    return list(pairwise(bounds.tolist()))
+    bounds = np.unique([*np.searchsorted(corpus.firsts, firsts), corpus.n_documents])
+    blocks = [
+        _pairs(corpus, chunks_of(corpus, start, stop, bits, rule), rule)
+        for start, stop in pairwise(bounds.tolist())
+    ]
+    return Pairs(*map(np.concatenate, zip(*blocks, strict=True)))
 
 
 def _pairs(corpus: Corpus, chunks: Chunks, rule: PairRule) -> Pairs:
@@ -394,26 +334,17 @@ def _pairs(corpus: Corpus, chunks: Chunks, rule: PairRule) -> Pairs:
         b_stop=corpus.starts[chunks.stop],
         label=label,
     )
-    is_negative = np.zeros_like(is_alone)
     if rule.task == "sop":
-        pairs = _swap(pairs, is_turned)
-    elif rule.task == "nsp":
-        is_negative |= is_turned
-    if rule.alone == "negative":
-        is_negative |= is_alone
+        pairs = Pairs(
+            a_start=np.where(is_turned, pairs.b_start, pairs.a_start),
+            a_stop=np.where(is_turned, pairs.b_stop, pairs.a_stop),
+            b_start=np.where(is_turned, pairs.a_start, pairs.b_start),
+            b_stop=np.where(is_turned, pairs.a_stop, pairs.b_stop),
+            label=label,
+        )
+    is_negative = is_turned & (rule.task == "nsp") | is_alone & (rule.alone == "negative")
     pairs = _with_negatives(pairs, corpus, chunks, is_negative, rule)
-    a_length, b_length = trimmed_lengths(pairs, rule.budget)
-    return trim(pairs, a_length, b_length, chunks.bits)
-
-
-def _swap(pairs: Pairs, is_swapped: Bools) -> Pairs:
-    a_start, a_stop, b_start, b_stop, _ = pairs
-    return pairs._replace(
-        a_start=np.where(is_swapped, b_start, a_start),
-        a_stop=np.where(is_swapped, b_stop, a_stop),
-        b_start=np.where(is_swapped, a_start, b_start),
-        b_stop=np.where(is_swapped, a_stop, b_stop),
-    )
+    return trim(pairs, *trimmed_lengths(pairs, rule.budget), chunks.bits)
 
 
 def _with_negatives(
@@ -425,65 +356,48 @@ def _with_negatives(
     chunks = chunks.where(is_negative)
     a_length = starts[chunks.middle] - starts[chunks.first]
     needed = np.maximum(chunks.target - a_length, 1)
+    sentence_bits = fork(chunks.bits, Drawn.SENTENCE)
     if corpus.n_documents > 1:
-        first, limit = _in_another_document(corpus, chunks)
+        others = below(fork(chunks.bits, Drawn.DOCUMENT), corpus.n_documents - 1)
+        # A's own document is skipped, so that each of the others is as likely.
+        others += others >= chunks.document
+        begin, limit = corpus.firsts[others], corpus.firsts[others + 1]
+        first = begin + below(sentence_bits, limit - begin)
     else:
-        first, limit = _in_the_same_document(corpus, chunks, rule.max_len)
+        first, limit = _in_the_same_document(corpus, chunks, sentence_bits, rule.max_len)
     b_start = starts[first]
-    filled = np.searchsorted(starts, b_start + needed)
-    stop = np.minimum(filled, limit)
+    stop = np.minimum(np.searchsorted(starts, b_start + needed), limit)
     pairs.b_start[is_negative] = b_start
     pairs.b_stop[is_negative] = starts[stop]
     pairs.label[is_negative] = np.where(stop > first, OUT_OF_ORDER, UNLABELLED)
     return pairs
 
 
-def _in_another_document(corpus: Corpus, chunks: Chunks) -> tuple[Ints, Ints]:
-    """Draw the first sentence of each B; return it and the end of its document."""
-    document_bits = fork(chunks.bits, Drawn.DOCUMENT)
-    others = below(document_bits, corpus.n_documents - 1)
-    # A's own document is skipped, so that each of the others is as likely.
-    others += others >= chunks.document
-    begin = corpus.firsts[others]
-    end = corpus.firsts[others + 1]
-    sentence_bits = fork(chunks.bits, Drawn.SENTENCE)
-    first = begin + below(sentence_bits, end - begin)
-    return first, end
-
-
-def _in_the_same_document(corpus: Corpus, chunks: Chunks, distance: int) -> tuple[Ints, Ints]:
+def _in_the_same_document(
+    corpus: Corpus, chunks: Chunks, bits: Bits, distance: int
+) -> tuple[Ints, Ints]:
     """Draw the first sentence of each B; return it and where B must end.
 
     It is ``distance`` tokens from A or, where there is none so far away, not beside it. Where there
     is no such sentence, both are the end of the text.
     """
-    n_sentences = corpus.n_sentences
-    n_chunks = len(chunks.first)
-    distances = np.full(n_chunks, distance)
-    before, after = _away(corpus, chunks, distances)
-    n_far = before + n_sentences - after
-    distances = np.where(n_far == 0, 1, distance)
-    before, after = _away(corpus, chunks, distances)
-    n_far = before + n_sentences - after
+    a_start, a_stop = corpus.starts[chunks.first], corpus.starts[chunks.middle]
+
+    def away(distances: Ints | int) -> tuple[Ints, Ints]:
+        """Count the sentences that end so far before A; find the first that starts so far after."""
+        before = np.searchsorted(corpus.starts, a_start - distances, side="right") - 1
+        after = np.searchsorted(corpus.starts, a_stop + distances)
+        # Negative where A is that near the begin of the text, and beyond the last near its end.
+        return np.maximum(before, 0), np.minimum(after, corpus.n_sentences)
+
+    before, after = away(distance)
+    has_none = before + corpus.n_sentences == after
+    before, after = away(np.where(has_none, 1, distance))
     # One of them all: those before A, then those after it.
-    sentence_bits = fork(chunks.bits, Drawn.SENTENCE)
-    drawn = below(sentence_bits, n_far)
+    drawn = below(bits, before + corpus.n_sentences - after)
     is_before = drawn < before
     first = np.where(is_before, drawn, drawn - before + after)
-    limit = np.where(is_before, before, n_sentences)
-    return first, limit
-
-
-def _away(corpus: Corpus, chunks: Chunks, distances: Ints) -> tuple[Ints, Ints]:
-    """Return how many sentences end ``distances`` tokens before A, and the first so far after."""
-    a_start = corpus.starts[chunks.first]
-    a_stop = corpus.starts[chunks.middle]
-    latest_end = a_start - distances
-    earliest_start = a_stop + distances
-    before = np.searchsorted(corpus.starts, latest_end, side="right") - 1
-    after = np.searchsorted(corpus.starts, earliest_start)
-    # Negative where A is that near the begin of the text, and beyond the last near its end.
-    return np.maximum(before, 0), np.minimum(after, corpus.n_sentences)
+    return first, np.where(is_before, before, corpus.n_sentences)
 
 
 def pairs_of_sentences(
@@ -503,53 +417,33 @@ def pairs_of_sentences(
     special tokens are never cut; a sentence is never cut to nothing (there, one that is cut at its
     head alone is).
 
-    Raises DataError where there are fewer than two sentences, ConfigError where ``max_len`` is
-    below 5.
+    Raises DataError where there are fewer than two sentences.
     """
     budget = PairRule("nsp", max_len).budget
-    one_document = sentence_starts[:1]
-    starts = sentence_corpus(sentence_starts, one_document, n_tokens).starts  # [S+1]
+    starts = sentence_corpus(sentence_starts, sentence_starts[:1], n_tokens).starts  # [S+1]
     n_pairs = len(starts) - 2
     if n_pairs == 0:
         raise DataError("next-sentence pairs need two sentences, and the text has one: add text")
     bits = seeds(seed, Purpose.SENTENCES, epoch, n_pairs)
-    second = _shuffle_half(bits)  # [P], as all below
-    is_next = second == np.arange(1, n_pairs + 1)
-    label = np.where(is_next, IN_ORDER, OUT_OF_ORDER).astype(np.int8)
+    # Each pair's second sentence [P]: the next one, but those of a random half, in the order of the
+    # text, take each other's at random.
+    moved = np.argsort(bits, kind="stable")[: n_pairs // 2]
+    following = np.arange(1, n_pairs + 1)
+    second = following.copy()
+    second[np.sort(moved)] = moved + 1
     pairs = Pairs(
         a_start=starts[:-2],
         a_stop=starts[1:-1],
         b_start=starts[second],
         b_stop=starts[second + 1],
-        label=label,
+        label=np.where(second == following, IN_ORDER, OUT_OF_ORDER).astype(np.int8),
     )
-    a_length, b_length = _trimmed_lengths(pairs, budget, bits)
-    return trim(pairs, a_length, b_length, bits)
-
-
-def _shuffle_half(bits: Bits) -> Ints:
-    """Return each pair's second sentence: the next one, but permuted among a random half."""
-    n_pairs = len(bits)
-    order = np.argsort(bits, kind="stable")
-    moved = order[: n_pairs // 2]
-    second = np.arange(1, n_pairs + 1)
-    # The chosen pairs, in the order of the text, take each other's second sentences at random.
-    second[np.sort(moved)] = moved + 1
-    return second
-
-
-def _trimmed_lengths(pairs: Pairs, budget: int, bits: Bits) -> tuple[Ints, Ints]:
-    a_length = pairs.a_length
-    b_length = pairs.b_length
-    shorter = np.minimum(a_length, b_length)
+    shorter = np.minimum(pairs.a_length, pairs.b_length)
     # Number of tokens left to cut once both are equally long; neither may lose all of its own.
     excess = np.maximum(2 * shorter - budget, 0)
     most = shorter - 1
-    share_bits = fork(bits, Drawn.SHARE)
-    a_cut = binomial(share_bits, excess)
-    a_cut = np.clip(a_cut, excess - most, most)
-    b_cut = excess - a_cut
+    a_cut = np.clip(binomial(fork(bits, Drawn.SHARE), excess), excess - most, most)
     longest = budget - shorter + excess
-    a_trimmed = np.minimum(a_length, longest) - a_cut
-    b_trimmed = np.minimum(b_length, longest) - b_cut
-    return a_trimmed, b_trimmed
+    a_length = np.minimum(pairs.a_length, longest) - a_cut
+    b_length = np.minimum(pairs.b_length, longest) - (excess - a_cut)
+    return trim(pairs, a_length, b_length, bits)

@@ -9,7 +9,7 @@ import torch
 from sublayer.counts import count
 from sublayer.data.arrays import Ints
 from sublayer.data.batches import IGNORED
-from sublayer.data.counter_rng import Bits, Epochs, Purpose, seeds
+from sublayer.data.counter_rng import Epochs, Purpose, seeds
 from sublayer.data.packing import PackedBatch, pairs_in_rows
 from sublayer.data.store import Split
 from sublayer.errors import DataError
@@ -42,20 +42,20 @@ class BatchRule:
         """
         made_in = 0 if self.order == "once" else epoch
         ties = seeds(seed, Purpose.PAIR_ORDER, made_in, len(lengths))
+        source, target = lengths.T
+        longer = lengths.max(1)
+        # The last key is the first to sort by.
         if self.order == "once":
-            # The last key is the first to sort by.
-            pairs = np.lexsort((ties, lengths[:, 1], lengths[:, 0]))
+            pairs = np.lexsort((ties, target, source))
         else:
-            pairs = _sorted_by_longer(lengths, ties)
-        widths = lengths[pairs].max(1)
-        runs = fill(widths, self.tokens, self.multiple)
+            # Back and forth, so that pairs which meet where the longer side grows have about the
+            # same other side.
+            zigzag = np.where(longer % 2 == 0, source - target, target - source)
+            pairs = np.lexsort((ties, zigzag, longer))
+        runs = fill(longer[pairs], self.tokens, self.multiple)
         sort_keys = seeds(seed, Purpose.BATCH_ORDER, epoch, len(runs))
-        batches = []
-        for index in np.argsort(sort_keys, kind="stable"):
-            start, stop = runs[index]
-            batches.append(pairs[start:stop])
-        if self.parts == 1:
-            return batches
+        order = np.argsort(sort_keys, kind="stable").tolist()
+        batches = [pairs[slice(*runs[index])] for index in order]
         firsts = range(0, len(batches), self.parts)
         return [np.concatenate(batches[first : first + self.parts]) for first in firsts]
 
@@ -75,26 +75,13 @@ def fill(widths: Ints, batch_tokens: int, multiple: int = 1) -> list[tuple[int, 
         widest = max(widest, width)
         n_pairs = index - start
         if widest * (n_pairs + 1) > batch_tokens and n_pairs:
-            stop = start + _rounded(n_pairs, multiple)
+            beyond = n_pairs % multiple
+            stop = index - beyond if n_pairs > beyond else index
             runs.append((start, stop))
             start = stop
             widest = int(widths[start : index + 1].max())
     runs.append((start, len(widths)))
     return runs
-
-
-def _rounded(n_pairs: int, multiple: int) -> int:
-    beyond = n_pairs % multiple
-    return n_pairs - beyond if n_pairs > beyond else n_pairs
-
-
-def _sorted_by_longer(lengths: Ints, ties: Bits) -> Ints:
-    longer = lengths.max(1)
-    difference = lengths[:, 0] - lengths[:, 1]
-    # Back and forth, so that pairs which meet where the longer side grows have about the
-    # same other side.
-    zigzag = np.where(longer % 2 == 0, difference, -difference)
-    return np.lexsort((ties, zigzag, longer))
 
 
 class TranslationBatches:
@@ -128,7 +115,6 @@ class TranslationBatches:
         pad_id = split.tokenizer.pad_id
         assert end_id is not None and pad_id is not None, "the vocabulary was checked"
         self.split = split
-        self._seed = seed
         part_tokens = max(batch_tokens // parts, context)
         self._rule = BatchRule(part_tokens, multiple=multiple, order=order, parts=parts)
         self._end_id = end_id
@@ -145,7 +131,10 @@ class TranslationBatches:
                 f"data.context = {context}: give a longer data.context"
             )
         self._lengths = lengths[self._indices]  # [N, 2]
-        self._epochs = Epochs(self._make_epoch, len)
+        # The numbers of the pairs of each batch of an epoch.
+        self._epochs = Epochs(
+            lambda epoch: self._rule.steps(self._lengths, seed=seed, epoch=epoch), len
+        )
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
         """Return pairs ``rank``, ``rank + world``, ... of the global batch of a step (0-based).
@@ -163,9 +152,7 @@ class TranslationBatches:
 
     def n_tokens(self, step: int) -> int:
         """Count the target's tokens of the global batch, ends included."""
-        pairs = self._pairs_of(step)
-        n_targets = self._lengths[pairs, 1]
-        return int(n_targets.sum())
+        return int(self._lengths[self._pairs_of(step), 1].sum())
 
     def notes(self) -> list[str]:
         """Return a line on how many pairs are left out, if any are."""
@@ -194,18 +181,17 @@ class TranslationBatches:
 
         Rows are in the order of ``numbers``.
         """
-        sources, targets = [], []
+        sources: list[Ints] = []
+        targets: list[Ints] = []
         for pair in self._indices[numbers]:
             # A pair has two sides, and where it stops the next begins.
-            first_bound = 2 * pair
-            start, middle, stop = self._bounds[first_bound : first_bound + 3]
-            sources.append(self._ended(start, middle))
-            targets.append(self._ended(middle, stop))
+            start, middle, stop = self._bounds[2 * pair : 2 * pair + 3]
+            for side, ids in (
+                (sources, self.split.ids[start:middle]),
+                (targets, self.split.ids[middle:stop]),
+            ):
+                side.append(np.append(ids, self._end_id).astype(np.int64))
         return pairs_in_rows(sources, targets, pad_id=self._pad_id, first_id=self._first_id)
-
-    def _ended(self, start: int, stop: int) -> Ints:
-        """Return tokens of the split, and the end."""
-        return np.append(self.split.ids[start:stop], self._end_id).astype(np.int64)
 
     def places(self, step: int) -> Ints:
         """Return the numbers in the split, [B], of the pairs of a step's global batch, in order.
@@ -227,10 +213,6 @@ class TranslationBatches:
     def _pairs_of(self, step: int) -> Ints:
         epoch, batch = self._epochs.locate(step)
         return self._epochs.plan(epoch)[batch]
-
-    def _make_epoch(self, epoch: int) -> list[Ints]:
-        """Return the numbers of the pairs of each batch of an epoch."""
-        return self._rule.steps(self._lengths, seed=self._seed, epoch=epoch)
 
 
 def side_bounds(split: Split) -> Ints:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -10,12 +12,7 @@ from sublayer.config.supervised import Format
 from sublayer.data.arrays import AnyInts, Bools, Ints
 from sublayer.data.batches import IGNORED
 from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, pack_examples
-from sublayer.data.tasks.encoded import CUTS, EncodedExamples, Marks, cut_lengths
-
-
-def row_lengths(encoded: EncodedExamples, marks: Marks, context: int) -> Ints:
-    """Count the tokens of every row, marks included, cut to ``context``: ``[R]``."""
-    return np.minimum(whole_lengths(encoded, marks), context)
+from sublayer.data.tasks.encoded import CUTS, EncodedExamples, Marks, bounds, cut_lengths
 
 
 def whole_lengths(encoded: EncodedExamples, marks: Marks) -> Ints:
@@ -43,23 +40,16 @@ def build_row(
         else:
             kept = cut_lengths(lengths, room)
         texts = [text[:length] for text, length in zip(texts, kept, strict=True)]
-    parts: list[Ints] = []
-    if marks.first is not None:
-        parts.append(_mark(marks.first))
-    n_first = 0
-    for number, text in enumerate(texts, start=1):
-        is_last = number == len(texts)
-        parts += [text.astype(np.int64), _mark(marks.last if is_last else marks.between)]
-        if number == 1:
-            n_first = sum(map(len, parts))
-    ids = np.concatenate(parts)
+    first = [] if marks.first is None else [marks.first]
+    ends = [marks.between] * (len(texts) - 1) + [marks.last]
+    parts: list[Any] = [
+        first,
+        *chain.from_iterable((text, [end]) for text, end in zip(texts, ends, strict=True)),
+    ]
+    ids = np.concatenate(parts).astype(np.int64)
     segments = np.ones(len(ids), dtype=np.int64)
-    segments[:n_first] = 0
+    segments[: len(first) + len(texts[0]) + 1] = 0
     return ids, segments
-
-
-def _mark(id_: int) -> Ints:
-    return np.array([id_], dtype=np.int64)
 
 
 _ROW_TOKENS = 128
@@ -95,36 +85,49 @@ class Assembler:
         self._rule = rule
 
     @cached_property
-    def _row_lengths(self) -> Ints:
-        """Tokens of every row, marks included, as it is read: [R]."""
-        if self._rule.format != "text":
-            return row_lengths(self._encoded, self._rule.marks, self._rule.context)
-        firsts = self._encoded.text_lengths[self._encoded.row_starts[:-1]]
-        rest = self._encoded.row_tokens - firsts
-        written = np.minimum(rest + 1, self._rule.target_length)
-        is_written = self._encoded.row_texts > 1
-        return np.minimum(firsts + 1, self._room) + np.where(is_written, written, 0)
+    def _first_lengths(self) -> Ints:
+        """Tokens of the first text of every row: [R]."""
+        return self._encoded.text_lengths[self._encoded.row_starts[:-1]]
 
     @cached_property
-    def _row_bounds(self) -> Ints:
-        """Bounds of all rows, one behind another: [R + 1]."""
-        return np.concatenate([[0], np.cumsum(self._row_lengths)])
+    def _target_lengths(self) -> Ints:
+        """Tokens of every target of text to text, its end included; 0 where there is none: [R]."""
+        if self._rule.format != "text":
+            return np.zeros(self._encoded.n_rows, dtype=np.int64)
+        n_tokens = self._encoded.row_tokens - self._first_lengths + 1
+        return np.where(self._encoded.row_texts > 1, n_tokens, 0)
 
     @cached_property
     def _whole_lengths(self) -> Ints:
         """Tokens of every row, or every source of text to text, before it is cut: [R]."""
         if self._rule.format != "text":
             return whole_lengths(self._encoded, self._rule.marks)
-        return self._encoded.text_lengths[self._encoded.row_starts[:-1]] + 1
+        return self._first_lengths + 1
+
+    @property
+    def _read_lengths(self) -> Ints:
+        """Tokens of every row, or every source, as it is read: [R]."""
+        return np.minimum(self._whole_lengths, self._most_tokens)
+
+    @cached_property
+    def _row_bounds(self) -> Ints:
+        """Bounds of all rows, sources and targets, one behind another: [R + 1]."""
+        written = np.minimum(self._target_lengths, self._rule.target_length)
+        return bounds(self._read_lengths + written)
 
     @property
     def _most_tokens(self) -> int:
-        return self._room if self._rule.format == "text" else self._rule.context
+        """Tokens of a row or an input at most, its marks included."""
+        rule = self._rule
+        if rule.format == "text" and rule.first_id is None:
+            # Input and target stand in one row.
+            return max(1, rule.context - rule.target_length)
+        return rule.context
 
     @property
     def n_rows(self) -> int:
         """Count the rows."""
-        return len(self._whole_lengths)
+        return self._encoded.n_rows
 
     @property
     def n_cut(self) -> int:
@@ -134,15 +137,15 @@ class Assembler:
     @property
     def share_read(self) -> float:
         """Share of the tokens of the rows that are cut which is read, from 0 to 1."""
-        lengths = self._whole_lengths
-        cut = lengths[lengths > self._most_tokens]
+        cut = self._whole_lengths[self._whole_lengths > self._most_tokens]
         return len(cut) * self._most_tokens / int(cut.sum()) if len(cut) else 1.0
 
     def cut_examples(self) -> Bools:
         """Return which examples have a row that is cut: ``[N]``."""
-        starts = self._encoded.example_starts
-        n_before = np.concatenate([[0], np.cumsum(self._whole_lengths > self._most_tokens)])
-        return n_before[starts[1:]] > n_before[starts[:-1]]
+        n_before = bounds((self._whole_lengths > self._most_tokens).astype(np.int64))[
+            self._encoded.example_starts
+        ]
+        return np.diff(n_before) > 0
 
     @cached_property
     def n_cut_targets(self) -> int:
@@ -154,13 +157,6 @@ class Assembler:
         """Return the tokens of the longest target, its end included."""
         return int(self._target_lengths.max(initial=0))
 
-    @property
-    def _target_lengths(self) -> Ints:
-        if self._rule.format != "text":
-            return np.zeros(0, dtype=np.int64)
-        firsts = self._encoded.text_lengths[self._encoded.row_starts[:-1]]
-        return self._encoded.row_tokens - firsts + 1
-
     @cached_property
     def filling(self) -> Ints:
         """Room of each example in a row of the context, in tokens, and its sequences: [E, 2].
@@ -168,35 +164,23 @@ class Assembler:
         Counted on the side that it fills more; tokens of a target are scaled from
         ``written_width`` to the context.
         """
-        starts = self._encoded.example_starts
-        read = self.tokens(np.arange(len(self._encoded)))
-        n_sequences = np.diff(starts)
+        filled = self.tokens(np.arange(len(self._encoded)))
         if self._rule.first_id is not None:
-            firsts = self._encoded.text_lengths[self._encoded.row_starts[:-1]]
-            read = np.minimum(firsts + 1, self._room)
-            written = self._row_lengths - read
-            read = np.maximum(read, -(-written * self._rule.context // self.written_width))
-        return np.stack([np.maximum(read, 1), n_sequences], axis=1)
+            read = self._read_lengths
+            written = filled - read
+            filled = np.maximum(read, -(-written * self._rule.context // self.written_width))
+        n_sequences = np.diff(self._encoded.example_starts)
+        return np.stack([np.maximum(filled, 1), n_sequences], axis=1)
 
     @property
     def written_width(self) -> int:
         """Tokens of a row of targets at most."""
         return max(_ROW_TOKENS, self._rule.target_length)
 
-    @property
-    def _room(self) -> int:
-        """Tokens of an input at most, its end included."""
-        rule = self._rule
-        if rule.first_id is None:
-            # Input and target stand in one row.
-            return max(1, rule.context - rule.target_length)
-        return rule.context
-
     def tokens(self, numbers: Ints) -> Ints:
         """Count the tokens of examples, marks included: ``[N]``."""
-        starts = self._encoded.example_starts
-        bounds = self._row_bounds
-        return bounds[starts[numbers + 1]] - bounds[starts[numbers]]
+        starts = self._row_bounds[self._encoded.example_starts]
+        return starts[numbers + 1] - starts[numbers]
 
     def pack(
         self, numbers: Ints, *, weight: float = 1.0, is_swapped: Sequence[bool] | None = None
@@ -240,12 +224,12 @@ class Assembler:
     def source(self, number: int) -> Ints:
         """Return the input of an example of text to text, its end included: ``[T]``."""
         texts = self._encoded.texts_of(self._encoded.example_starts[number])
-        return np.append(texts[0][: self._room - 1], self._rule.marks.last).astype(np.int64)
+        return np.append(texts[0][: self._most_tokens - 1], self._rule.marks.last).astype(np.int64)
 
     def _text_to_text(self, texts: Sequence[AnyInts]) -> PackedSequence:
         rule = self._rule
         end = rule.marks.last
-        source = np.append(texts[0][: self._room - 1], end).astype(np.int64)
+        source = np.append(texts[0][: self._most_tokens - 1], end).astype(np.int64)
         written = None
         if len(texts) > 1:
             written = np.append(texts[1][: rule.target_length - 1], end).astype(np.int64)

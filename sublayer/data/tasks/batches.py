@@ -242,17 +242,13 @@ class ExampleBatches:
     def notes(self) -> list[str]:
         """Return a line on how many rows are cut, if any are, and on windows of passages."""
         windows = [note for part in self.split.parts for note in describe_windows(part)]
-        return windows + self._limits() + describe_cuts(self.split, self.rule)
-
-    def _limits(self) -> list[str]:
-        notes = []
-        for part, size, share in zip(self.split.parts, self._sizes, self._shares, strict=True):
-            if part.size_limit is not None and share < size:
-                notes.append(
-                    f"data.size_limit = {part.size_limit:,}: an epoch has so many of the "
-                    f"{size:,} examples of {part.task.title}, others in the next"
-                )
-        return notes
+        limits = [
+            f"data.size_limit = {part.size_limit:,}: an epoch has so many of the {size:,} examples "
+            f"of {part.task.title}, others in the next"
+            for part, size, share in zip(self.split.parts, self._sizes, self._shares, strict=True)
+            if part.size_limit is not None and share < size
+        ]
+        return windows + limits + describe_cuts(self.split, self.rule)
 
     def chosen(self, step: int) -> Ints:
         """Return which of an epoch's examples a step's global batch has, in order: ``[B]``.
@@ -284,37 +280,31 @@ class ExampleBatches:
             n_asked *= 2
 
     def _at(self, first: int, stop: int) -> Ints:
-        positions = np.arange(first, stop)
-        epochs = positions // self.n_epoch
-        examples = np.empty(len(positions), dtype=np.int64)
+        epochs, examples = np.divmod(np.arange(first, stop), self.n_epoch)
         for epoch in np.unique(epochs).tolist():
-            order = self._epochs.plan(epoch)
             is_of_epoch = epochs == epoch
-            examples[is_of_epoch] = order[positions[is_of_epoch] - epoch * self.n_epoch]
+            examples[is_of_epoch] = self._epochs.plan(epoch)[examples[is_of_epoch]]
         return examples
 
     def _order(self, epoch: int) -> Ints:
         keys = seeds(self._seed, Purpose.EXAMPLE_ORDER, epoch, self.n_epoch)
         order: Ints = np.argsort(keys, kind="stable")
-        return self._drawn(epoch)[order] if self._is_drawn else order
-
-    def _drawn(self, epoch: int) -> Ints:
-        """Return the examples of an epoch of a mixture, task after task: ``[N]``."""
-        sizes, shares = self._sizes.tolist(), self._shares.tolist()
-        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+        if not self._is_drawn:
+            return order
+        # The examples of an epoch of a mixture, task after task [N]: of each task a stretch of its
+        # endless row of passes, each in an order of its own.
         drawn = []
-        for number, (size, share) in enumerate(zip(sizes, shares, strict=True)):
-            # Its endless row of passes, each in an order of its own.
-            positions = np.arange(epoch * share, (epoch + 1) * share)
-            passes = positions // size
-            own = np.empty(share, dtype=np.int64)
+        first = 0
+        for number, (size, share) in enumerate(zip(self._sizes, self._shares, strict=True)):
+            passes, own = np.divmod(np.arange(epoch * share, (epoch + 1) * share), size)
             for pass_ in np.unique(passes).tolist():
                 bits = seeds(self._seed, Purpose.EXAMPLE_ORDER, pass_, size)
-                order = np.argsort(fork(bits, number + 1), kind="stable")
+                own_order = np.argsort(fork(bits, number + 1), kind="stable")
                 is_of_pass = passes == pass_
-                own[is_of_pass] = order[positions[is_of_pass] - pass_ * size]
-            drawn.append(starts[number] + own)
-        return np.concatenate(drawn)
+                own[is_of_pass] = own_order[own[is_of_pass]]
+            drawn.append(first + own)
+            first += size
+        return np.concatenate(drawn)[order]
 
     def _is_swapped(self, chosen: Ints, step: int) -> list[bool]:
         """Return which of a step's examples are read with their texts exchanged: ``[B]``."""

@@ -18,6 +18,11 @@ START, DELIMITER, CLASSIFY = "_start_", "_delimiter_", "_classify_"
 """The names of a traversal's marks. Source: Radford et al. 2018, as released."""
 TRAVERSAL_NAMES = (START, DELIMITER, CLASSIFY)
 """In the order of their ids, behind all others."""
+_MARKS = {
+    "traversal": "start, delimiter and end of a traversal",
+    "text": "end of a text",
+    "pair": "[CLS] and [SEP]",
+}
 
 
 @dataclass(frozen=True)
@@ -40,31 +45,27 @@ class Marks:
 
 def find_marks(tokenizer: Tokenizer, format_: Format) -> Marks:
     """Find the ids of a format's marks in a vocabulary. Raises ConfigError where it lacks them."""
-    if format_ == "traversal":
-        return _traversal_marks(tokenizer)
+    ids = tokenizer.added_ids
     end = tokenizer.sep_id
-    if format_ == "text":
-        end = tokenizer.sep_id if tokenizer.sep_id is not None else tokenizer.end_id
-        if end is None:
-            raise ConfigError(
-                f"the tokenizer, of kind {tokenizer.kind}, has no end of a text, which "
-                "objective.format = text needs: start from a model that has one, such as one "
-                "that was pre-trained with data.tokenizer = bpe or unigram"
-            )
-        pad = end if tokenizer.pad_id is None else tokenizer.pad_id
-        return Marks(None, end, end, pad)
-    missing = []
-    if tokenizer.cls_id is None:
-        missing.append("[CLS]")
-    if end is None:
-        missing.append("[SEP]")
-    if missing or tokenizer.cls_id is None or end is None:
+    if format_ == "traversal":
+        marks = [ids.get(name) for name in TRAVERSAL_NAMES]
+        remedy = "sublayer finetune adds them and trains them"
+    elif format_ == "text":
+        end = tokenizer.end_id if end is None else end
+        marks = [end, end]
+        remedy = "start from a model that was pre-trained with data.tokenizer = bpe or unigram"
+    else:
+        marks = [tokenizer.cls_id, end, end]
+        remedy = "start from an encoder whose tokenizer has them"
+    known = [id_ for id_ in marks if id_ is not None]
+    if len(known) < len(marks):
         raise ConfigError(
-            f"the tokenizer, of kind {tokenizer.kind}, has no {', no '.join(missing)}, which "
-            "objective.format = pair needs: start from an encoder whose tokenizer has them"
+            f"the tokenizer, of kind {tokenizer.kind}, lacks the {_MARKS[format_]} that "
+            f"objective.format = {format_} needs: {remedy}"
         )
-    pad = end if tokenizer.pad_id is None else tokenizer.pad_id
-    return Marks(tokenizer.cls_id, end, end, pad)
+    *first, between, last = known
+    pad = last if tokenizer.pad_id is None else tokenizer.pad_id
+    return Marks(first[0] if first else None, between, last, pad)
 
 
 def has_traversal(tokenizer: Tokenizer) -> bool:
@@ -72,19 +73,12 @@ def has_traversal(tokenizer: Tokenizer) -> bool:
     return all(name in tokenizer.added_ids for name in TRAVERSAL_NAMES)
 
 
-def _traversal_marks(tokenizer: Tokenizer) -> Marks:
-    added = tokenizer.added_ids
-    if not has_traversal(tokenizer):
-        raise ConfigError(
-            "the tokenizer has no start, delimiter and end of a traversal, which objective.format "
-            "= traversal needs: sublayer finetune adds them and trains them"
-        )
-    pad = added[CLASSIFY] if tokenizer.pad_id is None else tokenizer.pad_id
-    return Marks(added[START], added[DELIMITER], added[CLASSIFY], pad)
-
-
 CUTS = ("longest", "first")
 """Texts that give way where a row is too long, by the number that is stored."""
+
+
+_TYPES: dict[str, Any] = {"labels": np.float64, "is_labelled": np.bool_}
+"""Of stored fields that are no whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -114,13 +108,12 @@ class EncodedExamples:
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, Any]) -> Self:
         """Build from stored arrays, by the names of the fields, in narrow types."""
-        wide: dict[str, Any] = {}
-        for field in fields(cls):
-            stored = arrays[field.name]
-            wide[field.name] = stored if field.name == "ids" else stored.astype(np.int64)
-        wide["labels"] = np.asarray(arrays["labels"], dtype=np.float64)
-        wide["is_labelled"] = wide["is_labelled"].astype(np.bool_)
-        return cls(**wide)
+        wide = {
+            field.name: np.asarray(arrays[field.name]).astype(_TYPES.get(field.name, np.int64))
+            for field in fields(cls)
+            if field.name != "ids"
+        }
+        return cls(ids=arrays["ids"], **wide)
 
     def arrays(self) -> dict[str, Any]:
         """Return the arrays to store, by the names of the fields."""
@@ -197,14 +190,12 @@ def joined(parts: Sequence[EncodedExamples]) -> EncodedExamples:
     """Put examples of several tasks behind each other; ``numbers`` are those of each part."""
     if len(parts) == 1:
         return parts[0]
-    starts = {"text_starts", "row_starts", "example_starts"}
     arrays: dict[str, Any] = {}
     for field in fields(EncodedExamples):
         values = [getattr(part, field.name) for part in parts]
-        if field.name in starts:
-            arrays[field.name] = bounds(np.concatenate([np.diff(value) for value in values]))
-        else:
-            arrays[field.name] = np.concatenate(values)
+        is_bounds = field.name.endswith("_starts")
+        joined_ = np.concatenate([np.diff(value) if is_bounds else value for value in values])
+        arrays[field.name] = bounds(joined_) if is_bounds else joined_
     return EncodedExamples(**arrays)
 
 

@@ -5,6 +5,7 @@ squad_utils.py, whose examples of training are windows.
 """
 
 from collections.abc import Sequence
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from sublayer.data.tasks.spans import (
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.tasks.registry import wording_of
 from sublayer.tasks.task import Example, Task
-from sublayer.tasks.wording import PairRow
+from sublayer.tasks.wording import PairRow, Wording
 
 _N_MARKS = 3
 """[CLS], and a [SEP] behind each text."""
@@ -112,28 +113,15 @@ VERSION = 2
 _BATCH_TEXTS = 4096
 
 
-class _Texts:
-    """The texts of rows, gathered to be encoded together, equal ones once."""
+_ALL = slice(None)
 
-    def __init__(self) -> None:
-        self.distinct: dict[str, int] = {}
-        """The number of each text among all that differ."""
-        self.texts: list[int] = []
-        """Of each row one after another, by their numbers."""
-        self.row_starts = [0]
-        self.example_starts = [0]
-        self.cuts: list[int] = []
-        self.most: dict[int, tuple[int | None, int | None]] = {}
-        self.numbers: list[int] = []
 
-    def add_row(self, texts: Sequence[str], cut: int = 0) -> None:
-        self.texts += [self.distinct.setdefault(text, len(self.distinct)) for text in texts]
-        self.row_starts.append(len(self.texts))
-        self.cuts.append(cut)
+class _Row(NamedTuple):
+    """A row to be encoded: its texts, the one that gives way, and the tokens kept of each."""
 
-    def end_example(self, number: int) -> None:
-        self.example_starts.append(len(self.cuts))
-        self.numbers.append(number)
+    texts: Sequence[str]
+    cut: str = CUTS[0]
+    kept: tuple[slice, ...] = (_ALL, _ALL)
 
 
 def encode_examples(
@@ -153,60 +141,58 @@ def encode_examples(
     if task.kind == "span" and format_ == "pair":
         assert windows is not None, "a passage is read in windows"
         return encode_passages(task, examples, tokenizer, windows, trains=trains)
-    gathered = _Texts()
-    wording = wording_of(task)
-    for number, example in enumerate(examples):
-        if format_ == "pair":
-            for row in wording.pair_rows(example):
-                _add_pair(gathered, row)
-        elif format_ == "traversal":
-            for texts in wording.traversal_rows(example):
-                gathered.add_row(texts)
-        elif not trains:
-            target = wording.text_target(example) if example.is_labelled else None
-            read = wording.text_input(example)
-            gathered.add_row((read,) if target is None else (read, target))
-        else:
-            # Each is an example of its own.
-            for texts in wording.training_texts(example):
-                gathered.add_row(texts)
-                gathered.end_example(number)
-            continue
-        gathered.end_example(number)
-    return _encoded(gathered, examples, tokenizer)
-
-
-def _add_pair(gathered: _Texts, row: PairRow) -> None:
-    texts = [row.first] if row.second is None else [row.first, row.second]
-    first = len(gathered.texts)
-    if row.first_tokens is not None:
-        gathered.most[first] = (None, row.first_tokens)
-    if row.second_tokens is not None:
-        # The last of its tokens are read.
-        gathered.most[first + 1] = (-row.second_tokens, None)
-    assert row.cut in CUTS, "a passage is read in windows"
-    gathered.add_row(texts, CUTS.index(row.cut))
-
-
-def _encoded(
-    gathered: _Texts, examples: Sequence[Example], tokenizer: Tokenizer
-) -> EncodedExamples:
-    distinct = list(gathered.distinct)
+    written = [
+        (number, rows)
+        for number, example in enumerate(examples)
+        for rows in _written(wording_of(task), example, format_, trains=trains)
+    ]
+    rows = [row for _, own in written for row in own]
+    # Equal texts are encoded once.
+    places: dict[str, int] = {}
+    for row in rows:
+        for text in row.texts:
+            places.setdefault(text, len(places))
+    distinct = [text.encode() for text in places]
     encoded: list[AnyInts] = []
     for start in range(0, len(distinct), _BATCH_TEXTS):
-        batch = distinct[start : start + _BATCH_TEXTS]
-        encoded += tokenizer.encode_many([text.encode() for text in batch])
-    ids = [encoded[number] for number in gathered.texts]
-    for index, (begin, stop) in gathered.most.items():
-        ids[index] = ids[index][begin:stop]
-    kept = [examples[number] for number in gathered.numbers]
+        encoded += tokenizer.encode_many(distinct[start : start + _BATCH_TEXTS])
+    ids = [
+        encoded[places[text]][kept]
+        for row in rows
+        for text, kept in zip(row.texts, chain(row.kept, repeat(_ALL)), strict=False)
+    ]
+    kept_examples = [examples[number] for number, _ in written]
     return EncodedExamples(
         ids=np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32),
         text_starts=bounds([len(text) for text in ids]),
-        row_starts=np.array(gathered.row_starts, dtype=np.int64),
-        example_starts=np.array(gathered.example_starts, dtype=np.int64),
-        labels=np.array([example.label or 0.0 for example in kept], dtype=np.float64),
-        is_labelled=np.array([example.is_labelled for example in kept], dtype=np.bool_),
-        cuts=np.array(gathered.cuts, dtype=np.int64),
-        numbers=np.array(gathered.numbers, dtype=np.int64),
+        row_starts=bounds([len(row.texts) for row in rows]),
+        example_starts=bounds([len(own) for _, own in written]),
+        labels=np.array([example.label or 0.0 for example in kept_examples], dtype=np.float64),
+        is_labelled=np.array([example.is_labelled for example in kept_examples], dtype=np.bool_),
+        cuts=np.array([CUTS.index(row.cut) for row in rows], dtype=np.int64),
+        numbers=np.array([number for number, _ in written], dtype=np.int64),
     )
+
+
+def _written(
+    wording: Wording, example: Example, format_: Format, *, trains: bool
+) -> list[list[_Row]]:
+    """Write an example as the rows of one or several."""
+    if format_ == "pair":
+        return [[_pair(row) for row in wording.pair_rows(example)]]
+    if format_ == "traversal":
+        return [[_Row(texts) for texts in wording.traversal_rows(example)]]
+    if trains:
+        return [[_Row(texts)] for texts in wording.training_texts(example)]
+    target = wording.text_target(example) if example.is_labelled else None
+    read = wording.text_input(example)
+    return [[_Row((read,) if target is None else (read, target))]]
+
+
+def _pair(row: PairRow) -> _Row:
+    assert row.cut in CUTS, "a passage is read in windows"
+    first = slice(row.first_tokens)
+    # The last tokens of the second are read.
+    second = _ALL if row.second_tokens is None else slice(-row.second_tokens, None)
+    texts = (row.first,) if row.second is None else (row.first, row.second)
+    return _Row(texts, row.cut, (first, second))

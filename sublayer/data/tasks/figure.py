@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sublayer.config.supervised import Format
 from sublayer.data.arrays import AnyInts
 from sublayer.data.tasks.assembly import build_row
-from sublayer.data.tasks.encoded import TRAVERSAL_NAMES, Marks, find_marks
+from sublayer.data.tasks.encoded import TRAVERSAL_NAMES, find_marks
 from sublayer.data.tasks.encoding import encode_examples
 from sublayer.data.tokenizers.base import (
     Tokenizer,
@@ -60,12 +60,19 @@ def _draw(task: Task, example: Example, format_: Format, tokenizer: Tokenizer | 
     except ConfigError as error:
         return Figure(format_, (), problem=str(error))
     if task.kind == "span" and format_ == "pair":
-        return Figure(format_, (_question_and_passage(task, example, tokenizer, marks),))
+        # Where all of the passage stands in one window.
+        (pair,) = wording_of(task).pair_rows(example)
+        assert pair.second is not None and marks.first is not None, "a question is about a passage"
+        question = tokenizer.encode(pair.first.encode())[: pair.first_tokens]
+        passage = tokenizer.encode(pair.second.encode())
+        ids: list[Any] = [[marks.first], question, [marks.between], passage, [marks.last]]
+        return Figure(format_, (_shown(np.concatenate(ids), tokenizer),))
     encoded = encode_examples(task, [example], tokenizer, format_, trains=False)
     if format_ == "text":
-        read, *written = (_ended(text, marks) for text in encoded.texts_of(0))
-        target = _shown(written[0], tokenizer) if written else ()
-        return Figure(format_, (_shown(read, tokenizer),), target)
+        read, *written = (
+            _shown(np.append(text, marks.last), tokenizer) for text in encoded.texts_of(0)
+        )
+        return Figure(format_, (read,), written[0] if written else ())
     rows = (build_row(encoded, row, marks, _UNCUT)[0] for row in range(encoded.n_rows))
     return Figure(format_, tuple(_shown(row, tokenizer) for row in rows))
 
@@ -76,25 +83,7 @@ def _texts(task: Task, example: Example, format_: Format) -> list[str]:
         return list(chain.from_iterable(wording.traversal_rows(example)))
     if format_ == "text":
         return [wording.text_input(example), wording.text_target(example) or ""]
-    rows = wording.pair_rows(example)
-    return [text for row in rows for text in (row.first, row.second or "")]
-
-
-def _question_and_passage(
-    task: Task, example: Example, tokenizer: Tokenizer, marks: Marks
-) -> tuple[Shown, ...]:
-    # Where all of the passage stands in one window.
-    (row,) = wording_of(task).pair_rows(example)
-    assert row.second is not None and marks.first is not None, "a question is about a passage"
-    question = tokenizer.encode(row.first.encode())[: row.first_tokens]
-    passage = tokenizer.encode(row.second.encode())
-    ends = [np.array([id_]) for id_ in (marks.first, marks.between, marks.last)]
-    ids = [ends[0], question, ends[1], passage, ends[2]]
-    return _shown(np.concatenate(ids), tokenizer)
-
-
-def _ended(text: AnyInts, marks: Marks) -> AnyInts:
-    return np.append(text, marks.last)
+    return [text for row in wording.pair_rows(example) for text in (row.first, row.second or "")]
 
 
 def _shown(ids: AnyInts, tokenizer: Tokenizer) -> tuple[Shown, ...]:

@@ -242,38 +242,34 @@ class Division:
     def __init__(self, config: DataConfig, files: TaskFiles) -> None:
         self._config = config
         self._files = files
+        self._title = files.task.title
         self._devs = files.scored_splits
-        self._tests = files.test_splits if config.score_on == "test" else []
-        if config.score_on == "test" and not self._tests:
-            raise DataError(
-                f"data.score_on = test scores the published test set, and {files.task.title} has "
-                f"none here ({', '.join(files.found)}): leave it out"
-            )
-        self._has_train = "train" in files.found
-        self._source = "train" if self._has_train else self._devs[0]
-        self._is_published = self._has_train and bool(self._devs)
+        scores_test = config.score_on == "test"
+        self._tests = files.test_splits if scores_test else []
+        has_train = "train" in files.found
+        self._source = "train" if has_train else self._devs[0]
+        self._is_published = has_train and bool(self._devs)
         self._selects_by_dev = config.select.startswith("dev")
-        if config.select == "parts" and files.task.name != NAME:
-            raise DataError(
-                "data.select = parts is of a table of your own in three files, and "
-                f"{files.task.title} is none: leave it out"
+        # Of several development sets the first is the matched one.
+        is_second = config.select == _MISMATCHED
+        self._dev = "dev_mismatched" if is_second else next(iter(self._devs), "")
+        select = f"data.select = {config.select}"
+        refusals = {
+            "data.score_on = test scores the published test set": scores_test and not self._tests,
+            f"{select} is of a table of your own in three files": config.select == "parts"
+            and files.task.name != NAME,
+            f"data.held_out has no effect, {files.selecting_split} selects": bool(
+                files.selecting_split
             )
-        if files.selecting_split and config.held_out != DEFAULT_HELD_OUT:
-            raise DataError(
-                f"data.held_out has no effect: {files.selecting_split} of {files.task.title} "
-                "selects, and nothing is held out of the training part: leave it out"
-            )
-        if self._selects_by_dev and not self._is_published:
-            missing = "development set" if self._has_train else "training part"
-            raise DataError(
-                f"data.select = {config.select} selects by the development set, and there is no "
-                f"{missing} of {files.task.title}: leave it out"
-            )
-        if config.select == _MISMATCHED and self._selecting_dev not in self._devs:
-            raise DataError(
-                f"data.select = {config.select} selects by MNLI's second development set, and "
-                f"{files.task.title} has {' and '.join(self._devs)}: give data.select=dev"
-            )
+            and config.held_out != DEFAULT_HELD_OUT,
+            f"{select} needs a training part and a development set": self._selects_by_dev
+            and not self._is_published,
+            f"{select} needs MNLI's second development set": is_second
+            and self._dev not in self._devs,
+        }
+        for why, is_refused in refusals.items():
+            if is_refused:
+                raise DataError(f"{why}; {self._title} has {', '.join(files.found)}: leave it out")
 
     @property
     def trained(self) -> Chosen:
@@ -284,7 +280,7 @@ class Division:
         if asked is not None and n_there < asked:
             raise DataError(
                 f"data.train_examples = {asked:,} are more than the {n_there:,} examples of "
-                f"{self._files.task.title}, {self._source}, that are left to train on: give fewer"
+                f"{self._title}, {self._source}, that are left to train on: give fewer"
             )
         if asked is not None:
             # By the row alone, so that more examples are these and others.
@@ -292,12 +288,7 @@ class Division:
             places = order[chosen[order]][:asked]
             chosen = np.zeros_like(chosen)
             chosen[places] = True
-        if not chosen.any():
-            raise DataError(
-                f"no row of {self._files.task.title}, {self._source}, is left to train on: "
-                f"{self._reasons(self._source) or f'{self._n_usable} with a label'}"
-            )
-        return Chosen(self._source, chosen)
+        return self._some(chosen, "left to train on", "")
 
     @property
     def selecting(self) -> list[Chosen]:
@@ -305,65 +296,45 @@ class Division:
         if self._files.selecting_split:
             return self._published([self._files.selecting_split])
         if self._selects_by_dev:
-            return self._published([self._selecting_dev])
-        if not self._is_held_out.any():
-            otherwise = ", or data.select=dev" if self._is_published else ""
-            raise DataError(
-                f"nothing can be held out of {self._files.task.title}, {self._source}, which has "
-                f"{self._n_usable} with a label: give more{otherwise}{self._bound}"
-                f"{_after_colon(self._reasons(self._source))}"
-            )
-        return [Chosen(self._source, self._is_held_out)]
-
-    @property
-    def _selecting_dev(self) -> str:
-        """The development set that selects: of several the first, which is the matched one."""
-        return "dev_mismatched" if self._config.select == _MISMATCHED else self._devs[0]
+            return self._published([self._dev])
+        remedy = ", or data.select=dev" if self._is_published else ""
+        return [self._some(self._is_held_out, "held out to select by", remedy)]
 
     @property
     def scored(self) -> list[Chosen]:
         """The examples that are scored in the end."""
-        if self._tests:
-            return self._published(self._tests)
-        if self._is_published:
-            return self._published(self._devs)
-        if not self._is_test.any():
-            raise DataError(
-                f"{self._files.task.title} has no development set, and nothing of its "
-                f"{self._n_usable} with a label can be left out to be scored: give "
-                f"more{self._bound}{_after_colon(self._reasons(self._source))}"
-            )
-        return [Chosen(self._source, self._is_test)]
+        if self._tests or self._is_published:
+            return self._published(self._tests or self._devs)
+        return [self._some(self._is_test, "left out to be scored", "")]
 
     def _published(self, splits: list[str]) -> list[Chosen]:
         for split in splits:
             if not self._files.usable(split).any():
+                remedy = ": give data.score_on=dev" if split in self._tests else ""
                 raise DataError(
-                    f"no row of {self._files.task.title}, {split}, has a label to score by"
-                    f"{_after_colon(self._reasons(split))}"
-                    + (": give data.score_on=dev" if split in self._tests else "")
+                    f"no row of {self._title}, {split}, has a label to score by"
+                    f"{self._reasons(split)}{remedy}"
                 )
         return [Chosen(split) for split in splits]
 
-    def _reasons(self, split: str) -> str:
-        """Say why rows were left out; empty where none was."""
-        return "; ".join(note for note in self._files.notes(split) if " left out: " in note)
-
-    @property
-    def _n_usable(self) -> str:
+    def _some(self, examples: Bools, what: str, remedy: str) -> Chosen:
+        """Return chosen examples of the divided part; raise DataError where there are none."""
+        if examples.any():
+            return Chosen(self._source, examples)
         n = int(self._is_usable.sum())
-        return f"{n:,} of {len(self._is_usable):,} rows"
-
-    @property
-    def _bound(self) -> str:
-        """Say into how few parts rows can be divided, where these are less than the rows."""
+        # Rows with the same texts, of one source or of one group stay together.
         n_bundles = count_bundles(self._examples(self._is_usable))
-        if n_bundles == self._is_usable.sum():
-            return ""
-        return (
-            "; rows with the same texts, of one source or of one group stay together, which makes "
-            f"{count(n_bundles, 'part')} of them"
+        bundles = f", in {count(n_bundles, 'part')} that stay together" if n_bundles < n else ""
+        raise DataError(
+            f"no row of {self._title}, {self._source}, is {what}: {n:,} of "
+            f"{len(self._is_usable):,} rows have a label{bundles}: give more{remedy}"
+            f"{self._reasons(self._source)}"
         )
+
+    def _reasons(self, split: str) -> str:
+        """Say which rows of a split were left out, behind a colon."""
+        reasons = "; ".join(note for note in self._files.notes(split) if " left out: " in note)
+        return f": {reasons}" if reasons else ""
 
     def _examples(self, chosen: Bools) -> list[Example]:
         examples = self._files.read(self._source).examples
@@ -400,7 +371,3 @@ class Division:
         arrays, _ = self._files.kept(key, compute)
         is_out: Bools = arrays["out"].astype(np.bool_)
         return is_out
-
-
-def _after_colon(reasons: str) -> str:
-    return f": {reasons}" if reasons else ""

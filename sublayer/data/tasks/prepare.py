@@ -3,7 +3,8 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,17 @@ from sublayer.config.data import DataConfig
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.config.texts import TOKENIZERS
 from sublayer.counts import count
-from sublayer.data.arrays import Bools
 from sublayer.data.cache import content_key
 from sublayer.data.prepare import Data, tokenizer_of_file, trained_tokenizer
 from sublayer.data.store import TokenStore
 from sublayer.data.tasks.batches import TaskPart, TaskSplit
-from sublayer.data.tasks.encoded import TRAVERSAL_NAMES, EncodedExamples, SpanExamples, find_marks
+from sublayer.data.tasks.encoded import (
+    TRAVERSAL_NAMES,
+    EncodedExamples,
+    SpanExamples,
+    find_marks,
+    joined,
+)
 from sublayer.data.tasks.encoding import VERSION, WindowRule, encode_examples
 from sublayer.data.tasks.files import Chosen, Division, Kept, TaskFiles, find_task_files
 from sublayer.data.tokenizers.base import Tokenizer, with_names
@@ -66,13 +72,15 @@ def prepare_tasks(
     if config.task_names == (NAME,):
         _note_texts(files[0], divisions[0], tokenizer, trains=trains)
     weights = config.tasks if isinstance(config.tasks, dict) else {}
-    train, valid, test = [], [], []
+    train: list[TaskPart] = []
+    valid: list[TaskPart] = []
+    test: list[TaskPart] = []
     for task_files, division in zip(files, divisions, strict=True):
-        parts = _Parts(config, objective, task_files, tokenizer)
+        part = partial(_part, config, objective, task_files, tokenizer)
         weight = weights.get(task_files.task.name)
-        train.append(parts.part(division.trained, weight, trains=True))
-        valid += [parts.part(chosen) for chosen in division.selecting]
-        test += [parts.part(chosen) for chosen in division.scored]
+        train.append(part(division.trained, trains=True, weight=weight))
+        valid += map(part, division.selecting)
+        test += map(part, division.scored)
     _check_trained(train, objective)
     splits = [
         task_split(name, own, tokenizer, objective)
@@ -90,22 +98,18 @@ def task_split(
     name: str, parts: Sequence[TaskPart], tokenizer: Tokenizer, objective: SupervisedObjective
 ) -> TaskSplit:
     """Put the examples of tasks together as a split."""
-    ids = np.concatenate([part.encoded.ids for part in parts])
-    starts = []
-    first = 0
-    for part in parts:
-        encoded = part.encoded
-        starts.append(first + encoded.text_starts[encoded.row_starts[encoded.example_starts[:-1]]])
-        first += len(encoded.ids)
+    encoded = joined([part.encoded for part in parts])
+    starts = encoded.text_starts[encoded.row_starts[encoded.example_starts[:-1]]]
     keys: list[Any] = [[part.task.name, part.published] for part in parts]
-    for part in parts:
-        keys.append([part.encoded.numbers.tolist(), part.encoded.golds()])
+    keys += [[part.encoded.numbers.tolist(), part.encoded.golds()] for part in parts]
     store = TokenStore(
-        ids=ids,
-        document_starts=np.concatenate(starts),
+        ids=encoded.ids,
+        document_starts=starts,
         source_starts=np.zeros(1, dtype=np.int64),
         n_bytes=0,
-        sha256=content_key(keys, tokenizer.fingerprint, hashlib.sha256(ids.tobytes()).hexdigest()),
+        sha256=content_key(
+            keys, tokenizer.fingerprint, hashlib.sha256(encoded.ids.tobytes()).hexdigest()
+        ),
         is_lossless=False,
     )
     return TaskSplit(
@@ -119,70 +123,62 @@ def task_split(
     )
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """Encodes examples of one task."""
+def _part(
+    config: DataConfig,
+    objective: SupervisedObjective,
+    files: TaskFiles,
+    tokenizer: Tokenizer,
+    chosen: Chosen,
+    *,
+    trains: bool = False,
+    weight: float | None = None,
+) -> TaskPart:
+    """Encode the chosen examples of one task."""
+    task, split = files.task, chosen.split
+    format_ = objective.format
+    windows = None
+    if task.kind == "span" and format_ == "pair":
+        windows = WindowRule(config.context, objective.doc_stride)
+    # All others are written alike for training and for use.
+    trains = trains and (format_ == "text" or windows is not None)
+    # Of few that are asked for no others are encoded; else all, for every division of them.
+    few = None if config.train_examples is None else chosen.examples
+    places = None if few is None else np.flatnonzero(few)
+    identity = [*files.identity(split), *([] if windows is None else windows)]
+    which = [] if places is None else [places.tolist()]
+    key = content_key("encoded", VERSION, tokenizer.fingerprint, format_, trains, identity, *which)
 
-    config: DataConfig
-    objective: SupervisedObjective
-    files: TaskFiles
-    tokenizer: Tokenizer
+    def compute() -> Kept:
+        examples = files.read(split).examples
+        if places is not None:
+            examples = [examples[place] for place in places]
+        with stage(f"turning {task.title}, {split}, into tokens"):
+            encoded = encode_examples(
+                task, examples, tokenizer, format_, trains=trains, windows=windows
+            )
+        if places is not None:
+            encoded = replace(encoded, numbers=places[encoded.numbers])
+        return encoded.arrays(), {}
 
-    def part(
-        self, chosen: Chosen, weight: float | None = None, *, trains: bool = False
-    ) -> TaskPart:
-        files, split = self.files, chosen.split
-        # Of few that are asked for no others are encoded; else all, for every division of them.
-        few = None if self.config.train_examples is None else chosen.examples
-        encoded = self._encoded(split, trains=trains, few=few)
-        n_lost = 0
-        if chosen.examples is not None:
-            if few is None:
-                encoded = encoded.select(np.flatnonzero(chosen.examples[encoded.numbers]))
-            if isinstance(encoded, SpanExamples):
-                n_lost = int(chosen.examples.sum()) - encoded.n_questions
-        return TaskPart(
-            task=files.task,
-            published=split,
-            encoded=encoded,
-            read_examples=lambda: files.read(split).examples,
-            weight=weight,
-            size_limit=self.config.size_limit,
-            notes=files.notes(split),
-            digest=content_key(files.identity(split)),
-            n_lost=n_lost,
-        )
-
-    def _encoded(self, split: str, *, trains: bool, few: Bools | None) -> EncodedExamples:
-        format_ = self.objective.format
-        task = self.files.task
-        windows = None
-        if task.kind == "span" and format_ == "pair":
-            windows = WindowRule(self.config.context, self.objective.doc_stride)
-        # All others are written alike for training and for use.
-        trains = trains and (format_ == "text" or windows is not None)
-        identity = [*self.files.identity(split), *([] if windows is None else windows)]
-        places = None if few is None else np.flatnonzero(few)
-        which = [] if places is None else [places.tolist()]
-        key = content_key(
-            "encoded", VERSION, self.tokenizer.fingerprint, format_, trains, identity, *which
-        )
-
-        def compute() -> Kept:
-            examples = self.files.read(split).examples
-            if places is not None:
-                examples = [examples[place] for place in places]
-            with stage(f"turning {task.title}, {split}, into tokens"):
-                encoded = encode_examples(
-                    task, examples, self.tokenizer, format_, trains=trains, windows=windows
-                )
-            if places is not None:
-                encoded = replace(encoded, numbers=places[encoded.numbers])
-            return encoded.arrays(), {}
-
-        arrays, _ = self.files.kept(key, compute)
-        kind = EncodedExamples if windows is None else SpanExamples
-        return kind.of_arrays(arrays)
+    arrays, _ = files.kept(key, compute)
+    encoded = (EncodedExamples if windows is None else SpanExamples).of_arrays(arrays)
+    n_lost = 0
+    if chosen.examples is not None:
+        if places is None:
+            encoded = encoded.select(np.flatnonzero(chosen.examples[encoded.numbers]))
+        if isinstance(encoded, SpanExamples):
+            n_lost = int(chosen.examples.sum()) - encoded.n_questions
+    return TaskPart(
+        task=task,
+        published=split,
+        encoded=encoded,
+        read_examples=lambda: files.read(split).examples,
+        weight=weight,
+        size_limit=config.size_limit,
+        notes=files.notes(split),
+        digest=content_key(files.identity(split)),
+        n_lost=n_lost,
+    )
 
 
 def _check_trained(parts: Sequence[TaskPart], objective: SupervisedObjective) -> None:

@@ -186,7 +186,11 @@ def encode_with_offsets(tokenizer: Tokenizer, text: str) -> PlacedTokens:
     data = text.encode("utf-8", "replace")
     ids = tokenizer.encode(data)
     if tokenizer.is_lossless:
-        return _by_bytes(tokenizer, ids, data)
+        byte_ends = np.cumsum(tokenizer.token_bytes[ids])
+        byte_starts = byte_ends - tokenizer.token_bytes[ids]
+        # The character of each byte; all but a continuation byte, 10xxxxxx, begin one.
+        characters = np.cumsum(np.frombuffer(data, dtype=np.uint8) & 0xC0 != 0x80) - 1
+        return PlacedTokens(ids, characters[byte_starts], characters[byte_ends - 1] + 1)
     if isinstance(tokenizer, CharacterTokenizer):
         places = np.arange(len(ids))
         return PlacedTokens(ids, places, places + 1)
@@ -195,17 +199,6 @@ def encode_with_offsets(tokenizer: Tokenizer, text: str) -> PlacedTokens:
         if np.array_equal(known, ids):
             return PlacedTokens(ids, spans[:, 0], spans[:, 1])
     return PlacedTokens(ids, *align(tokenizer, ids, data.decode()))
-
-
-def _by_bytes(tokenizer: Tokenizer, ids: TokenIds, data: bytes) -> PlacedTokens:
-    byte_ends = np.cumsum(tokenizer.token_bytes[ids])
-    byte_starts = byte_ends - tokenizer.token_bytes[ids]
-    codes = np.frombuffer(data, dtype=np.uint8)
-    # The character of each byte; all but a continuation byte, 10xxxxxx, begin one.
-    characters = np.cumsum(codes & 0xC0 != 0x80) - 1
-    starts = characters[byte_starts]
-    ends = characters[byte_ends - 1] + 1
-    return PlacedTokens(ids, starts, ends)
 
 
 STRIDE = 128
@@ -308,11 +301,9 @@ def independent_candidates(starts: Floats, ends: Floats, n_best: int = N_BEST) -
 
     ``T`` is without padding, which the source lets take the place of candidates.
     """
-    best_starts, best_ends = _highest(starts, n_best), _highest(ends, n_best)
-    scores = starts[best_starts][:, None] + ends[best_ends]
-    return Candidates(
-        np.repeat(best_starts, len(best_ends)), np.tile(best_ends, len(best_starts)), scores.ravel()
-    )
+    firsts, lasts = best_starts(starts, n_best), best_starts(ends, n_best)
+    scores = starts[firsts][:, None] + ends[lasts]
+    return Candidates(np.repeat(firsts, len(lasts)), np.tile(lasts, len(firsts)), scores.ravel())
 
 
 def joint_candidates(
@@ -324,14 +315,9 @@ def joint_candidates(
     """
     start_scores = _log_softmax(starts)[columns]
     end_scores = _log_softmax(ends)
-    best = np.stack([_highest(row, n_ends) for row in end_scores])  # [K, n_ends]
+    best = np.stack([best_starts(row, n_ends) for row in end_scores])  # [K, n_ends]
     scores = start_scores[:, None] + np.take_along_axis(end_scores, best, axis=1)
     return Candidates(np.repeat(columns, best.shape[1]), best.ravel(), scores.ravel())
-
-
-def best_starts(starts: Floats, n_starts: int = N_BEST_JOINT) -> Ints:
-    """Return the columns of the highest logits ``[T]``, for ``joint_candidates``."""
-    return _highest(starts, n_starts)
 
 
 def rank_spans(
@@ -388,27 +374,26 @@ def independent_prediction(spans: Sequence[Span], null: float | None = None) -> 
 
     The score of no answer is by how much that is higher than the best span's.
     """
-    if null is None:
-        return _prediction(spans, 0.0)
-    return _prediction(spans, null - (spans[0].score if spans else 0.0))
+    best = spans[0].score if spans else 0.0
+    return joint_prediction(spans, [0.0 if null is None else null - best])
 
 
 def joint_prediction(spans: Sequence[Span], no_answer: Sequence[float]) -> Prediction:
     """Answer with the best span; the score of no answer is the lowest logit of all windows."""
-    return _prediction(spans, min(no_answer))
-
-
-def _prediction(spans: Sequence[Span], no_answer: float) -> Prediction:
     if not spans:
-        return Prediction(text="", no_answer=no_answer)
+        return Prediction(text="", no_answer=min(no_answer))
     best = spans[0]
     return Prediction(
-        text=best.text, start=best.start, probabilities=(best.probability,), no_answer=no_answer
+        text=best.text,
+        start=best.start,
+        probabilities=(best.probability,),
+        no_answer=min(no_answer),
     )
 
 
-def _highest(scores: Floats, n_best: int) -> Ints:
-    return np.argsort(-scores, kind="stable")[:n_best]
+def best_starts(starts: Floats, n_starts: int = N_BEST_JOINT) -> Ints:
+    """Return the columns of the highest logits ``[T]``, for ``joint_candidates``."""
+    return np.argsort(-starts, kind="stable")[:n_starts]
 
 
 def _log_softmax(logits: Floats) -> Floats:
