@@ -11,7 +11,8 @@ import hypothesis.strategies as st
 import tomli_w
 from safetensors.torch import load_file, save_file
 
-from sublayer.files.checkpoints import MANIFEST, _files, _sha256
+from sublayer.files.checkpoints import MANIFEST, _files
+from sublayer.files.storage import sha256_of
 
 _VALUES = [
     None, True, False, 0, 1, -1, 7, 0.5, -0.0, 1e308, 10**18, 10**30, 2**63, "", "x", "/etc/passwd",
@@ -44,7 +45,7 @@ def write_manifest_anew(file):
     for folder in file.parents:
         if (folder / MANIFEST).is_file() and file.name != MANIFEST:
             manifest = {
-                name: {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+                name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
                 for name, path in _files(folder)
             }
             (folder / MANIFEST).write_text(json.dumps(manifest))

@@ -3,15 +3,16 @@
 import hashlib
 import json
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from sublayer.files.cache_folder import replacing
 from sublayer.files.paths import expanded, resolved
-from sublayer.files.storage import open_file
+from sublayer.files.storage import sha256_of
 
 _LARGE_BYTES = 64 << 20
-_DIGEST_CHARACTERS = 64
 
 
 def content_key(*parts: Any) -> str:
@@ -23,31 +24,28 @@ def content_key(*parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def file_digest(path: Path, cache: Path) -> str:
-    """Compute the SHA-256 of a file's bytes, in hexadecimal.
+def remembered(kind: str, path: Path, cache: Path, compute: Callable[[Path], Any]) -> Any:
+    """Compute a JSON value of a file's content; of 64 MiB or more, once for each version.
 
-    That of a file of 64 MiB or more is cached by its path, size and time of modification.
-
-    Raises OSError where the file cannot be read, DataError where the cache cannot be written.
+    A version is a path, a size and a time of modification. Raises OSError where the file cannot be
+    read, DataError where the cache cannot be written.
     """
     status = path.stat()
     if status.st_size < _LARGE_BYTES:
-        return _digest(path)
+        return compute(path)
     key = content_key(str(resolved(path)), status.st_size, status.st_mtime_ns)
-    cached = cache / "digests" / key
-    if cached.is_file():
-        known = cached.read_text(encoding="ascii", errors="replace")
-        if len(known) == _DIGEST_CHARACTERS:
-            return known
-    digest = _digest(path)
-    with replacing(cached) as file:
-        file.write(digest.encode())
-    return digest
+    known = cache / kind / key
+    with suppress(OSError, ValueError):
+        return json.loads(known.read_bytes())
+    value = compute(path)
+    with replacing(known) as file:
+        file.write(json.dumps(value).encode())
+    return value
 
 
-def _digest(path: Path) -> str:
-    with open_file(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def file_digest(path: Path, cache: Path) -> str:
+    """Compute the SHA-256 of a file's bytes, in hexadecimal, as ``remembered`` does."""
+    return str(remembered("sha256", path, cache, sha256_of))
 
 
 def corpus_folders(cache: Path) -> list[Path]:

@@ -1,8 +1,9 @@
 """From the [data] table to splits of token ids: located, divided, encoded, stored."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,9 @@ from sublayer.data.corpora.named import find_sources
 from sublayer.data.corpora.passages import fetched, read_watched
 from sublayer.data.corpora.published import Source
 from sublayer.data.parallel.sources import find_pairs, pack_pairs, read_pairs, sides_of
-from sublayer.data.shards import VERSION, note_unfinished
-from sublayer.data.store import Split, read_store, write_store
-from sublayer.data.text.documents import Reading, Records, identity_of, read_documents
-from sublayer.data.text.files import Document
+from sublayer.data.shards import VERSION, note_unfinished, write_store
+from sublayer.data.store import Split, read_store
+from sublayer.data.text.documents import Document, Reading, Records, identity_of, read_documents
 from sublayer.data.text.ranges import DocumentRange, WholeDocuments
 from sublayer.data.text.sentences import TextUnit, rule_identity
 from sublayer.data.text.splitting import SPLITS, Parts, Shares, SplitName, divide, shared_document
@@ -43,110 +43,95 @@ from sublayer.data.tokenizers.named import (
 )
 from sublayer.data.training_text import TrainingText, describe_marks, note_losses, samples_of
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.cache_folder import cache_folder, held_in_cache, lock_of, replacing
+from sublayer.files.cache_folder import cache_folder, read_or_make, replacing
 from sublayer.files.paths import expanded
 from sublayer.system.memory import release_freed_memory
 from sublayer.system.stages import note, stage
 
 
+@dataclass(frozen=True)
 class Texts:
-    """Sources, and the splits that are taken from elsewhere (``replaced``).
+    """Sources, each divided on its own, and the splits that are taken from elsewhere."""
 
-    Each source is divided on its own, by ``shares`` or as published; ``shares`` has no split that
-    is replaced. ``is_utf8`` says whether cuts are made between characters rather than anywhere,
-    ``sentences`` how the text is cut further.
-    """
-
-    def __init__(
-        self,
-        sources: tuple[Source, ...],
-        replaced: Mapping[SplitName, Source],
-        shares: Shares,
-        *,
-        is_utf8: bool,
-        sentences: TextUnit = "none",
-    ) -> None:
-        self._sources = sources
-        self._replaced = replaced
-        self._shares = shares
-        self._is_utf8 = is_utf8
-        self.sentences: TextUnit = sentences
-        self._parts: dict[int, Parts] = {}
+    all_sources: tuple[Source, ...]
+    replaced: Mapping[SplitName, Source]
+    """The splits that are taken from elsewhere."""
+    shares: Shares
+    """By which sources without a published split are divided; of no split that is replaced."""
+    is_utf8: bool
+    """True where cuts are made between characters rather than anywhere."""
+    sentences: TextUnit = "none"
+    """The unit that the text is cut into further."""
 
     def sources(self, split: SplitName) -> tuple[Source, ...]:
         """Return the sources of a split, in order."""
-        if split in self._replaced:
-            return (self._replaced[split],)
-        return self._sources
+        return (self.replaced[split],) if split in self.replaced else self.all_sources
 
     def identity(self, split: SplitName) -> list[Any]:
         """Return what identifies a split, as JSON, reading no more than that takes.
 
         Splits of one identity hold the same text; it is part of the keys of the cache.
         """
-        sources = self.sources(split)
-        parts: list[Any] = [self._identity(source, split) for source in sources]
+        # All that decides where a source is cut.
+        shares = {name: str(share) for name, share in self.shares.items()}
+        parts: list[Any] = [
+            ["whole", identity_of(source.published[split])]
+            if source.published
+            else ["divided", shares, self.is_utf8, identity_of(source.documents)]
+            for source in self.sources(split)
+        ]
         if self.sentences != "none":
             parts.append(["sentences", *rule_identity(self.sentences)])
         return parts
 
     def has(self, split: SplitName) -> bool:
         """Return whether a split has any text."""
-        if split in self._replaced or split in self._shares:
-            return True
-        return any(source.published.get(split) for source in self._sources)
+        is_published = any(source.published.get(split) for source in self.all_sources)
+        return split in self.replaced or split in self.shares or is_published
 
     def is_cut(self, split: SplitName) -> bool:
         """Return whether a split is contiguous bytes of documents whose others are elsewhere."""
-        if split in self._replaced or len(self._shares) < 2:
+        if split in self.replaced or len(self.shares) < 2:
             return False
-        return all(not source.published and len(source.documents) == 1 for source in self._sources)
+        return all(
+            not source.published and len(source.documents) == 1 for source in self.all_sources
+        )
 
     def n_empty(self, split: SplitName) -> int:
         """Count the documents left out for having no text.
 
         Of those to be divided they count with the training split.
         """
-        n_empty = 0
-        for source in self.sources(split):
-            documents: Sequence[Document] = ()
-            if source.published:
-                documents = source.published[split]
-            elif split == "train":
-                documents = source.documents
-            if isinstance(documents, Records):
-                n_empty += documents.n_empty
-        return n_empty
+        documents = [
+            source.published[split] if source.published else source.documents
+            for source in self.sources(split)
+            if source.published or split == "train"
+        ]
+        return sum(each.n_empty for each in documents if isinstance(each, Records))
 
     def ranges(self, split: SplitName) -> list[Sequence[DocumentRange]]:
         """Return the ranges of each of a split's sources; raise DataError if one is indivisible."""
-        return [self._divided(source)[split] for source in self.sources(split)]
+        return [
+            WholeDocuments(source.published[split])
+            if source.published
+            else self._divided[id(source)][split]
+            for source in self.sources(split)
+        ]
 
-    def _identity(self, source: Source, split: SplitName) -> list[Any]:
-        if source.published:
-            documents = source.published[split]
-            return ["whole", identity_of(documents)]
-        # All that decides where the source is cut.
-        shares = {name: str(share) for name, share in self._shares.items()}
-        return ["divided", shares, self._is_utf8, identity_of(source.documents)]
-
-    def _divided(self, source: Source) -> Parts:
-        if source.published:
-            parts: dict[SplitName, Sequence[DocumentRange]] = {}
-            for split, documents in source.published.items():
-                parts[split] = WholeDocuments(documents)
-            return parts
+    @cached_property
+    def _divided(self) -> dict[int, Parts]:
         # Divided once: the three splits ask for it in turn.
-        key = id(source)
-        if key not in self._parts:
-            self._parts[key] = divide(
+        return {
+            id(source): divide(
                 source.documents,
-                self._shares,
+                self.shares,
                 name=source.name,
-                is_utf8=self._is_utf8,
+                is_utf8=self.is_utf8,
                 sentences=self.sentences,
             )
-        return self._parts[key]
+            for source in self.all_sources
+            if not source.published
+        }
 
 
 def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> Texts:
@@ -165,56 +150,69 @@ def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> Texts:
         raise ConfigError(
             f"data.split = {config.split} has no effect: {sources[0].name} has a published split"
         )
-    _check_distinct(sources)
+    # Divided twice, a text could be held out in one place and trained on in the other.
+    for one, other in combinations([source for source in sources if source.documents], 2):
+        for named, again in _shared(one.documents, other.documents):
+            raise ConfigError(f"{named} and {again} are the same text, named twice: leave one out")
     replaced: dict[SplitName, Source] = {}
     elsewhere: dict[SplitName, str | None] = {"valid": config.valid_path, "test": config.test_path}
     for split, path in elsewhere.items():
         if path is None:
             continue
-        if path in WATCHED:
-            documents = fetched(path, cache, field=f"data.{split}_path")
-        else:
-            documents = read_documents(path, cache, reading)
-        _check_apart(f"data.{split}_path = {path}", documents, sources)
+        field_ = f"data.{split}_path"
+        is_watched = path in WATCHED
+        documents = (
+            fetched(path, cache, field=field_)
+            if is_watched
+            else read_documents(path, cache, reading)
+        )
+        for source in sources:
+            for others in (source.documents, source.published.get("train", ())):
+                for scored, trained in _shared(documents, others):
+                    both = scored if scored == trained else f"{scored}, the same as {trained}"
+                    raise ConfigError(
+                        f"{field_} = {path} is also read for training, in {source.name}: {both}; "
+                        "name other files in one, or leave out what is in both"
+                    )
         replaced[split] = Source(path, published={split: documents})
-    shares = _shares(config, replaced)
-    return Texts(sources, replaced, shares, is_utf8=is_utf8, sentences=config.sentences)
+    return Texts(sources, replaced, _shares(config, replaced), is_utf8, config.sentences)
+
+
+def _shared(documents: Sequence[Document], others: Sequence[Document]) -> Iterator[tuple[str, str]]:
+    """Yield the names of a document that is in both, if there is one."""
+    if documents and others and (shared := shared_document(documents, others)):
+        yield documents[shared[0]].name, others[shared[1]].name
 
 
 def _find_pair_texts(config: DataConfig, cache: Path) -> Texts:
-    by_split: dict[SplitName, Source] = {}
-    sides = sides_of(config)
+    train = None
+    replaced: dict[SplitName, Source] = {}
     for split in SPLITS:
-        source = find_pairs(config, cache, split)
-        if source is None:
+        pairs = find_pairs(config, cache, split)
+        if pairs is None:
             continue
         # Scored sets are scored whole.
-        limits = None
-        if split == "train" or source.is_filtered:
-            limits = (config.max_words, config.max_words_ratio)
-        documents = pack_pairs(source, sides, cache, limits)
-        by_split[split] = Source(source.name, documents)
-    if "train" not in by_split:
+        is_filtered = split == "train" or pairs.is_filtered
+        limits = (config.max_words, config.max_words_ratio) if is_filtered else None
+        documents = pack_pairs(pairs, sides_of(config), cache, limits)
+        if split == "train":
+            train = Source(pairs.name, documents)
+        else:
+            replaced[split] = Source(pairs.name, published={split: documents})
+    if train is None:
         raise ConfigError(
             "there are no pairs to train on: "
             "give data.source_path and data.target_path, or data.path"
         )
-    train = by_split.pop("train")
-    replaced: dict[SplitName, Source] = {}
-    for split, scored in by_split.items():
-        replaced[split] = Source(scored.name, published={split: scored.documents})
-    return Texts((train,), replaced, _shares(config, replaced), is_utf8=True, sentences="pair")
+    return Texts((train,), replaced, _shares(config, replaced), True, "pair")
 
 
 def whole_texts(
     documents: Mapping[str, Sequence[Document]], split: SplitName, sentences: SentenceRule = "none"
 ) -> Texts:
     """Build texts of which one split is everything; ``documents`` are by the name of a source."""
-    sources = []
-    for name, of_source in documents.items():
-        source = Source(name, published={split: of_source})
-        sources.append(source)
-    return Texts(tuple(sources), {}, {}, is_utf8=False, sentences=sentences)
+    sources = (Source(name, published={split: each}) for name, each in documents.items())
+    return Texts(tuple(sources), {}, {}, False, sentences)
 
 
 def reading_of(config: DataConfig) -> Reading:
@@ -230,42 +228,6 @@ def _shares(config: DataConfig, replaced: Mapping[SplitName, Source]) -> Shares:
         shares["train"] += shares.pop(split)
     # A split without a share is not held out.
     return {split: share for split, share in shares.items() if share}
-
-
-def _check_distinct(sources: tuple[Source, ...]) -> None:
-    # Divided twice, a text could be held out in one place and trained on in the other.
-    divided = [source for source in sources if source.documents]
-    for one, other in combinations(divided, 2):
-        shared = _shared(one.documents, other.documents)
-        if shared:
-            raise ConfigError(
-                f"{shared[0]} and {shared[1]} are the same text, named twice: leave one out"
-            )
-
-
-def _check_apart(setting: str, documents: Sequence[Document], sources: tuple[Source, ...]) -> None:
-    for source in sources:
-        for others in (source.documents, source.published.get("train", ())):
-            shared = _shared(documents, others)
-            if shared is None:
-                continue
-            scored, trained = shared
-            both = scored if scored == trained else f"{scored}, the same as {trained}"
-            raise ConfigError(
-                f"{setting} is also read for training, in {source.name}: {both}; "
-                "name other files in one, or leave out what is in both"
-            )
-
-
-def _shared(documents: Sequence[Document], others: Sequence[Document]) -> tuple[str, str] | None:
-    """Return the names of a document that is in both, if there is one."""
-    if not (documents and others):
-        return None
-    shared = shared_document(documents, others)
-    if shared is None:
-        return None
-    number, other = shared
-    return documents[number].name, others[other].name
 
 
 @dataclass(frozen=True)
@@ -329,27 +291,31 @@ def prepare(
         tokenizer = _tokenizer(config, texts, folder)
     else:
         tokenizer = _for_text(config, tokenizer)
+    splits: dict[SplitName, Split] = {}
+    watched: dict[str, Split] = {}
+    digests: dict[str, str] = {}
     with stage("turning the text into tokens"):
-        train = _split("train", texts, tokenizer, folder, trains=trains)
-        valid, test = (
-            _split(name, texts, tokenizer, folder) if texts.has(name) else None
-            for name in SPLITS[1:]
-        )
-        watched = {}
-        watched_digests = {}
+        for split in SPLITS:
+            if split == "train" or texts.has(split):
+                is_train = split == "train"
+                splits[split] = _split(split, texts, tokenizer, folder, trains=trains and is_train)
+                digests[split] = _digest(split, texts, splits[split])
         for name, documents in watched_documents.items():
             whole = whole_texts({name: documents}, "valid", config.sentences)
             shown = f"{name}, which is watched,"
             watched[name] = _split("valid", whole, tokenizer, folder, shown=shown)
-            watched_digests[f"watch.{name}"] = _digest("valid", whole, watched[name])
-    checksums: dict[str, str] = {"tokenizer": tokenizer.fingerprint}
-    digests: dict[str, str] = {}
-    for split_name, split in zip(SPLITS, (train, valid, test), strict=True):
-        if split is not None:
-            checksums[split_name] = split.store.sha256
-            digests[split_name] = _digest(split_name, texts, split)
-    digests |= watched_digests
-    return Data(tokenizer, train, valid, test, checksums, watched, digests)
+            digests[f"watch.{name}"] = _digest("valid", whole, watched[name])
+    checksums = {"tokenizer": tokenizer.fingerprint}
+    checksums |= {split.name: split.store.sha256 for split in splits.values()}
+    return Data(
+        tokenizer,
+        splits["train"],
+        splits.get("valid"),
+        splits.get("test"),
+        checksums,
+        watched,
+        digests,
+    )
 
 
 def _digest(name: SplitName, texts: Texts, split: Split) -> str:
@@ -442,34 +408,28 @@ def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
     # The rules that divide pairs into words decide which tokenizer is trained, too.
     languages: list[Any] = []
     if config.is_parallel:
-        sides = [side.content() for side in sides_of(config)]
-        languages = ["as written", *sides]
-    version = trainer_version(kind)
-    asked: list[Any] = [["sentinels", config.sentinels]] if config.sentinels else []
-    if config.merges is not None:
-        asked.append(["merges", config.merges])
+        languages = ["as written", *(side.content() for side in sides_of(config))]
     letters = config.letter_rules()
-    if kind in LETTERED_TOKENIZERS and set(letters.values()) != {None}:
-        asked.append(["letters", letters, 1])
-    if kind == GPT1:
-        asked.append(["normalization", config.normalization or "published"])
-    if config.special_tokens is not None:
-        asked.append(["special_tokens", config.special_tokens])
-    identity = [VERSION, kind, config.vocab_size, version, text, *languages, *asked]
-    path = _tokenizer_path(cache, identity)
-    if (known := _read_cached(path)) is not None:
-        return known
+    asked: dict[str, Sequence[Any] | None] = {
+        "sentinels": [config.sentinels] if config.sentinels else None,
+        "merges": None if config.merges is None else [config.merges],
+        "letters": [letters, 1]
+        if kind in LETTERED_TOKENIZERS and set(letters.values()) != {None}
+        else None,
+        "normalization": [config.normalization or "published"] if kind == GPT1 else None,
+        "special_tokens": None if config.special_tokens is None else [config.special_tokens],
+    }
+    identity = [VERSION, kind, config.vocab_size, trainer_version(kind), text, *languages]
+    identity += [[name, *values] for name, values in asked.items() if values is not None]
     training = TrainingText(texts.ranges("train"), kind, texts.sentences)
-    if training.identity:
-        path = _tokenizer_path(cache, [*identity, *training.identity])
-        if (known := _read_cached(path)) is not None:
-            return known
-    with held_in_cache(lock_of(path), "trains the same tokenizer"):
-        if (known := _read_cached(path)) is not None:
-            return known
-        _train(config, training, path)
+    path = cache / "tokenizers" / f"{content_key(*identity, *training.identity)}.json"
     # Read back, so that a fresh tokenizer and a cached one are the same to the last bit.
-    return load_tokenizer(path)
+    return read_or_make(
+        path,
+        "trains the same tokenizer",
+        partial(_read_cached, path),
+        partial(_train, config, training, path),
+    )
 
 
 def _train(config: DataConfig, training: TrainingText, path: Path) -> None:
@@ -480,10 +440,6 @@ def _train(config: DataConfig, training: TrainingText, path: Path) -> None:
     training.check_unchanged()
     with replacing(path) as file:
         file.write(_for_text(config, trained).serialize())
-
-
-def _tokenizer_path(cache: Path, identity: list[Any]) -> Path:
-    return cache / "tokenizers" / f"{content_key(*identity)}.json"
 
 
 def _read_cached(path: Path) -> Tokenizer | None:
@@ -559,11 +515,8 @@ def _split(
         )
     whose = shown or f"{' and '.join(names)}, {name} split"
     note_losses(whose, samples_of(texts.ranges(name), texts.sentences), tokenizer, trains=trains)
-    weights: list[float] = []
-    if name == "train":
-        for source in texts.sources(name):
-            if source.weight is not None:
-                weights.append(source.weight)
+    given = [source.weight for source in texts.sources(name) if name == "train"]
+    weights = tuple(weight for weight in given if weight is not None)
     # The texts that were located here are read, and not searched for again.
     is_pairs = texts.sentences == "pair"
     return Split(
@@ -572,7 +525,7 @@ def _split(
         tokenizer=tokenizer,
         sources=names,
         is_cut=texts.is_cut(name),
-        weights=tuple(weights) or None,
+        weights=weights or None,
         n_empty_documents=texts.n_empty(name),
         read_pairs=(lambda: read_pairs(texts.ranges(name))) if is_pairs else None,
     )

@@ -1,7 +1,8 @@
 """The text of a split encoded in shards, by several processes, to the file that one would write.
 
-A text of more than one shard is encoded by processes that run this module, each shard into a file
-of its own, by which a preparation that was stopped goes on; then the files are joined.
+A text is cut into shards, each of which is encoded into a file of its own, by which a preparation
+that was stopped goes on; then the files are joined. Several shards are encoded by processes that
+run this module.
 """
 
 import hashlib
@@ -17,30 +18,38 @@ import zlib
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
-from functools import cache
+from dataclasses import asdict, dataclass
+from functools import cache, partial
 from itertools import chain, islice
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from sublayer.counts import count
 from sublayer.data.arrays import AnyInts, Ints, TokenIds
-from sublayer.data.text.ranges import Cut, DocumentRange, check_unchanged, chunk_stops, count_bytes
+from sublayer.data.store import read_store
+from sublayer.data.text.ranges import (
+    NEEDS_UTF8,
+    Cut,
+    DocumentRange,
+    check_unchanged,
+    chunk_stops,
+    count_bytes,
+)
 from sublayer.data.text.sentences import TextUnit, sentence_stops, sentences_of
 from sublayer.data.tokenizers.base import NotUtf8, Tokenizer, count_characters
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.data.tokenizers.settings import marks_pattern
 from sublayer.errors import ConfigError, DataError, SublayerError
-from sublayer.files.arrays import aligned, read_description, write_description
-from sublayer.files.cache_folder import replacing, writing_to
-from sublayer.files.file_text import FileText
+from sublayer.files.arrays import FooterFile, aligned, check_bytes, mapped, read_description
+from sublayer.files.cache_folder import held_in_cache, replacing, writing_to
+from sublayer.files.file_text import FileText, blocks_of
 from sublayer.files.lines import changed
 from sublayer.files.storage import write_file
 from sublayer.system.launch import python_command
@@ -59,12 +68,10 @@ PROCESS_BYTES = 180 << 20
 
 _MOST_PIECES = 1 << 15
 """Documents, or parts of them, after which a shard ends as well."""
-_BLOCK_BYTES = 1 << 20
 _BATCH_SENTENCES = 1024
 """Sentences or pairs that are encoded at a time."""
 _BATCH_BYTES = 256 << 10
 """Bytes of sentences after which a batch ends: libraries take a hundred times as much for them."""
-_DAY_S = 24 * 3600
 _MOST_NAMED = 5
 _ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -102,10 +109,10 @@ class Piece:
     part: DocumentRange
     source: int
     """The number of the source that the document is of."""
+    document: int
+    """The number of the document among those of all sources."""
     begins: bool
-    """True where the encoded part of the document begins here, rather than goes on."""
-    ends: bool
-    """True where it ends here."""
+    """True where the document begins here, rather than goes on."""
 
 
 @dataclass(frozen=True)
@@ -129,169 +136,68 @@ def cut_shards(
     shard, whose bytes are neither counted nor hashed: which of them are kept is known where they
     are encoded.
     """
+    parts = ((part, source) for source, ranges in enumerate(sources) for part in ranges)
     if unit == "pair":
-        whole = (Piece(part, n, True, True) for n, ranges in enumerate(sources) for part in ranges)
-        return iter([Shard(0, whole, TextSum(), "")])
-    return _cut(sources, cut, unit, shard_bytes)
-
-
-def _cut(sources: Sources, cut: Cut, unit: TextUnit, shard_bytes: int) -> Iterator[Shard]:
+        whole = (Piece(part, source, n, True) for n, (part, source) in enumerate(parts))
+        yield Shard(0, whole, TextSum(), "")
+        return
     hashed = hashlib.sha256()
     pieces: list[Piece] = []
     number = 0
     summed = TextSum()
-    for source, ranges in enumerate(sources):
-        for part in ranges:
-            text = part.document.read()
-            last = len(text) if part.stop is None else part.stop
-            if unit == "none":
-                stops = chunk_stops(part.document.name, text, part.start, last, cut)
-            else:
-                stops = sentence_stops(part, text, unit)
-            start = position = part.start
-            inside = (stop for stop in stops if part.start < stop < last)
-            for stop in chain(inside, [last]):
-                for low in range(position, stop, _BLOCK_BYTES):
-                    block = text[low : min(low + _BLOCK_BYTES, stop)]
-                    hashed.update(block)
-                    summed.add(block)
-                position = stop
-                is_full = summed.n_bytes >= shard_bytes or len(pieces) >= _MOST_PIECES
-                if not is_full and stop < last:
-                    continue
-                piece = part
-                if start > part.start or stop < last:
-                    piece = DocumentRange(part.document, start, stop)
-                pieces.append(Piece(piece, source, start == part.start, stop == last))
-                start = stop
-                if is_full:
-                    yield Shard(number, pieces, summed, hashed.hexdigest())
-                    pieces = []
-                    summed = TextSum()
-                    number += 1
+    for document, (part, source) in enumerate(parts):
+        text = part.document.read()
+        last = len(text) if part.stop is None else part.stop
+        if unit == "none":
+            stops = chunk_stops(part.document.name, text, part.start, last, cut)
+        else:
+            stops = sentence_stops(part, text, unit)
+        start = position = part.start
+        for stop in chain((stop for stop in stops if part.start < stop < last), [last]):
+            for block in blocks_of(text, position, stop):
+                hashed.update(block)
+                summed.add(block)
+            position = stop
+            is_full = summed.n_bytes >= shard_bytes or len(pieces) >= _MOST_PIECES
+            if not is_full and stop < last:
+                continue
+            is_whole = start == part.start and stop == last
+            piece = part if is_whole else DocumentRange(part.document, start, stop)
+            pieces.append(Piece(piece, source, document, start == part.start))
+            start = stop
+            if is_full:
+                yield Shard(number, pieces, summed, hashed.hexdigest())
+                pieces, summed = [], TextSum()
+                number += 1
     if pieces or not number:
         yield Shard(number, pieces, summed, hashed.hexdigest())
-
-
-@dataclass
-class Figures:
-    """Counts of a text and of its ids."""
-
-    n_tokens: int = 0
-    n_bytes: int = 0
-    n_characters: int = 0
-    n_dropped_sentences: int = 0
-    n_dropped_documents: int = 0
-    is_lossless: bool = True
-    source_starts: dict[str, int] = field(default_factory=dict)
-    """The position of the first token of each source, by its number."""
-    marks: dict[str, int] = field(default_factory=dict)
-    """Counts of the names of special tokens in the text, read as such or not."""
-
-    def add(self, more: "Figures") -> None:
-        """Add those of the text that follows."""
-        for number, start in more.source_starts.items():
-            self.source_starts.setdefault(number, self.n_tokens + start)
-        self.count_marks(more.marks)
-        self.is_lossless &= more.is_lossless
-        for name in ("tokens", "bytes", "characters", "dropped_sentences", "dropped_documents"):
-            setattr(self, f"n_{name}", getattr(self, f"n_{name}") + getattr(more, f"n_{name}"))
-
-    def count_marks(self, marks: dict[str, int]) -> None:
-        """Add numbers of marks, by name."""
-        for name, number in marks.items():
-            self.marks[name] = self.marks.get(name, 0) + number
-
-
-class IdsFile:
-    """A file of ids being written: of a whole split, or of a part of one.
-
-    Ids take two bytes where the vocabulary has less than 65,536 of them, else four.
-    """
-
-    def __init__(self, file: BinaryIO, tokenizer: Tokenizer, unit: TextUnit) -> None:
-        fits_two_bytes = tokenizer.vocab_size < 1 << 16
-        self.dtype: np.dtype[Any] = np.dtype("<u2" if fits_two_bytes else "<u4")
-        self.figures = Figures()
-        self._file = file
-        self._has_sentences = unit != "none"
-        self._crc32 = 0
-
-    def write(self, ids: bytes) -> None:
-        """Write ids as they are stored."""
-        self._file.write(ids)
-        self._crc32 = zlib.crc32(ids, self._crc32)
-
-    def close(
-        self, sha256: str, documents: Iterable[bytes], sentences: Iterable[bytes], **more: Any
-    ) -> None:
-        """End the file: starts of documents, of sources and of sentences, and the description.
-
-        ``sha256`` is of the bytes of the whole split; ``more`` is added to the description.
-        """
-        figures = self.figures
-        n_ids = figures.n_tokens * self.dtype.itemsize
-        self._file.write(b"\0" * (aligned(n_ids) - n_ids))
-        n_starts = []
-        crc32 = 0
-        for column in (documents, [_bytes(list(figures.source_starts.values()))], sentences):
-            n_bytes = 0
-            for block in column:
-                self._file.write(block)
-                crc32 = zlib.crc32(block, crc32)
-                n_bytes += len(block)
-            n_starts.append(n_bytes // 8)
-        meta: dict[str, Any] = {
-            "version": VERSION,
-            "dtype": self.dtype.str,
-            "n_tokens": figures.n_tokens,
-            "n_documents": n_starts[0],
-            "n_sources": n_starts[1],
-            "n_bytes": figures.n_bytes,
-            "sha256": sha256,
-            "is_lossless": figures.is_lossless,
-            "crc32": self._crc32,
-            "starts_crc32": crc32,
-        }
-        if not figures.is_lossless:
-            meta["n_characters"] = figures.n_characters
-        if figures.marks:
-            meta["marks"] = figures.marks
-        if self._has_sentences:
-            meta["n_sentences"] = n_starts[2]
-            meta["n_dropped_sentences"] = figures.n_dropped_sentences
-            meta["n_dropped_documents"] = figures.n_dropped_documents
-        write_description(self._file, meta | more)
-
-
-def _bytes(starts: Any) -> bytes:
-    return np.asarray(starts, dtype="<i8").tobytes()
 
 
 class ShardEncoder:
     """Encodes pieces and writes their ids, an end id between documents.
 
-    Where the text is divided into ``unit``, each sentence is encoded on its own, and those and
-    documents without tokens are dropped; of pairs, those with a side without tokens.
+    Where the text is divided into ``unit``, each sentence is encoded on its own, and those without
+    tokens are dropped; of pairs, those with a side without tokens.
+
+    The file holds the ids, of each piece its source, its document and its tokens, the starts of
+    sentences, and a description.
     """
 
-    def __init__(
-        self, file: BinaryIO, tokenizer: Tokenizer, unit: TextUnit, *, is_first: bool
-    ) -> None:
-        """Begin with an end id, if documents have one, unless the shard ``is_first``."""
-        self._ids = IdsFile(file, tokenizer, unit)
-        self.figures = self._ids.figures
+    def __init__(self, file: BinaryIO, tokenizer: Tokenizer, unit: TextUnit) -> None:
         self.text = TextSum()
         """Of the raw bytes that were read; pairs are not counted."""
+        self._file = FooterFile(file)
         self._tokenizer = tokenizer
+        self._dtype = dtype_of(tokenizer)
         self._marks = marks_pattern(tokenizer.marks)
         self._unit = unit
-        self._is_first = is_first
-        self._document_starts = array("q")
+        self._n_tokens = 0
+        self._pieces = array("q")
         self._sentence_starts = array("q")
         self._of_pairs = hashlib.sha256()
-        self._gives: list[bool] = []
-        """True for each piece that gave tokens."""
+        self._figures: Counter[str] = Counter()
+        self._n_marks: Counter[str] = Counter()
+        """Names of special tokens in the text, read as such or not."""
 
     def add_all(self, pieces: Iterable[Piece]) -> None:
         """Encode pieces; raise DataError, with file and line, where one cannot be encoded."""
@@ -299,117 +205,102 @@ class ShardEncoder:
             self._add_pairs(pieces)
             return
         for piece in pieces:
-            first = self.figures.n_tokens
+            first = self._n_tokens
             if self._unit == "none":
                 self._add(piece)
             else:
-                self._add_sentences(piece)
-            self._gives.append(self.figures.n_tokens > first)
+                for sentences in sentences_of(piece.part, self._unit, self.text.add):
+                    for batch in _sentence_batches(sentences):
+                        self._add_batch(batch)
+            self._pieces.extend((piece.source, piece.document, self._n_tokens - first))
 
-    def close(self, sha256: str, **more: Any) -> None:
-        """End the file; ``sha256`` is of the split's bytes, ``more`` added to the description.
-
-        Of pairs the hash is of the words of both sides of those that were kept, a side a line.
-        """
-        if self._unit == "pair":
-            sha256 = self._of_pairs.hexdigest()
-        starts = [[_bytes(column)] for column in (self._document_starts, self._sentence_starts)]
-        self._ids.close(sha256, *starts, **more)
-
-    def close_part(self) -> None:
-        """End the file as a part of a split."""
-        edges = [self._gives[0], self._gives[-1]]
-        self.close("", figures=asdict(self.figures), edges=edges, text=asdict(self.text))
-
-    def _begin_document(self, source: int, position: int) -> None:
-        self._document_starts.append(position)
-        self.figures.source_starts.setdefault(str(source), position)
+    def close(self) -> None:
+        """End the file."""
+        columns = [[column.tobytes()] for column in (self._pieces, self._sentence_starts)]
+        sizes, crc32 = self._file.write_columns(*columns)
+        self._file.close(
+            {
+                "version": VERSION,
+                "n_id_bytes": self._file.n_bytes,
+                "n_columns": [size // 8 for size in sizes],
+                "crc32": self._file.crc32,
+                "columns_crc32": crc32,
+                "pairs_sha256": self._of_pairs.hexdigest(),
+                "text": asdict(self.text),
+                "figures": self._figures,
+                "marks": self._n_marks,
+            }
+        )
 
     def _add(self, piece: Piece) -> None:
         part = piece.part
         end_id = self._tokenizer.end_id
-        if piece.begins:
-            if end_id is not None and (self._document_starts or not self._is_first):
-                self._append(np.array([end_id]))
-            self._begin_document(piece.source, self.figures.n_tokens)
+        if piece.begins and piece.document and end_id is not None:
+            self._append(np.array([end_id]))
         # Cut only where a cut changes no id, so that chunks give the ids of the whole.
         for start, chunk in part.chunks(self._tokenizer.cut):
             self.text.add(chunk)
             try:
                 ids = self._tokenizer.encode(chunk)
             except NotUtf8 as error:
-                raise part.not_utf8(start + error.position) from error
+                raise part.not_utf8(start + error.position, NEEDS_UTF8) from error
             self._count(chunk, ids)
             self._append(ids)
-
-    def _add_sentences(self, piece: Piece) -> None:
-        assert self._unit != "none", "the text is divided into sentences"
-        first = self.figures.n_tokens
-        for sentences in sentences_of(piece.part, self._unit, self.text.add):
-            for batch in _sentence_batches(sentences):
-                self._add_batch(batch)
-        if self.figures.n_tokens > first:
-            self._begin_document(piece.source, first)
-        elif piece.begins and piece.ends:
-            self.figures.n_dropped_documents += 1
 
     def _add_batch(self, sentences: list[bytes]) -> None:
         # A long text is encoded a part at a time where its tokenizer can, those together are not.
         is_one = len(sentences) == 1
         encode = self._tokenizer.encode
         encoded = [encode(sentences[0])] if is_one else self._tokenizer.encode_many(sentences)
-        stored = []
-        start = self.figures.n_tokens
-        for text, ids in zip(sentences, encoded, strict=True):
-            if not len(ids):
-                self.figures.n_dropped_sentences += 1
-                continue
-            self._sentence_starts.append(start)
-            self._count(text, ids)
-            stored.append(ids)
-            start += len(ids)
-        if stored:
-            self._append(np.concatenate(stored))
+        kept = [(text, ids) for text, ids in zip(sentences, encoded, strict=True) if len(ids)]
+        self._figures["dropped_sentences"] += len(sentences) - len(kept)
+        self._store(kept)
 
     def _add_pairs(self, pieces: Iterable[Piece]) -> None:
         rest = iter(pieces)
         while batch := list(islice(rest, _BATCH_SENTENCES)):
             # The words of both sides; the texts as they were read follow, and are not encoded.
             documents = [piece.part.document.read()[:].split(b"\n") for piece in batch]
-            source_texts = [lines[0] for lines in documents]
-            target_texts = [lines[1] for lines in documents]
-            sources = self._tokenizer.encode_many(source_texts)
-            targets = self._tokenizer.encode_targets(target_texts)
-            rows = zip(batch, source_texts, target_texts, sources, targets, strict=True)
-            for piece, source_text, target_text, source, target in rows:
-                if not (len(source) and len(target)):
-                    self.figures.n_dropped_documents += 1
-                    continue
-                first = self.figures.n_tokens
-                self._begin_document(piece.source, first)
-                self._sentence_starts.append(first)
-                self._sentence_starts.append(first + len(source))
-                for text, ids in ((source_text, source), (target_text, target)):
-                    self._of_pairs.update(text + b"\n")
-                    self._count(text, ids)
-                self._append(np.concatenate([source, target]))
+            sources = self._tokenizer.encode_many([lines[0] for lines in documents])
+            targets = self._tokenizer.encode_targets([lines[1] for lines in documents])
+            for piece, lines, *sides in zip(batch, documents, sources, targets, strict=True):
+                first = self._n_tokens
+                if all(map(len, sides)):
+                    self._of_pairs.update(b"".join(text + b"\n" for text in lines[:2]))
+                    self._store(list(zip(lines, sides, strict=False)))
+                self._pieces.extend((piece.source, piece.document, self._n_tokens - first))
+
+    def _store(self, sentences: list[tuple[bytes, TokenIds]]) -> None:
+        """Store sentences, each with its ids, one after another."""
+        start = self._n_tokens
+        for text, ids in sentences:
+            self._sentence_starts.append(start)
+            self._count(text, ids)
+            start += len(ids)
+        if sentences:
+            self._append(np.concatenate([ids for _, ids in sentences]))
 
     def _count(self, text: bytes, ids: TokenIds) -> None:
-        figures, tokenizer = self.figures, self._tokenizer
-        figures.n_bytes += len(text)
+        figures, tokenizer = self._figures, self._tokenizer
+        figures["bytes"] += len(text)
         if self._marks is not None:
-            figures.count_marks(Counter(mark.decode() for mark in self._marks.findall(text)))
+            self._n_marks.update(mark.decode() for mark in self._marks.findall(text))
         if tokenizer.is_lossless:
             return
-        figures.n_characters += int(count_characters([text])[0])
-        if figures.is_lossless:
+        figures["characters"] += int(count_characters([text])[0])
+        if not figures["losses"]:
             # Lengths are compared first: decoding takes longer.
             n_bytes = int(tokenizer.token_bytes[ids].sum())
-            figures.is_lossless = n_bytes == len(text) and tokenizer.decode(ids) == text
+            figures["losses"] += n_bytes != len(text) or tokenizer.decode(ids) != text
 
     def _append(self, ids: AnyInts) -> None:
-        self._ids.write(ids.astype(self._ids.dtype).tobytes())
-        self.figures.n_tokens += len(ids)
+        self._file.write(ids.astype(self._dtype).tobytes())
+        self._n_tokens += len(ids)
+
+
+def dtype_of(tokenizer: Tokenizer) -> np.dtype[Any]:
+    """Return the type of stored ids: of two bytes below 65,536 ids, else of four."""
+    return np.dtype("<u2" if tokenizer.vocab_size < 1 << 16 else "<u4")
 
 
 def _sentence_batches(sentences: Iterable[str]) -> Iterator[list[bytes]]:
@@ -428,186 +319,208 @@ def _sentence_batches(sentences: Iterable[str]) -> Iterator[list[bytes]]:
         yield batch
 
 
-def check_encoded(encoder_text: TextSum, cut: TextSum, name: str, sources: Sources) -> None:
-    """Raise DataError where the encoded text is not the text that was cut, from ``name`` on."""
-    if encoder_text == cut:
-        return
-    for ranges in sources:
-        check_unchanged(ranges)  # which knows the file
-    raise changed(f"{name}, or what follows it,")
-
-
-def check_sources(figures: Figures, sources: Sources) -> None:
-    """Raise DataError for a source that gave no document, or a file that changed meanwhile."""
-    for number, ranges in enumerate(sources):
-        if str(number) not in figures.source_starts:
-            raise DataError(
-                f"{ranges[0].document.name} has no sentence, nor has what follows it: "
-                "give other text"
-            )
-        check_unchanged(ranges)
-
-
-class _Part(NamedTuple):
-    """A shard that is encoded, or will be: what joining it takes."""
-
-    path: Path
-    name: str
-    """Of the first of its documents, for messages."""
-    text: TextSum
-    sha256: str
-    begins: bool
-    """True where its first piece begins a document."""
-    ends: bool
-    """True where its last piece ends one."""
-    is_one: bool
-    """True where it has a single piece."""
-    encoding: Future[None] | None
-    """None where an earlier process encoded it."""
-
-
-def join_shards(
-    folder: Path,
+def write_store(
     path: Path,
-    shards: Iterable[Shard],
     sources: Sources,
     tokenizer: Tokenizer,
-    unit: TextUnit,
-    n_processes: int | None,
+    sentences: TextUnit = "none",
+    *,
+    shard_bytes: int = SHARD_BYTES,
+    n_processes: int | None = None,
 ) -> None:
-    """Encode shards by several processes and write the ids of all to ``path``.
+    """Encode the documents of each source and write their ids, an end id between documents.
 
-    Finished shards are kept in ``folder``, which is removed in the end. Raises DataError as
-    ``write_store`` does.
+    A text of more than one shard is encoded by ``n_processes``, by default as many as the machine
+    has cores and memory allows. Their shards are kept until they are joined, so that a preparation
+    that was stopped goes on where it was; the file is the same to the bit for any number of
+    processes, and any size of a shard.
+
+    Raises DataError, with file and line where a text cannot be encoded, with the file where a
+    source has no sentence or changed while it was read, and where the disk is full.
     """
-    progress = Progress("turning the text into tokens", sum(map(count_bytes, sources)))
-    with writing_to(path):
-        saved = folder / "tokenizer.json"
-        write_file(saved, tokenizer.serialize())
-        is_same = load_tokenizer(saved).fingerprint == tokenizer.fingerprint
-        assert is_same, f"a {tokenizer.kind} tokenizer is read as it was written"
-        if n_removed := _remove_unknown(folder):
-            removed = count(n_removed, "shard")
-            note(f"{folder}: {removed}, damaged or of another version, encoded anew")
+    folder = path.with_name(f"{path.name}.{shard_bytes}.unfinished")
+    shards = cut_shards(sources, tokenizer.cut, sentences, shard_bytes)
+    with held_in_cache(folder, "turns the same text into tokens"), ExitStack() as stack:
+        if read_store(path) is not None:
+            return  # another process has encoded it meanwhile
+        stack.enter_context(writing_to(path))
+        first = list(islice(shards, 2))
+        n_ahead = 0
+        encode: Encode = partial(_encode_here, tokenizer, sentences)
+        if len(first) > 1:
+            saved = folder / "tokenizer.json"
+            write_file(saved, tokenizer.serialize())
+            is_same = load_tokenizer(saved).fingerprint == tokenizer.fingerprint
+            assert is_same, f"a {tokenizer.kind} tokenizer is read as it was written"
+            n_processes = n_processes or min(cores(), _limit.get())
+            n_ahead = n_processes + 2
+            encode = stack.enter_context(
+                _encoders(n_processes, saved, tokenizer.fingerprint, sentences)
+            )
+        progress = Progress("turning the text into tokens", sum(map(count_bytes, sources)))
         parts = []
-        n_processes = n_processes or default_processes()
-        with _encoders(n_processes, saved, tokenizer.fingerprint, unit) as encode:
-            for part in _encode_ahead(shards, folder, encode, n_processes + 2):
-                if part.encoding is None:
-                    progress.skip(part.text.n_bytes)
-                else:
-                    part.encoding.result()
-                    encoded = TextSum(**read_description(part.path)[0]["text"])
-                    check_encoded(encoded, part.text, part.name, sources)
-                    progress.add(part.text.n_bytes)
-                parts.append(part._replace(encoding=None))
-    with replacing(path) as file:
-        joined = IdsFile(file, tokenizer, unit)
-        _join(joined, parts, has_sentences=unit != "none")
-        check_sources(joined.figures, sources)
-    shutil.rmtree(folder, ignore_errors=True)
+        sha256 = ""
+        for shard, part, wait in _encode_ahead(chain(first, shards), folder, encode, n_ahead):
+            if wait is None:
+                progress.skip(shard.text.n_bytes)
+            else:
+                wait()
+                _check_encoded(part, shard, sources)
+                if n_ahead:
+                    progress.add(shard.text.n_bytes)
+            parts.append(part)
+            sha256 = shard.sha256
+        _join(path, [_Part(part) for part in parts], sha256, sources, tokenizer, sentences)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+Encode = Callable[[Path, Iterable[Piece]], Callable[[], object]]
+"""Begins to encode pieces into a file, and returns what waits for it."""
 
 
 def _encode_ahead(
-    shards: Iterable[Shard], folder: Path, encode: Callable[..., Future[None]], n_ahead: int
-) -> Iterator[_Part]:
-    """Yield shards in their order, while as many as ``n_ahead`` behind them are encoded."""
-    submitted: deque[_Part] = deque()
+    shards: Iterable[Shard], folder: Path, encode: Encode, n_ahead: int
+) -> Iterator[tuple[Shard, Path, Callable[[], object] | None]]:
+    """Yield shards in their order, while as many as ``n_ahead`` behind them are encoded.
+
+    Beside each stand its file and what waits for it: None, where an earlier process encoded it.
+    """
+    submitted: deque[tuple[Shard, Path, Callable[[], object] | None]] = deque()
     for shard in shards:
         path = folder / f"{shard.number:06d}.shard"
-        pieces: list[Piece] = list(shard.pieces)
-        encoding = None
+        wait = None
         if not _holds(path, shard.text):
-            encoding = encode(shard.number, path, pieces)
-        first, last = pieces[0], pieces[-1]
-        part = _Part(
-            path,
-            first.part.document.name,
-            shard.text,
-            shard.sha256,
-            first.begins,
-            last.ends,
-            len(pieces) == 1,
-            encoding,
-        )
-        submitted.append(part)
+            wait = encode(path, shard.pieces)
+        submitted.append((shard, path, wait))
         if len(submitted) > n_ahead:
             yield submitted.popleft()
     yield from submitted
 
 
-def _join(joined: IdsFile, parts: Sequence[_Part], *, has_sentences: bool) -> None:
-    """Write the ids of parts one behind another, and where their documents and sentences start."""
-    figures = joined.figures
-    documents: list[Callable[[], Ints]] = []
-    sentences: list[Callable[[], Ints]] = []
-    # Whether the document that the last part does not end has tokens.
-    is_begun = False
-    for part in parts:
-        meta, ids = _read_part(part.path)
-        joined.write(ids)
-        gives_first, gives_last = meta["edges"]
-        goes_on = not part.begins and is_begun and has_sentences and gives_first
-        at = aligned(len(ids))
-        n_documents, n_sentences = meta["n_documents"], meta.get("n_sentences", 0)
-        n_before = n_documents + meta["n_sources"]
-        # A document that began in an earlier part has its start there.
-        documents.append(_starts(part.path, at, int(goes_on), n_documents, figures.n_tokens))
-        end = n_before + n_sentences
-        sentences.append(_starts(part.path, at, n_before, end, figures.n_tokens))
-        figures.add(Figures(**meta["figures"]))
-        # Documents that several parts share are dropped where none gave a token.
-        if not part.begins:
-            is_begun |= gives_first
-            if part.is_one and not part.ends:
-                continue
-            figures.n_dropped_documents += has_sentences and not is_begun
-        # A document that begins here and goes on, unless it is the one that has just ended.
-        is_begun = gives_last and not part.ends
-    columns = [(_bytes(read()) for read in column) for column in (documents, sentences)]
-    joined.close(parts[-1].sha256, *columns)
-
-
-def _starts(path: Path, at: int, first: int, stop: int, shift: int) -> Callable[[], Ints]:
-    """Return a reader of a part's starts, shifted; those of all are not in memory at once."""
-
-    def read() -> Ints:
-        starts = np.fromfile(path, "<i8", stop - first, offset=at + 8 * first)
-        return starts + shift
-
-    return read
-
-
-def _read_part(path: Path) -> tuple[dict[str, Any], bytes]:
-    """Return a part's description and ids; raise ValueError, KeyError or OSError if damaged."""
-    meta, n_bytes = read_description(path)
-    text = FileText(path)
-    n_ids = meta["n_tokens"] * np.dtype(meta["dtype"]).itemsize
-    ids = text[:n_ids]
-    starts = text[aligned(n_ids) : n_bytes]
-    if zlib.crc32(ids) != meta["crc32"] or zlib.crc32(starts) != meta["starts_crc32"]:
-        raise ValueError("it is damaged")
-    return meta, ids
-
-
 def _holds(path: Path, text: TextSum) -> bool:
-    """Return whether a part of this very text was encoded into a file that is whole."""
+    """Return whether the ids of this very text are in a file that is whole."""
     try:
-        return TextSum(**_read_part(path)[0]["text"]) == text
+        part = _Part(path)
+        check_bytes(path, 0, part.meta["n_id_bytes"], part.meta["crc32"])
+        check_bytes(
+            path, aligned(part.meta["n_id_bytes"]), part.n_bytes, part.meta["columns_crc32"]
+        )
+        return part.text == text != TextSum()
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
-def _remove_unknown(folder: Path) -> int:
-    """Remove shards' files that are damaged or of another version; return how many there were."""
-    n_removed = 0
-    for path in folder.glob("*.shard"):
-        with suppress(OSError, ValueError):
-            if "figures" in read_description(path)[0]:
-                continue
-        path.unlink(missing_ok=True)
-        n_removed += 1
-    return n_removed
+class _Part:
+    """The file of an encoded shard."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.meta, self.n_bytes = read_description(path)
+        self.text = TextSum(**self.meta["text"])
+
+    def ids(self) -> Iterator[bytes]:
+        """Yield the ids as they are stored."""
+        return blocks_of(FileText(self.path, 0, self.meta["n_id_bytes"]))
+
+    def columns(self) -> tuple[Ints, Ints]:
+        """Return source, document and tokens of each piece ``[P, 3]``, and sentence starts."""
+        first = aligned(self.meta["n_id_bytes"])
+        numbers = mapped(self.path, "<i8", first, sum(self.meta["n_columns"]))
+        pieces, sentence_starts = np.split(numbers, self.meta["n_columns"][:1])
+        return pieces.reshape(-1, 3), sentence_starts
+
+
+def _check_encoded(part: Path, shard: Shard, sources: Sources) -> None:
+    """Raise DataError where the encoded text is not the text that was cut."""
+    if _Part(part).text == shard.text:
+        return
+    for ranges in sources:
+        check_unchanged(ranges)  # which knows the file
+    name = next(iter(shard.pieces)).part.document.name
+    raise changed(f"{name}, or what follows it,")
+
+
+def _join(
+    path: Path,
+    parts: Sequence[_Part],
+    sha256: str,
+    sources: Sources,
+    tokenizer: Tokenizer,
+    unit: TextUnit,
+) -> None:
+    """Write the ids of parts one behind another, and where documents and sentences start."""
+    dtype = dtype_of(tokenizer)
+    shifts = np.cumsum([0, *(part.meta["n_id_bytes"] // dtype.itemsize for part in parts)])
+    figures: Counter[str] = Counter()
+    marks: Counter[str] = Counter()
+    for part in parts:
+        figures.update(part.meta["figures"])
+        marks.update(part.meta["marks"])
+    source_starts: dict[int, int] = {}
+    last = -1
+
+    def document_starts() -> Iterator[bytes]:
+        nonlocal last
+        last_kept = -1
+        for part, shift in zip(parts, shifts.tolist(), strict=False):
+            source, document, n_tokens = part.columns()[0].T
+            starts = shift + np.cumsum(n_tokens) - n_tokens
+            if unit == "none" and tokenizer.end_id is not None:
+                starts += document > 0  # behind the end of the document before
+            # A document starts with its first piece that has a token; without any it is dropped.
+            kept = np.flatnonzero((n_tokens > 0) | (unit == "none"))
+            numbers, firsts = np.unique(document[kept], return_index=True)
+            new = kept[firsts[numbers > last_kept]]
+            for number, start in zip(source[new].tolist(), starts[new].tolist(), strict=True):
+                source_starts.setdefault(number, start)
+            last_kept = max((last_kept, *numbers[-1:].tolist()))
+            last = max((last, *document[-1:].tolist()))
+            yield _bytes(starts[new])
+
+    def sentence_starts() -> Iterator[bytes]:
+        for part, shift in zip(parts, shifts, strict=False):
+            yield _bytes(part.columns()[1] + shift)
+
+    with replacing(path) as file:
+        joined = FooterFile(file)
+        for part in parts:
+            for block in part.ids():
+                joined.write(block)
+        of_sources = (_bytes(list(source_starts.values())) for _ in range(1))
+        sizes, crc32 = joined.write_columns(document_starts(), of_sources, sentence_starts())
+        for number, ranges in enumerate(sources):
+            if number not in source_starts:
+                raise DataError(
+                    f"{ranges[0].document.name} has no sentence, nor has what follows it: "
+                    "give other text"
+                )
+            check_unchanged(ranges)
+        n_documents, n_sources, n_sentences = (size // 8 for size in sizes)
+        meta: dict[str, Any] = {
+            "version": VERSION,
+            "dtype": dtype.str,
+            "n_tokens": int(shifts[-1]),
+            "n_documents": n_documents,
+            "n_sources": n_sources,
+            "n_bytes": figures["bytes"],
+            "sha256": parts[-1].meta["pairs_sha256"] if unit == "pair" else sha256,
+            "is_lossless": not figures["losses"],
+            "crc32": joined.crc32,
+            "starts_crc32": crc32,
+        }
+        if figures["losses"]:
+            meta["n_characters"] = figures["characters"]
+        if marks:
+            meta["marks"] = marks
+        if unit != "none":
+            meta["n_sentences"] = n_sentences
+            meta["n_dropped_sentences"] = figures["dropped_sentences"]
+            meta["n_dropped_documents"] = last + 1 - n_documents
+        joined.close(meta)
+
+
+def _bytes(starts: Any) -> bytes:
+    return np.asarray(starts, dtype="<i8").tobytes()
 
 
 class Progress:
@@ -628,18 +541,13 @@ class Progress:
         """Count bytes done, and show their sum with the rate and the time that is left."""
         self._n_done += n_bytes
         self._n_new += n_bytes
-        line = f"{self._stage}: {self._n_done / 1e6:,.0f} of {self._n_bytes / 1e6:,.0f} MB"
-        elapsed_s = time.monotonic() - self._begun_s
-        if elapsed_s > 0 and self._n_new:
-            per_s = self._n_new / elapsed_s
-            left = format_seconds((self._n_bytes - self._n_done) / per_s)
-            line += f", {per_s / 1e6:,.1f} MB/s, {left} left"
-        display().change_innermost(line, min(1.0, self._n_done / self._n_bytes))
-
-
-def default_processes() -> int:
-    """Return how many processes encode a text: a core each, within the memory for them."""
-    return min(cores(), _limit.get())
+        per_s = max(1.0, self._n_new / max(1e-9, time.monotonic() - self._begun_s))
+        left = format_seconds((self._n_bytes - self._n_done) / per_s)
+        display().change_innermost(
+            f"{self._stage}: {self._n_done / 1e6:,.0f} of {self._n_bytes / 1e6:,.0f} MB, "
+            f"{per_s / 1e6:,.1f} MB/s, {left} left",
+            min(1.0, self._n_done / self._n_bytes),
+        )
 
 
 @contextmanager
@@ -652,32 +560,58 @@ def limited_to(n_processes: int | None) -> Iterator[None]:
         _limit.reset(token)
 
 
+def _encode_here(
+    tokenizer: Tokenizer, unit: TextUnit, path: Path, pieces: Iterable[Piece]
+) -> Callable[[], object]:
+    """Encode pieces into a file; return what waits for nothing."""
+    with replacing(path) as file:
+        encoder = ShardEncoder(file, tokenizer, unit)
+        encoder.add_all(pieces)
+        encoder.close()
+    return lambda: None
+
+
 @contextmanager
 def _encoders(
     n_processes: int, tokenizer: Path, fingerprint: str, unit: TextUnit
-) -> Iterator[Callable[[int, Path, list[Piece]], Future[None]]]:
+) -> Iterator[Encode]:
     """Start processes that encode shards; yield what submits one to the next that is idle.
 
-    The future raises DataError or ConfigError where the shard cannot be encoded.
+    Waiting for it raises DataError or ConfigError where the shard cannot be encoded.
     """
-    processes = [start_encoder() for _ in range(n_processes)]
+    processes: list[subprocess.Popen[bytes]] = []
     idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
-    for process in processes:
-        idle.put(process)
     pool = ThreadPoolExecutor(n_processes)
 
-    def encode(request: bytes) -> None:
+    def ask(request: bytes) -> None:
         process = idle.get()
+        assert process.stdin is not None and process.stdout is not None
+        line = b""
         try:
-            _ask(process, request)
+            with suppress(BrokenPipeError):
+                process.stdin.write(request)
+                process.stdin.flush()
+                line = process.stdout.readline()
         finally:
             idle.put(process)
+        if not line.endswith(b"\n"):
+            code = process.wait()
+            how = f"signal {-code}, as where memory is lacking" if code < 0 else f"code {code}"
+            raise DataError(
+                f"a process that turns text into tokens ended with {how}: the same command goes "
+                "on from what is done"
+            )
+        if answer := json.loads(line):
+            raise (ConfigError if answer["kind"] == "ConfigError" else DataError)(answer["error"])
 
-    def submit(number: int, path: Path, pieces: list[Piece]) -> Future[None]:
-        request = pickle.dumps((tokenizer, fingerprint, unit, number, path, pieces))
-        return pool.submit(encode, request)
+    def submit(path: Path, pieces: Iterable[Piece]) -> Callable[[], object]:
+        request = pickle.dumps((tokenizer, fingerprint, unit, path, list(pieces)))
+        return pool.submit(ask, request).result
 
     try:
+        for _ in range(n_processes):
+            processes.append(_start_encoder())
+            idle.put(processes[-1])
         yield submit
     finally:
         for process in processes:
@@ -690,7 +624,7 @@ def _encoders(
         pool.shutdown(cancel_futures=True)
 
 
-def start_encoder() -> "subprocess.Popen[bytes]":
+def _start_encoder() -> "subprocess.Popen[bytes]":
     """Start a process that runs ``main``; raise DataError where that is not possible."""
     try:
         return subprocess.Popen(
@@ -703,24 +637,6 @@ def start_encoder() -> "subprocess.Popen[bytes]":
         raise DataError(
             f"a process that turns text into tokens cannot be started: {error.strerror or error}"
         ) from error
-
-
-def _ask(process: "subprocess.Popen[bytes]", request: bytes) -> None:
-    assert process.stdin is not None and process.stdout is not None
-    line = b""
-    with suppress(BrokenPipeError):
-        process.stdin.write(request)
-        process.stdin.flush()
-        line = process.stdout.readline()
-    if not line.endswith(b"\n"):
-        code = process.wait()
-        how = f"by signal {-code}, as where memory is lacking" if code < 0 else f"with code {code}"
-        raise DataError(
-            f"a process that turns text into tokens ended {how}: the same command goes on from "
-            "what is done"
-        )
-    if answer := json.loads(line):
-        raise (ConfigError if answer["kind"] == "ConfigError" else DataError)(answer["error"])
 
 
 def main() -> int:
@@ -749,20 +665,12 @@ _load = cache(load_tokenizer)
 
 
 def _encode(
-    tokenizer: Path,
-    fingerprint: str,
-    unit: TextUnit,
-    number: int,
-    path: Path,
-    pieces: Sequence[Piece],
+    tokenizer: Path, fingerprint: str, unit: TextUnit, path: Path, pieces: Sequence[Piece]
 ) -> dict[str, str]:
     loaded = _load(tokenizer)
     assert loaded.fingerprint == fingerprint, "a tokenizer is read as it was written"
     try:
-        with replacing(path) as file:
-            encoder = ShardEncoder(file, loaded, unit, is_first=number == 0)
-            encoder.add_all(pieces)
-            encoder.close_part()
+        _encode_here(loaded, unit, path, pieces)
     except SublayerError as error:
         return {"kind": type(error).__name__, "error": str(error)}
     except OSError as error:
@@ -770,30 +678,17 @@ def _encode(
     return {}
 
 
-def unfinished_folder(path: Path, shard_bytes: int) -> Path:
-    """Return the folder in which the shards of the future file ``path`` are kept."""
-    return path.with_name(f"{path.name}.{shard_bytes}.unfinished")
-
-
 def note_unfinished(path: Path) -> None:
-    """Say which preparations of other texts than that of ``path`` lie beside it, and take room."""
-    kept = []
-    for folder in sorted(path.parent.glob("*.unfinished")):
-        if folder.name.startswith(f"{path.name}.") or is_held(folder):
-            continue
-        with suppress(OSError):  # another process removes it meanwhile
-            statuses = [file.stat() for file in folder.iterdir()]
-            newest = max(status.st_mtime for status in (folder.stat(), *statuses))
-            n_bytes = sum(status.st_size for status in statuses)
-            n_days = max(0, int((time.time() - newest) / _DAY_S))
-            age = f"{count(n_days, 'day')} old" if n_days else "of today"
-            kept.append(f"{folder.name} ({n_bytes / 1e6:,.0f} MB, {age})")
-    if not kept:
-        return
-    named = "; ".join(kept[:_MOST_NAMED])
-    if len(kept) > _MOST_NAMED:
-        named += f"; and {count(len(kept) - _MOST_NAMED, 'other')}"
-    note(
-        f"{path.parent} keeps what was stopped or is of a text that changed: {named}. "
-        "Delete what will not be gone on with"
-    )
+    """Note the preparations of other texts than that of ``path`` that lie beside it."""
+    kept = [
+        folder.name
+        for folder in sorted(path.parent.glob("*.unfinished"))
+        if not folder.name.startswith(f"{path.name}.") and not is_held(folder)
+    ]
+    if kept:
+        n_others = len(kept) - _MOST_NAMED
+        others = [f"and {count(n_others, 'other')}"] if n_others > 0 else []
+        note(
+            f"{path.parent} keeps what was stopped or is of a text that changed: "
+            f"{', '.join(kept[:_MOST_NAMED] + others)}. Delete what will not be gone on with"
+        )

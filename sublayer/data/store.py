@@ -1,41 +1,23 @@
 """Token ids on disk, memory-mapped, and splits of them; a file is named by its content's origin.
 
-The file holds the ids, the starts of documents, of sources and of sentences, a JSON description,
-and a checksum of the description; the part written last makes it valid, so a file cut short
-anywhere is not read but made again. A large text is encoded in shards, which are joined into the
-same file.
+The file, which ``shards.write_store`` writes, holds the ids, the starts of documents, of sources
+and of sentences, a JSON description, and a checksum of the description; the part written last makes
+it valid, so a file cut short anywhere is not read but made again.
 """
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from sublayer.counts import count
 from sublayer.data.arrays import AnyInts, Floats, Ints
 from sublayer.data.parallel.sources import PairText
-from sublayer.data.shards import (
-    SHARD_BYTES,
-    ShardEncoder,
-    Sources,
-    check_encoded,
-    check_sources,
-    cut_shards,
-    join_shards,
-    unfinished_folder,
-)
-from sublayer.data.text.sentences import TextUnit
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import DataError
-from sublayer.files.arrays import aligned, read_description
-from sublayer.files.cache_folder import held_in_cache, replacing
-
-_CHECKED_BYTES = 256 << 20
+from sublayer.files.arrays import aligned, check_bytes, mapped, read_description
 
 
 @dataclass(frozen=True)
@@ -77,45 +59,6 @@ class TokenStore:
         return len(self.ids)
 
 
-def write_store(
-    path: Path,
-    sources: Sources,
-    tokenizer: Tokenizer,
-    sentences: TextUnit = "none",
-    *,
-    shard_bytes: int = SHARD_BYTES,
-    n_processes: int | None = None,
-) -> None:
-    """Encode the documents of each source and write their ids, an end id between documents.
-
-    A text of more than one shard is encoded by ``n_processes``, by default as many as the machine
-    has cores and memory allows. Their shards are kept until they are joined, so that a preparation
-    that was stopped goes on where it was; the file is the same to the bit for any number of
-    processes, and any size of a shard.
-
-    Raises DataError, with file and line where a text cannot be encoded, with the file where a
-    source has no sentence or changed while it was read, and where the disk is full.
-    """
-    shards = cut_shards(sources, tokenizer.cut, sentences, shard_bytes)
-    first = next(shards)
-    second = next(shards, None)
-    if second is None:
-        with replacing(path) as file:
-            encoder = ShardEncoder(file, tokenizer, sentences, is_first=True)
-            encoder.add_all(first.pieces)
-            name = next((piece.part.document.name for piece in first.pieces), "the text")
-            check_encoded(encoder.text, first.text, name, sources)
-            check_sources(encoder.figures, sources)
-            encoder.close(first.sha256)
-        return
-    folder = unfinished_folder(path, shard_bytes)
-    all_shards = chain([first, second], shards)
-    with held_in_cache(folder, "turns the same text into tokens"):
-        # Of several processes the first encodes the text for all.
-        if read_store(path) is None:
-            join_shards(folder, path, all_shards, sources, tokenizer, sentences, n_processes)
-
-
 def read_store(path: Path) -> TokenStore | None:
     """Open a stored split; None where there is none or it is damaged.
 
@@ -123,55 +66,33 @@ def read_store(path: Path) -> TokenStore | None:
     are mapped, not read: memory holds the parts in use.
     """
     try:
-        meta, first = _read_description(path)
-        ids = np.memmap(path, dtype=meta["dtype"], mode="r", shape=(meta["n_tokens"],))
-        starts = _mapped(path, first, sum(_counts(meta)))
-        for array, checksum in ((ids, meta["crc32"]), (starts, meta["starts_crc32"])):
-            if array.nbytes <= _CHECKED_BYTES and zlib.crc32(array.data) != checksum:
-                return None
-        bounds = np.cumsum(_counts(meta)[:2])
-        document_starts, source_starts, sentence_starts = np.split(starts, bounds)
-        store = TokenStore(
-            ids=ids,
+        meta, n_bytes = read_description(path)
+        dtype = np.dtype(meta["dtype"])
+        n_id_bytes = meta["n_tokens"] * dtype.itemsize
+        counts = [meta["n_documents"], meta["n_sources"], meta.get("n_sentences", 0)]
+        first = aligned(n_id_bytes)
+        if first + 8 * sum(counts) != n_bytes:
+            raise ValueError("its size is not what it describes")
+        check_bytes(path, 0, n_id_bytes, meta["crc32"])
+        check_bytes(path, first, n_bytes, meta["starts_crc32"])
+        starts = mapped(path, "<i8", first, sum(counts))
+        document_starts, source_starts, sentence_starts = np.split(starts, np.cumsum(counts[:2]))
+        return TokenStore(
+            ids=np.memmap(path, dtype=dtype, mode="r", shape=(meta["n_tokens"],)),
             document_starts=document_starts,
             source_starts=source_starts,
             n_bytes=meta["n_bytes"],
             sha256=meta["sha256"],
             is_lossless=meta["is_lossless"],
+            sentence_starts=sentence_starts if "n_sentences" in meta else None,
+            n_dropped_sentences=meta.get("n_dropped_sentences", 0),
+            n_dropped_documents=meta.get("n_dropped_documents", 0),
             n_characters=None if meta["is_lossless"] else meta["n_characters"],
             crc32s=(meta["crc32"], meta["starts_crc32"]),
             marks=meta.get("marks", {}),
         )
-        if "n_sentences" not in meta:
-            return store
-        return replace(
-            store,
-            sentence_starts=sentence_starts,
-            n_dropped_sentences=meta["n_dropped_sentences"],
-            n_dropped_documents=meta["n_dropped_documents"],
-        )
     except (OSError, ValueError, KeyError):
         return None
-
-
-def _mapped(path: Path, first: int, count: int) -> Ints:
-    if not count:
-        return np.zeros(0, dtype=np.int64)  # which cannot be mapped
-    return np.memmap(path, dtype="<i8", mode="r", offset=first, shape=(count,)).view(np.ndarray)
-
-
-def _counts(meta: dict[str, Any]) -> list[int]:
-    return [meta["n_documents"], meta["n_sources"], meta.get("n_sentences", 0)]
-
-
-def _read_description(path: Path) -> tuple[dict[str, Any], int]:
-    """Return a file's description, and where in it the starts begin."""
-    meta, n_bytes = read_description(path)
-    dtype = np.dtype(meta["dtype"])
-    first = aligned(meta["n_tokens"] * dtype.itemsize)
-    if first + 8 * sum(_counts(meta)) != n_bytes:
-        raise ValueError("its size is not what it describes")
-    return meta, first
 
 
 _CHUNK_TOKENS = 1 << 20
@@ -211,6 +132,11 @@ class Split:
     def sentence_starts(self) -> Ints | None:
         """Positions of each sentence's first token, ``[S]``, ascending; None without sentences."""
         return self.store.sentence_starts
+
+    def documents_at(self, positions: Ints) -> Ints:
+        """Return the number of the document at each position of the ids."""
+        numbers: Ints = np.searchsorted(self.document_starts, positions, side="right") - 1
+        return numbers
 
     @property
     def drawn(self) -> tuple[Ints, Floats]:

@@ -8,7 +8,7 @@ from typing import Any
 from sublayer.config.texts import LETTERED_TOKENIZERS
 from sublayer.counts import count
 from sublayer.data.subwords.subword import before_whitespace
-from sublayer.data.text.ranges import DocumentRange, check_unchanged, count_bytes
+from sublayer.data.text.ranges import NEEDS_UTF8, DocumentRange, check_unchanged, count_bytes
 from sublayer.data.text.sentences import TextUnit, sentence_cut, sentences_of
 from sublayer.data.tokenizers.base import Tokenizer, after_newline
 from sublayer.data.tokenizers.characters import character_start
@@ -124,7 +124,7 @@ def _chunks(ranges: Iterable[DocumentRange], kind: str) -> Iterator[bytes]:
                 try:
                     chunk.decode("utf-8")
                 except UnicodeDecodeError as error:
-                    raise part.not_utf8(start + error.start) from error
+                    raise part.not_utf8(start + error.start, NEEDS_UTF8) from error
             yield chunk
 
 

@@ -1,7 +1,7 @@
-"""Arrays of numbers with a JSON header or footer: npz, small safetensors, and files of blocks.
+"""Arrays of numbers in files: npz, safetensors of earlier versions, and files with a footer.
 
-A footer is written last, and makes a file valid. It carries a checksum of its own, so a file cut
-short anywhere is told from a whole one.
+A footer, a JSON description, is written last, and makes a file valid. It carries a checksum of its
+own, so a file cut short anywhere is told from a whole one.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import json
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,13 +20,13 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from sublayer.errors import SublayerError
-from sublayer.files.parsing import MAX_BYTES, parse_json
+from sublayer.files.file_text import FileText, blocks_of
+from sublayer.files.parsing import parse_json
 from sublayer.files.storage import open_file
 
 Arrays = Mapping[str, NDArray[np.number[Any]]]
 
 _HEADER = "header"
-_DTYPES = ("F32", "F64", "U8", "U16", "U32", "U64", "I8", "I16", "I32", "I64")
 _SMALLEST = ("uint8", "int8", "uint16", "int16", "uint32", "int32")
 """The types that whole numbers are stored in, in the order in which they are tried."""
 _ZIP = b"PK\x03\x04"
@@ -34,10 +34,14 @@ _ZIP = b"PK\x03\x04"
 _MAX_UNPACKED = 1 << 30
 _LENGTH_BYTES = 8
 """Of the number that a safetensors file begins with: the length of its JSON header."""
+_DAMAGED = (
+    *(ValueError, TypeError, KeyError, EOFError, OSError, RuntimeError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error, SafetensorError),
+)
 
 
 def dump_arrays(arrays: Arrays, header: Mapping[str, Any]) -> bytes:
-    """Format arrays as a file; whole numbers take as few bytes as the largest of them needs.
+    """Format arrays as safetensors; whole numbers take as few bytes as the largest of them needs.
 
     Arrays keep their shapes; reading them back, whole numbers keep the narrow type. ``header`` is
     any JSON. Raises ValueError for a number in it that is not finite.
@@ -66,65 +70,27 @@ def load_arrays(
 
     Raises ``error`` where the bytes are damaged, and for arrays of anything but finite numbers.
     """
-    load_format = _load_npz if data.startswith(_ZIP) else _load_safetensors
-    arrays, header = load_format(data, name, error)
-    if header is None:
-        raise error(f"{name} has no header of what its arrays are")
-    for key, array in arrays.items():
-        if not np.isfinite(array).all():
-            raise error(f"{name}: {key[:60]!r} has numbers that are not finite")
-    content = parse_json(header, f"the header of {name}", error)
-    return arrays, content
-
-
-def _load_npz(
-    data: bytes, name: str, error: type[SublayerError]
-) -> tuple[dict[str, NDArray[Any]], str | None]:
+    header: Any
+    arrays: dict[str, NDArray[Any]]
     try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            if sum(entry.file_size for entry in file.zip.infolist()) > _MAX_UNPACKED:
-                raise error(f"{name} holds more than {_MAX_UNPACKED:,} bytes")
-            arrays = {key: file[key] for key in file.files}
-    except (
-        *(ValueError, TypeError, KeyError, EOFError, OSError, RuntimeError, MemoryError),
-        *(zipfile.BadZipFile, zlib.error),
-    ) as problem:
+        if data.startswith(_ZIP):
+            with np.load(io.BytesIO(data), allow_pickle=False) as file:
+                if sum(entry.file_size for entry in file.zip.infolist()) > _MAX_UNPACKED:
+                    raise error(f"{name} holds more than {_MAX_UNPACKED:,} bytes")
+                arrays = {key: file[key] for key in file.files}
+            header = str(arrays.pop(_HEADER))
+        else:
+            arrays = load(data)
+            end = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
+            entries = parse_json(data[_LENGTH_BYTES:end], name, error)
+            header = entries["__metadata__"][_HEADER]
+    except _DAMAGED as problem:
         raise error(f"{name} is damaged: {problem!s:.200}") from None
-    header = arrays.pop(_HEADER, None)
     for key, array in arrays.items():
-        if not isinstance(array, np.ndarray) or array.dtype.kind not in "iuf":
-            raise error(f"{name}: {key[:60]!r} is no array of numbers")
-    is_text = isinstance(header, np.ndarray) and header.dtype.kind == "U" and header.ndim == 0
-    return arrays, str(header) if is_text else None
-
-
-def _load_safetensors(
-    data: bytes, name: str, error: type[SublayerError]
-) -> tuple[dict[str, NDArray[Any]], str | None]:
-    entries = _entries(data, name, error)
-    metadata = entries.pop("__metadata__", None)
-    header = metadata.get(_HEADER) if isinstance(metadata, dict) else None
-    for key, entry in entries.items():
-        if not isinstance(entry, dict) or entry.get("dtype") not in _DTYPES:
-            raise error(f"{name}: {key[:60]!r} is no array of numbers")
-    try:
-        arrays = load(data)
-    except (SafetensorError, ValueError, TypeError, KeyError) as problem:
-        raise error(f"{name} is damaged: {problem}") from None
-    return arrays, header if isinstance(header, str) else None
-
-
-def _entries(data: bytes, name: str, error: type[SublayerError]) -> dict[str, Any]:
-    """Parse the beginning of a safetensors file: the length of a JSON object, and that object."""
-    length = int.from_bytes(data[:_LENGTH_BYTES], "little")
-    n_following = len(data) - _LENGTH_BYTES
-    if n_following < 0 or length > min(MAX_BYTES, n_following):
-        raise error(f"{name} is damaged: it is no npz or safetensors file")
-    end = _LENGTH_BYTES + length
-    entries = parse_json(data[_LENGTH_BYTES:end], name, error)
-    if not isinstance(entries, dict):
-        raise error(f"{name} is damaged: it is no npz or safetensors file")
-    return entries
+        is_numbers = isinstance(array, np.ndarray) and array.dtype.kind in "iuf"
+        if not is_numbers or not np.isfinite(array).all():
+            raise error(f"{name}: {key[:60]!r} is no array of finite numbers")
+    return arrays, parse_json(header, f"the header of {name}", error)
 
 
 def _narrow(array: NDArray[np.number[Any]]) -> NDArray[np.number[Any]]:
@@ -142,15 +108,40 @@ def _narrow(array: NDArray[np.number[Any]]) -> NDArray[np.number[Any]]:
 _MAGIC = b"SUBLAYER"
 _TAIL = struct.Struct("<Q32s8s")
 """End of a file: the description's length in bytes, its SHA-256, and the magic word."""
+_CHECKED_BYTES = 256 << 20
 
 
-def write_description(file: BinaryIO, meta: dict[str, Any]) -> None:
-    """End a file with its description.
+class FooterFile:
+    """A file being written: bytes, then columns of numbers, then the description that ends it."""
 
-    ``file`` stands behind the last of its arrays. Raises TypeError for what JSON cannot hold.
-    """
-    text = json.dumps(meta).encode()
-    file.write(text + _TAIL.pack(len(text), hashlib.sha256(text).digest(), _MAGIC))
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.n_bytes = 0
+        self.crc32 = 0
+        """Of the bytes that were written before the columns."""
+
+    def write(self, data: bytes) -> None:
+        """Write bytes that follow."""
+        self._file.write(data)
+        self.n_bytes += len(data)
+        self.crc32 = zlib.crc32(data, self.crc32)
+
+    def write_columns(self, *columns: Iterable[bytes]) -> tuple[list[int], int]:
+        """Write columns from a multiple of 8 bytes on; return the bytes of each, and their CRC."""
+        self._file.write(b"\0" * (aligned(self.n_bytes) - self.n_bytes))
+        sizes, crc32 = [], 0
+        for column in columns:
+            sizes.append(0)
+            for block in column:
+                self._file.write(block)
+                sizes[-1] += len(block)
+                crc32 = zlib.crc32(block, crc32)
+        return sizes, crc32
+
+    def close(self, meta: Mapping[str, Any]) -> None:
+        """End the file with its description."""
+        text = json.dumps(meta).encode()
+        self._file.write(text + _TAIL.pack(len(text), hashlib.sha256(text).digest(), _MAGIC))
 
 
 def read_description(path: Path) -> tuple[dict[str, Any], int]:
@@ -176,6 +167,24 @@ def read_description(path: Path) -> tuple[dict[str, Any], int]:
         raise ValueError("its description is damaged")
     meta: dict[str, Any] = json.loads(text)
     return meta, n_bytes
+
+
+def check_bytes(path: Path, start: int, stop: int, crc32: int) -> None:
+    """Raise ValueError where bytes of a file differ from their CRC-32; over 256 MiB are trusted."""
+    if stop - start > _CHECKED_BYTES:
+        return
+    found = 0
+    for block in blocks_of(FileText(path, start, stop)):
+        found = zlib.crc32(block, found)
+    if found != crc32:
+        raise ValueError("its arrays are damaged")
+
+
+def mapped(path: Path, dtype: str, start: int, count: int) -> NDArray[Any]:
+    """Map ``count`` numbers of a file from byte ``start`` on, which is a multiple of their size."""
+    if not count:
+        return np.zeros(0, dtype=dtype)  # which cannot be mapped
+    return np.memmap(path, dtype=dtype, mode="r", offset=start, shape=(count,)).view(np.ndarray)
 
 
 def aligned(n_bytes: int) -> int:

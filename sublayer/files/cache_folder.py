@@ -2,10 +2,10 @@
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 from platformdirs import user_cache_path
 
@@ -14,6 +14,7 @@ from sublayer.files.paths import expanded
 from sublayer.files.storage import new_file, remove_abandoned
 from sublayer.system.lock import held
 
+Read = TypeVar("Read")
 _NO_ACCESS = {errno.EACCES, errno.EEXIST, errno.ENOTDIR, errno.EPERM, errno.EROFS}
 _NO_ROOM = {errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC}
 
@@ -60,6 +61,25 @@ def held_in_cache(folder: Path, does: str) -> Iterator[None]:
         with writing_to(folder):
             stack.enter_context(held(folder, waits_for=f"another process, which {does}"))
         yield
+
+
+def read_or_make(
+    path: Path, does: str, read: Callable[[], Read | None], make: Callable[[], object]
+) -> Read:
+    """Read a file of the cache, which ``make`` writes where ``read`` gives None.
+
+    Of several processes one does, and the others wait for it. Raises DataError where the cache
+    cannot be written.
+    """
+    found = read()
+    if found is None:
+        with held_in_cache(lock_of(path), does):
+            found = read()
+            if found is None:
+                make()
+    found = read() if found is None else found
+    assert found is not None, f"a file just written is whole: {path}"
+    return found
 
 
 def lock_of(path: Path) -> Path:

@@ -6,7 +6,6 @@ A checkpoint is a folder ``checkpoints/step-<n>``: ``model/`` (config, weights, 
 once it is complete and on disk.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -20,7 +19,7 @@ from pydantic import ConfigDict, Field
 
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import Count, Number, Typed, check_typed, read_json_object, read_typed
-from sublayer.files.storage import new_folder, open_file, remove_abandoned, temporary_path
+from sublayer.files.storage import new_folder, remove_abandoned, sha256_of, temporary_path
 
 RECORD = "record.json"
 
@@ -172,7 +171,7 @@ def new_checkpoint(root: Path, step: int) -> Iterator[Path]:
     with new_folder(target) as partial:
         yield partial
         manifest = {
-            name: {"bytes": path.stat().st_size, "sha256": _sha256(path)}
+            name: {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
             for name, path in _files(partial)
         }
         (partial / MANIFEST).write_text(json.dumps(manifest, indent=1))
@@ -208,7 +207,9 @@ def verify_checkpoint(path: Path) -> None:
         if name not in manifest and name.endswith((".json", ".safetensors")):
             raise CheckpointError(f"{path / MANIFEST} is damaged: it does not list {name}")
     for name, expected in manifest.items():
-        if not _is_inside(name):
+        inside = PurePosixPath(name)
+        is_plain = name == inside.as_posix()
+        if not is_plain or inside.is_absolute() or ".." in inside.parts:
             raise CheckpointError(
                 f"{path / MANIFEST} is damaged: {name[:60]!r} is no file of the checkpoint"
             )
@@ -232,20 +233,13 @@ def verify_parts(files: Sequence[Path]) -> None:
         _verify_file(file, expected)
 
 
-def _is_inside(name: str) -> bool:
-    """Return whether a name in a manifest is a plain path within the checkpoint."""
-    path = PurePosixPath(name)
-    is_plain = name == path.as_posix()
-    return is_plain and not path.is_absolute() and ".." not in path.parts
-
-
 def _verify_file(file: Path, expected: _File) -> None:
     if file.is_symlink() or not file.is_file():
         raise CheckpointError(f"{file} is missing")
     size = file.stat().st_size
     if size != expected.bytes:
         raise CheckpointError(f"{file} has {size} bytes where {expected.bytes} were written")
-    if _sha256(file) != expected.sha256:
+    if sha256_of(file) != expected.sha256:
         raise CheckpointError(f"{file} is not what was written: its checksum differs")
 
 
@@ -253,16 +247,10 @@ def saved_steps(root: Path) -> list[int]:
     """List the steps that have a checkpoint under ``root``, oldest first, verified or not."""
     if not root.is_dir():
         return []
-    steps = []
-    for path in root.iterdir():
-        match = _NAME.fullmatch(path.name)
-        if match is None or not path.is_dir():
-            continue
-        step = int(match[1])
-        # A number may be written with more zeros than a checkpoint's name has.
-        if checkpoint_path(root, step).is_dir():
-            steps.append(step)
-    return sorted(steps)
+    matches = (_NAME.fullmatch(path.name) for path in root.iterdir() if path.is_dir())
+    steps = (int(match[1]) for match in matches if match)
+    # A number may be written with more zeros than a checkpoint's name has.
+    return sorted(step for step in steps if checkpoint_path(root, step).is_dir())
 
 
 def read_state(path: Path) -> SavedState:
@@ -339,8 +327,3 @@ def _files(folder: Path) -> list[tuple[str, Path]]:
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     named = [(path.relative_to(folder).as_posix(), path) for path in paths]
     return [(name, path) for name, path in named if name != MANIFEST]
-
-
-def _sha256(path: Path) -> str:
-    with open_file(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import replacing
@@ -32,11 +32,6 @@ class Download:
     may_differ: bool = False
     """True where another file than that of the checksum is taken, with a note: its publisher serves
     a newer one without saying so."""
-
-
-class _Readable(Protocol):
-    def read(self, n_bytes: int, /) -> bytes:
-        """Read up to so many bytes."""
 
 
 def fetch(download: Download, target: Path) -> Path:
@@ -105,7 +100,7 @@ def unzip(archive: Path, member: str, target: Path, *, md5: str) -> Path:
 
 
 def _copy(
-    source: _Readable, target: BinaryIO, digest: "hashlib._Hash", what: str, n_bytes: int | None
+    source: Any, target: BinaryIO, digest: "hashlib._Hash", what: str, n_bytes: int | None
 ) -> str:
     done = 0
     while block := source.read(_BLOCK_BYTES):

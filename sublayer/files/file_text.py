@@ -1,11 +1,9 @@
 """The bytes of a file as a text: read where they are accessed, and held nowhere."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, overload
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import overload
 
 from sublayer.errors import DataError
 from sublayer.files.storage import open_regular
@@ -54,11 +52,6 @@ class FileText:
         start = index % self._n_bytes
         return self._read(start, start + 1)[0]
 
-    @property
-    def place(self) -> tuple[Path, int, int]:
-        """The file, and where in it the text begins and ends."""
-        return self._path, self._start, self._start + self._n_bytes
-
     def find(self, mark: bytes) -> int:
         """Return where ``mark`` first stands, as ``bytes.find`` does; -1 without one."""
         n_more = len(mark) - 1
@@ -97,40 +90,13 @@ class FileText:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+def blocks_of(text: bytes | FileText, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+    """Yield a text from ``start`` to ``stop`` in blocks of at most 1 MiB."""
+    end = len(text) if stop is None else stop
+    for low in range(start, end, _BLOCK_BYTES):
+        yield text[low : min(low + _BLOCK_BYTES, end)]
+
+
 def count_line_ends(text: bytes | FileText, stop: int) -> int:
     """Count the newlines of a text before position ``stop``."""
-    return sum(
-        text[start : min(start + _BLOCK_BYTES, stop)].count(b"\n")
-        for start in range(0, stop, _BLOCK_BYTES)
-    )
-
-
-_BLOCK = 4096
-"""Values that are read at a time where single ones are asked for."""
-
-
-class FileArray:
-    """``count`` values of ``dtype`` that stand in a file from byte ``start`` on."""
-
-    def __init__(self, path: Path, dtype: str, start: int, count: int) -> None:
-        self._dtype = np.dtype(dtype)
-        self._text = FileText(path, start, start + count * self._dtype.itemsize)
-        self._count = count
-        self._first = 0
-        self._block: NDArray[Any] = np.empty(0, dtype=self._dtype)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, index: int) -> Any:
-        """Return one value; those beside it are held for the next."""
-        if not 0 <= index - self._first < len(self._block):
-            self._first = index - index % _BLOCK
-            self._block = self.read(self._first, self._first + _BLOCK)
-        return self._block[index - self._first]
-
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return the values from ``start`` to before ``stop``, or to the last."""
-        size = self._dtype.itemsize
-        data = self._text[start * size : stop * size]
-        return np.frombuffer(data, dtype=self._dtype)
+    return sum(block.count(b"\n") for block in blocks_of(text, 0, stop))

@@ -3,25 +3,24 @@
 import bz2
 import codecs
 import gzip
-import hashlib
 import io
 import lzma
 import shlex
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
 from shutil import disk_usage
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import held_in_cache, lock_of, replacing
 from sublayer.files.paths import as_typed
-from sublayer.files.storage import RegularFile, open_file
+from sublayer.files.storage import open_file, sha256_of
 from sublayer.system.extras import extra_module
 from sublayer.system.memory import total_memory
 
@@ -29,9 +28,6 @@ if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer as Buffer
 
 _KINDS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bzip2", ".xz": "xz", ".zip": "zip"}
 PACKED = tuple(name for name in _KINDS if name != ".zip")
@@ -163,17 +159,20 @@ def conversion(path: Path, encoding: str, suffix: str | None = None) -> str:
 
 def unpacked(path: Path) -> bytes:
     """Decompress a file; raise DataError as ``read_lines`` does, or where memory cannot hold it."""
-    most = _most_bytes()
-    whole = io.BytesIO()
-    for block in read_blocks(path):
-        whole.write(block)
-        if whole.tell() > most:
-            raise DataError(
-                f"{path} becomes more than {most / (1 << 30):.1f} GiB, "
-                "half of the memory here: decompress it into a file, "
-                "which is read without a copy in memory"
-            )
-    return whole.getvalue()
+    remedy = (
+        "half of the memory here: decompress it into a file, which is read without a copy in memory"
+    )
+    return b"".join(_within(path, read_blocks(path), _most_bytes(), remedy))
+
+
+def _within(path: Path, blocks: Iterable[bytes], most: int, remedy: str) -> Iterator[bytes]:
+    """Yield blocks of a file; raise DataError, with a remedy, where they are more than ``most``."""
+    n_bytes = 0
+    for block in blocks:
+        n_bytes += len(block)
+        if n_bytes > most:
+            raise DataError(f"{path} becomes more than {most / (1 << 30):.1f} GiB, {remedy}")
+        yield block
 
 
 def unpack(path: Path, target: Path, *, sha256: str, most_in_memory: int) -> bytes | None:
@@ -184,33 +183,33 @@ def unpack(path: Path, target: Path, *, sha256: str, most_in_memory: int) -> byt
     Raises DataError as ``read_lines`` does, where the file has another hash than ``sha256``, and
     where it becomes more than half of the space free beside ``target``, or that cannot be written.
     """
-    packed = hashlib.sha256()
-    blocks = read_blocks(path, packed.update)
+    blocks = read_blocks(path)
     start = io.BytesIO()
     for block in blocks:
         start.write(block)
         if start.tell() > most_in_memory:
             break
     else:
-        if packed.hexdigest() != sha256:
-            raise changed(path)
+        _check_hash(path, sha256)
         return start.getvalue()
     with held_in_cache(lock_of(target), f"unpacks {path}"):
         if target.is_file():
             return None
         with replacing(target) as file:
+            remedy = (
+                "half of what is free in the cache: set SUBLAYER_CACHE to a folder with room, or "
+                "decompress it yourself"
+            )
             most = _most_on_disk(target.parent)
-            for block in chain([start.getvalue()], blocks):
+            for block in _within(path, chain([start.getvalue()], blocks), most, remedy):
                 file.write(block)
-                if file.tell() > most:
-                    raise DataError(
-                        f"{path} becomes more than {most / (1 << 30):.1f} GiB, half of what is "
-                        "free in the cache: set SUBLAYER_CACHE to a folder with room, or "
-                        "decompress it yourself"
-                    )
-            if packed.hexdigest() != sha256:
-                raise changed(path)
+            _check_hash(path, sha256)
     return None
+
+
+def _check_hash(path: Path, sha256: str) -> None:
+    if sha256_of(path) != sha256:
+        raise changed(path)
 
 
 def changed(name: Path | str) -> DataError:
@@ -220,9 +219,9 @@ def changed(name: Path | str) -> DataError:
     )
 
 
-def read_blocks(path: Path, hear: Callable[[bytes], None] | None = None) -> Iterator[bytes]:
+def read_blocks(path: Path) -> Iterator[bytes]:
     """Yield a file in blocks of at most 1 MiB, decompressed; raise as ``read_lines`` does."""
-    with _opened(path, hear) as file:
+    with _opened(path) as file:
         while block := file.read(_BLOCK_BYTES):
             yield block
 
@@ -251,26 +250,29 @@ def decoded(path: Path | str, line: int, text: bytes) -> str:
 
 
 @contextmanager
-def _opened(path: Path, hear: Callable[[bytes], None] | None = None) -> Iterator[IO[bytes]]:
-    """Open a file by its suffix; ``hear`` is given the bytes read of it, packed as they are."""
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file by its suffix."""
     kind = _KINDS.get(path.suffix.lower(), "plain")
+    with _naming(path, kind), open_file(path) as packed, _reader(packed, kind, path) as file:
+        yield file
+
+
+@contextmanager
+def _naming(path: Path, kind: str) -> Iterator[None]:
+    """Raise DataError, with the file, where it is damaged or cannot be read."""
     try:
-        with (
-            _Heard(path, hear) as stored,
-            io.BufferedReader(stored) as packed,
-            _reader(packed, kind, path) as file,
-        ):
-            yield file
-    except _DAMAGED as error:
-        raise DataError(
-            f"{path} is damaged {kind} ({error}): fetch or compress it again"
-        ) from error
+        yield
     except OSError as error:
-        if kind == "bzip2" and error.errno is None:
-            raise DataError(
-                f"{path} is damaged {kind} ({error}): fetch or compress it again"
-            ) from error
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+        is_damaged = isinstance(error, gzip.BadGzipFile) or (kind, error.errno) == ("bzip2", None)
+        if not is_damaged:
+            raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+        raise _damaged(path, kind, error) from error
+    except _DAMAGED as error:
+        raise _damaged(path, kind, error) from error
+
+
+def _damaged(path: Path, kind: str, error: Exception) -> DataError:
+    return DataError(f"{path} is damaged {kind} ({error}): fetch or compress it again")
 
 
 def archived_name(path: Path) -> str:
@@ -278,13 +280,8 @@ def archived_name(path: Path) -> str:
 
     Raises DataError where it has none or several, is encrypted, or is no such archive.
     """
-    try:
-        with open_file(path) as file, zipfile.ZipFile(file) as archive:
-            return _only_member(archive, path).filename
-    except (zipfile.BadZipFile, NotImplementedError) as error:
-        raise DataError(f"{path} is damaged zip ({error}): fetch or compress it again") from error
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    with _naming(path, "zip"), open_file(path) as file, zipfile.ZipFile(file) as archive:
+        return _only_member(archive, path).filename
 
 
 def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
@@ -302,7 +299,7 @@ def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
     return members[0]
 
 
-def _reader(packed: "io.BufferedReader[_Heard]", kind: str, path: Path) -> IO[bytes]:
+def _reader(packed: io.BufferedReader, kind: str, path: Path) -> IO[bytes]:
     check_no_pointer(path, packed.peek(len(_POINTER)))
     if kind in _OPENERS:
         opened: IO[bytes] = _OPENERS[kind](packed)
@@ -324,26 +321,6 @@ def _most_bytes() -> int:
 
 def _most_on_disk(folder: Path) -> int:
     return disk_usage(folder).free // 2
-
-
-class _Heard(RegularFile):
-    """A file, whose bytes are heard as they are read."""
-
-    def __init__(self, path: Path, hear: Callable[[bytes], None] | None) -> None:
-        super().__init__(path)
-        self._hear = hear
-
-    def read(self, size: int | None = -1) -> bytes:
-        data = super().read(size)
-        if self._hear is not None:
-            self._hear(data)
-        return data
-
-    def readinto(self, buffer: "Buffer") -> int:
-        n_bytes = super().readinto(buffer)
-        if self._hear is not None:
-            self._hear(bytes(memoryview(buffer).cast("B")[:n_bytes]))
-        return n_bytes
 
 
 @contextmanager

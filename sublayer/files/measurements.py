@@ -1,19 +1,20 @@
 """Measurements of this machine, cached with their time under all that they depend on."""
 
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
 
 import torch
+from pydantic import Field
 
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder
-from sublayer.files.parsing import read_json_object
+from sublayer.files.parsing import check_typed, read_json
 from sublayer.files.storage import write_file
 from sublayer.system.machine import processor
 from sublayer.system.memory import cores
@@ -46,12 +47,15 @@ _MOST = 1000
 Clock = Callable[[], float]
 
 
+_Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 @dataclass(frozen=True)
 class Measurement:
     """Numbers, in whatever unit they were kept, and when they were measured."""
 
-    values: tuple[float, ...]
-    at: float
+    values: tuple[_Positive, ...]
+    at: _Positive
     """Seconds since 1970."""
 
 
@@ -62,13 +66,8 @@ def recall(key: str, n_values: int) -> Measurement | None:
     that they were measured with. What cannot be read, or is no such thing, is as if it had never
     been measured: None.
     """
-    entry = _read(_path()).get(_full(key))
-    values, at = (entry.get("values"), entry.get("at")) if isinstance(entry, dict) else (None, None)
-    if not isinstance(values, list) or len(values) != n_values:
-        return None
-    *measured, when = map(_number, (*values, at))
-    known = [value for value in measured if value is not None]
-    return None if when is None or len(known) < n_values else Measurement(tuple(known), when)
+    known = _read(_path()).get(_full(key))
+    return None if known is None or len(known.values) != n_values else known
 
 
 def keep(key: str, values: Sequence[float], clock: Clock = time.time) -> Measurement:
@@ -78,16 +77,9 @@ def keep(key: str, values: Sequence[float], clock: Clock = time.time) -> Measure
     """
     taken = Measurement(tuple(map(float, values)), clock())
     path = _path()
-    own_name = _full(key)
-    others = {
-        name: entry
-        for name, entry in _read(path).items()
-        if isinstance(entry, dict) and name != own_name
-    }
-    # Entries without a time count as the oldest.
-    by_age = sorted(others, key=lambda name: _number(others[name].get("at")) or 0.0)
-    kept = {name: others[name] for name in by_age[1 - _MOST :]}
-    kept[own_name] = {"values": list(taken.values), "at": taken.at}
+    others = {name: known for name, known in _read(path).items() if name != _full(key)}
+    newest = sorted(others, key=lambda name: others[name].at)[1 - _MOST :]
+    kept = {name: asdict(others[name]) for name in newest} | {_full(key): asdict(taken)}
     # A measurement serves this process even where nothing can be kept for the next.
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,17 +101,8 @@ def _full(key: str) -> str:
     return "; ".join([*machine, *settings, key])
 
 
-def _read(path: Path) -> dict[str, object]:
-    try:
-        if not path.is_file():
-            return {}
-        return dict(read_json_object(path, DataError))
-    except (OSError, DataError):
-        return {}
-
-
-def _number(value: object) -> float | None:
-    """Return a number that can have been measured: finite and not negative."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) and value >= 0 else None
+def _read(path: Path) -> dict[str, Measurement]:
+    with suppress(OSError, DataError):
+        content = read_json(path, DataError)
+        return check_typed(content, dict[str, Measurement], str(path), DataError, has_tuples=True)
+    return {}

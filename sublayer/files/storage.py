@@ -1,6 +1,7 @@
 """Atomic files and folders, written under temporary names that collide with no other."""
 
 import errno
+import hashlib
 import json
 import os
 import re
@@ -72,6 +73,12 @@ def describe_absence(path: str | Path) -> str:
 def open_file(path: Path) -> BufferedReader:
     """Open a regular file for reading bytes; raise OSError as ``RegularFile`` does."""
     return BufferedReader(RegularFile(path))
+
+
+def sha256_of(path: Path) -> str:
+    """Compute the SHA-256 of a file, in hexadecimal; raise OSError as ``open_file`` does."""
+    with open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_file(path: Path) -> None:

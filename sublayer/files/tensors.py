@@ -60,16 +60,13 @@ def check_names_and_shapes(
     of several that differ the first in order is named.
     """
     belongs = f"{where} belongs to another model"
-    missing = expected.keys() - stored.keys()
-    if missing:
+    if missing := expected.keys() - stored.keys():
         raise CheckpointError(f"{belongs}: it has no {min(missing)}")
-    surplus = stored.keys() - expected.keys()
-    if surplus:
+    if surplus := stored.keys() - expected.keys():
         raise CheckpointError(f"{belongs}: this one has no {min(surplus)}")
     for name, shape in expected.items():
-        there = stored[name]
-        if there != shape:
-            raise CheckpointError(f"{belongs}: {name} is {there} there, {shape} here")
+        if stored[name] != shape:
+            raise CheckpointError(f"{belongs}: {name} is {stored[name]} there, {shape} here")
 
 
 def check_headers(
@@ -82,7 +79,7 @@ def check_headers(
     """
     expected = {name: header_of(target) for name, target in targets.items()}
     shapes, stored_shapes = (
-        {name: header.shape for name, header in some.items()} for some in (expected, stored)
+        {name: each.shape for name, each in some.items()} for some in (expected, stored)
     )
     check_names_and_shapes(shapes, stored_shapes, where)
     for name, header in expected.items():
@@ -170,13 +167,16 @@ def _pieces(stored: StoredTensors) -> dict[str, list[_Slice]]:
     pieces: dict[str, list[_Slice]] = {}
     for path in stored.files():
         with _opened(path, stored) as file:
-            offsets = _offsets(file.metadata(), path)
+            # Where each slice of a part begins; nothing of a file with whole tensors.
+            text = (file.metadata() or {}).get(_OFFSETS, "{}")
+            described = parse_json(text, str(path), CheckpointError)
+            offsets = check_typed(described, dict[str, _Part], str(path), CheckpointError)
             # The file is no mapping: it has keys, but cannot be iterated over.
             for name in file.keys():  # noqa: SIM118
                 part = file.get_slice(name)
                 shape = tuple(part.get_shape())
-                starts = offsets.get(name, (0,) * len(shape))
-                found = _Slice(path, starts, shape, part.get_dtype())
+                starts = offsets[name].saved_offsets if name in offsets else [0] * len(shape)
+                found = _Slice(path, tuple(starts), shape, part.get_dtype())
                 pieces.setdefault(name, []).append(found)
     return pieces
 
@@ -194,22 +194,14 @@ def _opened(path: Path, stored: StoredTensors) -> Iterator[Any]:
         raise CheckpointError(f"{path} is damaged or cut short ({error})") from None
 
 
-def _offsets(metadata: Mapping[str, str] | None, path: Path) -> dict[str, tuple[int, ...]]:
-    """Return where each slice of a part begins; nothing of a file with whole tensors."""
-    text = (metadata or {}).get(_OFFSETS)
-    if text is None:
-        return {}
-    described = parse_json(text, str(path), CheckpointError)
-    checked = check_typed(described, dict[str, _Part], str(path), CheckpointError)
-    return {name: tuple(each.saved_offsets) for name, each in checked.items()}
-
-
 def _header(name: str, pieces: list[_Slice], stored: StoredTensors) -> Header:
     """Return the header of a whole tensor; raise CheckpointError where its pieces make none."""
     first = pieces[0]
     n_axes = len(first.shape)
-    is_alike = all(len(each.starts) == len(each.shape) == n_axes for each in pieces)
-    is_alike &= all(each.dtype == first.dtype for each in pieces)
+    is_alike = all(
+        len(each.starts) == len(each.shape) == n_axes and each.dtype == first.dtype
+        for each in pieces
+    )
     if not is_alike or not _join(pieces):
         raise CheckpointError(
             f"{stored.folder} has no whole {name}: a part is missing, or is of another checkpoint"
@@ -218,26 +210,25 @@ def _header(name: str, pieces: list[_Slice], stored: StoredTensors) -> Header:
         raise CheckpointError(
             f"{first.file} has {name} as {first.dtype}: weights are floating-point numbers"
         )
-    return Header([max(ends) for ends in zip(*map(_ends, pieces), strict=True)], first.dtype)
+    return Header(_whole(pieces), first.dtype)
+
+
+def _whole(pieces: list[_Slice]) -> list[int]:
+    return [max(ends) for ends in zip(*map(_ends, pieces), strict=True)]
 
 
 def _join(pieces: list[_Slice]) -> bool:
     """Return whether pieces make a whole: along one axis each begins where one before it ends."""
-    wholes = [max(ends) for ends in zip(*map(_ends, pieces), strict=True)]
     divided = [
         axis
-        for axis, length in enumerate(wholes)
+        for axis, length in enumerate(_whole(pieces))
         if any(each.starts[axis] or each.shape[axis] != length for each in pieces)
     ]
-    if not divided:
-        return len(pieces) == 1
-    axis = divided[0]
-    end = 0
-    for start, next_end in sorted((each.starts[axis], _ends(each)[axis]) for each in pieces):
-        if start != end:
-            return False
-        end = next_end
-    return len(divided) == 1
+    if len(divided) != 1:
+        return not divided and len(pieces) == 1
+    edges = sorted((each.starts[divided[0]], _ends(each)[divided[0]]) for each in pieces)
+    starts, ends = zip(*edges, strict=True)
+    return starts == (0, *ends[:-1])
 
 
 def _ends(piece: _Slice) -> list[int]:

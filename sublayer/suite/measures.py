@@ -22,8 +22,7 @@ from sublayer.config.translation import BleuTokenizer, bleu_tokenizer_of
 from sublayer.counts import count
 from sublayer.data.corpora.named import find_sources
 from sublayer.data.prepare import prepare_text
-from sublayer.data.text.documents import Reading
-from sublayer.data.text.files import Document
+from sublayer.data.text.documents import Document, Reading
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.decode.translate import tokenizer_of, translate_lines
 from sublayer.errors import ConfigError, DataError

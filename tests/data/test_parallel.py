@@ -10,10 +10,11 @@ import torch
 
 from sublayer.config.data import DataConfig
 from sublayer.data.parallel.batches import TranslationBatches, fill, side_lengths
-from sublayer.data.parallel.files import Fields, json_pairs, line_pairs, parquet_pairs, tab_pairs
-from sublayer.data.parallel.sources import PairFilter, read_pairs
+from sublayer.data.parallel.files import Fields, line_pairs, parquet_pairs, record_pairs, tab_pairs
+from sublayer.data.parallel.sources import read_pairs, refused_pair
 from sublayer.data.prepare import find_texts, prepare
 from sublayer.data.store import Split, TokenStore
+from sublayer.data.text.records import json_records
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.errors import DataError
 from tests.data.releases import write_release
@@ -53,7 +54,8 @@ def test_records_and_lines_with_tabs_hold_pairs(tmp_path, nested):
     pairs = [{"en": left, "de": right or None} for _, left, right in EXPECTED]
     rows = [{"translation": pair, "id": 1} for pair in pairs] if nested else pairs
     text = "\n".join(["", *map(json.dumps, rows)])
-    found = list(json_pairs(written(tmp_path / "a.jsonl.gz", text.encode()), FIELDS))
+    records = json_records(written(tmp_path / "a.jsonl.gz", text.encode()))
+    found = list(record_pairs(records, FIELDS))
     assert found == [(number + 1, left, right) for number, left, right in EXPECTED]
     parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "a.parquet")
     assert list(parquet_pairs(tmp_path / "a.parquet", FIELDS)) == EXPECTED
@@ -71,13 +73,12 @@ def test_records_and_lines_with_tabs_hold_pairs(tmp_path, nested):
         assert "names columns" in notes[0] and "of more than two columns" in notes[1]
 
 
-def test_filters_count_dropped_pairs():
-    kept = PairFilter(longest=4, ratio=1.5)
+def test_filters_tell_why_pairs_are_dropped():
     sizes = ((1, 1), (4, 3), (3, 2), (0, 3), (0, 0), (5, 5), (4, 2), (2, 4))
-    assert [kept.keeps(["x"] * n, ["y"] * m) for n, m in sizes] == [True] * 3 + [False] * 5
-    reasons = ("with more than 4 words", "with more than 1.5 words to one", "with an empty side")
-    assert dict(kept.dropped) == dict(zip(reasons, (1, 2, 2), strict=True))
-    assert PairFilter().keeps(["x"] * 1000, ["y"])
+    longer, wider = "with more than 4 words", "with more than 1.5 words to one"
+    reasons = ["", "", "", "with an empty side", "with an empty side", longer, wider, wider]
+    assert [refused_pair(["x"] * n, ["y"] * m, (4, 1.5)) for n, m in sizes] == reasons
+    assert not refused_pair(["x"] * 1000, ["y"])
 
 
 def test_training_is_filtered_and_scored_texts_are_whole(tmp_path, capsys):

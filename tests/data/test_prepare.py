@@ -164,9 +164,9 @@ def test_passages_are_read_from_lines_and_each_once(tmp_path, cache):
     assert [each.read() for each in found] == [b"One.", "Zwölf.".encode(), b"Two."]
     assert found[1].name == f"{tmp_path}/a.jsonl, document at line 3"
     for text, message in (
-        ('{"data": [{"paragraphs": [{"text": "a"}]}]}', "1: data without paragraphs that have a"),
-        ('{"data": [3]}', "1: data without paragraphs"), ("[]", "1: no article"),
-        ('{"article": "a"}\n{"article": 3}', "2: no article"), ("plain words", "1: not JSON"),
+        ('{"data": [{"paragraphs": [{"text": "a"}]}]}', "1: no passage"),
+        ('{"data": [3]}', "1: no passage"), ("[]", "1: no passage"),
+        ('{"article": "a"}\n{"article": 3}', "2: no passage"), ("plain words", "1: not JSON"),
     ):  # fmt: skip
         (tmp_path / "a.json").write_text(text)
         with pytest.raises(DataError, match=f"line {message}"):

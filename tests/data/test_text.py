@@ -16,10 +16,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sublayer.config.texts import parse_split
-from sublayer.data.text import files, ranges, records, splitting
+from sublayer.data.text import files, records
 from sublayer.data.text.documents import (
     Reading,
-    digests_of,
+    content_keys,
     identity_of,
     open_pack,
     read_documents,
@@ -83,7 +83,7 @@ def test_folders_globs_relative_paths_and_the_home_folder_are_read(tmp_path, cac
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.chdir(folder / "a")
     assert read("y", cache) == [b"a/y"] and read("~/b.txt", cache) == [b"b.txt"]
-    with pytest.raises(DataError, match=f"no such file or folder: d.txt in {folder / 'a'}$"):
+    with pytest.raises(DataError, match=f"d.txt is not there, in {folder / 'a'}$"):
         read("d.txt", cache)
 
 
@@ -128,12 +128,20 @@ def parquet(path, table, **settings):
     return path
 
 
+def json_lines(path, field):
+    return records.texts_of(records.json_records(path), field)
+
+
+def parquet_rows(path, field):
+    return list(records.texts_of(records.parquet_records(path, (field,)), field))
+
+
 def test_a_line_of_json_is_a_document(tmp_path):
     texts = ["one\ntwo", None, "", "dr\u00e9i \u2028 \x85 \x1c", 'quote " \\ /', "\U0001f600"]
     lines = [json.dumps({"id": 1, "text": text}, ensure_ascii=False) for text in texts]
     (tmp_path / "a.jsonl").write_bytes(b"\xef\xbb\xbf\r\n" + "\r\n".join(lines).encode())
     expected = [(line, (text or "").encode()) for line, text in enumerate(texts, 2)]
-    assert list(records.json_lines(tmp_path / "a.jsonl", "text")) == expected
+    assert list(json_lines(tmp_path / "a.jsonl", "text")) == expected
 
 
 @pytest.mark.parametrize("line, message", [
@@ -145,7 +153,7 @@ def test_a_line_of_json_is_a_document(tmp_path):
 def test_a_bad_line_of_json_is_refused(tmp_path, line, message):
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "fine"}\n' + line + b"\n")
     with pytest.raises(DataError, match=f"a.jsonl, line 2: {message}"):
-        list(records.json_lines(tmp_path / "a.jsonl", "text"))
+        list(json_lines(tmp_path / "a.jsonl", "text"))
 
 
 def test_a_row_of_parquet_is_a_document_whatever_its_columns_type(tmp_path):
@@ -156,15 +164,15 @@ def test_a_row_of_parquet_is_a_document_whatever_its_columns_type(tmp_path):
     columns = {"a": texts, "b": category, "c": large, "d": arrow.array(texts, arrow.string_view())}
     path = parquet(tmp_path / "a.parquet", columns | {"id": [1, 2, 3]}, row_group_size=2)
     for name in "abcd":
-        rows = list(records.parquet_rows(path, name))
+        rows = parquet_rows(path, name)
         assert rows == [(1, b"one"), (2, b""), (3, "zw\u00e9i".encode())]
-    with pytest.raises(DataError, match="has no column 'text': set data.text_field .* to a, b"):
-        list(records.parquet_rows(path, "text"))
-    with pytest.raises(DataError, match="a.parquet: column 'id' is int64, not text"):
-        list(records.parquet_rows(path, "id"))
+    with pytest.raises(DataError, match="row 1: no field 'text': set data.text_field .* to a, b"):
+        parquet_rows(path, "text")
+    with pytest.raises(DataError, match="a.parquet, row 1: field 'id' is int, not text"):
+        parquet_rows(path, "id")
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(DataError, match="a.parquet is not a whole Parquet file"):
-        list(records.parquet_rows(path, "text"))
+        parquet_rows(path, "text")
 
 
 def test_blank_lines_stand_between_documents_none_of_which_is_without_end(tmp_path, monkeypatch):
@@ -291,7 +299,7 @@ def test_text_that_is_not_utf8_is_said_with_its_first_such_byte(tmp_path):
     assert f"byte {late.stat().st_size - 1:,} is 0xe9" in describe_encoding([late])
     assert describe_encoding([whole]) is None
     [note] = describe_files(str(tmp_path), seeks_records=True)
-    command = re.search("`(.*)`", note.replace("2 files, the first of which is ", ""))[1]
+    command = re.search("`(.*)`", note.replace("2 files, first ", ""))[1]
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)
     assert (tmp_path / "utf8-late.txt").read_text().endswith("café")
 
@@ -364,7 +372,7 @@ def test_a_data_set_of_the_hub_is_fetched_once(tmp_path, monkeypatch, cache):
     monkeypatch.chdir(tmp_path)
     path = write_release(tmp_path / "owner" / "name", {"train.parquet": b""}) / "train.parquet"
     parquet(path, {"text": ["one", "", "two"], "id": [1, 2, 3]})
-    with pytest.raises(DataError, match="owner/name@train has no field 'body': .* text, id"):
+    with pytest.raises(DataError, match="owner/name@train, row 1: no field 'body': .* text"):
         texts("hub:owner/name", cache, text_field="body")
     with pytest.raises(DataError, match=r"hub:owner/name@dev cannot be fetched from the hub \("):
         texts("hub:owner/name@dev", cache)
@@ -392,7 +400,7 @@ def test_documents_are_packed_in_order_with_their_places_and_read_once(tmp_path)
     digests = [hashlib.sha256(text).hexdigest() for text in kept]
     documents = [MemoryDocument("x", text) for text in kept]
     assert [record.digest() for record in pack] == identity_of(documents) == digests
-    assert digests_of(documents, 0, 9).tolist() == digests_of(pack, 0, 9).tolist()
+    assert content_keys(documents).tolist() == content_keys(pack).tolist()
     assert [record.read() for record in (pack[-1], *pack[1:3])] == [b"last", *kept[1:3]]
     with pytest.raises(IndexError):
         pack[4]
@@ -581,15 +589,13 @@ def drawn_texts(n_documents, seed=0):
 
 
 @pytest.fixture
-def packed(tmp_path, monkeypatch):
-    monkeypatch.setattr(splitting, "_BLOCK", 7)
-    monkeypatch.setattr(ranges, "_BLOCK", 11)
+def packed(tmp_path):
     path = tmp_path / "pack"
     return lambda contents: open_pack(path, [("a", lambda: iter(enumerate(contents, 1)))])
 
 
 @pytest.mark.parametrize("n_documents", [12, 200])
-def test_a_division_does_not_depend_on_what_is_in_memory(packed, n_documents, monkeypatch):
+def test_a_division_does_not_depend_on_where_documents_are(packed, n_documents):
     def by_hand(contents):
         """Fill test to a tenth of all bytes and then valid to three, in order of hashes."""
         free = sorted(set(contents), key=lambda text: hashlib.sha256(text).digest())
@@ -607,8 +613,7 @@ def test_a_division_does_not_depend_on_what_is_in_memory(packed, n_documents, mo
         return [sorted(text for text in contents if text in part) for part in (free, *splits)]
 
     contents = drawn_texts(n_documents, seed=n_documents)
-    for documents, n_parts in ((in_memory(contents), 1), (packed(contents), 17)):
-        monkeypatch.setattr(splitting, "count_parts", lambda count, n=n_parts: n)
+    for documents in (in_memory(contents), packed(contents)):
         parts = divide(documents, shares_of("60/30/10"), name="a", is_utf8=False)
         found = [[piece.document.read() for piece in parts[split]] for split in SPLITS]
         assert [parts[split].n_bytes for split in SPLITS] == [sum(map(len, part)) for part in found]
@@ -625,7 +630,6 @@ def test_the_first_document_that_two_texts_share_is_found(packed):
     contents = drawn_texts(60, seed=2)
     others = [b"other", *drawn_texts(40, seed=3), contents[5]]
     first = min(set(contents) & set(others), key=lambda text: hashlib.sha256(text).hexdigest())
-    for most in (1000, 9):
-        number, other = shared_document(in_memory(contents), packed(others), most)
-        assert contents[number] == others[other] == first
-        assert shared_document(in_memory([b"x"]), in_memory(others), most) is None
+    number, other = shared_document(in_memory(contents), packed(others))
+    assert contents[number] == others[other] == first
+    assert shared_document(in_memory([b"x"]), in_memory(others)) is None

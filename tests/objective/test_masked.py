@@ -169,7 +169,7 @@ def test_special_and_spared_ids_are_never_hidden(fields, low, spared):
     objective = MaskedObjective.model_validate(fields)
     vocabulary = pair_settings(objective, Numbers(9), context=64).vocabulary
     assert np.flatnonzero(vocabulary.is_maskable).tolist() == list(range(spared, 14))
-    found = vocabulary.random_low, vocabulary.mask_id, vocabulary.vocab_size
+    found = vocabulary.random_low, vocabulary.mask_id, len(vocabulary.is_maskable)
     assert found == (low, Numbers.mask_id, 14)
 
 

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,33 +62,19 @@ def python_prose(cache: Path, root: Path | None = None) -> tuple[MemoryDocument,
         stamps.append((name, status.st_size, status.st_mtime_ns))
     key = content_key(_VERSION, sys.version, str(root), stamps)
     cached = cache / "prose" / f"{key}.json"
-    documents = _read_cached(cached)
-    if documents is None:
-        with _no_garbage_collection():
-            documents = _collect(files)
-        n_characters = sum(len(text) for _, text in documents)
-        if n_characters < _LEAST_BYTES:
+    documents: list[tuple[str, str]] = []
+    with suppress(OSError, ValueError):
+        documents = json.loads(cached.read_bytes())
+    if not documents:
+        documents = _collect(files)
+        if sum(len(text) for _, text in documents) < _LEAST_BYTES:
             raise DataError(
                 f"data.corpus = python: {root} has no Python sources to read; "
                 "give data.path instead"
             )
-        content = json.dumps(documents, ensure_ascii=False)
         with replacing(cached) as file:
-            file.write(content.encode())
+            file.write(json.dumps(documents, ensure_ascii=False).encode())
     return tuple(MemoryDocument(name, text.encode()) for name, text in documents)
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    # Syntax trees are millions of objects, and each collection looks at all of PyTorch's too: twice
-    # the time.
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _modules(root: Path) -> Iterator[tuple[str, Path]]:
@@ -103,23 +89,27 @@ def _modules(root: Path) -> Iterator[tuple[str, Path]]:
 def _collect(files: list[tuple[str, Path]]) -> list[tuple[str, str]]:
     documents: list[tuple[str, str]] = []
     seen: set[str] = set()
-    for name, path in files:
-        tree = _parse(path)
-        if tree is None:
-            continue
-        if name == _TOPICS:
-            documents.extend(_topics(tree))
-            continue
-        distinct = dict.fromkeys(_docstrings(tree))
-        docstrings = [text for text in distinct if text not in seen]
-        seen.update(docstrings)
-        if docstrings:
-            text = "\n\n".join(docstrings)
-            documents.append((name, text + "\n"))
+    was_enabled = gc.isenabled()
+    # Syntax trees are millions of objects, and each collection looks at all of PyTorch's too: twice
+    # the time.
+    gc.disable()
+    try:
+        for name, path in files:
+            tree = _parse(path)
+            if name == _TOPICS:
+                documents.extend(_topics(tree))
+                continue
+            docstrings = [text for text in dict.fromkeys(_docstrings(tree)) if text not in seen]
+            seen.update(docstrings)
+            if docstrings:
+                documents.append((name, "\n\n".join(docstrings) + "\n"))
+    finally:
+        if was_enabled:
+            gc.enable()
     return sorted(documents)
 
 
-def _parse(path: Path) -> ast.Module | None:
+def _parse(path: Path) -> ast.Module:
     with warnings.catch_warnings():
         # Other people's invalid escapes; and a file that this Python cannot parse holds no prose of
         # it.
@@ -127,7 +117,7 @@ def _parse(path: Path) -> ast.Module | None:
         try:
             return ast.parse(path.read_bytes())
         except (OSError, SyntaxError, ValueError):
-            return None
+            return ast.Module([], [])
 
 
 def _docstrings(tree: ast.AST) -> Iterator[str]:
@@ -144,12 +134,9 @@ def _docstrings(tree: ast.AST) -> Iterator[str]:
 def _topics(tree: ast.Module) -> Iterator[tuple[str, str]]:
     for statement in tree.body:
         # The module is one dictionary: ``topics = {...}``.
-        if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Dict):
-            continue
-        topics = ast.literal_eval(statement.value)
-        for name, text in topics.items():
-            document = _printable(text) + "\n"
-            yield f"topic {name}", document
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict):
+            for name, text in ast.literal_eval(statement.value).items():
+                yield f"topic {name}", _printable(text) + "\n"
 
 
 def _printable(text: str) -> str:
@@ -159,14 +146,6 @@ def _printable(text: str) -> str:
     lines = (line.rstrip() for line in without_surrogates.splitlines())
     stripped = "\n".join(lines).strip("\n")
     return _CONTROL.sub("?", stripped)
-
-
-def _read_cached(path: Path) -> list[tuple[str, str]] | None:
-    try:
-        documents = json.loads(path.read_bytes())
-        return [(str(name), str(text)) for name, text in documents]
-    except (OSError, ValueError):
-        return None
 
 
 def find_sources(
@@ -180,13 +159,10 @@ def find_sources(
     """
     if path is not None and INTRINSIC in source_names(corpus):
         return (Source(INTRINSIC, read_passages(source_names(path), cache)),)
-    texts = []
-    for name, weight in _entries(path):
-        source = _read(name, cache, reading)
-        texts.append(replace(source, weight=weight))
-    for name, weight in _entries(corpus):
-        source = CORPORA[name](cache, reading)
-        texts.append(replace(source, weight=weight))
+    texts = [replace(_read(name, cache, reading), weight=weight) for name, weight in _entries(path)]
+    texts += [
+        replace(CORPORA[name](cache, reading), weight=weight) for name, weight in _entries(corpus)
+    ]
     if not texts:
         raise ConfigError(
             f"there is no text: give data.path, or data.corpus as one of {', '.join(CORPORA)}"
@@ -195,13 +171,9 @@ def find_sources(
 
 
 def _entries(sources: Sources | None) -> list[tuple[str, float | None]]:
-    if sources is None:
-        return []
     if isinstance(sources, dict):
         return list(sources.items())
-    if isinstance(sources, str):
-        return [(sources, None)]
-    return [(name, None) for name in sources]
+    return [(name, None) for name in source_names(sources)]
 
 
 def _read(name: str, cache: Path, reading: Reading) -> Source:
@@ -214,10 +186,6 @@ def _read(name: str, cache: Path, reading: Reading) -> Source:
     return Source(name, read_documents(name, cache, reading))
 
 
-def _python(cache: Path, reading: Reading) -> Source:
-    return Source("python", python_prose(cache))
-
-
 def _without_path(cache: Path, reading: Reading) -> Source:
     raise ConfigError(
         f"data.corpus = {INTRINSIC} needs data.path: the files of SQuAD and RACE that it reads"
@@ -225,7 +193,7 @@ def _without_path(cache: Path, reading: Reading) -> Source:
 
 
 CORPORA: dict[str, Callable[[Path, Reading], Source]] = {
-    "python": _python,
+    "python": lambda cache, reading: Source("python", python_prose(cache)),
     # Both: sizes and checksums from mattmahoney.net/dc/textdata.html, and of the archives as
     # served.
     "enwik8": PublishedFile(

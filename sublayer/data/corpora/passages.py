@@ -12,15 +12,16 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from pydantic import ValidationError
+
 from sublayer.config.texts import HUB, INTRINSIC, WATCHED
-from sublayer.data.text.documents import Reading, cache_documents, read_documents
-from sublayer.data.text.files import Document, FileDocument, RawDocument, read_path
+from sublayer.data.text.documents import Document, Reading, cache_documents, read_documents
+from sublayer.data.text.files import FileDocument, RawDocument, read_path
 from sublayer.data.text.records import encoded
 from sublayer.errors import DataError
 from sublayer.files.download import Download, fetch
 from sublayer.files.lines import decoded
-
-_NO_CONTEXT = "data without paragraphs that have a context"
+from sublayer.files.parsing import Typed
 
 
 def read_passages(entries: Sequence[str], cache: Path) -> Sequence[Document]:
@@ -47,55 +48,53 @@ def passages(file: FileDocument) -> Iterator[RawDocument]:
     yield from passages_of(file.name, bytes(file.read()[:]))
 
 
+class _Paragraph(Typed):
+    context: str
+
+
+class _Article(Typed):
+    paragraphs: list[_Paragraph]
+
+
+class _Squad(Typed):
+    data: list[_Article]
+
+
+class _Race(Typed):
+    article: str
+
+
 def passages_of(name: str, text: bytes) -> Iterator[RawDocument]:
     """Read the passages of the text of such a file, as ``passages`` does, under a name."""
     try:
-        whole = json.loads(text)
+        records = [(1, json.loads(text))]
     except (ValueError, RecursionError):
-        yield from _lines(name, text)
-        return
-    if isinstance(whole, dict) and isinstance(whole.get("data"), list):
-        for passage in _contexts(whole["data"], name):
-            yield 1, passage
-    else:
-        yield 1, _article(whole, name, 1)
-
-
-def _lines(name: str, text: bytes) -> Iterator[RawDocument]:
-    for line, data in enumerate(text.split(b"\n"), 1):
-        if not data.strip():
-            continue
-        decoded(name, line, data)
+        lines = [(line, data) for line, data in enumerate(text.split(b"\n"), 1) if data.strip()]
+        records = [(line, _parsed(decoded(name, line, data), name, line)) for line, data in lines]
+    for line, record in records:
+        place = f"{name}, line {line}"
         try:
-            record = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise _neither(name, line, f"not JSON: {error}") from error
-        yield line, _article(record, name, line)
+            if isinstance(record, dict) and isinstance(record.get("data"), list):
+                articles = _Squad.model_validate(record).data
+                found = [each.context for article in articles for each in article.paragraphs]
+            else:
+                found = [_Race.model_validate(record).article]
+        except ValidationError as error:
+            raise _neither(place, "no passage of either") from error
+        for passage in found:
+            yield line, encoded(passage, place)
 
 
-def _article(record: Any, name: str, line: int) -> bytes:
-    article = record.get("article") if isinstance(record, dict) else None
-    if not isinstance(article, str):
-        raise _neither(name, line, "no article")
-    return encoded(article, name, line)
+def _parsed(text: str, name: str, line: int) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _neither(f"{name}, line {line}", f"not JSON: {error}") from error
 
 
-def _contexts(articles: list[Any], name: str) -> Iterator[bytes]:
-    for article in articles:
-        paragraphs = article.get("paragraphs") if isinstance(article, dict) else None
-        if not isinstance(paragraphs, list):
-            raise _neither(name, 1, _NO_CONTEXT)
-        for paragraph in paragraphs:
-            context = paragraph.get("context") if isinstance(paragraph, dict) else None
-            if not isinstance(context, str):
-                raise _neither(name, 1, _NO_CONTEXT)
-            yield encoded(context, name, 1)
-
-
-def _neither(name: str, line: int, why: str) -> DataError:
+def _neither(place: str, why: str) -> DataError:
     return DataError(
-        f"{name}, line {line}: {why}; "
-        "data.corpus = albert-intrinsic reads SQuAD's JSON files and RACE's files"
+        f"{place}: {why}; data.corpus = albert-intrinsic reads SQuAD's JSON files and RACE's files"
     )
 
 

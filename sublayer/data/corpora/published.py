@@ -14,8 +14,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from sublayer.data.cache import content_key, corpus_folders
-from sublayer.data.text.documents import AS_FILES, Reading, read_files, read_hub, sniffed_kind
-from sublayer.data.text.files import Document, FileDocument, read_path
+from sublayer.data.text.documents import (
+    AS_FILES,
+    Document,
+    Reading,
+    read_files,
+    read_hub,
+    sniffed_kind,
+)
+from sublayer.data.text.files import FileDocument, read_path
 from sublayer.data.text.records import HubSet
 from sublayer.data.text.splitting import SplitName
 from sublayer.errors import DataError
@@ -65,27 +72,25 @@ def read_release(folder: Path, cache: Path) -> dict[SplitName, tuple[FileDocumen
     That is the training files, held-out file 0 for test, the other held-out files for validation.
     Raises DataError where files of any of the three are missing.
     """
-    held_out = _files(folder, HELD_OUT)
-    test = [path for path in held_out if path.name.startswith(_TEST)]
-    paths_by_split: dict[SplitName, list[Path]] = {
-        "train": _files(folder, TRAINING),
-        "valid": [path for path in held_out if path not in test],
-        "test": test,
+    found = {
+        name: [path for path in sorted((folder / name).iterdir()) if pattern.fullmatch(path.name)]
+        for name, pattern in _NAMES.items()
     }
-    documents: dict[SplitName, tuple[FileDocument, ...]] = {}
-    for split, paths in paths_by_split.items():
+    held_out = found[HELD_OUT]
+    splits: dict[SplitName, list[Path]] = {
+        "train": found[TRAINING],
+        "valid": [path for path in held_out if not path.name.startswith(_TEST)],
+        "test": [path for path in held_out if path.name.startswith(_TEST)],
+    }
+    for split, paths in splits.items():
         if not paths:
             raise DataError(
                 f"{folder} lacks the {split} files of lm1b: "
                 f"extract {RELEASE}.tar.gz again, all of it"
             )
-        documents[split] = tuple(FileDocument(path, cache) for path in paths)
-    return documents
-
-
-def _files(folder: Path, name: str) -> list[Path]:
-    paths = sorted((folder / name).iterdir())
-    return [path for path in paths if _NAMES[name].fullmatch(path.name)]
+    return {
+        split: tuple(FileDocument(path, cache) for path in paths) for split, paths in splits.items()
+    }
 
 
 def extract_release(archive: Path, cache: Path) -> Path:
@@ -123,18 +128,15 @@ def extract_release(archive: Path, cache: Path) -> Path:
 def _extract(archive: Path, target: Path) -> None:
     with tarfile.open(archive) as opened:
         for member in opened:
-            member_path = PurePosixPath(member.name)
-            folder = member_path.parent.name
-            name = member_path.name
-            if folder not in _NAMES or not _NAMES[folder].fullmatch(name):
+            path = PurePosixPath(member.name)
+            pattern = _NAMES.get(path.parent.name)
+            if pattern is None or not pattern.fullmatch(path.name) or not member.isfile():
                 continue
-            source = opened.extractfile(member) if member.isfile() else None
-            if source is None:
-                continue
-            # The path is built from the two matched names, never from the archive's path.
-            path = target / folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as file:
+            source = opened.extractfile(member)
+            assert source is not None, "a file has content"
+            # Named by the two matched names, never by the archive's path.
+            (target / path.parent.name).mkdir(exist_ok=True)
+            with (target / path.parent.name / path.name).open("wb") as file:
                 shutil.copyfileobj(source, file, 1 << 20)
 
 
@@ -157,8 +159,14 @@ class PublishedFile:
         target = cache / "corpora" / self.name
         for folder in corpus_folders(cache):
             for path in (folder / self.name, folder / self.name / self.name):
-                if path.is_file():
-                    return self._checked(path)
+                if not path.is_file():
+                    continue
+                if (n_bytes := path.stat().st_size) != self.n_bytes:
+                    raise DataError(
+                        f"{path} has {n_bytes:,} bytes, {self.name} has {self.n_bytes:,}: put the "
+                        "whole file there, or name a part of it in data.path"
+                    )
+                return path
             archive = folder / f"{self.name}.zip"
             if archive.is_file():
                 return unzip(archive, self.name, target, md5=self.md5)
@@ -166,15 +174,6 @@ class PublishedFile:
         unzip(archive, self.name, target, md5=self.md5)
         archive.unlink()
         return target
-
-    def _checked(self, path: Path) -> Path:
-        n_bytes = path.stat().st_size
-        if n_bytes != self.n_bytes:
-            raise DataError(
-                f"{path} has {n_bytes:,} bytes, {self.name} has {self.n_bytes:,}: "
-                "put the whole file there, or name a part of it in data.path"
-            )
-        return path
 
 
 @dataclass(frozen=True)
@@ -226,60 +225,53 @@ class PublishedRecords:
         DataError where there is neither folder nor network, or the folder lacks one of the two.
         """
         folders = [folder / self.name for folder in corpus_folders(cache)]
-        for folder in folders:
-            if folder.is_dir():
-                return self._of_folder(folder, cache, reading)
-        try:
-            return self._of_hub(cache, reading)
-        except DataError as error:
-            raise DataError(
-                f"data.corpus = {self.name}: {error}; or put the published files into {folders[0]}"
-            ) from error
-
-    def _of_folder(self, folder: Path, cache: Path, reading: Reading) -> Source:
-        name = str(folder)
-        files = read_path(name, cache, has_parquet=reading.rule in (None, "json"))
-        if self.held_out is None:
-            return Source(self.name, self._read(name, files, cache, reading))
-        marked = f"{self.name}-{self.held_out}."
-        held_out = [file for file in files if file.path.name.startswith(marked)]
-        training = [file for file in files if not file.path.name.startswith(marked)]
-        for part, pattern in ((held_out, f"{marked}*"), (training, f"{self.name}-train.*")):
-            if not part:
+        folder = next(filter(Path.is_dir, folders), None)
+        held_out: Sequence[Document] = ()
+        if folder is not None:
+            name = str(folder)
+            files = read_path(name, cache, has_parquet=reading.has_parquet)
+            marked = f"{self.name}-{self.held_out}."
+            apart = [file for file in files if file.path.name.startswith(marked)]
+            rest = [file for file in files if file not in apart]
+            if self.held_out is not None:
+                for part, pattern in ((apart, f"{marked}*"), (rest, f"{self.name}-train.*")):
+                    if not part:
+                        raise DataError(
+                            f"{folder} has no {pattern}, and {self.name} is scored on its own "
+                            "split: put its files there too, or name the folder in data.path"
+                        )
+                held_out = self._read(f"{marked}* of {folder}", apart, cache, reading)
+            training = self._read(name, rest, cache, reading)
+        else:
+            try:
+                training = read_hub(self.hub, cache, reading, in_runs=self.are_sentences)
+                if self.held_out is not None:
+                    held_out = read_hub(replace(self.hub, split=self.held_out), cache, reading)
+            except DataError as error:
                 raise DataError(
-                    f"{folder} has no {pattern}, and {self.name} is scored on its own split: "
-                    "put its files there too, or name the folder in data.path"
-                )
-        return self._divided(
-            self._read(name, training, cache, reading),
-            self._read(f"{marked}* of {folder}", held_out, cache, reading),
-        )
-
-    def _of_hub(self, cache: Path, reading: Reading) -> Source:
-        training = read_hub(self.hub, cache, reading, in_runs=self.are_sentences)
+                    f"data.corpus = {self.name}: {error}; or put the published files into "
+                    f"{folders[0]}"
+                ) from error
         if self.held_out is None:
             return Source(self.name, training)
-        return self._divided(
-            training, read_hub(replace(self.hub, split=self.held_out), cache, reading)
-        )
-
-    def _read(
-        self, name: str, files: Sequence[FileDocument], cache: Path, reading: Reading
-    ) -> Sequence[Document]:
-        kinds = [reading.rule or self._kind(file.path) for file in files]
-        return read_files(name, files, kinds, cache, reading)
-
-    def _divided(self, training: Sequence[Document], held_out: Sequence[Document]) -> Source:
         if len(held_out) < 2:
             raise DataError(
                 f"the {self.held_out} split of {self.name} has one document: "
                 "validation and test need one each"
             )
         half = len(held_out) // 2
-        return Source(
-            self.name,
-            published={"train": training, "valid": held_out[:half], "test": held_out[half:]},
-        )
+        splits: dict[SplitName, Sequence[Document]] = {
+            "train": training,
+            "valid": held_out[:half],
+            "test": held_out[half:],
+        }
+        return Source(self.name, published=splits)
+
+    def _read(
+        self, name: str, files: Sequence[FileDocument], cache: Path, reading: Reading
+    ) -> Sequence[Document]:
+        kinds = [reading.rule or self._kind(file.path) for file in files]
+        return read_files(name, files, kinds, cache, reading)
 
     def _kind(self, path: Path) -> str:
         kind = sniffed_kind(path)

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -17,64 +16,29 @@ from sublayer.data.parallel.files import (
     Pair,
     PairSource,
     find_corpus,
-    hub_pairs,
-    json_pairs,
     line_pairs,
     parquet_pairs,
-    row_pairs,
+    record_pairs,
     tab_pairs,
 )
 from sublayer.data.text.documents import Records, open_pack
-from sublayer.data.text.files import FileDocument, RawDocument, Text, check_text, read_unchanged
+from sublayer.data.text.files import FileDocument, RawDocument, check_text, read_unchanged
 from sublayer.data.text.ranges import DocumentRange
-from sublayer.data.text.records import parse_hub
+from sublayer.data.text.records import json_records, parse_hub, table_records
 from sublayer.data.text.splitting import SplitName
 from sublayer.data.tokenizers.languages import LanguageRules
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import replacing
-from sublayer.files.lines import PACKED
 from sublayer.files.parsing import read_json
 from sublayer.files.paths import expanded
 from sublayer.system.stages import note
-
-
-@dataclass
-class PairFilter:
-    """Drop pairs by the numbers of words of their sides, and count those dropped by reason.
-
-    A pair with an empty side is always dropped. Source: Moses' clean-corpus-n.perl.
-    """
-
-    longest: int | None = None
-    """The words of a side at most; None: any number."""
-    ratio: float | None = None
-    """Largest ratio of the longer side's words to the shorter's; None: any."""
-    dropped: Counter[str] = field(default_factory=Counter)
-    """Pairs by the reason for which they were dropped, worded for people."""
-
-    def keeps(self, source: list[str], target: list[str]) -> bool:
-        """Return whether a pair, by its words, is kept; count it in ``dropped`` if not."""
-        shorter, longer = sorted((len(source), len(target)))
-        reason = self._reason(shorter, longer)
-        if reason:
-            self.dropped[reason] += 1
-        return not reason
-
-    def _reason(self, shorter: int, longer: int) -> str:
-        if shorter == 0:
-            return "with an empty side"
-        if self.longest is not None and longer > self.longest:
-            return f"with more than {count(self.longest, 'word')}"
-        if self.ratio is not None and longer > self.ratio * shorter:
-            return f"with more than {self.ratio:g} words to one"
-        return ""
-
+from sublayer.tasks.records import sheets_note, suffix_of
 
 VERSION = 3
 """Changes whenever equal files would give other pairs."""
 
-_READERS = {
-    ".tsv": "tab",
+_KINDS = {
+    ".tsv": "tab, named",
     ".csv": "rows",
     ".xlsx": "rows",
     ".json": "json",
@@ -85,9 +49,27 @@ _READERS = {
 
 Limits = tuple[int | None, float | None]
 """The words of a side at most, and how many times the shorter side's words the longer may have."""
+Sides = tuple[LanguageRules, LanguageRules]
+"""The rules of both languages, the source's first."""
 
 
-def sides_of(data: DataConfig) -> tuple[LanguageRules, LanguageRules]:
+def refused_pair(source: list[str], target: list[str], limits: Limits = (None, None)) -> str:
+    """Say why a pair is dropped, by the numbers of words of its sides; empty where it is kept.
+
+    A pair with an empty side is always dropped. Source: Moses' clean-corpus-n.perl.
+    """
+    longest, ratio = limits
+    shorter, longer = sorted((len(source), len(target)))
+    if shorter == 0:
+        return "with an empty side"
+    if longest is not None and longer > longest:
+        return f"with more than {count(longest, 'word')}"
+    if ratio is not None and longer > ratio * shorter:
+        return f"with more than {ratio:g} words to one"
+    return ""
+
+
+def sides_of(data: DataConfig) -> Sides:
     """Return the rules of both languages, the source's first."""
     source, target = _languages(data)
     return _rules(source, data), _rules(target, data)
@@ -115,21 +97,18 @@ def find_pairs(data: DataConfig, cache: Path, split: SplitName) -> PairSource | 
     """
     if isinstance(data.corpus, str):
         return find_corpus(data.corpus, split, *_languages(data), cache)
-    names = {
-        "train": (data.source_path, data.target_path, data.path),
-        "valid": (data.valid_source_path, data.valid_target_path, data.valid_path),
-        "test": (data.test_source_path, data.test_target_path, data.test_path),
-    }
-    source, target, path = names[split]
     prefix = "" if split == "train" else f"{split}_"
+    source, target, path = (
+        getattr(data, f"{prefix}{name}") for name in ("source_path", "target_path", "path")
+    )
     if (source is None) != (target is None):
         side = "source" if source is None else "target"
         raise ConfigError(f"data.{prefix}{side}_path is missing: pairs in two files need both")
-    if source is not None and target is not None:
-        if path is not None:
-            raise ConfigError(
-                f"data.{prefix}path and data.{prefix}source_path both name pairs: leave one out"
-            )
+    if source is not None and path is not None:
+        raise ConfigError(
+            f"data.{prefix}path and data.{prefix}source_path both name pairs: leave one out"
+        )
+    if source is not None:
         return _of_files(expanded(source), expanded(target), cache)
     if path is None:
         return None
@@ -140,16 +119,55 @@ def find_pairs(data: DataConfig, cache: Path, split: SplitName) -> PairSource | 
     return _of_records(path, Fields(*pair_fields(data)), cache)
 
 
+def _of_files(source: Path, target: Path, cache: Path) -> PairSource:
+    for path in (source, target):
+        if not path.is_file():
+            raise DataError(f"{path} is not a file: name one with a text on each line")
+        check_text(path)
+    files = [FileDocument(source, cache), FileDocument(target, cache)]
+    identity = ("lines", *(file.digest() for file in files))
+    read = partial(read_unchanged, files, partial(line_pairs, source, target))
+    return PairSource(f"{source} and {target}", identity, read)
+
+
+def _of_records(entry: str, fields: Fields, cache: Path) -> PairSource:
+    if entry.startswith(HUB):
+        data_set = parse_hub(entry)
+        return PairSource(
+            entry, (str(data_set), *fields), lambda: record_pairs(data_set.records(), fields)
+        )
+    path = expanded(entry)
+    kind = _KINDS.get(suffix_of(path))
+    if not path.is_file() or kind is None:
+        raise DataError(
+            f"{path} is not a file of pairs, {', '.join(_KINDS)}: two files of lines are named by "
+            "data.source_path and data.target_path"
+        )
+    notes: list[str] = []
+
+    def read_rows() -> Iterator[Pair]:
+        if suffix_of(path) == ".xlsx" and (sheets := sheets_note(path)):
+            notes.append(sheets)
+        yield from record_pairs(table_records(path), fields)
+
+    readers: dict[str, Callable[[], Iterator[Pair]]] = {
+        "tab, named": partial(tab_pairs, path, fields, notes),
+        "json": lambda: record_pairs(json_records(path), fields),
+        "rows": read_rows,
+        "parquet": partial(parquet_pairs, path, fields),
+    }
+    file = FileDocument(path, cache)
+    read = partial(read_unchanged, [file], readers[kind])
+    return PairSource(entry, (kind, file.digest(), *fields), read, notes=notes)
+
+
 def pack_pairs(
-    source: PairSource,
-    sides: tuple[LanguageRules, LanguageRules],
-    cache: Path,
-    limits: Limits | None = None,
+    source: PairSource, sides: Sides, cache: Path, limits: Limits | None = None
 ) -> Records:
     """Tokenize pairs into words, drop those beyond ``limits`` (longest, ratio), and cache them.
 
     A document of the pack is four lines: the words of source and target, and both as they were read
-    (``read_pair``). Without ``limits`` pairs with an empty side stay, as scored sets are scored
+    (``PairText``). Without ``limits`` pairs with an empty side stay, as scored sets are scored
     whole. Dropped pairs are counted, and reported on standard error.
 
     Raises DataError where a file cannot be read, or no pair is left; ConfigError where the rules of
@@ -173,6 +191,32 @@ def pack_pairs(
     return records
 
 
+def _documents(
+    source: PairSource, sides: Sides, limits: Limits | None, notes: list[str]
+) -> Iterator[RawDocument]:
+    dropped: Counter[str] = Counter()
+    n_left = n_taken = 0
+    for line, *texts in source.read():
+        source_words, target_words = (
+            rules.words(text) for rules, text in zip(sides, texts, strict=True)
+        )
+        if limits is not None and (reason := refused_pair(source_words, target_words, limits)):
+            dropped[reason] += 1
+            continue
+        n_left += 1
+        if source.takes(n_left):
+            n_taken += 1
+            lines = (" ".join(source_words), " ".join(target_words), *texts)
+            yield line, "\n".join(lines).encode()
+    for reason, n_dropped in dropped.most_common():
+        notes.append(f"{source.name}: {count(n_dropped, 'pair')} {reason} left out")
+    if source.count not in (None, n_taken):
+        notes.append(
+            f"{source.name}: {count(n_taken, 'pair')}, where its papers have {source.count:,}"
+        )
+    notes += source.notes
+
+
 class PairText(NamedTuple):
     """A pair: the words of both sides, divided by spaces, and both as they were read."""
 
@@ -182,94 +226,10 @@ class PairText(NamedTuple):
     target: str
 
 
-def read_pair(text: Text) -> PairText:
-    """Parse a document of the packed file."""
-    return PairText(*text[:].decode().split("\n"))
-
-
 def read_pairs(ranges: Sequence[Sequence[DocumentRange]]) -> list[PairText]:
     """Read every pair of a split, in order; ``ranges`` are those of each of its sources."""
-    pairs = []
-    for of_source in ranges:
-        for part in of_source:
-            text = part.document.read()
-            pairs.append(read_pair(text))
-    return pairs
-
-
-def _documents(
-    source: PairSource,
-    sides: tuple[LanguageRules, LanguageRules],
-    limits: Limits | None,
-    notes: list[str],
-) -> Iterator[RawDocument]:
-    source_rules, target_rules = sides
-    longest, ratio = limits or (None, None)
-    filter_ = PairFilter(longest, ratio)
-    n_left = 0
-    n_taken = 0
-    for line, source_text, target_text in source.read():
-        source_words = source_rules.words(source_text)
-        target_words = target_rules.words(target_text)
-        if limits is not None and not filter_.keeps(source_words, target_words):
-            continue
-        n_left += 1
-        if source.takes(n_left):
-            n_taken += 1
-            lines = (" ".join(source_words), " ".join(target_words), source_text, target_text)
-            yield line, "\n".join(lines).encode()
-    for reason, n_dropped in filter_.dropped.most_common():
-        notes.append(f"{source.name}: {count(n_dropped, 'pair')} {reason} left out")
-    if source.count not in (None, n_taken):
-        notes.append(
-            f"{source.name}: {count(n_taken, 'pair')}, where its papers have {source.count:,}"
-        )
-    notes += source.notes
-
-
-def _of_files(source: Path, target: Path, cache: Path) -> PairSource:
-    for path in (source, target):
-        if not path.is_file():
-            raise DataError(f"{path} is not a file: name one with a text on each line")
-        check_text(path)
-    files = [FileDocument(source, cache), FileDocument(target, cache)]
-    identity = ("lines", *(file.digest() for file in files))
-    read = partial(read_unchanged, files, partial(line_pairs, source, target))
-    return PairSource(f"{source} and {target}", identity, read)
-
-
-def _of_records(entry: str, fields: Fields, cache: Path) -> PairSource:
-    if entry.startswith(HUB):
-        data_set = parse_hub(entry)
-        of_hub = (str(data_set), fields.source, fields.target)
-        return PairSource(entry, of_hub, partial(hub_pairs, data_set, fields))
-    path = expanded(entry)
-    if not path.is_file():
-        raise DataError(
-            f"{path} is not a file of pairs; "
-            "two files are named by data.source_path and data.target_path"
-        )
-    suffixes = [suffix for suffix in path.suffixes if suffix not in PACKED]
-    last = suffixes[-1].lower() if suffixes else ""
-    kind = _READERS.get(last)
-    if kind is None:
-        raise DataError(
-            f"{path}: pairs are read from {', '.join(_READERS)}; "
-            "two files of lines are named by data.source_path and data.target_path"
-        )
-    notes: list[str] = []
-    readers: dict[str, Callable[[], Iterator[Pair]]] = {
-        "tab": partial(tab_pairs, path, fields, notes),
-        "json": partial(json_pairs, path, fields),
-        "rows": partial(row_pairs, path, fields, notes),
-        "parquet": partial(parquet_pairs, path, fields),
-    }
-    file = FileDocument(path, cache)
-    identity = (
-        "tab, named" if kind == "tab" else kind,
-        file.digest(),
-        fields.source,
-        fields.target,
-    )
-    read = partial(read_unchanged, [file], readers[kind])
-    return PairSource(entry, identity, read, notes=notes)
+    return [
+        PairText(*part.document.read()[:].decode().split("\n"))
+        for of_source in ranges
+        for part in of_source
+    ]

@@ -7,7 +7,6 @@ and no array of the file is held in memory.
 
 import hashlib
 import sys
-import zlib
 from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -28,24 +27,22 @@ from sublayer.data.arrays import Ints
 from sublayer.data.cache import content_key
 from sublayer.data.text.files import (
     PARQUET,
-    Document,
     FileDocument,
+    MemoryDocument,
     RawDocument,
-    Text,
     is_parquet,
     read_path,
     read_unchanged,
 )
-from sublayer.data.text.records import READERS, HubSet, parse_hub, row_runs
+from sublayer.data.text.records import HubSet, parse_hub, read_kind, row_runs
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.arrays import aligned, read_description, write_description
-from sublayer.files.cache_folder import held_in_cache, lock_of, replacing
-from sublayer.files.file_text import FileArray, FileText
+from sublayer.files.arrays import FooterFile, aligned, check_bytes, mapped, read_description
+from sublayer.files.cache_folder import read_or_make, replacing
+from sublayer.files.file_text import FileText, blocks_of
 from sublayer.files.lines import read_lines
 from sublayer.files.paths import expanded
 from sublayer.tasks.records import suffix_of
 
-_CHECKED_BYTES = 256 << 20
 _DIGEST_BYTES = 32
 _NUMBER_BYTES = 8
 _BLOCK_BYTES = 1 << 20
@@ -73,11 +70,12 @@ class LazySequence(Sequence[Item]):
         return self.item(numbers) if isinstance(numbers, int) else [*map(self.item, numbers)]
 
 
-class Records(LazySequence[Document]):
+class Records(LazySequence["Record"]):
     """The documents of a packed file, made when they are accessed.
 
     ``names`` are the files that they come from, in order. ``n_empty`` counts the documents without
-    text, which are left out.
+    text, which are left out. ``stops`` ``[N]`` are the ends of their texts, which follow each
+    other; ``digests`` ``[N, 32]`` their SHA-256.
 
     Raises OSError, ValueError or KeyError where there is no such file or it is damaged; of more
     than 256 MiB of arrays the size alone is checked, and texts never are.
@@ -85,43 +83,38 @@ class Records(LazySequence[Document]):
 
     def __init__(self, path: Path, names: Sequence[str]) -> None:
         meta, n_bytes = read_description(path)
-        self._path = path
-        self._names = tuple(names)
+        self._opened = path, tuple(names)
         self._bounds: list[int] = meta["bounds"]
         self.n_empty: int = meta["n_empty"]
         self.identity: list[Any] = ["records", meta["sha256"]]
-        first = aligned(meta["n_bytes"])
-        self._n_documents: int = meta["n_documents"]
-        n = self._n_documents
-        # A stop, a line and a digest for each document.
-        n_array_bytes = n * (2 * _NUMBER_BYTES + _DIGEST_BYTES)
-        if n_bytes != first + n_array_bytes or len(self._bounds) != len(self._names):
+        n: int = meta["n_documents"]
+        stops = aligned(meta["n_bytes"])
+        lines = stops + n * _NUMBER_BYTES
+        digests = lines + n * _NUMBER_BYTES
+        if n_bytes != digests + n * _DIGEST_BYTES or len(self._bounds) != len(names):
             raise ValueError("its size is not what it describes")
-        arrays = FileText(path, first, n_bytes)
-        if len(arrays) <= _CHECKED_BYTES and _crc32(arrays) != meta["crc32"]:
-            raise ValueError("its arrays are damaged")
-        lines_start = first + n * _NUMBER_BYTES
-        digests_start = lines_start + n * _NUMBER_BYTES
+        check_bytes(path, stops, n_bytes, meta["crc32"])
         self.text = FileText(path, 0, meta["n_bytes"])
-        self.stops = FileArray(path, "<i8", first, n)
-        self._lines = FileArray(path, "<i8", lines_start, n)
-        self.digests = FileArray(path, f"S{_DIGEST_BYTES}", digests_start, n)
+        self.stops: Ints = mapped(path, "<i8", stops, n)
+        self.lines: Ints = mapped(path, "<i8", lines, n)
+        self.digests = mapped(path, "u1", digests, n * _DIGEST_BYTES).reshape(n, _DIGEST_BYTES)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Be opened again by a process that is sent some of the documents, once for all of them."""
-        return _reopened, (self._path, self._names)
+        return _reopened, self._opened
 
     def __len__(self) -> int:
-        return self._n_documents
+        return len(self.stops)
 
-    def item(self, number: int) -> Document:
+    def item(self, number: int) -> "Record":
         """Return a document."""
-        return _Record(self, number)
+        return Record(self, number)
 
     def name(self, index: int) -> str:
         """Return a document's file and line, for messages."""
-        name = self._names[bisect_right(self._bounds, index)]
-        return f"{name}, document at line {self._lines[index]}"
+        _, names = self._opened
+        name = names[bisect_right(self._bounds, index)]
+        return f"{name}, document at line {self.lines[index]}"
 
 
 @lru_cache(maxsize=8)
@@ -130,48 +123,56 @@ def _reopened(path: Path, names: Sequence[str]) -> Records:
 
 
 @dataclass(frozen=True, slots=True)
-class _Record:
+class Record:
+    """A document of a packed file."""
+
     records: Records
     index: int
 
     @property
     def name(self) -> str:
+        """Its file and line."""
         return self.records.name(self.index)
 
     @property
     def n_bytes(self) -> int:
-        return int(self.records.stops[self.index]) - self._start
+        """Size of its text."""
+        start, stop = self._place
+        return stop - start
 
     @property
-    def _start(self) -> int:
+    def _place(self) -> tuple[int, int]:
         # A document begins where the one before it ends.
-        return int(self.records.stops[self.index - 1]) if self.index else 0
+        stops = self.records.stops
+        return int(stops[self.index - 1]) if self.index else 0, int(stops[self.index])
 
     def read(self) -> bytes:
-        return self.records.text[self._start : int(self.records.stops[self.index])]
+        """Return its text."""
+        start, stop = self._place
+        return self.records.text[start:stop]
 
     def digest(self) -> str:
-        # An array of bytes leaves out zeros at the end.
-        return bytes(self.records.digests[self.index]).ljust(_DIGEST_BYTES, b"\0").hex()
+        """SHA-256 of its text."""
+        return bytes(self.records.digests[self.index]).hex()
 
 
-def digests_of(documents: Sequence[Document], start: int, stop: int) -> NDArray[np.bytes_]:
-    """Return the SHA-256 of documents ``start`` to ``stop``, 32 bytes each.
+Document = FileDocument | MemoryDocument | Record
+"""A piece of text that is never on both sides of a split unless it is the only one."""
 
-    They sort as their hexadecimal forms.
-    """
+
+def content_keys(documents: Sequence[Document]) -> NDArray[np.uint64]:
+    """Return the first 8 bytes of each document's SHA-256 as a number, ``[N]``."""
     if isinstance(documents, Records):
-        return documents.digests.read(start, stop)
-    digests = [bytes.fromhex(document.digest()) for document in documents[start:stop]]
-    return np.array(digests, dtype=f"S{_DIGEST_BYTES}")
+        return np.ascontiguousarray(documents.digests[:, :8]).view(">u8")[:, 0].astype(np.uint64)
+    keys = (int(document.digest()[:16], 16) for document in documents)
+    return np.fromiter(keys, dtype=np.uint64, count=len(documents))
 
 
-def sizes_of(documents: Sequence[Document], start: int, stop: int) -> Ints:
-    """Return the bytes of documents ``start`` to ``stop``."""
+def sizes_of(documents: Sequence[Document]) -> Ints:
+    """Return the bytes of each document, ``[N]``."""
     if isinstance(documents, Records):
-        before = documents.stops[start - 1] if start else 0
-        return np.diff(documents.stops.read(start, stop), prepend=before)
-    return np.array([document.n_bytes for document in documents[start:stop]], dtype=np.int64)
+        return np.diff(documents.stops, prepend=0)
+    return np.array([document.n_bytes for document in documents], dtype=np.int64)
 
 
 def identity_of(documents: Sequence[Document]) -> list[Any]:
@@ -193,52 +194,48 @@ def open_pack(
     Raises DataError where one cannot be read or the disk is full.
     """
     names = [name for name, _ in origins]
-    try:
-        return Records(path, names)
-    except (OSError, ValueError, KeyError):
-        pass
-    with held_in_cache(lock_of(path), f"reads the documents of {_named(names)}"):
+    others = f" and {count(len(names) - 1, 'other')}" if len(names) > 1 else ""
+
+    def read() -> Records | None:
         try:
             return Records(path, names)
         except (OSError, ValueError, KeyError):
-            _write(path, origins, is_distinct=is_distinct, keeps_blank=keeps_blank)
-    return Records(path, names)
+            return None
 
-
-def _named(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {count(len(names) - 1, 'other')}"
+    write = partial(_write, path, origins, is_distinct=is_distinct, keeps_blank=keeps_blank)
+    return read_or_make(path, f"reads the documents of {names[0]}{others}", read, write)
 
 
 def _write(path: Path, origins: Sequence[Origin], *, is_distinct: bool, keeps_blank: bool) -> None:
     """Write texts end to end, then their stops, lines and digests, which wait in files."""
-    n_bytes = n_documents = n_empty = 0
+    n_documents = n_empty = 0
     bounds = []
     # The documents' digests tell all that their texts would.
     identity = hashlib.sha256()
     seen: set[bytes] = set()
     with replacing(path) as file, ExitStack() as stack:
+        pack = FooterFile(file)
         columns = [
             stack.enter_context(TemporaryFile(dir=path.parent, prefix=".arrays.")) for _ in range(3)
         ]
         for name, documents in origins:
             n_empty_here = 0
             for line, text in documents():
-                if not keeps_blank and not any(block.strip() for block in _blocks(text)):
+                if not keeps_blank and not any(block.strip() for block in blocks_of(text)):
                     n_empty_here += 1
                     continue
                 hashed = hashlib.sha256()
-                for block in _blocks(text):
+                for block in blocks_of(text):
                     hashed.update(block)
                 digest = hashed.digest()
+                if is_distinct and digest in seen:
+                    continue
                 if is_distinct:
-                    if digest in seen:
-                        continue
                     seen.add(digest)
-                for block in _blocks(text):
-                    file.write(block)
-                n_bytes += len(text)
+                for block in blocks_of(text):
+                    pack.write(block)
                 n_documents += 1
-                numbers = (number.to_bytes(_NUMBER_BYTES, "little") for number in (n_bytes, line))
+                numbers = (n.to_bytes(_NUMBER_BYTES, "little") for n in (pack.n_bytes, line))
                 for column, value in zip(columns, (*numbers, digest), strict=True):
                     column.write(value)
                 identity.update(digest)
@@ -247,35 +244,19 @@ def _write(path: Path, origins: Sequence[Origin], *, is_distinct: bool, keeps_bl
             if n_empty_here:
                 note = f"{name}: {count(n_empty_here, 'document')} without text left out\n"
                 sys.stderr.write(note)
-        file.write(b"\0" * (aligned(n_bytes) - n_bytes))
-        crc = 0
         for column in columns:
             column.seek(0)
-            while block := column.read(_BLOCK_BYTES):
-                file.write(block)
-                crc = zlib.crc32(block, crc)
-        meta = {
-            "n_bytes": n_bytes,
-            "n_documents": n_documents,
-            "n_empty": n_empty,
-            "bounds": bounds,
-            "sha256": identity.hexdigest(),
-            "crc32": crc,
-        }
-        write_description(file, meta)
-
-
-def _blocks(text: Text) -> Iterator[bytes]:
-    return (
-        text[start : start + _BLOCK_BYTES] for start in range(0, max(1, len(text)), _BLOCK_BYTES)
-    )
-
-
-def _crc32(text: Text) -> int:
-    crc = 0
-    for block in _blocks(text):
-        crc = zlib.crc32(block, crc)
-    return crc
+        _, crc32 = pack.write_columns(*(iter(partial(c.read, _BLOCK_BYTES), b"") for c in columns))
+        pack.close(
+            {
+                "n_bytes": pack.n_bytes,
+                "n_documents": n_documents,
+                "n_empty": n_empty,
+                "bounds": bounds,
+                "sha256": identity.hexdigest(),
+                "crc32": crc32,
+            }
+        )
 
 
 VERSION = 1
@@ -300,6 +281,11 @@ class Reading:
     """True where a Project Gutenberg header and licence are left out before documents are divided.
     """
 
+    @property
+    def has_parquet(self) -> bool:
+        """True where Parquet files are read by their rows."""
+        return self.rule in (None, "json")
+
 
 AS_FILES = Reading()
 """The defaults of a recipe."""
@@ -314,38 +300,39 @@ def read_documents(entry: str, cache: Path, reading: Reading = AS_FILES) -> Sequ
 
     Raises DataError where there are none, ConfigError for a rule that contradicts rows of the hub.
     """
+    rule = reading.rule
     if entry.startswith(HUB):
-        if reading.rule in ("file", "blank-line"):
+        if rule in ("file", "blank-line"):
             raise ConfigError(
-                f"data.documents = {reading.rule} contradicts {entry}, "
-                "of which each row is a document"
+                f"data.documents = {rule} contradicts {entry}, of which each row is a document"
             )
         return read_hub(parse_hub(entry), cache, reading)
-    files = read_path(entry, cache, has_parquet=reading.rule in (None, "json"))
-    if reading.rule in _SUFFIXES and expanded(entry).is_dir():
-        suffixes = _SUFFIXES[reading.rule]
-        files = tuple(file for file in files if suffix_of(file.path) in suffixes)
+    files = read_path(entry, cache, has_parquet=reading.has_parquet)
+    if rule in _SUFFIXES and expanded(entry).is_dir():
+        files = tuple(file for file in files if suffix_of(file.path) in _SUFFIXES[rule])
         if not files:
             raise DataError(
-                f"{entry} has no files that end in {', '.join(suffixes)}: name others, or unset "
-                "data.documents"
+                f"{entry} has no files that end in {', '.join(_SUFFIXES[rule])}: name others, or "
+                "unset data.documents"
             )
-    kinds = [_kind(file, reading.rule) for file in files]
+    kinds = [
+        "parquet" if reading.has_parquet and is_parquet(file.path) else rule or "file"
+        for file in files
+    ]
     return read_files(entry, files, kinds, cache, reading)
 
 
 def read_files(
     name: str, files: Sequence[FileDocument], kinds: Sequence[str], cache: Path, reading: Reading
 ) -> Sequence[Document]:
-    """Return the documents of files of the kinds in ``READERS``; raise DataError without any."""
+    """Return the documents of files of the kinds of ``read_kind``; raise DataError without any."""
     if all(kind == "file" for kind in kinds):
         return tuple(files)
-    identity: list[list[str]] = []
     origins: list[Origin] = []
     for kind, file in zip(kinds, files, strict=True):
-        identity.append([kind, file.digest()])
-        read = partial(READERS[kind], file, reading.text_field, reading.is_clean)
+        read = partial(read_kind, kind, file, reading.text_field, is_clean=reading.is_clean)
         origins.append((file.name, partial(read_unchanged, [file], read)))
+    identity = [[kind, file.digest()] for kind, file in zip(kinds, files, strict=True)]
     is_cleaned = reading.is_clean and "blank-line" in kinds
     return cache_documents(name, origins, cache, identity, reading.text_field, is_cleaned)
 
@@ -359,22 +346,23 @@ def read_hub(
     be fetched, or has no text in the field.
     """
     name = str(data_set)
-    origin = (name, partial(_hub_rows, data_set, reading.text_field, in_runs=in_runs))
+
+    def read() -> Iterator[RawDocument]:
+        rows = data_set.rows(reading.text_field)
+        return row_runs(rows) if in_runs else rows
+
     identity = (name, data_set.revision, reading.text_field, in_runs)
-    return cache_documents(name, [origin], cache, *identity)
+    return cache_documents(name, [(name, read)], cache, *identity)
 
 
 def sniffed_kind(path: Path) -> str:
-    """Return, by its suffix or first line, a published file's kind: one of ``READERS``."""
+    """Return, by its suffix or first line, a published file's kind of ``read_kind``."""
     if is_parquet(path):
         return "parquet"
-    lines = (line.lstrip() for _, line in read_lines(path) if line.strip())
-    first = next(lines, b"")
+    first = next((line.lstrip() for _, line in read_lines(path) if line.strip()), b"")
     if first.startswith(b"{"):
         return "json"
-    if first.startswith(b"<doc "):
-        return "articles"
-    return "file"
+    return "articles" if first.startswith(b"<doc ") else "file"
 
 
 def cache_documents(
@@ -389,16 +377,3 @@ def cache_documents(
     if not records:
         raise DataError(f"{name} has no document with text: name another")
     return records
-
-
-def _hub_rows(data_set: HubSet, field: str, *, in_runs: bool) -> Iterator[RawDocument]:
-    rows = data_set.rows(field)
-    if in_runs:
-        return row_runs(rows)
-    return rows
-
-
-def _kind(file: FileDocument, rule: DocumentRule | None) -> str:
-    if rule in (None, "json") and is_parquet(file.path):
-        return "parquet"
-    return rule or "file"

@@ -1,22 +1,23 @@
 """Local text: files, plain or packed, folders and globs, as documents of raw bytes."""
 
+import codecs
 import glob
 import hashlib
 import json
 import re
 import shlex
-from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from sublayer.counts import count
-from sublayer.data.cache import content_key, file_digest
+from sublayer.data.cache import content_key, file_digest, remembered
 from sublayer.errors import DataError
-from sublayer.files.cache_folder import cache_folder, replacing
+from sublayer.files.cache_folder import cache_folder
 from sublayer.files.file_text import FileText
 from sublayer.files.lines import (
     PACKED,
@@ -32,279 +33,26 @@ from sublayer.files.paths import as_typed, expanded
 from sublayer.files.storage import describe_absence
 from sublayer.tasks.records import WEB_PAGE, read_records, suffix_of
 
-_SNIFFED_BYTES = 8000
-"""As many as git reads to tell text from binary files."""
-_READ_BYTES = 1 << 16
-_LARGE_BYTES, _LARGE_PACKED = 64 << 20, 1 << 20
-_OBJECT = re.compile(rb'\{\s*"[^"\n]*"\s*:')
-
-
-def is_text(path: Path) -> bool:
-    """Return whether a plain file has no zero byte near its start, as git decides."""
-    return b"\0" not in read_start(path, _SNIFFED_BYTES)
-
-
-def check_text(path: Path) -> None:
-    """Raise DataError, with what to do, for a file that is binary, or text in UTF-16 or UTF-32.
-
-    Compressed files are judged by their content.
-    """
-    start = read_start(path, _SNIFFED_BYTES)
-    encoding = wide_encoding(start)
-    if encoding is not None:
-        raise DataError(
-            f"{path} is text in {encoding}, of which UTF-8 is read: convert it, as in "
-            f"{conversion(path, encoding, '.txt')}"
-        )
-    at = start.find(b"\0")
-    if at >= 0:
-        raise DataError(
-            f"{path} is a binary file, not text: its byte {at:,} is zero. Name a file of text; the "
-            f"name of a compressed one ends in {', '.join(PACKED)}"
-        )
-
-
-def describe_encoding(paths: Sequence[Path]) -> str | None:
-    """Say in a line that files are not UTF-8, and where first; None where all are.
-
-    Raises DataError where one cannot be read.
-    """
-    bad = {path: at for path in paths if (at := _first_bad_byte(path)) is not None}
-    if not bad:
-        return None
-    path, (place, byte) = next(iter(bad.items()))
-    which = path if len(bad) == 1 else f"{count(len(bad), 'file')}, the first of which is {path},"
-    verb = "is" if len(bad) == 1 else "are"
-    return (
-        f"{which} {verb} not UTF-8: byte {place:,} is 0x{byte:02x}. Bytes are read as they are; if "
-        f"it is Latin-1, {conversion(path, 'LATIN1', '.txt')} converts it"
-    )
-
-
-def _first_bad_byte(path: Path) -> tuple[int, int] | None:
-    """Return where a file, unpacked, is first not UTF-8, and the byte there; None: nowhere.
-
-    Of a large file, once for each version of it.
-    """
-    status = path.stat()
-    if status.st_size < (_LARGE_PACKED if path.suffix.lower() in PACKED else _LARGE_BYTES):
-        return _find_bad_byte(path)
-    key = content_key("utf-8", str(path.resolve()), status.st_size, status.st_mtime_ns)
-    known = cache_folder() / "encodings" / key
-    if not known.is_file():
-        with replacing(known) as file:
-            file.write(json.dumps(_find_bad_byte(path)).encode())
-    try:
-        place, byte = json.loads(known.read_bytes())
-    except (TypeError, ValueError):
-        return None
-    return place, byte
-
-
-def _find_bad_byte(path: Path) -> tuple[int, int] | None:
-    place = 0
-    rest = b""
-    for block in read_blocks(path):
-        data = rest + block
-        try:
-            data.decode()
-            rest = b""
-        except UnicodeDecodeError as error:
-            if not error.reason.startswith("unexpected end"):
-                return place + error.start, data[error.start]
-            rest = data[error.start :]  # a character that the next block ends
-        place += len(data) - len(rest)
-    return (place, rest[0]) if rest else None
-
-
-def describe_records(path: Path, *, as_options: bool = False) -> str | None:
-    """Say in a line that a file holds records, read as they are; None where it does not.
-
-    They are lines or a list of JSON with a text, a table, known by its suffix, or a web page.
-    Raises DataError where it cannot be read.
-    """
-    start = read_start(path, _READ_BYTES).removeprefix(BOM_UTF8).lstrip()
-    if start.lower().startswith(WEB_PAGE):
-        return f"{path} is a web page, read as it is, tags too: save its text, and name that"
-    suffix, is_list = suffix_of(path), start[:1] == b"["
-    rule = "csv" if suffix in (".csv", ".tsv") else "json"
-    setting = f"--documents {rule}" if as_options else f"data.documents={rule}"
-    if rule == "csv":
-        what, beside = "a table", "its header and all columns"
-        try:
-            first = next((dict(record.values) for record in read_records(path, suffix)), None)
-        except DataError:  # who reads the table names the fault
-            return None
-    else:
-        what, beside = "lines of JSON", "field names and brackets"
-        if is_list:
-            what, beside = "a list of JSON", "brackets and quotes"
-        try:
-            first = _first_record(start, is_list=is_list)
-        except (ValueError, RecursionError):
-            return _describe_object(path, start, setting)
-    texts = first if isinstance(first, dict) else {}
-    texts = {name: value for name, value in texts.items() if isinstance(value, str)}
-    if not texts and not (is_list and isinstance(first, str)):
-        return None
-    likeliest = max(texts, key=lambda name: len(texts[name]), default="")
-    if texts and "text" not in texts and likeliest.isprintable():
-        field = shlex.quote(likeliest)
-        setting += f" --text-field {field}" if as_options else f" data.text_field={field}"
-    return f"{path} holds {what}, read as they are, {beside} too: {setting} reads the texts alone"
-
-
-def _describe_object(path: Path, start: bytes, setting: str) -> str | None:
-    """Say in a line that a file is JSON over several lines; None for any other."""
-    if not _OBJECT.match(start):
-        return None
-    name, lines = shlex.quote(as_typed(str(path))), shlex.quote(f"lines-{path.stem}.jsonl")
-    return (
-        f"{path} holds JSON over several lines, read as it is: `jq -c . {name} > {lines}` writes "
-        f"an object a line, of which {setting} reads the texts alone"
-    )
-
-
-def _first_record(start: bytes, *, is_list: bool) -> Any:
-    text = start.decode("utf-8", "replace")
-    line, _, rest = text.partition("\n")
-    if not is_list:
-        return json.loads(line)
-    with suppress(ValueError):
-        if json.loads(line) and rest.strip():
-            return None  # lines of lists, of which none is read
-    value, _ = json.JSONDecoder().raw_decode(text[1:].lstrip())
-    return value
-
-
 Text = bytes | FileText
 """Raw bytes, of a file without a copy in memory."""
-
 RawDocument = tuple[int, Text]
 """A document as it is read: the line or row where it begins, from 1, and its text."""
 Row = TypeVar("Row")
 
 PARQUET = ".parquet"
-
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _HUB_NAME = re.compile(r"[\w-]+/[\w-]+")
 _SMALL_BYTES = 4 << 20
 """A compressed file that becomes no more is unpacked in memory each time."""
 _DOCUMENTS = (".doc", ".docx", ".epub", ".odt", ".pdf", ".rtf")
 """Suffixes of word processors and readers, whose files other programs save as text."""
-_ARCHIVES = (*_DOCUMENTS, ".7z", PARQUET, ".rar", ".zip")
+_ARCHIVES = (".7z", PARQUET, ".rar", ".zip")
 _TARS = (".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst")
-
-
-class Document(Protocol):
-    """A piece of text that is never on both sides of a split unless it is the only one."""
-
-    @property
-    def name(self) -> str:
-        """Its name in messages."""
-
-    def read(self) -> Text:
-        """Return all of its bytes; raise DataError where they cannot be read."""
-
-    def digest(self) -> str:
-        """SHA-256 of the bytes that it is read from."""
-
-    @property
-    def n_bytes(self) -> int:
-        """Size of its text; raise DataError as ``read`` does."""
-
-
-@dataclass(frozen=True)
-class FileDocument:
-    """A file, decompressed by its suffix; its bytes are the text, a byte-order mark included."""
-
-    path: Path
-    cache: Path
-    """The folder where the digests of large files are kept."""
-
-    @property
-    def name(self) -> str:
-        """The file's path."""
-        return str(self.path)
-
-    def read(self) -> Text:
-        """Return the file's text; raise DataError if it is empty, binary, cut or unreadable.
-
-        A compressed file that becomes more than 4 MiB is unpacked into the cache, once.
-        """
-        try:
-            text = self._read()
-            self._check(text)
-        except OSError as error:
-            raise DataError(f"cannot read {self.path}: {error.strerror or error}") from error
-        return text
-
-    def digest(self) -> str:
-        """SHA-256 of the file as it is stored."""
-        return self._digested[0]
-
-    @property
-    def n_bytes(self) -> int:
-        """Size of the text, unpacked."""
-        return len(self.read())
-
-    def check_unchanged(self) -> None:
-        """Raise DataError where the file is another one than its digest was computed of."""
-        _, digested = self._digested
-        try:
-            now = _version(self.path)
-        except OSError as error:
-            raise DataError(f"cannot read {self.path}: {error.strerror or error}") from error
-        if now != digested:
-            raise changed(self.path)
-
-    @cached_property
-    def _digested(self) -> tuple[str, tuple[int, int]]:
-        """The file's digest, and the version that it was computed of."""
-        try:
-            version = _version(self.path)
-            return file_digest(self.path, self.cache), version
-        except OSError as error:
-            raise DataError(f"cannot read {self.path}: {error.strerror or error}") from error
-
-    def _read(self) -> Text:
-        if self.path.suffix.lower() not in PACKED:
-            return FileText(self.path)
-        unpacked = self.cache / "unpacked" / content_key(self.digest(), self.path.suffix.lower())
-        if not unpacked.is_file():
-            small = unpack(self.path, unpacked, sha256=self.digest(), most_in_memory=_SMALL_BYTES)
-            if small is not None:
-                return small
-        return FileText(unpacked)
-
-    def _check(self, text: Text) -> None:
-        # Once: a large text is read again and again, a part at a time.
-        if self._known_good:
-            return
-        if len(text) == 0:
-            raise DataError(f"{self.path} is empty: name a file with text")
-        check_no_pointer(self.path, text[:64])
-        at = text.find(b"\0")
-        if at >= 0:
-            raise DataError(
-                f"{self.path}: byte {at:,} is zero, which no text has. Remove such bytes, as in "
-                f"`tr -d '\\000' < {self.path.name} > clean-{self.path.name}`"
-            )
-        self._known_good.append(_version(self.path))
-
-    @cached_property
-    def _known_good(self) -> list[tuple[int, int]]:
-        """The version of the file that was looked through; empty before."""
-        return []
-
-
-def read_unchanged(
-    files: Sequence[FileDocument], read: Callable[[], Iterator[Row]]
-) -> Iterator[Row]:
-    """Read what files hold; raise DataError if one changed since its digest was computed."""
-    yield from read()
-    for file in files:
-        file.check_unchanged()
+_SNIFFED_BYTES = 8000
+"""As many as git reads to tell text from binary files."""
+_READ_BYTES = 1 << 16
+_EMPTY = "is empty"
+_OBJECT = re.compile(rb'\{\s*"[^"\n]*"\s*:')
 
 
 @dataclass(frozen=True)
@@ -328,9 +76,90 @@ class MemoryDocument:
         return len(self.text)
 
 
-def _version(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
+@dataclass(frozen=True)
+class FileDocument:
+    """A file, decompressed by its suffix; its bytes are the text, a byte-order mark included."""
+
+    path: Path
+    cache: Path
+    """The folder where the digests of large files are kept."""
+
+    @property
+    def name(self) -> str:
+        """The file's path."""
+        return str(self.path)
+
+    def read(self) -> Text:
+        """Return the file's text; raise DataError if it is empty, binary, cut or unreadable.
+
+        A compressed file that becomes more than 4 MiB is unpacked into the cache, once.
+        """
+        if not self.n_bytes:
+            raise DataError(f"{self.path} is empty: name a file with text")
+        with self._reading():
+            return self._open()
+
+    def digest(self) -> str:
+        """SHA-256 of the file as it is stored."""
+        return self._digested[0]
+
+    @cached_property
+    def n_bytes(self) -> int:
+        """Size of the text, unpacked and looked through once; raise DataError if it is no text."""
+        with self._reading():
+            text = self._open()
+            check_no_pointer(self.path, text[:64])
+            at = text.find(b"\0")
+        if at >= 0:
+            raise DataError(
+                f"{self.path}: byte {at:,} is zero, which no text has. Remove such bytes, as in "
+                f"`tr -d '\\000' < {self.path.name} > clean-{self.path.name}`"
+            )
+        return len(text)
+
+    def check_unchanged(self) -> None:
+        """Raise DataError where the file is another one than its digest was computed of."""
+        _, digested = self._digested
+        with self._reading():
+            if self._version() != digested:
+                raise changed(self.path)
+
+    @cached_property
+    def _digested(self) -> tuple[str, tuple[int, int]]:
+        """The file's digest, and the version that it was computed of."""
+        with self._reading():
+            version = self._version()
+            return file_digest(self.path, self.cache), version
+
+    def _open(self) -> Text:
+        if self.path.suffix.lower() not in PACKED:
+            return FileText(self.path)
+        unpacked = self.cache / "unpacked" / content_key(self.digest(), self.path.suffix.lower())
+        if not unpacked.is_file():
+            small = unpack(self.path, unpacked, sha256=self.digest(), most_in_memory=_SMALL_BYTES)
+            if small is not None:
+                return small
+        return FileText(unpacked)
+
+    def _version(self) -> tuple[int, int]:
+        status = self.path.stat()
+        return status.st_size, status.st_mtime_ns
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise DataError(f"cannot read {self.path}: {error.strerror or error}") from error
+
+
+def read_unchanged(
+    files: Sequence[FileDocument], read: Callable[[], Iterator[Row]]
+) -> Iterator[Row]:
+    """Read what files hold; raise DataError if one changed since its digest was computed."""
+    yield from read()
+    for file in files:
+        file.check_unchanged()
 
 
 def read_path(entry: str, cache: Path, *, has_parquet: bool = False) -> tuple[FileDocument, ...]:
@@ -344,28 +173,44 @@ def read_path(entry: str, cache: Path, *, has_parquet: bool = False) -> tuple[Fi
     """
     path = expanded(entry)
     try:
-        if path.is_dir():
-            below = _files_below(path, has_parquet)
-            files = [FileDocument(file, cache) for file, is_read in below if is_read]
-        elif path.is_file():
-            _check_file(path, has_parquet=has_parquet)
-            return (FileDocument(path, cache),)
-        elif path.exists():
-            raise DataError(f"{entry} is no file and no folder: write what it gives into a file")
-        elif glob.has_magic(entry):
-            files = _matches(str(path), cache, has_parquet=has_parquet)
-        else:
+        files = _find_files(path, has_parquet)
+        if not files and not path.exists() and not glob.has_magic(entry):
             raise DataError(_missing(entry, path))
+        refusals = [f"{file} {why}" for file, why in files if why and not path.is_dir()]
+        if refusals:
+            raise DataError(refusals[0])
     except OSError as error:  # one that goes away meanwhile, or a name that no system takes
         raise DataError(
             f"cannot read {error.filename or entry}: {error.strerror or error}"
         ) from error
-    if not files:
+    found = tuple(FileDocument(file, cache) for file, why in files if not why)
+    if not found:
         raise DataError(
             f"{entry} has no text: name a folder or a glob with text files, plain or packed"
             f" ({', '.join(PACKED)})"
         )
-    return tuple(files)
+    return found
+
+
+def _find_files(path: Path, has_parquet: bool) -> list[tuple[Path, str]]:
+    """List the files of a path, a folder or a glob, each with why it is not read, if so.
+
+    They are in order of their names; hidden ones below a folder are left out. A path that exists is
+    no glob.
+    """
+    if path.is_dir():
+        below = {file.relative_to(path): file for file in path.rglob("*") if file.is_file()}
+        names = (name for name in below if not any(part.startswith(".") for part in name.parts))
+        files = [below[name] for name in sorted(names, key=Path.as_posix)]
+        return [
+            (file, _refusal(file, has_parquet, is_named=False) if file.stat().st_size else _EMPTY)
+            for file in files
+        ]
+    if path.exists():
+        return [(path, _refusal(path, has_parquet))]
+    matches = map(Path, sorted(glob.glob(str(path), recursive=True)))
+    files = [file for file in matches if file.is_file() and file.stat().st_size]
+    return [(file, _refusal(file, has_parquet)) for file in files]
 
 
 def _missing(entry: str, path: Path) -> str:
@@ -375,12 +220,9 @@ def _missing(entry: str, path: Path) -> str:
             f"{entry} is an address, and only files are read: download it, as in `curl -LO "
             f"{entry}`, and name the file"
         )
-    message = describe_absence(entry)
-    if not path.is_absolute():
-        message += f", in {Path.cwd()}"
-    if _HUB_NAME.fullmatch(entry):
-        message += f"; hub:{entry} would be a data set of the Hugging Face hub"
-    return message
+    here = "" if path.is_absolute() else f", in {Path.cwd()}"
+    hub = f"; hub:{entry} would be a data set of the Hugging Face hub"
+    return f"{describe_absence(entry)}{here}{hub * bool(_HUB_NAME.fullmatch(entry))}"
 
 
 def is_tar(path: Path) -> bool:
@@ -393,6 +235,44 @@ def is_parquet(path: Path) -> bool:
     return path.suffix.lower() == PARQUET
 
 
+def check_text(path: Path, *, has_parquet: bool = False) -> None:
+    """Raise DataError, with what to do, for a file that is not text in UTF-8 by name or content.
+
+    Compressed files are judged by their content.
+    """
+    if refusal := _refusal(path, has_parquet):
+        raise DataError(f"{path} {refusal}")
+
+
+def _refusal(path: Path, has_parquet: bool, *, is_named: bool = True) -> str:
+    """Say why a file is not read as text; empty where it is.
+
+    Packed files that the user did not name are not looked into.
+    """
+    suffix = path.suffix.lower()
+    if not path.is_file():
+        return "is no file and no folder: write what it gives into a file"
+    if has_parquet and suffix == PARQUET:
+        return ""
+    if suffix in _DOCUMENTS:
+        converted = ", as `pdftotext` does" if suffix == ".pdf" else ""
+        return f"is a document ({suffix}), not plain text: convert it to text first{converted}"
+    if suffix in _ARCHIVES or is_tar(path):
+        return f"is packed, not text: unpack it first ({', '.join(PACKED)} are read as they are)"
+    start = b"" if suffix in PACKED and not is_named else read_start(path, _SNIFFED_BYTES)
+    if encoding := wide_encoding(start):
+        return (
+            f"is text in {encoding}, of which UTF-8 is read: convert it, as in "
+            f"{conversion(path, encoding, '.txt')}"
+        )
+    if (at := start.find(b"\0")) >= 0:
+        return (
+            f"is a binary file, not text: its byte {at:,} is zero. Name a file of text; the name "
+            f"of a compressed one ends in {', '.join(PACKED)}"
+        )
+    return ""
+
+
 def list_files_left_out(entry: str, *, has_parquet: bool = False) -> list[Path]:
     """Return the files of a folder that are not read: binary ones, archives and empty ones.
 
@@ -401,23 +281,16 @@ def list_files_left_out(entry: str, *, has_parquet: bool = False) -> list[Path]:
     folder = expanded(entry)
     if not folder.is_dir():
         return []
-    return [path for path, is_read in _files_below(folder, has_parquet) if not is_read]
+    return [path for path, why in _find_files(folder, has_parquet) if why]
 
 
 def describe_files(entry: str, *, seeks_records: bool, as_options: bool = False) -> list[str]:
-    """Say of the files of a path, a folder or a glob which are not UTF-8, and if they hold records.
+    """Note which files of a path, a folder or a glob are not UTF-8, and the first with records.
 
     Parquet is no text. ``as_options`` names settings as options of commands. Raises DataError where
     one cannot be read.
     """
-    path = expanded(entry)
-    if path.is_dir():
-        texts = [file for file, is_read in _files_below(path, has_parquet=False) if is_read]
-    else:
-        paths = (
-            [path] if path.is_file() else map(Path, sorted(glob.glob(str(path), recursive=True)))
-        )
-        texts = [file for file in paths if file.is_file() and _is_text(file, has_parquet=False)]
+    texts = [path for path, why in _find_files(expanded(entry), has_parquet=False) if not why]
     notes = [describe_encoding(texts)]
     if seeks_records:
         descriptions = (describe_records(file, as_options=as_options) for file in texts)
@@ -425,58 +298,91 @@ def describe_files(entry: str, *, seeks_records: bool, as_options: bool = False)
     return [note for note in notes if note]
 
 
-def _matches(pattern: str, cache: Path, *, has_parquet: bool) -> list[FileDocument]:
-    files: dict[Path, FileDocument] = {}
-    for match in sorted(glob.glob(pattern, recursive=True)):
-        path = Path(match)
-        if path.is_file() and path.stat().st_size:
-            _check_file(path, has_parquet=has_parquet)
-            files[path] = FileDocument(path, cache)
-    return list(files.values())
+def describe_encoding(paths: Sequence[Path]) -> str | None:
+    """Note that files are not UTF-8, and the place in the first; None where all are.
+
+    Raises DataError where one cannot be read.
+    """
+    cache = cache_folder()
+    bad = {path: at for path in paths if (at := remembered("utf-8", path, cache, _first_bad_byte))}
+    if not bad:
+        return None
+    path, (place, byte) = next(iter(bad.items()))
+    files = f"{path} is" if len(bad) == 1 else f"{count(len(bad), 'file')}, first {path}, are"
+    return (
+        f"{files} not UTF-8: byte {place:,} is 0x{byte:02x}. Bytes are read as they are; if "
+        f"it is Latin-1, {conversion(path, 'LATIN1', '.txt')} converts it"
+    )
 
 
-def _files_below(folder: Path, has_parquet: bool) -> Iterator[tuple[Path, bool]]:
-    """Yield the files below a folder that are not hidden, by name, and whether each is read."""
-
-    def relative(path: Path) -> str:
-        return path.relative_to(folder).as_posix()
-
-    for path in sorted(folder.rglob("*"), key=relative):
-        parts = path.relative_to(folder).parts
-        if any(part.startswith(".") for part in parts) or not path.is_file():
-            continue  # hidden, or in a hidden folder
-        yield path, bool(path.stat().st_size) and _is_text(path, has_parquet)
-
-
-def _is_text(path: Path, has_parquet: bool) -> bool:
-    suffix = path.suffix.lower()
-    if suffix == PARQUET:
-        return has_parquet
-    if suffix in _ARCHIVES or is_tar(path):
-        return False
-    if suffix in PACKED:
-        return True
-    return is_text(path)
+def _first_bad_byte(path: Path) -> tuple[int, int] | None:
+    """Return where a file, unpacked, is first not UTF-8, and the byte there; None: nowhere."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    n_read = 0
+    for block in chain(read_blocks(path), [b""]):
+        n_read += len(block)
+        try:
+            decoder.decode(block, final=not block)
+        except UnicodeDecodeError as error:
+            return n_read - len(error.object) + error.start, error.object[error.start]
+    return None
 
 
-def _check_file(path: Path, *, has_parquet: bool) -> None:
-    if has_parquet and is_parquet(path):
-        return
-    suffix = path.suffix.lower()
-    if suffix in _DOCUMENTS:
-        converted = ", as `pdftotext` does" if suffix == ".pdf" else ""
-        raise DataError(
-            f"{path} is a document ({suffix}), not plain text: convert it to text first{converted}"
+def describe_records(path: Path, *, as_options: bool = False) -> str | None:
+    """Note that a file holds records, read as they are; None where it does not.
+
+    They are lines or a list of JSON with a text, a table, known by its suffix, or a web page.
+    Raises DataError where it cannot be read.
+    """
+    start = read_start(path, _READ_BYTES).removeprefix(codecs.BOM_UTF8).lstrip()
+    if start.lower().startswith(WEB_PAGE):
+        return f"{path} is a web page, read as it is, tags too: save its text, and name that"
+    suffix = suffix_of(path)
+    rule = "csv" if suffix in (".csv", ".tsv") else "json"
+    setting = f"--documents {rule}" if as_options else f"data.documents={rule}"
+    try:
+        if rule == "csv":
+            first = next((dict(record.values) for record in read_records(path, suffix)), None)
+        else:
+            first = _first_of_json(start.decode("utf-8", "replace"))
+    except DataError:  # who reads the table names the fault
+        return None
+    except (ValueError, RecursionError):
+        if not _OBJECT.match(start):
+            return None
+        name, lines = shlex.quote(as_typed(str(path))), shlex.quote(f"lines-{path.stem}.jsonl")
+        return (
+            f"{path} holds JSON over several lines, read as it is: `jq -c . {name} > {lines}` "
+            f"writes an object a line, of which {setting} reads the texts alone"
         )
-    if suffix in _ARCHIVES or is_tar(path):
-        raise DataError(
-            f"{path} is packed, not text: unpack it first ({', '.join(PACKED)} are read as they "
-            "are)"
-        )
-    check_text(path)
+    texts = first if isinstance(first, dict) else {}
+    texts = {name: value for name, value in texts.items() if isinstance(value, str)}
+    if not texts and not isinstance(first, str):
+        return None
+    likeliest = max(texts, key=lambda name: len(texts[name]), default="")
+    if texts and "text" not in texts and likeliest.isprintable():
+        field = shlex.quote(likeliest)
+        setting += f" --text-field {field}" if as_options else f" data.text_field={field}"
+    return (
+        f"{path} holds records, read as they are, names of fields and marks too: {setting} reads "
+        "the texts alone"
+    )
 
 
-BOM = b"\xef\xbb\xbf"
+def _first_of_json(text: str) -> Any:
+    """Parse the first line, or the first member of a list; raise ValueError where it is neither."""
+    line, _, rest = text.partition("\n")
+    if not text.startswith("["):
+        first = json.loads(line)
+        return first if isinstance(first, dict) else None
+    with suppress(ValueError):
+        if json.loads(line) and rest.strip():
+            return None  # lines of lists, of which none is read
+    first, _ = json.JSONDecoder().raw_decode(text[1:].lstrip())
+    return first
+
+
+BOM = codecs.BOM_UTF8
 
 _HEADER_BYTES = 64 << 10
 _LICENCE_BYTES = 64 << 10

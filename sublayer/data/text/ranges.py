@@ -1,18 +1,19 @@
-"""Ranges of documents: bytes read in chunks, and whole documents that a mark chooses."""
+"""Ranges of documents: bytes read in chunks, and whole documents that are chosen by number."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
-from sublayer.data.text.documents import LazySequence, Records, sizes_of
-from sublayer.data.text.files import Document, FileDocument, Text
+from sublayer.data.arrays import Ints
+from sublayer.data.text.documents import Document, LazySequence, Records, sizes_of
+from sublayer.data.text.files import FileDocument, Text
 from sublayer.errors import DataError
 from sublayer.files.file_text import count_line_ends
 
 _CHUNK_BYTES = 4 << 20
 _LONGEST_BYTES = 256 << 20
+
+NEEDS_UTF8 = "which this tokenizer needs; mend the file or use data.tokenizer = bytes"
+"""The remedy of a text that is not UTF-8, in errors."""
 
 Cut = Callable[[bytes, int], int]
 """``cut(text, near)`` returns the last position up to ``near`` to split a text; 0 without one."""
@@ -34,29 +35,25 @@ class DocumentRange:
     def chunks(self, cut: Cut) -> Iterator[tuple[int, bytes]]:
         """Cut into chunks of a few megabytes, each with its position in the document.
 
-        ``cut(text, near)`` gives the last position up to ``near`` where a cut changes nothing, 0 if
-        there is none; a chunk grows until there is one.
-
-        Raises DataError, with name and line, where there is none within 256 MiB.
+        Raises DataError as ``chunks_of`` does.
         """
         text = self.document.read()
         stop = len(text) if self.stop is None else self.stop
         yield from chunks_of(self.document.name, text, self.start, stop, cut)
 
-    def not_utf8(self, position: int) -> DataError:
+    def not_utf8(self, position: int, remedy: str) -> DataError:
         """Build the error that names the byte and line at which a document is not UTF-8."""
-        return not_utf8(
-            self.document.name,
-            self.document.read(),
-            position,
-            "which this tokenizer needs; mend the file or use data.tokenizer = bytes",
+        text = self.document.read()
+        line = count_line_ends(text, position) + 1
+        return DataError(
+            f"{self.document.name}, line {line}: byte 0x{text[position]:02x} is not UTF-8, {remedy}"
         )
 
 
 def chunks_of(
     name: str, text: Text, start: int, stop: int, cut: Cut
 ) -> Iterator[tuple[int, bytes]]:
-    """Cut a range of a text into chunks, as ``DocumentRange.chunks`` does."""
+    """Cut a range of a text into chunks, each with its position; raise as ``chunk_stops`` does."""
     for end in chunk_stops(name, text, start, stop, cut):
         yield start, text[start:end]
         start = end
@@ -65,8 +62,11 @@ def chunks_of(
 def chunk_stops(name: str, text: Text, start: int, stop: int, cut: Cut) -> Iterator[int]:
     """Yield where the chunks of a range end; a range that ends at one of them has the same.
 
-    What ``cut`` sees begins where the chunk does, and has a byte after ``near``. Raises DataError,
-    with the document's ``name``, as ``DocumentRange.chunks`` does.
+    ``cut(text, near)`` gives the last position up to ``near`` where a cut changes nothing, 0 if
+    there is none; a chunk of a few megabytes grows until there is one. What ``cut`` sees begins
+    where the chunk does, and has a byte after ``near``.
+
+    Raises DataError, with the document's ``name`` and the line, where there is none in 256 MiB.
     """
     while start < stop:
         size = _CHUNK_BYTES
@@ -89,50 +89,20 @@ def chunk_stops(name: str, text: Text, start: int, stop: int, cut: Cut) -> Itera
         yield start
 
 
-def not_utf8(name: str, text: Text, position: int, remedy: str) -> DataError:
-    """Build the error that names the byte and line of a text that is not UTF-8.
-
-    ``position`` is the byte's in the text; ``remedy`` ends the message.
-    """
-    line = count_line_ends(text, position) + 1
-    byte = text[position]
-    return DataError(f"{name}, line {line}: byte 0x{byte:02x} is not UTF-8, {remedy}")
-
-
-_BLOCK = 1 << 16
-"""Documents whose numbers are in memory at a time."""
-
-Marks = NDArray[np.int8]
-"""A number for each document, which takes a byte, ``[N]``."""
-
-
 class WholeDocuments(LazySequence[DocumentRange]):
-    """Whole documents as ranges, made when accessed; only those that are marked ``chosen``."""
+    """Whole documents as ranges, made when accessed: all, or those of ``numbers`` ``[N]``."""
 
-    def __init__(
-        self, documents: Sequence[Document], marks: Marks | None = None, chosen: int = 0
-    ) -> None:
+    def __init__(self, documents: Sequence[Document], numbers: Ints | None = None) -> None:
         self._documents = documents
-        self._marks = marks
-        self._chosen = chosen
-        blocks = range(0, len(documents), _BLOCK)
-        counts = [len(self._numbers(start)) for start in blocks]
-        self._ends = np.cumsum(counts, dtype=np.int64)
-        """Number chosen up to the end of each block."""
+        self._numbers = numbers
 
     def __len__(self) -> int:
-        return int(self._ends[-1]) if len(self._ends) else 0
+        return len(self._documents) if self._numbers is None else len(self._numbers)
 
     def item(self, number: int) -> DocumentRange:
         """Return a document as a range."""
-        block = int(np.searchsorted(self._ends, number, side="right"))
-        before = int(self._ends[block - 1]) if block else 0
-        return DocumentRange(self._documents[int(self._numbers(block * _BLOCK)[number - before])])
-
-    def __iter__(self) -> Iterator[DocumentRange]:
-        for start in range(0, len(self._documents), _BLOCK):
-            for number in self._numbers(start).tolist():
-                yield DocumentRange(self._documents[number])
+        index = number if self._numbers is None else int(self._numbers[number])
+        return DocumentRange(self._documents[index])
 
     @property
     def are_records(self) -> bool:
@@ -141,19 +111,9 @@ class WholeDocuments(LazySequence[DocumentRange]):
 
     @property
     def n_bytes(self) -> int:
-        """Count the bytes of the chosen documents."""
-        total = 0
-        for start in range(0, len(self._documents), _BLOCK):
-            sizes = sizes_of(self._documents, start, start + _BLOCK)
-            total += int(sizes[self._numbers(start) - start].sum())
-        return total
-
-    def _numbers(self, start: int) -> NDArray[np.int64]:
-        """Return the numbers of the documents that are chosen in the block from ``start`` on."""
-        stop = min(start + _BLOCK, len(self._documents))
-        if self._marks is None:
-            return np.arange(start, stop)
-        return start + np.flatnonzero(self._marks[start:stop] == self._chosen)
+        """Count the bytes of the documents."""
+        sizes = sizes_of(self._documents)
+        return int(sizes.sum() if self._numbers is None else sizes[self._numbers].sum())
 
 
 def count_bytes(ranges: Sequence[DocumentRange]) -> int:

@@ -2,9 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,9 @@ from sublayer.files.parsing import parse_json
 from sublayer.system.extras import extra_module
 from sublayer.tasks.records import is_json_list, read_records, suffix_of
 
+Records = Iterator[tuple[str, int, Any]]
+"""The place of each record in messages, its line or row from 1, and its fields by name."""
+
 ROWS_PER_DOCUMENT = 1000
 """Sentences per document, of a corpus published as sentences without document boundaries."""
 
@@ -28,86 +30,105 @@ _PARQUET_ROWS = 64
 _START = re.compile(rb'<doc id="[^"]*"[^>]*?(?: title="([^"]*)")?>\s*')
 
 
-def json_lines(path: Path, field: str) -> Iterator[RawDocument]:
-    """Read one document per line of JSON, or per member of a list: the text in ``field``.
+def json_records(path: Path) -> Records:
+    """Read the objects of JSON lines, or the objects and texts of a list; blank lines are none.
 
-    It may be null; a member of a list may be the text itself. Blank lines are skipped. Raises
-    DataError with file and line, or member from 1, where one is broken or has no such text.
+    Raises DataError with file and line, or member from 1, where one is broken or anything else.
     """
     if is_json_list(path):
-        members: Iterable[tuple[int, Any]] = enumerate(_json_list(path), 1)
-    else:
-        members = json_objects(path)
-    for line, record in members:
-        text = record if isinstance(record, str) else _field(record, field, path, line)
-        yield line, encoded(text, path, line)
-
-
-def _json_list(path: Path) -> Iterator[Any]:
-    members = parse_json(unpacked(path), str(path), DataError)
-    for number, member in enumerate(members, 1):
-        if not isinstance(member, str | dict):
-            kind = type(member).__name__
-            raise DataError(f"{path}, member {number} is {kind}, not an object with a text")
-        yield member
-
-
-def csv_rows(path: Path, field: str) -> Iterator[RawDocument]:
-    """Read one document per row of CSV, or of TSV by its suffix: the text in a column.
-
-    Raises DataError where there is no such column, and at a row of too many or few fields.
-    """
-    for record in read_records(path, ".tsv" if suffix_of(path) == ".tsv" else ".csv"):
-        if record.problem:
-            raise DataError(f"{record.place} has {record.problem}: mend the row, or remove it")
-        text = _field(dict(record.values), field, path, record.line)
-        yield record.line, encoded(text, path, record.line)
-
-
-def json_objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Read one JSON object per line; raise DataError with file and line where one is broken.
-
-    Blank lines are skipped.
-    """
+        for number, member in enumerate(parse_json(unpacked(path), str(path), DataError), 1):
+            if not isinstance(member, str | dict):
+                kind = type(member).__name__
+                raise DataError(f"{path}, member {number} is {kind}, not an object with a text")
+            yield f"{path}, member {number}", number, member
+        return
     for line, data in read_lines(path):
         text = decoded(path, line, data)
-        if text.strip():
-            yield line, _object(text, path, line)
+        if not text.strip():
+            continue
+        place = f"{path}, line {line}"
+        try:
+            record = json.loads(text)
+        except (RecursionError, ValueError) as error:
+            reason = getattr(error, "msg", str(error)).removesuffix(" at")
+            raise DataError(
+                f"{place}: not JSON ({reason}); one JSON object a line is read"
+            ) from error
+        if not isinstance(record, dict):
+            raise DataError(f"{place}: not a JSON object, of which one a line is read")
+        yield place, line, record
 
 
-def parquet_rows(path: Path, field: str) -> Iterator[RawDocument]:
-    """Read one document per row: the text in a column, which may be null or categorical.
+def table_records(path: Path, suffix: str = "") -> Records:
+    """Read the rows of a table with a header, of a kind by its suffix; ``suffix`` replaces that.
 
-    Raises DataError where the file is damaged, with the row where its text is, or has no such
-    column of text.
+    Raises DataError, with file and line, at a row of too many or few fields.
     """
-
-    def choose(schema: Any) -> list[str]:
-        _check_column(schema, field, path)
-        return [field]
-
-    for row, record in parquet_records(path, choose):
-        yield row, encoded(record[field], path, row)
+    for record in read_records(path, suffix):
+        if record.problem:
+            raise DataError(f"{record.place} has {record.problem}: mend the row, or remove it")
+        yield record.place, record.line, dict(record.values)
 
 
-def parquet_records(
-    path: Path, choose: Callable[[Any], list[str]]
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Read the rows of a Parquet file, by the columns that ``choose`` names of its schema.
+def parquet_records(path: Path, *choices: tuple[str, ...]) -> Records:
+    """Read the rows of a Parquet file: the first choice of columns that are all there, else all.
 
-    Raises DataError where the file is damaged, with the row.
+    Raises DataError where the file is damaged, with the row, or has a column twice.
     """
     with parquet_file(path) as file:
-        names = choose(file.schema_arrow)
+        there = file.schema_arrow.names
+        names = next((names for names in choices if set(names) <= set(there)), tuple(there))
+        for name in names:
+            if there.count(name) > 1:
+                raise DataError(
+                    f"{path} has {there.count(name)} columns {name!r}: rename all but one, or "
+                    "leave them out"
+                )
         row = 0
-        for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=names):
-            columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
-            for values in zip(*columns, strict=True):
+        for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=list(names)):
+            for values in zip(*(batch.column(name) for name in names), strict=True):
                 row += 1
-                record = {}
-                for name, value in zip(names, values, strict=True):
-                    record[name] = python_value(value, path, row)
-                yield row, record
+                record = (python_value(value, path, row) for value in values)
+                yield f"{path}, row {row}", row, dict(zip(names, record, strict=True))
+
+
+def texts_of(records: Records, field: str) -> Iterator[RawDocument]:
+    """Read the text in a field of each record, empty for null; a record may be the text itself.
+
+    Raises DataError, with its place, at a record without such a text, and at a lone surrogate.
+    """
+    for place, line, record in records:
+        text = record if isinstance(record, str) else record.get(field)
+        problem = ""
+        if record is not text and field not in record:
+            problem = f"no field {field!r}"
+        elif text is not None and not isinstance(text, str):
+            problem = f"field {field!r} is {type(text).__name__}, not text"
+        if problem:
+            texts = [name for name, value in record.items() if isinstance(value, str)]
+            remedy = f"set data.text_field (--text-field) to {shown_fields(texts)}"
+            raise DataError(f"{place}: {problem}: {remedy if texts else 'none of it is a text'}")
+        yield line, encoded(text, place)
+
+
+def encoded(text: str | None, place: str) -> bytes:
+    """Encode a text, empty for null; raise DataError, with its place, at a lone surrogate."""
+    try:
+        return (text or "").encode()
+    except UnicodeEncodeError as error:
+        half = f"{error.object[error.start]!a}"
+        raise DataError(
+            f"{place}: {half} is half a surrogate pair, which is no character"
+        ) from error
+
+
+def shown_fields(names: Iterable[str]) -> str:
+    """List field names for a message, the first few of them."""
+    fields = list(names)
+    if not fields:
+        return "a field; there are none"
+    rest = ", ..." if len(fields) > _SHOWN_FIELDS else ""
+    return ", ".join(fields[:_SHOWN_FIELDS]) + rest
 
 
 def blank_line_texts(file: FileDocument, *, is_clean: bool) -> Iterator[RawDocument]:
@@ -116,10 +137,7 @@ def blank_line_texts(file: FileDocument, *, is_clean: bool) -> Iterator[RawDocum
     A document begins at its first line that is not blank, and has the ends of its lines.
     """
     text = file.read()
-    start = 0
-    stop = len(text)
-    if is_clean:
-        start, stop = body_range(text)
+    start, stop = body_range(text) if is_clean else (0, len(text))
     number = count_line_ends(text, start) + 1
     lines: list[bytes] = []
     n_bytes = 0
@@ -131,7 +149,7 @@ def blank_line_texts(file: FileDocument, *, is_clean: bool) -> Iterator[RawDocum
                 f"{_LONGEST_DOCUMENT >> 20} MiB without a blank line: unset data.documents, which "
                 "reads the file as one document"
             )
-        if line.strip():
+        if n_bytes:
             lines.append(line)
         elif lines:
             yield number - len(lines), b"".join(lines)
@@ -167,11 +185,8 @@ def extracted_articles(path: Path) -> Iterator[RawDocument]:
     lines: list[bytes] = []
     for number, line in read_lines(path):
         if not first:
-            start = _START.fullmatch(line)
-            if start:
-                first = number
-                title = start[1] or b""
-                lines = []
+            if start := _START.fullmatch(line):
+                first, title, lines = number, start[1] or b"", []
             elif line.strip():
                 raise DataError(
                     f"{path}, line {number}: not within <doc ...> and </doc>, "
@@ -197,129 +212,45 @@ def row_runs(rows: Iterable[RawDocument]) -> Iterator[RawDocument]:
 
     A document is said to begin at its first row; empty rows count, and have no line.
     """
-    first = 0
-    texts: list[bytes] = []
+    run: list[tuple[int, bytes]] = []
     for number, text in rows:
-        if not texts:
-            first = number
-        on_one_line = b" ".join(text[:].split())
-        texts.append(on_one_line)
-        if len(texts) == ROWS_PER_DOCUMENT:
-            yield first, _joined(texts)
-            texts = []
-    if texts:
-        yield first, _joined(texts)
+        run.append((number, b" ".join(text[:].split())))
+        if len(run) == ROWS_PER_DOCUMENT:
+            yield _joined(run)
+            run = []
+    if run:
+        yield _joined(run)
 
 
-def _joined(texts: list[bytes]) -> bytes:
-    return b"\n".join(filter(None, texts)) + b"\n"
+def _joined(run: list[tuple[int, bytes]]) -> RawDocument:
+    return run[0][0], b"\n".join(text for _, text in run if text) + b"\n"
 
 
-def whole_file(file: FileDocument) -> Iterator[RawDocument]:
-    """Read a file as one document."""
-    yield 1, file.read()
+def read_kind(
+    kind: str, file: FileDocument, field: str, *, is_clean: bool = False
+) -> Iterator[RawDocument]:
+    """Read the documents of a file of a kind; records have their text in ``field``.
 
-
-def plain_lines(path: Path) -> Iterator[RawDocument]:
-    """Read each line that is not blank as a row, by its number."""
-    return ((number, line) for number, line in read_lines(path) if line.strip())
-
-
-def _object(text: str, path: Path, line: int) -> dict[str, Any]:
-    try:
-        record = json.loads(text)
-    except RecursionError as error:
-        raise DataError(
-            f"{path}, line {line}: JSON that is nested too deeply to be read"
-        ) from error
-    except ValueError as error:
-        reason = getattr(error, "msg", str(error)).removesuffix(" at")
-        message = f"{path}, line {line}: not JSON ({reason}); one JSON object a line is read"
-        raise DataError(message) from error
-    if not isinstance(record, dict):
-        raise DataError(f"{path}, line {line}: not a JSON object, of which one a line is read")
-    return record
-
-
-def _field(record: dict[str, Any], field: str, path: Path, line: int) -> str | None:
-    text = record.get(field)
-    problem = "" if field in record else f"no field {field!r}"
-    if text is not None and not isinstance(text, str):
-        problem = f"field {field!r} is {type(text).__name__}, not text"
-    if problem:
-        texts = [name for name, value in record.items() if isinstance(value, str)]
-        raise DataError(f"{path}, line {line}: {problem}: {_field_remedy(texts)}")
-    return text
-
-
-def _field_remedy(texts: Sequence[str]) -> str:
-    """Say how a field of text is named, by a recipe's field and by the option of commands."""
-    if not texts:
-        return "no field of it holds a text"
-    return f"set data.text_field (--text-field) to {shown_fields(texts)}"
-
-
-def encoded(text: str | None, name: Path | str, line: int) -> bytes:
-    """Encode a text, empty for null; raise DataError, with file and line, at a lone surrogate."""
-    if text is None:
-        return b""
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        half = f"{text[error.start]!a}"
-        raise DataError(
-            f"{name}, line {line}: {half} is half a surrogate pair, which is no character"
-        ) from error
-
-
-def _check_column(schema: Any, field: str, path: Path) -> None:
-    types = import_module("pyarrow").types
-    if field not in schema.names:
-        texts = [column.name for column in schema if _holds_text(column.type, types)]
-        raise DataError(f"{path} has no column {field!r}: {_field_remedy(texts)}")
-    check_single(schema, field, path)
-    kind = schema.field(field).type
-    if not _holds_text(kind, types):
-        raise DataError(f"{path}: column {field!r} is {kind}, not text")
-
-
-def _holds_text(kind: Any, types: Any) -> bool:
-    text = kind.value_type if types.is_dictionary(kind) else kind
-    # A column that is null from end to end has no other type.
-    checks = (types.is_string, types.is_large_string, types.is_string_view, types.is_null)
-    return any(is_text(text) for is_text in checks)
-
-
-def check_single(schema: Any, name: str, path: Path) -> None:
-    """Raise DataError where a Parquet file has several columns of one name."""
-    n_columns = len(schema.get_all_field_indices(name))
-    if n_columns > 1:
-        raise DataError(
-            f"{path} has {n_columns} columns {name!r}: rename all but one, or leave them out"
-        )
-
-
-def shown_fields(names: Iterable[str]) -> str:
-    """List field names for a message, the first few of them."""
-    fields = list(names)
-    if not fields:
-        return "a field; there are none"
-    rest = ", ..." if len(fields) > _SHOWN_FIELDS else ""
-    return ", ".join(fields[:_SHOWN_FIELDS]) + rest
-
-
-READERS: dict[str, Callable[[FileDocument, str, bool], Iterator[RawDocument]]] = {
-    "file": lambda file, field, is_clean: whole_file(file),
-    "blank-line": lambda file, field, is_clean: blank_line_texts(file, is_clean=is_clean),
-    "json": lambda file, field, is_clean: json_lines(file.path, field),
-    "csv": lambda file, field, is_clean: csv_rows(file.path, field),
-    "parquet": lambda file, field, is_clean: parquet_rows(file.path, field),
-    "articles": lambda file, field, is_clean: extracted_articles(file.path),
-    "json runs": lambda file, field, is_clean: row_runs(json_lines(file.path, field)),
-    "parquet runs": lambda file, field, is_clean: row_runs(parquet_rows(file.path, field)),
-    "line runs": lambda file, field, is_clean: row_runs(plain_lines(file.path)),
-}
-"""The reader of each kind of file: from the file, its text's field, and whether to clean it."""
+    A kind is file, blank-line, articles, json, csv, parquet or line; of the last four " runs" joins
+    rows that are sentences. ``is_clean`` leaves out what Project Gutenberg puts around a text.
+    """
+    path = file.path
+    rows_of, _, runs = kind.partition(" ")
+    if kind == "file":
+        return iter([(1, file.read())])
+    if kind == "blank-line":
+        return blank_line_texts(file, is_clean=is_clean)
+    if kind == "articles":
+        return extracted_articles(path)
+    if rows_of == "line":
+        rows: Iterator[RawDocument] = ((n, line) for n, line in read_lines(path) if line.strip())
+    elif rows_of == "parquet":
+        rows = texts_of(parquet_records(path, (field,)), field)
+    elif rows_of == "csv":
+        rows = texts_of(table_records(path, ".tsv" if suffix_of(path) == ".tsv" else ".csv"), field)
+    else:
+        rows = texts_of(json_records(path), field)
+    return row_runs(rows) if runs else rows
 
 
 _NAME = re.compile(r"hub:(?P<name>[\w.-]+/[\w.-]+)(?::(?P<config>[^:@]+))?(?:@(?P<split>[^@]+))?")
@@ -361,24 +292,17 @@ class HubSet:
                 "fetch it where there is a network, or name its files in data.path"
             ) from error
 
-    def rows(self, field: str) -> Iterator[RawDocument]:
-        """Read the rows: each one's number, from 1, and its text in ``field``, empty for null.
-
-        Raises DataError where the set cannot be fetched, or has no such field of text.
-        """
+    def records(self, field: str = "") -> Records:
+        """Read the rows, of one field where there is such; raise DataError as ``load`` does."""
         data_set = self.load()
-        if field not in data_set.column_names:
-            raise DataError(
-                f"{self} has no field {field!r}: "
-                f"set data.text_field (--text-field) to {shown_fields(data_set.column_names)}"
-            )
-        for row, values in enumerate(data_set.select_columns([field]), 1):
-            text = values[field]
-            if not isinstance(text, str | None):
-                raise DataError(
-                    f"{self}, row {row}: field {field!r} is {type(text).__name__}, not text"
-                )
-            yield row, encoded(text, str(self), row)
+        if field in data_set.column_names:
+            data_set = data_set.select_columns([field])
+        for row, record in enumerate(data_set, 1):
+            yield f"{self}, row {row}", row, record
+
+    def rows(self, field: str) -> Iterator[RawDocument]:
+        """Read the text in ``field`` of each row; raise DataError as ``texts_of`` does."""
+        return texts_of(self.records(field), field)
 
 
 def parse_hub(entry: str) -> HubSet:

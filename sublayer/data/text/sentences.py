@@ -22,6 +22,7 @@ closes there, whether a space follows or not, unless
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
@@ -34,9 +35,9 @@ from sublayer.data.text.ranges import (
     DocumentRange,
     chunk_stops,
     chunks_of,
-    not_utf8,
 )
 from sublayer.data.tokenizers.characters import character_start
+from sublayer.files.file_text import blocks_of
 from sublayer.system.extras import extra_module
 from sublayer.tasks.scripts import OTHER_ENDS, UNSPACED
 
@@ -186,7 +187,6 @@ _HEADING_LINE = re.compile(rf"{_NUMBERED}[.:]?", re.IGNORECASE)
 _HEADING = re.compile(rf"{_NUMBERED}(?:\.|:| ?[—–-]|$)", re.IGNORECASE)
 _HEADING_CHARACTERS = 120
 _UNSPACED = re.compile(f"[{UNSPACED}]")
-_BLOCK_BYTES = 1 << 20
 
 
 TextUnit = SentenceRule | Literal["pair"]
@@ -218,22 +218,18 @@ def sentences_of(
     begin, end = _body(part, text)
     begin = min(begin, last)
     end = max(begin, end)
-    _read(text, part.start, begin, hear)
+    for block in blocks_of(text, part.start, begin):
+        hear(block)
     for start, chunk in chunks_of(part.document.name, text, begin, end, _cuts(rule)):
         hear(chunk)
         try:
             decoded = chunk.decode("utf-8")
         except UnicodeDecodeError as error:
-            position = start + error.start
             remedy = "which data.sentences needs; mend or convert the file"
-            raise not_utf8(part.document.name, text, position, remedy) from error
+            raise part.not_utf8(start + error.start, remedy) from error
         yield split(decoded)
-    _read(text, end, last, hear)
-
-
-def _read(text: Text, start: int, stop: int, hear: Callable[[bytes], None]) -> None:
-    for low in range(start, stop, _BLOCK_BYTES):
-        hear(text[low : min(low + _BLOCK_BYTES, stop)])
+    for block in blocks_of(text, end, last):
+        hear(block)
 
 
 def sentence_stops(part: DocumentRange, text: Text, rule: TextUnit) -> Iterator[int]:
@@ -270,7 +266,10 @@ def sentence_cut(text: Text, near: int, least: int) -> int:
 
 def rule_identity(rule: TextUnit) -> list[Any]:
     """Return what identifies the rule that cuts sentences, as JSON."""
-    library = _spacy_version() if rule == "spacy" else None
+    library = None
+    if rule == "spacy":
+        with suppress(PackageNotFoundError):
+            library = version("spacy")
     return [rule, VERSION, library]
 
 
@@ -289,7 +288,9 @@ def by_prose(text: str) -> list[str]:
     """
     sentences: list[str] = []
     for paragraph in _paragraphs(text):
-        sentences.extend(_whole_or_split(paragraph))
+        is_short = len(paragraph) <= _HEADING_CHARACTERS and paragraph[0].isupper()
+        is_heading = is_short and _HEADING.match(paragraph)
+        sentences += [paragraph] if is_heading else split_sentences(paragraph)
     return sentences
 
 
@@ -317,29 +318,28 @@ RULES: dict[SentenceRule, Callable[[str], list[str]]] = {
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    for paragraph in _BLANK.split(_unix(text)):
-        yield from _unheaded(paragraph.split("\n"))
+    """Yield the paragraphs between blank lines, their lines joined, and lines of headings alone."""
+    for block in _BLANK.split(_unix(text)):
+        paragraph: list[str] = []
+        for line in block.split("\n"):
+            words = line.split()
+            # The pattern is tried on few lines: most are longer than it can match.
+            is_short = 0 < len(words) <= 3 and words[0][0].isupper()
+            if is_short and _HEADING_LINE.fullmatch(" ".join(words)):
+                if paragraph:
+                    yield _joined(paragraph)
+                yield " ".join(words)
+                paragraph = []
+            elif words:
+                paragraph.append(" ".join(words))
+        if paragraph:
+            yield _joined(paragraph)
 
 
 def _unix(text: str) -> str:
     if "\r" not in text:
         return text
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _unheaded(lines: list[str]) -> Iterator[str]:
-    paragraph: list[str] = []
-    for line in lines:
-        words = line.split()
-        if _is_heading_line(words):
-            if paragraph:
-                yield _joined(paragraph)
-            yield " ".join(words)
-            paragraph = []
-        elif words:
-            paragraph.append(" ".join(words))
-    if paragraph:
-        yield _joined(paragraph)
 
 
 def _joined(lines: list[str]) -> str:
@@ -354,22 +354,6 @@ def _joined(lines: list[str]) -> str:
     return "".join(parts)
 
 
-def _is_heading_line(words: list[str]) -> bool:
-    # The pattern is tried on few lines: most are longer than it can match.
-    if not 0 < len(words) <= 3:
-        return False
-    if not words[0][0].isupper():
-        return False
-    return _HEADING_LINE.fullmatch(" ".join(words)) is not None
-
-
-def _whole_or_split(paragraph: str) -> list[str]:
-    is_short = len(paragraph) <= _HEADING_CHARACTERS
-    if is_short and paragraph[0].isupper() and _HEADING.match(paragraph):
-        return [paragraph]
-    return split_sentences(paragraph)
-
-
 def _after_line(text: bytes, near: int) -> int:
     newline = text.rfind(b"\n", 0, near)
     # Not at its last byte: the newline of a carriage return may follow.
@@ -378,12 +362,9 @@ def _after_line(text: bytes, near: int) -> int:
 
 
 def _after_paragraph(text: bytes, near: int) -> int:
-    latest = 0
-    for mark in (b"\n\n", b"\n\r\n"):
-        position = text.rfind(mark, 0, near)
-        if position >= 0:
-            latest = max(latest, position + len(mark))
-    return latest
+    ends = [text.rfind(mark, 0, near) + len(mark) for mark in (b"\n\n", b"\n\r\n")]
+    found = [end for end, least in zip(ends, (2, 3), strict=True) if end >= least]
+    return max(found, default=0)
 
 
 @cache
@@ -392,10 +373,3 @@ def _pipeline() -> Any:
     pipeline.add_pipe("sentencizer")
     pipeline.max_length = 1 << 40
     return pipeline
-
-
-def _spacy_version() -> str | None:
-    try:
-        return version("spacy")
-    except PackageNotFoundError:
-        return None
