@@ -60,13 +60,9 @@ class BeamSettings:
     """Tokens beyond those."""
 
     def __post_init__(self) -> None:
-        if self.beam < 1:
-            raise ConfigError(f"a beam of {self.beam} finds nothing: give 1 or more")
-        if self.beam > WIDEST_BEAM:
-            raise ConfigError(f"a beam of {self.beam:,} is too wide: give at most {WIDEST_BEAM:,}")
-        if not math.isfinite(self.penalty):
-            raise ConfigError(f"a length penalty of {self.penalty} is not a number")
-        if abs(self.penalty) > LARGEST_PENALTY:
+        if not 1 <= self.beam <= WIDEST_BEAM:
+            raise ConfigError(f"a beam of {self.beam:,}: give 1 to {WIDEST_BEAM:,} hypotheses")
+        if not abs(self.penalty) <= LARGEST_PENALTY:  # nor one that is no number
             raise ConfigError(
                 f"a length penalty of {self.penalty:g} is no exponent of a length: give one "
                 f"between {-LARGEST_PENALTY:g} and {LARGEST_PENALTY:g}"

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -221,11 +221,8 @@ def find_unplaced(
 
     They stand before the first sentinel, or behind one that was written before.
     """
-    placed: set[int] = set()
-    for fill in fills:
-        if fill is not None:
-            placed.update(range(fill.start, fill.stop))
-    names = set(prompt.sentinels)
+    places = [range(*fill.indices(len(written))) for fill in fills if fill is not None]
+    placed, names = set(chain(*places)), set(prompt.sentinels)
     return [id_ for place, id_ in enumerate(written) if place not in placed and id_ not in names]
 
 
@@ -279,13 +276,12 @@ def _token_scores(
     """
     device = model.embedding.weight.device
     memory = model.encode(torch.tensor([source], device=device))
+    matrix, bias = model.output_projection()
 
     def log_p(written: list[int]) -> list[float]:
-        target = torch.tensor([[first_id, *written[:-1]]], device=device)
-        final = model.hidden(target, Layout.causal(target), memory=memory).final
-        matrix, bias = model.output_projection()
-        targets = torch.tensor(written, device=device)
-        nats = nats_of_targets(model.to_embedding(final)[0], matrix, bias, targets).each
+        target = torch.tensor([[first_id, *written]], device=device)
+        final = model.hidden(target[:, :-1], Layout.causal(target[:, :-1]), memory=memory).final
+        nats = nats_of_targets(model.to_embedding(final)[0], matrix, bias, target[0, 1:]).each
         return (-nats.double()).tolist()
 
     return log_p
@@ -447,13 +443,11 @@ def _by_gaps(text_model: TextModel, tokenizer: Tokenizer, text: str, n: int) -> 
     found: list[dict[str, Filling]] = [{} for _ in completions[0].gaps]
     for completion in completions:  # the likeliest first
         for fillings, gap in zip(found, completion.gaps, strict=True):
-            if gap.score is None:
-                continue
-            filling = fillings.get(gap.text.strip())
-            if filling is None:
+            if gap.score is not None:
                 filling = Filling(gap.text.strip(), 0.0, completion.text)
-            probability = filling.probability + math.exp(completion.score)
-            fillings[filling.text] = replace(filling, probability=probability)
+                filling = fillings.get(filling.text, filling)
+                probability = filling.probability + math.exp(completion.score)
+                fillings[filling.text] = replace(filling, probability=probability)
     return [sorted(each.values(), key=lambda filling: -filling.probability) for each in found]
 
 
@@ -465,7 +459,14 @@ def _by_masks(model: Encoder, tokenizer: Tokenizer, text: str, n: int) -> list[l
             f"the model's tokenizer, of kind {tokenizer.kind}, has no [MASK], [CLS] or [SEP], by "
             "which an encoder fills: name another model"
         )
-    prompt = _masked_prompt(tokenizer, text, mask_id)
+    # Each part apart, as transformers does; white space before a mask is a part of what fills it.
+    parts = _mask_names(tokenizer).split(text)
+    if len(parts) == 1:
+        raise ConfigError(_no_mask(special_names(tokenizer)[mask_id]))
+    *before, last = [part.encode("utf-8", "surrogateescape") for part in parts]
+    part_ids = [encode_before_gap(tokenizer, part) for part in before]
+    part_ids.append(tokenizer.encode(last).tolist())
+    prompt = Prompt(parts, part_ids, (mask_id,) * len(before))
     ids = [cls_id, *prompt.source, sep_id]
     longest = model.config.max_len
     if len(ids) > longest:
@@ -478,34 +479,18 @@ def _by_masks(model: Encoder, tokenizer: Tokenizer, text: str, n: int) -> list[l
     probabilities = model.logits(hidden)[:, : tokenizer.vocab_size].double().softmax(-1)
     ranked = probabilities.clone()
     ranked[:, list(tokenizer.special_ids)] = -1.0
-    best = ranked.topk(min(n, int((ranked[0] >= 0).sum())), -1).indices
-    firsts = [[int(row[0])] for row in best]
+    best = ranked.topk(min(n, int((ranked[0] >= 0).sum())), -1).indices.tolist()
     found = []
-    for mask, row in enumerate(best.tolist()):
+    for mask, row in enumerate(best):
         fillings = []
         for id_ in row:
-            fills = [*firsts[:mask], [id_], *firsts[mask + 1 :]]
+            # The other masks have their likeliest tokens.
+            fills = [[id_] if number == mask else [each[0]] for number, each in enumerate(best)]
             filled = complete(tokenizer, prompt, fills)
-            place = filled.places[mask]
-            fillings.append(
-                Filling(filled.text[place], float(probabilities[mask, id_]), filled.text)
-            )
+            probability = float(probabilities[mask, id_])
+            fillings.append(Filling(filled.text[filled.places[mask]], probability, filled.text))
         found.append(fillings)
     return found
-
-
-def _masked_prompt(tokenizer: Tokenizer, text: str, mask_id: int) -> Prompt:
-    """Read a text around its masks, each part apart, as transformers does.
-
-    White space before a mask is a part of what fills it.
-    """
-    parts = _mask_names(tokenizer).split(text)
-    if len(parts) == 1:
-        raise ConfigError(_no_mask(special_names(tokenizer)[mask_id]))
-    data = [part.encode("utf-8", "surrogateescape") for part in parts]
-    ids = [encode_before_gap(tokenizer, part) for part in data[:-1]]
-    ids.append(tokenizer.encode(data[-1]).tolist())
-    return Prompt(parts, ids, (mask_id,) * (len(parts) - 1))
 
 
 def _no_mask(name: str) -> str:

@@ -2,12 +2,14 @@
 
 import codecs
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from sublayer.config.run_recipe import read_run_recipe
 from sublayer.counts import count
@@ -81,11 +83,9 @@ class Continuation:
     def _extend(self, text: str) -> None:
         """Add characters, and end the text before the first stop in it."""
         self.text += text
-        positions = [self.text.find(stop) for stop in self._stops]
-        hits = [position for position in positions if position >= 0]
+        hits = [self.text.find(stop) for stop in self._stops if stop in self.text]
         if hits:
-            end = min(hits)
-            self.text = self.text[:end]
+            self.text = self.text[: min(hits)]
             self.is_over = True
 
     def _show(self, n_held: int) -> None:
@@ -133,51 +133,37 @@ def continue_prompt(
     steps = generate(
         model, rows, most, sampling, seed=seed, window=window or "exact", context=context
     )
-    token_lists = (step.tolist() for step in steps)
-    if show is not None:
-        n_steps = _extend(texts, _after_prompt(token_lists), lambda: show(prompt))
-    else:
-        with stage("generating"):
-            n_steps = _extend(texts, _counted(token_lists, most), lambda: None)
-    return Continued([text.text for text in texts], n_steps, time.perf_counter() - start)
-
-
-def _extend(
-    texts: list[Continuation], steps: Iterable[list[int]], begin: Callable[[], None]
-) -> int:
-    """Add tokens to every text until all are over, and return the number of steps.
-
-    Calls ``begin`` once the prompt is read.
-    """
     n_steps = 0
-    for tokens in steps:
-        if n_steps == 0:
-            begin()
+    for step in _shown(steps, most, None if show is None else lambda: show(prompt)):
         n_steps += 1
-        for text, token in zip(texts, tokens, strict=True):
+        for text, token in zip(texts, step.tolist(), strict=True):
             text.add(token)
         if all(text.is_over for text in texts):
             break
     for text in texts:
         text.end()
-    return n_steps
+    return Continued([text.text for text in texts], n_steps, time.perf_counter() - start)
 
 
-def _after_prompt(steps: Iterator[list[int]]) -> Iterator[list[int]]:
-    """Show that the prompt is being read until the first token is there."""
-    with stage("reading the prompt"):
-        first = next(steps, None)
-    if first is not None:
-        yield first
-        yield from steps
+def _shown(
+    steps: Iterator[Tensor], n_tokens: int, begin: Callable[[], None] | None
+) -> Iterator[Tensor]:
+    """Show how many tokens each continuation has; with ``begin``, that the prompt is being read.
 
-
-def _counted(steps: Iterator[list[int]], n_tokens: int) -> Iterator[list[int]]:
-    """Show how many tokens each continuation has."""
-    for n_done, step in enumerate(steps, start=1):
-        text = f"generated {n_done:,} of {count(n_tokens, 'token')}"
-        display().change_innermost(text, n_done / n_tokens)
-        yield step
+    It is called once the first token is there.
+    """
+    if begin is not None:
+        with stage("reading the prompt"):
+            first = list(islice(steps, 1))
+        if first:
+            begin()
+        yield from chain(first, steps)
+        return
+    with stage("generating"):
+        for n_done, step in enumerate(steps, start=1):
+            text = f"generated {n_done:,} of {count(n_tokens, 'token')}"
+            display().change_innermost(text, n_done / n_tokens)
+            yield step
 
 
 def complete_prompt(
@@ -247,9 +233,11 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
     text = prompt.encode("utf-8", "surrogateescape")
     ids: list[int] = tokenizer.encode(text).tolist()
     if tokenizer.unk_id is not None and tokenizer.unk_id in ids:
-        unknown = _first_unknown(tokenizer, prompt)
+        # The first character that is unknown by itself, or else the whole prompt.
+        known = (each for each in prompt if tokenizer.unk_id in tokenizer.encode(each.encode()))
         raise ConfigError(
-            f"--prompt has {unknown!r}, which the model's tokenizer does not know: leave it out"
+            f"--prompt has {next(known, prompt)!r}, which the model's tokenizer does not know: "
+            "leave it out"
         )
     return ids
 
@@ -261,12 +249,3 @@ def _space_behind(tokenizer: Tokenizer, ids: list[int], prompt: str) -> str:
     """
     ends_word = tokenizer.decode(ids[-1:]).endswith(b" ")
     return " " if ends_word and not prompt[-1:].isspace() else ""
-
-
-def _first_unknown(tokenizer: Tokenizer, prompt: str) -> str:
-    """Return the first character that is unknown by itself, or else the whole prompt."""
-    for character in prompt:
-        ids = tokenizer.encode(character.encode()).tolist()
-        if tokenizer.unk_id in ids:
-            return character
-    return prompt

@@ -137,11 +137,20 @@ class _Reader:
         self, model: Decoder, n_rows: int, context: int, window: Window, n_tokens: int
     ) -> None:
         self._model = model
-        self._n_rows = n_rows
         self._context = context
         self._window = window
-        self._cache = self._new_cache()
-        self._step = self._new_step(n_tokens)
+        weight = model.embedding.weight
+        # The products of attention are slower in bfloat16 on a CPU.
+        wide = torch.promote_types(weight.dtype, torch.float32)
+        dtype = wide if weight.device.type == "cpu" else weight.dtype
+        self._cache = Cache(model.config, n_rows, context, dtype, weight.device)
+        self._step: LstmStepper | FixedStepper | Stepper
+        if isinstance(model, Lstm):
+            self._step = LstmStepper(model, n_rows)
+        elif pays(weight.device, n_tokens):
+            self._step = FixedStepper(model, n_rows, self._cache, record)
+        else:
+            self._step = Stepper(model, n_rows)
 
     def read(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B V"]:
         """Return the logits of the token after ``tokens``: the last call's tokens and one more."""
@@ -155,22 +164,6 @@ class _Reader:
         elif self._cache.length:
             return self._step(tokens[:, -1], self._cache)
         return self._model.last_logits(tokens, self._cache)
-
-    def _new_step(self, n_tokens: int) -> LstmStepper | FixedStepper | Stepper:
-        model, n_rows = self._model, self._n_rows
-        if isinstance(model, Lstm):
-            return LstmStepper(model, n_rows)
-        if pays(model.embedding.weight.device, n_tokens):
-            return FixedStepper(model, n_rows, self._cache, record)
-        return Stepper(model, n_rows)
-
-    def _new_cache(self) -> Cache:
-        weight = self._model.embedding.weight
-        dtype = weight.dtype
-        if weight.device.type == "cpu":
-            # The products of attention are slower in bfloat16 there.
-            dtype = torch.promote_types(dtype, torch.float32)
-        return Cache(self._model.config, self._n_rows, self._context, dtype, weight.device)
 
 
 def _check_prompt(prompt: Int[Tensor, "B P"], context: int | None) -> None:
