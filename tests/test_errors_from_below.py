@@ -23,6 +23,7 @@ from sublayer.files.lines import python_value
 from sublayer.files.tensors import StoredTensors
 from sublayer.interop.foreign_config import Content
 from sublayer.runs import lengthening
+from sublayer.study.stage_recipes import find_keys
 from sublayer.suite.evaluate import _measured
 from sublayer.system.lock import held
 from sublayer.system.terminal import Stream
@@ -43,6 +44,17 @@ def failing(error):
         raise error
 
     return fails
+
+
+def texts_of_stage(recipe, stage):
+    chain = Having(starts=lambda arm, stage: True)
+    planned = Having(recipe=recipe)
+    recipes = Having(
+        chain=chain,
+        planned=lambda arm, name: planned,
+        keys=lambda texts_of: texts_of("an arm", stage),
+    )
+    find_keys(recipes, {})
 
 
 def not_utf8(path):
@@ -74,8 +86,8 @@ ROWS = {
         ("data.text.files.read_path", None, ("a" * 5000, AT), "cannot read"),
         ("data.text.records._object", None, ("[" * 10**5, AT, 3), "line 3"),
         ("files.storage.check_name", None, (Path("\udcff"), DataError), "is not UTF-8"),
-        ("study.stage_recipes._stage_texts", None, (GONE, STAGE), "stage tasks: "),
-        ("study.stage_recipes._stage_texts", None, (RTE, TASKS), "stage tasks: "),
+        (texts_of_stage, None, (GONE, STAGE), "stage tasks: "),
+        (texts_of_stage, None, (RTE, TASKS), "stage tasks: "),
         ("system.extras.extra_module", None, ("no_such", "this"), "no_such"),
         ("tasks.releases._fetch", b"", (Having(files=()), BELOW), "cannot write"),
         (partial(train_pieces, vocab_size=9), None, (map(failing(DataError("2")), [1]),), "2"),
@@ -90,7 +102,7 @@ ROWS = {
         ("files.checkpoints.read_state", None, (AT,), "is missing"),
         ("interop.gpt1_release.read_piece", None, (AT,), "cannot read"),
         ("study.jobs.run._read", b"[]", (AT, dict[str, float]), "damaged|object"),
-        ("judging.folders.read_study_items", None, (AT,), "is missing"),
+        ("judging.folders.read_study_items", None, (AT,), "is not there"),
         ("judging.folders.read_study_items", b"\xfd7zXZ\0 no items", (AT,), "is damaged"),
         ("training.processes.sharded.write_parts", b"", ({"a": torch.zeros(1)}, BELOW), "write"),
         (lambda at: _headers(StoredTensors(at, at)), None, (AT,), "cannot be read"),
