@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,21 +143,17 @@ class Family:
         covariance = spreads.covariance(self._known)
         rows = weights_of(self._known, list(choice))
         covariance += (rows * np.array(list(choice.values()))) @ rows.T
-        covariance += self._item_covariance(items, self._known)
+        # Over items, less the interaction that seeds contain.
+        of_items = [self._found[contrast.names].items for contrast in self._known]
+        sds = np.sqrt([0.0 if spread is None else spread.alone for spread in of_items])
+        covariance += correlation_of(items.covariance(self._known)) * np.outer(sds, sds)
         return covariance
-
-    def _item_covariance(self, items: ItemSpreads, known: Sequence[Contrast]) -> Numbers:
-        """Return the covariance over items, less the interaction that seeds contain."""
-        spreads = [self._found[contrast.names].items for contrast in known]
-        sds = np.sqrt([0.0 if spread is None else spread.alone for spread in spreads])
-        correlation: Numbers = correlation_of(items.covariance(known)) * np.outer(sds, sds)
-        return correlation
 
     def _difference(self, contrast: Contrast) -> Difference:
         """Return the verdict on one contrast."""
         scores, n_documents = self.scores, self.scores.n_documents
         paired = contrast.of_seeds(scores)
-        n_failed = scores.n_failed(contrast.positive), scores.n_failed(contrast.negative)
+        n_failed = scores.n_failed(contrast.side(1.0)), scores.n_failed(contrast.side(-1.0))
         mean = mean_of(contrast, scores)
         if not self._has_verdicts and paired:
             mean = math.fsum(paired.values()) / len(paired)
@@ -263,32 +260,17 @@ class Family:
 
     def _with_ranks(self, found: Difference, contrast: Contrast) -> Difference:
         """Judge by ranks: a failed run is the worst, and two-valued scores are not normal."""
-        ranked = replace(
-            found,
-            p=None,
-            p_raw=None,
-            verdict="cannot tell",
-            by_ranks=True,
-            more_seeds=None,
-            detectable=None,
-            excluded=None,
-            equivalent=None,
-        )
-        if not contrast.baseline:
-            return ranked
-        own = self.scores.scores_of(contrast.arm)
-        rest = self.scores.scores_of(contrast.baseline)
-        n_failed, n_rest_failed = found.n_failed
-        if not (len(own) or n_failed) or not (len(rest) or n_rest_failed):
-            return ranked  # of one of them no run has ended
-        p_raw, surplus = rank_p(
-            own, rest, n_failed, n_rest_failed, is_lower_better=self.is_lower_better
-        )
+        of_interval = ("p", "p_raw", "more_seeds", "detectable", "excluded", "equivalent")
+        nothing: dict[str, Any] = dict.fromkeys(of_interval)
+        ranked = replace(found, verdict="cannot tell", by_ranks=True, **nothing)
+        own, rest = map(self.scores.scores_of, contrast.names)
+        n, n_rest = found.n_failed
+        if not contrast.baseline or not len(own) + n or not len(rest) + n_rest:
+            return ranked  # of several arms, or no run has ended of one of two
+        p_raw, surplus = rank_p(own, rest, n, n_rest, is_lower_better=self.is_lower_better)
         p = self._over_looks(min(1.0, self.n_comparisons * p_raw))
-        verdict: Verdict = "cannot tell"
-        if p <= ERROR:
-            verdict = "better" if surplus > 0 else "worse"
-        return replace(ranked, p=p, p_raw=p_raw, verdict=verdict)
+        verdict: Verdict = "better" if surplus > 0 else "worse"
+        return replace(ranked, p=p, p_raw=p_raw, verdict=verdict if p <= ERROR else "cannot tell")
 
     def _over_looks(self, p: float) -> float:
         """Return p scaled so that 0.05 is the level of the look."""

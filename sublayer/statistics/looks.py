@@ -59,13 +59,11 @@ class Looks:
         follows them; so few that they give no verdict are none. ``n_comparisons`` are judged
         together.
         """
+        looks = self.all_after(taken)
         if self.is_sequential:
-            level = _level_of_each(self.planned, n_comparisons)
-            return dict.fromkeys(self.planned, level)
-        levels: dict[int, float] = {}
-        for number, look in enumerate(self.all_after(taken)):
-            levels[look] = ERROR if not number else GOING_ON * 0.5 ** (number - 1)
-        return levels
+            return dict.fromkeys(looks, _level_of_each(self.planned, n_comparisons))
+        further = {look: GOING_ON * 0.5 ** (n - 1) for n, look in enumerate(looks)}
+        return {**further, **dict.fromkeys(looks[:1], ERROR)}
 
     def level_of(self, look: int, taken: Sequence[int], n_comparisons: int) -> float:
         """Return the level of a look; that of a plan for one with too few seeds for verdicts."""

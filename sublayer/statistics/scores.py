@@ -117,15 +117,9 @@ class Contrast:
         """The names by which it is found among other contrasts."""
         return self.arm, self.baseline
 
-    @property
-    def positive(self) -> tuple[str, ...]:
-        """The arms with weights above 0."""
-        return tuple(arm for arm, weight in self.weights.items() if weight > 0)
-
-    @property
-    def negative(self) -> tuple[str, ...]:
-        """The arms with weights below 0."""
-        return tuple(arm for arm, weight in self.weights.items() if weight < 0)
+    def side(self, sign: float) -> list[str]:
+        """Return the arms whose weights have a sign."""
+        return [arm for arm, weight in self.weights.items() if sign * weight > 0]
 
     def of_seeds(self, scores: Scores) -> dict[int, float]:
         """Return the contrast of each seed that all of its arms have."""

@@ -1,4 +1,4 @@
-"""The results of a study, collected from its runs."""
+"""Collection of the results of a study from its runs."""
 
 import json
 import statistics
@@ -58,10 +58,10 @@ def collect_results(
     command: str,
     baselines: Mapping[str, Mapping[str, Cell]] | None = None,
 ) -> Results:
-    """Build the results of a study's runs; ``command`` makes them again.
+    """Build the results of a study from its runs; ``command`` reproduces them.
 
-    ``arms`` are those of the runs, the baseline first. ``baselines`` are the scores of others by
-    name and column. Reads the runs' metrics, recipes and items. Raises ConfigError for a margin of
+    The first of ``arms`` is the baseline. ``baselines`` are the scores of simple baselines by name
+    and column. Reads metrics, recipes and items of the runs. Raises ConfigError for a margin in
     another unit.
     """
     study, runs, primary = judge.study, judge.runs, judge.primary
@@ -112,7 +112,7 @@ def collect_results(
 
 
 def _arm_result(judge: StudyJudge, arm: ArmFacts) -> ArmResult:
-    """Build an arm's result. Costs are medians over the runs of its own recipe that finished."""
+    """Build the result of an arm; costs are medians over finished runs of its own recipe."""
     study, primary, is_plain = judge.study, judge.primary.name, judge.study.chain is None
     stages, (scores, _) = judge.stages(arm.name), judge.scored[arm.name]
     own_runs = stages.get(PRETRAINING, StageRuns({}))
@@ -185,10 +185,10 @@ def _arm_result(judge: StudyJudge, arm: ArmFacts) -> ArmResult:
 
 
 def trained_operations(chain: Chain, runs: Mapping[str, StageRuns]) -> float | None:
-    """Add up the operations of an arm's stages, by the tokens that their runs were trained on.
+    """Add up the operations of an arm's stages, each the median over its runs.
 
-    ``runs`` are an arm's by stage; of each stage it is the median over its runs. None where a stage
-    has no run that has ended. Ensembles train nothing.
+    ``runs`` are by stage. Operations follow from the tokens that were trained on. None where a
+    stage has no ended run. Ensembles train nothing.
     """
     total = 0.0
     for name, stage_runs in runs.items():
@@ -224,9 +224,9 @@ def _scorecard(
     arms: Sequence[ArmResult],
     baselines: Mapping[str, Mapping[str, Cell]],
 ) -> Scorecard:
-    """Return the scores of arms, baselines and publications, with the arms' speeds.
+    """Return the scores of arms, baselines and publications, with the speed of the arms.
 
-    Those are tokens a second in pre-training, over those of the arm whose published speed is 1.
+    Speed is tokens a second in pre-training, relative to the arm whose published speed is 1.
     """
     metrics = {column.name: column.metric for column in judge.columns}
     published = judge.chain.published
@@ -260,9 +260,9 @@ _KEPT = "baselines"
 
 
 def keep_baselines(folder: Path, kept: Kept, runs: Runs) -> None:
-    """Score every baseline on the tasks of stages, and keep the scores in a study's folder.
+    """Score the baselines on the tasks of all stages, and keep the scores in a study's folder.
 
-    Stages that have baselines are not scored again: ``runs`` have the data of the others.
+    Stages whose baselines are scored are left out; ``runs`` have the data of the others.
     """
     shared = SharedData()
     files, cuts = dict(kept.baselines), dict(kept.cuts)
@@ -288,7 +288,7 @@ def keep_baselines(folder: Path, kept: Kept, runs: Runs) -> None:
 def read_baselines(
     folder: Path, files: Mapping[str, str], columns: Sequence[Column]
 ) -> dict[str, dict[str, Cell]]:
-    """Read what every baseline scored, by column; ``files`` are by stage.
+    """Read the scores of the baselines by column; ``files`` are by stage.
 
     Raises ConfigError where they are damaged.
     """
@@ -313,7 +313,7 @@ def read_baselines(
 
 
 def _keep(folder: Path, data: Data) -> str:
-    """Score the baselines on the tasks of data, unless they are kept; return the file's name."""
+    """Score the baselines on data, unless the scores are kept; return the name of the file."""
     key = content_key("baselines", data.checksums["train"], data.checksums["test"])
     path = folder / _KEPT / f"{key[:16]}.json"
     if path.is_file():
@@ -321,18 +321,18 @@ def _keep(folder: Path, data: Data) -> str:
     baselines = BaselineScores(lambda: trained_examples(data))
     by_baseline: dict[str, dict[str, float]] = {}
     parts = of_tasks(data.test or data.train).parts
-    names = {part_name(part, parts): part for part in parts}
-    for name, part in names.items():
+    for part in parts:
+        name = part_name(part, parts)
         for baseline, score in baselines.of(part).items():
-            scores = by_baseline.setdefault(baseline, {})
             scored: dict[str, Score | MetricValue] = {name: score}
             scored |= {f"{name}:{metric}": each for metric, each in score.metrics.items()}
+            scores = by_baseline.setdefault(baseline, {})
             for column, each in scored.items():
                 scores[column] = each.value
                 if each.standard_error is not None:
                     scores[f"{column}{ERROR}"] = each.standard_error
     for scores in by_baseline.values():
-        of_parts = [scores[name] for name in names if name in scores]
+        of_parts = [score for name, score in scores.items() if ":" not in name]
         scores[""] = sum(of_parts) / len(of_parts)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, json.dumps(by_baseline, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""The metrics and columns that arms are compared by, and the scores of runs in them."""
+"""Columns of compared scores: metrics of a plain study, tasks and averages of stages."""
 
 import math
 from collections import Counter
@@ -53,7 +53,7 @@ SPEED = "speed"
 
 @dataclass(frozen=True)
 class Column:
-    """A score that every arm has; its metric says whether higher is better."""
+    """A score by which arms are compared."""
 
     metric: Metric
     """Named as the column."""
@@ -91,11 +91,13 @@ def list_columns(
             scored += _of_tasks(chain, stage.name, parts[stage.name])
     _check(study, chain, scored)
     labels = Counter(column.metric.label for column in scored)
-    for number, column in enumerate(scored):
-        shown = column.metric
-        if labels[shown.label] > 1:  # no two columns have one label
-            shown = replace(shown, label=f"{shown.label} ({shown.name})")
-            scored[number] = replace(column, metric=shown)
+    scored = [
+        replace(column, metric=replace(shown, label=f"{shown.label} ({shown.name})"))
+        if labels[shown.label] > 1  # no two columns have one label
+        else column
+        for column in scored
+        for shown in (column.metric,)
+    ]
     averages = [
         Column(points_metric(name, name), "", members=members)
         for name, members in chain.averages.items()
@@ -114,7 +116,7 @@ def list_columns(
 
 
 def metric_columns(study: Study) -> list[Column]:
-    """List the metrics of a study without stages as columns, the one that decides first.
+    """List the metrics of a plain study as columns, the deciding one first.
 
     Raises ConfigError as ``study_metrics`` does.
     """
@@ -157,9 +159,9 @@ def run_scores(
 
 
 def primary_column(study: str, columns: Sequence[Column], name: str | None) -> Column:
-    """Return the column that decides: the one that is named, or the first.
+    """Return the deciding column: the named one, or the first.
 
-    Raises ConfigError for a name that is none.
+    Raises ConfigError for an unknown name.
     """
     if name is None:
         return columns[0]
@@ -173,14 +175,12 @@ def _of_tasks(chain: Chain, stage: str, parts: Sequence[Part]) -> Iterator[Colum
         yield from _of_part(chain, stage, stage, parts[0].name, parts[0])
         return
     yield Column(points_metric(stage, f"{stage}, mean"), stage)
-    for part in parts:
-        yield from _of_part(chain, f"{stage}/{part.name}", stage, part.name, part)
     # No checkpoint of an ensemble is chosen for a task.
-    is_chosen = not chain.stage(stage).ensemble
-    if is_chosen and len({part.task.name for part in parts}) > 1:
+    is_one = len({part.task.name for part in parts}) == 1 or chain.stage(stage).ensemble
+    for best in ("",) if is_one else ("", BEST):
         for part in parts:
-            name = f"{stage}/{BEST}{part.name}"
-            yield from _of_part(chain, name, stage, f"{BEST}{part.name}", part)
+            key = f"{best}{part.name}"
+            yield from _of_part(chain, f"{stage}/{key}", stage, key, part)
 
 
 def _of_part(chain: Chain, name: str, stage: str, key: str, part: Part) -> Iterator[Column]:
@@ -254,7 +254,7 @@ def points_metric(name: str, label: str) -> Metric:
 
 
 def _check(study: str, chain: Chain, columns: Sequence[Column]) -> None:
-    """Raise ConfigError where averages and metrics name unknown columns, or one twice."""
+    """Raise ConfigError where averages or metrics name an unknown column, or one twice."""
     by_name = {column.name: column for column in columns}
     lists = {f"metrics of {name}": names_of(asked) for name, asked in chain.metrics.items()}
     for average, members in chain.averages.items():

@@ -1,4 +1,4 @@
-"""Comparisons of arms beside their verdicts: differing settings, budgets, secondary analyses."""
+"""Differing settings, budgets and secondary analyses of compared arms."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,11 +47,11 @@ class Setting:
 
 
 def differing_fields(arms: Sequence[ArmResult]) -> dict[str, dict[str, Setting]]:
-    """Return the settings of arms, by name, for each field in which they differ.
+    """Return the settings of all arms in each field of the recipe in which they differ.
 
-    Fields are those of the resolved recipes, in their order, those matched and tuned last; what
-    follows from the others in all arms is left out. Arms without a recipe, of which no run was
-    begun, are left out too. Raises CheckpointError where a recipe is damaged.
+    Fields keep the order of the resolved recipes, matched and tuned ones last; fields that are
+    derived in all arms, and arms without any run, are left out. Raises CheckpointError where a
+    recipe is damaged.
     """
     recipes = {
         arm.name: dict(_flat(parse_toml(arm.recipe, f"the recipe of {arm.name}", CheckpointError)))
@@ -101,11 +101,11 @@ def _written(value: Any) -> str | None:
 
 
 def compared_budgets(results: Results) -> list[ArmBudget]:
-    """Return the excess of one arm over another for each comparison of two arms, in order.
+    """Return the excess budget of each comparison of two arms, in order.
 
-    Realised are operations by the tokens that the runs were trained on, medians over seeds, and
-    time by their seconds of training, where it was matched. Planned operations are not known of
-    studies with stages. A contrast of more than two arms has no excess.
+    Realised operations follow from the tokens that the runs were trained on, and realised time,
+    where it was matched, from their seconds of training: medians over seeds. Planned operations of
+    studies with stages are unknown. A contrast of more than two arms has no excess.
     """
     planned, realised = {}, {}
     for arm in results.arms:
@@ -123,7 +123,7 @@ def compared_budgets(results: Results) -> list[ArmBudget]:
 
 
 def arm_budgets(results: Results) -> list[ArmBudget]:
-    """Return the excess of each arm over the one that it is compared with, in the arms' order.
+    """Return the excess budget of each arm over its baseline, in the order of the arms.
 
     The baseline, and controls, are compared with none.
     """
@@ -134,7 +134,7 @@ def arm_budgets(results: Results) -> list[ArmBudget]:
 
 
 FEWEST_STEPS = 3
-"""Evaluations that a difference over training takes."""
+"""Least number of evaluations for a difference over training."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Power:
     """The margin, the published effect, or the largest difference that the interval includes."""
     difference: float
     now: int
-    """The seeds of each arm that there are."""
+    """Present number of seeds of each arm."""
     seeds: tuple[int, ...]
     power: tuple[float, ...]
 
@@ -220,7 +220,7 @@ def secondary_analyses(results: Results) -> tuple[Secondary, ...]:
 
 
 def tuned_best(tuning: Tuning) -> tuple[float, ...]:
-    """Return the expected best of 1, 2, ... trials; a failed one scored as the worst did.
+    """Return the expected best of 1, 2, ... trials; a failed trial counts as the worst.
 
     Empty where fewer than two trials ended.
     """
@@ -264,7 +264,7 @@ def _published(results: Results, difference: Difference) -> PublishedEffect | No
 
 
 def _course(results: Results, arm: ArmResult, baseline: ArmResult) -> tuple[str, Course | None]:
-    """Return the difference at the evaluations that all runs of both arms share, and its label."""
+    """Return the difference over training at evaluations of all runs, and its metric's label."""
     metric, of_arms = common_curves(results, arm, baseline)
     if metric is None:
         return "", None
@@ -287,10 +287,10 @@ def _course(results: Results, arm: ArmResult, baseline: ArmResult) -> tuple[str,
 def _power(
     results: Results, difference: Difference, published: PublishedEffect | None
 ) -> Power | None:
-    """Return the power over seeds at the level of the difference's interval, and its spread.
+    """Return the power by number of seeds, at the level of the difference's interval.
 
-    It is of the margin, the published effect, or where a comparison is open the largest difference
-    that its interval includes.
+    The effect is the margin, else the published one, else, in an undecided comparison, the largest
+    difference that the interval includes.
     """
     low, high, error, parts = (
         difference.low, difference.high, difference.standard_error, difference.parts,

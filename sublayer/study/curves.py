@@ -1,4 +1,4 @@
-"""Curves of runs, the losses at their ends, and the cost of the same quality in another arm."""
+"""Curves of runs, final losses, and costs of equal quality."""
 
 import math
 import statistics
@@ -31,12 +31,10 @@ class RunCurves:
 
 
 def read_curves(seed: int, run: Path, metrics: Sequence[str]) -> RunCurves:
-    """Read the validation curves of a run, of the metrics that it measured, and its training loss.
+    """Read the validation curves of a run in these metrics, and its training loss.
 
-    Every metric of the texts that are watched is read too.
-
-    The training loss has a value for each evaluation: the mean over the steps since the one before,
-    from the lines that were logged.
+    Metrics of watched texts are read too. The training loss at an evaluation is the mean over the
+    steps since the evaluation before, from the logged lines.
     """
     lines = [line for line in read_metrics(run / METRICS) if line.keys() >= {*_PLACE}]
     valid = [line for line in lines if line["kind"] == "valid"]
@@ -63,7 +61,7 @@ def read_curves(seed: int, run: Path, metrics: Sequence[str]) -> RunCurves:
 
 
 def curves_by_metric(runs: Sequence[RunCurves]) -> dict[str, tuple[Curve, ...]]:
-    """Gather the validation curves of an arm's runs by metric, those that have it."""
+    """Group the validation curves of runs by metric."""
     by_metric: dict[str, tuple[Curve, ...]] = {}
     for run in runs:
         for name, curve in run.validation.items():
@@ -78,7 +76,7 @@ def _curve(seed: int, points: Sequence[tuple[Mapping[str, Any], float]]) -> Curv
 
 @dataclass(frozen=True)
 class FinalLosses:
-    """Losses at the last evaluation, in nats: means over the seeds that have both; None without."""
+    """Losses at the last evaluation, in nats: means over seeds that have both, else None."""
 
     training: float | None
     """The mean over the steps since the evaluation before, with dropout and as weights change."""
@@ -88,7 +86,7 @@ class FinalLosses:
 
 
 def final_losses(arm: ArmResult, metric: Metric) -> FinalLosses:
-    """Read the losses at the end of an arm's curves; ``metric`` is the one that decides."""
+    """Read the final losses of an arm; ``metric`` is the deciding one."""
     curves = arm.curves if metric.name == LOSS else arm.further_curves.get(LOSS, ())
     valid = {curve.seed: curve for curve in curves}
     ends = [
@@ -103,14 +101,14 @@ def final_losses(arm: ArmResult, metric: Metric) -> FinalLosses:
 
 
 FEWEST_EVALUATIONS = 4
-"""Of a run; between fewer a straight line says nothing of where a curve reaches a value."""
+"""Least number of evaluations of a run for linear interpolation of its curve."""
 
 
 @dataclass(frozen=True)
 class SeedShares:
-    """Costs of one run up to the quality that the other ended with, as shares of the other's costs.
+    """Costs of a run up to the final quality of another, as shares of the other's costs.
 
-    Each is None where the run did not reach it.
+    None where the run did not reach it.
     """
 
     seed: int
@@ -175,16 +173,16 @@ class SameQuality:
 
 
 def same_quality(results: Results) -> tuple[SameQuality, ...]:
-    """Read the cost of the same quality off the curves of each two arms compared, in order.
+    """Compute the costs of equal quality for each comparison, in order.
 
-    By the metric that decides, or the first other whose curve both arms have.
+    The metric is the deciding one, or the first other whose curve both arms have.
     """
     pairs = [(each.arm, each.baseline) for each in results.differences if each.baseline]
     return tuple(_compared(results, *pair) for pair in pairs)
 
 
 def cost_at(curve: Curve, target: float, costs: Sequence[float], *, is_lower: bool) -> float | None:
-    """Return the cost at which a curve first reaches a value, between evaluations on a line.
+    """Return the cost at which a curve first reaches a value, linearly interpolated.
 
     ``costs`` are those of its evaluations; ``is_lower``: lower values are better. None where it
     never does. A curve that begins there reaches it at its first evaluation.

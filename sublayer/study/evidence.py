@@ -1,4 +1,4 @@
-"""A study judged: scores by seed, effects of test items, failed runs, tuning, and the verdicts."""
+"""Judgement of a study: scores by seed, effects of test items, failed runs, tuning, verdicts."""
 
 import math
 import statistics
@@ -33,27 +33,27 @@ from sublayer.study.stages import Chain, names_of
 
 _STEP = 1e-3
 Values = Mapping[str, Mapping[int, float]]
-"""A metric's value of each seed that finished, by arm."""
+"""Values of a metric by arm and finished seed."""
 
 
 @dataclass(frozen=True)
 class TestUnits:
-    """The effects of a test's units on a metric."""
+    """Effects of the units of a test on a metric."""
 
     effects: Effects
     step: float
-    """Its resolution: the most that one count more or less moves it, in its unit."""
+    """Resolution of the metric: the largest change by one count, in its unit."""
     n_items: int
     n_documents: int | None
     """None where items belong to no documents."""
     shares: Effects | None = None
     """``[U]``, the share of the test in each unit; None: units are of equal size."""
     digest: str = ""
-    """The checksum of its items."""
+    """Checksum of the items."""
 
 
 def item_effects(table: ItemTable, from_items: FromItems) -> TestUnits | None:
-    """Compute how much the metric of a table moves with each unit of its test, around 0.
+    """Compute the effect of each unit of a test on a metric, centred on 0.
 
     That is the derivative of the metric with respect to the weight of a unit (the infinitesimal
     jackknife, Jaeckel 1972): the variance of the metric over tests of as many units is
@@ -89,7 +89,7 @@ def item_effects(table: ItemTable, from_items: FromItems) -> TestUnits | None:
 
 
 def _slope(from_items: FromItems, sums: Sums, name: str, k: int, *, is_count: bool) -> float:
-    """Compute the derivative of a metric with respect to one sum, from values to either side."""
+    """Compute the derivative of a metric with respect to one sum, by a central difference."""
     total = np.atleast_1d(np.array(sums[name], dtype=np.float64))
     step = abs(float(total[k])) * _STEP
     if is_count:
@@ -129,10 +129,10 @@ def scores_of(
 def scored_elsewhere(
     runs: Runs, baseline: str, metric: Metric, against: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return the arms that a metric scored on other items than their baseline, in order.
+    """Return the arms that were scored on other items than their baseline, in order.
 
-    That is ``baseline``, or their arm in ``against``. A metric that follows from no items tells of
-    none. Raises CheckpointError where items are damaged.
+    The baseline is ``baseline``, or the arm in ``against``. Empty for a metric without items.
+    Raises CheckpointError where items are damaged.
     """
     if metric.from_items is None:
         return []
@@ -147,20 +147,12 @@ def scored_elsewhere(
 
 
 def has_items(chain: Chain, column: Column) -> bool:
-    """Return whether intervals of a column allow for other test items."""
+    """Return whether intervals of a column include the variance over test items."""
     return bool(column.members) or _rule_of(chain, column, "") is not None
 
 
-def _members(column: Column) -> Iterator[tuple[float, str]]:
-    """Yield the names of an average's members with their shares; of another column its own."""
-    for member in column.members or (column.name,):
-        names = names_of(member)
-        for name in names:
-            yield 1.0 / len(column.members or names) / len(names), name
-
-
 def _joined(parts: Sequence[tuple[float, TestUnits]]) -> TestUnits:
-    """Return the units of a mean over tests, one test after another, each with its share."""
+    """Concatenate the units of several tests into those of their weighted mean."""
     if len(parts) == 1:
         return parts[0][1]
     units = [each for _, each in parts]
@@ -183,7 +175,7 @@ def _joined(parts: Sequence[tuple[float, TestUnits]]) -> TestUnits:
 
 
 def _rule_of(chain: Chain, column: Column, metric: str) -> FromItems | None:
-    """Return how a column of one stage follows from its items; None where it does not."""
+    """Return the function from items to a column of one stage; None where there is none."""
     if not any(stage.name == column.stage and stage.finetunes for stage in chain.stages):
         return column.metric.from_items
     table, _, usual = column.key.partition(":")
@@ -194,7 +186,7 @@ def _rule_of(chain: Chain, column: Column, metric: str) -> FromItems | None:
 def arm_scores(
     chain: Chain, runs: Mapping[str, StageRuns], columns: Sequence[Column], *, within: int
 ) -> tuple[dict[str, dict[int, float]], dict[str, Cell]]:
-    """Compute an arm's scores by column, for each seed that is compared, and their cells.
+    """Compute the scores of an arm by column and compared seed, and its cells by column.
 
     ``runs`` are by stage.
     """
@@ -232,7 +224,7 @@ def arm_scores(
 
 
 def _pooled(groups: Collection[Sequence[float]]) -> float | None:
-    """Return the standard deviation within groups; None where each has one value."""
+    """Return the pooled standard deviation within groups; None where each has one value."""
     freedom = sum(len(group) - 1 for group in groups)
     if not freedom:
         return None
@@ -245,22 +237,22 @@ def _pooled(groups: Collection[Sequence[float]]) -> float | None:
 
 @dataclass(frozen=True)
 class StudyJudge:
-    """Judges the columns of a study, or its metrics, by its runs."""
+    """Judges the columns of a study, which are metrics where it has no stages."""
 
     study: Study
     columns: Sequence[Column]
     runs: Runs
     n_seeds: int
-    """Those that are compared."""
+    """Compared seeds."""
     looks: Looks
     taken: tuple[int, ...] = ()
-    """The numbers of seeds that it was reported with, in turn."""
+    """Numbers of seeds of earlier reports, in order."""
     n_tuning: int = 1
-    """The runs of each trial, where arms were tuned."""
+    """Runs of each trial, where arms were tuned."""
     is_unfinished: bool = False
-    """True where runs of planned seeds are missing: then there is no verdict yet."""
+    """True where planned runs are missing, so that there is no verdict yet."""
     n_awaited: int = 0
-    """Arms that have no run yet."""
+    """Planned comparisons with arms that have no run yet."""
     within: int = 0
     """As ``StageRuns.scored`` has it."""
 
@@ -271,12 +263,12 @@ class StudyJudge:
 
     @property
     def primary(self) -> Column:
-        """The column that decides; raises ConfigError where the study names one that is none."""
+        """The deciding column. Raises ConfigError where the study names an unknown one."""
         return primary_column(self.study.name, self.columns, self.study.metric)
 
     @property
     def elsewhere(self) -> list[str]:
-        """The arms of a plain study that the deciding metric scored on other items."""
+        """Arms of a plain study whose deciding metric was scored on other items."""
         return self._elsewhere(self.primary.metric)
 
     def _elsewhere(self, metric: Metric) -> list[str]:
@@ -286,7 +278,7 @@ class StudyJudge:
 
     @cached_property
     def scored(self) -> dict[str, tuple[dict[str, dict[int, float]], dict[str, Cell]]]:
-        """The scores of each arm by column and compared seed, and its cells by column."""
+        """Scores of each arm by column and compared seed, and its cells by column."""
         return {
             arm: arm_scores(self.chain, self.stages(arm), self.columns, within=self.within)
             for arm in dict.fromkeys(arm for arm, _ in self.runs)
@@ -301,7 +293,7 @@ class StudyJudge:
         return {arm: self.scored[arm][0].get(column.name, {}) for arm in arms}
 
     def first(self) -> Judgement:
-        """Judge the column that decides."""
+        """Judge the deciding column."""
         column = self.primary
         margin = self.study.question.margin_of(self.study.name, column.metric)
         return self._judged(column, self.values(column, self.scored), margin)
@@ -317,9 +309,9 @@ class StudyJudge:
                 yield Further(column.metric, judged.differences)
 
     def _measured(self, metric: Metric) -> list[str]:
-        """Return the arms that have a further metric, and those that they are against.
+        """Return the arms that a metric applies to, and the arms that these are compared with.
 
-        What cannot be measured by it has no values, and its differences are missing.
+        An arm that it does not apply to has no values, and its differences are missing.
         """
         names, study = list(self.scored), self.study
         if self.chain.stages:
@@ -371,7 +363,7 @@ class StudyJudge:
         return judged
 
     def failed(self, values: Values) -> dict[str, list[int]]:
-        """Return the seeds of which runs of an arm failed, by arm."""
+        """Return the seeds of failed runs by arm."""
         failed: dict[str, list[int]] = {}
         for arm, _, seed, _ in failed_runs(self.runs):
             failed.setdefault(arm, []).append(seed)
@@ -385,7 +377,7 @@ class StudyJudge:
         }
 
     def _tuned(self, metric: Metric) -> dict[str, Tuned]:
-        """Return the trials of the arms that were tuned by a metric."""
+        """Return the trials of the arms whose selection metric is this one."""
         tuned = {}
         for (arm, _), stage_runs in self.runs.items():
             if stage_runs.is_chosen_by(metric):
@@ -403,23 +395,18 @@ class StudyJudge:
         return tuned
 
     def units(self, column: Column, arms: Sequence[str]) -> dict[str, dict[int, TestUnits]]:
-        """Return how much each test unit moves a column, by arm and by the seed that is compared.
+        """Return the effects of test units on a column, by arm and compared seed.
 
-        Of a pre-training that is the mean over its fine-tunings, and of an average that of its
-        members, one after another. Runs that kept no items, or others than the first, have none.
+        A pre-training has the mean effects of its fine-tunings, an average the units of all of its
+        members. Runs without items, or with other items than the first run, are left out.
         """
-        by_name = {column.name: column for column in self.columns}
         moved: dict[str, dict[int, TestUnits]] = {}
         first = None
         for arm in arms:
-            parts: list[tuple[float, dict[int, TestUnits]]] = []
-            for share, name in _members(column):
-                title, _, metric = name.partition(":")
-                known = column if name == column.name else by_name.get(name)
-                if known is not None:
-                    metric = ""
-                known = known or by_name.get(title)
-                parts.append((share, {} if known is None else self._units(arm, known, metric)))
+            parts = [
+                (share, self._units(arm, member, metric))
+                for share, member, metric in self._members(column)
+            ]
             for seed in sorted(set.intersection(*(set(part) for _, part in parts))):
                 units = _joined([(share, part[seed]) for share, part in parts])
                 first = first or units.digest
@@ -427,10 +414,23 @@ class StudyJudge:
                     moved.setdefault(arm, {})[seed] = units
         return moved
 
-    def _units(self, arm: str, column: Column, metric: str) -> dict[int, TestUnits]:
-        """Return the units of a column of one stage, or of a metric of it, by compared seed."""
-        rule = _rule_of(self.chain, column, metric)
-        stage_runs = self.runs.get((arm, column.stage))
+    def _members(self, column: Column) -> Iterator[tuple[float, Column | None, str]]:
+        """Yield the members of an average, or the column itself, with share and metric."""
+        by_name = {each.name: each for each in self.columns}
+        for member in column.members:
+            names = names_of(member)
+            for name in names:
+                title, _, metric = name.partition(":")
+                own = by_name.get(name)
+                share = 1.0 / len(column.members) / len(names)
+                yield share, own or by_name.get(title), "" if own else metric
+        if not column.members:
+            yield 1.0, column, ""
+
+    def _units(self, arm: str, column: Column | None, metric: str) -> dict[int, TestUnits]:
+        """Return the effects on a column of one stage, or a metric of it, by compared seed."""
+        rule = _rule_of(self.chain, column, metric) if column else None
+        stage_runs = self.runs.get((arm, column.stage)) if column else None
         by_seed: dict[int, list[TestUnits]] = {}
         if rule is None or stage_runs is None:
             return {}

@@ -1,4 +1,4 @@
-"""Finished runs compared: their scores, kept in a folder of their own where a run had none."""
+"""Comparison of finished runs; scores that a run lacks are computed and kept in its folder."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ from sublayer.system.stages import note
 
 @dataclass(frozen=True)
 class Recorded:
-    """A run that has ended, as its folder has it."""
+    """A finished run, read from its folder."""
 
     path: Path
     recipe: ResolvedRecipe
@@ -84,11 +84,11 @@ _OBJECTIVES = {
     "format": "write examples for other kinds of model: `sublayer compare` of their recipes trains "
     "and compares both",
 }
-"""Fields of the objective that keep runs apart."""
+"""Fields of the objective that two runs must share, and why."""
 
 
 def check_agree(runs: Sequence[Recorded]) -> None:
-    """Raise ConfigError where two runs do not compare, with the settings that keep them apart."""
+    """Raise ConfigError, with the differing settings, where two runs cannot be compared."""
     first, *others = runs
     for run in others:
         both = f"{first.path} and {run.path} do not compare"
@@ -103,7 +103,7 @@ def check_agree(runs: Sequence[Recorded]) -> None:
 
 
 def _why(first: DataConfig, second: DataConfig, *, of_tokenizer: bool) -> str:
-    """Name the settings in which two texts differ, or their tokenizers."""
+    """Name the settings in which the texts of two runs, or their tokenizers, differ."""
     names = [
         name
         for name in DataConfig.model_fields
@@ -121,9 +121,9 @@ def _why(first: DataConfig, second: DataConfig, *, of_tokenizer: bool) -> str:
 
 
 RUNS = "runs.json"
-"""The file that lists the runs of a comparison, in its folder."""
+"""File in the folder of a comparison that lists its runs."""
 _SCORED = "scored.json"
-"""The mark of the record that the scores beside it are of."""
+"""File with the checksum of the record that the scores beside it belong to."""
 _ONE_RUN = (
     "A verdict takes three runs of each arm: name further runs of the same recipes, with other "
     "seeds (train.seed=1), too."
@@ -132,7 +132,7 @@ _UNSEALED = Sealing(why_not="its runs were there before they were compared")
 _NO_MATTER = (*OF_A_RUN, "keep_steps")
 """Settings of ``[train]`` that runs of one arm may differ in."""
 Arms = Mapping[str, Mapping[int, Recorded]]
-"""The runs of each arm by seed."""
+"""Runs of each arm by seed."""
 
 
 class _Compared(Typed):
@@ -146,7 +146,7 @@ class _Compared(Typed):
 def compare_runs(
     paths: Sequence[Path], out: Path | None = None, device: str | None = None
 ) -> tuple[Results, Path]:
-    """Compare finished runs, the first one's recipe as the baseline.
+    """Compare finished runs; the recipe of the first is the baseline.
 
     Returns the results and the folder of their scores. Runs of one recipe with different seeds
     are one arm. Runs without scores on the test split are scored now; nothing is written into the
@@ -215,7 +215,7 @@ def compare_runs(
 
 
 def read_paths(folder: Path) -> list[Path]:
-    """Read which runs a comparison of finished runs is of. Raises ConfigError where damaged."""
+    """Read the paths of the runs of a comparison. Raises ConfigError where the file is damaged."""
     return list(map(Path, read_typed(folder / RUNS, _Compared, ConfigError).runs))
 
 
@@ -236,7 +236,7 @@ def _read(path: Path) -> Recorded:
 
 
 def _group(runs: Sequence[Recorded]) -> dict[str, dict[int, Recorded]]:
-    """Gather the runs of one recipe, but for the seed, under a name for each."""
+    """Group runs into arms: runs whose recipes differ in the seed alone share one."""
     by_recipe: dict[str, dict[int, Recorded]] = {}
     for run in runs:
         content = run.recipe.model_dump(mode="json", exclude=set(HEADINGS))
@@ -258,7 +258,7 @@ def _group(runs: Sequence[Recorded]) -> dict[str, dict[int, Recorded]]:
 
 
 def _short_name(path: Path) -> str:
-    """Name a run by its folder; one of a comparison by its arm."""
+    """Name a run by its folder, and a run of a study by its arm."""
     folder = resolved(path)
     _, _, arm = folder.parent.name.partition("-")
     return arm if arm and folder.name.startswith("seed-") else folder.name
@@ -282,14 +282,14 @@ def _find_folder(name: str, paths: Sequence[Path], out: Path | None) -> Path:
 
 
 def _scored(run: Recorded, first: Recorded) -> Recipe:
-    """Return the recipe by which a run is scored: on the first one's masked tokens and pairs."""
+    """Return the scoring recipe of a run, with the masked tokens and pairs of the first run."""
     if run.recipe.data.tasks is not None:
         return run.recipe
     return run.recipe.model_copy(update={"objective": first.recipe.objective})
 
 
 def _find(run: Recorded, first: Recorded, kept: Path) -> Outcome:
-    """Read a run's test scores: its own, or those that are kept in a comparison's folder."""
+    """Read the test scores of a run from its folder, or from that of the comparison."""
     recipe, test = _scored(run, first), None
     if run.recipe.objective == recipe.objective:
         test = read_test(run.path / TEST, recipe)
@@ -311,12 +311,12 @@ def _keep(scored: Scored, run: Recorded, kept: Path) -> None:
 
 
 def _mark(run: Recorded) -> dict[str, str]:
-    """Say of which record kept scores are: a run that was made longer has another one."""
+    """Return the checksum of a run's record, which changes when the run is lengthened."""
     return {"record_sha256": hashlib.sha256((run.path / RECORD).read_bytes()).hexdigest()}
 
 
 def _read_texts(folder: Path) -> list[str] | None:
-    """Read the notes on the text of a comparison; None where they are not known."""
+    """Read the notes on the text of a comparison; None where there are none yet."""
     try:
         return read_typed(folder / RUNS, _Compared, ConfigError).texts
     except (FileNotFoundError, ConfigError):
@@ -324,7 +324,7 @@ def _read_texts(folder: Path) -> list[str] | None:
 
 
 def _lengthened(arms: Arms) -> Iterator[str]:
-    """Say of each run that was lengthened what its steps do not say."""
+    """Yield a note on each run that was lengthened."""
     for name, runs in arms.items():
         for seed, run in runs.items():
             which = name if len(runs) == 1 else f"{name}, seed {seed},"

@@ -1,8 +1,7 @@
-"""The folder of a study: its request and settings (``study.toml``), a folder for each run."""
+"""Folder of a study: request and settled settings (``study.toml``), a folder for each run."""
 
 import itertools
 import os
-import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from sublayer.files.checkpoints import Input
 from sublayer.files.parsing import check_typed, parse_toml, read_toml
 from sublayer.files.storage import write_file
 from sublayer.model.init import DRAWING_RULE
-from sublayer.runs.folder import RunFolder, earlier_folders_named, folders_named
+from sublayer.runs.folder import RunFolder, folders_named
 from sublayer.runs.inputs import check_same_inputs, list_inputs, of_checksums
 from sublayer.study.arms import LONGEST_PART, Arm, in_path
 from sublayer.study.budget.match import ORIGIN, settle
@@ -47,7 +46,7 @@ def arm_folder(study: Path, position: int, name: str) -> Path:
 
 
 class StudyFolder:
-    """The files of a study, which resumes where it stood and never takes over another's folder.
+    """Files of a study, which resumes in its own folder and never takes over another study's.
 
     ``study.toml`` is read at once: raises ConfigError where it is damaged.
     """
@@ -62,7 +61,7 @@ class StudyFolder:
     def held(self) -> Iterator[None]:
         """Lock the folder against other processes.
 
-        The tokenizers that were kept for a study that then did not begin are taken away again.
+        Tokenizers that were kept for a study that then did not begin are removed.
         Raises ConfigError if another process holds the folder or it is no folder.
         """
         with RunFolder(self.path).held():
@@ -77,7 +76,7 @@ class StudyFolder:
     def check(self) -> None:
         """Raise ConfigError, saying what differs, unless the folder is free or holds this study.
 
-        Also where the study's runs began with other weights than a seed gives now: runs of one seed
+        Raises it too where a seed gave other initial weights when the study began: runs of one seed
         are compared, so that the two must not be mixed.
         """
         difference = self._difference()
@@ -89,44 +88,32 @@ class StudyFolder:
                 "initial weights: resume with that version, or give another --out"
             )
         if "stages" not in self._request:  # their margin is of a column, and stated later
-            self._check_margin()
-        looks, requested = self._asked("looks"), self._request.get("looks")
-        if self._plan is not None and looks != requested:
-            begun, way = "with a fixed number of seeds", "go on with --seeds"
-            if looks:
-                begun = f"to be looked at with {', '.join(map(str, looks))} seeds"
-                way = f"go on with --until decided --seeds-at-most {looks[-1]}"
-            raise ConfigError(
-                f"{self.path} was begun {begun}, and a verdict holds for the looks that were "
-                f"planned before the first run: {way}, or give another --out"
-            )
+            self._check_stated("margin")
+        self._check_stated("looks")
 
     def state_margin(self, margin: float | None, factor: float) -> None:
-        """Add to the request the margin that is asked for, ``factor`` times which is shown.
+        """Add the margin to the request; times ``factor`` it is shown.
 
         Raises ConfigError where the study was begun with another.
         """
         if margin is not None:
             self._request = {**self._request, "margin": margin}
         self._margin_factor = factor
-        self._check_margin()
+        self._check_stated("margin")
 
-    def _check_margin(self) -> None:
-        """Raise ConfigError where another margin was stated before the first run."""
-        margins = self._asked("margin"), self._request.get("margin")
-        if self._plan is not None and margins[0] != margins[1]:
-            stated, requested = (
-                "" if each is None else f"{each * self._margin_factor:g}" for each in margins
-            )
-            raise ConfigError(
-                f"{self.path} was begun with {_named(stated)}, not {_named(requested)}, and a "
-                "verdict holds for what was stated before: give --margin "
-                f"{shlex.quote(stated)}, or another --out"
-            )
-
-    def _asked(self, name: str) -> Any:
-        """Return a part of the request that the study was begun with; None where it has none."""
-        return self._plan["asked"].get(name) if self._plan else None
+    def _check_stated(self, name: str) -> None:
+        """Raise ConfigError where another margin, or other looks, were planned at the start."""
+        plans = [self._plan["asked"], self._request] if self._plan else []
+        values = [plan.get(name) for plan in plans]
+        if values[:1] == values[1:]:
+            return
+        if name == "margin":
+            values = [each and f"{each * self._margin_factor:g}" for each in values]
+        begun, now = ("none" if each is None else each for each in values)
+        raise ConfigError(
+            f"{self.path} was begun with {name} = {begun}, not {now}, and a verdict holds for what "
+            "was stated before the first run: go on with that, or give another --out"
+        )
 
     def is_ours(self) -> bool:
         """Return whether the folder holds this study."""
@@ -177,7 +164,7 @@ class StudyFolder:
     def check_inputs(self, arms: Sequence[Arm], data: Mapping[str, Data]) -> None:
         """Raise DataError, with both values, where an arm's inputs changed since the study began.
 
-        Of a study that an earlier version began the first arm's checksums are compared.
+        An earlier version kept the checksums of the first arm alone.
         """
         if self._plan is None:
             return
@@ -305,31 +292,25 @@ _IDENTITY: dict[str, Any] = {
     "first_seed": 0,
     "tuning_seeds": [],
 }
-"""Parts of a request that are the same in all runs of a study, and their defaults."""
-
-
-def _named(margin: str) -> str:
-    return f"a margin of {margin}" if margin else "no margin"
+"""Parts of a request that identify a study, and their defaults."""
 
 
 def is_free(folder: Path) -> bool:
-    """Return whether a folder is not there, or holds hidden files alone."""
+    """Return whether a folder is missing, or holds hidden files alone."""
     if not folder.is_dir():
         return not folder.exists()
     return all(path.name.startswith(".") for path in folder.iterdir())
 
 
 def find_folder(study: Study, request: Request, out: Path | None) -> StudyFolder:
-    """Return the folder ``out``, else the one that holds the study, else the first that is free.
+    """Return the folder ``out``, else the one that holds the study, else the first free one.
 
-    One that an earlier version began, which named it after the recipe alone, is found too. Raises
-    ConfigError where a study.toml on the way is damaged.
+    Raises ConfigError where a study.toml on the way is damaged.
     """
     if out is not None:
         return StudyFolder(out, request)
     names = study.folder or study.name
-    taken = takewhile(os.path.lexists, folders_named(names))
-    for path in (*taken, *takewhile(os.path.lexists, earlier_folders_named(study.name))):
+    for path in takewhile(os.path.lexists, folders_named(names)):
         folder = StudyFolder(path, request)
         if folder.is_ours():
             return folder  # its margin and looks are checked where it is gone on with

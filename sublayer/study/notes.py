@@ -1,4 +1,4 @@
-"""The notes of a comparison: limits of its numbers, choices of its arms, budgets in words."""
+"""Notes of a report: limits of its numbers, selected trials, budgets in words."""
 
 import math
 from collections import Counter
@@ -8,7 +8,7 @@ from typing import Any
 from sublayer.counts import enumerate_names
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import TaskSplit
-from sublayer.numbers import format_duration, format_excess, format_factor
+from sublayer.numbers import format_excess, format_factor
 from sublayer.objective.metric import Metric
 from sublayer.objective.supervised.scores import REMEDY
 from sublayer.runs.record import describe_small_test
@@ -29,16 +29,16 @@ COLUMNS: dict[Currency, str] = {
     "time": "training time",
 }
 DOUBLE = 2.0
-"""From so many times on a factor is told, and no percentage."""
+"""Ratio from which on a factor is shown instead of a percentage."""
 
 
 def describe_planned(budgets: Sequence[ArmBudget]) -> str:
-    """Format by how much the planned budgets of arms differ at most, without what differs."""
+    """Format the largest differences of planned budgets."""
     return describe_excesses([budget.planned for budget in budgets]) or "equal to half a percent"
 
 
 def describe_excesses(excesses: Sequence[Excess]) -> str:
-    """Format by how much some budgets differ at most, in each currency; empty for nothing."""
+    """Format the largest difference of budgets in each currency; empty where they are equal."""
     parts = []
     for currency, name in COLUMNS.items():
         largest = max((one.beyond.get(currency, 0.0) for one in excesses), key=_times, default=0)
@@ -51,7 +51,7 @@ def describe_excesses(excesses: Sequence[Excess]) -> str:
 
 
 def _times(share: float) -> float:
-    """Return how many times as much the one takes that takes more."""
+    """Return the ratio of the larger cost to the smaller one."""
     factor = 1.0 + share
     return max(factor, 1.0 / factor) if factor > 0.0 else math.inf
 
@@ -68,16 +68,23 @@ def list_notes(
     trials: Mapping[str, Sequence[Trial]],
     kept: Kept | None,
 ) -> list[str]:
-    """Return the notes for readers of a study, in the order that they are shown.
+    """Return the notes of a report in the order in which they are shown.
 
-    ``plan`` and ``kept``, of one with stages, are its folder's; ``trials`` are by stage.
+    ``plan`` is read from the study's folder, as is ``kept`` of a study with stages; ``trials`` are
+    by stage.
     """
     study, about = judge.study, plan.about
     assert about is not None, "it is written before the first run"
     notes = [] if kept is None else [explain_nesting(kept.chain, kept.n_seeds)]
     notes += [*study.caveats, *about.layer_notes, *(kept.cuts.values() if kept else ())]
     if kept is None and not results.has_verdicts:
-        notes.append(explain_one_seed(results, plan.reported_seeds))
+        n_seeds = results.n_seeds
+        few = "One seed gives" if n_seeds == 1 else f"{n_seeds} seeds give"
+        enough = max([FEWEST_SEEDS, *plan.reported_seeds])
+        notes.append(
+            f"{few} values and no verdict, for the spread over seeds is unknown: --seeds {enough} "
+            "gives an interval."
+        )
     notes += _explain_choices(judge, trials, kept.tuning_number if kept else 0)
     notes += _explain_collapses(results)
     chosen = []
@@ -107,7 +114,7 @@ def list_notes(
 
 
 def list_caveats(texts: Sequence[str], metric: Metric, elsewhere: Sequence[str]) -> list[str]:
-    """Return the caveats of a text, and of arms that were scored on other items than others."""
+    """Return the caveats of the text and of arms that were scored on other items."""
     notes = list(texts)
     if elsewhere and metric.basis == "items":
         notes.append(
@@ -117,36 +124,16 @@ def list_caveats(texts: Sequence[str], metric: Metric, elsewhere: Sequence[str])
     return notes
 
 
-def explain_one_seed(results: Results, looks: Sequence[int] = ()) -> str:
-    """Return why so few seeds give no verdict, and what one costs, in a few sentences.
-
-    ``looks`` are the numbers of seeds of all reports so far, whose runs are there.
-    """
-    n_seeds, n_arms = results.n_seeds, len(results.arms)
-    few = "One seed gives" if n_seeds == 1 else f"{n_seeds} seeds give"
-    text = f"{few} values and no verdict, for the spread over seeds is unknown. "
-    n_trained = max((*looks, n_seeds))
-    if n_trained >= FEWEST_SEEDS:
-        return f"{text}{n_trained} seeds have been trained: --seeds {n_trained} gives an interval."
-    seconds = [arm.costs.seconds for arm in results.arms if arm.costs.seconds is not None]
-    cost = f"{n_arms} runs"
-    if len(seconds) == n_arms:
-        cost += f" of {format_duration(sum(seconds))} together"
-    times = "twice " if FEWEST_SEEDS - n_trained == 2 else ""
-    return f"{text}Three seeds give an interval: --seeds 3 adds {times}{cost}."
-
-
 def list_text_caveats(
     data: Mapping[str, Data],
     metric: Metric,
     scoring: Scoring = WHOLE_TEST,
     against: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """Return caveats of values: a small text, other texts, other vocabularies and lossy ones.
+    """Return caveats of scores: small test text, differing texts, vocabularies, lossy tokenizers.
 
-    ``data`` is each arm's by name, the baseline's first; ``metric`` decides; ``scoring`` is the
-    rule of scoring; ``against`` has the arms that have another baseline than the first, or none,
-    which is themselves.
+    ``data`` is by arm, the baseline first; ``metric`` is the deciding one; ``against`` names the
+    baseline of arms that are compared with another arm than the first; their own name: none.
     """
     against = against or {}
     notes: list[str] = []
@@ -161,15 +148,13 @@ def list_text_caveats(
         )
     foreign = _others(data, "tokenizer", against)
     texts = {name: scoring.split_of(text) for name, text in data.items()}
-    if foreign and any(text.read_pairs is not None for text in texts.values()):
+    is_by_token = any(
+        text.read_pairs is not None or text.sentence_starts is not None for text in texts.values()
+    )
+    if foreign and is_by_token:
         notes.append(
-            f"{foreign}: another vocabulary than the baseline's, so nats per token cannot be "
-            "compared."
-        )
-    elif foreign and any(text.sentence_starts is not None for text in texts.values()):
-        notes.append(
-            f"{foreign}: another vocabulary than the baseline's, so other tokens are masked, and "
-            "accuracies and nats of masked tokens cannot be compared."
+            f"{foreign}: another vocabulary than the baseline's, so nats per token, and accuracies "
+            "of masked ones, cannot be compared."
         )
     lossy = [name for name, text in texts.items() if not text.store.is_lossless]
     if lossy and metric.basis == "bytes":
@@ -181,7 +166,7 @@ def list_text_caveats(
 
 
 def _others(data: Mapping[str, Data], what: str, against: Mapping[str, str]) -> str:
-    """Name the arms in whose data something is another than in that of their baseline."""
+    """Name the arms whose text or tokenizer differs from that of their baseline."""
     digests = {name: _digest(text, what) for name, text in data.items()}
     first, *_ = data
     others = [name for name in data if digests[name] != digests[against.get(name, first)]]
@@ -198,10 +183,10 @@ def _digest(data: Data, what: str) -> str:
 def _explain_choices(
     judge: StudyJudge, trials: Mapping[str, Sequence[Trial]], tuning_number: int
 ) -> Iterator[str]:
-    """Yield each arm's chosen trial, the scores of all, and whether the best lies at an edge.
+    """Yield the selected trial of each arm, the scores of all trials, and edges of the grid.
 
-    Also that intervals leave other tunings out, where another metric than that of the verdicts
-    chose. ``tuning_number`` is the seed of the trials of stages of tasks.
+    A last note says where intervals exclude tuning, since another metric selected.
+    ``tuning_number`` is the seed of the trials of stages of tasks.
     """
     n_tuning = judge.n_tuning
     over = "" if n_tuning == 1 else f" (mean over {n_tuning} seeds)"
@@ -233,7 +218,7 @@ def _explain_choices(
 
 
 def _explain_collapses(results: Results) -> Iterator[str]:
-    """Name the arms whose runs collapsed, with their numbers: their scores show no skill."""
+    """Yield a note on collapsed runs, whose scores show no skill."""
     card = results.scorecard
     collapsed = [
         f"{cell.n_collapsed} of {cell.n_runs} of {row.name} on {column.label}"
@@ -251,9 +236,9 @@ def _explain_collapses(results: Results) -> Iterator[str]:
 def edges(
     chosen: Trial, trials: Sequence[Trial], scores: Mapping[str, float | None]
 ) -> Iterator[str]:
-    """Say which trials scored the same as the chosen one, and which of its numbers lie at an edge.
+    """Yield notes on ties of the selected trial and on its values at an edge of the grid.
 
-    ``scores`` are by trial. A number that others share the best score with is at no edge.
+    ``scores`` are by trial. A value is at no edge where another value ties with it.
     """
     best = scores.get(chosen.name)
     alike = [trial for trial in trials if best is not None and scores.get(trial.name) == best]
@@ -276,17 +261,16 @@ def edges(
 
 
 _FACTS = ("device", "gpu", "processor", "instructions")
-"""Facts of a record's machine that may round sums otherwise."""
+"""Facts of a machine that may change the rounding of sums."""
 
 
 def describe_reproduction(
     outcomes: Sequence[Outcome], texts: Sequence[str], command: str
 ) -> Reproduction:
-    """Describe the environment and the text of runs by their records; ``command`` repeats them.
+    """Describe the environment and the text of runs; ``command`` repeats them.
 
-    All is of the first record, but for commits, which are all named, and the date, which is the
-    last; ``texts`` are the names of the first arm's. All but the command is empty where no run has
-    a record.
+    Facts are those of the first record, but all commits and the last date. ``texts`` are the names
+    of the first arm's texts. Without any record there is the command alone.
     """
     records = [outcome.record for outcome in outcomes if outcome.record is not None]
     if not records:
@@ -317,7 +301,7 @@ def describe_reproduction(
 
 
 def _list_differing_machines(judge: StudyJudge) -> list[str]:
-    """Return a sentence where the runs of arms had machines that differ; else nothing.
+    """Return a note where runs were made on different machines.
 
     Records of earlier versions name no instructions.
     """

@@ -1,4 +1,4 @@
-"""The results of a study, read from its folder: nothing is trained, and no text is read."""
+"""Results of a study, read from its folder: nothing is trained, no text is read."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -31,10 +31,10 @@ from sublayer.study.verdicts import look_reached
 
 
 def results_of_folder(folder: Path, *, command: str = "") -> Results:
-    """Build the results of the comparison in a folder, of the runs that have ended.
+    """Build the results of the study in a folder from the runs that have ended.
 
-    Missing runs are named in the first note. ``command`` makes the results again; by default it is
-    the one that made them. Raises ConfigError where the folder is damaged, or where the baseline
+    The first note names missing runs. ``command`` reproduces the results; by default it is the one
+    that made them. Raises ConfigError where the folder is damaged, or where the baseline
     has no run that has ended, and CheckpointError where a run is damaged.
     """
     plan = read_plan(folder)
@@ -85,7 +85,7 @@ def results_of_folder(folder: Path, *, command: str = "") -> Results:
 
 
 def _earlier_command(folder: Path) -> str:
-    """Return the command of the results that a folder has; empty where it has none."""
+    """Return the command that made the results in a folder; empty where there are none."""
     try:
         earlier = read_json_object(folder / RESULTS, CheckpointError)
     except FileNotFoundError:
@@ -94,9 +94,9 @@ def _earlier_command(folder: Path) -> str:
 
 
 def _judge_arms(study: Study, plan: Plan, runs: Runs) -> tuple[StudyJudge, int, int]:
-    """Return the judge of a plain study, and how many runs are missing and have ended.
+    """Return the judge of a plain study, the number of missing runs, and that of ended ones.
 
-    ``study`` has the arms of which a run has ended.
+    ``study`` has the arms that have an ended run.
     """
     asked, names = plan.asked, [arm.name for arm in plan.settled]
     runs = {(arm.name, PRETRAINING): runs[arm.name, PRETRAINING] for arm in study.arms}

@@ -1,4 +1,4 @@
-"""The results of a study: arms with their costs and curves, differences, failures."""
+"""Results of a study: arms with costs and curves, differences, failures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -222,7 +222,7 @@ class Reproduction:
 
 @dataclass(frozen=True)
 class Further:
-    """A metric that is shown beside the one that decides, and the arms' differences in it."""
+    """A metric beside the deciding one, and the differences of arms in it."""
 
     metric: Metric
     differences: tuple[Difference, ...]
@@ -278,7 +278,7 @@ class Results:
 
     @property
     def n_comparisons(self) -> int:
-        """Return how many comparisons the intervals are corrected for."""
+        """Count the comparisons that the intervals are corrected for."""
         return self.n_metrics * (len(self.differences) + self.n_awaited)
 
     @property
@@ -294,5 +294,5 @@ class Results:
 
     @property
     def has_verdicts(self) -> bool:
-        """Return whether as many seeds were planned as a verdict takes."""
+        """Return whether enough seeds were planned for verdicts."""
         return self.n_seeds >= FEWEST_SEEDS

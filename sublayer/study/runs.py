@@ -1,4 +1,4 @@
-"""The runs of a study by arm and stage: their folders, the trials that they chose, and the making.
+"""Runs of a study by arm and stage: folders, selected trials, jobs.
 
 A study has stages; a plain one has its pre-training alone.
 """
@@ -44,17 +44,17 @@ from sublayer.system.stages import note
 Key = tuple[str, str]
 """An arm and a stage."""
 HELD_OUT = points_metric("held-out score", "score on what was held out")
-"""The metric that trials of a stage of tasks are chosen by: of held-out training examples."""
+"""Selection metric of trials of a stage of tasks, on held-out training examples."""
 
 
 class ArmFacts(Typed):
-    """The size and the settled settings of an arm."""
+    """Size and settled settings of an arm."""
 
     name: str
     parameters: dict[str, Count | None]
     flops_per_token: Count
     steps: Count
-    """Of its own recipe; 0 where that is not trained."""
+    """Optimizer steps of its own recipe; 0 where that is not trained."""
     mismatch: Number
     matched: tuple[str, ...]
 
@@ -62,7 +62,7 @@ class ArmFacts(Typed):
 def describe_arm(
     arm: Arm, model: ResolvedModel | None = None, steps: int | None = None
 ) -> ArmFacts:
-    """Count parameters and operations of an arm; by default its recipe is that of a run."""
+    """Count parameters and operations of an arm, whose recipe is by default a run's."""
     recipe = arm.loaded.recipe
     if model is None or steps is None:
         assert isinstance(recipe, ResolvedRecipe), "the recipe of a run is resolved"
@@ -79,20 +79,20 @@ def describe_arm(
 
 @dataclass(frozen=True)
 class StageRuns:
-    """The runs of a stage of an arm, and the trial that was chosen for them."""
+    """Runs of an arm in one stage, and the trial that was selected for them."""
 
     outcomes: Mapping[int, Sequence[Outcome]]
-    """By the seed of the first stage those of each run under it, failed ones included."""
+    """By seed of the pre-training, one for each run under it, failed runs included."""
     trial: Trial = NO_TRIAL
     trial_runs: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    """The validation scores of each trial's runs by name, lower the better; none of a trial that
-    failed; empty: none was made."""
+    """Validation scores of each trial's runs, lower is better; no scores for a failed trial; empty
+    where nothing was tuned."""
     chosen_by: Metric | None = None
-    """The metric of those scores, negative where higher is better; None: the loss."""
+    """Metric of these scores, negated where higher is better; None: the loss."""
 
     @property
     def losses(self) -> dict[str, float | None]:
-        """The mean validation score of each trial, lower the better; None for one that failed."""
+        """Mean validation score of each trial, lower is better; None for a failed trial."""
         return {
             name: sum(scores) / len(scores) if scores else None
             for name, scores in self.trial_runs.items()
@@ -100,27 +100,27 @@ class StageRuns:
 
     @property
     def scores(self) -> dict[str, float | None]:
-        """The score of each trial as its metric has it."""
+        """Mean validation score of each trial in its metric's own direction."""
         sign = 1.0 if self.chosen_by is None or self.chosen_by.is_lower_better else -1.0
         return {name: None if loss is None else sign * loss for name, loss in self.losses.items()}
 
     def is_chosen_by(self, metric: Metric) -> bool:
-        """Return whether a metric chose the trial."""
+        """Return whether this metric selected the trial."""
         if self.chosen_by is None:
             return bool(self.losses) and metric.name == "loss"
         return self.chosen_by.name == metric.name
 
     def seeded(self) -> Iterator[tuple[int, Outcome]]:
-        """Yield each run with the seed of the first stage."""
+        """Yield each run with the seed of its pre-training."""
         for seed, outcomes in self.outcomes.items():
             for outcome in outcomes:
                 yield seed, outcome
 
     def scored(self, within: int = 0) -> Iterator[tuple[int, Sequence[int], Outcome]]:
-        """Yield each scored run with its pre-training and the seeds that it is compared under.
+        """Yield each scored run with the seed of its pre-training and the seeds that are compared.
 
-        ``within``: so many fine-tunings of one pre-training are compared, for all of which a
-        single run counts; 0: pre-trainings are.
+        ``within`` is the number of fine-tunings of one pre-training where these are compared: a
+        single run counts for all of them. 0: pre-trainings are compared.
         """
         for seed, outcomes in self.outcomes.items():
             for number, outcome in enumerate(outcomes):
@@ -130,11 +130,11 @@ class StageRuns:
 
 
 Runs = Mapping[Key, StageRuns]
-"""The runs of a study by arm and stage; without further stages that is ``PRETRAINING``."""
+"""Runs of a study by arm and stage; a plain study has the stage ``PRETRAINING`` alone."""
 
 
 def failed_runs(runs: Runs) -> Iterator[tuple[str, str, int, Outcome]]:
-    """Yield each failed run with arm, stage and seed; of shared ones for each arm."""
+    """Yield each failed run with arm, stage and seed; a shared run once for each arm."""
     for (arm, stage), stage_runs in runs.items():
         for seed, outcome in stage_runs.seeded():
             if outcome.failure:
@@ -147,9 +147,9 @@ def has_ended(outcome: Outcome) -> bool:
 
 
 def trial_losses(runs: Iterable[Outcome], metric: Metric | None) -> list[float]:
-    """Return the validation scores of a trial's runs, lower is better; none where one failed.
+    """Return validation scores of a trial's runs, lower is better; none where a run failed.
 
-    By a metric, or by the loss.
+    Scores are of ``metric``; None: of the loss.
     """
     name = "loss" if metric is None else "score" if metric is HELD_OUT else metric.name
     sign = 1.0 if metric is None or metric.is_lower_better else -1.0
@@ -168,10 +168,10 @@ def choose(
     metric: Metric | None,
     compared: Collection[str] = (),
 ) -> StageRuns:
-    """Choose the trial whose runs score best on validation, of equal ones by loss.
+    """Select the trial whose runs score best on validation; the loss breaks ties.
 
-    ``tried`` are the runs of each trial; ``metric`` chooses where all runs have it, else the loss
-    does: translations are not written before a run has ended, so that BLEU chooses none.
+    ``tried`` are the runs of each trial; ``metric`` selects where all runs have it, else the loss
+    does: translations are not written before a run has ended, so that BLEU selects none.
     ``compared`` is as ``choose_trial`` has it.
     """
     records = [run.record for runs in tried.values() for run in runs if run.record is not None]
@@ -191,38 +191,37 @@ Find = Callable[[Path], Outcome | None]
 
 @dataclass
 class RunFinder:
-    """Finds the runs of all arms in the folder of their study, or those that are being made.
+    """Finds runs by arm, stage and seed, in the folder of a study or among those being made.
 
-    A run that is not there yet has an outcome without scores, and one whose start has failed has
-    that as its failure.
+    A missing run has an outcome without scores; a run whose start has failed has that failure.
     """
 
     chain: Chain
     folders: Mapping[Key, Path]
-    """Of the runs of arms' stages."""
+    """Folder of the runs of an arm in a stage."""
     trials: Mapping[str, Sequence[Trial]]
-    """By stage; each trial has a run of every pair of seed and number in ``tuning``."""
+    """By stage; each trial has a run for every pair of seed and number in ``tuning``."""
     find: Find
     seeds: Sequence[int] = field(kw_only=True)
-    """Of the runs that are compared."""
+    """Seeds of the runs that are compared."""
     tuning: Sequence[tuple[int, int]] = field(kw_only=True)
     metric: Metric | None = field(default=HELD_OUT, kw_only=True)
-    """The metric that chooses among trials; None: the loss."""
+    """Selection metric of trials; None: the loss."""
     find_trial: Find | None = field(default=None, kw_only=True)
-    """Reads the runs of trials, where another function does."""
+    """Reader of the runs of trials; None: ``find``."""
     chosen: dict[Key, StageRuns] = field(default_factory=dict, init=False)
-    """The choice of each arm's stage whose trials have all ended, without its runs."""
+    """Selected trials, where all trials have ended; without the runs that are compared."""
     _ended: dict[str, set[Path]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        """Choose the only trial of stages that are not tuned."""
+        """Select the only trial of stages that are not tuned."""
         for arm, stage in self.folders:
             first, *others = self.trials.get(stage, (NO_TRIAL,))
             if not others:
                 self.chosen[arm, stage] = StageRuns({}, first)
 
     def choose(self, stage: str) -> None:
-        """Choose the trial of a stage, each arm by its own runs."""
+        """Select the trial of each arm in a stage, where all of its trials have ended."""
         trials = self.trials.get(stage, ())
         for (arm, name), folder in self.folders.items():
             if name != stage or len(trials) < 2:
@@ -241,7 +240,7 @@ class RunFinder:
                 self.chosen[arm, stage] = choose(trials, tried, self.metric, compared)
 
     def gathered(self) -> dict[Key, StageRuns]:
-        """Return the runs of all stages by arm and stage, trials chosen where all have ended."""
+        """Return the runs of all arms and stages; none before all trials have ended."""
         gathered = {}
         for arm, stage in self.folders:
             if (arm, stage) not in self.chosen:
@@ -258,7 +257,7 @@ class RunFinder:
         return gathered
 
     def n_ended(self) -> dict[str, int]:
-        """Count the runs of each stage that have ended among those that were looked for."""
+        """Count the ended runs of each stage, of those that were looked up."""
         return {stage: len(paths) for stage, paths in self._ended.items()}
 
     def n_runs(self, stage: str) -> int:
@@ -268,7 +267,7 @@ class RunFinder:
     def path(
         self, arm: str, stage: str, seed: int, number: int = 0, trial: Trial | None = None
     ) -> Path:
-        """Return the folder of a run; ``trial`` is by default the one that was chosen."""
+        """Return the folder of a run; ``trial`` is by default the selected one."""
         if trial is None:
             trial = self.chosen.get((arm, stage), StageRuns({})).trial
         if self.chain.stage(stage).finetunes:
@@ -276,9 +275,9 @@ class RunFinder:
         return self.folders[arm, stage] / trial.folder / f"seed-{seed}"
 
     def starts(self, arm: str, stage: str) -> list[tuple[str, Key]]:
-        """List the arms' stages whose runs a stage takes, each behind its name in messages.
+        """List the arms and stages whose runs a stage takes, each behind its name in messages.
 
-        None where it starts from random weights.
+        Empty where it starts from random weights.
         """
         if stage == PRETRAINING:
             start = self.chain.of(arm).start
@@ -288,7 +287,7 @@ class RunFinder:
         return [(key[1], key) for key in members if key in self.folders]
 
     def lost(self, arm: str, stage: str, seed: int, number: int = 0) -> str:
-        """Say why a run cannot be made: one that it takes has failed; else empty."""
+        """Say which failure of an earlier run prevents a run; empty where none does."""
         averages = bool(self.chain.stage(stage).ensemble)
         for shown, start in self.starts(arm, stage):
             failure = self.outcome(*start, seed, number if averages else 0).failure
@@ -300,7 +299,7 @@ class RunFinder:
     def outcome(
         self, arm: str, stage: str, seed: int, number: int = 0, trial: Trial | None = None
     ) -> Outcome:
-        """Return the outcome of a run of a stage; without ``trial`` of the one that was chosen."""
+        """Return the outcome of a run of a stage, by default with the selected trial."""
         if trial is None and (arm, stage) not in self.chosen:
             return Outcome(self.folders[arm, stage])
         path = self.path(arm, stage, seed, number, trial)
@@ -312,7 +311,7 @@ class RunFinder:
 
 
 def finder_of_plan(folder: Path, plan: Plan) -> RunFinder:
-    """Return the finder of the runs in the folder of a study without further stages."""
+    """Return the finder of the runs in the folder of a plain study."""
     asked = plan.asked
     metric = None
     # Before seeds tuned, the loss chose.
@@ -336,7 +335,7 @@ def finder_of_plan(folder: Path, plan: Plan) -> RunFinder:
 
 
 def asked_arms(folder: Path, plan: Plan) -> list[Arm]:
-    """Return the arms with their recipes as they were asked for."""
+    """Return the arms with the recipes that were asked for, before settings were settled."""
     place = str(folder / PLAN)
     arms = []
     for name, text in plan.asked.recipes.items():
@@ -347,7 +346,7 @@ def asked_arms(folder: Path, plan: Plan) -> list[Arm]:
 
 
 def trained_arms(plan: Plan, runs: Runs) -> list[Arm]:
-    """Return the arms of a plain study of which runs have ended, with the recipe of the first."""
+    """Return the arms of a plain study that have an ended run, with the recipe of the first."""
     arms = []
     for settled in plan.settled:
         name = settled.name
@@ -364,7 +363,7 @@ def trained_arms(plan: Plan, runs: Runs) -> list[Arm]:
 
 @dataclass
 class RunMaker:
-    """Makes the runs of a study's arms that are missing.
+    """Makes the missing runs of a study.
 
     A run whose training fails is kept as a failure and stops nothing; trained runs keep their
     model, not their checkpoints. Methods raise CheckpointError where files of a run are damaged,
@@ -373,26 +372,26 @@ class RunMaker:
 
     folder: StudyFolder
     arms: Sequence[Arm]
-    """Settled."""
+    """With settled recipes."""
     data: Mapping[str, Data]
-    """Of each arm's own recipe."""
+    """Data of each arm's own recipe."""
     run_all: RunAll
     finder: RunFinder
-    """Of the study's folder; here it finds what is made."""
+    """Finder of the study's folder; here it finds the runs that are made."""
     recipes: StageRecipes | None = None
-    """Of further stages."""
+    """Recipes of further stages."""
     scoring: Scoring = WHOLE_TEST
     inspecting: Inspecting | None = None
     """The inspection of scored runs."""
 
     def __post_init__(self) -> None:
-        """Find runs among the outcomes so far."""
+        """Let the finder look among the outcomes so far."""
         self._shared = SharedData()
         self._outcomes: dict[Path, Outcome] = {}
         self.finder = replace(self.finder, find=self._outcomes.get, find_trial=None)
 
     def tune(self, trials: Sequence[Trial], *, n_extensions: int) -> None:
-        """Make the trials, the same for every arm, and choose one for each.
+        """Make the trials, the same for every arm, and select one for each.
 
         Where an arm's best number lies at an edge of the grid, the next one beyond is tried by
         every arm, ``n_extensions`` times at most. All arms try a setting before the next is tried,
@@ -432,7 +431,7 @@ class RunMaker:
                 yield trial
 
     def run(self, seeds: Sequence[int], arms: Collection[str] | None = None) -> None:
-        """Make the runs of arms' own recipes with seeds, of some arms or all that are trained.
+        """Make the pre-trainings, or plain runs, of arms with these seeds; by default of all arms.
 
         All arms have a seed's run before the next seed has any, in turn from the first arm to the
         last and back. Those whose start has failed are left out.
@@ -447,9 +446,9 @@ class RunMaker:
         )
 
     def _in_turn(self, round_number: int) -> Sequence[Arm]:
-        """Return the arms in the order of a round of their runs: every second one backwards.
+        """Return the arms in the order of a round of runs: every second round is reversed.
 
-        A machine that slows down or speeds up steadily is as slow for one arm as for another so.
+        So a machine that steadily slows down or speeds up is as slow for one arm as for another.
         """
         return self.arms if round_number % 2 == 0 else self.arms[::-1]
 
@@ -490,9 +489,9 @@ class RunMaker:
     def _job(
         self, arm: str, stage: str, seed: int, number: int = 0, tried: Trial | None = None
     ) -> Job:
-        """Return a run of a stage, with a trial that is tried or the chosen one.
+        """Return the job of a run: of a trial that is tried, or with the selected one.
 
-        Of an ensemble it is the average of runs of equal seeds, with the recipe of the first.
+        An ensemble averages runs of equal seeds and has the recipe of its first member.
         """
         finder, chain, recipes = self.finder, self.finder.chain, self.recipes
         pairs = chain.stage(stage).members(arm)

@@ -1,4 +1,4 @@
-"""The verdicts on a study: contrasts, looks, which arms go on, and which difference it can find."""
+"""Sequential looks at a study, the arms that go on, and its detectable difference."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
@@ -29,9 +29,9 @@ from sublayer.system.stages import note
 def run_looks(
     work: RunMaker, folder: Path, study: Study, seeds: Seeds, looks: Looks
 ) -> tuple[Runs, int]:
-    """Make the runs of all looks, and return them with the number of seeds that was reached.
+    """Make the runs of all looks, and return them with the number of seeds reached.
 
-    Where arms stop when they are decided, each look makes the runs of those alone that go on.
+    In a sequential study a look makes the runs of undecided arms alone.
     """
     going_on: set[str] | None = None
     before = 0
@@ -57,18 +57,18 @@ def run_looks(
 
 @dataclass(frozen=True)
 class Reached:
-    """The progress of a comparison that stops where it is decided."""
+    """Progress of a sequential study."""
 
     look: int
-    """The last of which all runs have ended; the first where none has."""
+    """Last look whose runs have all ended; the first where there is none."""
     n_missing: int
-    """The runs that the next look lacks."""
+    """Missing runs of the next look."""
     is_judged: bool
     """True where the first look has ended."""
 
 
 def look_reached(judge: StudyJudge, arms: Collection[str], seeds: Seeds) -> Reached:
-    """Find the look that a comparison of ``arms`` has reached, by the runs of its judge."""
+    """Find the look that a sequential study of ``arms`` has reached."""
     ended = {
         arm: {seed for seed, run in stage_runs.seeded() if has_ended(run)}
         for (arm, _), stage_runs in judge.runs.items()
@@ -108,9 +108,9 @@ def foresee(
 ) -> Iterator[str]:
     """Yield the detectable difference of a study, and a warning where it exceeds the margin.
 
-    The spread is that which its folder's earlier results found, or the one that the study states.
-    Without either, that is said. ``has_items``: whether intervals allow for other test items; by
-    default, where the metric follows from items.
+    The spread over seeds is taken from earlier results in its folder, or as the study states it.
+    ``has_items``: whether intervals include the variance over test items; by default where the
+    metric follows from items.
     """
     if looks.planned[-1] < FEWEST_SEEDS:
         return
@@ -145,7 +145,7 @@ def foresee(
 def _enough(
     spread: float, item_error: float, n_arms: int, margin: float, *, is_sequential: bool
 ) -> str:
-    """Return how many seeds would detect the margin, in words behind a warning."""
+    """Format the number of seeds that would detect the margin."""
 
     def detectable(n_seeds: int) -> float:
         has_several = is_sequential and n_seeds > FEWEST_SEEDS
@@ -160,11 +160,10 @@ def _enough(
 
 
 def _detectable(spread: float, *, n_arms: int, looks: Looks, item_error: float = 0.0) -> float:
-    """Compute the true difference that is found four times in five, in the unit of ``spread``.
+    """Compute the true difference that is found with power 0.8 at the last look.
 
-    ``spread`` is the standard deviation over seeds of one arm, the same of all, whose seeds do not
-    vary together; ``item_error`` is the standard error of a difference over the items of the test,
-    which no seed takes away. Of a comparison with several looks, at the last.
+    ``spread`` is the standard deviation over seeds of each arm, without correlation between arms;
+    ``item_error`` is the standard error of a difference over test items. All have one unit.
     """
     n_seeds = looks.planned[-1]
     level = looks.levels(looks.planned, n_arms - 1)[n_seeds]
@@ -181,7 +180,7 @@ class _Spread(Typed):
 
 
 class _Earlier(Typed):
-    """The results of earlier runs, as far as they tell how far scores spread."""
+    """Spreads in the results of earlier runs."""
 
     metric: str
     arms: list[_Spread]
@@ -190,9 +189,9 @@ class _Earlier(Typed):
 
 
 def _earlier_spread(folder: Path, metric: Metric) -> tuple[float, float] | None:
-    """Return the spread over seeds and the error over items of a folder's earlier results.
+    """Return spread over seeds and standard error over items of earlier results in a folder.
 
-    The spread is that of a run, less what arms share of a seed.
+    The part of the spread that arms share, which cancels in differences, is left out.
     """
     try:
         earlier = read_typed(folder / RESULTS, _Earlier, CheckpointError)
@@ -203,6 +202,5 @@ def _earlier_spread(folder: Path, metric: Metric) -> tuple[float, float] | None:
         return None
     errors = [(row.parts or {}).get("items") or 0.0 for row in earlier.differences]
     variance = sum(sd**2 for sd in known) / len(known)
-    # The part of a seed that all arms share cancels in differences.
     shared = min(max(earlier.pairing.correlation if earlier.pairing else 0.0, 0.0), 0.99)
     return (variance * (1.0 - shared)) ** 0.5, max(errors, default=0.0)
