@@ -415,9 +415,9 @@ def write_tables(results: Results, path: Path) -> None:
     adjusted = f", adjusted for all {n} comparisons" if n > 1 else ""
     every_run = f"Every run: {shown.metric.label} on {scored_on}, {direction} is better."
     of_differences = (
-        f"Differences in {shown.metric.difference}, with 95% confidence intervals and p "
-        f"values{adjusted}; the columns from the t tests on are for one comparison alone, not "
-        "adjusted."
+        f"Differences in {shown.metric.difference}, with {confidence(shown)} confidence intervals "
+        f"and p values{adjusted}; the columns from the t tests on are for one comparison alone, "
+        "not adjusted."
     )
     sheets = [
         replace(_runs(shown), caption=every_run),

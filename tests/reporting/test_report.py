@@ -483,8 +483,8 @@ def test_tables_for_a_paper_have_every_run_and_difference_to_the_last_digit(tmp_
 def test_steps_at_equal_quality_have_an_interval_where_all_runs_reached_it():
     # The other arm ends at 3.0, after 400 steps.
     for thirds, cell in (
-        ((2.0, 2.02, 2.04), "b: 63 % (62 to 63 %)"),
-        ((2.0, 2.0, 2.0), "b: 62 %"),
+        ((2.0, 2.02, 2.04), "b: 63% (62 to 63%)"),
+        ((2.0, 2.0, 2.0), "b: 62%"),
         ((2.0, 2.0, 3.6), "b: reached in 2 of 3 runs"),
         ((-2.0, 3.6, 3.6), "b: reached in 1 of 3 runs"),
     ):
