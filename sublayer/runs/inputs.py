@@ -21,7 +21,7 @@ from sublayer.data.cache import content_key, file_digest
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import TaskSplit
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.data.tokenizers.named import load_tokenizer
+from sublayer.data.tokenizers.named import is_former, load_tokenizer
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.probes import probe_files
 from sublayer.files.cache_folder import cache_folder
@@ -33,7 +33,7 @@ from sublayer.files.checkpoints import (
     verify_parts,
 )
 from sublayer.files.parsing import Count, Typed, parse_toml, read_typed
-from sublayer.files.paths import as_typed
+from sublayer.files.paths import as_typed, expanded
 from sublayer.files.storage import write_file
 from sublayer.runs.folder import INPUTS
 from sublayer.training.checkpoints import CHECKPOINTS, MODEL
@@ -110,11 +110,17 @@ def read_began(folder: Path) -> Began | None:
 
 
 def trained_tokenizer(folder: Path, recipe: Recipe) -> Tokenizer | None:
-    """Read the tokenizer of a run's checkpoint, where the recipe trains one; else None."""
+    """Read the tokenizer of a run's checkpoint, where the recipe trains one; else None.
+
+    Of a file, too, that is as it was, and that an earlier version read by other rules.
+    """
     kind = recipe.data.tokenizer
-    if recipe.init.run is not None or kind == "bytes" or kind not in TOKENIZERS:
+    if recipe.init.run is not None or kind == "bytes":
         return None
-    return _saved_tokenizer(folder)
+    saved = _saved_tokenizer(folder)
+    if saved is None or kind in TOKENIZERS or is_former(saved, expanded(kind)):
+        return saved
+    return None
 
 
 def _saved_tokenizer(folder: Path) -> Tokenizer | None:

@@ -20,6 +20,7 @@ from sublayer.data.tokenizers.base import NotUtf8, with_names
 from sublayer.data.tokenizers.characters import character_start
 from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.data.tokenizers.named import (
+    is_former,
     load_tokenizer,
     train_tokenizer,
     with_special_tokens,
@@ -425,5 +426,9 @@ def test_marks_in_a_text_are_tokens_or_letters_as_a_field_says(tmp_path, capsys)
         prepare_text(again, path=fields["path"], cache=tmp_path / "cache")
         how = "letters" if asked == "text" else "these tokens"
         assert f"<|endoftext|> 40 times: they are read as {how}\n" in capsys.readouterr().err
+    path = tmp_path / "tokenizer.json"
+    assert is_former(load_tokenizer(path), path)
+    train("bpe").save(path)
+    assert not is_former(load_tokenizer(path), path)
     with pytest.raises(ConfigError, match="special_tokens = tokens has no effect"):
         with_special_tokens(train("bytes"), "tokens")

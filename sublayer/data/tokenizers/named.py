@@ -200,6 +200,28 @@ def load_tokenizer(
     return tokenizer
 
 
+def is_former(tokenizer: Tokenizer, path: Path) -> bool:
+    """Return whether a tokenizer was read by an earlier version from a file unchanged since.
+
+    It took marks of special tokens for text, and some files' rules from their pieces.
+    """
+    if isinstance(tokenizer, WrappedTokenizer):
+        return is_former(tokenizer.vocabulary, path)
+    if tokenizer.reads_marks is not None:
+        return False
+    try:
+        now = load_tokenizer(path, sentinels=len(tokenizer.sentinel_ids))
+    except (ConfigError, DataError):
+        return False
+    if _is_ours(path, now):
+        return False  # such a file was read as it is now
+    if isinstance(tokenizer, UnigramTokenizer) and isinstance(now, UnigramTokenizer):
+        return tokenizer.model == now.model
+    if isinstance(tokenizer, SubwordTokenizer) and isinstance(now, SubwordTokenizer):
+        return bool(tokenizer.library_content["model"] == now.library_content["model"])
+    return False
+
+
 def with_special_tokens(tokenizer: Tokenizer, special_tokens: SpecialTokens) -> Tokenizer:
     """Return a tokenizer by which marks of special tokens in a text are tokens, or text.
 
