@@ -25,7 +25,7 @@ from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import Difference, Judgement
 from sublayer.statistics.judge import Family
 from sublayer.statistics.looks import Looks, judge_looks
-from sublayer.statistics.scores import Contrast, Tuned, against_baseline, arm_less
+from sublayer.statistics.scores import Contrast, Scores, Tuned, against_baseline, arm_less
 from sublayer.study.evidence import TestUnits, item_effects, scores_of
 from sublayer.tasks.registry import TASKS
 
@@ -50,7 +50,7 @@ def judge_again(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
     margin = _margin_of(results, asked, metric)
     contrasts = [Contrast(each["name"], "", each["weights"]) for each in asked.get("contrasts", ())]
     documents = asked.get("documents")
-    judged, scores = _judge(results, kept, metric, margin, contrasts, documents)
+    judged, scores, level = _judge(results, kept, metric, margin, contrasts, documents)
     then = {
         (each["arm"], each["baseline"]): _TODAY.get(each["verdict"], each["verdict"])
         for each in results["differences"]
@@ -63,7 +63,7 @@ def judge_again(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
     further = []
     for name in asked.get("further", ()):
         other = _metric_of(results, name, {table for run in kept for table in run.items.tables})
-        beside, _ = _judge(_of_further(results, name), kept, other, None, (), documents)
+        beside, *_ = _judge(_of_further(results, name), kept, other, None, (), documents)
         further.append(
             _metric_json(other) | {"differences": [_beside(each) for each in beside.differences]}
         )
@@ -71,7 +71,7 @@ def judge_again(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
         "of": _rests_on(results, scores.effects is not None),
         **_metric_json(metric),
         "margin": margin,
-        "level": judged.level,
+        "level": level,
         "looks": results.get("looks", []) if results.get("is_sequential") else [],
         "test": _test_of(results, kept, metric),
         "tuned": _trials(results),
@@ -89,8 +89,11 @@ def _judge(
     margin: float | None,
     contrasts: Sequence[Contrast],
     documents: int | None,
-) -> tuple[Judgement, Scores]:
-    """Judge a record by one metric, at its looks where it stopped when it was decided."""
+) -> tuple[Judgement, Scores, float]:
+    """Judge a record by one metric, at its looks where it stopped when it was decided.
+
+    Returns also the scores, and the level of the last look.
+    """
     values = {
         arm["name"]: dict(zip(arm["seeds"], arm["values"], strict=True)) for arm in results["arms"]
     }
@@ -119,13 +122,16 @@ def _judge(
     looks = Looks(planned, is_sequential=is_sequential)
     taken = () if is_sequential else tuple(results.get("looks", ()))
 
+    def level_of(look: int) -> float:
+        return looks.level_of(look, taken, len(compared))
+
     def judge_at(look: int) -> Judgement:
         family = Family(
             scores.first(look),
             compared,
             is_lower_better=metric.is_lower_better,
             n_seeds=look,
-            level=looks.level_of(look, taken, len(compared)),
+            level=level_of(look),
             next_level=looks.next_level(taken, len(compared)),
             margin=margin,
             tuned=tuned,
@@ -133,9 +139,8 @@ def _judge(
         )
         return family.judge()
 
-    if not is_sequential:
-        return judge_at(n_seeds), scores
-    return judge_looks(judge_at, [look for look in planned if look <= n_seeds]), scores
+    taken_now = [look for look in planned if look <= n_seeds] if is_sequential else [n_seeds]
+    return judge_looks(judge_at, taken_now), scores, level_of(taken_now[-1])
 
 
 def _metric_of(results: Mapping[str, Any], name: str, tables: set[str]) -> Metric:

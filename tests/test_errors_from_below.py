@@ -78,13 +78,13 @@ def removed(path):
 # A function, the content of a file or None, its arguments, of which AT is the file, and the error.
 ROWS = {
     DataError: [
-        ("data.corpora.passages._lines", None, ("a", b"{"), "not JSON"),
+        ("data.corpora.passages._parsed", None, ("{", "a", 3), "a, line 3.*not JSON"),
         ("data.corpora.passages._race_passages", b"\x1f\x8b", (AT,), "damaged archive"),
         ("data.tokenizers.gpt1._read_merges", b"\xff", (AT,), "file, "),
         ("data.sentencepiece.model.parse_model", None, (b"\xff\xff",), "damaged"),
-        ("data.sentencepiece.model.unpacked", None, ({"model": "?"},), "not base64"),
+        ("data.sentencepiece.model.unpacked", None, ({"model": "?", "sha256": ""},), "not base64"),
         ("data.text.files.read_path", None, ("a" * 5000, AT), "cannot read"),
-        ("data.text.records._object", None, ("[" * 10**5, AT, 3), "line 3"),
+        ("data.text.records.json_records", b"\n" * 2 + b"{" + b'"a":[' * 10**5, (AT,), "line 3"),
         ("files.storage.check_name", None, (Path("\udcff"), DataError), "is not UTF-8"),
         (texts_of_stage, None, (GONE, STAGE), "stage tasks: "),
         (texts_of_stage, None, (RTE, TASKS), "stage tasks: "),
@@ -138,8 +138,8 @@ def test_what_fails_on_a_file(tmp_path, error, act, content, arguments, words):
 
 # What is replaced by something that raises, the cause, what is then called, and the error.
 PATCHED = [
-    ("subprocess.Popen", OSError(12, "no room"), "data.shards.start_encoder", (), DataError),
-    ("sublayer.data.corpora.published.PublishedRecords._of_hub", DataError("no"),
+    ("subprocess.Popen", OSError(12, "no room"), "data.shards._start_encoder", (), DataError),
+    ("sublayer.data.corpora.published.read_hub", DataError("no"),
      CORPORA["c4"], (Path("a"),), DataError),
     ("sublayer.objective.supervised.answering.answer_rows", KeyboardInterrupt("after 0 rows"),
      "cli.predict._write_answers",

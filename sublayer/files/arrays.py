@@ -78,14 +78,16 @@ def load_arrays(
                 if sum(entry.file_size for entry in file.zip.infolist()) > _MAX_UNPACKED:
                     raise error(f"{name} holds more than {_MAX_UNPACKED:,} bytes")
                 arrays = {key: file[key] for key in file.files}
-            header = str(arrays.pop(_HEADER))
+            header = str(arrays.pop(_HEADER, ""))
         else:
             arrays = load(data)
             end = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
             entries = parse_json(data[_LENGTH_BYTES:end], name, error)
-            header = entries["__metadata__"][_HEADER]
+            header = entries.get("__metadata__", {}).get(_HEADER, "")
     except _DAMAGED as problem:
         raise error(f"{name} is damaged: {problem!s:.200}") from None
+    if not header:
+        raise error(f"{name} is damaged: it has no header")
     for key, array in arrays.items():
         is_numbers = isinstance(array, np.ndarray) and array.dtype.kind in "iuf"
         if not is_numbers or not np.isfinite(array).all():

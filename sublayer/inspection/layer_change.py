@@ -109,7 +109,7 @@ def draw_layers(runs: Mapping[str, Sequence[LayerChange]]) -> str:
     """
     lines = [Line(look(index), changes) for index, changes in enumerate(runs.values())]
 
-    def fill(panels: Sequence[Any]) -> Mapping[str, Any]:
+    def fill(panels: Any) -> Mapping[str, Any]:
         for axes, quantity in zip(panels, PANELS, strict=True):
             drawn = put_lines(axes, lines, quantity)
         return dict(zip(runs, drawn, strict=True))

@@ -284,7 +284,7 @@ def draw_layers(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     # Each stack once, in the order in which the runs name them.
     stacks = list(dict.fromkeys(layer["stack"] for layers in runs.values() for layer in layers))
 
-    def fill(panels: Sequence[Any]) -> Mapping[str, Any]:
+    def fill(panels: Any) -> Mapping[str, Any]:
         lines: dict[str, Any] = {}
         for name, layers in runs.items():
             for quantity, scheme in _SCHEMES.items():

@@ -307,7 +307,7 @@ def draw_errors(rows: Sequence[Mapping[str, Any]], equation: str = "linear") -> 
     """
     drawn = [row for row in rows if row["equation"] == equation]
 
-    def fill(panels: Sequence[Any]) -> Mapping[str, Any]:
+    def fill(panels: Any) -> Mapping[str, Any]:
         lines: dict[str, Any] = {}
         for axes, (substeps, label) in zip(panels, _PANELS.items(), strict=True):
             axes.set_xscale("log")

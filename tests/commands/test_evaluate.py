@@ -369,7 +369,7 @@ def test_a_table_that_cannot_be_learned_is_refused(sublayer, here):
     assert "leave out --data" in sublayer(*words, "--data", "glue").refusal()
     code, _, err = sublayer(*words, "--group", "film")
     assert (code, (here / "runs").exists()) == (2, False)
-    assert "which makes 1 part of them" in err.splitlines()[-1]
+    assert "in 1 group that one side takes" in err.splitlines()[-1]
 
 
 @pytest.fixture
@@ -383,7 +383,7 @@ def small(here):
 
 @pytest.mark.parametrize("words, message", [
     ("data.context=3", "data.context = 3 has no room for texts between their marks"),
-    ("data.select=dev data.path=odd", "no training part of SST-2: leave it out"),
+    ("data.select=dev data.path=odd", "SST-2 has dev: leave it out"),
     ("data.path=odd", "has no column 'sentence'"),
 ])  # fmt: skip
 def test_tasks_that_cannot_be_trained_are_refused(small, sublayer, words, message):

@@ -478,7 +478,7 @@ def test_values_that_a_run_derived_are_derived_anew_where_the_run_is_a_base(tmp_
     assert (other.steps, other.minutes) == (5, None)
     with pytest.raises(ConfigError, match=r"toml is not the recipe of a run: d_head, d_ff,"):
         read_run_recipe(folder / "recipe.toml")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="is not there"):
         read_recipe(folder / "none.toml")
 
 

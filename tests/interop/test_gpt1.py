@@ -200,7 +200,7 @@ def test_a_vocabulary_beside_its_merges_comes_along_with_the_published_rules(tmp
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     check_refused(folder, r"vocab.json is without merges.txt: .* belong together", DataError)
     (folder / "merges.txt").write_text("\n".join([*lines, ""]))
-    check_refused(folder, r"merges.txt, line 4: 'n' and \"'t</w>\" need", DataError)
+    check_refused(folder, r"merges.txt, line 4: 'n' and \"'t</w>\" are", DataError)
     vocabulary["'t</w>"] = 37
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     (folder / "merges.txt").write_text("\n".join([*lines[:3], "' t</w>", lines[3], ""]))

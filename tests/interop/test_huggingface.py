@@ -159,7 +159,7 @@ def nested(folder):
 
 @pytest.mark.parametrize("damage, message", [
     (index("more", "a.safetensors"), "a.safetensors lacks more, which"),
-    (index("more", "b.safetensors"), "b.safetensors is missing"),
+    (index("more", "b.safetensors"), "b.safetensors is not there"),
     (index("wte.weight", "../b.safetensors"), "names '../b.safetensors', which is not"),
     (config(n_layer=900), "says 900 blocks of weights"), (shutil.rmtree, "is not a folder"),
     (config(n_inner=3), r"mlp.c_fc.weight has shape \[12, 10\], config.json says \[12, 3\]"),

@@ -393,7 +393,7 @@ def test_damaged_rules_are_refused_and_tokenizers_of_other_use_left_with_a_reaso
     export_huggingface(translator_of(ours), tmp_path / "out")
     settings = tmp_path / "out" / "tokenizer_config.json"
     kept = settings.read_text()
-    damaged = (([1], "is not the rules of two"), ([{}, {}], "the rules of a language are damaged"))
+    damaged = (([1], "is not the rules of two"), ([{}, {}], "damaged: it lacks one of"))
     for sides, message in damaged:
         change_json(settings, sublayer_sides=sides)
         check_refused(tmp_path / "out", f"tokenizer_config.json: .*{message}", DataError)

@@ -199,7 +199,7 @@ def sst2(**changes):
     (arms_of(start="a", pretrain=False), "is not pre-trained, and start = a"),
     (arms_of(start="a", set={"model": {"d_model": 32}}), "arm b, start: "),
     (stages_of({"tasks": "sst2"}, {"name": "x", "ensemble": ["sst2", "c: sst2"]}), "is no arm"),
-    (sst2(set={"data.score_on": "test"}), "SST-2 has none here"),
+    (sst2(set={"data.score_on": "test"}), "SST-2 has train, dev: leave it out"),
 ])  # fmt: skip
 def test_a_chain_that_does_not_fit_is_refused(changes, message, tmp_path, capsys):
     out = tmp_path / "out"

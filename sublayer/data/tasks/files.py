@@ -324,7 +324,7 @@ class Division:
         n = int(self._is_usable.sum())
         # Rows with the same texts, of one source or of one group stay together.
         n_bundles = count_bundles(self._examples(self._is_usable))
-        bundles = f", in {count(n_bundles, 'part')} that stay together" if n_bundles < n else ""
+        bundles = f", in {count(n_bundles, 'group')} that one side takes" if n_bundles < n else ""
         raise DataError(
             f"no row of {self._title}, {self._source}, is {what}: {n:,} of "
             f"{len(self._is_usable):,} rows have a label{bundles}: give more{remedy}"
