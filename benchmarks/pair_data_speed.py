@@ -23,7 +23,8 @@ from report import RESULTS, describe_conditions, heading, keep, result_name
 from sublayer.config.data import DataConfig
 from sublayer.data.masked.batches import PairBatches
 from sublayer.data.prepare import find_texts, prepare_tokenizer
-from sublayer.data.store import Split, read_store, write_store
+from sublayer.data.shards import write_store
+from sublayer.data.store import Split, read_store
 from sublayer.data.text.ranges import count_bytes
 from sublayer.data.text.sentences import sentences_of
 from sublayer.data.tokenizers.base import Tokenizer

@@ -47,14 +47,14 @@ class Preempted(Interrupted):
     """Training made way, after saving a checkpoint, for other work of the cluster."""
 
 
-def check_rules(place: str, *rules: tuple[object, str]) -> None:
+def check_rules(where: str, *rules: tuple[object, str]) -> None:
     """Raise ConfigError for the first broken rule: the rule's message behind the place, if any.
 
     A rule is a condition, true where it is broken, and its message.
     """
     for is_broken, message in rules:
         if is_broken:
-            raise ConfigError(f"{place}: {message}" if place else message)
+            raise ConfigError(f"{where}: {message}" if where else message)
 
 
 def one_line(text: str) -> str:
@@ -63,10 +63,10 @@ def one_line(text: str) -> str:
     if line.isprintable():
         return line
     characters = []
-    for each in line:
-        if each.isprintable():
-            characters.append(each)
+    for character in line:
+        if character.isprintable():
+            characters.append(character)
         else:
-            escaped = each.encode("unicode_escape").decode()
+            escaped = character.encode("unicode_escape").decode()
             characters.append(escaped)
     return "".join(characters)

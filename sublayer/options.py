@@ -101,12 +101,12 @@ Declared = Mapping[str, tuple[Any, Option]]
 
 def options_of(function: Callable[..., Any]) -> Declared:
     """Return the type and the option of each parameter that declares one, by parameter."""
-    found = {}
+    declared = {}
     for name, parameter in signature_of(function).parameters.items():
         hint, *metadata = get_args(parameter.annotation) or (None,)
         if get_origin(parameter.annotation) is Annotated and isinstance(metadata[0], Option):
-            found[name] = (hint, metadata[0])
-    return found
+            declared[name] = (hint, metadata[0])
+    return declared
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
@@ -117,7 +117,7 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
         if get_origin(parameter.annotation) is Unpack:
             [table] = get_args(parameter.annotation)
             hints = get_type_hints(table, include_extras=True)
-            n_before = sum(each.kind is not Parameter.KEYWORD_ONLY for each in parameters)
+            n_before = sum(param.kind is not Parameter.KEYWORD_ONLY for param in parameters)
             parameters[n_before:n_before] = [
                 Parameter(
                     key, Parameter.KEYWORD_ONLY, default=get_args(hint)[1].default, annotation=hint
@@ -182,7 +182,7 @@ def _with_parameters(message: str, declared: Declared) -> str:
         for flag in (*option.named(name).split("/"), option.alias)
     }
     parts = message.split("`")
-    parts[::2] = [_OPTION.sub(lambda found: names.get(found[0], found[0]), x) for x in parts[::2]]
+    parts[::2] = [_OPTION.sub(lambda match: names.get(match[0], match[0]), x) for x in parts[::2]]
     return "`".join(parts)
 
 

@@ -46,13 +46,13 @@ def table(
         return _laid_out(columns, _with_broken_cells(columns, widths, least, width), right)
     parts = [[0]]
     for index in range(1, len(widths)):
-        if len(parts[-1]) > 1 and _total([widths[each] for each in [*parts[-1], index]]) > width:
+        if len(parts[-1]) > 1 and _total([widths[col] for col in [*parts[-1], index]]) > width:
             parts.append([0])
         parts[-1].append(index)
     texts = []
     for part in parts:
         first, *others = zip(*(columns[index] for index in part), strict=True)
-        to_right = [place for place, index in enumerate(part) if index in right]
+        to_right = [position for position, index in enumerate(part) if index in right]
         texts.append(table(first, others, right=to_right, width=width))
     return "\n\n".join(texts)
 
@@ -139,7 +139,7 @@ def _total(widths: Sequence[int]) -> int:
 FILES = (".csv", ".md", ".tex")
 """Suffixes of tables that are written as files."""
 _LATEX = str.maketrans(
-    {each: f"\\{each}" for each in "&%$#_{}"}
+    {character: f"\\{character}" for character in "&%$#_{}"}
     | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
     | {"<": "$<$", ">": "$>$", "\N{NO-BREAK SPACE}": "~"}
     | {"\N{MINUS SIGN}": "$-$", "\N{EN DASH}": "--"}

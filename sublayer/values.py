@@ -49,7 +49,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, PathLike):
         return fspath(value)
     if isinstance(value, Mapping):
-        return {plain(key): plain(each) for key, each in value.items()}
+        return {plain(key): plain(content) for key, content in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(map(plain, value)) if type(value) in (list, tuple) else value
     if type(value).__name__ in _MISSING:
@@ -63,7 +63,7 @@ def as_json_values(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): as_json_values(content) for name, content in value.items()}
     if isinstance(value, list | tuple):
-        return [as_json_values(each) for each in value]
+        return [as_json_values(content) for content in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return str(value) if isinstance(value, PathLike) else value

@@ -81,7 +81,7 @@ Settings = Annotated[
 
 
 class Decoding(TypedDict, total=False):
-    """How a model chooses tokens: greedily, by a beam, or by sampling."""
+    """Options of decoding: greedy, by a beam, or by sampling."""
 
     beam: Annotated[
         int | None,
@@ -168,7 +168,7 @@ class BeamSearch(TypedDict, total=False):
 
 
 class TextFormat(TypedDict, total=False):
-    """How documents stand in the files of a text."""
+    """Options of the documents in the files of a text."""
 
     documents: Annotated[
         DocumentRule | None,

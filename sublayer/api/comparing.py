@@ -55,8 +55,8 @@ class Comparison(Result):
         """Return what ``sublayer compare --json`` prints."""
         from sublayer.reporting.files import results_to_json
 
-        found: dict[str, Any] = as_json_values(results_to_json(self.results, self.report))
-        return found
+        results: dict[str, Any] = as_json_values(results_to_json(self.results, self.report))
+        return results
 
     def __str__(self) -> str:
         from sublayer.reporting.terminal import summarize
@@ -65,7 +65,7 @@ class Comparison(Result):
 
     @property
     def details(self) -> str:
-        """What the report has, too, as text: intervals, notes, costs, what arms differ by."""
+        """The details of the report as text: intervals, notes, costs, settings that differ."""
         from sublayer.reporting.terminal import render
 
         return searchable(render(self.results, self.report))
@@ -128,7 +128,7 @@ def compare(
 
 
 class Judging(TypedDict, total=False):
-    """What is judged and how: fields of ``judging.options.Asked``."""
+    """Options of a judgement: fields of ``judging.options.Asked``."""
 
     arm: Annotated[
         str | None, Option("The column of arms; or columns, or files.", metavar="COLUMN")

@@ -93,19 +93,19 @@ def inspect_layers(
         changes.append(of_run)
         return {**about, "layers": list(map(flat, of_run))}
 
-    found = _measured("layers", models, options, measure)
+    results = _measured("layers", models, options, measure)
     _draw(options, lambda: draw_layers(dict(zip(_short_names(models), changes, strict=True))))
     parts = []
-    for run in found["runs"]:
+    for run in results["runs"]:
         windows = f"{count(run['windows'], 'window')} of {run['context']:,}"
         read = f"{run['run']}: {count(run['tokens'], 'token')} of {_sources(run)}, in {windows}"
         if len(run["layers"]) > run["n_layers"]:
             first = run["n_layers"] + 1
             read += f"; from block {first} on the shared one is run beyond the model's"
         parts.append(f"{paragraph(read)}\n{_table(_CHANGES, run['layers'])}")
-    if len({run["sha256"] for run in found["runs"]}) > 1:
+    if len({run["sha256"] for run in results["runs"]}) > 1:
         parts.append("the runs read different texts: give one to all by --path")
-    return Found(found, "\n\n".join([*parts, *_drawn(found)]))
+    return Found(results, "\n\n".join([*parts, *_drawn(results)]))
 
 
 _CHANGES = (
@@ -148,20 +148,20 @@ def inspect_splitting(*runs: PathText, **options: Unpack[Inspecting]) -> Found:
     from sublayer.runs.inspections import inspect_splitting as measure
 
     if models:
-        found = _measured("splitting", models, options, measure)
+        results = _measured("splitting", models, options, measure)
         layers = dict(
-            zip(_short_names(models), (run["layers"] for run in found["runs"]), strict=True)
+            zip(_short_names(models), (run["layers"] for run in results["runs"]), strict=True)
         )
         _draw(options, lambda: draw_layers(layers))
         parts = []
-        for run in found["runs"]:
+        for run in results["runs"]:
             read = f"{run['run']}: {count(run['tokens'], 'token')}; {_LAYERS}"
             parts.append(f"{paragraph(read)}\n{_table(_STEPS, run['layers'])}")
-        return Found(found, "\n\n".join([*parts, *_drawn(found)]))
+        return Found(results, "\n\n".join([*parts, *_drawn(results)]))
     with stage("following known flows"):
         errors, terms = known_errors(), leading_terms()
-    found = {"what": "splitting", "local_errors": errors, "leading_terms": terms}
-    found["out"] = options.get("out")
+    results = {"what": "splitting", "local_errors": errors, "leading_terms": terms}
+    results["out"] = options.get("out")
     _draw(options, lambda: draw_errors(errors))
     largest, *_, smallest = errors[0]["steps"]
     headings = ["equation", "sub-steps", "splitting"]
@@ -180,8 +180,8 @@ def inspect_splitting(*runs: PathText, **options: Unpack[Inspecting]) -> Found:
         lengths = [f"{math.hypot(*term[name]):.4f}" for name in ("predicted", "measured")]
         rows.append([term["splitting"], *coefficients, *lengths])
     of_terms = table(headings, rows, right=range(1, len(headings)), width=terminal_width())
-    parts = [f"{paragraph(_ERRORS)}\n{shown}", f"{paragraph(_TERMS)}\n{of_terms}", *_drawn(found)]
-    return Found(found, "\n\n".join(parts))
+    parts = [f"{paragraph(_ERRORS)}\n{shown}", f"{paragraph(_TERMS)}\n{of_terms}", *_drawn(results)]
+    return Found(results, "\n\n".join(parts))
 
 
 @checked
@@ -214,10 +214,10 @@ def inspect_paths(*runs: PathText, **options: Unpack[Inspecting]) -> Found:
         titles.extend([next(names)] * len(of_run))
         return {**about, "stacks": [asdict(panel) for panel in of_run]}
 
-    found = _measured("paths", models, {**options, "tokens": tokens}, measure)
+    results = _measured("paths", models, {**options, "tokens": tokens}, measure)
     _draw(options, lambda: draw_paths(panels, titles))
     lines = []
-    for run in found["runs"]:
+    for run in results["runs"]:
         for stack in run["stacks"]:
             # States that are all equal have no variance, and no shares of it.
             first, second = (
@@ -228,7 +228,7 @@ def inspect_paths(*runs: PathText, **options: Unpack[Inspecting]) -> Found:
                 f"{count(len(stack['tokens']), 'token')} of {_sources(run)}; the plane has {first} "
                 f"and {second} of the variance of their states"
             )
-    return Found(found, "\n".join([*map(paragraph, lines), *_drawn(found)]))
+    return Found(results, "\n".join([*map(paragraph, lines), *_drawn(results)]))
 
 
 def _models(runs: Sequence[PathText], options: Inspecting, kind: str = "") -> list[Path]:
@@ -262,11 +262,11 @@ def _measured(
     path, batch, device = options.get("path"), options.get("batch"), options.get("device")
     text = None if path is None else str(path)
     reading = Reading(text, options.get("tokens") or 8192, batch, device)
-    found = []
+    run_results = []
     for run in models:
         with stage(f"inspecting {run}"):
-            found.append(measure(run, reading))
-    return {"what": what, "runs": found, "out": options.get("out")}
+            run_results.append(measure(run, reading))
+    return {"what": what, "runs": run_results, "out": options.get("out")}
 
 
 def _draw(options: Inspecting, draw: Callable[[], str]) -> None:

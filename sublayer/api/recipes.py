@@ -97,8 +97,8 @@ def recipe(
         table(["field", "value", "origin"], rows, width=terminal_width()),
         *map(noted, loaded.notes),
     ]
-    found = {"name": loaded.name, **about, "fields": fields, "notes": list(loaded.notes)}
-    return Found(found, "\n".join(lines))
+    content = {"name": loaded.name, **about, "fields": fields, "notes": list(loaded.notes)}
+    return Found(content, "\n".join(lines))
 
 
 def _loaded(source: PathText, overrides: Overrides | None) -> LoadedRecipe:
@@ -141,5 +141,5 @@ def draw(
     svg = draw_svg(shown)
     if file is not None:
         write_plot(file, svg)
-    found = {**asdict(shown), "file": None if file is None else str(resolved(file))}
-    return Diagram(found, draw_text(shown), figure(svg), svg=svg)
+    content = {**asdict(shown), "file": None if file is None else str(resolved(file))}
+    return Diagram(content, draw_text(shown), figure(svg), svg=svg)

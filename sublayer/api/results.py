@@ -118,7 +118,7 @@ class Found(Result):
     found: Mapping[str, Any]
     text: str = field(compare=False)
     html: str = field(default="", compare=False)
-    """What a notebook shows; empty: the text."""
+    """The HTML that a notebook shows; empty: the text."""
     exit_code: int = 0
     """The exit code of the command."""
 

@@ -195,14 +195,14 @@ def evaluate(
     family, request = prepared[0]
     with stage("scoring"):
         if len(runs) == 1:
-            found = family.evaluate(request)
-            shown = family.render(found)
+            results = family.evaluate(request)
+            shown = family.render(results)
         else:
             requests = [request for _, request in prepared]
-            found = evaluate_ensemble(requests, chooses=choose is not None)
-            shown = render_tasks(found)
-    measures = {name: x for name, x in found.items() if isinstance(x, int | float)}
-    return Found(found, shown, page(html_table(["measure", "value"], rows_of(measures))))
+            results = evaluate_ensemble(requests, chooses=choose is not None)
+            shown = render_tasks(results)
+    measures = {name: x for name, x in results.items() if isinstance(x, int | float)}
+    return Found(results, shown, page(html_table(["measure", "value"], rows_of(measures))))
 
 
 def _prepare(
@@ -348,15 +348,15 @@ def harness_model(run: PathText, *, device: str | None = None) -> Any:
 
         def loglikelihood(self, asked: list[Any]) -> list[tuple[float, bool]]:
             """Return the log-probability of each continuation, and whether it is greedy."""
-            return requests.likelihoods([each.args for each in asked])
+            return requests.likelihoods([request.args for request in asked])
 
         def loglikelihood_rolling(self, asked: list[Any]) -> list[float]:
             """Return the log-probability of each text."""
-            return requests.wholes([each.args[0] for each in asked])
+            return requests.wholes([request.args[0] for request in asked])
 
         def generate_until(self, asked: list[Any]) -> list[str]:
             """Return the text that is written behind each prompt."""
-            return [requests.written(*each.args) for each in asked]
+            return [requests.written(*request.args) for request in asked]
 
         @property
         def tokenizer_name(self) -> str:

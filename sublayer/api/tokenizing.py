@@ -282,7 +282,7 @@ def _count_differences(source: Path, normalization: Normalization | None, text: 
     counted = count_differences(vocabulary, text)
     by_rule = {"published": vars(counted.published), "transformers": vars(counted.transformers)}
     changes = sorted(counted.changes.items(), key=lambda item: (-item[1], item[0]))
-    found = {
+    results = {
         "bytes": len(text),
         "words": counted.words,
         "different": counted.different,
@@ -308,7 +308,7 @@ def _count_differences(source: Path, normalization: Normalization | None, text: 
         lines.append(table(["times", "published", "transformers"], cells, right=[0]))
     if len(changes) > _CHANGES_SHOWN:
         lines.append(f"... and {len(changes) - _CHANGES_SHOWN:,} more (--json has all)")
-    return Found(found, "\n".join(lines))
+    return Found(results, "\n".join(lines))
 
 
 def _shortened(words: Sequence[str]) -> str:

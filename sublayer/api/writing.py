@@ -462,10 +462,10 @@ def translate(
             f"{fspath(run)} is a {config.kind}, which translates nothing: name a translator's run"
         )
     tokenizer = tokenizer_of(text_model)
-    found = Translations(sources or [])
+    result = Translations(sources or [])
 
     def progress(n_done: int) -> None:
-        display().change_innermost(f"translated {count(found.n_lines + n_done, 'line')}")
+        display().change_innermost(f"translated {count(result.n_lines + n_done, 'line')}")
 
     translations = translate_lines(
         text_model,
@@ -491,13 +491,13 @@ def translate(
             translation.n_unknown,
             translation.is_too_long,
         )
-        found.add(line, is_kept=show is None)
+        result.add(line, is_kept=show is None)
         if show is not None:
             show(line)
     if show is None:
-        for text in found.left_out():
+        for text in result.left_out():
             note(text)
-    return found
+    return result
 
 
 @checked

@@ -197,8 +197,8 @@ def runs_and_comparisons(incomplete: str) -> Candidates:
     # The many runs of comparisons are shown to those who look into one.
     with_arms = f"{os.sep}arms{os.sep}" in incomplete
     folder = Path("runs")
-    found = find_folders(folder, with_arms=with_arms) if folder.is_dir() else ()
-    return [(str(path), kind) for path, kind in found]
+    folders = find_folders(folder, with_arms=with_arms) if folder.is_dir() else ()
+    return [(str(path), kind) for path, kind in folders]
 
 
 def fields(incomplete: str) -> Candidates:

@@ -148,8 +148,8 @@ def _outcome(words: list[str]) -> tuple[int, str]:
     except SublayerError as error:
         code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), MISTAKE)
         is_said = isinstance(error, SaidElsewhere)
-        told = str(error) if isinstance(error, Interrupted) else _error_line(str(error))
-        return code, "" if is_said else told
+        line = str(error) if isinstance(error, Interrupted) else _error_line(str(error))
+        return code, "" if is_said else line
     except UnicodeEncodeError as error:
         message = f"{error.object!a} is not UTF-8: give another name"
     except OSError as error:

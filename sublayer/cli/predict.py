@@ -140,11 +140,11 @@ def predict(
         _check_one_process("what is handed in is written")
         return _submit([run, *places], submission, suite, data, options)
     runs, file = _divided(run, places)
-    told = ToldColumns(text or "", text_pair or "", names_among(choices))
+    columns = ToldColumns(text or "", text_pair or "", names_among(choices))
     if file is None:
         if out is not None:
             raise ConfigError("--out is of a file of rows: name it, or redirect standard output")
-        if told != ToldColumns():
+        if columns != ToldColumns():
             raise ConfigError("lines of standard input have no columns: leave their names out")
         _check_one_process("lines of standard input are answered")
     keep_freed_memory()
@@ -153,7 +153,7 @@ def predict(
     if file is None:
         _predict_lines(answerer, sys.stdin.buffer, as_json=as_json)
     else:
-        _predict_file(answerer, file, told, out, options.get("device"), as_json=as_json)
+        _predict_file(answerer, file, columns, out, options.get("device"), as_json=as_json)
     return None
 
 
@@ -164,8 +164,8 @@ def _check_one_process(what: str) -> None:
 
 def _divided(run: Path, places: Sequence[Path]) -> tuple[list[Path], Path | None]:
     """Divide the named paths into runs, which are folders, and the file of rows behind them."""
-    runs = [run, *(place for place in places if place.is_dir())]
-    files = [place for place in places if not place.is_dir()]
+    runs = [run, *(path for path in places if path.is_dir())]
+    files = [path for path in places if not path.is_dir()]
     missing = [file for file in files[:-1] if not file.exists()]
     if missing:
         fault = describe_absence(missing[0])
@@ -192,7 +192,7 @@ class _StandardOutput(io.BytesIO):
 def _predict_file(
     answerer: "Answerer",
     file: Path,
-    told: ToldColumns,
+    columns: ToldColumns,
     out: Path | None,
     device: str | None,
     *,
@@ -212,7 +212,7 @@ def _predict_file(
         kind = "jsonl" if as_json else None if out is None else kind_of(out)
         if out is not None:
             world.by_first(lambda: check_out(out, kind))
-        asked = read_asked(answerer.task, answerer.spec.columns, told, file)
+        asked = read_asked(answerer.task, answerer.spec.columns, columns, file)
         kind = kind or asked.kind
         if out is None and kind in ("parquet", "xlsx"):
             named = "Parquet" if kind == "parquet" else "of Excel"
@@ -334,14 +334,14 @@ def _row(answerer: "Answerer", line: str, number: int) -> "AskedRow":
     """Read the texts of a line; none where it is empty or has too many or few, which is said."""
     from sublayer.objective.supervised.answering import given_row
 
-    place = f"line {number}"
+    where = f"line {number}"
     is_one = len(answerer.task.fields) == 1 and answerer.task.kind != "choice"
     if line.strip():
         try:
-            return given_row(answerer, [line] if is_one else line.split("\t"), place)
+            return given_row(answerer, [line] if is_one else line.split("\t"), where)
         except DataError as error:
             note(f"{error}, divided by tabs")
-    return given_row(answerer, None, place)
+    return given_row(answerer, None, where)
 
 
 def _written(named: NamedPrediction, as_json: bool) -> str:
@@ -367,7 +367,7 @@ def _submit(
     handed_in = submit(runs, out, suite=suite, data=data, batch=batch, device=device)
     submission = handed_in.submission
     folder, archive = as_typed(str(submission.path)), submission.path / ARCHIVE
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "folder": str(submission.path),
         "suite": handed_in.suite,
         "archive": str(archive) if archive.exists() else None,
@@ -398,6 +398,6 @@ def _submit(
     lines.append(f"files: {len(submission.files)} in {folder}")
     if submission.notes:
         lines.append(f"the notes are in {folder}/{NOTES}, too")
-    if found["archive"] is not None:
-        lines.append(f"to hand in: {as_typed(found['archive'])}")
-    return Found(found, "\n".join(lines))
+    if results["archive"] is not None:
+        lines.append(f"to hand in: {as_typed(results['archive'])}")
+    return Found(results, "\n".join(lines))

@@ -213,16 +213,16 @@ def tasks(
         raise ConfigError(f"{name!r} is no folder and no task{nearest_hint(name or '', TASKS)}")
     rows = [_described(listed, folder, reads=folder is not None) for listed in TASKS.values()]
     entries = [] if folder is None else sorted(path.name for path in folder.iterdir())
-    found: dict[str, Any] = {"folder": name, "entries": entries[:_MOST_ENTRIES], "tasks": rows}
+    results: dict[str, Any] = {"folder": name, "entries": entries[:_MOST_ENTRIES], "tasks": rows}
     if folder is None:
-        return Found(found, f"{_task_table(rows, 'in the cache')}\n\n{paragraph(_NEXT)}")
+        return Found(results, f"{_task_table(rows, 'in the cache')}\n\n{paragraph(_NEXT)}")
     there = [described for described in rows if described["splits"]]
     if not there:
         return Found(
-            found,
+            results,
             f"no files of a task in {name}, by the names that their publishers or "
             "the hub give them, such as SST-2/train.tsv or sst2/train-00000-of-00001.parquet: it "
-            f"has {', '.join(found['entries']) or 'nothing'}. `sublayer tasks NAME` lists the "
+            f"has {', '.join(results['entries']) or 'nothing'}. `sublayer tasks NAME` lists the "
             "names of a task's files",
         )
     absent = [described["name"] for described in rows if not described["splits"]]
@@ -231,7 +231,7 @@ def tasks(
         "\n".join(line for described in there for line in _faults(described)),
         paragraph(f"not there: {', '.join(absent)}") if absent else "",
     ]
-    return Found(found, "\n\n".join(filter(None, parts)))
+    return Found(results, "\n\n".join(filter(None, parts)))
 
 
 def _described(task: "Task", folder: Path | None, *, reads: bool) -> dict[str, Any]:
@@ -280,12 +280,12 @@ def _task_text(task: Mapping[str, Any]) -> str:
     return "\n".join([*lines, *_faults(task)])
 
 
-def _task_table(tasks: Sequence[Mapping[str, Any]], found: str) -> str:
+def _task_table(tasks: Sequence[Mapping[str, Any]], heading: str) -> str:
     rows = [
         (task["name"], task["title"], task["kind"], ", ".join(task["metrics"]), _split_sizes(task))
         for task in tasks
     ]
-    return table(("task", "title", "kind", "metrics", found), rows, width=page_width())
+    return table(("task", "title", "kind", "metrics", heading), rows, width=page_width())
 
 
 def _split_sizes(task: Mapping[str, Any]) -> str:
@@ -422,8 +422,8 @@ def completion(
     if changed:
         lines.append(f"a line that reads it: {changed}")
     lines.append(f"new shells have it: exec {name}")
-    found = {"shell": name, "installed": str(file), "changed": changed}
-    return Found(found, "\n".join(lines))
+    results = {"shell": name, "installed": str(file), "changed": changed}
+    return Found(results, "\n".join(lines))
 
 
 def _install(shell: Shell) -> tuple[Path, str | None]:

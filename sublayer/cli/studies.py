@@ -171,9 +171,9 @@ def report(
             raise ConfigError(f"--verify writes nothing: leave out {flag}")
     from sublayer.reporting.verify import render_verification, verify_study
 
-    found = asdict(verify_study(Path(options["folder"])))
-    code = 0 if found["follows"] else DEVIATES
-    return Found(found, render_verification(found), exit_code=code)
+    verification = asdict(verify_study(Path(options["folder"])))
+    code = 0 if verification["follows"] else DEVIATES
+    return Found(verification, render_verification(verification), exit_code=code)
 
 
 @client_of(run.list_runs, "sublayer runs")

@@ -242,7 +242,7 @@ def _parse_entry(text: str, default_ffn: str, named: str) -> Entry:
         step = 0.0
     is_step = 0.0 < abs(step) <= LARGEST_FACTOR
     if name not in written or (colon and not (takes_variant and variant in FFNS)) or not is_step:
-        able = [each for each, kind in written.items() if kind.has_variants]
+        able = [candidate for candidate, kind in written.items() if kind.has_variants]
         raise ConfigError(
             f"{named} is not name[:variant][*step]: the name is one of {', '.join(written)}; only "
             f"{' or '.join(able)} takes a variant, one of {', '.join(FFNS)}; the step, a number, "

@@ -36,7 +36,7 @@ def with_current_names(values: Mapping[str, Any], *, table: str = "") -> dict[st
     """
     prefix = f"{table}." if table else ""
     names = {key: current_name(f"{prefix}{key}").removeprefix(prefix) for key in values}
-    return {(key if names[key] in values else names[key]): each for key, each in values.items()}
+    return {(key if names[key] in values else names[key]): value for key, value in values.items()}
 
 
 TABLES: dict[str, Mapping[str, type[Table]]] = {
@@ -89,7 +89,7 @@ def extra(info: FieldInfo) -> dict[str, Any]:
 def keys(table: str | None = None) -> tuple[str, ...]:
     """Return every ``table.field``, in the order of declaration, of one table or of all."""
     if not table:
-        return tuple(key for each in TABLES for key in keys(each))
+        return tuple(key for heading in TABLES for key in keys(heading))
     names = [
         name
         for cls in TABLES[table].values()
@@ -106,9 +106,9 @@ def nearest_key(key: str) -> str | None:
     """
     table, _, name = key.rpartition(".")
     # Of fields that share a name the first one stays.
-    by_name = {each.partition(".")[2]: each for each in reversed(keys())}
-    own = [each.partition(".")[2] for each in keys(table)] if table in TABLES else []
-    if near_here := nearest(name, own):
+    by_name = {full_key.partition(".")[2]: full_key for full_key in reversed(keys())}
+    names = [full_key.partition(".")[2] for full_key in keys(table)] if table in TABLES else []
+    if near_here := nearest(name, names):
         return f"{table}.{near_here}"
     elsewhere = f"{nearest(table, TABLES)}.{name}"
     if elsewhere in keys():

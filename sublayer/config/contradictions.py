@@ -62,8 +62,8 @@ class _Words(string.Formatter):
 def _check(rules: Iterable[Rule], tables: Mapping[str, Any]) -> None:
     for rule in rules:
         asked = {name: tables[name] for name in signature(rule.fails).parameters}
-        if found := rule.fails(**asked):
-            values = {**tables, **(found if isinstance(found, dict) else {})}
+        if failure := rule.fails(**asked):
+            values = {**tables, **(failure if isinstance(failure, dict) else {})}
             raise ConfigError(_Words().format(rule.message, **values))
 
 

@@ -100,12 +100,12 @@ def load_preset(
             f"{', '.join(names)}"
         )
     content = _read_preset(name)
-    own = content.get("format", format_)
-    if own != format_:
-        fitting = [each for each in names if _read_preset(each).get("format", format_) == format_]
+    required = content.get("format", format_)
+    if required != format_:
+        fitting = [stem for stem in names if _read_preset(stem).get("format", format_) == format_]
         raise ConfigError(
-            f"preset {name} is for objective.format = {own} (a model.kind = "
-            f"{' or '.join(KINDS[own])}), and this is {format_}: give {' or '.join(fitting)}"
+            f"preset {name} is for objective.format = {required} (a model.kind = "
+            f"{' or '.join(KINDS[required])}), and this is {format_}: give {' or '.join(fitting)}"
         )
     tables = _tables(name, content, format_, tasks, is_imported=is_imported)
     differs = [line for table in tables for line in table.get("differs", [])]
@@ -120,7 +120,7 @@ def load_preset(
     if longest is not None and positions is not None and longest.value > positions:
         source = f"{longest.value} in {longest.source}; the model has positions for {positions}"
         figures["data.context"] = Figure("data.context", positions, source)
-    kept = [each for each in figures.values() if has_start or not each.key.startswith("init.")]
+    kept = [fig for fig in figures.values() if has_start or not fig.key.startswith("init.")]
     return Preset(name, str(content["title"]), tuple(kept), tuple(dict.fromkeys(differs)))
 
 
@@ -147,18 +147,18 @@ def _tables(
         return [table, imported]
     suites, named = content.get("suites", {}), content.get("tasks", {})
     task = TASKS.get(tasks[0])  # none of a table of one's own
-    own = [suites.get(task.suite) if task is not None else None, named.get(tasks[0])]
+    specific = [suites.get(task.suite) if task is not None else None, named.get(tasks[0])]
     if len(tasks) > 1:
-        own = [content.get("mixture")]
-    if not any(own) and "any" not in content:
+        specific = [content.get("mixture")]
+    if not any(specific) and "any" not in content:
         what = "a mixture" if len(tasks) > 1 else tasks[0]
-        known = [each.name for each in TASKS.values() if each.suite in suites or each.name in named]
+        known = [spec.name for spec in TASKS.values() if spec.suite in suites or spec.name in named]
         raise ConfigError(
             f"preset {name} has no figures for {what}, only for {', '.join(known)}: give "
             f"--preset {DEFAULT}, or another"
         )
     general = [content.get(part) for part in ("common", "any")]
-    return [table for table in (*general, *own) if table is not None]
+    return [table for table in (*general, *specific) if table is not None]
 
 
 _FORMATS: dict[str, Format] = {
@@ -183,7 +183,7 @@ class Finetuning(NamedTuple):
         """Return the figures of the preset that count, and are not told otherwise."""
         origin = f"preset {self.preset.name}"
         origins = self.loaded.origins
-        return [each for each in self.preset.figures if origins.get(each.key) == origin]
+        return [fig for fig in self.preset.figures if origins.get(fig.key) == origin]
 
 
 def load_finetune(
@@ -203,7 +203,7 @@ def load_finetune(
     ``columns`` it is a table of one's own, and there are no ``tasks``. Raises ConfigError as
     ``load_recipe`` and ``load_preset`` do.
     """
-    told = override_layer(overrides, "command line")
+    top = override_layer(overrides, "command line")
     is_table, start, positions = columns is not None, None, None
     names = [NAME] if is_table else list(tasks)
     title = Path(folder or "").name if is_table else ", ".join(tasks)
@@ -229,7 +229,7 @@ def load_finetune(
     elif is_recipe(source):
         # How long it pre-trains is left out: a task is trained on by its number of examples.
         for layer in read_layers(find_source(source)):
-            values = {key: each for key, each in layer.values.items() if key not in _OF_LENGTH}
+            values = {key: value for key, value in layer.values.items() if key not in _OF_LENGTH}
             base.append(replace(layer, values=values))
     else:
         words["init.run"] = source
@@ -238,7 +238,7 @@ def load_finetune(
             model = start.model
             positions = _last_position(model, model.max_len)
     layers = [*base, Layer("finetune", words)]
-    format_ = told.values.get("objective.format", words["objective.format"])
+    format_ = top.values.get("objective.format", words["objective.format"])
     chosen = None
     notes: list[str] = []
     # Any other format is refused with its choices, by the recipe.
@@ -253,15 +253,15 @@ def load_finetune(
         )
         settings = _with_effect(chosen, model)
         layers.append(Layer(f"preset {preset}", settings))
-        if shorter := _shortened(settings, told.values):
+        if shorter := _shortened(settings, top.values):
             layers.append(Layer(f"preset {preset}, shortened", {_WARMUP: shorter}))
             notes = [
                 f"{_WARMUP} = {settings[_WARMUP]} of preset {preset} is for "
-                f"{settings['train.steps']:,} steps: {shorter} of {told.values['train.steps']:,}"
+                f"{settings['train.steps']:,} steps: {shorter} of {top.values['train.steps']:,}"
             ]
     # A run of a table is named as that up to what says its kind, and whether it is packed.
     name = "-".join(tasks) or Path(folder or "").name.partition(".")[0] or NAME
-    loaded = load_layers([*layers, told], name)
+    loaded = load_layers([*layers, top], name)
     assert chosen is not None, "a recipe has one of the formats"
     objective = loaded.recipe.objective
     if not isinstance(objective, SupervisedObjective):
@@ -271,13 +271,13 @@ def load_finetune(
         )
     # Settings of a pre-training's text have no effect here, which is no news.
     idle = [f"of {layer.origin} has no effect" for layer in base]
-    kept = [note for note in loaded.notes if not any(each in note for each in idle)]
+    kept = [note for note in loaded.notes if not any(phrase in note for phrase in idle)]
     return Finetuning(replace(loaded, notes=(*kept, *notes)), chosen)
 
 
-def _shortened(settings: Mapping[str, Any], told: Mapping[str, Any]) -> int:
+def _shortened(settings: Mapping[str, Any], overrides: Mapping[str, Any]) -> int:
     """Return the warm-up of a preset for a shorter run, which its own would not fit in; else 0."""
-    steps, before = told.get("train.steps"), settings.get("train.steps")
+    steps, before = overrides.get("train.steps"), settings.get("train.steps")
     warmup = settings.get(_WARMUP)
     if not isinstance(steps, int) or not before or not warmup or not 0 < steps < warmup:
         return 0
@@ -328,7 +328,7 @@ def kind_of(source: str | LoadedRecipe) -> str:
         return source.recipe.model.kind
     if is_recipe(source):
         layers = read_layers(find_source(source))
-        kinds = [each.values["model.kind"] for each in layers if "model.kind" in each.values]
+        kinds = [layer.values["model.kind"] for layer in layers if "model.kind" in layer.values]
         return kinds[-1] if kinds else ModelConfig().kind
     if (start := read_start(source)) is None:
         raise ConfigError(

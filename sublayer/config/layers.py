@@ -108,11 +108,11 @@ def merge(layers: Sequence[Layer]) -> dict[str, Setting]:
                     f"{where(layer.origin)}"
                 )
         before, dropped = settings, _replaced(layer, settings)
-        settings = {key: each for key, each in before.items() if key not in dropped}
+        settings = {key: setting for key, setting in before.items() if key not in dropped}
         for key, value in layer.values.items():
             earlier = before.get(key)
             was_changed = earlier is not None and (earlier.restores or earlier.value != value)
-            is_default = value in [each.default for each in declarations(key).values()]
+            is_default = value in [field.default for field in declarations(key).values()]
             settings[key] = Setting(value, layer.origin, restores=is_default and was_changed)
     return settings
 
@@ -163,8 +163,8 @@ def _replaced(layer: Layer, settings: Mapping[str, Setting]) -> set[str]:
                 chosen_kind(table, settings),
                 chosen_kind(table, {key: Setting(value, layer.origin)}),
             )
-            earlier = [each for each in settings if each.startswith(f"{table}.") and each != key]
-            dropped.update(each for each in earlier if not _means_the_same(each, old, new))
+            earlier = [prev for prev in settings if prev.startswith(f"{table}.") and prev != key]
+            dropped.update(prev for prev in earlier if not _means_the_same(prev, old, new))
     return dropped
 
 

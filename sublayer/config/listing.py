@@ -96,7 +96,7 @@ def _row(key: str, set_by: tuple[str, ...]) -> FieldRow:
     by_kind = declarations(key)
     info = declaration(key)
     kind = ", ".join(filter(None, (type_in_words(info.annotation), bounds_in_words(info))))
-    default = _by_kind({name: _default(each) for name, each in by_kind.items()}, ", ")
+    default = _by_kind({name: _default(decl) for name, decl in by_kind.items()}, ", ")
     conditions = [use.when for use in said_uses(key)]
     if table and is_union(table) and name == "kind":
         kind, default = f"one of {', '.join(TABLES[table])}", show(default_kind(table))
@@ -109,19 +109,19 @@ def _row(key: str, set_by: tuple[str, ...]) -> FieldRow:
         default=default,
         unit=extra(info).get("unit", ""),
         used_when="; ".join(conditions),
-        description=_by_kind({kind: each.description or "" for kind, each in by_kind.items()}, " "),
+        description=_by_kind({kind: decl.description or "" for kind, decl in by_kind.items()}, " "),
         set_by=set_by,
     )
 
 
 def _by_kind(texts: Mapping[str, str], separator: str) -> str:
     """Join the texts of all kinds, once where several have the same text."""
-    said: dict[str, list[str]] = {}
+    by_text: dict[str, list[str]] = {}
     for kind, text in texts.items():
-        said.setdefault(text, []).append(kind)
-    if len(said) == 1:
-        return next(iter(said))
-    return separator.join(f"{' and '.join(kinds)}: {text}" for text, kinds in said.items())
+        by_text.setdefault(text, []).append(kind)
+    if len(by_text) == 1:
+        return next(iter(by_text))
+    return separator.join(f"{' and '.join(kinds)}: {text}" for text, kinds in by_text.items())
 
 
 def _default(info: FieldInfo) -> str:
@@ -185,8 +185,8 @@ def find_fields(asked: str) -> tuple[FieldRow, ...]:
         for row in rows
         if word and word in f"{row.table}.{row.name}\n{row.type}\n{row.description}".casefold()
     ]
-    if found := named or tuple(sorted(having, key=lambda row: word not in row.name)):
-        return found
+    if matches := named or tuple(sorted(having, key=lambda row: word not in row.name)):
+        return matches
     # A table or the name of a field, whichever is nearer.
     near = nearest(asked, [*TABLES, *(row.name for row in rows)])
     if near not in TABLES:

@@ -107,11 +107,11 @@ def load_recipe(
     of an earlier layer that a later one makes idle are dropped, and ``notes`` say so. Raises
     ConfigError, in one line, for the first thing that has no meaning or no effect.
     """
-    found = find_source(fspath(source))
-    layers = read_layers(found)
+    recipe_source = find_source(fspath(source))
+    layers = read_layers(recipe_source)
     if overrides:
         layers.append(override_layer(overrides, origin))
-    return replace(load_layers(layers, found.name), run=found.run)
+    return replace(load_layers(layers, recipe_source.name), run=recipe_source.run)
 
 
 def vary(

@@ -70,10 +70,10 @@ def _written(value: Any, deepest: int) -> str:
         return "..."
     # Of so many members the message is full, however short they are.
     shown = [
-        f"{_written(each, 0)}: {_written(value[each], deepest - 1)}"
+        f"{_written(member, 0)}: {_written(value[member], deepest - 1)}"
         if isinstance(value, Mapping)
-        else _written(each, deepest - 1)
-        for each in itertools.islice(value, LONGEST_VALUE)
+        else _written(member, deepest - 1)
+        for member in itertools.islice(value, LONGEST_VALUE)
     ]
     return f"{{{', '.join(shown)}}}" if isinstance(value, Mapping) else f"[{', '.join(shown)}]"
 
@@ -85,12 +85,12 @@ def choice_error(key: str, value: Any, choices: Iterable[Any]) -> str:
     return f"{key} = {show(value)} is not one of {', '.join(names)}{hint}"
 
 
-def check_choice(place: str, kind: str, value: str, choices: Iterable[str]) -> None:
+def check_choice(prefix: str, kind: str, value: str, choices: Iterable[str]) -> None:
     """Raise ConfigError, with the nearest choice, where a name is none of a kind's."""
     names = [*choices]
     if value not in names:
         raise ConfigError(
-            f"{place}{value} is no {kind}{nearest_hint(value, names)}: there are "
+            f"{prefix}{value} is no {kind}{nearest_hint(value, names)}: there are "
             f"{', '.join(names) or 'none'}"
         )
 
@@ -103,15 +103,15 @@ def type_in_words(annotation: Any) -> str:
 
 def choices_of(annotation: Any) -> tuple[Any, ...]:
     """Return the values that a type lists, if it lists any; it may take others beside them."""
-    for each in alternatives(annotation):
-        if _is_literal(each):
-            return get_args(each)
+    for type_ in alternatives(annotation):
+        if _is_literal(type_):
+            return get_args(type_)
     return ()
 
 
 def is_choice(annotation: Any) -> bool:
     """Return whether a field takes one of a few values and nothing else."""
-    return all(_is_literal(each) for each in alternatives(annotation))
+    return all(_is_literal(type_) for type_ in alternatives(annotation))
 
 
 def bounds_in_words(info: FieldInfo) -> str:
@@ -151,11 +151,11 @@ def alternatives(annotation: Any) -> list[Any]:
         return alternatives(arguments[0])
     if origin not in (Union, types.UnionType):
         return [annotation]
-    found = []
-    for each in arguments:
-        if each is not type(None):
-            found += alternatives(each)
-    return found
+    members = []
+    for argument in arguments:
+        if argument is not type(None):
+            members += alternatives(argument)
+    return members
 
 
 def _is_literal(annotation: Any) -> bool:
@@ -177,15 +177,15 @@ def _one_type(annotation: Any) -> str:
     return _NAMES.get(annotation, "a table")
 
 
-def field_problem(detail: Mapping[str, Any], place: str, annotation: Any, value: Any) -> str:
+def field_problem(detail: Mapping[str, Any], key: str, annotation: Any, value: Any) -> str:
     """Describe in one line the fault of a value, by one of pydantic's errors and its type."""
     if rule := rule_in_words(detail):
-        return f"{place} = {show(value)} {rule}"
+        return f"{key} = {show(value)} {rule}"
     if is_choice(annotation):
-        return choice_error(place, value, choices_of(annotation))
+        return choice_error(key, value, choices_of(annotation))
     expected = type_in_words(annotation)
     needs_quotes = "text" in expected and isinstance(value, int | float)
-    return f"{place} = {show(value)} is not {expected}{': put it in quotes' * needs_quotes}"
+    return f"{key} = {show(value)} is not {expected}{': put it in quotes' * needs_quotes}"
 
 
 def first_problem(error: ValidationError, file: type[BaseModel]) -> str:
@@ -199,23 +199,23 @@ def first_problem(error: ValidationError, file: type[BaseModel]) -> str:
     inner: Any = file
     # Pydantic names the members of a union, which are no keys, in between.
     for part in detail["loc"]:
-        below = [_below(each, part) for each in alternatives(inner)]
-        found = next((each for each in below if each is not None), None)
-        if found is not None:
+        below = [_below(type_, part) for type_ in alternatives(inner)]
+        child = next((type_ for type_ in below if type_ is not None), None)
+        if child is not None:
             steps.append(part)
-            holder, inner = inner, found
-    place = re.sub(r"\.(\d+)\.?", lambda m: f" {int(m[1]) + 1}, ", ".".join(map(str, steps)))
-    place, value = place.removesuffix(", "), detail["input"]
+            holder, inner = inner, child
+    key = re.sub(r"\.(\d+)\.?", lambda m: f" {int(m[1]) + 1}, ", ".".join(map(str, steps)))
+    key, value = key.removesuffix(", "), detail["input"]
     if detail["type"] == "extra_forbidden":
-        fields = [name for each in alternatives(holder) for name in each.model_fields]
-        return f"{place} is no setting of it{nearest_hint(str(steps[-1]), fields)}"
+        fields = [name for model in alternatives(holder) for name in model.model_fields]
+        return f"{key} is no setting of it{nearest_hint(str(steps[-1]), fields)}"
     if detail["type"] == "missing":
-        return f"{place} is missing"
+        return f"{key} is missing"
     if value in ("", [], {}):
-        return f"{place} is empty"
+        return f"{key} is empty"
     if detail["type"] == "list_type" and isinstance(value, Mapping):
-        return f"{place} is one table: write [[{steps[-1]}]], of which there may be several"
-    return field_problem(detail, place, inner, value)
+        return f"{key} is one table: write [[{steps[-1]}]], of which there may be several"
+    return field_problem(detail, key, inner, value)
 
 
 def _below(annotation: Any, key: str | int) -> Any:

@@ -199,23 +199,23 @@ class CausalObjective(ObjectiveTable):
         notes = [] if self.positions == "all" else ["at the last position"]
         if self.z_loss:
             notes.append(f"and z-loss × {self.z_loss:g}")
-        found = [Loss("next token", notes=tuple(notes))]
+        losses = [Loss("next token", notes=tuple(notes))]
         further = _ahead(self.targets)
         weight = f"weight {self.target_weight:g}"
         if further:
-            each = f"{weight} each" if self.targets > 2 else weight
-            found.append(Loss(further, None, (each,)))
+            note = f"{weight} each" if self.targets > 2 else weight
+            losses.append(Loss(further, None, (note,)))
         if self.auxiliary == "layers":
-            said = [f"and {further} × {self.target_weight:g}"] if further else []
-            said += [
+            layer_notes = [f"and {further} × {self.target_weight:g}"] if further else []
+            layer_notes += [
                 "by classifiers of its own",
                 "layer l of n has one",
                 f"for the first {self.auxiliary_stop:g} l/n of the run",
             ]
             if self.auxiliary_reduction == "mean":
-                said.append("the mean of the layers counts")
-            found.append(Loss("next token", None, tuple(said), is_of_each_layer=True))
-        return tuple(found)
+                layer_notes.append("the mean of the layers counts")
+            losses.append(Loss("next token", None, tuple(layer_notes), is_of_each_layer=True))
+        return tuple(losses)
 
 
 def _ahead(targets: int) -> str:
@@ -381,9 +381,9 @@ class MaskedObjective(ObjectiveTable):
         notes = [f"{self.mask_share:.0%} of the tokens"]
         if self.z_loss:
             notes.append(f"and z-loss × {self.z_loss:g}")
-        found = [Loss("masked tokens", notes=tuple(notes))]
+        losses = [Loss("masked tokens", notes=tuple(notes))]
         if self.sentence != "none":
             weight = "" if self.sentence_weight == 1.0 else f"weight {self.sentence_weight:g}"
             title = _SENTENCE_TASKS[self.sentence]
-            found.append(Loss(title, "sentence", tuple(filter(None, (weight,)))))
-        return tuple(found)
+            losses.append(Loss(title, "sentence", tuple(filter(None, (weight,)))))
+        return tuple(losses)

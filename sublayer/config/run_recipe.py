@@ -34,12 +34,12 @@ def dump_recipe(
     derives them anew. ``lengthened`` are the run's records of the times that it got another length.
     ``as_run``: without the tokenizer of a recipe with ``init.run``, which has the start's.
     """
-    written = {name: each for name, each in _plain(recipe.model_dump()).items() if each != ""}
+    written = {name: value for name, value in _plain(recipe.model_dump()).items() if value != ""}
     if as_run and recipe.init.run is not None and recipe.data.tokenizer == DataConfig().tokenizer:
         del written["data"]["tokenizer"]
     tables = {name: written.pop(name) for name in [*written] if name not in HEADINGS}
     if lengthened:
-        tables["lengthened"] = [dict(each) for each in lengthened]
+        tables["lengthened"] = [dict(record) for record in lengthened]
     return tomli_w.dumps({**written, DERIVED: list(derived), **tables})
 
 
@@ -104,13 +104,13 @@ def absolute_paths(recipe: Recipe) -> Recipe:
     data = recipe.data
     paths = {name: getattr(data, name) for name in type(data).model_fields if name.endswith("path")}
     kept = {name for name in _SCORED if paths[name] in WATCHED}
-    found = {name: each if name in kept else _absolute(each) for name, each in paths.items()}
+    changes = {name: path if name in kept else _absolute(path) for name, path in paths.items()}
     if isinstance(data.watch, dict):
-        found["watch"] = _absolute(data.watch)
+        changes["watch"] = _absolute(data.watch)
     if is_tokenizer_file(data.tokenizer):
-        found["tokenizer"] = _absolute(data.tokenizer)
+        changes["tokenizer"] = _absolute(data.tokenizer)
     tables: dict[str, object] = {
-        "data": data.model_copy(update=found),
+        "data": data.model_copy(update=changes),
         "init": recipe.init.model_copy(update={"run": _absolute(recipe.init.run)}),
     }
     if isinstance(recipe.train.probes, dict):
@@ -123,10 +123,10 @@ def _absolute(paths: Any) -> Any:
     if isinstance(paths, tuple):
         return tuple(map(_absolute, paths))
     if isinstance(paths, dict):
-        are_named = all(isinstance(each, str) for each in paths.values())
+        are_named = all(isinstance(value, str) for value in paths.values())
         return {
-            name if are_named else _absolute(name): _absolute(each) if are_named else each
-            for name, each in paths.items()
+            name if are_named else _absolute(name): _absolute(value) if are_named else value
+            for name, value in paths.items()
         }
     if paths is None or paths.startswith(HUB) or "://" in paths:
         return paths

@@ -196,7 +196,7 @@ def _flattened(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
         elif name in TABLES or isinstance(content, dict):
             raise ConfigError(
                 f"{name} = {show(content)} is not a table of a recipe: those are "
-                f"{', '.join(f'[{each}]' for each in TABLES)}{nearest_hint(name, TABLES)} "
+                f"{', '.join(f'[{heading}]' for heading in TABLES)}{nearest_hint(name, TABLES)} "
                 f"({origin})"
             )
         elif name not in FILE_ONLY:
@@ -257,22 +257,22 @@ def grouped_recipes() -> dict[str, list[ShippedRecipe]]:
     """
     recipes = map(shipped_recipe, shipped_recipes())
     groups: dict[str, list[ShippedRecipe]] = {}
-    for recipe in sorted(recipes, key=lambda each: (each.place, each.group, each.name)):
+    for recipe in sorted(recipes, key=lambda shipped: (shipped.place, shipped.group, shipped.name)):
         groups.setdefault(recipe.group, []).append(recipe)
     return groups
 
 
 def shipped_recipe(name: str) -> ShippedRecipe:
     """Read the description of a shipped recipe. Raises ConfigError where its file is no TOML."""
-    own = read_toml(find_source(name).path)
-    placed = own
+    content = read_toml(find_source(name).path)
+    placed = content
     while "group" not in placed and "extends" in placed:
         placed = read_toml(find_source(str(placed["extends"])).path)
     return ShippedRecipe(
         name=name,
-        title=str(own["title"]),
-        source=str(own["source"]),
-        cost=str(own["cost"]),
+        title=str(content["title"]),
+        source=str(content["source"]),
+        cost=str(content["cost"]),
         group=str(placed.get("group", OTHERS)),
-        place=int(own.get("place", placed.get("place", sys.maxsize))),
+        place=int(content.get("place", placed.get("place", sys.maxsize))),
     )

@@ -133,10 +133,10 @@ def entries(model: ModelConfig) -> tuple[Entry, ...]:
 
     Raises ConfigError as ``parse_block`` does.
     """
-    found: list[Entry] = []
+    sublayers: list[Entry] = []
     for stack in stacks(model):
-        found += stack.block
-    return tuple(found)
+        sublayers += stack.block
+    return tuple(sublayers)
 
 
 def shares(model: ModelConfig, entry: Entry) -> bool:

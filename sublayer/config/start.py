@@ -167,11 +167,11 @@ def with_start(layers: Sequence[Layer]) -> Started:
     start = read_start(layers[index].values["init.run"])
     if start is None or layers[index].is_complete:
         return Started(tuple(layers), start, {})
-    base, own = layers[:index], layers[index:]
-    told = {key for layer in own for key in layer.values}
+    base, upper = layers[:index], layers[index:]
+    set_keys = {key for layer in upper for key in layer.values}
     of_data = {key for layer in base for key in layer.values if key.startswith("data.")}
     of_tasks = of_data if "data.tasks" in of_data else set()
-    dropped = set(_kept_fields(start, told | of_tasks)) - of_tasks
+    dropped = set(_kept_fields(start, set_keys | of_tasks)) - of_tasks
     below = [
         replace(
             layer, values={key: layer.values[key] for key in layer.values if key not in dropped}
@@ -179,11 +179,11 @@ def with_start(layers: Sequence[Layer]) -> Started:
         for layer in base
     ]
     given = {key: value for layer in base for key, value in layer.values.items()}
-    replaced = {key: value for key, value in given.items() if key in dropped - told}
+    replaced = {key: value for key, value in given.items() if key in dropped - set_keys}
     settings = {**_set_fields("model", start.model), **_set_fields("data", start.data)}
     settings = {key: value for key, value in settings.items() if key in dropped}
     longest = start.model.max_len
-    if longest is not None and _context(layers if of_tasks else own, 0) > longest:
+    if longest is not None and _context(layers if of_tasks else upper, 0) > longest:
         # As many as the context has: of positions that are learned that is refused with the reason
         # (``check_start``), others have no end.
         settings.pop("model.max_len", None)
@@ -191,21 +191,21 @@ def with_start(layers: Sequence[Layer]) -> Started:
     if longest is not None and start.data is None and _context(below, default) > longest:
         settings["data.context"] = longest
     of_start = Layer(f"run {start.run}", settings)
-    return Started((*below, of_start, *own), start, replaced)
+    return Started((*below, of_start, *upper), start, replaced)
 
 
 def _context(layers: Sequence[Layer], default: int) -> int:
-    found = [layer.values["data.context"] for layer in layers if "data.context" in layer.values]
-    return found[-1] if found and isinstance(found[-1], int) else default
+    contexts = [layer.values["data.context"] for layer in layers if "data.context" in layer.values]
+    return contexts[-1] if contexts and isinstance(contexts[-1], int) else default
 
 
-def _kept_fields(start: Start, told: Set[str]) -> list[str]:
+def _kept_fields(start: Start, set_keys: Set[str]) -> list[str]:
     """Return the fields whose values are the start's, told or not, and no longer the base's."""
     keys = [f"model.{name}" for name in ModelConfig.model_fields]
     if start.data is None:
         return keys
     names = _seen_as(start.data)
-    if not any(f"data.{name}" in told for name in SOURCES):
+    if not any(f"data.{name}" in set_keys for name in SOURCES):
         names += [*SOURCES, *_READ_AS]
     return keys + [f"data.{name}" for name in names]
 

@@ -127,11 +127,11 @@ class SupervisedObjective(ObjectiveTable):
         """Return the loss, the score, and the metrics of each task; of several behind its name."""
         metrics = {name: metrics_of(name, data.columns) for name in data.task_names}
         if len(metrics) == 1:
-            [own] = metrics.values()
-            return ("loss", "score", *own)
+            [task_metrics] = metrics.values()
+            return ("loss", "score", *task_metrics)
         names = []
-        for task, own in metrics.items():
-            names += [f"{task}/{metric}" for metric in ("score", *own)]
+        for task, task_metrics in metrics.items():
+            names += [f"{task}/{metric}" for metric in ("score", *task_metrics)]
         return ("loss", "score", *names)
 
     def lengths(self, context: int) -> Lengths:
@@ -170,7 +170,7 @@ class SupervisedObjective(ObjectiveTable):
         if self.format == "text":
             return (Loss("next token of the answer"),)
         # A model has one of the three.
-        found = [Loss("answer", head) for head in ("label", "span", "joint_span")]
+        losses = [Loss("answer", head) for head in ("label", "span", "joint_span")]
         if self.language_weight:
-            found.append(Loss("next token", notes=(f"weight {self.language_weight:g}",)))
-        return tuple(found)
+            losses.append(Loss("next token", notes=(f"weight {self.language_weight:g}",)))
+        return tuple(losses)

@@ -132,8 +132,8 @@ def check_watched(watch: Watched) -> None:
     """Raise ConfigError for entries that are no corpus and no path, or cannot name metrics."""
     for name in watch:
         if not isinstance(watch, dict):
-            own = "; a text of your own is {name = path}"
-            _check_known("data.watch", name, WATCHED, own)
+            hint = "; a text of your own is {name = path}"
+            _check_known("data.watch", name, WATCHED, hint)
         elif not _NAME.fullmatch(name) or name in _SPLITS or not watch[name]:
             raise ConfigError(
                 f"data.watch: {name[:LONGEST_WORD]!r} = {watch[name][:LONGEST_WORD]!r} must be a "

@@ -111,7 +111,7 @@ OF_A_RUN = (
 
 
 def _check_once(steps: tuple[int, ...]) -> None:
-    twice = [step for place, step in enumerate(steps) if step in steps[:place]]
+    twice = [step for index, step in enumerate(steps) if step in steps[:index]]
     if twice:
         raise ConfigError(f"train.keep_steps names step {twice[0]} twice: give it once")
 

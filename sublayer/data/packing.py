@@ -45,11 +45,11 @@ def best_fit(sizes: Sequence[tuple[int, int]], room: tuple[int, int]) -> list[li
     longest_first = sorted(range(len(sizes)), key=lambda index: (-sizes[index][0], index))
     for index in longest_first:
         read, written = sizes[index]
-        place = bisect_left(rooms, (read, -1, -1))
-        while place < len(rooms) and rooms[place][2] < written:
-            place += 1
-        if place < len(rooms):
-            left, row, left_written = rooms.pop(place)
+        position = bisect_left(rooms, (read, -1, -1))
+        while position < len(rooms) and rooms[position][2] < written:
+            position += 1
+        if position < len(rooms):
+            left, row, left_written = rooms.pop(position)
         else:
             left, left_written = room
             row = len(rows)

@@ -107,7 +107,7 @@ class Texts:
             for source in self.sources(split)
             if source.published or split == "train"
         ]
-        return sum(each.n_empty for each in documents if isinstance(each, Records))
+        return sum(records.n_empty for records in documents if isinstance(records, Records))
 
     def ranges(self, split: SplitName) -> list[Sequence[DocumentRange]]:
         """Return the ranges of each of a split's sources; raise DataError if one is indivisible."""
@@ -211,7 +211,7 @@ def whole_texts(
     documents: Mapping[str, Sequence[Document]], split: SplitName, sentences: SentenceRule = "none"
 ) -> Texts:
     """Build texts of which one split is everything; ``documents`` are by the name of a source."""
-    sources = (Source(name, published={split: each}) for name, each in documents.items())
+    sources = (Source(name, published={split: docs}) for name, docs in documents.items())
     return Texts(tuple(sources), {}, {}, False, sentences)
 
 

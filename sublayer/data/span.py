@@ -312,8 +312,8 @@ class RandomPieces:
         begins = self._windows.starts(step)
         lengths = np.full_like(begins, self.rule.raw_length)
         bits = seeds(self._seed, Purpose.NOISE, step, len(begins))
-        own = slice(rank, None, world)
-        pieces = Pieces(self._text, begins[own], lengths[own], bits[own])
+        rows = slice(rank, None, world)
+        pieces = Pieces(self._text, begins[rows], lengths[rows], bits[rows])
         return corrupted_batch(self.split, [pieces], self.rule)
 
     def n_tokens(self, step: int) -> int:

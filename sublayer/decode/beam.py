@@ -204,10 +204,10 @@ def search_behind(
     batch = _Search(settings, rows, rows.logits, model, end_id=end_id, pad_id=pad_id)
     batch.make_slots(n)
     batch.begin([_Sentence(number, longest) for number in range(n)], range(n), end_id)
-    found: list[tuple[int, list[Hypothesis]]] = []
+    finished: list[tuple[int, list[Hypothesis]]] = []
     while batch.n_sentences:
-        found += batch.step()
-    return [hypotheses for _, hypotheses in sorted(found, key=itemgetter(0))]
+        finished += batch.step()
+    return [hypotheses for _, hypotheses in sorted(finished, key=itemgetter(0))]
 
 
 class _PromptRows:
@@ -409,7 +409,7 @@ class _Search:
         for slot in done:
             sentence = self._slots[slot]
             assert sentence is not None, "what is done was in work"
-            best_first = sorted(sentence.closed, key=lambda each: each.score, reverse=True)
+            best_first = sorted(sentence.closed, key=lambda hyp: hyp.score, reverse=True)
             finished.append((sentence.number, best_first))
             self._slots[slot] = None
         if done:

@@ -203,15 +203,15 @@ def find_fills(written: Sequence[int], prompt: Prompt) -> list[slice | None]:
     if not prompt.sentinels:
         return [slice(0, len(written))]
     names = set(prompt.sentinels)
-    places = [place for place, id_ in enumerate(written) if id_ in names]
+    places = [index for index, id_ in enumerate(written) if id_ in names]
     places.append(len(written))
     behind: dict[int, slice] = {}
-    for place, end in pairwise(places):
-        behind.setdefault(written[place], slice(place + 1, end))
-    found = [behind.get(sentinel) for sentinel in prompt.sentinels]
+    for start, end in pairwise(places):
+        behind.setdefault(written[start], slice(start + 1, end))
+    spans = [behind.get(sentinel) for sentinel in prompt.sentinels]
     if prompt.begins_with_gap and places[0] > 0:
-        return [slice(0, places[0]), *found[:-1]]
-    return found
+        return [slice(0, places[0]), *spans[:-1]]
+    return spans
 
 
 def find_unplaced(
@@ -223,7 +223,7 @@ def find_unplaced(
     """
     places = [range(*fill.indices(len(written))) for fill in fills if fill is not None]
     placed, names = set(chain(*places)), set(prompt.sentinels)
-    return [id_ for place, id_ in enumerate(written) if place not in placed and id_ not in names]
+    return [id_ for index, id_ in enumerate(written) if index not in placed and id_ not in names]
 
 
 def complete(tokenizer: Tokenizer, prompt: Prompt, fills: Sequence[Sequence[int]]) -> Filled:
@@ -377,14 +377,14 @@ def _completion(
     tokenizer: Tokenizer, prompt: Prompt, hypothesis: Hypothesis, log_p: Sequence[float]
 ) -> Completion:
     written = hypothesis.ids.tolist()
-    found = find_fills(written, prompt)
-    fills = [[] if place is None else written[place] for place in found]
+    spans = find_fills(written, prompt)
+    fills = [[] if span is None else written[span] for span in spans]
     filled = complete(tokenizer, prompt, fills)
     gaps = []
-    for tokens, fill, place in zip(found, fills, filled.places, strict=True):
+    for tokens, fill, text_span in zip(spans, fills, filled.places, strict=True):
         score = None if tokens is None else math.fsum(log_p[tokens])
-        gaps.append(Gap(filled.text[place], score, len(fill), place))
-    unplaced = _decode(tokenizer, find_unplaced(written, prompt, found)).strip()
+        gaps.append(Gap(filled.text[text_span], score, len(fill), text_span))
+    unplaced = _decode(tokenizer, find_unplaced(written, prompt, spans)).strip()
     return Completion(filled.text, gaps, hypothesis.log_p, len(written), unplaced)
 
 
@@ -440,15 +440,15 @@ def _by_gaps(text_model: TextModel, tokenizer: Tokenizer, text: str, n: int) -> 
             raise ConfigError(_no_mask("<extra_id_0>"))
         text = parts[0] + "".join(map("".join, zip(gaps, parts[1:], strict=True)))
     completions = fill_gaps(text_model, text, FillSettings(beam=n))
-    found: list[dict[str, Filling]] = [{} for _ in completions[0].gaps]
+    by_gap: list[dict[str, Filling]] = [{} for _ in completions[0].gaps]
     for completion in completions:  # the likeliest first
-        for fillings, gap in zip(found, completion.gaps, strict=True):
+        for fillings, gap in zip(by_gap, completion.gaps, strict=True):
             if gap.score is not None:
                 filling = Filling(gap.text.strip(), 0.0, completion.text)
                 filling = fillings.get(filling.text, filling)
                 probability = filling.probability + math.exp(completion.score)
                 fillings[filling.text] = replace(filling, probability=probability)
-    return [sorted(each.values(), key=lambda filling: -filling.probability) for each in found]
+    return [sorted(of_gap.values(), key=lambda filling: -filling.probability) for of_gap in by_gap]
 
 
 @torch.inference_mode()
@@ -480,17 +480,17 @@ def _by_masks(model: Encoder, tokenizer: Tokenizer, text: str, n: int) -> list[l
     ranked = probabilities.clone()
     ranked[:, list(tokenizer.special_ids)] = -1.0
     best = ranked.topk(min(n, int((ranked[0] >= 0).sum())), -1).indices.tolist()
-    found = []
+    by_mask = []
     for mask, row in enumerate(best):
         fillings = []
         for id_ in row:
             # The other masks have their likeliest tokens.
-            fills = [[id_] if number == mask else [each[0]] for number, each in enumerate(best)]
+            fills = [[id_] if number == mask else [top[0]] for number, top in enumerate(best)]
             filled = complete(tokenizer, prompt, fills)
             probability = float(probabilities[mask, id_])
             fillings.append(Filling(filled.text[filled.places[mask]], probability, filled.text))
-        found.append(fillings)
-    return found
+        by_mask.append(fillings)
+    return by_mask
 
 
 def _no_mask(name: str) -> str:

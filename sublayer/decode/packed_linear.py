@@ -159,7 +159,7 @@ def unrolled_head(model: Transformer, n_rows: int) -> PackedLinear:
     project = None if head.projection is None else linear(head.projection, n_rows)
 
     def logits(x: Tensor) -> Tensor:
-        found = output(head.finish(x if project is None else project(x)))
-        return found[None] if found.dim() == 1 else found
+        scores = output(head.finish(x if project is None else project(x)))
+        return scores[None] if scores.dim() == 1 else scores
 
     return logits

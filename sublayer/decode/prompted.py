@@ -234,7 +234,7 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
     ids: list[int] = tokenizer.encode(text).tolist()
     if tokenizer.unk_id is not None and tokenizer.unk_id in ids:
         # The first character that is unknown by itself, or else the whole prompt.
-        known = (each for each in prompt if tokenizer.unk_id in tokenizer.encode(each.encode()))
+        known = (char for char in prompt if tokenizer.unk_id in tokenizer.encode(char.encode()))
         raise ConfigError(
             f"--prompt has {next(known, prompt)!r}, which the model's tokenizer does not know: "
             "leave it out"

@@ -102,9 +102,9 @@ class Stepper:
         bias = self.bias_of(position + 1, cache.dtype, tokens.device)
 
         def key_values(layer: int, index: int) -> KeyValues | None:
-            found = cache.key_values(layer, index)
-            assert found is None or isinstance(found, KeyValues), "a decoder alone has no others"
-            return found
+            cached = cache.key_values(layer, index)
+            assert cached is None or isinstance(cached, KeyValues), "a decoder alone has no others"
+            return cached
 
         logits = self.compute(tokens, positions, bias, key_values)
         cache.advance(1, None)
@@ -264,8 +264,8 @@ class FixedStepper:
         table = self._stepper.bias_of(room, self._cache.dtype, keys.device)  # [B H, 1, S]
 
         def key_values(layer: int, index: int) -> _Placed | None:
-            found = self._cache.key_values(layer, index)
-            return _Placed(found, self._position, room) if isinstance(found, KeyValues) else None
+            cached = self._cache.key_values(layer, index)
+            return _Placed(cached, self._position, room) if isinstance(cached, KeyValues) else None
 
         def compute() -> Tensor:
             bias = torch.zeros(1, 1, room, dtype=self._cache.dtype, device=keys.device)

@@ -73,7 +73,7 @@ class Block:
 
     @property
     def often(self) -> str:
-        """How often it is repeated."""
+        """The number of its layers, in words."""
         return f"× {self.n_layers} layers" if self.n_layers > 1 else "1 layer"
 
 

@@ -198,8 +198,8 @@ def entry_sets(config: ResolvedModel) -> Iterator[tuple[StackShape, Entry, int]]
 
 def n_own_parameters(config: ResolvedModel, stack: StackShape) -> int:
     """Count the parameters that a block of a stack shares with no other."""
-    own = (entry for entry in stack.block if n_copies(config, stack, entry) == stack.n_layers)
-    return sum(entry_parameters(config, entry) for entry in own)
+    unshared = (entry for entry in stack.block if n_copies(config, stack, entry) == stack.n_layers)
+    return sum(entry_parameters(config, entry) for entry in unshared)
 
 
 def embedding_parameters(config: ResolvedModel) -> int:

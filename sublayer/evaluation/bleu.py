@@ -87,25 +87,25 @@ def translated_lines(
     its own.
     """
     texts = [tokenizer.write(ids) for ids in translations]
-    own = (" ".join(tokenizer.words(ids)) for ids in translations)
-    return _as_scored(texts, own, tokenizer, tokens)
+    vocab_words = (" ".join(tokenizer.words(ids)) for ids in translations)
+    return _as_scored(texts, vocab_words, tokenizer, tokens)
 
 
 def reference_lines(
     pairs: Sequence[PairText], tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None = None
 ) -> Lines:
     """Return the references of pairs as translations are scored against them."""
-    own = (pair.target_words for pair in pairs)
-    return _as_scored([pair.target for pair in pairs], own, tokenizer, tokens)
+    vocab_words = (pair.target_words for pair in pairs)
+    return _as_scored([pair.target for pair in pairs], vocab_words, tokenizer, tokens)
 
 
 def _as_scored(
     texts: Sequence[str],
-    own: Iterable[str],
+    vocab_words: Iterable[str],
     tokenizer: BilingualTokenizer,
     tokens: BleuTokenizer | None,
 ) -> Lines:
-    """Divide texts into the words that are scored; ``own`` are the words of the vocabulary."""
+    """Divide texts into scored words; ``vocab_words`` are the words of the vocabulary."""
     name = tokens or bleu_tokenizer_of(tokenizer.target.language)
     if name not in _BETWEEN_SPACES:
         words = list(map(metric("sacrebleu", lowercase=False, tokens=name).tokenizer, texts))
@@ -113,7 +113,7 @@ def _as_scored(
         rules = replace(tokenizer.target, moses="tokenize", divides_hyphens=False)
         words = [" ".join(rules.words(text)) for text in texts]
     else:
-        words = list(own)
+        words = list(vocab_words)
     return Lines(texts, words, word_rule_of(tokenizer.target.moses, name), name)
 
 
@@ -133,14 +133,14 @@ def count_translations(
     Raises DataError as ``check_lines`` does, ConfigError where sacrebleu is not installed.
     """
     sides = [translations, references, *references.more]
-    words = [each.words for each in sides]
+    words = [side.words for side in sides]
     asked: dict[str, tuple[list[Sequence[str]], str | None]]
-    asked = {"bleu": (words, ""), "sacrebleu": ([each.texts for each in sides], None)}
+    asked = {"bleu": (words, ""), "sacrebleu": ([side.texts for side in sides], None)}
     asked["chrf"] = asked["sacrebleu"]
     if compounds:
         # Source: fairseq, compound_split_bleu.sh; zhuohan123/macaron-net,
         # test-wmt14-en2de-base.sh.
-        split = [[_HYPHEN.sub(r"\1 ##AT##-##AT## \2", line) for line in each] for each in words]
+        split = [[_HYPHEN.sub(r"\1 ##AT##-##AT## \2", line) for line in lines] for lines in words]
         asked[COMPOUNDS] = ([*split], "|compounds:split")
     counts = {}
     for name, ((texts, reference, *more), behind) in asked.items():
@@ -236,11 +236,11 @@ def count_lines(
     Of further references a blank one is none. Raises DataError as ``check_lines`` does, ConfigError
     where sacrebleu is not installed, or as ``check_bleu_tokenizer`` does.
     """
-    for each in (references, *more):
-        check_lines(texts, each)
+    for reference in (references, *more):
+        check_lines(texts, reference)
     measure = metric(name, lowercase=lowercase, tokens=tokens)
     streams: list[list[str | None]] = [list(references)]
-    streams += [[line if line.strip() else None for line in each] for each in more]
+    streams += [[line if line.strip() else None for line in lines] for lines in more]
     # What sacreBLEU's own tests add up: the n-grams of each line, and those that it shares with the
     # reference.
     counts = measure._extract_corpus_statistics(list(texts), streams)
@@ -294,7 +294,7 @@ def compare_translations(ours: LineCounts, theirs: LineCounts) -> Paired:
     (``tests/evaluation/test_bleu.py``).
     """
     measure = metric(ours.name, lowercase=False)
-    mine, others = (each.counts.astype(np.float64) for each in (ours, theirs))
+    mine, others = (system.counts.astype(np.float64) for system in (ours, theirs))
     low, high = np.percentile(_resampled_differences(measure, mine, others), [2.5, 97.5])
     return Paired(
         value=ours.value,

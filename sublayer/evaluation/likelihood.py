@@ -261,7 +261,7 @@ def score(
     def score_one(index: int) -> tuple[float, NDArray[np.float64], list[Counts]]:
         total, nats = _score_batch(model, split.ids, batches[index], context, starts)
         progress(tokens_done[index], n_tokens)
-        return total, nats, [counter.count(each.first, each.stop) for each in batches[index]]
+        return total, nats, [counter.count(window.first, window.stop) for window in batches[index]]
 
     with evaluating(model):
         rows = compute_each(score_one, len(batches), processes)

@@ -82,7 +82,7 @@ class Settings:
 
     def only(self, name: str) -> "Settings":
         """Return the settings of one probe."""
-        references = {own: value for own, value in self.references.items() if own == name}
+        references = {probe: value for probe, value in self.references.items() if probe == name}
         return Settings(self.words if name == _WORDS_OF else None, references)
 
 
@@ -130,7 +130,7 @@ class Probe:
 
     def answer(self, nats: Sequence[Nats], threshold: float | None) -> Prediction:
         """Answer an example by the nats of its queries: with the likeliest, the first of equals."""
-        log_p = [mean_log_p(own) if self.by_token else -float(own.sum()) for own in nats]
+        log_p = [mean_log_p(nll) if self.by_token else -float(nll.sum()) for nll in nats]
         if threshold is not None:
             return Prediction(label=int(log_p[0] >= threshold))
         return Prediction(label=int(np.argmax(log_p)))
@@ -154,7 +154,7 @@ def best_threshold(nats: Sequence[Sequence[Nats]], examples: Sequence[Example]) 
 
     It lies between two sentences, or below all.
     """
-    scores = np.array([mean_log_p(own) for [own] in nats])
+    scores = np.array([mean_log_p(nll) for [nll] in nats])
     labels = np.array([bool(example.label) for example in examples])
     order = np.argsort(scores, kind="stable")
     scores, labels = scores[order], labels[order]
@@ -168,8 +168,8 @@ def best_threshold(nats: Sequence[Sequence[Nats]], examples: Sequence[Example]) 
     norm = norm * (true_negative + false_positive) * (true_negative + false_negative)
     product = true_positive * true_negative - false_positive * false_negative
     values = np.divide(product, np.sqrt(norm), out=np.zeros(len(places)), where=norm > 0)
-    place = int(places[values.argmax()])
-    return float((scores[place - 1] + scores[place]) / 2) if place else -math.inf
+    index = int(places[values.argmax()])
+    return float((scores[index - 1] + scores[index]) / 2) if index else -math.inf
 
 
 def _sentiment(task: Task, examples: Sequence[Example], settings: Settings) -> Items:
@@ -197,12 +197,12 @@ def _pronouns(task: Task, examples: Sequence[Example], settings: Settings) -> It
     queries: list[list[Query]] = []
     left_out: Counter[str] = Counter()
     for example in examples if task.kind == "choice" else _grouped(examples, left_out):
-        own = list(_substituted(task, example))
-        if not own or not own[0].text.strip(" .,;:!?\"'"):
+        variants = list(_substituted(task, example))
+        if not variants or not variants[0].text.strip(" .,;:!?\"'"):
             left_out[_NOTHING_BEHIND] += 1
             continue
         asked.append(example)
-        queries.append(own)
+        queries.append(variants)
     return Items(asked, queries, dict(left_out))
 
 
@@ -229,8 +229,8 @@ def _substituted(task: Task, example: Example) -> Iterator[Query]:
     assert wording.marked is not None, "the probe is of pronouns"
     pronoun = example.fields[wording.pronoun]
     marked = wording.marked(example)
-    place = marked.lower().find(f"*{pronoun.lower()}*")
-    before, rest = marked[:place], marked[place + len(pronoun) + 2 :]
+    start = marked.lower().find(f"*{pronoun.lower()}*")
+    before, rest = marked[:start], marked[start + len(pronoun) + 2 :]
     for candidate in example.choices:
         # A candidate in the middle of a sentence has no capital for its article.
         if before.strip() and candidate.split(" ")[0].lower() in ("the", "a", "an"):
@@ -313,7 +313,7 @@ class ReadProbe:
         """Encode all queries of items, once for every evaluation of a training."""
         key = id(items), tokenizer.fingerprint, context
         if key not in self._encoded:
-            flat = [query for own in items.queries for query in own]
+            flat = [query for queries in items.queries for query in queries]
             self._encoded[key] = encode_queries(flat, tokenizer, context)
         return self._encoded[key]
 
@@ -335,8 +335,8 @@ def read_probes(
 
 def probe_files(name: str, folder: str | None) -> list[Path]:
     """List the files of a probe in a folder, or else in the cache; raise as ``read_probes``."""
-    _, found = _find(PROBES[name], folder)
-    return sorted(path for paths in found.values() for path in paths)
+    _, files = _find(PROBES[name], folder)
+    return sorted(path for paths in files.values() for path in paths)
 
 
 def check_model(text_model: TextModel, what: str) -> None:
@@ -370,10 +370,10 @@ def ask(
 
 
 def _read(probe: Probe, folder: str | None, settings: Settings) -> ReadProbe:
-    task, found = _find(probe, folder)
+    task, files = _find(probe, folder)
     for option in probe.splits:
         splits = option.split("+")
-        if all(split in found for split in splits):
+        if all(split in files for split in splits):
             break
     else:
         raise DataError(
@@ -383,7 +383,7 @@ def _read(probe: Probe, folder: str | None, settings: Settings) -> ReadProbe:
 
     def examples(split: str) -> list[Example]:
         with stage(f"reading {task.title}, {split}"):
-            read = read_split(task, split, found[split])
+            read = read_split(task, split, files[split])
         return [example for example in read.examples if example.is_labelled]
 
     scored = [example for split in splits for example in examples(split)]
@@ -391,7 +391,7 @@ def _read(probe: Probe, folder: str | None, settings: Settings) -> ReadProbe:
         raise DataError(f"no row of {task.title}, {', '.join(splits)}, has a label")
     learned = None
     if probe.has_threshold:
-        if "train" not in found:
+        if "train" not in files:
             raise DataError(
                 f"{folder or 'the cache'} has no training part of {task.title}, by which the "
                 f"threshold of the probe {probe.name} is chosen"
@@ -406,8 +406,8 @@ def _find(probe: Probe, folder: str | None) -> tuple[Task, Found]:
     """Find the files of the first of a probe's tasks that is there."""
     *others, last = (TASKS[name] for name in probe.tasks)
     for task in others:
-        if folder is not None and (found := find_files(task, folder)):
-            return task, found
+        if folder is not None and (files := find_files(task, folder)):
+            return task, files
     return last, locate_files(last, folder)
 
 
@@ -427,7 +427,7 @@ def _ask(text_model: TextModel, read: ReadProbe, context: int, progress: Progres
                 f"{rows}"
             )
         nats, n_cut = _nats(text_model, read, items, context, progress)
-    found = score(items.examples, [probe.answer(own, threshold) for own in nats], (probe.metric,))
+    stats = score(items.examples, [probe.answer(nlls, threshold) for nlls in nats], (probe.metric,))
     if n_cut:
         notes.append(
             f"{count(n_cut, 'example')} longer than the {context:,} tokens of a context: what "
@@ -441,7 +441,7 @@ def _ask(text_model: TextModel, read: ReadProbe, context: int, progress: Progres
         if n_tokens > 1:
             notes.append(f"{word!r} is {count(n_tokens, 'token')}, scored as a whole")
     reference = settings.references.get(probe.name, probe.reference)
-    return ProbeScore(probe, found.value, found.standard_error, reference, found.n_examples, notes)
+    return ProbeScore(probe, stats.value, stats.standard_error, reference, stats.n_examples, notes)
 
 
 def _nats(
@@ -463,6 +463,6 @@ def _nats(
         encoded = read.encoded(items, tokenizer, context)
         nats = decoder_nats(model, encoded, progress)
     answered = iter(zip(nats, encoded, strict=True))
-    by_example = [list(islice(answered, len(own))) for own in items.queries]
-    n_cut = sum(any(query.is_cut for _, query in own) for own in by_example)
-    return [[each for each, _ in own] for own in by_example], n_cut
+    by_example = [list(islice(answered, len(queries))) for queries in items.queries]
+    n_cut = sum(any(query.is_cut for _, query in pairs) for pairs in by_example)
+    return [[nll for nll, _ in pairs] for pairs in by_example], n_cut

@@ -90,7 +90,7 @@ def _encode_wholes(
 def _encode_each(tokenizer: Tokenizer, texts: Sequence[bytes]) -> list[list[int]]:
     """Encode texts, equal ones once."""
     distinct = list(dict.fromkeys(texts))
-    ids = [each.tolist() for each in tokenizer.encode_many(distinct)]
+    ids = [tokens.tolist() for tokens in tokenizer.encode_many(distinct)]
     by_text = dict(zip(distinct, ids, strict=True))
     return [by_text[text] for text in texts]
 
@@ -143,23 +143,23 @@ def decoder_nats(
     by_prompt: dict[tuple[int, ...], _Prompt] = {}
     for number, query in enumerate(queries):
         by_prompt.setdefault(query.prompt, _Prompt(query.prompt, [])).numbers.append(number)
-    found: dict[int, Nats] = {}
+    by_number: dict[int, Nats] = {}
     alone: list[int] = []
     shared: list[_Prompt] = []
-    for each in by_prompt.values():
-        if len(each.numbers) == 1 or len(each.ids) < _WORTH_SHARING:
-            alone += each.numbers
+    for prompt in by_prompt.values():
+        if len(prompt.numbers) == 1 or len(prompt.ids) < _WORTH_SHARING:
+            alone += prompt.numbers
             continue
-        for low in range(0, len(each.numbers), _MOST_BEHIND):
-            shared.append(_Prompt(each.ids, each.numbers[low : low + _MOST_BEHIND]))
+        for low in range(0, len(prompt.numbers), _MOST_BEHIND):
+            shared.append(_Prompt(prompt.ids, prompt.numbers[low : low + _MOST_BEHIND]))
     with evaluating(model), torch.inference_mode():
         for batch in _batches_of_rows(queries, alone):
-            found |= _score_rows(model, queries, batch, with_tops)
-            progress(len(found), len(queries))
+            by_number |= _score_rows(model, queries, batch, with_tops)
+            progress(len(by_number), len(queries))
         for prompts in _batches_of_prompts(queries, shared):
-            found |= _score_behind(model, queries, prompts, with_tops)
-            progress(len(found), len(queries))
-    return [found[number] for number in range(len(queries))]
+            by_number |= _score_behind(model, queries, prompts, with_tops)
+            progress(len(by_number), len(queries))
+    return [by_number[number] for number in range(len(queries))]
 
 
 def _batches_of_rows(
@@ -185,18 +185,18 @@ def _batches_of_prompts(
     The longest come first: memory that one batch has freed then holds the next.
     """
     for _, alike in groupby(
-        sorted(prompts, key=lambda each: len(each.ids), reverse=True), lambda each: len(each.ids)
+        sorted(prompts, key=lambda row: len(row.ids), reverse=True), lambda row: len(row.ids)
     ):
         batch: list[_Prompt] = []
         size = 0
         for prompt in alike:
             longest = max(len(queries[number].text) for number in prompt.numbers)
-            own = len(prompt.ids) + len(prompt.numbers) * longest
-            if batch and size + own > _TOKENS:
+            n_tokens = len(prompt.ids) + len(prompt.numbers) * longest
+            if batch and size + n_tokens > _TOKENS:
                 yield batch
                 batch, size = [], 0
             batch.append(prompt)
-            size += own
+            size += n_tokens
         yield batch
 
 
@@ -263,14 +263,14 @@ def _nats(
     """Compute the nats of the tokens that are scored alone, row by row."""
     matrix, bias = model.output_projection()
     embedded = model.to_embedding(states[is_scored])
-    each = nats_of_targets(embedded, matrix, bias, targets[is_scored]).each.double()
+    nats = nats_of_targets(embedded, matrix, bias, targets[is_scored]).each.double()
     if with_tops:
         scored = states[is_scored]
         parts = [scored[low : low + _ROWS] for low in range(0, len(scored), _ROWS)]
         tops = [model.logits(part).argmax(-1) for part in parts]
         is_top = torch.cat(tops or [targets.new_zeros(0)]) == targets[is_scored]
-        each = torch.stack([each, is_top.double()], dim=1)
-    return each.cpu().numpy()
+        nats = torch.stack([nats, is_top.double()], dim=1)
+    return nats.cpu().numpy()
 
 
 def _by_query(nats: Nats, lengths: Sequence[int], numbers: Sequence[int]) -> dict[int, Nats]:
@@ -302,19 +302,19 @@ def target_nats(
     by_lengths: dict[tuple[int, int], list[int]] = {}
     for number, query in enumerate(queries):
         by_lengths.setdefault((len(query.prompt), len(query.text)), []).append(number)
-    found: dict[int, NDArray[np.float64]] = {}
+    by_number: dict[int, NDArray[np.float64]] = {}
     device = model.embedding.weight.device
     matrix, bias = model.output_projection()
     with evaluating(model), torch.inference_mode():
         for (n_read, n_written), numbers in by_lengths.items():
             if not n_written:
-                found |= dict.fromkeys(numbers, np.zeros(0))
+                by_number |= dict.fromkeys(numbers, np.zeros(0))
                 continue
             size = max(1, _TOKENS // (n_read + n_written))
             for low in range(0, len(numbers), size):
                 batch = numbers[low : low + size]
-                sources = [[*queries[each].prompt, sentinel_id, end_id] for each in batch]
-                targets = [[first_id, sentinel_id, *queries[each].text] for each in batch]
+                sources = [[*queries[number].prompt, sentinel_id, end_id] for number in batch]
+                targets = [[first_id, sentinel_id, *queries[number].text] for number in batch]
                 source = torch.tensor(sources, device=device)
                 target = torch.tensor(targets, device=device)
                 inputs = target[:, :-1]
@@ -323,9 +323,9 @@ def target_nats(
                 embedded = model.to_embedding(final[:, 1:]).flatten(0, 1)
                 nats = nats_of_targets(embedded, matrix, bias, target[:, 2:].flatten())
                 rows = nats.each.double().view(len(batch), -1).cpu().numpy()
-                found |= dict(zip(batch, rows, strict=True))
-                progress(len(found), len(queries))
-    return [found[number] for number in range(len(queries))]
+                by_number |= dict(zip(batch, rows, strict=True))
+                progress(len(by_number), len(queries))
+    return [by_number[number] for number in range(len(queries))]
 
 
 _MOST_TOKENS = 256
@@ -362,8 +362,8 @@ class Requests:
         queries = [Query(prompt, text) for prompt, text in pairs]
         encoded = encode_queries(queries, self._tokenizer, self._context)
         return [
-            (-float(each[:, 0].sum()), bool(each[:, 1].all()))
-            for each in decoder_nats(self._model, encoded, with_tops=True)
+            (-float(nats[:, 0].sum()), bool(nats[:, 1].all()))
+            for nats in decoder_nats(self._model, encoded, with_tops=True)
         ]
 
     def wholes(self, texts: Sequence[str]) -> list[float]:
@@ -377,9 +377,9 @@ class Requests:
             for number, text in enumerate(texts)
             for part in self._windows(self._tokenizer.encode(text.encode()).tolist())
         ]
-        found = decoder_nats(self._model, [part for _, part in parts])
+        part_nats = decoder_nats(self._model, [part for _, part in parts])
         totals = [0.0] * len(texts)
-        for (number, _), nats in zip(parts, found, strict=True):
+        for (number, _), nats in zip(parts, part_nats, strict=True):
             totals[number] -= float(nats.sum())
         return totals
 

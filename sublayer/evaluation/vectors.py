@@ -107,20 +107,20 @@ def embed_all(
         raise ConfigError("texts is one text: give a list of them")
     batch = BATCH if batch is None else batch
     lines = given_lines(texts)
-    found = list(embed_texts(text_model, lines, pool=pool, normalize=normalize, batch=batch))
-    for line in describe_unread(found, "text"):
+    parts = list(embed_texts(text_model, lines, pool=pool, normalize=normalize, batch=batch))
+    for line in describe_unread(parts, "text"):
         note(line)
     empty = np.zeros((0, text_model.model.config.d_model), dtype=np.float32)
-    return np.concatenate([empty, *(each.values for each in found)])
+    return np.concatenate([empty, *(part.values for part in parts)])
 
 
-def describe_unread(found: Sequence[Vectors], unit: str) -> list[str]:
+def describe_unread(parts: Sequence[Vectors], unit: str) -> list[str]:
     """Describe cut texts, empty ones, and tokens unknown to the vocabulary, a line each."""
-    if not found:
+    if not parts:
         return []
-    n_all = count(sum(len(each.values) for each in found), unit)
+    n_all = count(sum(len(part.values) for part in parts), unit)
     is_cut, is_empty = (
-        np.concatenate([getattr(each, name) for each in found]) for name in ("is_cut", "is_empty")
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("is_cut", "is_empty")
     )
     lines = []
     for which, what in (
@@ -130,9 +130,9 @@ def describe_unread(found: Sequence[Vectors], unit: str) -> list[str]:
         if which.any():
             first = int(which.argmax()) + 1
             lines.append(f"{what}: {int(which.sum()):,} of {n_all}, the first is {unit} {first:,}")
-    n_unknown = sum(each.n_unknown for each in found)
+    n_unknown = sum(part.n_unknown for part in parts)
     if n_unknown:
-        n_tokens = count(sum(each.n_tokens for each in found), "token")
+        n_tokens = count(sum(part.n_tokens for part in parts), "token")
         lines.append(f"unknown to the vocabulary: {n_unknown:,} of {n_tokens}")
     return lines
 
@@ -189,8 +189,8 @@ def _pooled(
         vectors = states[torch.arange(len(rows), device=device), places]
     if normalize:
         vectors = F.normalize(vectors, dim=-1)
-    found: NDArray[np.float32] = vectors.cpu().numpy()
-    return found
+    pooled: NDArray[np.float32] = vectors.cpu().numpy()
+    return pooled
 
 
 def _states(

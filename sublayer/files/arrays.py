@@ -175,10 +175,10 @@ def check_bytes(path: Path, start: int, stop: int, crc32: int) -> None:
     """Raise ValueError where bytes of a file differ from their CRC-32; over 256 MiB are trusted."""
     if stop - start > _CHECKED_BYTES:
         return
-    found = 0
+    checksum = 0
     for block in blocks_of(FileText(path, start, stop)):
-        found = zlib.crc32(block, found)
-    if found != crc32:
+        checksum = zlib.crc32(block, checksum)
+    if checksum != crc32:
         raise ValueError("its arrays are damaged")
 
 

@@ -71,15 +71,15 @@ def read_or_make(
     Of several processes one does, and the others wait for it. Raises DataError where the cache
     cannot be written.
     """
-    found = read()
-    if found is None:
+    content = read()
+    if content is None:
         with held_in_cache(lock_of(path), does):
-            found = read()
-            if found is None:
+            content = read()
+            if content is None:
                 make()
-    found = read() if found is None else found
-    assert found is not None, f"a file just written is whole: {path}"
-    return found
+    content = read() if content is None else content
+    assert content is not None, f"a file just written is whole: {path}"
+    return content
 
 
 def lock_of(path: Path) -> Path:

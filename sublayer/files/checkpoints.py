@@ -185,7 +185,7 @@ def remove_partial_checkpoints(root: Path) -> None:
     for path in root.glob(".step-*.partial"):
         if path.is_symlink() or not path.is_dir():
             continue
-        names = {each.name for each in path.iterdir()}
+        names = {part.name for part in path.iterdir()}
         if names and names <= _PARTS:
             shutil.rmtree(path, ignore_errors=True)
 

@@ -286,9 +286,9 @@ def archived_name(path: Path) -> str:
 
 def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
     members = [
-        each
-        for each in archive.infolist()
-        if not each.is_dir() and not Path(each.filename).name.startswith(".")
+        member
+        for member in archive.infolist()
+        if not member.is_dir() and not Path(member.filename).name.startswith(".")
     ]
     if len(members) != 1:
         raise DataError(

@@ -79,7 +79,7 @@ def check_headers(
     """
     expected = {name: header_of(target) for name, target in targets.items()}
     shapes, stored_shapes = (
-        {name: each.shape for name, each in some.items()} for some in (expected, stored)
+        {name: header.shape for name, header in some.items()} for some in (expected, stored)
     )
     check_names_and_shapes(shapes, stored_shapes, where)
     for name, header in expected.items():
@@ -156,9 +156,9 @@ def read_stored(stored: StoredTensors, *, device: str = "cpu") -> dict[str, Tens
         header = _header(name, pieces, stored)
         value = torch.empty(header.shape, dtype=header.torch_dtype, device=device)
         for piece in pieces:
-            place = tuple(map(slice, piece.starts, _ends(piece)))
+            region = tuple(map(slice, piece.starts, _ends(piece)))
             with safe_open(piece.file, framework="pt") as file:
-                value[place] = file.get_tensor(name)
+                value[region] = file.get_tensor(name)
         tensors[name] = value
     return tensors
 
@@ -176,8 +176,8 @@ def _pieces(stored: StoredTensors) -> dict[str, list[_Slice]]:
                 part = file.get_slice(name)
                 shape = tuple(part.get_shape())
                 starts = offsets[name].saved_offsets if name in offsets else [0] * len(shape)
-                found = _Slice(path, tuple(starts), shape, part.get_dtype())
-                pieces.setdefault(name, []).append(found)
+                piece = _Slice(path, tuple(starts), shape, part.get_dtype())
+                pieces.setdefault(name, []).append(piece)
     return pieces
 
 
@@ -199,8 +199,8 @@ def _header(name: str, pieces: list[_Slice], stored: StoredTensors) -> Header:
     first = pieces[0]
     n_axes = len(first.shape)
     is_alike = all(
-        len(each.starts) == len(each.shape) == n_axes and each.dtype == first.dtype
-        for each in pieces
+        len(piece.starts) == len(piece.shape) == n_axes and piece.dtype == first.dtype
+        for piece in pieces
     )
     if not is_alike or not _join(pieces):
         raise CheckpointError(
@@ -222,11 +222,11 @@ def _join(pieces: list[_Slice]) -> bool:
     divided = [
         axis
         for axis, length in enumerate(_whole(pieces))
-        if any(each.starts[axis] or each.shape[axis] != length for each in pieces)
+        if any(piece.starts[axis] or piece.shape[axis] != length for piece in pieces)
     ]
     if len(divided) != 1:
         return not divided and len(pieces) == 1
-    edges = sorted((each.starts[divided[0]], _ends(each)[divided[0]]) for each in pieces)
+    edges = sorted((piece.starts[divided[0]], _ends(piece)[divided[0]]) for piece in pieces)
     starts, ends = zip(*edges, strict=True)
     return starts == (0, *ends[:-1])
 

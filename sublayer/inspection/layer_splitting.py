@@ -244,13 +244,13 @@ class _Measured:
         means = (self._sums / self.n_tokens).tolist()
         errors = []
         for layer in self._layers:
-            lie, strang, own, way = means[layer]
+            lie, strang, output, way = means[layer]
             of_layer = LayerErrors(
                 stack=self._body.shape.name,
                 layer=layer + 1,
                 lie=_share(lie, way),
                 strang=_share(strang, way),
-                own=_share(own, way),
+                own=_share(output, way),
                 way=way,
             )
             errors.append(of_layer)
@@ -291,8 +291,8 @@ def draw_layers(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
                 style = look(len(lines))
                 # One of the panels' lines stands for all of them in the legend.
                 for axes, stack in zip(panels, stacks, strict=True):
-                    own = [layer for layer in layers if layer["stack"] == stack]
-                    numbers, values = ([layer[key] for layer in own] for key in ("layer", quantity))
+                    sub = [layer for layer in layers if layer["stack"] == stack]
+                    numbers, values = ([layer[key] for layer in sub] for key in ("layer", quantity))
                     lines[f"{name}: {scheme}"] = dots(axes, numbers, values, style)
         for axes, stack in zip(panels, stacks, strict=True):
             axes.set_xlabel(f"layer of the {stack}")

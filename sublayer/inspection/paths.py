@@ -272,6 +272,6 @@ def _move_apart(labels: Sequence[Any], dots_per_inch: float) -> None:
 
     # Without their lines, in dots.
     extents = [Text.get_window_extent(label) for label in labels]
-    boxes = [Box(each.x0, each.y0, each.x1, each.y1) for each in extents]
+    boxes = [Box(extent.x0, extent.y0, extent.x1, extent.y1) for extent in extents]
     for label, height in zip(labels, raise_labels(boxes, gap=_GAP), strict=True):
         label.xyann = (_OFFSET, _OFFSET + height * _POINTS_PER_INCH / dots_per_inch)

@@ -270,8 +270,8 @@ def known_errors() -> list[dict[str, Any]]:
         for substeps in get_args(Substeps)[: 1 if is_commuting else None]:
             for splitting in SPLITTINGS:
                 errors = local_errors(problem, splitting, substeps)
-                found = {**asdict(errors), "slopes": list(errors.slopes)}
-                rows.append({"equation": problem.name, **found})
+                values = {**asdict(errors), "slopes": list(errors.slopes)}
+                rows.append({"equation": problem.name, **values})
     return rows
 
 

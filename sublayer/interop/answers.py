@@ -185,9 +185,9 @@ def folder_task(
         ),
         f"{spec.context} tokens, more than {by_config.context}": spec.context > by_config.context,
     }
-    if found := [words for words, is_so in contradictions.items() if is_so]:
+    if conflicts := [words for words, is_so in contradictions.items() if is_so]:
         raise CheckpointError(
-            f"{path} contradicts config.json ({found[0]:.200}): leave {FILE_NAME} out"
+            f"{path} contradicts config.json ({conflicts[0]:.200}): leave {FILE_NAME} out"
         )
     return spec
 

@@ -225,7 +225,7 @@ def certify(
             (batch.kept(ours, computed[ours]), batch.kept(ours, getattr(output, name)))
             for name, ours in oracle.outputs.items()
         ]
-        differences[_name(dtype)] = max(_compare(*each, dtype, widest, compared) for each in kept)
+        differences[_name(dtype)] = max(_compare(*pair, dtype, widest, compared) for pair in kept)
         largest = max(float(logits.abs().max()) for _, logits in kept)
     return {
         "checked": True,

@@ -165,8 +165,8 @@ def _read_shapes(folder: Path) -> dict[str, Shape]:
 
 
 def _read_numbers(folder: Path) -> NDArray[np.floating[Any]]:
-    found = [(_PIECE.fullmatch(path.name), path) for path in folder.iterdir()]
-    numbered = {int(match[1]): path for match, path in found if match is not None}
+    matches = [(_PIECE.fullmatch(path.name), path) for path in folder.iterdir()]
+    numbered = {int(match[1]): path for match, path in matches if match is not None}
     for number in range(max(numbered, default=0) + 1):
         if number not in numbered:
             raise CheckpointError(

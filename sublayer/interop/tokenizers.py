@@ -124,9 +124,9 @@ def encoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, byt
     unigram the model itself, ``spiece.model``. Bytes, characters and moses-bpe cannot be given, nor
     SentencePiece's BPE.
     """
-    if tokenizer is None or (found := library_of(tokenizer)) is None:
+    if tokenizer is None or (converted := library_of(tokenizer)) is None:
         return {}
-    library, names, files = found
+    library, names, files = converted
     more: dict[str, Any] = {}
     if isinstance(tokenizer, UnigramTokenizer):
         rules = tokenizer.normalization
@@ -174,11 +174,11 @@ def t5_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
     """
     if tokenizer is None or tokenizer.sep_id is None or tokenizer.pad_id is None:
         return {}
-    found = library_of(tokenizer)
+    converted = library_of(tokenizer)
     more: dict[str, Any] = {"tokenizer_class": _ANY_CLASS}
-    if found is None:
+    if converted is None:
         return {}
-    library, names, files = found
+    library, names, files = converted
     if isinstance(tokenizer, UnigramTokenizer):
         if len(set(names)) < len(names):
             return {}

@@ -204,8 +204,8 @@ def _marian_files(
 
 
 def _library_of(vocabulary: Tokenizer) -> tuple[Library, list[str]]:
-    if found := library_of(vocabulary):
-        return found[:2]
+    if converted := library_of(vocabulary):
+        return converted[:2]
     assert isinstance(vocabulary, WordBpeTokenizer), "what cannot be given was left out"
     names = [*vocabulary.specials, *vocabulary.pieces]
     numbers = {name: id_ for id_, name in enumerate(names)}

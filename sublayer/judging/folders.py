@@ -55,8 +55,8 @@ def runs_below(path: Path) -> list[Path]:
     """Return a folder, or the runs of this program in it where it is none itself."""
     if any((path / name).is_file() for name in (RESULTS, STUDY, RECORD, SCORES)):
         return [path]
-    found = {each.parent for name in (RECORD, SCORES) for each in path.glob(f"*/{name}")}
-    return sorted(found) or [path]
+    folders = {file.parent for name in (RECORD, SCORES) for file in path.glob(f"*/{name}")}
+    return sorted(folders) or [path]
 
 
 def read_folder(path: Path, asked: Asked, namer: RunName) -> Understood:
@@ -70,7 +70,7 @@ def read_folder(path: Path, asked: Asked, namer: RunName) -> Understood:
         if any((path / name).is_file() for name in names):
             with _whole(path):
                 return reader(path, asked, namer)
-    samples = sorted(each for each in path.rglob("samples_*") if SAMPLES.fullmatch(each.name))
+    samples = sorted(file for file in path.rglob("samples_*") if SAMPLES.fullmatch(file.name))
     if samples:
         return _samples(path, samples, asked, namer)
     if events := sorted(path.rglob(EVENTS)):
@@ -114,8 +114,8 @@ def _samples(path: Path, samples: Sequence[Path], asked: Asked, namer: RunName) 
             if len(of_model) > 1:
                 configs = [result.get("config", {}) for result in of_model.values()]
                 drawn = [[str(config.get(name)) for name in _SEEDS] for config in configs]
-                seeds = ["/".join(dict.fromkeys(each)) for each in drawn]
-                if len({tuple(each) for each in drawn}) < len(drawn):
+                seeds = ["/".join(dict.fromkeys(run_seeds)) for run_seeds in drawn]
+                if len({tuple(run_seeds) for run_seeds in drawn}) < len(drawn):
                     raise DataError(
                         f"{folder} has {len(drawn)} runs of {task} with the same seeds: name the "
                         "samples file of one, or move the others"
@@ -125,11 +125,11 @@ def _samples(path: Path, samples: Sequence[Path], asked: Asked, namer: RunName) 
                 records.append(one)
                 known = result.get("higher_is_better", {}).get(task, {}).get(metric)
                 is_lower = is_lower if known is None else not known
-    said = (
+    note = (
         f"{path}: samples of {task}, {metric}; {count(len(results), 'model')}, "
         f"{count(len(records), 'run')}; item: doc_id and doc_hash"
     )
-    return Understood(tuple(records), metric, (said,), is_lower, f"by the results of {task}")
+    return Understood(tuple(records), metric, (note,), is_lower, f"by the results of {task}")
 
 
 def _samples_of_run(path: Path, asked: Asked, arm: str, seed: str) -> tuple[Records, str]:
@@ -194,8 +194,8 @@ def _events(path: Path, events: Sequence[Path], asked: Asked, namer: RunName) ->
         records.append(one)
     if not records:
         raise DataError(f"{path} has event files without a scalar: nothing can be judged")
-    said = f"{path}: TensorBoard's events of {tag}, one run per folder: {', '.join(runs)}"
-    return Understood(tuple(records), tag, (said,))
+    note = f"{path}: TensorBoard's events of {tag}, one run per folder: {', '.join(runs)}"
+    return Understood(tuple(records), tag, (note,))
 
 
 def _scalars(path: Path) -> Iterator[tuple[str, int, float]]:
@@ -218,18 +218,18 @@ def _scalars(path: Path) -> Iterator[tuple[str, int, float]]:
             raise DataError(
                 f"{path} is no whole event file (at byte {start:,}): copy it again"
             ) from error
-        for each in event.summary.value:
-            if each.WhichOneof("value") == "simple_value":
-                yield each.tag, event.step, each.simple_value
-            elif each.WhichOneof("value") == "tensor" and not each.tensor.tensor_shape.dim:
+        for value in event.summary.value:
+            if value.WhichOneof("value") == "simple_value":
+                yield value.tag, event.step, value.simple_value
+            elif value.WhichOneof("value") == "tensor" and not value.tensor.tensor_shape.dim:
                 # As newer versions of TensorBoard write scalars.
-                tensor = each.tensor
+                tensor = value.tensor
                 kind = {1: "<f", 2: "<d"}.get(tensor.dtype, "")  # DT_FLOAT, DT_DOUBLE
                 listed = [*tensor.float_val, *tensor.double_val]
                 if not listed and len(tensor.tensor_content) == struct.calcsize(kind) > 0:
                     listed += struct.unpack(kind, tensor.tensor_content)
                 if listed:
-                    yield each.tag, event.step, float(listed[0])
+                    yield value.tag, event.step, float(listed[0])
         start = stop + 4
 
 
@@ -240,7 +240,7 @@ def _comparison(path: Path, asked: Asked, namer: RunName) -> Understood:
     except FileNotFoundError:
         raise DataError(f"{path} has no {RESULTS}: write it by sublayer report {path}") from None
     main = str(results["metric"])
-    further = [each["metric"] for each in results.get("further", ()) if "metric" in each]
+    further = [result["metric"] for result in results.get("further", ()) if "metric" in result]
     metric = asked.choose("value", [main, *further], path, usual=main)
     values: dict[_Run, float] = {}
     for arm in results["arms"]:
@@ -248,7 +248,7 @@ def _comparison(path: Path, asked: Asked, namer: RunName) -> Understood:
         scores = arm if metric == main else arm["further"].get(metric, no_scores)
         for seed, value in zip(scores["seeds"], scores["values"], strict=True):
             values[arm["name"], str(seed)] = float(value)
-    failed = {(each["arm"], str(each["seed"])) for each in results.get("failures", ())}
+    failed = {(failure["arm"], str(failure["seed"])) for failure in results.get("failures", ())}
     tables: dict[_Run, ItemTable] = {}
     added = 1
     for run in read_comparison_items(path, results):
@@ -258,27 +258,27 @@ def _comparison(path: Path, asked: Asked, namer: RunName) -> Understood:
             added = max(added, run.added.get(name, 1))
     split = str(results.get("split", "test"))
     is_lower = results["is_lower_better"] if metric == main else direction_of(metric)
-    said = f"{path}: a comparison, {metric} on the {split} split"
-    whole = Understood((), metric, (said,), is_lower, "its metric", split=split)
+    note = f"{path}: a comparison, {metric} on the {split} split"
+    whole = Understood((), metric, (note,), is_lower, "its metric", split=split)
     return _of_runs(path, whole, values, failed, tables, added)
 
 
 def _run(path: Path, asked: Asked, namer: RunName) -> Understood:
     """Read a run's folder: the scores of its test, else of its validation, and its items."""
     split = "valid"
-    found: Mapping[str, Any]
+    measures: Mapping[str, Any]
     if (path / TEST).is_file():
-        found, split = read_json_object(path / TEST, CheckpointError), "test"
+        measures, split = read_json_object(path / TEST, CheckpointError), "test"
     elif (path / SCORES).is_file():
         tasks = read_json_object(path / SCORES, CheckpointError).get("tasks", ())
-        found = {str(task["task"]): float(task["score"]) for task in tasks}
+        measures = {str(task["task"]): float(task["score"]) for task in tasks}
         split = " and ".join(sorted({str(task.get("split", "dev")) for task in tasks}))
     else:
-        found = read_json_object(path / RECORD, CheckpointError).get("valid", {})
+        measures = read_json_object(path / RECORD, CheckpointError).get("valid", {})
     is_of_tasks = (path / SCORES).is_file() and not (path / TEST).is_file()
     scores = {
         name: float(value)
-        for name, value in found.items()
+        for name, value in measures.items()
         if isinstance(value, int | float) and (is_of_tasks or name not in ("step", "tokens"))
     }
     known = [name for name in scores if name in _RATIOS or name.endswith(("accuracy", "bleu"))]
@@ -288,9 +288,9 @@ def _run(path: Path, asked: Asked, namer: RunName) -> Understood:
     items = read_items(path)
     name = None if items is None else _table_name(metric, items.tables)
     tables = {} if items is None or name is None else {run: items.tables[name]}
-    said = f"{path}: a run, {metric} on the {split} split"
+    note = f"{path}: a run, {metric} on the {split} split"
     is_lower = direction_of(metric)
-    whole = Understood((), metric, (said,), is_lower, "its metric", split=split)
+    whole = Understood((), metric, (note,), is_lower, "its metric", split=split)
     return _of_runs(path, whole, {run: scores[metric]}, set(), tables)
 
 
@@ -314,13 +314,13 @@ def _of_runs(
 ) -> Understood:
     """Add the records of our runs: of whole runs, and of items where all that ended have them."""
     top, bottom, unit = _RATIOS.get(about.metric, _PAIRS_ACCURACY)
-    (said,) = about.said
+    (note,) = about.said
     whole = []
     for run in [*values, *sorted(failed)]:
         value = np.array([values.get(run, math.nan)])
-        place = [f"{path}, {run[0]}, seed {run[1]}"].__getitem__
+        locate = [f"{path}, {run[0]}, seed {run[1]}"].__getitem__
         is_failed = np.array([run in failed])
-        whole.append(Records.of_run(str(path), *run, value, place, failed=is_failed))
+        whole.append(Records.of_run(str(path), *run, value, locate, failed=is_failed))
     of_items: list[Records] = []
     if set(tables) == set(values) and len({table.digest for table in tables.values()}) == 1:
         for run in values:
@@ -328,10 +328,10 @@ def _of_runs(
             scores = table.columns[top].astype(np.float64) / unit
             weights = table.columns[bottom].astype(np.float64)
             if not math.isclose(scores.sum() / weights.sum(), values[run], rel_tol=_AGREE):
-                said += "; its items do not add up to its scores, and are not used"
+                note += "; its items do not add up to its scores, and are not used"
                 of_items = []
                 break
-            names = [f"{place} ({table.digest[:8]})" for place in range(table.n_items)]
+            names = [f"{index} ({table.digest[:8]})" for index in range(table.n_items)]
             places = [f"{path}, {run[0]}, seed {run[1]}, item {n}" for n in range(table.n_items)]
             documents = table.documents
             one = Records.of_run(
@@ -345,11 +345,11 @@ def _of_runs(
             )
             of_items.append(one)
     if of_items:
-        said += f", with {count(len(of_items[0].value), 'item')} per run"
-        said += f", each of {added}" if added > 1 else ""
+        note += f", with {count(len(of_items[0].value), 'item')} per run"
+        note += f", each of {added}" if added > 1 else ""
         item = Coded(np.zeros(1, dtype=np.int64), tuple(names[:1]))
-        of_items += [replace(each, item=item) for each in whole[len(values) :]]
-    return replace(about, records=tuple(of_items or whole), said=(said,), without_items=(*whole,))
+        of_items += [replace(records, item=item) for records in whole[len(values) :]]
+    return replace(about, records=tuple(of_items or whole), said=(note,), without_items=(*whole,))
 
 
 @dataclass(frozen=True)
@@ -462,11 +462,11 @@ def read_study_items(path: Path) -> list[RunItems]:
     tables: list[dict[str, ItemTable]] = [{} for _ in header.runs]
     added: list[dict[str, int]] = [{} for _ in header.runs]
     for number, group in enumerate(header.groups):
-        own = {name: arrays.get(f"{number}/{name}") for name in (*group.columns, DOCUMENTS)}
+        columns = {name: arrays.get(f"{number}/{name}") for name in (*group.columns, DOCUMENTS)}
         for row, run in enumerate(group.runs):
             if run >= len(header.runs):
                 raise CheckpointError(f"{path} is damaged: it has no run {run}")
-            tables[run][group.table] = _table_of(own, group, row, path)
+            tables[run][group.table] = _table_of(columns, group, row, path)
             added[run][group.table] = group.added
     return [
         RunItems(run.arm, run.seed, Items(run.split, run.sha256, tables[index]), added[index])

@@ -73,13 +73,13 @@ def with_direction(understood: Understood, asked: bool | None) -> Understood:
         return replace(understood, is_lower_better=asked, why="as asked")
     if understood.is_lower_better is not None:
         return understood
-    found = direction_of(understood.metric)
-    if found is None:
+    direction = direction_of(understood.metric)
+    if direction is None:
         raise ConfigError(
             f"it is not known whether a lower {understood.metric} is better: give "
             "--lower-is-better or --higher-is-better"
         )
-    return replace(understood, is_lower_better=found, why=f"by its name, {understood.metric}")
+    return replace(understood, is_lower_better=direction, why=f"by its name, {understood.metric}")
 
 
 def check_one_metric(sources: Iterable[tuple[str, str]]) -> None:
@@ -124,22 +124,22 @@ class RunName:
             if self.is_asked:
                 raise ConfigError(f"--names does not fit {name}: say how it is made")
             return None
-        found = match.groupdict()
+        groups = match.groupdict()
         if self.is_asked:
-            return found["arm"], found.get("seed") or ""
-        parts = (found[name].strip("-_. /") for name in ("before", "after"))
+            return groups["arm"], groups.get("seed") or ""
+        parts = (groups[name].strip("-_. /") for name in ("before", "after"))
         arm = "-".join(filter(None, parts))
-        return (arm, found["seed"]) if arm else None
+        return (arm, groups["seed"]) if arm else None
 
     def require(self, name: str) -> tuple[str, str]:
         """Return arm and seed; raise ConfigError for a name that does not say them."""
-        found = self.read(name)
-        if found is None:
+        arm_seed = self.read(name)
+        if arm_seed is None:
             raise ConfigError(
                 f"the run {name} does not say its arm and seed: give --names, as in "
                 "--names '{arm}-{seed}'"
             )
-        return found
+        return arm_seed
 
     def of_source(self, path: str, *, has_seed: bool = False) -> tuple[str, str]:
         """Return the arm and the seed that a source's path says, for what no column does.
@@ -152,8 +152,8 @@ class RunName:
         if has_seed and not self.is_asked:
             return parts[-1], ""
         n_above = self.n_slashes if self.is_asked else 0
-        found = self.read("/".join(parts[-1 - n_above :])) or self.read("/".join(parts[-2:]))
-        return found or (parts[-1], "0")
+        arm_seed = self.read("/".join(parts[-1 - n_above :])) or self.read("/".join(parts[-2:]))
+        return arm_seed or (parts[-1], "0")
 
 
 def without_ending(name: str) -> str:
@@ -190,25 +190,25 @@ def understand_tables(
     """
     namer = RunName.of(asked.names)
     of_runs = [table.of_runs() for table in tables]
-    exports = [found for table in of_runs if (found := _export(table, asked, namer))]
+    exports = [export for table in of_runs if (export := _export(table, asked, namer))]
     if len(exports) == len(tables):
         asked.refuse(*ROLES, why="has no effect on exports of curves")
         return exports
     n_sources = max(n_sources, len(tables))
     layouts = [_layout(table, asked, len(tables), n_sources) for table in of_runs]
-    read = [_records(table, each, namer) for table, each in zip(of_runs, layouts, strict=True)]
+    read = [_records(table, layout, namer) for table, layout in zip(of_runs, layouts, strict=True)]
     pairs = zip(layouts, of_runs, strict=True)
-    check_one_metric((each.metric, table.name) for each, table in pairs if each.metric)
-    if all(each.roles["arm"] != FILES and not each.is_of_runs for each in layouts):
+    check_one_metric((layout.metric, table.name) for layout, table in pairs if layout.metric)
+    if all(layout.roles["arm"] != FILES and not layout.is_of_runs for layout in layouts):
         asked.refuse("names", why="has no effect where columns say the arms")
-    if asked.document and not any("item" in each.roles for each in layouts):
+    if asked.document and not any("item" in layout.roles for layout in layouts):
         raise ConfigError(f"--document {asked.document} needs items: give --item NAME too")
-    said = [_said(of_runs, layouts[0], namer)]
-    if unused := dict.fromkeys(column for each in layouts for column in each.unused):
-        said.append(f"not used: {', '.join(unused)}")
+    notes = [_said(of_runs, layouts[0], namer)]
+    if unused := dict.fromkeys(column for layout in layouts for column in layout.unused):
+        notes.append(f"not used: {', '.join(unused)}")
     if any(one is not other for one, other in zip(tables, of_runs, strict=True)):
-        said.append("not used: rows of differences, which follow from those of runs")
-    return [Understood(tuple(read), layouts[0].metric or "value", tuple(said))]
+        notes.append("not used: rows of differences, which follow from those of runs")
+    return [Understood(tuple(read), layouts[0].metric or "value", tuple(notes))]
 
 
 def _layout(table: Table, asked: Asked, n_tables: int, n_sources: int) -> Layout:
@@ -293,8 +293,8 @@ def _check_rows(table: Table, roles: Mapping[str, str], over: set[str], n_source
             f"{table.name} is one table, and no column says what the arms are: give --arm NAME, or "
             "--arm columns where each column is an arm"
         )
-    told = {role for role, word in roles.items() if word not in (COLUMNS, FILES)}
-    is_told = told & {"seed", "item", "step"} or (over and "arm" in told) or len(over) > 1
+    row_roles = {role for role, word in roles.items() if word not in (COLUMNS, FILES)}
+    is_told = row_roles & {"seed", "item", "step"} or (over and "arm" in row_roles) or len(over) > 1
     if table.n_rows > 1 and not is_told:
         ways = [f"--{role} rows" for role in ("seed", "item") if role not in over]
         raise ConfigError(f"{table.name} does not say what a row is: give {' or '.join(ways)}")
@@ -355,7 +355,7 @@ def _export(table: Table, asked: Asked, namer: RunName) -> Understood | None:
         exported = _EXPORTED.fullmatch(name)
         metric = exported["metric"] if exported else "value"
         step, runs = "Step", {"Value": exported["run"] if exported else name}
-        said = "TensorBoard's export, one file per run"
+        note = "TensorBoard's export, one file per run"
     else:
         matches = [match for name in others if (match := _WANDB.fullmatch(name))]
         if not others or len(matches) < len(others) or step.lower() not in ("step", "global_step"):
@@ -363,12 +363,12 @@ def _export(table: Table, asked: Asked, namer: RunName) -> Understood | None:
         matches = [match for match in matches if not match["bound"]]
         metric = asked.choose("value", (match["metric"] for match in matches), table.name)
         runs = {match[0]: match["run"] for match in matches if match["metric"] == metric}
-        said = f"W&B's export of {metric}, one column per run: {count(len(runs), 'run')}"
+        note = f"W&B's export of {metric}, one column per run: {count(len(runs), 'run')}"
     records = [
-        _curve(table, step, column, namer.require(name), has_gaps="W&B" in said)
+        _curve(table, step, column, namer.require(name), has_gaps="W&B" in note)
         for column, name in runs.items()
     ]
-    return Understood(tuple(records), metric, (said,))
+    return Understood(tuple(records), metric, (note,))
 
 
 def _curve(

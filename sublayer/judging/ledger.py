@@ -177,28 +177,28 @@ class Ledger:
         champion, candidates = self._asked
         self._asked = None
         judged = {difference.arm: difference for difference in differences}
-        assert judged.keys() == {each.name for each in candidates}, "each candidate is judged"
+        assert judged.keys() == {arm.name for arm in candidates}, "each candidate is judged"
         earlier = self._earlier(champion, candidates)
         if earlier is not None:
-            then = {each["sha256"]: each["verdict"] for each in earlier["candidates"]}
-            for each in candidates:
-                before, now = then[each.sha256], judged[each.name].verdict
+            then = {row["sha256"]: row["verdict"] for row in earlier["candidates"]}
+            for runs in candidates:
+                before, now = then[runs.sha256], judged[runs.name].verdict
                 if before != now:
                     raise DataError(
-                        f"{self._path}, look {earlier['look']}: the same runs of {each.name} were "
+                        f"{self._path}, look {earlier['look']}: the same runs of {runs.name} were "
                         f'"{before}", and are "{now}" now: judge them with the same options and '
                         "version, or begin another ledger"
                     )
             return self._look(earlier, is_repeated=True)
         spending = self._spending()
-        told = [_told(each, judged[each.name]) for each in candidates]
-        is_returned = all(each["kept"] for each in told)
+        rows = [_told(candidate, judged[candidate.name]) for candidate in candidates]
+        is_returned = all(row["kept"] for row in rows)
         line: Line = {
             "look": self.n_looks + 1,
             "time": _now(),
             "champion": {**asdict(champion), "is": self._champion_is(champion)},
-            "candidates": told,
-            "level": _round(level_of(spending, len(told))),
+            "candidates": rows,
+            "level": _round(level_of(spending, len(rows))),
             "spending": spending,
             "returned": is_returned,
             "left": _round(self._left - (0.0 if is_returned else spending)),
@@ -222,7 +222,7 @@ class Ledger:
         """Return the line of the look at which the same runs were judged, if there is one."""
         contents = sorted(candidate.sha256 for candidate in candidates)
         for line in self._looks:
-            then = sorted(each["sha256"] for each in line["candidates"])
+            then = sorted(row["sha256"] for row in line["candidates"])
             if line["champion"]["sha256"] == champion.sha256 and then == contents:
                 return line
         return None
@@ -239,8 +239,8 @@ class Ledger:
             if used != standing:
                 former.add(standing)
                 standing, kept = used, []
-            kept = [each["sha256"] for each in line["candidates"] if each["kept"]] or kept
-            seen |= {each["sha256"] for each in line["candidates"] if not each["kept"]}
+            kept = [row["sha256"] for row in line["candidates"] if row["kept"]] or kept
+            seen |= {row["sha256"] for row in line["candidates"] if not row["kept"]}
         if champion.sha256 in kept:
             return "kept"
         if champion.sha256 == standing:
@@ -258,8 +258,8 @@ class Ledger:
             is_returned=line["returned"],
             left=self._left,
             error=self._plan.error,
-            candidates=tuple(each["name"] for each in line["candidates"]),
-            kept=tuple(each["name"] for each in line["candidates"] if each["kept"]),
+            candidates=tuple(row["name"] for row in line["candidates"]),
+            kept=tuple(row["name"] for row in line["candidates"] if row["kept"]),
             champion=line["champion"]["name"],
             champion_is=line["champion"]["is"],
             is_repeated=is_repeated,

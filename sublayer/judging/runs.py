@@ -50,12 +50,12 @@ class Records:
         arm: str,
         seed: str,
         value: Numbers,
-        place: Callable[[int], str],
+        locate: Callable[[int], str],
         **further: Any,
     ) -> "Records":
         """Build the records of one run, whose arm and seed all of its rows have."""
         codes = np.zeros(len(value), dtype=np.int64)
-        return cls(source, Coded(codes, (arm,)), Coded(codes, (seed,)), value, place, **further)
+        return cls(source, Coded(codes, (arm,)), Coded(codes, (seed,)), value, locate, **further)
 
 
 @dataclass(frozen=True)
@@ -98,18 +98,18 @@ def assemble(sources: Sequence[Records], asked: Asked) -> Runs:
     there twice, and seeds or items that some run lacks.
     """
     rows = _Rows(sources)
-    said: list[str] = []
+    log: list[str] = []
     if sources[0].step is not None:
-        said.append(rows.take_step(asked.at))
+        log.append(rows.take_step(asked.at))
     elif asked.at:
         raise DataError(f"--at {asked.at} needs a column of steps: name it by --step, or leave it")
     rows.check_names()
     rows.check_twice()
     rows.check_finite(asked.nan_is_failed)
     if asked.common:
-        said += rows.keep_common()
+        log += rows.keep_common()
     rows.check_complete()
-    return rows.runs(said)
+    return rows.runs(log)
 
 
 class _Rows:
@@ -135,20 +135,20 @@ class _Rows:
                 parts = [Coded(np.zeros(size, dtype=np.int64), ("",)) for size in sizes]
             names = dict.fromkeys(name for part in parts for name in part.names)
             self.names[role] = tuple(sorted(names, key=_natural) if role == "seed" else names)
-            places = {name: place for place, name in enumerate(self.names[role])}
-            own = [np.array([places[name] for name in part.names]) for part in parts]
-            codes = [each[part.codes] for each, part in zip(own, parts, strict=True)]
+            places = {name: code for code, name in enumerate(self.names[role])}
+            recodings = [np.array([places[name] for name in part.names]) for part in parts]
+            codes = [recoding[part.codes] for recoding, part in zip(recodings, parts, strict=True)]
             self.columns[role] = np.concatenate(codes)
         for name, usual in (("value", 0.0), ("step", 0.0), ("weight", 1.0), ("failed", False)):
-            found = [getattr(source, name) for source in sources]
-            pairs = zip(found, sizes, strict=True)
-            filled = [np.full(n, usual) if each is None else each for each, n in pairs]
+            arrays = [getattr(source, name) for source in sources]
+            pairs = zip(arrays, sizes, strict=True)
+            filled = [np.full(n, usual) if array is None else array for array, n in pairs]
             self.columns[name] = np.concatenate(filled)
 
     def _source(self, row: int) -> tuple[Records, int]:
         old = int(self.columns["index"][row])
-        place = int(np.searchsorted(self._starts, old, side="right")) - 1
-        return self._sources[place], old - int(self._starts[place])
+        number = int(np.searchsorted(self._starts, old, side="right")) - 1
+        return self._sources[number], old - int(self._starts[number])
 
     def place(self, row: int) -> str:
         """Return where a row of those that are left stands."""
@@ -207,8 +207,8 @@ class _Rows:
             if "" in names and getattr(self._sources[0], role) is not None:
                 rows = np.flatnonzero(self.columns[role] == names.index(""))
                 if rows.size:
-                    place = self.place(int(rows[0]))
-                    raise DataError(f"{place}: the row names no {role}: fill it in")
+                    where = self.place(int(rows[0]))
+                    raise DataError(f"{where}: the row names no {role}: fill it in")
 
     def check_twice(self) -> None:
         """Raise DataError where two rows are of one item of a run, or of one run."""
@@ -246,16 +246,16 @@ class _Rows:
 
     def keep_common(self) -> list[str]:
         """Leave out the seeds that some arm lacks, then items that some run lacks; say which."""
-        said = [self._leave_out("seed", np.asarray(self._there().all(0)), "some arm")]
+        log = [self._leave_out("seed", np.asarray(self._there().all(0)), "some arm")]
         if self.has_items:
             is_failed = self.columns["failed"]
             n_runs = len(np.unique(self._run[~is_failed]))
             items = self.columns["item"]
             times = np.bincount(items[~is_failed], minlength=len(self.names["item"]))
-            said.append(self._leave_out("item", (times == 0) | (times == n_runs), "some run"))
+            log.append(self._leave_out("item", (times == 0) | (times == n_runs), "some run"))
         if not len(self.columns["value"]):
             raise DataError("no seed and item is in all arms: nothing can be judged")
-        return [line for line in said if line]
+        return [line for line in log if line]
 
     def _leave_out(self, role: str, is_common: NDArray[np.bool_], who: str) -> str:
         """Leave out the rows of names that are not common, and say which."""
@@ -266,9 +266,9 @@ class _Rows:
         if role == "item":
             kept |= self.columns["failed"]
         self._keep(kept)
-        for each in ("seed", "item"):
-            used, self.columns[each] = np.unique(self.columns[each], return_inverse=True)
-            self.names[each] = tuple(self.names[each][place] for place in used)
+        for column in ("seed", "item"):
+            used, self.columns[column] = np.unique(self.columns[column], return_inverse=True)
+            self.names[column] = tuple(self.names[column][code] for code in used)
         return f"left out: {lacking}, which {who} lacks"
 
     def _there(self) -> NDArray[np.bool_]:
@@ -300,7 +300,7 @@ class _Rows:
             f"which {self.run(row)} has ({self.place(row)}): add it, or {_COMMON}"
         )
 
-    def runs(self, said: Sequence[str]) -> Runs:
+    def runs(self, log: Sequence[str]) -> Runs:
         """Return the scores of runs that are complete, and the effects of their items."""
         arms, seeds = self.names["arm"], self.names["seed"]
         shape = len(arms), len(seeds), len(self.names["item"])
@@ -311,7 +311,7 @@ class _Rows:
         scores[at] = self.columns["value"]
         scores[failed] = np.nan
         if not self.has_items:
-            return Runs(arms, seeds, scores[:, :, 0], failed, said=tuple(said))
+            return Runs(arms, seeds, scores[:, :, 0], failed, said=tuple(log))
         weights = np.ones(shape)
         weights[at] = self.columns["weight"]
         totals = weights.sum(2)
@@ -326,7 +326,7 @@ class _Rows:
             starts = np.searchsorted(units[order], np.arange(n_units))
             effects = np.add.reduceat(effects[:, :, order], starts, axis=2)
             n_documents = len(np.unique(documents))
-        return Runs(arms, seeds, values, failed, effects, n_items, n_documents, shares, tuple(said))
+        return Runs(arms, seeds, values, failed, effects, n_items, n_documents, shares, tuple(log))
 
     def _documents(self) -> Codes:
         """Return the document of each item; raise DataError where an item is in two."""
@@ -352,7 +352,7 @@ def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
 
 def _named(role: str, names: Sequence[str], are_meant: NDArray[np.bool_]) -> str:
     """List the names that are meant, the first few of many."""
-    meant = [names[place] for place in np.flatnonzero(are_meant).tolist()]
+    meant = [names[index] for index in np.flatnonzero(are_meant).tolist()]
     shown = ", ".join(meant[:_SHOWN])
     more = f" and {len(meant) - _SHOWN:,} more" if len(meant) > _SHOWN else ""
     return f"{role}{'s' if len(meant) > 1 else ''} {shown}{more}"

@@ -43,7 +43,7 @@ def read_paths(paths: Sequence[Path], asked: Asked) -> Understood:
             # Which takes longer to import than what tables need.
             from sublayer.judging.folders import read_folder, runs_below
 
-            parts += [read_folder(each, asked, namer) for each in runs_below(path)]
+            parts += [read_folder(run, asked, namer) for run in runs_below(path)]
         else:
             tables.append(read_table(path))
     if tables:
@@ -63,23 +63,23 @@ def _together(parts: Sequence[Understood], paths: Sequence[str]) -> Understood:
             f"runs were scored on different splits, {' and '.join(splits)}: score all on one, as "
             "sublayer compare RUN RUN does"
         )
-    check_one_metric((part.metric, each.source) for part in parts for each in part.records[:1])
-    said = list(dict.fromkeys(line for part in parts for line in part.said))
+    check_one_metric((part.metric, record.source) for part in parts for record in part.records[:1])
+    notes = list(dict.fromkeys(line for part in parts for line in part.said))
     records = [record for part in parts for record in part.records]
     if len({record.item is None for record in records}) > 1 and any(
         part.without_items for part in parts
     ):
-        records = [each for part in parts for each in part.without_items or part.records]
-        said.append("items are not used, as some sources have none")
+        records = [record for part in parts for record in part.without_items or part.records]
+        notes.append("items are not used, as some sources have none")
 
-    def place(record: Records) -> int:
+    def position(record: Records) -> int:
         above = [record.source, *map(str, Path(record.source).parents)]
-        return next((paths.index(each) for each in above if each in paths), 0)
+        return next((paths.index(path) for path in above if path in paths), 0)
 
-    records.sort(key=place)
+    records.sort(key=position)
     directed = next((part for part in parts if part.is_lower_better is not None), parts[0])
     return Understood(
-        tuple(records), directed.metric, tuple(said), directed.is_lower_better, directed.why
+        tuple(records), directed.metric, tuple(notes), directed.is_lower_better, directed.why
     )
 
 
@@ -91,18 +91,18 @@ def read_objects(given: Sequence[Any], asked: Asked) -> Understood:
     are arms, the first ``base``, the next ``new``. Raises as ``read_paths`` does.
     """
     asked.check()
-    kinds = {_kind(each, asked) for each in given}
+    kinds = {_kind(source, asked) for source in given}
     if len(kinds) != 1:
         raise ConfigError(
             f"{' and '.join(sorted(kinds)) or 'no'} scores are given: give those of two arms or "
             "more, all as one kind"
         )
     if kinds == {"path"}:
-        return read_paths([Path(each) for each in given], asked)
-    names = ["base", "new", *(f"new {place}" for place in range(2, len(given)))]
+        return read_paths([Path(source) for source in given], asked)
+    names = ["base", "new", *(f"new {number}" for number in range(2, len(given)))]
     arms = dict(zip(names, given, strict=False))
     if kinds == {"table"}:
-        tables = [table_of_rows(name, each) for name, each in arms.items()]
+        tables = [table_of_rows(name, rows) for name, rows in arms.items()]
         return _together(understand_tables(tables, asked), names)
     if len(given) == 1:
         if not isinstance(given[0], Mapping) or not given[0]:
@@ -156,6 +156,6 @@ def _of_array(name: str, scores: Any) -> Records:
                     "that failed"
                 ) from None
     items = Coded.of(by_item) if is_of_items else None
-    seed_of, place = Coded.of(by_seed), places.__getitem__
+    seed_of, locate = Coded.of(by_seed), places.__getitem__
     arm = Coded.of([name] * len(values))
-    return Records(name, arm, seed_of, np.array(values), place, item=items)
+    return Records(name, arm, seed_of, np.array(values), locate, item=items)

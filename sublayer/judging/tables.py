@@ -44,7 +44,7 @@ class Coded:
     @classmethod
     def of(cls, names: Sequence[str]) -> "Coded":
         """Number names in the order in which they first occur."""
-        places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+        places = {name: code for code, name in enumerate(dict.fromkeys(names))}
         codes = np.fromiter(map(places.__getitem__, names), np.int64, len(names))
         return cls(codes, tuple(places))
 
@@ -116,21 +116,21 @@ class Table:
         Raises DataError, with line and column, for a text that is no number.
         """
         cells = self.columns[column]
-        found = [_number(cell) for cell in cells]
-        if None in found:
-            row = found.index(None)
+        values = [_number(cell) for cell in cells]
+        if None in values:
+            row = values.index(None)
             text = str(cells[row])
             remedy = "write numbers with a decimal point, and nan for a run that failed"
             if _PERCENT_OR_COMMA.fullmatch(text.strip()):
                 remedy = f"write {text.replace(',', '.').strip(' %')}"
             where = self.place(row, column)
             raise DataError(f"{where}: {text[:_SHOWN]!r} is no number: {remedy}")
-        return np.array(found, dtype=np.float64)
+        return np.array(values, dtype=np.float64)
 
 
 def table_of(name: str, names: Sequence[str], cells: Sequence[Sequence[Any]], **more: Any) -> Table:
     """Build a table of columns; raise DataError without rows, and for two columns of one name."""
-    twice = next((each for each, times in Counter(names).items() if times > 1), None)
+    twice = next((column for column, times in Counter(names).items() if times > 1), None)
     if twice is not None:
         raise DataError(f"{name} has several columns {twice!r}: rename all but one")
     if not cells or not len(cells[0]):
@@ -144,16 +144,16 @@ def read_table(path: Path) -> Table:
     Raises DataError for another suffix, a damaged file, and without pyarrow for Parquet.
     """
     known = (*TEXTS, *OBJECTS, *PARQUET)
-    suffix = next((each for each in reversed(path.suffixes) if each.lower() in known), "").lower()
+    suffix = next((end for end in reversed(path.suffixes) if end.lower() in known), "").lower()
     if suffix in TEXTS:
         return _delimited(path, suffix)
     if suffix in PARQUET:
         with parquet_file(path) as file:
             names = list(file.schema_arrow.names)
-            return table_of(str(path), names, [each.to_pylist() for each in file.read().columns])
+            return table_of(str(path), names, [cells.to_pylist() for cells in file.read().columns])
     if suffix == ".json":
         content = _json(_text(path), f"{path}")
-        if not isinstance(content, list) or not all(isinstance(each, dict) for each in content):
+        if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
             raise DataError(f"{path} holds no list of objects: write one object for each row")
         return _of_objects(str(path), content)
     if suffix in OBJECTS:
@@ -251,7 +251,7 @@ def _delimited(path: Path, suffix: str) -> Table:
     places = range(1, len(header) + 1)
     names = list(map(str, places))
     if has_header:
-        names = [name or f"column {place}" for place, name in zip(places, header, strict=True)]
+        names = [name or f"column {number}" for number, name in zip(places, header, strict=True)]
     for line, row in enumerate(rows, 1):
         if len(row) != len(names):
             raise DataError(

@@ -45,10 +45,10 @@ class RunsVerdict:
     @property
     def verdict(self) -> Verdict:
         """The verdict on the arm that was asked for, or on all: better where any is."""
-        found = {each.arm: each.verdict for each in self.comparisons}
+        verdicts = {difference.arm: difference.verdict for difference in self.comparisons}
         if self.asked.new:
-            return found[self.asked.new]
-        kinds = set(found.values())
+            return verdicts[self.asked.new]
+        kinds = set(verdicts.values())
         if "better" in kinds:
             return "better"
         if kinds == {"worse"}:
@@ -139,8 +139,8 @@ def judge_runs(
             known = {seed: None if is_failed else value for seed, value, is_failed in pairs}
             effects = None
             if runs.effects is not None:
-                own = runs.effects[runs.arms.index(arm)]
-                effects = dict(zip(runs.seeds, own, strict=True))
+                arm_effects = runs.effects[runs.arms.index(arm)]
+                effects = dict(zip(runs.seeds, arm_effects, strict=True))
             described.append(runs_of(arm, known, effects))
         champion = described.pop(runs.arms.index(baseline))
         plan = Plan(metric, is_lower_better, asked.margin, asked.looks)

@@ -221,8 +221,8 @@ class Cache:
                     self._key_values[layer, index] = state
                 match entry.kind.attends_to:
                     case "itself":
-                        own = KeyValues(self._filled, shape, dtype, torch.device(device))
-                        self._key_values[layer, index] = own
+                        key_values = KeyValues(self._filled, shape, dtype, torch.device(device))
+                        self._key_values[layer, index] = key_values
                     case "memory":
                         self._key_values[layer, index] = MemoryKeyValues(dtype)
                     case "nothing":
@@ -269,8 +269,8 @@ class Cache:
 
         So several texts go on behind one that was read once.
         """
-        for each in self._key_values.values():
-            each.take_rows(rows)
+        for state in self._key_values.values():
+            state.take_rows(rows)
         self.mask = self.mask[rows]
 
     def advance(self, n_tokens: int, mask: Bool[Tensor, "B T"] | None) -> None:

@@ -245,9 +245,11 @@ class Layout:
         positions = torch.arange(n_keys, device=tokens.device)
         if document_ids is not None:
             assert reader_ids is not None, "queries are of documents where keys are"
-            own = reader_ids[:, :, None] == document_ids[:, None, :]  # [B, T, S]
-            own |= ~own.any(2, keepdim=True)
-            return cls(positions, Keys(False, own[:, None], _ragged(reader_starts, starts)), n_keys)
+            visible = reader_ids[:, :, None] == document_ids[:, None, :]  # [B, T, S]
+            visible |= ~visible.any(2, keepdim=True)
+            return cls(
+                positions, Keys(False, visible[:, None], _ragged(reader_starts, starts)), n_keys
+            )
         if mask is None:
             return cls(positions, Keys(False, None), n_keys)
         seen = _seen(mask)[:, None]  # [B, 1, 1, S]
@@ -269,9 +271,9 @@ def _document_starts(
 ) -> Bool[Tensor, "B T"]:
     starts = torch.zeros_like(tokens, dtype=torch.bool)
     if document_ids is not None:
-        own = document_ids[:, 1:]
+        current = document_ids[:, 1:]
         before = document_ids[:, :-1]
-        starts[:, 1:] = own != before
+        starts[:, 1:] = current != before
     return starts
 
 

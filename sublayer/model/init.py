@@ -70,8 +70,8 @@ def _draw_attention(weight: Tensor, config: ResolvedModel, generator: torch.Gene
     if config.attention_scale == "none":
         query_std *= config.d_head**-0.5
     query.normal_(0.0, query_std, generator=generator)
-    for each in key_and_value:
-        each.normal_(0.0, std, generator=generator)
+    for matrix in key_and_value:
+        matrix.normal_(0.0, std, generator=generator)
 
 
 def _fan_in_std(weight: Tensor) -> float:
@@ -222,13 +222,13 @@ class _Scales:
     def __init__(self, root: nn.Module) -> None:
         self.ffn_outputs: set[int] = set()
         self._depths: dict[int, int] = {}
-        for each in root.modules():
-            if isinstance(each, FeedForward):
-                self.ffn_outputs.add(id(each.output))
-            if isinstance(each, Stack):
+        for submodule in root.modules():
+            if isinstance(submodule, FeedForward):
+                self.ffn_outputs.add(id(submodule.output))
+            if isinstance(submodule, Stack):
                 # Executed blocks count, whether or not they share weights.
-                depth = len(each.slots) * len(each.sublayers)
-                for module in each.modules():
+                depth = len(submodule.slots) * len(submodule.sublayers)
+                for module in submodule.modules():
                     self._depths[id(module)] = depth
 
     def gain(self, module: nn.Module) -> float:

@@ -354,8 +354,8 @@ def is_copy(folder: Path, original: Path) -> bool:
     names = _described(original)
     if stored.is_whole:
         names = sorted([*names, WEIGHTS_NAME])
-    found = sorted(path.name for path in folder.iterdir())
-    if found != sorted({*names, WEIGHTS_NAME}):
+    filenames = sorted(path.name for path in folder.iterdir())
+    if filenames != sorted({*names, WEIGHTS_NAME}):
         return False
     equal, _, _ = filecmp.cmpfiles(folder, original, names, shallow=False)
     if equal != names:

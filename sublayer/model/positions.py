@@ -412,14 +412,14 @@ def slopes(n_heads: int) -> list[float]:
     twice as many, from the first on, as released.
     """
     n = 1 << (n_heads.bit_length() - 1)  # the power of two that is not above
-    own = []
+    powers = []
     for i in range(1, n + 1):
-        own.append(2.0 ** (-8 * i / n))
+        powers.append(2.0 ** (-8 * i / n))
     n_missing = n_heads - n
     if n_missing == 0:
-        return own
+        return powers
     every_other = slopes(2 * n)[::2]
-    return own + every_other[:n_missing]
+    return powers + every_other[:n_missing]
 
 
 def build_positions(config: ResolvedModel, shape: StackShape) -> Positions:

@@ -66,12 +66,12 @@ class Transformer(Body):
     @property
     def heads(self) -> dict[str, Head]:
         """The heads that the config asks for, by name, in the order in which they are computed."""
-        found: dict[str, Head] = {}
+        by_name: dict[str, Head] = {}
         for name, row in HEADS.items():
             head = getattr(self, row.attribute)
             if head is not None:
-                found[name] = cast(Head, head)
-        return found
+                by_name[name] = cast(Head, head)
+        return by_name
 
     def embed_tokens(
         self,

@@ -90,8 +90,8 @@ class Objective(nn.Module, ABC):
 
     def training_only(self) -> dict[str, nn.Parameter]:
         """Return by name the parameters that training needs and the saved model does not."""
-        own = named_parameters(self)
-        return {name: value for name, value in own if not name.startswith("model.")}
+        parameters = named_parameters(self)
+        return {name: value for name, value in parameters if not name.startswith("model.")}
 
 
 @dataclass(frozen=True)

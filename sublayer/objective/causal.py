@@ -177,7 +177,7 @@ class Causal(Objective):
         if batch.further is not None:
             targets.extend(batch.further)
         if self.config.positions == "last":
-            return [each[:, -1:] for each in targets]
+            return [target[:, -1:] for target in targets]
         return targets
 
     def _predicting(self) -> list[tuple[int, int, str]]:
@@ -222,7 +222,7 @@ def window_items(split: Split, likelihood: Likelihood, *, context: int, stride: 
         n_together = max(1, (context // 2) // stride)
         starts = np.arange(0, len(windows), n_together)
         firsts = firsts[starts]  # [N], of items from here on
-        nats, counts = (np.add.reduceat(each, starts) for each in (nats, counts))
+        nats, counts = (np.add.reduceat(values, starts) for values in (nats, counts))
     columns = dict(zip(Counts._fields, counts.T, strict=True))
     columns["bytes"] = _spread(columns["bytes"], likelihood.bytes, columns["tokens"])
     n_begun = np.searchsorted(split.document_starts, firsts, side="right")

@@ -171,9 +171,9 @@ def frequency_loss(pieces: ScoredPieces) -> float:
     counts = np.zeros(0, dtype=np.int64)
     for number in range(pieces.n_batches):
         ids = pieces.batch(number).predicted_ids.numpy()
-        found = np.bincount(ids, minlength=len(counts))
-        found[: len(counts)] += counts
-        counts = found
+        totals = np.bincount(ids, minlength=len(counts))
+        totals[: len(counts)] += counts
+        counts = totals
     shares = counts[counts > 0] / counts.sum()
     return float(-(shares * np.log(shares)).sum())
 

@@ -77,12 +77,12 @@ def draw_seeds(results: Results) -> str | None:
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
         for seed in sorted({seed for arm in arms for seed in arm.seeds}):
-            found = [
+            points = [
                 (arm.values[arm.seeds.index(seed)], row)
                 for row, arm in enumerate(arms)
                 if seed in arm.seeds
             ]
-            axes.plot(*zip(*found, strict=True), color=RULE, linewidth=0.8)
+            axes.plot(*zip(*points, strict=True), color=RULE, linewidth=0.8)
         for row, arm in enumerate(arms):
             colour = looks(results)[arm.name].placeholder
             axes.plot([arm.mean] * 2, [row - 0.3, row + 0.3], color=colour, linewidth=2)
@@ -122,17 +122,17 @@ def draw_curves(results: Results) -> list[str]:
     of_training = [arm.training_curves for arm in arms]
     drawn.append(("steps", "training", "training loss, nats", of_training))
     further = {
-        each.metric.name: (each.metric.name, f"validation, {each.metric.label}")
-        for each in results.further
+        extra.metric.name: (extra.metric.name, f"validation, {extra.metric.label}")
+        for extra in results.further
     }
     for key in sorted({key for arm in arms for key in arm.further_curves if WATCHED in key}):
         text, _, metric = key.rpartition(WATCHED)
         name = metric.replace("_", " ")
         shown = f"zero-shot {name}" if text == PREFIX else f"{text} (watched), {name}"
-        further[key] = "".join(each if each.isalnum() else "-" for each in key), shown
+        further[key] = "".join(char if char.isalnum() else "-" for char in key), shown
     for key, (name, shown) in further.items():
         drawn.append(("steps", name, shown, [arm.further_curves.get(key, ()) for arm in arms]))
-    plots = [*(_draw_curves(results, *each) for each in drawn), draw_probes(_probed_arms(results))]
+    plots = [*(_draw_curves(results, *args) for args in drawn), draw_probes(_probed_arms(results))]
     return [plot for plot in plots if plot is not None]
 
 
@@ -144,11 +144,11 @@ def _draw_curves(
     A mean ends where the arm's shortest curve does; of one point it is a dot with the arm's name.
     """
     drawn = [
-        (arm, *_aligned(arm, axis, own))
-        for arm, own in zip(results.arms, curves, strict=True)
-        if own
+        (arm, *_aligned(arm, axis, arm_curves))
+        for arm, arm_curves in zip(results.arms, curves, strict=True)
+        if arm_curves
     ]
-    all_values = [curve.values for own in curves for curve in own]
+    all_values = [curve.values for arm_curves in curves for curve in arm_curves]
     if max(map(len, all_values), default=0) < 2:
         return None
     scale, unit = _unit_of(max(x.max() for _, x, _ in drawn))
@@ -158,7 +158,7 @@ def _draw_curves(
 
     def put(axes: Any) -> None:
         # The baseline on top.
-        for arm, x, values in sorted(drawn, key=lambda each: each[0].name == results.baseline):
+        for arm, x, values in sorted(drawn, key=lambda line: line[0].name == results.baseline):
             style, means = looks(results)[arm.name], values.mean(axis=0)
             colour = style.placeholder
             if len(means) == 1:
@@ -215,8 +215,8 @@ def _probed_arms(results: Results) -> Iterator[ProbedRun]:
     for arm in results.arms:
         curves = {}
         for probe in arm.probes:
-            if own := arm.further_curves.get(f"{PREFIX}{WATCHED}{probe}"):
-                steps, values = _aligned(arm, "steps", own)
+            if arm_curves := arm.further_curves.get(f"{PREFIX}{WATCHED}{probe}"):
+                steps, values = _aligned(arm, "steps", arm_curves)
                 curves[probe] = list(zip(steps.tolist(), values.mean(axis=0).tolist(), strict=True))
         if curves:
             yield ProbedRun(arm.name, arm.probes, curves)
@@ -317,13 +317,20 @@ def draw_costs(results: Results) -> tuple[list[str], list[str]]:
                 _, mean = points[results.baseline]
                 axes.axhline(mean, color=MUTED, linestyle=":")
             drawn = set()
-            for each in results.differences if results.has_verdicts else ():
-                if each.low is None or each.arm not in points or each.arm in drawn:
+            for difference in results.differences if results.has_verdicts else ():
+                if (
+                    difference.low is None
+                    or difference.arm not in points
+                    or difference.arm in drawn
+                ):
                     continue
-                drawn.add(each.arm)
-                value, mean = points[each.arm]
-                style = looks(results)[each.arm]
-                ends = [mean - each.mean + each.low, mean - each.mean + each.high]
+                drawn.add(difference.arm)
+                value, mean = points[difference.arm]
+                style = looks(results)[difference.arm]
+                ends = [
+                    mean - difference.mean + difference.low,
+                    mean - difference.mean + difference.high,
+                ]
                 axes.plot([value / scale] * 2, ends, style.line, color=style.placeholder)
             for name, (value, mean) in points.items():
                 style = looks(results)[name]
@@ -343,17 +350,17 @@ def draw_costs(results: Results) -> tuple[list[str], list[str]]:
 def draw_courses(results: Results) -> list[str]:
     """Plot each difference over training with its pointwise interval."""
     plots = []
-    for number, found in enumerate(secondary_analyses(results)):
-        course = found.course
+    for number, secondary in enumerate(secondary_analyses(results)):
+        course = secondary.course
         if course is None:
             continue
         # The first third would flatten the differences of the last.
         ends = (course.lows, course.highs) if course.lows else (course.means,)
-        late = [value for each in ends for value in each[len(course.steps) // 3 :]]
+        late = [value for values in ends for value in values[len(course.steps) // 3 :]]
         reach = 1.15 * max(map(abs, [*late, results.margin or 0.0])) or 1.0
 
-        def put(axes: Any, found: Any = found, reach: float = reach) -> None:
-            course, colour = found.course, looks(results)[found.arm].placeholder
+        def put(axes: Any, analysis: Any = secondary, reach: float = reach) -> None:
+            course, colour = analysis.course, looks(results)[analysis.arm].placeholder
             axes.axhline(0.0, color=INK, linewidth=1.0)
             for margin in () if results.margin is None else (-results.margin, results.margin):
                 axes.axhline(margin, color=MUTED, linewidth=0.8, linestyle="--")
@@ -363,19 +370,21 @@ def draw_courses(results: Results) -> list[str]:
             axes.plot(course.steps, course.means, color=colour, marker="o")
             axes.set_ylim(-reach, reach)
             axes.set_xlim(left=0)
-            title = f"{_shortened(found.arm)} − {_shortened(found.baseline)}"
+            title = f"{_shortened(analysis.arm)} − {_shortened(analysis.baseline)}"
             axes.set_title(title, loc="left", fontsize=10, parse_math=False)
             side = "worse" if results.metric.is_lower_better else "better"
             axes.set_title(f"↑ {side}", loc="right", fontsize=9, color=MUTED)
 
-        y, title = f"difference, {found.course_label}", "difference over the course of training"
+        y, title = f"difference, {secondary.course_label}", "difference over the course of training"
         plots.append(_plot(put, _STEPS, y, title, f"course-{number}"))
     return plots
 
 
 def draw_power(results: Results) -> str | None:
     """Plot the power of each comparison over seeds; None where it is unknown, or certain."""
-    known = [(each.arm, each.power) for each in secondary_analyses(results) if each.power]
+    known = [
+        (analysis.arm, analysis.power) for analysis in secondary_analyses(results) if analysis.power
+    ]
     if all(min(power.power) > _CERTAIN for _, power in known):
         return None
 
@@ -397,9 +406,9 @@ def draw_expected_best(results: Results) -> list[str]:
     """Plot the expected best of n trials of the arms, a plot for each stage that was tuned."""
     stages: dict[tuple[str, str], dict[str, list[float]]] = {}
     for arm in results.arms:
-        for each in arm.tunings:
-            if best := [each.factor * value for value in tuned_best(each)]:
-                stages.setdefault((each.stage, each.label), {})[arm.name] = best
+        for tuning in arm.tunings:
+            if best := [tuning.factor * value for value in tuned_best(tuning)]:
+                stages.setdefault((tuning.stage, tuning.label), {})[arm.name] = best
     plots = []
     for number, ((stage, label), tuned) in enumerate(stages.items()):
 
@@ -422,7 +431,7 @@ def draw_layers(results: Results) -> list[str]:
     lines = []
     for arm in results.arms:
         if arm.layers:
-            runs = [found.changes for found in arm.layers.values()]
+            runs = [run.changes for run in arm.layers.values()]
             thin = runs if len(runs) > 1 else ()
             lines.append(Line(looks(results)[arm.name], mean_layers(arm.layers), thin))
     plots = []
@@ -442,19 +451,19 @@ def layers_sheet(results: Results) -> Sheet:
     Of each the mean, the change from block to block, the last, and where any arm has them the range
     of the blocks beyond its model's number.
     """
-    read = [found for arm in results.arms for found in arm.layers.values()]
-    has_beyond = any(change.is_beyond for found in read for change in found.changes)
+    read = [run for arm in results.arms for run in arm.layers.values()]
+    has_beyond = any(change.is_beyond for run in read for change in run.changes)
     columns = ["all blocks", "from block to block", "last block", "beyond, lowest to highest"]
     columns = columns if has_beyond else columns[:-1]
     rows = []
     for arm in results.arms:
         cells = [arm.name]
         for quantity in PANELS if arm.layers else ():
-            found = summarize(mean_layers(arm.layers), quantity)
+            summary = summarize(mean_layers(arm.layers), quantity)
             unit = "" if quantity == "distance" else "°"
-            numbers = [found.mean, found.from_block_to_block, found.last]
+            numbers = [summary.mean, summary.from_block_to_block, summary.last]
             cells += [DASH if number is None else f"{number:.3g}{unit}" for number in numbers]
-            low, high = found.lowest_beyond, found.highest_beyond
+            low, high = summary.lowest_beyond, summary.highest_beyond
             cells += [DASH if low is None else f"{low:.3g} to {high:.3g}{unit}"] * has_beyond
         if arm.layers:
             rows.append(cells)
@@ -464,10 +473,10 @@ def layers_sheet(results: Results) -> Sheet:
 
 def layers_read(results: Results) -> str:
     """Name the tokens read for it, to follow "over"; empty where nothing was inspected."""
-    found = [layer for arm in results.arms for layer in arm.layers.values()]
-    if not found:
+    inspected = [layer for arm in results.arms for layer in arm.layers.values()]
+    if not inspected:
         return ""
-    least, most = min(each.n_tokens for each in found), max(each.n_tokens for each in found)
+    least, most = min(run.n_tokens for run in inspected), max(run.n_tokens for run in inspected)
     tokens = f"{least:,} to " * (least < most) + count(most, "token")
-    split = "validation" if found[0].split == "valid" else found[0].split
+    split = "validation" if inspected[0].split == "valid" else inspected[0].split
     return f"{tokens} of the {split} split"

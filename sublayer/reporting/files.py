@@ -145,8 +145,8 @@ def results_to_json(results: Results, report: Path) -> dict[str, Any]:
         ],
         "n_comparisons": results.n_comparisons,
         "differences": [
-            {**asdict(difference), "secondary": secondary_to_json(found)}
-            for difference, found in differences
+            {**asdict(difference), "secondary": secondary_to_json(analysis)}
+            for difference, analysis in differences
         ],
         "further": [
             {

@@ -53,9 +53,9 @@ def render_report(results: Results) -> str:
     """Render the report of a study."""
     results = words.in_display_units(results)
     decided = [
-        each.metric.label
-        for each in results.further
-        if any(difference.verdict != "no verdict" for difference in each.differences)
+        further.metric.label
+        for further in results.further
+        if any(difference.verdict != "no verdict" for difference in further.differences)
     ]
     cost_plots, equal_costs = figures.draw_costs(results)
     power = figures.draw_power(results)

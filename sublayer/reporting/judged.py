@@ -63,15 +63,16 @@ class JudgedRuns(RunsVerdict):
                 for arm, values, failed in zip(runs.arms, runs.values, runs.failed, strict=True)
             ],
             "differences": [
-                {name: getattr(each, name) for name in _KEPT} | {"n_failed": list(each.n_failed)}
-                for each in self.comparisons
+                {name: getattr(difference, name) for name in _KEPT}
+                | {"n_failed": list(difference.n_failed)}
+                for difference in self.comparisons
             ],
         }
 
     def __repr__(self) -> str:
         read = [f"read: {line}" for line in self.said]
-        found = [statement(self, difference) for difference in self.comparisons]
-        return "\n".join([*read, "", *found, "", *condition_lines(self)])
+        statements = [statement(self, difference) for difference in self.comparisons]
+        return "\n".join([*read, "", *statements, "", *condition_lines(self)])
 
     def _repr_html_(self) -> str:
         from sublayer.reporting.html import render_page
@@ -85,21 +86,21 @@ def judge_understood(understood: Understood, asked: Asked) -> JudgedRuns:
     directed = with_direction(understood, asked.lower_is_better)
     assert directed.is_lower_better is not None, "the direction is settled"
     direction = "lower" if directed.is_lower_better else "higher"
-    found = judge_runs(
+    verdict = judge_runs(
         assemble(directed.records, asked),
         asked,
         metric=directed.metric,
         is_lower_better=directed.is_lower_better,
         said=(*directed.said, f"{direction} is better, {directed.why}"),
     )
-    return JudgedRuns(**vars(found))
+    return JudgedRuns(**vars(verdict))
 
 
-def statement(judged: RunsVerdict, each: Difference) -> str:
+def statement(judged: RunsVerdict, difference: Difference) -> str:
     """Word a verdict in one line."""
     n_finished = (~judged.runs.failed).sum(1).tolist()
     predicate, detail = finding(
-        each,
+        difference,
         decimals=n_decimals(judged),
         unit="",
         level=confidence(judged),
@@ -107,7 +108,7 @@ def statement(judged: RunsVerdict, each: Difference) -> str:
         n_seeds=len(judged.runs.seeds),
         n_finished=dict(zip(judged.runs.arms, n_finished, strict=True)),
     )
-    return f"{each.arm} {predicate} {each.baseline}{detail}"
+    return f"{difference.arm} {predicate} {difference.baseline}{detail}"
 
 
 def headline(judged: RunsVerdict) -> str:
@@ -172,12 +173,15 @@ def differences_sheet(judged: RunsVerdict) -> Sheet:
     decimals = n_decimals(judged)
     rows = [
         [
-            each.arm,
-            *(format_signed(value, decimals) for value in (each.mean, each.low, each.high)),
-            format_p(each.p),
-            each.verdict,
+            difference.arm,
+            *(
+                format_signed(value, decimals)
+                for value in (difference.mean, difference.low, difference.high)
+            ),
+            format_p(difference.p),
+            difference.verdict,
         ]
-        for each in judged.comparisons
+        for difference in judged.comparisons
     ]
     against = f"against {judged.baseline}"
     headings = [against, "difference", f"{confidence(judged)} CI from", "to", "p", "verdict"]
@@ -214,7 +218,9 @@ def write_page(judged: RunsVerdict, path: Path) -> None:
         judged=judged,
         headline=headline(judged),
         conditions=". ".join(condition_lines(judged)),
-        statements=[(each, statement(judged, each)) for each in judged.comparisons],
+        statements=[
+            (difference, statement(judged, difference)) for difference in judged.comparisons
+        ],
         confidence=confidence(judged),
         forest=Forest(rows, judged.asked.margin, judged.is_lower_better),
         results={"has_verdicts": True},
@@ -238,7 +244,7 @@ def write_table(judged: RunsVerdict, path: Path) -> None:
         for arm, values, failed in zip(runs.arms, runs.values.tolist(), runs.failed, strict=True)
         for n, (seed, value) in enumerate(zip(runs.seeds, values, strict=True))
     ]
-    rows += [{**vars(each), "kind": "difference", judged.metric: each.mean}
-             for each in judged.comparisons]  # fmt: skip
+    rows += [{**vars(difference), "kind": "difference", judged.metric: difference.mean}
+             for difference in judged.comparisons]  # fmt: skip
     columns = ["kind", "arm", "baseline", "seed", judged.metric, "low", "high", "p", "verdict"]
     write_file(path, as_csv(columns, rows))

@@ -319,7 +319,7 @@ def _headline(results: Mapping[str, Any]) -> str:
     headline, differences = results.get("headline"), results.get("differences")
     if isinstance(headline, str) or not differences:
         return headline or ""
-    verdicts = [str(each["verdict"]) for each in differences]
+    verdicts = [str(difference["verdict"]) for difference in differences]
     counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts)]
     return f"{count(len(verdicts), 'comparison')}: {', '.join(counts)}"
 

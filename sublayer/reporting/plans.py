@@ -73,12 +73,12 @@ def _stages_sheet(stages: Sequence[JsonObject]) -> Sheet:
     }
     rows = [
         [
-            each["stage"],
-            each["after"],
-            ", ".join(each["arms"]),
-            *_cells(each, dict(numbers.values())),
+            stage["stage"],
+            stage["after"],
+            ", ".join(stage["arms"]),
+            *_cells(stage, dict(numbers.values())),
         ]
-        for each in stages
+        for stage in stages
     ]
     return Sheet(["stage", "after", "arms", *numbers], rows, texts=range(3))
 

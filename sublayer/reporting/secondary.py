@@ -12,12 +12,12 @@ from sublayer.study.results import Results
 _UNIT = "%"
 
 
-def tests_in_words(found: Secondary, decimals: int) -> str:
+def tests_in_words(analysis: Secondary, decimals: int) -> str:
     """Write the paired and Welch's t test, uncorrected, in one line; empty without either."""
     parts = []
     tests: dict[str, TTest | None] = {
-        "paired t test": found.paired_t,
-        "Welch's test": found.welch_t,
+        "paired t test": analysis.paired_t,
+        "Welch's test": analysis.welch_t,
     }
     for name, test in tests.items():
         if test is not None:
@@ -67,7 +67,7 @@ def basis_lines(results: Results) -> Iterator[str]:
             for text, names in trials.items()
         ]
         yield f"Tuning: {'; '.join(parts)}."
-    parts = [each for each in (_of_paper(results, name) for name in ("steps", "tokens")) if each]
+    parts = [part for part in (_of_paper(results, name) for name in ("steps", "tokens")) if part]
     if parts:
         yield f"Share of the paper's training: {' and '.join(parts)}."
 
@@ -75,9 +75,9 @@ def basis_lines(results: Results) -> Iterator[str]:
 def _of_paper(results: Results, name: str) -> str:
     """Format the share of the paper's steps or tokens over the arms; empty where none is known."""
     known = [
-        (own / arm.paper[name], arm.paper[name])
+        (amount / arm.paper[name], arm.paper[name])
         for arm in results.arms
-        if (own := getattr(arm.costs, name)) and arm.paper.get(name)
+        if (amount := getattr(arm.costs, name)) and arm.paper.get(name)
     ]
     if not known:
         return ""

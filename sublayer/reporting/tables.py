@@ -83,7 +83,7 @@ def _score(results: Results, arm: ArmResult) -> str:
 
 def _published(results: Results, arm: ArmResult) -> str:
     """Write published scores, those in other metrics than the deciding one with their names."""
-    labels = {each.metric.name: f" {each.metric.label}" for each in results.further}
+    labels = {further.metric.name: f" {further.metric.label}" for further in results.further}
     labels[results.metric.name] = ""
     texts: list[str] = []
     for name in sorted(arm.published, key=lambda name: name != results.metric.name):
@@ -151,9 +151,9 @@ def _part(name: str) -> Callable[[_Compared], str]:
 
 def _probability(it: _Compared) -> str:
     """Write a probability with two decimals, never as 0 or 1, and its interval where that shows."""
-    found = it.found.superiority
+    better = it.found.superiority
     shares = []
-    for value in () if found is None else (found.estimate, found.low, found.high):
+    for value in () if better is None else (better.estimate, better.low, better.high):
         if value is None:
             break
         text = f"<{NO_BREAK}0.01" if value < 0.01 else f"{value:.2f}"
@@ -164,25 +164,25 @@ def _probability(it: _Compared) -> str:
 
 
 def _won(it: _Compared) -> str:
-    found = it.found.superiority
-    return DASH if found is None else f"{found.share * found.n_pairs:g} of {found.n_pairs}"
+    better = it.found.superiority
+    return DASH if better is None else f"{better.share * better.n_pairs:g} of {better.n_pairs}"
 
 
 def _steps(it: _Compared) -> str:
-    found = it.reached
-    if found is None:
+    quality = it.reached
+    if quality is None:
         return DASH
-    summary, n_runs = found.summary("steps"), len(found.seeds)
-    if found.n_reached < n_runs:
-        some = f"reached in {found.n_reached} of {n_runs} runs"
-        return f"{found.arm}: {some if found.n_reached else 'not reached'}"
+    summary, n_runs = quality.summary("steps"), len(quality.seeds)
+    if quality.n_reached < n_runs:
+        some = f"reached in {quality.n_reached} of {n_runs} runs"
+        return f"{quality.arm}: {some if quality.n_reached else 'not reached'}"
     assert summary.median is not None, "all runs reached it"
-    if any(seed.is_at_first for seed in found.seeds):
-        return f"{found.arm}: at most {percent(summary.median)}"
+    if any(seed.is_at_first for seed in quality.seeds):
+        return f"{quality.arm}: at most {percent(summary.median)}"
     if summary.ratio is None:
-        return f"{found.arm}: {percent(summary.median)}"
+        return f"{quality.arm}: {percent(summary.median)}"
     ends = _range(summary.ratio.low, summary.ratio.high, percent)
-    return f"{found.arm}: {percent(summary.ratio.mean)} ({ends})"
+    return f"{quality.arm}: {percent(summary.ratio.mean)} ({ends})"
 
 
 def _range(low: float, high: float, form: Callable[[float], str]) -> str:
@@ -190,15 +190,15 @@ def _range(low: float, high: float, form: Callable[[float], str]) -> str:
 
 
 def _published_effect(it: _Compared) -> str:
-    found = it.found.published
-    if found is None:
+    published = it.found.published
+    if published is None:
         return DASH
-    text = format_signed(found.effect, it.decimals)
-    if found.is_inside is None:
+    text = format_signed(published.effect, it.decimals)
+    if published.is_inside is None:
         return text
     effect, zero = (
         "inside" if is_inside else "outside"
-        for is_inside in (found.is_inside, found.is_zero_inside)
+        for is_inside in (published.is_inside, published.is_zero_inside)
     )
     return f"{text}: {effect} the interval, {'as 0 is' if effect == zero else f'0 {zero}'}"
 
@@ -229,13 +229,17 @@ _OF_PAPERS = (*_OF_DIFFERENCES[:-1], "paired t, p", "Welch's t, p", *_SECONDARY)
 
 def _comparisons(results: Results, columns: Iterable[str], *, are_judged: bool = False) -> Sheet:
     """Return columns of the comparisons, of the judged ones alone, with the t tests below."""
-    reached = {(each.arm, each.whose): each for each in same_quality(results) if not each.problem}
+    reached = {
+        (quality.arm, quality.whose): quality
+        for quality in same_quality(results)
+        if not quality.problem
+    }
     compared = []
-    for each, found in zip(results.differences, secondary_analyses(results), strict=True):
-        pair = found.arm, found.baseline
-        own = reached.get(pair) or reached.get(pair[::-1])
-        if found.superiority is not None or not are_judged:
-            compared.append(_Compared(each, found, n_decimals(results), own))
+    for difference, analysis in zip(results.differences, secondary_analyses(results), strict=True):
+        pair = analysis.arm, analysis.baseline
+        match = reached.get(pair) or reached.get(pair[::-1])
+        if analysis.superiority is not None or not are_judged:
+            compared.append(_Compared(difference, analysis, n_decimals(results), match))
     cells = {name: [_COMPARISONS[name](it) for it in compared] for name in columns}
     cells = {name: column for name, column in cells.items() if set(column) - {DASH}}
     names = [comparison(results, it.each) for it in compared]
@@ -258,8 +262,8 @@ def differences_sheet(results: Results) -> Sheet:
     """Return the table of the differences."""
     columns = _OF_DIFFERENCES if results.has_verdicts else ("difference", "verdict")
     sheet = _comparisons(results, columns)
-    told = "Detectable: the true difference that these seeds detect four times in five"
-    return replace(sheet, legend=[told]) if "detectable" in sheet.headings else sheet
+    note = "Detectable: the true difference that these seeds detect four times in five"
+    return replace(sheet, legend=[note]) if "detectable" in sheet.headings else sheet
 
 
 def errors_sheet(results: Results) -> Sheet:
@@ -282,17 +286,17 @@ def further_sheet(results: Results) -> Sheet:
     for further in results.further:
         headings += [further.metric.label, "difference"]
         decimals = decimals_for(further.differences, further.metric)
-        differences = {each.arm: each for each in reversed(further.differences)}
+        differences = {difference.arm: difference for difference in reversed(further.differences)}
         for arm, row in zip(results.arms, rows, strict=True):
             values = list(arm.further.get(further.metric.name, {}).values())
             mean = f"{statistics.fmean(values):.{decimals}f}" if values else DASH
             if len(values) > 1:
                 mean = plus_minus(mean, f"{statistics.stdev(values):.{decimals}f}")
-            each = differences.get(arm.name)
-            text = "" if each is None else format_signed(each.mean, decimals)
-            if each is not None and each.low is not None and each.verdict != "no verdict":
-                text += f" [{format_interval(each.low, each.high, decimals)}]"
-                text += _DECIDED * (each.verdict in DECIDED)
+            effect = differences.get(arm.name)
+            text = "" if effect is None else format_signed(effect.mean, decimals)
+            if effect is not None and effect.low is not None and effect.verdict != "no verdict":
+                text += f" [{format_interval(effect.low, effect.high, decimals)}]"
+                text += _DECIDED * (effect.verdict in DECIDED)
             row += [mean, text]
     has_decided = any(cell.endswith(_DECIDED) for row in rows for cell in row)
     return Sheet(headings, rows, legend=["* decided"] * has_decided)
@@ -302,14 +306,16 @@ def quality_sheet(results: Results) -> Sheet:
     """Return the cost of the same quality: a row for each comparison that the curves tell of."""
     rows, labels = [], []
     problems: dict[str, list[str]] = {}
-    pairs = [each for each in results.differences if each.baseline]
-    for each in same_quality(results):
-        if each.problem:
-            problems.setdefault(each.problem, []).append(each.arm)
+    pairs = [difference for difference in results.differences if difference.baseline]
+    for quality in same_quality(results):
+        if quality.problem:
+            problems.setdefault(quality.problem, []).append(quality.arm)
             continue
-        labels.append(each.metric.label)
-        parameters = DASH if each.parameters is None else _whole_percent(each.parameters)
-        rows.append([each.arm, each.whose, *(_quality(each, cost) for cost in _COSTS), parameters])
+        labels.append(quality.metric.label)
+        parameters = DASH if quality.parameters is None else _whole_percent(quality.parameters)
+        rows.append(
+            [quality.arm, quality.whose, *(_quality(quality, cost) for cost in _COSTS), parameters]
+        )
     legend = []
     if rows:
         read = " and ".join(dict.fromkeys(labels))
@@ -327,13 +333,13 @@ def quality_sheet(results: Results) -> Sheet:
     return Sheet(headings, rows, legend=legend, texts=(0, 1))
 
 
-def _quality(found: SameQuality, cost: str) -> str:
+def _quality(quality: SameQuality, cost: str) -> str:
     """Write the median over seeds, and below it the range."""
-    summary, n_seeds = found.summary(cost), len(found.seeds)
+    summary, n_seeds = quality.summary(cost), len(quality.seeds)
     if summary.median is None:
-        return f"{found.n_reached} of {n_seeds} runs" if found.n_reached else "not reached"
+        return f"{quality.n_reached} of {n_seeds} runs" if quality.n_reached else "not reached"
     assert summary.low is not None, "where half of the runs reached it, the first did"
-    at_most = "at most " if any(seed.is_at_first for seed in found.seeds) else ""
+    at_most = "at most " if any(seed.is_at_first for seed in quality.seeds) else ""
     text = f"{at_most}{_whole_percent(summary.median)}"
     low = _whole_percent(summary.low)
     if n_seeds > 1 and summary.high is None:
@@ -355,19 +361,21 @@ def budget_sheet(budgets: Sequence[ArmBudget], baseline: str) -> Sheet:
     tolerance. No rows where no arm is compared.
     """
     compared = [budget for budget in budgets if budget.against is not None]
-    known = {key for each in compared for key in (*each.planned.shares, *each.realised.shares)}
+    known = {
+        key for budget in compared for key in (*budget.planned.shares, *budget.realised.shares)
+    }
     columns = {currency: name for currency, name in COLUMNS.items() if currency in known}
     rows = []
-    for each in compared:
-        row = [each.arm if each.against == baseline else f"{each.arm}, against {each.against}"]
-        planned, realised = each.planned.shares, each.realised.shares
+    for pair in compared:
+        row = [pair.arm if pair.against == baseline else f"{pair.arm}, against {pair.against}"]
+        planned, realised = pair.planned.shares, pair.realised.shares
         for currency in columns:
             before, text = format_share(planned.get(currency)), format_share(realised.get(currency))
             if not realised:
                 text = before
             elif currency in planned and before != text:
                 text += f" (planned{NO_BREAK}{before})"
-            is_marked = currency in (each.realised if realised else each.planned).beyond
+            is_marked = currency in (pair.realised if realised else pair.planned).beyond
             row.append(f"{text}{MARK}" if is_marked else text)
         rows.append(row)
     legend = []
@@ -383,11 +391,11 @@ def losses_sheet(results: Results) -> Sheet:
     rows = [
         [
             name,
-            format_plain(each.training, 3),
-            format_plain(each.validation, 3),
-            format_signed(each.gap, 3),
+            format_plain(final.training, 3),
+            format_plain(final.validation, 3),
+            format_signed(final.gap, 3),
         ]
-        for name, each in losses.items()
+        for name, final in losses.items()
         if any(loss.gap is not None for loss in losses.values())
     ]
     return Sheet(["arm", "training loss", "validation loss", "gap"], rows)
@@ -434,7 +442,7 @@ def _runs(results: Results) -> Sheet:
     decimals = n_decimals(results)
     columns = []
     for arm in results.arms:
-        failed = dict.fromkeys((each.seed for each in _failures(results, arm)), "failed")
+        failed = dict.fromkeys((failure.seed for failure in _failures(results, arm)), "failed")
         scores = zip(arm.seeds, arm.values, strict=True)
         columns.append(failed | {seed: f"{value:.{decimals}f}" for seed, value in scores})
     seeds = sorted({seed for column in columns for seed in column})
@@ -462,7 +470,7 @@ _OF_A_DIFFERENCE = (
 
 def _csv(results: Results) -> str:
     """Lay out runs and differences as rows of one table, each row with its kind."""
-    metrics = [results.metric.name, *(each.metric.name for each in results.further)]
+    metrics = [results.metric.name, *(further.metric.name for further in results.further)]
     rows: list[dict[str, Any]] = []
     for arm in results.arms:
         scores: dict[int, Any] = dict(zip(arm.seeds, arm.values, strict=True))
@@ -477,15 +485,17 @@ def _csv(results: Results) -> str:
                 "tokens": None if arm.costs.tokens is None else round(arm.costs.tokens),
             }
             if seed in scores:
-                row |= {name: own[seed] for name, own in arm.further.items() if seed in own}
+                row |= {
+                    name: by_seed[seed] for name, by_seed in arm.further.items() if seed in by_seed
+                }
             else:
                 row["note"] = failures[seed]
             rows.append({**row, metrics[0]: scores.get(seed, "nan")})
-    families = [results.differences, *(each.differences for each in results.further)]
+    families = [results.differences, *(further.differences for further in results.further)]
     analyses = secondary_analyses(results)
     for metric, differences in zip(metrics, families, strict=True):
-        for number, each in enumerate(differences):
-            row = {**vars(each), "kind": "difference", metric: each.mean}
+        for number, difference in enumerate(differences):
+            row = {**vars(difference), "kind": "difference", metric: difference.mean}
             row["n_comparisons"] = results.n_comparisons
             if differences is results.differences:
                 row |= _secondary_values(analyses[number])
@@ -494,12 +504,12 @@ def _csv(results: Results) -> str:
     return as_csv(["kind", "arm", "baseline", "seed", *metrics, *_OF_A_DIFFERENCE, *costs], rows)
 
 
-def _secondary_values(found: Secondary) -> dict[str, object]:
-    better = found.superiority
+def _secondary_values(analysis: Secondary) -> dict[str, object]:
+    better = analysis.superiority
     return {
-        "p_paired_t": found.paired_t and found.paired_t.p,
-        "p_welch_t": found.welch_t and found.welch_t.p,
-        "published_effect": found.published and found.published.effect,
+        "p_paired_t": analysis.paired_t and analysis.paired_t.p,
+        "p_welch_t": analysis.welch_t and analysis.welch_t.p,
+        "published_effect": analysis.published and analysis.published.effect,
         "p_run_is_better": better and better.estimate,
         "p_run_is_better_low": better and better.low,
         "p_run_is_better_high": better and better.high,

@@ -36,15 +36,15 @@ def summarize(results: Results, report: Path) -> str:
     metric = results.metric
     better = "lower" if metric.is_lower_better else "higher"
     title = f"{results.title or results.name}, in {metric.label} ({better} is better):"
-    found = statements(results)
+    verdicts = statements(results)
     lines = [paragraph(title), ""]
-    lines += [hanging(each.brief, "  ", "    ") for each in found[:_MOST_SHOWN]]
+    lines += [hanging(statement.brief, "  ", "    ") for statement in verdicts[:_MOST_SHOWN]]
     if hypothesis := hypothesis_words(results):
         lines.append(f"  hypothesis, stated before the runs: {hypothesis[1]}")
     arms = tables.arms_sheet(in_display_units(results), tables.BRIEF)
     lines += ["", replace(arms, rows=arms.rows[: _MOST_SHOWN + 1]).fitted(terminal_width())]
-    if len(found) > _MOST_SHOWN:
-        lines.append(f"and {len(found) - _MOST_SHOWN} more: see --details or the report")
+    if len(verdicts) > _MOST_SHOWN:
+        lines.append(f"and {len(verdicts) - _MOST_SHOWN} more: see --details or the report")
     lines += ["", paragraph(f"{conditions(results)}. {text_line(results)}")]
     if results.failures:
         lines.append(f"{count(len(results.failures), 'run')} failed.")
@@ -63,7 +63,7 @@ def render(results: Results, report: Path) -> str:
     lines = [paragraph(f"{conditions(results)}:"), ""]
     for statement in statements(results):
         lines.append(_beside(statement.verdict, str(statement)))
-        lines += [_beside("", each) for each in statement.further]
+        lines += [_beside("", sentence) for sentence in statement.further]
     for failure in results.failures:
         lines.append(_beside("failed", f"{failure.arm}, seed {failure.seed}: {failure.message}"))
     if hypothesis := hypothesis_words(results):
@@ -119,11 +119,13 @@ def _differing(results: Results) -> Iterator[str]:
     for arm in results.arms:
         texts = []
         for field, settings in fields.items():
-            own, usual = settings.get(arm.name), settings.get(results.baseline)
-            if own is None or usual is None or own.value == usual.value:
+            chosen, usual = settings.get(arm.name), settings.get(results.baseline)
+            if chosen is None or usual is None or chosen.value == usual.value:
                 continue
-            origin = "" if own.origin == "own" else f" ({own.origin})"
-            setting = f"{field} = {as_typed(own.value)}{origin}" if own.value is not None else ""
+            origin = "" if chosen.origin == "own" else f" ({chosen.origin})"
+            setting = (
+                f"{field} = {as_typed(chosen.value)}{origin}" if chosen.value is not None else ""
+            )
             texts.append(setting or f"no {field}")
         if texts:
             text = f"{arm.name} differs from {results.baseline} by {', '.join(texts)}"

@@ -366,7 +366,7 @@ def _of_run(
     for key, value, other in _settings(tables, recipe):
         yield Deviation("run altered", where, f"it began with {key} = {value}, and has {other} now")
     if seals and planned is not None and planned.reads_texts:
-        digests = {each.name: each.digest for each in began.inputs}
+        digests = {source.name: source.digest for source in began.inputs}
         for name, known in seals[-1].plan.get("texts", {}).get(planned.arm, {}).items():
             now = digests.get(name)
             if now not in (None, known):
@@ -446,8 +446,8 @@ def _of_results(folder: Path, earlier: Mapping[str, Any]) -> Iterator[Deviation]
         return
     judged = {key: value for key, value in again.items() if key not in _NOT_JUDGED}
     changes = [
-        f"{place} {_short(old)}, judged again {_short(new)}"
-        for place, old, new in _differing(earlier, judged, _is_close)
+        f"{where} {_short(old)}, judged again {_short(new)}"
+        for where, old, new in _differing(earlier, judged, _is_close)
     ]
     for _, of_entry in itertools.groupby(
         changes, lambda text: text.partition(" ")[0].split(".")[0]
@@ -465,7 +465,7 @@ def _of_results(folder: Path, earlier: Mapping[str, Any]) -> Iterator[Deviation]
 
 
 def _differing(
-    old: Any, new: Any, is_same: Callable[[Any, Any], bool], place: str = ""
+    old: Any, new: Any, is_same: Callable[[Any, Any], bool], where: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield where two JSON values differ, with both values; keys that one lacks are left out.
 
@@ -475,12 +475,12 @@ def _differing(
         common = new.keys() & old.keys()
         ordered = [name for name in (*_FIRST, *new) if name in common]
         for name in dict.fromkeys(ordered):
-            yield from _differing(old[name], new[name], is_same, f"{place}.{name}".lstrip("."))
+            yield from _differing(old[name], new[name], is_same, f"{where}.{name}".lstrip("."))
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for number, pair in enumerate(zip(old, new, strict=True)):
-            yield from _differing(*pair, is_same, f"{place}[{_entry(pair[1], number)}]")
+            yield from _differing(*pair, is_same, f"{where}[{_entry(pair[1], number)}]")
     elif not is_same(old, new):
-        yield place, old, new
+        yield where, old, new
 
 
 def _entry(content: Any, number: int) -> object:
@@ -507,13 +507,13 @@ def _short(value: Any) -> str:
 def render_verification(result: Mapping[str, Any]) -> str:
     """Format a verification, as JSON has it: its deviations, a line each."""
     deviations = result["deviations"]
-    found = "the results follow from the plan and the items"
+    summary = "the results follow from the plan and the items"
     if deviations:
-        found = count(len(deviations), "deviation")
+        summary = count(len(deviations), "deviation")
     sealed = "not sealed"
     if result["hash"]:
         sealed = f"sealed on {shown_date(result['sealed'])}, hash {result['hash']}"
-    lines = [f"{result['folder']}: {found}", f"plan      {sealed}"]
+    lines = [f"{result['folder']}: {summary}", f"plan      {sealed}"]
     lines += [f"recorded  {addition}" for addition in result["additions"]]
     lines.append(
         f"checked   {count(result['runs'], 'run')}, "

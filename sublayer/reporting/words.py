@@ -60,7 +60,7 @@ def in_display_units(results: Results) -> Results:
     Files keep the metric's own unit.
     """
     factor = results.metric.factor
-    factors = {each.metric.name: each.metric.factor for each in results.further}
+    factors = {extra.metric.name: extra.metric.factor for extra in results.further}
     arms = [
         replace(
             arm,
@@ -79,10 +79,10 @@ def in_display_units(results: Results) -> Results:
     ]
     further = [
         Further(
-            replace(each.metric, factor=1.0),
-            _scaled(each.differences, each.metric.factor, *_IN_UNITS),
+            replace(extra.metric, factor=1.0),
+            _scaled(extra.differences, extra.metric.factor, *_IN_UNITS),
         )
-        for each in results.further
+        for extra in results.further
     ]
     return replace(
         results,
@@ -99,7 +99,7 @@ def _scaled(value: Any, factor: float, *names: str) -> Any:
     if value is None or isinstance(value, float):
         return None if value is None else factor * value
     if isinstance(value, tuple):
-        return tuple(_scaled(each, factor, *names) for each in value)
+        return tuple(_scaled(member, factor, *names) for member in value)
     names = _PARTS if isinstance(value, Parts) else names
     return replace(value, **{name: _scaled(getattr(value, name), factor) for name in names})
 
@@ -149,7 +149,9 @@ def describe_matching(results: Results) -> str:
         return "budgets not matched"
     currency = _MATCHED[results.match]
     realised = [budget.realised for budget in compared_budgets(results)]
-    is_equal = all(currency in each.shares and currency not in each.beyond for each in realised)
+    is_equal = all(
+        currency in excess.shares and currency not in excess.beyond for excess in realised
+    )
     return f"{'at equal' if is_equal else 'matched by'} {currency}"
 
 
@@ -183,7 +185,7 @@ def statements(results: Results) -> list[Statement]:
 
 
 def _statement(results: Results, difference: Difference) -> Statement:
-    def found(unit: str) -> tuple[str, str]:
+    def wording(unit: str) -> tuple[str, str]:
         return finding(
             difference,
             decimals=n_decimals(results),
@@ -194,10 +196,10 @@ def _statement(results: Results, difference: Difference) -> Statement:
             n_finished={arm.name: len(arm.seeds) for arm in results.arms},
         )
 
-    predicate, detail = found(f" {results.metric.difference}")
+    predicate, detail = wording(f" {results.metric.difference}")
     # A contrast of more than two arms is a sum, which is compared with 0.
     baseline = difference.baseline or "0"
-    brief = f"{difference.arm} {predicate} {baseline}{found('')[1]}"
+    brief = f"{difference.arm} {predicate} {baseline}{wording('')[1]}"
     if beyond := describe_excess(results, difference):
         detail += f"; {difference.arm} takes {beyond}"
     if difference.note:
@@ -299,12 +301,12 @@ def _one(results: Results, difference: Difference) -> tuple[str, str]:
     if verdict == "cannot tell":
         detectable = _detectable(results, [difference])
         return f"No difference detected between {arm} and {baseline}{on_text}", detectable
-    told = f"{arm} is {verdict} than {baseline}{on_text}"
+    sentence = f"{arm} is {verdict} than {baseline}{on_text}"
     if difference.by_ranks:
-        return told, ""
+        return sentence, ""
     # Without its sign, for the verdict gives the direction.
     size = f"{abs(difference.mean or 0.0):.{n_decimals(results)}f}"
-    return f"{told} by {size} {results.metric.difference}", ""
+    return f"{sentence} by {size} {results.metric.difference}", ""
 
 
 def _several(results: Results, differences: Sequence[Difference]) -> tuple[str, str, str]:
@@ -314,12 +316,14 @@ def _several(results: Results, differences: Sequence[Difference]) -> tuple[str, 
     baseline = baselines.pop() if len(baselines) == 1 else _SEVERAL
     on_text, n_all = here(differences), len(differences)
     if set(verdicts) == {"cannot tell"}:
-        n_arms = len({name for each in differences for name in (each.arm, each.baseline)})
+        n_arms = len(
+            {name for difference in differences for name in (difference.arm, difference.baseline)}
+        )
         among = f"{_NUMBERS[n_arms] if n_arms < len(_NUMBERS) else n_arms} arms{on_text}"
         return f"No difference detected among {among}", _detectable(results, differences), ""
     if set(verdicts) == {"no difference that matters"}:
-        told = f"No arm differs from {baseline}{on_text} by {_margin_size(results)} or more"
-        return told, "", ""
+        sentence = f"No arm differs from {baseline}{on_text} by {_margin_size(results)} or more"
+        return sentence, "", ""
     for verdict in ("better", "worse"):
         n_of_it = verdicts.count(verdict)
         if not n_of_it:
@@ -327,18 +331,20 @@ def _several(results: Results, differences: Sequence[Difference]) -> tuple[str, 
         n_told = f"{n_of_it} of {n_all}"
         if n_of_it == n_all:
             n_told = "Both" if n_all == 2 else f"All {n_all}"
-        told = f"{n_told} arms are {verdict} than {baseline}{on_text}"
+        sentence = f"{n_told} arms are {verdict} than {baseline}{on_text}"
         if n_of_it == 1:
-            told, _ = _one(results, differences[verdicts.index(verdict)])
+            sentence, _ = _one(results, differences[verdicts.index(verdict)])
         elif baseline == _SEVERAL:
-            told = f"{verdict.capitalize()}{on_text} in {n_told.lower()} comparisons"
-        others = _counts([each for each in verdicts if each != verdict])
-        return told, "", f"; others: {others}" if others else ""
+            sentence = f"{verdict.capitalize()}{on_text} in {n_told.lower()} comparisons"
+        others = _counts([other for other in verdicts if other != verdict])
+        return sentence, "", f"; others: {others}" if others else ""
     return f"{n_all} arms against {baseline}{on_text}", f": {_counts(verdicts)}", ""
 
 
 def _counts(verdicts: Sequence[Verdict]) -> str:
-    return ", ".join(f"{verdicts.count(each)} {each}" for each in _HYPOTHESIS if each in verdicts)
+    return ", ".join(
+        f"{verdicts.count(verdict)} {verdict}" for verdict in _HYPOTHESIS if verdict in verdicts
+    )
 
 
 def _margin_size(results: Results) -> str:
@@ -347,9 +353,9 @@ def _margin_size(results: Results) -> str:
 
 def _detectable(results: Results, differences: Sequence[Difference]) -> str:
     """Name the difference that would have been detected in each of some comparisons, if known."""
-    found = [difference.detectable for difference in differences]
-    known = [size for size in found if size is not None]
-    if len(known) < len(found) or not any(known):
+    sizes = [difference.detectable for difference in differences]
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes) or not any(known):
         return ""
     size = f"{max(known):.{n_decimals(results)}f} {results.metric.difference}"
     return f"; {size} would have been"
@@ -436,11 +442,11 @@ def hypothesis_words(results: Results) -> tuple[Verdict, str] | None:
     if results.hypothesis_of is None:
         return None
     verdict: Verdict = "no verdict"
-    for each in results.differences[::-1]:
-        if (each.arm, each.baseline) == results.hypothesis_of:
-            verdict = each.verdict
-        elif (each.baseline, each.arm) == results.hypothesis_of:
-            verdict = _REVERSED.get(each.verdict, each.verdict)
+    for difference in results.differences[::-1]:
+        if (difference.arm, difference.baseline) == results.hypothesis_of:
+            verdict = difference.verdict
+        elif (difference.baseline, difference.arm) == results.hypothesis_of:
+            verdict = _REVERSED.get(difference.verdict, difference.verdict)
     return verdict, _HYPOTHESIS[verdict]
 
 

@@ -76,12 +76,12 @@ class SeedResult:
     @property
     def score(self) -> float:
         """The mean of the parts' scores."""
-        return statistics.fmean(each.score.value for each in self.reports)
+        return statistics.fmean(report.score.value for report in self.reports)
 
     @property
     def has_collapsed(self) -> bool:
         """True where it answers nothing of any part."""
-        return any(each.collapse for each in self.reports)
+        return any(report.collapse for report in self.reports)
 
 
 def finetune_seed(
@@ -123,30 +123,30 @@ def finetune_seed(
     by_task: dict[str, Sequence[PartReport]] = {}
     for step in dict.fromkeys(steps.values()):
         parts = tuple(part for part in test.parts if steps.get(part.task.name) == step)
-        own = replace(test, parts=parts)
+        subset = replace(test, parts=parts)
         if step == record["valid"]["step"]:
             # The run's model is that checkpoint, and has answered.
             by_part = test.by_part(predictions)
             answered = [
-                each
+                prediction
                 for part, given in by_part
                 if steps.get(part.task.name) == step
-                for each in given
+                for prediction in given
             ]
         else:
             names = ", ".join(task for task in steps if steps[task] == step)
             with stage(f"scoring the best checkpoint of {names}"):
                 path = checkpoint_path(folder / "checkpoints", step)
-                answered, _ = _answers(recipe, path, own, device)
-        for report in report_split(own, baselines, answered):
+                answered, _ = _answers(recipe, path, subset, device)
+        for report in report_split(subset, baselines, answered):
             by_task[report.task.name] = [*by_task.get(report.task.name, ()), report]
     named = dict.fromkeys(part.task.name for part in test.parts)
     bests = [report for name in named for report in by_task.get(name, ())]
     seed = recipe.train.seed
     if is_first_launched():
         scores = {
-            "tasks": [each.to_json() for each in reports],
-            "task_bests": [each.to_json() for each in bests],
+            "tasks": [report.to_json() for report in reports],
+            "task_bests": [report.to_json() for report in bests],
             "seed": seed,
             "items_sha256": write_items(folder, task_items(test, reports), {}),
         }
@@ -187,16 +187,16 @@ def finetune_seeds(
     data = prepare_data(recipe, Pretrained(recipe.init), tokenizer)
     baselines = BaselineScores(lambda: trained_examples(data))
     results = []
-    for seed, own in enumerate(folders):
+    for seed, subfolder in enumerate(folders):
         seeded, is_there = loaded, resume
         if n_seeds is not None:
             varied = vary(loaded, {"train.seed": seed}, origin=f"seed {seed}")
             seeded = replace(varied, notes=loaded.notes)  # the same for all seeds
-            is_there = resume or (own / SCORES).is_file()
+            is_there = resume or (subfolder / SCORES).is_file()
         replans = n_seeds is None
         results.append(
             finetune_seed(
-                seeded, own, data, baselines, resume=is_there, device=device, replans=replans
+                seeded, subfolder, data, baselines, resume=is_there, device=device, replans=replans
             )
         )
     return results
@@ -205,7 +205,7 @@ def finetune_seeds(
 def last_loss(folder: Path) -> float | None:
     """Compute the mean loss of a run's last tenth; None where it was not logged."""
     lines = read_metrics(folder / METRICS)
-    losses = [float(each["loss"]) for each in lines if each["kind"] == "train" and "loss" in each]
+    losses = [float(line["loss"]) for line in lines if line["kind"] == "train" and "loss" in line]
     if not losses:
         return None
     return statistics.fmean(losses[-max(1, math.ceil(_LAST_SHARE * len(losses))) :])
@@ -247,11 +247,11 @@ def submit(
     chosen = _suite(list(specs.values()), suite)
     by_task: dict[str, tuple[Path, ...]] = {}
     for run, spec in specs.items():
-        own = [task.name for task in spec.tasks if task.suite == chosen]
-        if not own:
+        names = [task.name for task in spec.tasks if task.suite == chosen]
+        if not names:
             titles = ", ".join(task.title for task in spec.tasks)
             raise ConfigError(f"{run} answers {titles}, which {chosen} does not ask: leave it out")
-        for name in own:
+        for name in names:
             by_task[name] = (*by_task.get(name, ()), run)
     for name, members in by_task.items():
         if len(members) > 1:
@@ -272,8 +272,8 @@ def submit(
 def _trained_from(run: Path) -> str | None:
     """Return the folder that a run was trained from; None: the cache."""
     recipe = find_recipe(run)
-    own = None if recipe is None else read_run_recipe(recipe).data.path
-    return own if isinstance(own, str) else None
+    path = None if recipe is None else read_run_recipe(recipe).data.path
+    return path if isinstance(path, str) else None
 
 
 def _suite(specs: Sequence[TaskSpec], asked: str | None) -> str:
@@ -313,7 +313,7 @@ def _answered(
                 names = list(map(str, runs)) if len(runs) > 1 else ()
                 answerer = Answerer(models, task.name, names=names, batch=batch)
             predictions = answerer.answer(examples)
-            pairs = [(each.id, given) for each, given in zip(examples, predictions, strict=True)]
+            pairs = [(row.id, given) for row, given in zip(examples, predictions, strict=True)]
             yield Answers(task, split, examples, pairs), runs
     # One by one, tasks that nobody answers are not handed in.
     first = next(iter(by_task.values()))[0]
@@ -321,10 +321,10 @@ def _answered(
     if suite not in ("glue", "superglue") or folder is None:
         return
     for task, split in asked:
-        found = find_files(task, folder) if task.name not in by_task else {}
-        if split in found:
-            examples = read_test_set(task, split, found[split]).examples
-            train = read_split(task, "train", found["train"]).examples if "train" in found else []
+        files = find_files(task, folder) if task.name not in by_task else {}
+        if split in files:
+            examples = read_test_set(task, split, files[split]).examples
+            train = read_split(task, "train", files["train"]).examples if "train" in files else []
             yield Answers(task, split, examples, train=train), ()
 
 
@@ -332,10 +332,10 @@ def _found(task: Task, split: str, folder: str | None, run: Path) -> tuple[Path,
     """Return the files of a set; None of a diagnostic set that is not there."""
     if task.trained_as:
         return None if folder is None else find_files(task, folder).get(split)
-    found = locate_files(task, folder)
-    if split not in found:
+    files = locate_files(task, folder)
+    if split not in files:
         raise DataError(
             f"{folder or 'the cache'} has no {split} set of {task.title}, which {run} answers: "
             "name the folder that has (--data)"
         )
-    return found[split]
+    return files[split]

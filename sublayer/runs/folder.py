@@ -184,8 +184,8 @@ class RunFolder:
         if not os.path.lexists(target):
             return
         saved = (self.path / _CHECKPOINTS).glob(f"step-*/{MODEL}")
-        originals = [each for each in saved if each.is_dir()]
-        if not any(is_copy(target, each) for each in originals):
+        originals = [path for path in saved if path.is_dir()]
+        if not any(is_copy(target, original) for original in originals):
             raise ConfigError(
                 f"{target} is in the way, it is not of this run: move it, or give another --out"
             )

@@ -167,7 +167,7 @@ def check_inputs(
     notes = []
     if pretrained is None or (has_checkpoint and _START in differing(before, now)):
         # Weights that a checkpoint has replaced decide nothing any more.
-        before, now = ([each for each in some if each.name != _START] for some in (before, now))
+        before, now = ([asset for asset in some if asset.name != _START] for some in (before, now))
         if pretrained is not None:
             notes.append(
                 f"init.run = {show(recipe.init.run)} has other weights now than {folder} began "
@@ -179,7 +179,7 @@ def check_inputs(
 
 def differing(before: Sequence[Input], now: Sequence[Input]) -> list[str]:
     """Return the names of inputs that are not the same, in order; those that came or went too."""
-    digests, others = ({each.name: each.digest for each in some} for some in (before, now))
+    digests, others = ({asset.name: asset.digest for asset in some} for some in (before, now))
     return [name for name in {**digests, **others} if digests.get(name) != others.get(name)]
 
 
@@ -213,7 +213,7 @@ def check_same_inputs(
     names = differing(before, now)
     if not names:
         return
-    values, others = ({each.name: each.value for each in some} for some in (before, now))
+    values, others = ({asset.name: asset.value for asset in some} for some in (before, now))
     first, *rest = names
     beside = f" (also: {', '.join(rest)})" if rest else ""
     raise DataError(
@@ -275,8 +275,8 @@ def _label(name: str, recipe: Recipe) -> str:
     if table in ("watch", "probes"):
         return f"{part} of {'data.watch' if table == 'watch' else 'train.probes'}"
     kinds = ("source_path", "target_path", "path", "corpus", "tasks")
-    own, shared = (
+    specific, shared = (
         [f"data.{key} = {show_path(data[key])}" for key in keys if data.get(key) is not None]
         for keys in ([f"{name}_{kind}" for kind in kinds], kinds)
     )
-    return f"the {name} split of {' and '.join(own or shared)}"
+    return f"the {name} split of {' and '.join(specific or shared)}"

@@ -50,7 +50,7 @@ def read_lengthenings(recipe: Path, by: str = "") -> tuple[Replanned, ...]:
     Raises ConfigError where that is damaged.
     """
     listed = check_typed(read_toml(recipe), _Listed, str(recipe), ConfigError).lengthened
-    return tuple(Replanned(**each.model_dump(exclude={"by"})) for each in listed if each.by == by)
+    return tuple(Replanned(**row.model_dump(exclude={"by"})) for row in listed if row.by == by)
 
 
 def read_replanned(recipe: Path) -> tuple[Replanned, ...]:
@@ -66,8 +66,8 @@ def add_replanned(folder: RunFolder, change: Replanned) -> None:
     path, recipe = folder.path / RECIPE, folder.recipe()
     train = recipe.train.model_copy(update={"steps": change.to_steps})
     changed = recipe.model_copy(update={"train": train})
-    listed = [asdict(each) for each in read_lengthenings(path)]
-    listed += [{**asdict(each), "by": _PACE} for each in (*read_replanned(path), change)]
+    listed = [asdict(plan) for plan in read_lengthenings(path)]
+    listed += [{**asdict(plan), "by": _PACE} for plan in (*read_replanned(path), change)]
     folder.write_recipe(changed, read_derived(path), listed)
 
 
@@ -85,7 +85,7 @@ def lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
     path = folder.path / RECIPE
     if has_other_length(load_recipe(folder.path).recipe, given):
         change, recipe = plan_lengthening(folder.path, folder.recipe(), given, data)
-        listed = [asdict(each) for each in (*read_lengthenings(path), change)]
+        listed = [asdict(plan) for plan in (*read_lengthenings(path), change)]
         # Steps are derived unless they are given now.
         derived = [key for key in read_derived(path) if key != _STEPS]
         if given.train.steps is None:
@@ -120,7 +120,7 @@ def is_cut_off(folder: RunFolder, given: Recipe, record: Mapping[str, Any]) -> b
 def earlier_ends(recipe: Path) -> tuple[int, ...]:
     """Return the steps at which a run had ended before it was given more."""
     listed = read_lengthenings(recipe)
-    return tuple(each.at_step for each in listed if each.at_step == each.from_steps)
+    return tuple(plan.at_step for plan in listed if plan.at_step == plan.from_steps)
 
 
 def plan_lengthening(
@@ -144,8 +144,8 @@ def plan_lengthening(
     saved = saved_steps(run / CHECKPOINTS)
     change = Replanned(saved[-1] if saved else 0, before, steps)
     _check_kept(run, change, recipe, given)
-    told = {name: getattr(given.train, name) for name in (*LENGTHS, "keep_steps")}
-    train = recipe.train.model_copy(update={**told, "steps": steps})
+    fields = {name: getattr(given.train, name) for name in (*LENGTHS, "keep_steps")}
+    train = recipe.train.model_copy(update={**fields, "steps": steps})
     return change, recipe.model_copy(update={"train": train})
 
 

@@ -66,11 +66,11 @@ def describe_small_test(data: Data) -> str | None:
 
 def list_header(session: Session, folder: Path, *, done: int) -> list[str]:
     """Return the lines of a run's header; ``done`` are the steps of before, where it resumes."""
-    recipe, place = session.recipe, session.place
+    recipe, setup = session.recipe, session.place
     parameters = count_parameters(recipe.model, recipe.objective).total
-    device = [str(place.device), recipe.train.precision, count(recipe.train.threads, "thread")]
-    if place.world.size > 1:
-        device.append(count(place.world.size, "process"))
+    device = [str(setup.device), recipe.train.precision, count(recipe.train.threads, "thread")]
+    if setup.world.size > 1:
+        device.append(count(setup.world.size, "process"))
     rows = [
         *text_rows(recipe, session.data),
         ("model", f"{recipe.model.kind}, {count(parameters, 'parameter')}"),
@@ -216,14 +216,14 @@ def describe_run(
         more["task_bests"] = state.task_bests
     if session.probes:
         more["probes"] = {
-            each.probe.name: {
-                "title": each.probe.title,
-                "examples": len(each.items.examples),
-                "chance": each.probe.chance,
-                "chance_error": each.probe.chance_error(len(each.items.examples)),
-                "reference": each.probe.reference,
+            read.probe.name: {
+                "title": read.probe.title,
+                "examples": len(read.items.examples),
+                "chance": read.probe.chance,
+                "chance_error": read.probe.chance_error(len(read.items.examples)),
+                "reference": read.probe.reference,
             }
-            for each in session.probes
+            for read in session.probes
         }
     minutes: dict[str, Any] | None = None
     if train.minutes is not None:
@@ -231,7 +231,7 @@ def describe_run(
         note = describe_use(train.minutes, state.seconds)
         minutes = {"asked": train.minutes, "used": used, "note": note}
         if replanned := read_replanned(run / RECIPE):
-            minutes["replanned"] = [asdict(each) for each in replanned]
+            minutes["replanned"] = [asdict(change) for change in replanned]
     plan: dict[str, Any] = {}
     if began is not None and began.plan is not None:
         plan = {"plan": {"hash": began.plan.get("hash"), "code": code_sha256()}}
@@ -244,7 +244,7 @@ def describe_run(
         "valid": state.best,
         **more,
         "seconds": round(state.seconds, 3),
-        "lengthened": [asdict(each) for each in read_lengthenings(run / RECIPE)],
+        "lengthened": [asdict(change) for change in read_lengthenings(run / RECIPE)],
         **({"stopped_early": True} if state.has_stopped else {}),
         "minutes": minutes,
         "peak_memory_bytes": peak_memory_bytes,
@@ -276,7 +276,7 @@ def code_sha256() -> str:
     """
     package = Path(__file__).parents[1]
     total = hashlib.sha256()
-    for path in sorted(package.rglob("*.py"), key=lambda each: each.relative_to(package).parts):
+    for path in sorted(package.rglob("*.py"), key=lambda file: file.relative_to(package).parts):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
         total.update(f"{path.relative_to(package).as_posix()} {content}\n".encode())
     return total.hexdigest()
@@ -287,16 +287,16 @@ def commit() -> str | None:
 
     As ``git describe`` writes it, with ``-dirty`` where tracked files were changed since.
     """
-    own = Path(__file__)
+    source = Path(__file__)
 
     def git(*words: str) -> str:
-        command = ["git", "-C", str(own.parent), *words]
+        command = ["git", "-C", str(source.parent), *words]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=5)
         return done.stdout.strip()
 
     try:
         # Installed into somebody's environment, the package may stand inside another checkout.
-        git("ls-files", "--error-unmatch", own.name)
+        git("ls-files", "--error-unmatch", source.name)
         return git("describe", "--always", "--dirty", "--abbrev=12") or None
     except (OSError, subprocess.SubprocessError):
         return None

@@ -42,7 +42,7 @@ _PROVISIONAL_STEPS = 1000
 
 
 def find_pace(
-    recipe: ResolvedRecipe, data: Data, place: Place, pretrained: Pretrained | None, oldest_s: float
+    recipe: ResolvedRecipe, data: Data, setup: Place, pretrained: Pretrained | None, oldest_s: float
 ) -> Pace:
     """Return the kept pace of this recipe, whatever its seed and minutes, or measure it.
 
@@ -50,10 +50,10 @@ def find_pace(
     from, where it has been read. A pace older than ``oldest_s`` is measured again; below 0, every
     pace is. All processes enter, and return the same.
     """
-    world = place.world
+    world = setup.world
     # All of the recipe but for what changes no step's time.
     same_train = recipe.train.model_copy(update={"seed": 0, "minutes": 1.0})
-    key = _key("pace", place, dump_recipe(recipe.model_copy(update={"train": same_train})))
+    key = _key("pace", setup, dump_recipe(recipe.model_copy(update={"train": same_train})))
     # The first process alone looks, so that all measure or none does.
     kept = recall(key, 2) if world.is_main else None
     figures = [math.nan] * 3 if kept is None else [*kept.values, time.time() - kept.at]
@@ -61,7 +61,7 @@ def find_pace(
     if 0 <= pace.age_s <= oldest_s and pace.step_s > 0:
         return pace
     with stage("measuring how long a step and an evaluation take"):
-        session = assemble(recipe, data, place, pretrained)
+        session = assemble(recipe, data, setup, pretrained)
         measured = _measure_pace(session, minutes=recipe.train.minutes or 0.0)
     pace = Pace(*world.share([measured.step_s, measured.evaluation_s]))
     if world.is_main:
@@ -69,18 +69,18 @@ def find_pace(
     return pace
 
 
-def keep_run_pace(recipe: ResolvedRecipe, place: Place, step_s: float) -> None:
+def keep_run_pace(recipe: ResolvedRecipe, setup: Place, step_s: float) -> None:
     """Keep the seconds that a step of a finished run took, all that it did beside it included."""
-    keep(_run_key(recipe, place), [step_s])
+    keep(_run_key(recipe, setup), [step_s])
 
 
-def recall_run_pace(recipe: ResolvedRecipe, place: Place) -> float | None:
+def recall_run_pace(recipe: ResolvedRecipe, setup: Place) -> float | None:
     """Return the seconds of a step of the last run that computed as much here; None without one."""
-    kept = recall(_run_key(recipe, place), 1)
+    kept = recall(_run_key(recipe, setup), 1)
     return None if kept is None else kept.values[0]
 
 
-def _run_key(recipe: ResolvedRecipe, place: Place) -> str:
+def _run_key(recipe: ResolvedRecipe, setup: Place) -> str:
     """Return the key of a run's pace: the size of a step, not its data and weights."""
     train = recipe.train
     sizes = [
@@ -91,12 +91,12 @@ def _run_key(recipe: ResolvedRecipe, place: Place) -> str:
         str((train.batch_sequences, train.micro_batch_sequences, train.precision)),
         str((train.threads, train.recompute, train.compile)),
     ]
-    return _key("run", place, "\n".join(sizes))
+    return _key("run", setup, "\n".join(sizes))
 
 
-def _key(kind: str, place: Place, text: str) -> str:
+def _key(kind: str, setup: Place, text: str) -> str:
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return f"{kind} on {place.device}, {place.world.size} processes: {digest}"
+    return f"{kind} on {setup.device}, {setup.world.size} processes: {digest}"
 
 
 def _measure_pace(session: Session, *, minutes: float) -> Pace:
@@ -133,15 +133,15 @@ class Resolved:
     """None where its length needed no measurement."""
 
 
-def resolve(given: Recipe, data: Data, place: Place, *, steps: int | None = None) -> ResolvedRecipe:
+def resolve(given: Recipe, data: Data, setup: Place, *, steps: int | None = None) -> ResolvedRecipe:
     """Derive everything that a recipe leaves unset, as ``resolve_run`` does."""
-    return resolve_run(given, data, place, steps=steps).recipe
+    return resolve_run(given, data, setup, steps=steps).recipe
 
 
 def resolve_run(
     given: Recipe,
     data: Data,
-    place: Place,
+    setup: Place,
     *,
     steps: int | None = None,
     oldest_s: float = PACE_LIVES_S,
@@ -155,8 +155,8 @@ def resolve_run(
     reported. Raises ConfigError where settings contradict each other or the data.
     """
     train = given.train
-    world = place.world
-    if train.compile and place.device.type == "cpu":
+    world = setup.world
+    if train.compile and setup.device.type == "cpu":
         raise ConfigError(
             "train.compile = true gains nothing on a CPU, where its first step takes 20 s: "
             "leave it out"
@@ -173,7 +173,7 @@ def resolve_run(
     precision = train.precision
     if precision == "auto":
         with stage("measuring which precision is faster"):
-            precision = fastest_precision(place.device, model.d_model)
+            precision = fastest_precision(setup.device, model.d_model)
     named = train.model_copy(update={"precision": precision, "threads": threads})
     fixed = given.model_copy(update={"model": model, "train": named})
     if steps is None:
@@ -182,20 +182,20 @@ def resolve_run(
         if steps is not None:
             train.check_keep_steps(steps)
     if steps is not None:
-        recipe, pace = _at_length(fixed, Length(steps), data, place), None
+        recipe, pace = _at_length(fixed, Length(steps), data, setup), None
     else:
-        measured = _at_length(fixed, Length(provisional_steps(fixed)), data, place)
-        pace = find_pace(measured, data, place, pretrained, oldest_s)
+        measured = _at_length(fixed, Length(provisional_steps(fixed)), data, setup)
+        pace = find_pace(measured, data, setup, pretrained, oldest_s)
         try:
-            recipe = _in_minutes(fixed, measured, pace, data, place)
+            recipe = _in_minutes(fixed, measured, pace, data, setup)
         except ConfigError:
             if not pace.age_s:
                 raise
             # No run is refused for a measurement of another time.
-            pace = find_pace(measured, data, place, pretrained, -1.0)
-            recipe = _in_minutes(fixed, measured, pace, data, place)
+            pace = find_pace(measured, data, setup, pretrained, -1.0)
+            recipe = _in_minutes(fixed, measured, pace, data, setup)
         say(describe_length(train.minutes or 0.0, recipe.train.steps, pace))
-    check_place(recipe, place)
+    check_place(recipe, setup)
     return Resolved(recipe, pace)
 
 
@@ -205,7 +205,7 @@ def provisional_steps(recipe: Recipe) -> int:
 
 
 def _in_minutes(
-    recipe: Recipe, measured: ResolvedRecipe, pace: Pace, data: Data, place: Place
+    recipe: Recipe, measured: ResolvedRecipe, pace: Pace, data: Data, setup: Place
 ) -> ResolvedRecipe:
     """Resolve a recipe at the length that its minutes have room for, at a pace."""
     train = recipe.train
@@ -219,10 +219,10 @@ def _in_minutes(
         scored_tokens=None if is_fixed else measured.train.evaluate_tokens,
     )
     train.check_keep_steps(length.steps)
-    return _at_length(recipe, length, data, place)
+    return _at_length(recipe, length, data, setup)
 
 
-def _at_length(recipe: Recipe, length: Length, data: Data, place: Place) -> ResolvedRecipe:
+def _at_length(recipe: Recipe, length: Length, data: Data, setup: Place) -> ResolvedRecipe:
     model = resolve_model(
         recipe.model, vocab_size=data.tokenizer.vocab_size, context=recipe.data.context
     )
@@ -230,7 +230,7 @@ def _at_length(recipe: Recipe, length: Length, data: Data, place: Place) -> Reso
         recipe,
         steps=length.steps,
         valid_tokens=None if data.valid is None else len(data.valid.ids),
-        is_gpu=place.device.type != "cpu",
+        is_gpu=setup.device.type != "cpu",
         threads=torch.get_num_threads(),
         n_evaluations=length.n_evaluations,
         evaluate_tokens=length.evaluate_tokens,

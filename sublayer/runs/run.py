@@ -88,7 +88,7 @@ def train_run(
     chosen = choose_device(device)
     world = join_world(chosen, 60.0 * loaded.recipe.train.hang_minutes)
     check_shares(loaded.recipe, world.size, is_gpu=chosen.type != "cpu")
-    place = Place(chosen, world)
+    setup = Place(chosen, world)
     folder = RunFolder(out)
     shown = progress or (ShownProgress() if world.is_main else SilentProgress())
     with naming_lost(f"what {out} has as a checkpoint is kept"), ExitStack() as stack:
@@ -107,21 +107,21 @@ def train_run(
             world.part()
             return record
         with PeakMemory(chosen) as memory:
-            session, pace = _open_session(folder, loaded, place, shown, data, plan)
+            session, pace = _open_session(folder, loaded, setup, shown, data, plan)
             state = _train(session, folder, shown, pace, replans)
             if state is None:
                 # Nothing has been kept: the run begins again, once, with the length that the pace
                 # of now gives it.
                 data = session.data
                 del session
-                session, _ = _open_session(folder, loaded, place, shown, data, plan, is_again=True)
+                session, _ = _open_session(folder, loaded, setup, shown, data, plan, is_again=True)
                 state = _train(session, folder, shown, None, replans)
         assert state is not None, "a pace is checked where one is expected"
         record = describe_run(out, session, state, memory.bytes)
         with stage("writing the model and the record") if world.is_main else nullcontext():
             world.by_first(lambda: folder.finish(record))
         if world.is_main:
-            keep_run_pace(session.recipe, place, state.seconds / state.step)
+            keep_run_pace(session.recipe, setup, state.seconds / state.step)
         world.part()
     return record
 
@@ -143,24 +143,24 @@ def measure_step(
     and where a step does not fit into memory.
     """
     chosen = choose_device(device)
-    place = Place(chosen, World(rank=0, size=1))
+    setup = Place(chosen, World(rank=0, size=1))
     pretrained = Pretrained(loaded.recipe.init)
-    recipe = resolve(loaded.recipe, data, place, steps=provisional_steps(loaded.recipe))
-    session = assemble(recipe, data, place, pretrained)
+    recipe = resolve(loaded.recipe, data, setup, steps=provisional_steps(loaded.recipe))
+    session = assemble(recipe, data, setup, pretrained)
     return median_step(session.train_step, budget_s=budget_s, device=chosen)
 
 
 def _open_session(
     folder: RunFolder,
     loaded: LoadedRecipe,
-    place: Place,
+    setup: Place,
     shown: Progress,
     data: Data | None,
     plan: Mapping[str, Any] | None,
     *,
     is_again: bool = False,
 ) -> tuple[Session, Pace | None]:
-    given, world = absolute_paths(loaded.recipe), place.world
+    given, world = absolute_paths(loaded.recipe), setup.world
     pretrained = Pretrained(given.init)
     say = shown.note if world.is_main else say_nothing
     # Asked before the first process can write it, so that all answer alike.
@@ -191,13 +191,13 @@ def _open_session(
         for note in () if is_again else loaded.notes:
             shown.warn(note)
         oldest_s = -1.0 if is_again else PACE_LIVES_S
-        found = resolve_run(given, known, place, oldest_s=oldest_s, say=say, pretrained=pretrained)
-        pace = found.pace
+        result = resolve_run(given, known, setup, oldest_s=oldest_s, say=say, pretrained=pretrained)
+        pace = result.pace
 
         def begin() -> None:
             inputs = list_inputs(given, known, pretrained)
-            folder.write_recipe(found.recipe, derived_fields(given, found.recipe))
-            keep_inputs(folder.path, found.recipe, inputs, plan)
+            folder.write_recipe(result.recipe, derived_fields(given, result.recipe))
+            keep_inputs(folder.path, result.recipe, inputs, plan)
 
         world.by_first(begin)
     else:
@@ -205,7 +205,7 @@ def _open_session(
     recipe = folder.recipe()
     torch.set_num_threads(recipe.train.threads)
     with stage("building the model"):
-        return assemble(recipe, known, place, pretrained), pace
+        return assemble(recipe, known, setup, pretrained), pace
 
 
 def _check_read(session: Session, state: LoopState, run: Path) -> None:

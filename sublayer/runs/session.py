@@ -164,7 +164,7 @@ class Session:
         return (
             *(() if self.data.valid is None else scored),
             *(f"{text}/{name}" for text in self.data.watched for name in scored),
-            *(f"{PREFIX}/{each.probe.name}" for each in self.probes),
+            *(f"{PREFIX}/{read.probe.name}" for read in self.probes),
         )
 
     @property
@@ -200,11 +200,11 @@ class Session:
         with self.train_step.parallel.whole_weights():
             for prefix, text in {"": self.data.valid, **texts}.items():
                 if text is not None:
-                    found = self._score(text)
-                    scores |= {f"{prefix}{name}": value for name, value in found.items()}
+                    text_scores = self._score(text)
+                    scores |= {f"{prefix}{name}": value for name, value in text_scores.items()}
             if self.probes:
-                for each in ask(self.text_model, self.probes, self.recipe.data.context):
-                    scores[f"{PREFIX}/{each.probe.name}"] = each.value
+                for score in ask(self.text_model, self.probes, self.recipe.data.context):
+                    scores[f"{PREFIX}/{score.probe.name}"] = score.value
         return scores
 
     def describe_watched(self, scores: Scores) -> list[str]:
@@ -212,12 +212,12 @@ class Session:
         return describe_watched(family_of(self.recipe.objective), scores)
 
     def _score(self, split: Split) -> Scores:
-        recipe, place = self.recipe, self.place
+        recipe, setup = self.recipe, self.place
         is_low = recipe.train.precision == "bfloat16"
-        with torch.autocast(place.device.type, dtype=torch.bfloat16, enabled=is_low):
+        with torch.autocast(setup.device.type, dtype=torch.bfloat16, enabled=is_low):
             return (
                 family_of(recipe.objective)
-                .score(self.text_model, split, recipe, "training", place.world)
+                .score(self.text_model, split, recipe, "training", setup.world)
                 .scores
             )
 
@@ -242,7 +242,7 @@ def prepare_data(
 
 
 def assemble(
-    recipe: ResolvedRecipe, data: Data, place: Place, pretrained: Pretrained | None = None
+    recipe: ResolvedRecipe, data: Data, setup: Place, pretrained: Pretrained | None = None
 ) -> Session:
     """Build the model of a resolved recipe, its objective and its optimizer.
 
@@ -253,14 +253,14 @@ def assemble(
     pretrained = pretrained or Pretrained(recipe.init)
     family = family_of(recipe.objective)
     family.check_scoring(recipe)
-    check_place(recipe, place)
-    if place.device.type == "cpu":
+    check_place(recipe, setup)
+    if setup.device.type == "cpu":
         allocate_for_training(
             recomputes=recipe.train.recompute != "none",
-            is_divided=recipe.train.shard != "none" and place.world.size > 1,
+            is_divided=recipe.train.shard != "none" and setup.world.size > 1,
         )
     seed = recipe.train.seed
-    is_divided = begins_divided(place.world, recipe.train, recipe.init)
+    is_divided = begins_divided(setup.world, recipe.train, recipe.init)
     # Weights that are drawn in parts have no values before they are divided.
     building = torch.device("meta") if is_divided else nullcontext()
     with building:
@@ -273,23 +273,23 @@ def assemble(
         objective = family.build(model, recipe.objective, seed, text_model.task)
     objective.pad_id = data.tokenizer.pad_id
     if not is_divided:
-        objective = objective.to(place.device)
+        objective = objective.to(setup.device)
     notes += note_training_only(objective, pretrained)
     notes += freeze(objective, recipe.init)
     batches = family.batches(recipe, data.train)
-    train_step = TrainStep(recipe, objective, batches, device=place.device, world=place.world)
+    train_step = TrainStep(recipe, objective, batches, device=setup.device, world=setup.world)
     folders = probe_folders(recipe.train.probes)
     if folders:
         check_model(text_model, "the model")
-    probes = [each for name, folder in folders.items() for each in read_probes([name], folder)]
-    return Session(recipe, data, place, train_step, text_model, tuple(notes), tuple(probes))
+    probes = [read for name, folder in folders.items() for read in read_probes([name], folder)]
+    return Session(recipe, data, setup, train_step, text_model, tuple(notes), tuple(probes))
 
 
-def check_place(recipe: ResolvedRecipe, place: Place) -> None:
+def check_place(recipe: ResolvedRecipe, setup: Place) -> None:
     """Raise ConfigError where a step is too little for the processes, or too much for memory."""
-    check_shares(recipe, place.world.size, is_gpu=place.device.type != "cpu")
-    if not place.trains:
+    check_shares(recipe, setup.world.size, is_gpu=setup.device.type != "cpu")
+    if not setup.trains:
         return
     # Apple's GPU has the memory of its machine.
-    kind: DeviceKind = "cuda" if place.device.type == "cuda" else "cpu"
-    check_training(recipe, device=kind, n_processes=place.world.size)
+    kind: DeviceKind = "cuda" if setup.device.type == "cuda" else "cpu"
+    check_training(recipe, device=kind, n_processes=setup.world.size)

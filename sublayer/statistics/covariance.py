@@ -85,7 +85,7 @@ class Spreads(ABC):
 
     _floor = 0.0
     _freedom: float | None = None
-    """What ``Covariance`` takes beside values."""
+    """Arguments of ``Covariance`` beside the values."""
 
     def __init__(self, scores: Scores, baseline: str) -> None:
         self._scores = scores
@@ -154,11 +154,11 @@ class SeedSpreads(Spreads):
         where it has no seed in common. 0 with fewer than two runs.
         """
         halves = []
-        own = self._scores.row(arm)
+        scores = self._scores.row(arm)
         for other in others:
             if other == arm:
                 continue
-            difference = own - self._scores.row(other)
+            difference = scores - self._scores.row(other)
             difference = difference[~np.isnan(difference)]
             if len(difference) > 1:
                 halves.append(float(difference.var(ddof=1)) / 2.0)
@@ -267,8 +267,8 @@ class Covariance:
         joined = np.concatenate(likelihoods)
         joined = np.exp(joined - joined.max())
         errors, shares = (
-            joined * np.concatenate([each, np.repeat(of_free, len(_SCALES))])
-            for each, of_free in ((fixed.errors, free.errors), (fixed.shares, free.shares))
+            joined * np.concatenate([of_fixed, np.repeat(of_free, len(_SCALES))])
+            for of_fixed, of_free in ((fixed.errors, free.errors), (fixed.shares, free.shares))
         )
         caution = min(_MOST_CAUTION, float(errors.sum() / max(float(shares.sum()), 1e-300)))
         weights = errors / errors.sum()
@@ -426,6 +426,6 @@ def _stacked(rows: Sequence[tuple[Any, ...]]) -> _Structures:
 
 def _log_gamma(n: int, x: Numbers) -> Numbers:
     """Return the logarithm of the multivariate gamma function."""
-    terms = [[math.lgamma(each - index / 2) for index in range(n)] for each in x]
-    found: Numbers = n * (n - 1) / 4 * math.log(math.pi) + np.array(terms).sum(1)
-    return found
+    terms = [[math.lgamma(value - index / 2) for index in range(n)] for value in x]
+    log_gammas: Numbers = n * (n - 1) / 4 * math.log(math.pi) + np.array(terms).sum(1)
+    return log_gammas

@@ -100,8 +100,8 @@ class ItemSpreads(Spreads):
         shared = scores.common(contrast.weights)
         stacks = []
         for arm, weight in contrast.weights.items():
-            own = shared if shared.any() else ~np.isnan(scores.row(arm))
-            stacks.append(weight * scores.effects[scores.arms.index(arm)][own])
+            mask = shared if shared.any() else ~np.isnan(scores.row(arm))
+            stacks.append(weight * scores.effects[scores.arms.index(arm)][mask])
         if any(not len(stack) or np.isnan(stack).any() for stack in stacks):
             return None
         n_units = scores.effects.shape[2]

@@ -55,7 +55,7 @@ class Family:
     level: float = ERROR
     """The probability of a false verdict that this look may spend."""
     next_level: float | None = None
-    """That of the look that would follow, for the seeds that it would take; None: the same."""
+    """The level of the next look, for the seeds that it would take; None: the same."""
     margin: float | None = None
     """The smallest difference that matters, in the metric's unit."""
     n_awaited: int = 0
@@ -101,15 +101,15 @@ class Family:
             if len(self._found) > 1:
                 self._largest = Largest(correlation_of(covariance), self.n_comparisons)
             self._found = {
-                names: each.calibrated(self.level, self._largest)
-                for names, each in self._found.items()
+                names: uncertainty.calibrated(self.level, self._largest)
+                for names, uncertainty in self._found.items()
             }
         differences = tuple(map(self._difference, self.contrasts))
         return Judgement(differences, pairing)
 
     @property
     def _known(self) -> list[Contrast]:
-        return [each for each in self.contrasts if each.names in self._found]
+        return [contrast for contrast in self.contrasts if contrast.names in self._found]
 
     def _estimate_items(self) -> Numbers:
         """Estimate the uncertainty of single runs over items; return the contrasts' covariance."""
@@ -130,16 +130,16 @@ class Family:
         self._by_ranks = is_two_valued(scores.values)
         choice = {
             arm: choice_variance(
-                own.of_seeds(scores.seeds), spreads.unshared_variance(arm, scores.arms)
+                tuned.of_seeds(scores.seeds), spreads.unshared_variance(arm, scores.arms)
             )
-            for arm, own in self.tuned.items()
+            for arm, tuned in self.tuned.items()
         }
         for contrast in self.contrasts:
             spread = spreads.spread(contrast)
             if spread is not None:
                 weights = contrast.weights.items()
-                own = math.fsum(weight**2 * choice.get(arm, 0.0) for arm, weight in weights)
-                self._found[contrast.names] = Uncertainty(spread, items.spread(contrast), own)
+                tuning = math.fsum(weight**2 * choice.get(arm, 0.0) for arm, weight in weights)
+                self._found[contrast.names] = Uncertainty(spread, items.spread(contrast), tuning)
         covariance = spreads.covariance(self._known)
         rows = weights_of(self._known, list(choice))
         covariance += (rows * np.array(list(choice.values()))) @ rows.T
@@ -158,7 +158,7 @@ class Family:
         if not self._has_verdicts and paired:
             mean = math.fsum(paired.values()) / len(paired)
         is_narrow = n_documents is not None and n_documents < FEWEST_DOCUMENTS
-        found = Difference(
+        effect = Difference(
             contrast.arm,
             contrast.baseline,
             tuple(paired),
@@ -172,21 +172,21 @@ class Family:
             n_seeds=self.n_seeds,
         )
         if not self._has_verdicts:
-            return found
+            return effect
         uncertainty = self._found.get(contrast.names)
         if uncertainty is not None:
-            found = self._with_interval(found, contrast, uncertainty)
+            effect = self._with_interval(effect, contrast, uncertainty)
         if any(n_failed) or (self._by_ranks and uncertainty is not None):
-            found = self._with_ranks(found, contrast)
+            effect = self._with_ranks(effect, contrast)
         if contrast.arm in self.scored_elsewhere:
-            found = replace(found, verdict="no verdict")
+            effect = replace(effect, verdict="no verdict")
         if len(paired) != self.n_seeds and paired:
             note = f"{len(paired)} of {count(self.n_seeds, 'seed')} finished in both arms"
-            found = replace(found, note=note)
-        return found
+            effect = replace(effect, note=note)
+        return effect
 
     def _with_interval(
-        self, found: Difference, contrast: Contrast, uncertainty: Uncertainty
+        self, effect: Difference, contrast: Contrast, uncertainty: Uncertainty
     ) -> Difference:
         mean = uncertainty.seeds.mean
         half = uncertainty.half_width(self.level, self._largest)
@@ -197,8 +197,8 @@ class Family:
         inner = min(half, uncertainty.half_width(one_sided, ALONE))
         single_level = uncertainty.p(half, ALONE)
         detectable = self._detectable(uncertainty, 1.0, single_level)
-        found = replace(
-            found,
+        effect = replace(
+            effect,
             mean=mean,
             sd=self._sd(contrast),
             low=low,
@@ -216,19 +216,19 @@ class Family:
         pair = scores.scores_of(contrast.arm), scores.scores_of(contrast.baseline)
         luck = 0.0 if self.over_items else separation_p(*pair)  # which asks nothing of other seeds
         if luck > self.level:
-            found = replace(found, p=self._over_looks(luck), p_raw=luck, by_ranks=True)
-        found = replace(found, verdict=self._verdict(found))
+            effect = replace(effect, p=self._over_looks(luck), p_raw=luck, by_ranks=True)
+        effect = replace(effect, verdict=self._verdict(effect))
         # Runs that tie may be the same one of two values by luck: they show no equivalence.
         places = [scores.arms.index(arm) for arm in contrast.weights]
         luck = max(separation_p(*pair, _FAR), one_cluster_p(scores.values, places))
         is_lucky = luck * self.n_comparisons > self.level and not self.over_items
-        if is_lucky and found.verdict == "no difference that matters":
+        if is_lucky and effect.verdict == "no difference that matters":
             p = self._over_looks(min(1.0, luck * self.n_comparisons))
-            unclear = replace(found, verdict="cannot tell", by_ranks=True)
-            found = replace(unclear, p=p, p_raw=luck, equivalent=None)
-        if found.verdict != "cannot tell" or self.margin is None:
-            return found
-        return replace(found, more_seeds=self._more_seeds(uncertainty, self.margin))
+            unclear = replace(effect, verdict="cannot tell", by_ranks=True)
+            effect = replace(unclear, p=p, p_raw=luck, equivalent=None)
+        if effect.verdict != "cannot tell" or self.margin is None:
+            return effect
+        return replace(effect, more_seeds=self._more_seeds(uncertainty, self.margin))
 
     def _sd(self, contrast: Contrast) -> float | None:
         """Return the standard deviation over seeds of a contrast of single runs."""
@@ -237,10 +237,10 @@ class Family:
             return float(np.std(paired, ddof=1))
         variance = 0.0
         for arm, weight in contrast.weights.items():
-            own = self.scores.scores_of(arm)
-            if len(own) < 2:
+            scores = self.scores.scores_of(arm)
+            if len(scores) < 2:
                 return None
-            variance += weight**2 * float(own.var(ddof=1))
+            variance += weight**2 * float(scores.var(ddof=1))
         return math.sqrt(variance)
 
     def _detectable(self, uncertainty: Uncertainty, times: float, single_level: float) -> float:
@@ -258,16 +258,16 @@ class Family:
         )
         return None if needed is None else max(1, needed - n_now)
 
-    def _with_ranks(self, found: Difference, contrast: Contrast) -> Difference:
+    def _with_ranks(self, effect: Difference, contrast: Contrast) -> Difference:
         """Judge by ranks: a failed run is the worst, and two-valued scores are not normal."""
         of_interval = ("p", "p_raw", "more_seeds", "detectable", "excluded", "equivalent")
         nothing: dict[str, Any] = dict.fromkeys(of_interval)
-        ranked = replace(found, verdict="cannot tell", by_ranks=True, **nothing)
-        own, rest = map(self.scores.scores_of, contrast.names)
-        n, n_rest = found.n_failed
-        if not contrast.baseline or not len(own) + n or not len(rest) + n_rest:
+        ranked = replace(effect, verdict="cannot tell", by_ranks=True, **nothing)
+        scores, rest = map(self.scores.scores_of, contrast.names)
+        n, n_rest = effect.n_failed
+        if not contrast.baseline or not len(scores) + n or not len(rest) + n_rest:
             return ranked  # of several arms, or no run has ended of one of two
-        p_raw, surplus = rank_p(own, rest, n, n_rest, is_lower_better=self.is_lower_better)
+        p_raw, surplus = rank_p(scores, rest, n, n_rest, is_lower_better=self.is_lower_better)
         p = self._over_looks(min(1.0, self.n_comparisons * p_raw))
         verdict: Verdict = "better" if surplus > 0 else "worse"
         return replace(ranked, p=p, p_raw=p_raw, verdict=verdict if p <= ERROR else "cannot tell")
@@ -276,13 +276,13 @@ class Family:
         """Return p scaled so that 0.05 is the level of the look."""
         return min(1.0, p * ERROR / self.level)
 
-    def _verdict(self, found: Difference) -> Verdict:
-        assert found.low is not None and found.high is not None and found.equivalent is not None
-        if self.margin is not None and found.equivalent < self.margin:
+    def _verdict(self, effect: Difference) -> Verdict:
+        assert effect.low is not None and effect.high is not None and effect.equivalent is not None
+        if self.margin is not None and effect.equivalent < self.margin:
             return "no difference that matters"
-        if found.low <= 0.0 <= found.high or found.by_ranks:
+        if effect.low <= 0.0 <= effect.high or effect.by_ranks:
             return "cannot tell"
-        is_lower = found.high < 0.0
+        is_lower = effect.high < 0.0
         return "better" if is_lower == self.is_lower_better else "worse"
 
 
@@ -325,12 +325,12 @@ def rank_p(
     ``values`` and their failures is better than the others', in ranks: positive is better.
     """
     sign = -1.0 if is_lower_better else 1.0
-    own = [sign * value for value in values] + [-np.inf] * n_failed
+    group = [sign * value for value in values] + [-np.inf] * n_failed
     rest = [sign * value for value in others] + [-np.inf] * n_others_failed
-    _, places, times = np.unique([*own, *rest], return_inverse=True, return_counts=True)
+    _, places, times = np.unique([*group, *rest], return_inverse=True, return_counts=True)
     ranks = (np.cumsum(times) - (times - 1) / 2)[places]  # from 1, ties their mean rank
     doubled = np.rint(2 * ranks).astype(np.int64)  # whole numbers, ties too
-    n, total = len(own), len(ranks)
+    n, total = len(group), len(ranks)
     observed = int(doubled[:n].sum())
     counts = _rank_sums(doubled, n)
     sums = np.arange(len(counts))
@@ -349,8 +349,8 @@ def _rank_sums(doubled: NDArray[np.int64], n: int) -> Numbers:
     for rank in doubled:
         for chosen in range(n, 0, -1):
             counts[chosen, rank:] += counts[chosen - 1, : most + 1 - rank]
-    found: Numbers = counts[n]
-    return found
+    by_sum: Numbers = counts[n]
+    return by_sum
 
 
 def is_two_valued(values: Numbers) -> bool:
@@ -381,9 +381,9 @@ def one_cluster_p(values: Numbers, rows: Sequence[int]) -> float:
     """
     runs = [row[~np.isnan(row)] for row in values]
     are_split = np.zeros(len(runs), np.bool_)
-    for row, own in enumerate(runs):
-        if len(own) >= _FEWEST_SPLIT:
-            low, high = _clusters(own)
+    for row, scores in enumerate(runs):
+        if len(scores) >= _FEWEST_SPLIT:
+            low, high = _clusters(scores)
             are_split[row] = high[0] - low[-1] > _GAP * _widest(low, high)
     if are_split.sum() < max(2.0, len(runs) / 2.0):
         return 0.0

@@ -120,8 +120,8 @@ def _level_of_each(looks: tuple[int, ...], n_comparisons: int) -> float:
     largest = np.zeros((_DRAWS, len(looks)))
     baseline = generator.standard_normal((_DRAWS, len(looks))) * steps
     for _ in range(max(1, n_comparisons)):
-        own = generator.standard_normal((_DRAWS, len(looks))) * steps
-        sums = np.cumsum(own - baseline, axis=1)
+        arm = generator.standard_normal((_DRAWS, len(looks))) * steps
+        sums = np.cumsum(arm - baseline, axis=1)
         np.maximum(largest, np.abs(sums) / np.sqrt(2 * counts), out=largest)
     threshold = np.quantile(largest.max(1), 1.0 - ERROR)
     return float((largest > threshold).mean())

@@ -54,7 +54,7 @@ class Scores:
         seeds = {seed for arm in arms for seed in (*values[arm], *failed.get(arm, ()))}
         ordered = tuple(sorted(seeds))
         shape = len(arms), len(ordered)
-        n_units = {len(each) for arm in arms for each in effects.get(arm, {}).values()}
+        n_units = {len(units) for arm in arms for units in effects.get(arm, {}).values()}
         runs = [(arm, seed) for arm in arms for seed in ordered]
         table = np.array([values[arm].get(seed, np.nan) for arm, seed in runs], np.float64)
         has_failed = np.array([seed in failed.get(arm, ()) for arm, seed in runs], np.bool_)
@@ -161,10 +161,10 @@ def mean_of(contrast: Contrast, scores: Scores) -> float | None:
     """Return a contrast of the means of arms, over all of their runs; None where one has none."""
     total = []
     for arm, weight in contrast.weights.items():
-        own = scores.scores_of(arm)
-        if not len(own):
+        values = scores.scores_of(arm)
+        if not len(values):
             return None
-        total.append(weight * math.fsum(own) / len(own))
+        total.append(weight * math.fsum(values) / len(values))
     return math.fsum(total)
 
 
@@ -201,15 +201,15 @@ def choice_variance(tuned: Tuned, variance: float) -> float:
     generator = np.random.default_rng(_SEED)
     scores = np.array(tuned.scores)
     errors = _variances(tuned, variance) / tuned.n_runs  # of each trial's score
-    own = int(scores.argmin())
-    noise = errors + errors[own]
+    best = int(scores.argmin())
+    noise = errors + errors[best]
     if tuned.compared:
-        scores[own] = math.fsum(tuned.compared.values()) / len(tuned.compared)
-        noise = errors + errors[own] * tuned.n_runs / len(tuned.compared)
+        scores[best] = math.fsum(tuned.compared.values()) / len(tuned.compared)
+        noise = errors + errors[best] * tuned.n_runs / len(tuned.compared)
     drawn = scores + np.sqrt(errors) * generator.standard_normal((_DRAWS, n_trials))
-    distances = (scores - scores[own]) ** 2
+    distances = (scores - scores[best]) ** 2
     distances = np.maximum(distances - noise, distances / 2.0)
-    distances[own] = 0.0
+    distances[best] = 0.0
     return float(distances[drawn.argmin(1)].mean())
 
 
@@ -224,6 +224,6 @@ def _variances(tuned: Tuned, variance: float) -> np.ndarray:
         halved = 2.0 if len(runs) == len(selected) else 1.0
         n = len(runs)
         if n > 1 and float(np.ptp(differences)) > 0.0:
-            own = float(differences.var(ddof=1)) / halved
-            variances[index] = (_FREEDOM * variance + (n - 1) * own) / (_FREEDOM + n - 1)
+            observed = float(differences.var(ddof=1)) / halved
+            variances[index] = (_FREEDOM * variance + (n - 1) * observed) / (_FREEDOM + n - 1)
     return variances

@@ -94,7 +94,7 @@ def superiority(
     sign = -1.0 if is_lower_better else 1.0
     x, y = sign * np.asarray(a, dtype=float), sign * np.asarray(b, dtype=float)
     whole_x, whole_y = (
-        np.concatenate([own, np.full(n, -np.inf)]) for own, n in zip((x, y), n_failed, strict=True)
+        np.concatenate([arm, np.full(n, -np.inf)]) for arm, n in zip((x, y), n_failed, strict=True)
     )
     n_pairs = len(whole_x) * len(whole_y)
     if not n_pairs:
@@ -125,7 +125,7 @@ def _noncentrality(t: float, freedom: float) -> tuple[float, float]:
     if abs(t) > _FAR:
         ends = np.sort(t * np.sqrt(chdtri(freedom, tails) / freedom))
         return float(ends[0]), float(ends[1])
-    found = []
+    bounds = []
     for tail in tails:
         # By bisection: scipy's inverse may not end.
         least, most = t - 10.0 - 2 * abs(t), t + 10.0 + 2 * abs(t)
@@ -135,8 +135,8 @@ def _noncentrality(t: float, freedom: float) -> tuple[float, float]:
                 least = middle
             else:
                 most = middle
-        found.append(least)
-    high, low = found
+        bounds.append(least)
+    high, low = bounds
     return float(low), float(high)
 
 
@@ -239,8 +239,8 @@ def power_over_seeds(
     # Far beyond the threshold the distribution function underflows, to NaN.
     is_far = shift > threshold + 30.0
     below = nctdtr(freedom, np.where(is_far, 0.0, shift), threshold)
-    found: Numbers = np.where(is_far, 1.0, 1.0 - below)
-    return found
+    power: Numbers = np.where(is_far, 1.0, 1.0 - below)
+    return power
 
 
 def implied_freedom(reach: float, level: float) -> float:
@@ -280,5 +280,5 @@ def expected_best(scores: ArrayLike, *, better: Literal["lower", "higher"]) -> N
     logs = gammaln(rank) - gammaln(n) - gammaln(spare + 1)
     logs -= gammaln(n_trials + 1) - gammaln(n + 1) - gammaln(n_trials - n + 1)
     weights = np.where(rank >= n, np.exp(logs), 0.0)
-    found: Numbers = weights @ values
-    return found
+    expected: Numbers = weights @ values
+    return expected

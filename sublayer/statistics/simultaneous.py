@@ -84,8 +84,8 @@ class Uncertainty:
         tuning = math.sqrt(self.choice)
         if self.items is None:
             return Parts(math.sqrt(self.seeds.variance), None, tuning)
-        own = max(self.seeds.variance - self.items.both, 0.0)
-        return Parts(math.sqrt(own), math.sqrt(self.items.alone), tuning)
+        of_seeds = max(self.seeds.variance - self.items.both, 0.0)
+        return Parts(math.sqrt(of_seeds), math.sqrt(self.items.alone), tuning)
 
     def calibrated(self, level: float, largest: "Largest") -> "Uncertainty":
         """Return the uncertainty whose intervals at ``level`` heed the caution of its spreads."""
@@ -113,10 +113,10 @@ class Uncertainty:
             return float(sizes[0])
         # Secants of log p over log size, on either side of which p is asked.
         for _ in range(60):
-            place = max(1, int(np.searchsorted(-tails, -level)))
+            index = max(1, int(np.searchsorted(-tails, -level)))
             (low, high), (p_low, p_high) = (
-                sizes[place - 1 : place + 1],
-                tails[place - 1 : place + 1],
+                sizes[index - 1 : index + 1],
+                tails[index - 1 : index + 1],
             )
             width = math.log(high / low)
             if width < 1e-6:
@@ -142,8 +142,8 @@ class Uncertainty:
             variances, weights = self._nodes
             with np.errstate(divide="ignore"):
                 tails = largest.tail(sizes[:, None] / np.sqrt(variances)) @ weights
-        found: Numbers = np.minimum(tails, 1.0)
-        return found
+        p_values: Numbers = np.minimum(tails, 1.0)
+        return p_values
 
     @cached_property
     def _nodes(self) -> tuple[Numbers, Numbers]:
@@ -246,8 +246,8 @@ class Largest:
         edge = self._grid[-1]
         at_edge = float(np.minimum(1.0, 2.0 * self.n * ndtr(-edge)))
         scaled = bound * min(1.0, float(self._tails[-1]) / at_edge)
-        found: Numbers = np.where(x <= edge, np.minimum(drawn, bound), scaled)
-        return found
+        p_values: Numbers = np.where(x <= edge, np.minimum(drawn, bound), scaled)
+        return p_values
 
 
 def _table(correlation: Numbers) -> tuple[Numbers, Numbers]:

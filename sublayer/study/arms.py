@@ -163,7 +163,7 @@ def value_grid(texts: Sequence[str], option: str) -> list[Trial]:
     )
     short = [key.rpartition(".")[2] for key in fields]
     labels = [
-        each if short.count(each) == 1 else key for key, each in zip(fields, short, strict=True)
+        name if short.count(name) == 1 else key for key, name in zip(fields, short, strict=True)
     ]
     grid = []
     for point in itertools.product(*fields.values()):

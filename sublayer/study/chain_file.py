@@ -94,9 +94,9 @@ class Kept(Typed):
     def stage_texts(self) -> dict[str, dict[str, str]]:
         """The digests of the files of stages, by arm and stage."""
         return {
-            f"{arm}, {stage}": {each.name: each.digest for each in inputs}
-            for arm, own in self.inputs.items()
-            for stage, inputs in own.items()
+            f"{arm}, {stage}": {source.name: source.digest for source in inputs}
+            for arm, by_stage in self.inputs.items()
+            for stage, inputs in by_stage.items()
             if inputs
         }
 

@@ -119,20 +119,20 @@ def _arm_result(judge: StudyJudge, arm: ArmFacts) -> ArmResult:
     finished = [(seed, run) for seed, _, run in own_runs.scored()]
     records = [run.record for _, run in finished if run.record is not None]
     # Seconds of the optimizer steps alone.
-    training = [each["tokens"] / each["tokens_per_s"] for each in records if each["tokens_per_s"]]
+    training = [log["tokens"] / log["tokens_per_s"] for log in records if log["tokens_per_s"]]
     medians = {
         name: float(np.median(values)) if values else None
         for name, values in {
             "training_seconds": training,
             **{
-                name: [each[name] for each in records if each.get(name) is not None]
+                name: [log[name] for log in records if log.get(name) is not None]
                 for name in ("tokens", "tokens_per_s", "peak_memory_bytes", "seconds")
             },
         }.items()
     }
     planned = operations = None
     if is_plain:
-        recipe = next(each.loaded.recipe for each in study.arms if each.name == arm.name)
+        recipe = next(trained.loaded.recipe for trained in study.arms if trained.name == arm.name)
         planned = float(arm.steps * tokens_per_step(recipe) * arm.flops_per_token)
         if medians["tokens"] is not None:
             operations = medians["tokens"] * arm.flops_per_token
@@ -175,7 +175,7 @@ def _arm_result(judge: StudyJudge, arm: ArmFacts) -> ArmResult:
         curves=by_metric.pop(primary, ()),
         further_curves=by_metric,
         training_curves=tuple(curve.training for curve in curves if curve.training is not None),
-        recipe=next((each.read_text("utf-8") for each in recipes if each.is_file()), ""),
+        recipe=next((path.read_text("utf-8") for path in recipes if path.is_file()), ""),
         further={name: scores.get(name, {}) for name in others if is_plain or name in scores},
         probes=records[0].get("probes", {}) if records and is_plain else {},
         published=study.published.get(arm.name, {}),
@@ -230,7 +230,7 @@ def _scorecard(
     """
     metrics = {column.name: column.metric for column in judge.columns}
     published = judge.chain.published
-    base = next((name for name, own in published.items() if own.get(SPEED) == 1.0), "")
+    base = next((name for name, scores in published.items() if scores.get(SPEED) == 1.0), "")
     speeds = {arm.name: arm.costs.tokens_per_s or 0.0 for arm in arms}
     rows = []
     for name, speed in speeds.items():
@@ -247,11 +247,11 @@ def _scorecard(
             if column.members and (value := value_of(column, means)) is not None
         }
         rows.append(Row(name, "baseline", {**scored, **averages}))
-    for name, own in published.items():
-        for title in own:
+    for name, printed in published.items():
+        for title in printed:
             metrics.setdefault(title, published_metric(title))
         # Published scores alone are shown as printed.
-        cells = {title: Cell(value / metrics[title].factor) for title, value in own.items()}
+        cells = {title: Cell(value / metrics[title].factor) for title, value in printed.items()}
         rows.append(Row(name, "published", cells))
     return Scorecard(list(metrics.values()), rows)
 
@@ -325,12 +325,12 @@ def _keep(folder: Path, data: Data) -> str:
         name = part_name(part, parts)
         for baseline, score in baselines.of(part).items():
             scored: dict[str, Score | MetricValue] = {name: score}
-            scored |= {f"{name}:{metric}": each for metric, each in score.metrics.items()}
+            scored |= {f"{name}:{metric}": value for metric, value in score.metrics.items()}
             scores = by_baseline.setdefault(baseline, {})
-            for column, each in scored.items():
-                scores[column] = each.value
-                if each.standard_error is not None:
-                    scores[f"{column}{ERROR}"] = each.standard_error
+            for column, result in scored.items():
+                scores[column] = result.value
+                if result.standard_error is not None:
+                    scores[f"{column}{ERROR}"] = result.standard_error
     for scores in by_baseline.values():
         of_parts = [score for name, score in scores.items() if ":" not in name]
         scores[""] = sum(of_parts) / len(of_parts)

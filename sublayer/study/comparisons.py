@@ -114,7 +114,7 @@ def compared_budgets(results: Results) -> list[ArmBudget]:
         seconds = costs.training_seconds if results.match == "time" else None
         planned[arm.name] = Budget(total, costs.planned_operations)
         realised[arm.name] = Budget(total, costs.operations, seconds)
-    pairs = [(each.arm, each.baseline) for each in results.differences]
+    pairs = [(difference.arm, difference.baseline) for difference in results.differences]
     return [
         ArmBudget(*pair, *(excess_over(*map(of.__getitem__, pair)) for of in (planned, realised)))
         for pair in pairs
@@ -189,20 +189,20 @@ def secondary_analyses(results: Results) -> tuple[Secondary, ...]:
     analyses = []
     for difference in results.differences:
         names = difference.arm, difference.baseline
-        found = Secondary(*names)
+        analysis = Secondary(*names)
         arm, baseline = map(by_name.get, names)
         if difference.verdict == "no verdict":
             pass
         elif arm is None or baseline is None:
-            found = replace(found, power=_power(results, difference, None))
+            analysis = replace(analysis, power=_power(results, difference, None))
         else:
             published = _published(results, difference)
             values = [dict(zip(one.seeds, one.values, strict=True)) for one in (arm, baseline)]
             common = sorted(values[0].keys() & values[1].keys())
             label, over_training = _course(results, arm, baseline)
-            found = Secondary(
+            analysis = Secondary(
                 *names,
-                paired_t=paired_t(*([own[seed] for seed in common] for own in values)),
+                paired_t=paired_t(*([by_seed[seed] for seed in common] for by_seed in values)),
                 welch_t=welch_t(arm.values, baseline.values),
                 superiority=superiority(
                     arm.values,
@@ -215,7 +215,7 @@ def secondary_analyses(results: Results) -> tuple[Secondary, ...]:
                 course_label=label,
                 power=_power(results, difference, published),
             )
-        analyses.append(found)
+        analyses.append(analysis)
     return tuple(analyses)
 
 

@@ -163,7 +163,7 @@ class SameQuality:
         ratio = None
         if math.isfinite(max(shares)) and not any(seed.is_at_first for seed in self.seeds):
             ratio = mean_ratio(shares)
-        median, low, high = (each if math.isfinite(each) else None for each in ends)
+        median, low, high = (end if math.isfinite(end) else None for end in ends)
         return Summary(median, low, high, ratio)
 
     @property
@@ -177,7 +177,7 @@ def same_quality(results: Results) -> tuple[SameQuality, ...]:
 
     The metric is the deciding one, or the first other whose curve both arms have.
     """
-    pairs = [(each.arm, each.baseline) for each in results.differences if each.baseline]
+    pairs = [(diff.arm, diff.baseline) for diff in results.differences if diff.baseline]
     return tuple(_compared(results, *pair) for pair in pairs)
 
 
@@ -199,7 +199,7 @@ def cost_at(curve: Curve, target: float, costs: Sequence[float], *, is_lower: bo
 
 def _compared(results: Results, arm: str, baseline: str) -> SameQuality:
     """Compare the costs of two arms, or say why they cannot be compared."""
-    by_name = {each.name: each for each in results.arms}
+    by_name = {result.name: result for result in results.arms}
     one, other = by_name.get(arm), by_name.get(baseline)
     if one is None or other is None:
         problem = "it is a contrast of more than two arms"
@@ -260,9 +260,9 @@ def common_curves(
     for metric in (results.metric, *(further.metric for further in results.further)):
         is_first = metric.name == results.metric.name
         curves = [
-            {curve.seed: curve for curve in own}
+            {curve.seed: curve for curve in series}
             for arm in arms
-            for own in (arm.curves if is_first else arm.further_curves.get(metric.name, ()),)
+            for series in (arm.curves if is_first else arm.further_curves.get(metric.name, ()),)
         ]
         if all(curves):
             return metric, curves

@@ -246,7 +246,7 @@ def find_study(source: str) -> Path | None:
 
 def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
     file, name = read_study_file(path), path.stem
-    usual = next(each for each in (*_PREFERRED_SCALES, *file.scale) if each in file.scale)
+    usual = next(option for option in (*_PREFERRED_SCALES, *file.scale) if option in file.scale)
     scale = usual if scale is None else scale
     check_choice(f"{name}: ", "scale", scale, file.scale)
     table = file.at(scale)
@@ -380,8 +380,8 @@ class _Scale:
         if recipe not in self._bases:
             moved = {}
             if self._to:
-                own = self._load(recipe, {}).recipe
-                steps = own.optimizer.warmup_steps, own.train.keep_steps
+                base = self._load(recipe, {}).recipe
+                steps = base.optimizer.warmup_steps, base.train.keep_steps
                 moved = self._moved(dict(zip(_STEPS[1:], steps, strict=True)))
             self._bases[recipe] = self._load(recipe, {**self._given, **moved})
         moved = self._moved(arm.set)

@@ -112,12 +112,12 @@ def scores_of(
     units: Mapping[str, Mapping[int, TestUnits]],
 ) -> Scores:
     """Arrange values, failed seeds and test units, all by arm, as scores."""
-    first = next((each for by_seed in units.values() for each in by_seed.values()), None)
+    first = next((test for by_seed in units.values() for test in by_seed.values()), None)
     return Scores.of(
         values,
         failed=failed,
         effects={
-            arm: {seed: each.effects for seed, each in by_seed.items()}
+            arm: {seed: test.effects for seed, test in by_seed.items()}
             for arm, by_seed in units.items()
         },
         n_items=None if first is None else first.n_items,
@@ -155,22 +155,22 @@ def _joined(parts: Sequence[tuple[float, TestUnits]]) -> TestUnits:
     """Concatenate the units of several tests into those of their weighted mean."""
     if len(parts) == 1:
         return parts[0][1]
-    units = [each for _, each in parts]
+    units = [test for _, test in parts]
     shares: Effects = np.concatenate(
         [
-            share * (np.full(n, 1.0 / n) if each.shares is None else each.shares)
-            for share, each in parts
-            for n in (len(each.effects),)
+            share * (np.full(n, 1.0 / n) if test.shares is None else test.shares)
+            for share, test in parts
+            for n in (len(test.effects),)
         ]
     )
-    counts = [each.n_documents for each in units]
+    counts = [test.n_documents for test in units]
     return TestUnits(
-        np.concatenate([share * each.effects for share, each in parts]),
+        np.concatenate([share * test.effects for share, test in parts]),
         units[0].step,
-        n_items=sum(each.n_items for each in units),
+        n_items=sum(test.n_items for test in units),
         n_documents=None if None in counts else sum(n or 0 for n in counts),
         shares=None if np.allclose(shares, shares[0], rtol=1e-9) else shares / shares.sum(),
-        digest=" ".join(each.digest for each in units),
+        digest=" ".join(test.digest for test in units),
     )
 
 
@@ -330,7 +330,7 @@ class StudyJudge:
         # Without items, or with too few, the variance over seeds alone is known.
         resolution = 10.0 ** -(metric.decimals + 1) / metric.factor
         if not self.chain.stages:
-            steps = (each.step for by_seed in units.values() for each in by_seed.values())
+            steps = (test.step for by_seed in units.values() for test in by_seed.values())
             resolution = max([resolution, *steps])
         contrasts = against_baseline(values, baseline, against)
         contrasts += further_contrasts(question, values, baseline, against)
@@ -416,14 +416,14 @@ class StudyJudge:
 
     def _members(self, column: Column) -> Iterator[tuple[float, Column | None, str]]:
         """Yield the members of an average, or the column itself, with share and metric."""
-        by_name = {each.name: each for each in self.columns}
+        by_name = {column.name: column for column in self.columns}
         for member in column.members:
             names = names_of(member)
             for name in names:
                 title, _, metric = name.partition(":")
-                own = by_name.get(name)
+                match = by_name.get(name)
                 share = 1.0 / len(column.members) / len(names)
-                yield share, own or by_name.get(title), "" if own else metric
+                yield share, match or by_name.get(title), "" if match else metric
         if not column.members:
             yield 1.0, column, ""
 
@@ -445,9 +445,9 @@ class StudyJudge:
                     by_seed.setdefault(seed, []).append(units)
             elif self.chain.stages:
                 return {}
-        if any(len({each.digest for each in units}) != 1 for units in by_seed.values()):
+        if any(len({test.digest for test in units}) != 1 for units in by_seed.values()):
             return {}
         return {
-            seed: replace(units[0], effects=np.mean([each.effects for each in units], axis=0))
+            seed: replace(units[0], effects=np.mean([test.effects for test in units], axis=0))
             for seed, units in by_seed.items()
         }

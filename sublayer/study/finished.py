@@ -93,7 +93,7 @@ def check_agree(runs: Sequence[Recorded]) -> None:
     for run in others:
         both = f"{first.path} and {run.path} do not compare"
         for field, why in _OBJECTIVES.items():
-            before, now = (getattr(each.recipe.objective, field, "") for each in (first, run))
+            before, now = (getattr(record.recipe.objective, field, "") for record in (first, run))
             if before != now:
                 raise ConfigError(f"{both}: objective.{field} = {before} and {now} {why}")
         for name, what in _NAMES.items():
@@ -174,7 +174,7 @@ def compare_runs(
         def find(name: str, seed: int) -> Outcome:
             return _find(arms[name][seed], runs[0], kept[name, seed])
 
-        unscored = {place: key for place, key in enumerate(kept, 1) if not find(*key).test}
+        unscored = {index: key for index, key in enumerate(kept, 1) if not find(*key).test}
         texts = _read_texts(folder)
         if texts is None or unscored:
             data = prepare_data(runs[0].recipe)
@@ -183,9 +183,9 @@ def compare_runs(
             texts = list_text_caveats(dict.fromkeys(arms, data), columns[0].metric)
             listed = _Compared(runs=[str(resolved(path)) for path in paths], texts=texts)
             write_json(folder / RUNS, listed.model_dump())
-            for place, (name, seed) in unscored.items():
+            for position, (name, seed) in unscored.items():
                 run = arms[name][seed]
-                note(f"[{place}/{len(kept)}] {run.path}: scoring the test split")
+                note(f"[{position}/{len(kept)}] {run.path}: scoring the test split")
                 scored = score_run(run.path, data, _scored(run, runs[0]), device=device)
                 _keep(scored, run, kept[name, seed])
         outcomes = {
@@ -328,9 +328,9 @@ def _lengthened(arms: Arms) -> Iterator[str]:
     for name, runs in arms.items():
         for seed, run in runs.items():
             which = name if len(runs) == 1 else f"{name}, seed {seed},"
-            for each in read_lengthenings(run.path / RECIPE):
+            for event in read_lengthenings(run.path / RECIPE):
                 yield (
-                    f"{which} was lengthened from {each.from_steps:,} to {each.to_steps:,} steps "
-                    f"at step {each.at_step:,}, and keeps the warm-up and the evaluations of the "
+                    f"{which} was lengthened from {event.from_steps:,} to {event.to_steps:,} steps "
+                    f"at step {event.at_step:,}, and keeps the warm-up and the evaluations of the "
                     "shorter run."
                 )

@@ -108,8 +108,8 @@ class StudyFolder:
         if values[:1] == values[1:]:
             return
         if name == "margin":
-            values = [each and f"{each * self._margin_factor:g}" for each in values]
-        begun, now = ("none" if each is None else each for each in values)
+            values = [value and f"{value * self._margin_factor:g}" for value in values]
+        begun, now = ("none" if value is None else value for value in values)
         raise ConfigError(
             f"{self.path} was begun with {name} = {begun}, not {now}, and a verdict holds for what "
             "was stated before the first run: go on with that, or give another --out"
@@ -151,7 +151,7 @@ class StudyFolder:
                 ],
                 "checksums": dict(next(iter(data.values())).checksums) if data else {},
                 "inputs": {
-                    arm.name: [each.model_dump() for each in _inputs(arm, data)]
+                    arm.name: [source.model_dump() for source in _inputs(arm, data)]
                     for arm in matched_arms
                     if arm.name in data
                 },
@@ -255,7 +255,7 @@ class StudyFolder:
             return f"another study, of {', '.join(recipes)}"
         # Other weights are refused by ``check``, also where fields have come or were renamed since.
         for name, recipe in request["recipes"].items() if self._has_our_weights() else ():
-            old, new = (self._settings_of(each) for each in (recipes[name], recipe))
+            old, new = (self._settings_of(version) for version in (recipes[name], recipe))
             if old != new:
                 gone = next((line for line in old if line not in new), "no setting")
                 come = next((line for line in new if line not in old), "none")

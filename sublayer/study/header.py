@@ -121,7 +121,7 @@ def _budgets(
         return [("budgets", f"{describe_planned(compared)}: sublayer plan shows each arm")]
     rows: Rows = []
     for budget in compared:
-        shares = [f"{name} {format_share(each)}" for name, each in budget.planned.shares.items()]
+        shares = [f"{name} {format_share(share)}" for name, share in budget.planned.shares.items()]
         text = f"{budget.arm}: {', '.join(shares)} against {budget.against}"
         rows.append(("" if rows else "budgets", text))
     return rows
@@ -134,11 +134,11 @@ def _expected(
     n_runs: int,
     computing: Computing,
 ) -> str:
-    place = Place(choose_device(computing.device), World(rank=0, size=1))
+    placement = Place(choose_device(computing.device), World(rank=0, size=1))
     total_s = 0.0
     for arm, n_steps in zip(arms, steps, strict=True):
         resolved = measures.resolve(absolute_paths(arm.loaded.recipe))
-        step_s = recall_run_pace(resolved, place)
+        step_s = recall_run_pace(resolved, placement)
         # The pace of this machine is not that of a cluster's nodes.
         if step_s is None or computing.cluster is not None:
             return "known after the first run"

@@ -113,7 +113,7 @@ def read_layers(run: Path, inspecting: Inspecting) -> InspectedLayers | None:
         content = read_json(path, CheckpointError)
         kept = check_typed(content, _Kept, str(path), CheckpointError, has_tuples=True)
         are_beyond = [change.is_beyond for change in kept.changes]
-        is_counted = [each.layer for each in kept.changes] == list(range(1, len(are_beyond) + 1))
+        is_counted = [block.layer for block in kept.changes] == list(range(1, len(are_beyond) + 1))
         if not is_counted or all(are_beyond) or are_beyond != sorted(are_beyond):
             raise CheckpointError(f"{path} is damaged: blocks are missing")
     except FileNotFoundError:

@@ -278,7 +278,7 @@ def describe_reproduction(
     first = records[0]
     facts = {
         **first["versions"],
-        "commit": ", ".join(sorted({each["commit"] for each in records if each["commit"]})) or None,
+        "commit": ", ".join(sorted({log["commit"] for log in records if log["commit"]})) or None,
         **first["machine"],
         "precision": first["precision"],
         "threads": first["threads"],

@@ -177,7 +177,7 @@ def _with_options(study: Study, options: Options) -> Study:
         )
         return study
     plain = ", ".join(_given(options, _OF_PLAIN))
-    own = next((text for text in texts if text not in of_tasks), None)
+    stray = next((text for text in texts if text not in of_tasks), None)
     has_published = any(stage.tasks for stage in chain.stages)
     check_rules(
         "",
@@ -195,9 +195,9 @@ def _with_options(study: Study, options: Options) -> Study:
             f"--data is of stages of published tasks, of which {study.name} has none: leave it out",
         ),
         (
-            own,
-            f"--tune {own}: of {study.name} the stages of tasks are tuned: write --tune "
-            f"{prefix}{own}",
+            stray,
+            f"--tune {stray}: of {study.name} the stages of tasks are tuned: write --tune "
+            f"{prefix}{stray}",
         ),
     )
     n_seeds = chain.n_seeds if options.finetunings is None else options.finetunings
@@ -228,7 +228,7 @@ def _check_place(options: Options, study: Study) -> None:
     elif jobs == 1:
         return
     minutes = [arm.loaded.recipe.train.minutes for arm in study.arms]
-    known = [each for each in minutes if each is not None]
+    known = [duration for duration in minutes if duration is not None]
     length, remedy = f"train.minutes = {max(known, default=0):g}", "train.steps"
     if study.match == "time":
         length, remedy = "match = time", "--match parameters or --match flops"

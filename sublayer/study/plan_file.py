@@ -277,7 +277,7 @@ def describe_strangers(group: BeganUnder, seals: Sequence[Seal]) -> tuple[list[s
             "longer has"
         )
     # The seal of the study with the same seal before it.
-    other = next((each for each in seals if each.former == seal.former), seals[-1])
+    other = next((sibling for sibling in seals if sibling.former == seal.former), seals[-1])
     changes = describe_changes(seal.plan, other.plan)
     listed = "; ".join(change for _, change in changes) or "its date"
     return [part for part, _ in changes], (

@@ -99,11 +99,11 @@ class Question:
     def check_arms(self, study: str, arms: Collection[str]) -> None:
         """Raise ConfigError for a hypothesis about unknown arms, or that is no contrast of arms."""
         weights = self.hypothesis.contrast if self.hypothesis else {}
-        place, total = f"{study}: the hypothesis", math.fsum(weights.values())
+        where, total = f"{study}: the hypothesis", math.fsum(weights.values())
         for arm in weights:
-            check_choice(f"{place}: ", "arm", arm, arms)
+            check_choice(f"{where}: ", "arm", arm, arms)
         check_rules(
-            place,
+            where,
             (
                 abs(total) > 1e-9 or not all(weights.values()),
                 f"the weights of its contrast add up to {total:g}: give arms weights that add up "
@@ -158,9 +158,9 @@ def _amount(
     # Several metrics are told in points: only older versions wrote them without a name.
     plain = ("", "point", "points") if is_share and is_stored else () if is_share else ("",)
     is_known = unit.casefold() in (*plain, *map(str.casefold, units))
-    place, example = f"{study}: {name} = {written}", f'such as "0.1 {units[-1]}"'
+    where, example = f"{study}: {name} = {written}", f'such as "0.1 {units[-1]}"'
     check_rules(
-        place,
+        where,
         (
             not 0 < value < (100 if is_share else math.inf),
             f"it is no number above 0{' and below 100' if is_share else ''}: give {example}",

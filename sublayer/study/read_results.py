@@ -47,7 +47,7 @@ def results_of_folder(folder: Path, *, command: str = "") -> Results:
         begun = {arm.name for arm in arms}
     else:
         arms = asked_arms(folder, plan)
-        begun = {arm for (arm, _), own in runs.items() if any(own.scored())}
+        begun = {arm for (arm, _), group in runs.items() if any(group.scored())}
     baseline = plan.settled[0].name
     if baseline not in begun or plan.about is None:
         raise ConfigError(
@@ -101,7 +101,7 @@ def _judge_arms(study: Study, plan: Plan, runs: Runs) -> tuple[StudyJudge, int, 
     asked, names = plan.asked, [arm.name for arm in plan.settled]
     runs = {(arm.name, PRETRAINING): runs[arm.name, PRETRAINING] for arm in study.arms}
     without = set(names) - {arm.name for arm in study.arms}
-    n_made = sum(has_ended(run) for own in runs.values() for _, run in own.seeded())
+    n_made = sum(has_ended(run) for group in runs.values() for _, run in group.seeded())
     n_seeds = plan.planned_seeds
     n_missing = n_seeds * len(names) - n_made
     looks = Looks(tuple(asked.looks), is_sequential=True) if asked.looks else fixed(n_seeds)

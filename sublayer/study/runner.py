@@ -139,8 +139,8 @@ class _Runner:
         runs, n_seeds = run_looks(work, self._path, study, seeds, looks)
         folder.add("reported_seeds", n_seeds)
         n_made = sum(
-            sum(has_ended(run) for _, run in own.seeded()) + len(own.losses) * seeds.n_tuning
-            for own in runs.values()
+            sum(has_ended(run) for _, run in group.seeded()) + len(group.losses) * seeds.n_tuning
+            for group in runs.values()
         )
         folder.keep_command(self._resuming, about, n_runs=n_made, n_seeds=n_seeds)
         draw_samples(study.arms, runs, data, device=computing.device)
@@ -174,7 +174,7 @@ class _Runner:
         check_disk(recipes, arms, data, kept, self._path, self._options.jobs)
         planned = planned_recipes(recipes, arms, data, kept).values()
         n_runs = sum(kept.n_runs.values())
-        computing.check_recipes([each for stage in planned for each in stage], n_runs)
+        computing.check_recipes([recipe for stage in planned for recipe in stage], n_runs)
         looks = fixed(n_compared(chain, n_seeds))
         expected = foresee(study, primary.metric, looks, has_items=has_items(chain, primary))
         header = list_stages_header(arms, measures, self._study.match, kept, computing, self._path)
@@ -258,7 +258,7 @@ class StudyFacts:
         before it is asked for. Raises ConfigError for an unknown device.
         """
         chosen = choose_device(self._device)
-        place = Place(chosen, World(rank=0, size=1), trains=not self._is_elsewhere)
+        placement = Place(chosen, World(rank=0, size=1), trains=not self._is_elsewhere)
 
         def step_s(loaded: LoadedRecipe) -> float:
             data = self.data(loaded.recipe)
@@ -280,7 +280,7 @@ class StudyFacts:
             # Nothing checks a study's length later, so no pace of another day will do.
             oldest_s = _OLDEST_PACE_S if is_new else math.inf
             data = self.data(recipe)
-            resolved = resolve_run(recipe, data, place, oldest_s=oldest_s, say=note)
+            resolved = resolve_run(recipe, data, placement, oldest_s=oldest_s, say=note)
             self._resolved[key] = resolved.recipe
             return resolved.recipe
 

@@ -175,7 +175,7 @@ def choose(
     ``compared`` is as ``choose_trial`` has it.
     """
     records = [run.record for runs in tried.values() for run in runs if run.record is not None]
-    if metric not in (None, HELD_OUT) and not all(metric.name in each["valid"] for each in records):
+    if metric not in (None, HELD_OUT) and not all(metric.name in log["valid"] for log in records):
         metric = None
     by_metric, by_loss = (
         StageRuns({}, NO_TRIAL, {name: trial_losses(runs, by) for name, runs in tried.items()}, by)
@@ -227,11 +227,11 @@ class RunFinder:
             if name != stage or len(trials) < 2:
                 continue
             tried = {
-                trial.name: [self.outcome(arm, stage, *each, trial) for each in self.tuning]
+                trial.name: [self.outcome(arm, stage, *pair, trial) for pair in self.tuning]
                 for trial in trials
             }
             if all(map(has_ended, itertools.chain.from_iterable(tried.values()))):
-                tuning = {self.path(arm, stage, *each).name for each in self.tuning}
+                tuning = {self.path(arm, stage, *pair).name for pair in self.tuning}
                 compared = [
                     trial.name
                     for trial in trials
@@ -304,10 +304,10 @@ class RunFinder:
             return Outcome(self.folders[arm, stage])
         path = self.path(arm, stage, seed, number, trial)
         find = self.find if trial is None else self.find_trial or self.find
-        found = find(path) or Outcome(path, failure=self.lost(arm, stage, seed, number))
-        if has_ended(found):
+        outcome = find(path) or Outcome(path, failure=self.lost(arm, stage, seed, number))
+        if has_ended(outcome):
             self._ended.setdefault(stage, set()).add(path)
-        return found
+        return outcome
 
 
 def finder_of_plan(folder: Path, plan: Plan) -> RunFinder:
@@ -318,12 +318,12 @@ def finder_of_plan(folder: Path, plan: Plan) -> RunFinder:
     if asked.tune_by == "metric" and asked.tuning_seeds != [0]:
         metrics = family_of(asked_arms(folder, plan)[0].loaded.recipe.objective).metrics
         named = plan.about.metric if plan.about else ""
-        metric = next((each for each in metrics if each.name == named), metrics[0])
+        metric = next((candidate for candidate in metrics if candidate.name == named), metrics[0])
     return RunFinder(
         Chain(()),
         {
-            (each.name, PRETRAINING): arm_folder(folder, position, each.name)
-            for position, each in enumerate(plan.settled)
+            (arm.name, PRETRAINING): arm_folder(folder, position, arm.name)
+            for position, arm in enumerate(plan.settled)
         },
         {PRETRAINING: planned_trials(asked.tune, plan.extended)},
         read_outcome,
@@ -336,12 +336,12 @@ def finder_of_plan(folder: Path, plan: Plan) -> RunFinder:
 
 def asked_arms(folder: Path, plan: Plan) -> list[Arm]:
     """Return the arms with the recipes that were asked for, before settings were settled."""
-    place = str(folder / PLAN)
+    origin = str(folder / PLAN)
     arms = []
     for name, text in plan.asked.recipes.items():
-        table = parse_toml(text, place, ConfigError)
-        layers = (layer_of(table, place),)
-        arms.append(Arm(name, LoadedRecipe(recipe_of(table, place), {}, name, layers), {}))
+        table = parse_toml(text, origin, ConfigError)
+        layers = (layer_of(table, origin),)
+        arms.append(Arm(name, LoadedRecipe(recipe_of(table, origin), {}, name, layers), {}))
     return arms
 
 
@@ -496,7 +496,7 @@ class RunMaker:
         finder, chain, recipes = self.finder, self.finder.chain, self.recipes
         pairs = chain.stage(stage).members(arm)
         of, trained = pairs[0] if pairs else (arm, stage)
-        own = next(each.loaded for each in self.arms if each.name == of)
+        base = next(arm.loaded for arm in self.arms if arm.name == of)
         trial = tried or finder.chosen[of, trained].trial
         starts = [finder.path(*start, seed) for _, start in finder.starts(of, trained)]
         finetunes = chain.stage(trained).finetunes
@@ -504,7 +504,7 @@ class RunMaker:
             "train.seed": finetuning_seed(seed, number) if finetunes else seed
         }
         if trained == PRETRAINING:
-            loaded = vary(trial.of(own), settings, origin=ORIGIN)
+            loaded = vary(trial.of(base), settings, origin=ORIGIN)
             if starts and recipes:
                 loaded = recipes.started(of, loaded, starts[0])
         else:
@@ -512,7 +512,7 @@ class RunMaker:
             loaded = trial.of(recipes.actual(of, trained, *starts[:1] or [self.folder.path]))
             # Threads and precision are settled, the same for all runs of an arm.
             for name in ("threads", "precision"):
-                settings[f"train.{name}"] = getattr(own.recipe.train, name)
+                settings[f"train.{name}"] = getattr(base.recipe.train, name)
             loaded = vary(loaded, settings, origin=ORIGIN)
         scored = loaded.recipe
         words = [self._called(arm, stage), "" if pairs else trial.name]
@@ -543,6 +543,6 @@ class RunMaker:
     def _called(self, arm: str, stage: str) -> str:
         """Name the run of a stage by the arms that share it."""
         folders = self.finder.folders
-        names = [each.name for each in self.arms]
+        names = [arm.name for arm in self.arms]
         same = [name for name in names if folders.get((name, stage)) == folders[arm, stage]]
         return f"{', '.join(same)}: {stage}"

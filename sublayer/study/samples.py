@@ -63,7 +63,7 @@ def with_kept(
 
     Nothing is drawn or inspected. Raises CheckpointError where layers are damaged.
     """
-    found = []
+    results = []
     for arm in arms:
         outcomes = dict(runs[arm.name, PRETRAINING].seeded())
         samples = (_read(outcome.path) for outcome in outcomes.values() if outcome.test is not None)
@@ -78,8 +78,8 @@ def with_kept(
                 f"{LAYERS} of {arm.name} is damaged in one of its runs, which differ in their "
                 "blocks: remove these files, and the same command makes them anew"
             )
-        found.append(replace(arm, sample=next(filter(None, samples), None), layers=layers))
-    return tuple(found)
+        results.append(replace(arm, sample=next(filter(None, samples), None), layers=layers))
+    return tuple(results)
 
 
 def prompt_of(test: Split, context: int) -> bytes:

@@ -49,7 +49,7 @@ def plan_stages(
     """
     chain = study.chain
     assert chain is not None, "a study without stages is none of chains"
-    arms = {each.name: each for each in plan.arms}
+    arms = {planned.name: planned for planned in plan.arms}
     loaded = {arm.name: apply_match(arm, arms[arm.name].match) for arm in study.arms}
     with TemporaryDirectory(prefix="sublayer-chain-") as scratch:
         recipes = StageRecipes(study.name, chain, loaded, Path(scratch))
@@ -69,10 +69,10 @@ def plan_stages(
             n_trials = len(stage_trials(recipes, stage))
             n_runs = n_seeds * chain.n_runs(stage) + (n_trials if n_trials > 1 else 0)
             for sharers in sharing.values():
-                each = arms[sharers[0]]
+                arm_plan = arms[sharers[0]]
                 if stage.name != PRETRAINING:
-                    each = _plan_run(recipes, stage, sharers, resources, clock)
-                plans.append(StagePlan(stage.name, stage.start, tuple(sharers), n_runs, each))
+                    arm_plan = _plan_run(recipes, stage, sharers, resources, clock)
+                plans.append(StagePlan(stage.name, stage.start, tuple(sharers), n_runs, arm_plan))
     return plans
 
 
@@ -98,14 +98,14 @@ def _plan_run(
         size += len(TRAVERSAL_NAMES)
     shared = Arm(f"{', '.join(arms)}: {stage.name}", loaded, {})
     timed = None if stage.ensemble else clock
-    [each] = make_plan([shared], "none", resources, timed, vocabularies=[Vocabulary(size)]).arms
+    [arm_plan] = make_plan([shared], "none", resources, timed, vocabularies=[Vocabulary(size)]).arms
     if not stage.ensemble:
-        return each
+        return arm_plan
     # Its members' weights in memory and no training; its answers cost what those after a training
     # do, which is not counted.
-    memory = len(stage.ensemble) * FLOAT32_BYTES * each.parameters.total
+    memory = len(stage.ensemble) * FLOAT32_BYTES * arm_plan.parameters.total
     return replace(
-        each,
+        arm_plan,
         memory_bytes=memory,
         disk_bytes=0,
         scored_bytes=0,
@@ -121,18 +121,18 @@ def stages_to_json(plans: Sequence[StagePlan], resources: Resources, jobs: int) 
     """Write the stages, and what all runs take together, as plain values."""
     stages: list[dict[str, Any]] = []
     for plan in plans:
-        each, hours = plan.each, plan.each.hours
+        arm_plan, hours = plan.each, plan.each.hours
         stages.append(
             {
                 "stage": plan.stage,
                 "after": plan.after,
                 "arms": list(plan.arms),
                 "runs": plan.n_runs,
-                "steps": each.steps,
-                "seconds_per_step": each.seconds_per_step,
+                "steps": arm_plan.steps,
+                "seconds_per_step": arm_plan.seconds_per_step,
                 "hours": None if hours is None else plan.n_runs * hours,
-                "memory_bytes": each.memory_bytes,
-                "disk_bytes": plan.n_runs * each.scored_bytes,
+                "memory_bytes": arm_plan.memory_bytes,
+                "disk_bytes": plan.n_runs * arm_plan.scored_bytes,
             }
         )
     total = total_to_json([(plan.each, plan.n_runs) for plan in plans], resources, jobs, None)

@@ -72,27 +72,27 @@ class StageRecipes:
         stage, where it does not fit that.
         """
         if (arm, stage) not in self._planned:
-            own, place = self.chain.stage(stage), f"{self.study}: arm {arm}, stage {stage}"
-            members = [self.planned(*member) for member in own.members(arm)]
+            spec, where = self.chain.stage(stage), f"{self.study}: arm {arm}, stage {stage}"
+            members = [self.planned(*member) for member in spec.members(arm)]
             if members:
-                _check_answers(place, own, members)
+                _check_answers(where, spec, members)
             else:
                 start = None
-                if self.chain.starts(arm, own):
-                    kept = self.planned(arm, own.after).recipe.train.keep_steps
-                    of = "" if own.after == PRETRAINING else f"{own.after}."
+                if self.chain.starts(arm, spec):
+                    kept = self.planned(arm, spec.after).recipe.train.keep_steps
+                    of = "" if spec.after == PRETRAINING else f"{spec.after}."
                     check_rules(
-                        place,
+                        where,
                         (
-                            own.from_step not in (None, *kept),
-                            f"it starts from step {own.from_step} of {own.after}, which keeps "
+                            spec.from_step not in (None, *kept),
+                            f"it starts from step {spec.from_step} of {spec.after}, which keeps "
                             f"{', '.join(map(str, kept)) or 'none'}: add it there, "
-                            f"{of}train.keep_steps=[{own.from_step}]",
+                            f"{of}train.keep_steps=[{spec.from_step}]",
                         ),
                     )
-                    start = self._described(arm, own.after)
-                with _placed(place, start, own.after):
-                    members = [self._loaded(arm, own, start)]
+                    start = self._described(arm, spec.after)
+                with _placed(where, start, spec.after):
+                    members = [self._loaded(arm, spec, start)]
                     check_start(members[0], "compare")
             self._planned[arm, stage] = members[0]
         return self._planned[arm, stage]
@@ -102,11 +102,11 @@ class StageRecipes:
 
         ``start`` is the run's folder.
         """
-        own = self.chain.stage(stage)
-        if own.from_step is not None:
-            start = checkpoint_path(start / CHECKPOINTS_NAME, own.from_step)
-        with _placed(f"{self.study}: arm {arm}, stage {stage}", start, own.after):
-            return self._loaded(arm, own, start if self.chain.starts(arm, own) else None)
+        spec = self.chain.stage(stage)
+        if spec.from_step is not None:
+            start = checkpoint_path(start / CHECKPOINTS_NAME, spec.from_step)
+        with _placed(f"{self.study}: arm {arm}, stage {stage}", start, spec.after):
+            return self._loaded(arm, spec, start if self.chain.starts(arm, spec) else None)
 
     def started(self, arm: str, loaded: LoadedRecipe, run: Path) -> LoadedRecipe:
         """Return an arm's recipe as one that starts from a run of the arm that it names.
@@ -182,8 +182,8 @@ class StageRecipes:
             tokenizer = {} if path is None else {"data.tokenizer": path}
             start = vary(self.arms[arm], tokenizer, origin=_ORIGIN) if path else self.arms[arm]
         if not stage.finetunes:
-            told = {"init.run": start, "train.keep_steps": [], **settings}
-            return vary(self.planned(arm, stage.after), told, origin=_ORIGIN)
+            overrides = {"init.run": start, "train.keep_steps": [], **settings}
+            return vary(self.planned(arm, stage.after), overrides, origin=_ORIGIN)
         return load_finetune(
             start,
             stage.tasks,
@@ -195,16 +195,16 @@ class StageRecipes:
 
 
 @contextmanager
-def _placed(place: str, run: Path | None = None, name: str = "") -> Iterator[None]:
+def _placed(where: str, run: Path | None = None, name: str = "") -> Iterator[None]:
     """Put the place before the message of a ConfigError, which names a run by ``name``."""
     try:
         yield
     except ConfigError as error:
-        said = str(error) if run is None else str(error).replace(str(run), name)
-        raise ConfigError(f"{place}: {said}") from None
+        message = str(error) if run is None else str(error).replace(str(run), name)
+        raise ConfigError(f"{where}: {message}") from None
 
 
-def _check_answers(place: str, stage: Stage, members: Sequence[LoadedRecipe]) -> None:
+def _check_answers(where: str, stage: Stage, members: Sequence[LoadedRecipe]) -> None:
     """Raise ConfigError where the answers of an ensemble's members have nothing to average.
 
     ``members`` are their recipes.
@@ -220,7 +220,7 @@ def _check_answers(place: str, stage: Stage, members: Sequence[LoadedRecipe]) ->
         if written:
             remedy = f"{', '.join(written)} has no labels to rank"
         check_rules(
-            place,
+            where,
             (
                 written or objective.answer != "rank",
                 f"{name} writes its answers as text, which cannot be averaged: {remedy}",
@@ -286,8 +286,8 @@ def steps_of_tasks(recipe: Recipe) -> int | None:
     if recipe.train.steps is not None or recipe.train.batch_tokens is not None:
         return recipe.train.steps
     n_examples = 0
-    for each in find_task_files(recipe.data, cache_folder()):
-        chosen = Division(recipe.data, each).trained.examples
+    for file in find_task_files(recipe.data, cache_folder()):
+        chosen = Division(recipe.data, file).trained.examples
         n_examples += 0 if chosen is None else int(chosen.sum())
     return run_steps(recipe, train_tokens=n_examples * recipe.data.context)
 
@@ -297,7 +297,7 @@ def check_kept_steps(recipes: StageRecipes, trials: Mapping[str, Sequence[Trial]
 
     ``trials`` are by stage.
     """
-    stages = [each for each in recipes.chain.stages if each.finetunes and not each.ensemble]
+    stages = [stage for stage in recipes.chain.stages if stage.finetunes and not stage.ensemble]
     for stage, arm in itertools.product(stages, recipes.arms):
         planned = recipes.planned(arm, stage.name)
         for recipe in (trial.of(planned).recipe for trial in trials[stage.name]):
@@ -349,24 +349,24 @@ def find_keys(
             if named not in TOKENIZERS and Path(named).is_file():
                 named = file_digest(Path(named), cache_folder())
             content.append(named)
-        found: list[tuple[str, Any]] = [("tokenizer", each) for each in content]
+        pairs: list[tuple[str, Any]] = [("tokenizer", tokenizer) for tokenizer in content]
         try:
             if stage.finetunes:
                 files = find_task_files(recipe.data, cache_folder())
                 parts[stage.name] = tuple(_parts(recipe, files))
                 for file in files:
                     identities = {split: file.identity(split) for split in file.found}
-                    found += [(f"{file.task.name}.{name}", x) for name, x in identities.items()]
+                    pairs += [(f"{file.task.name}.{name}", x) for name, x in identities.items()]
                     content.append([*identities.values()])
             else:
                 is_utf8 = recipe.data.tokenizer != "bytes"
                 texts = find_texts(recipe.data, cache_folder(), is_utf8=is_utf8)
                 names = [(name, texts.identity(name)) for name in SPLITS if texts.has(name)]
-                found += names
+                pairs += names
                 content += [identity for _, identity in names]
         except SublayerError as error:
             raise type(error)(f"stage {stage.name}: {error}") from None
-        inputs.setdefault(arm, {})[stage.name] = [of_identity(*each) for each in found]
+        inputs.setdefault(arm, {})[stage.name] = [of_identity(*pair) for pair in pairs]
         return content
 
     keys = recipes.keys(texts_of)

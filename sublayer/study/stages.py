@@ -136,7 +136,7 @@ class Chain:
 
     def stage(self, name: str) -> Stage:
         """Return a stage by its name; the pre-training is one that follows none."""
-        return next(each for each in self.all_stages if each.name == name)
+        return next(stage for stage in self.all_stages if stage.name == name)
 
     def starts(self, arm: str, stage: Stage) -> list[tuple[str, str]]:
         """Return the arm and stage of each run that a run starts from; empty: random weights."""
@@ -221,13 +221,13 @@ def differing_stages(before: str | None, now: str | None) -> str:
     """
     if before is None or now is None:
         return "" if before == now else "stages"
-    place = "what the study's folder says of its stages"
+    source = "what the study's folder says of its stages"
     old, new = (
-        check_typed(parse_json(text, place, ConfigError), _Identity, place, ConfigError)
+        check_typed(parse_json(text, source, ConfigError), _Identity, source, ConfigError)
         for text in (before, now)
     )
     known, given = (
-        {"stage": {x.name: x for x in each.stages}, "arm": each.arms} for each in (old, new)
+        {"stage": {x.name: x for x in chain.stages}, "arm": chain.arms} for chain in (old, new)
     )
     for kind, contents in given.items():
         if list(known[kind]) != list(contents):
@@ -260,8 +260,8 @@ def in_order(study: str, stages: Sequence[Stage]) -> tuple[Stage, ...]:
             ),
         )
         if not stage.ensemble:
-            place = f"{study}: stage {name}, after: "
-            check_choice(place, "stage that leaves a model", stage.after, trained)
+            where = f"{study}: stage {name}, after: "
+            check_choice(where, "stage that leaves a model", stage.after, trained)
 
     try:
         TopologicalSorter({stage.name: stage.before for stage in stages}).prepare()

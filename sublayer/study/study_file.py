@@ -40,7 +40,7 @@ def flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in settings.items():
         is_table = name in TABLES and isinstance(value, Mapping)
         flat |= (
-            {f"{name}.{key}": each for key, each in value.items()} if is_table else {name: value}
+            {f"{name}.{key}": leaf for key, leaf in value.items()} if is_table else {name: value}
         )
     return flat
 
@@ -419,7 +419,7 @@ def _with_tasks(study: str, stages: Sequence[Stage], arms: Sequence[str]) -> lis
             check_choice(f"{shown}: ", "arm", arm, ("", *arms))
             check_choice(f"{shown}: ", "stage that learns tasks", name, by_name)
             known.append(by_name[name])
-        kinds = [(each.tasks, each.table, each.columns, each.n_seeds) for each in known]
+        kinds = [(member.tasks, member.table, member.columns, member.n_seeds) for member in known]
         check_rules(
             shown,
             (
@@ -445,15 +445,15 @@ def _arm(
     pretrained: Sequence[str],
 ) -> ArmStages:
     """Return the deviations of an arm, which may start from those ``pretrained`` before it."""
-    place = f"{study}: arm {arm.name}"
+    where = f"{study}: arm {arm.name}"
     trained = [stage for stage in stages if not stage.ensemble]
     for name in arm.stages:
         check_choice(
-            f"{place}, settings of ", "stage that is trained", name, (x.name for x in trained)
+            f"{where}, settings of ", "stage that is trained", name, (x.name for x in trained)
         )
     texts = [stage.name for stage in stages if not stage.finetunes]
     check_rules(
-        place,
+        where,
         (
             not arm.pretrain and (texts or arm.start),
             f"it is not pre-trained, and {', '.join(texts) or f'start = {arm.start}'} goes on with "
@@ -462,7 +462,7 @@ def _arm(
     )
     if arm.start:
         check_choice(
-            f"{place}, start: ", "arm that is pre-trained before it", arm.start, pretrained
+            f"{where}, start: ", "arm that is pre-trained before it", arm.start, pretrained
         )
     by_stage: dict[str, dict[str, Any]] = {}
     for stage in trained:

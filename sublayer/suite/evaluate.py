@@ -79,8 +79,8 @@ class Work:
                 for column_name, cell in by_column.items():
                     baselines[name].setdefault(column_name, cell)
         rows = [
-            Row(candidate.name, "model", *own)
-            for candidate, own in zip(self.candidates, models, strict=True)
+            Row(candidate.name, "model", *result)
+            for candidate, result in zip(self.candidates, models, strict=True)
         ]
         for name, cells in baselines.items():
             if cells:
@@ -108,12 +108,12 @@ class Work:
 
     def _columns(self) -> list[list[Metric]]:
         """List the columns of each measure: those of the models, or else the expected ones."""
-        found: list[dict[str, Metric]] = [{} for _ in self.measures]
+        columns: list[dict[str, Metric]] = [{} for _ in self.measures]
         for (_, index), scores in self.scores.items():
             if scores.cells:
-                found[index] |= {column.name: column for column in scores.columns}
-        pairs = zip(self.measures, found, strict=True)
-        return [list(own.values()) or list(measure.columns) for measure, own in pairs]
+                columns[index] |= {column.name: column for column in scores.columns}
+        pairs = zip(self.measures, columns, strict=True)
+        return [list(by_name.values()) or list(measure.columns) for measure, by_name in pairs]
 
     def _notes(self) -> list[str]:
         """List the notes of all models, and where a baseline of one is another's."""

@@ -210,7 +210,7 @@ class Measure(ABC):
         """Return the scores of a measure of one column; ``others`` are baselines, by their rows."""
         [column] = self.columns
         named = [f"{candidate.name}, {column.label}: {note}" for note in notes]
-        beside = {row: {column.name: each} for row, each in others.items()}
+        beside = {row: {column.name: other} for row, other in others.items()}
         return Scores(self.columns, {column.name: cell}, beside, named)
 
 

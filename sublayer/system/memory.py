@@ -53,13 +53,13 @@ def total_memory() -> int | None:
     if not known:
         return None
     total = min(known) + (_meminfo("SwapTotal:") or 0)
-    own = _own_limit()
-    return total if own is None else min(total, own)
+    ulimit = _own_limit()
+    return total if ulimit is None else min(total, ulimit)
 
 
 def free_memory() -> int | None:
     """Return the free bytes, or all that are installed where that is unknown; else None."""
-    free = [each for each in (_meminfo("MemAvailable:"), _free_in_group()) if each is not None]
+    free = [size for size in (_meminfo("MemAvailable:"), _free_in_group()) if size is not None]
     return min(free) if free else _installed()
 
 

@@ -19,10 +19,10 @@ def find_task(
     Where ``reads`` is false they are found alone, and ``rows`` is None. What cannot be read has its
     problem instead. Raises DataError where the folder does not exist.
     """
-    place = cached_folder(task, cache) if folder is None else folder
-    found = {} if place is None else find_files(task, place)
+    task_folder = cached_folder(task, cache) if folder is None else folder
+    by_split = {} if task_folder is None else find_files(task, task_folder)
     described = {}
-    for split, paths in found.items():
+    for split, paths in by_split.items():
         read, rows, problem = ReadSplit(split, paths), None, ""
         if reads:
             try:

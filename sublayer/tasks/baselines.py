@@ -60,15 +60,15 @@ def majority(task: Task, train: Sequence[Example], scored: Sequence[Example]) ->
         counts = np.bincount([int(example.label or 0) for example in rows], None, len(task.labels))
         probabilities = tuple((counts / len(rows)).tolist())
         return [Prediction(int(counts.argmax()), probabilities)] * len(scored)
-    place = int(np.bincount([_right_choice(example) for example in rows]).argmax())
-    return [Prediction(place if place < len(example.choices) else 0) for example in scored]
+    index = int(np.bincount([_right_choice(example) for example in rows]).argmax())
+    return [Prediction(index if index < len(example.choices) else 0) for example in scored]
 
 
 def _right_choice(example: Example) -> int:
     if example.label is not None:
         return int(example.label)
     golds = {answer.text for answer in example.answers}
-    right = [place for place, choice in enumerate(example.choices) if choice in golds]
+    right = [index for index, choice in enumerate(example.choices) if choice in golds]
     return right[0] if right else 0
 
 

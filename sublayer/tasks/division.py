@@ -28,14 +28,14 @@ def held_out(examples: Sequence[Example], share: float, at_most: int) -> NDArray
     if n_wanted <= 0:
         return result
     counts = Counter(map(_class, examples))
-    wanted = {each: n_wanted * n / len(examples) for each, n in counts.items()}
+    wanted = {label: n_wanted * n / len(examples) for label, n in counts.items()}
     n_missing, n_allowed = n_wanted, at_most
     bundles = _bundles(examples)
 
     def change(rows: list[int], *, weighs_sum: bool = True) -> float:
         """Return by how much further from their shares the classes, and the sum, are with rows."""
         added = Counter(_class(examples[row]) for row in rows)
-        of_classes = sum(abs(wanted[each] - n) - abs(wanted[each]) for each, n in added.items())
+        of_classes = sum(abs(wanted[label] - n) - abs(wanted[label]) for label, n in added.items())
         return of_classes + (abs(n_missing - len(rows)) - abs(n_missing) if weighs_sum else 0.0)
 
     for weighs_sum in (False, True):
@@ -48,8 +48,8 @@ def held_out(examples: Sequence[Example], share: float, at_most: int) -> NDArray
                 result[rows] = True
                 n_missing -= len(rows)
                 n_allowed -= len(rows)
-                for each, n in Counter(_class(examples[row]) for row in rows).items():
-                    wanted[each] -= n
+                for class_, n in Counter(_class(examples[row]) for row in rows).items():
+                    wanted[class_] -= n
     allowed = [rows for rows in bundles if len(rows) <= n_allowed]
     if not result.any() and allowed and len(bundles) > 1:
         result[min(allowed, key=change)] = True
@@ -71,9 +71,9 @@ def _bundles(examples: Sequence[Example]) -> list[list[int]]:
     parents: dict[bytes, bytes] = {}
     keys = []
     for example in examples:
-        own = [_root(parents, key) for key in _keys(example)]
-        least = min(own)
-        parents.update((root, least) for root in own)
+        roots = [_root(parents, key) for key in _keys(example)]
+        least = min(roots)
+        parents.update((root, least) for root in roots)
         keys.append(least)
     bundles = defaultdict(list)
     for row, key in enumerate(keys):

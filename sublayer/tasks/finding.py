@@ -87,11 +87,11 @@ class Layout:
         """Return whether a name is the task's: SST-2, sst2 and glue_sst2 are one."""
         plain = _plain(name)
         suites = ("", *map(_plain, self.suite))
-        return any(plain == suite + _plain(each) for suite in suites for each in self.names)
+        return any(plain == suite + _plain(alias) for suite in suites for alias in self.names)
 
     def is_suite(self, name: str) -> bool:
         """Return whether a name is the suite's."""
-        return _plain(name) in {_plain(each) for each in self.suite}
+        return _plain(name) in {_plain(suite) for suite in self.suite}
 
 
 def find_splits(
@@ -104,25 +104,25 @@ def find_splits(
     bear the task's name. ``may_be`` judges a split's file by its content, where no name is the
     task's.
     """
-    suites = [each for each in _folders(folder) if layout.is_suite(each.name)]
+    suites = [path for path in _folders(folder) if layout.is_suite(path.name)]
     for above in (*suites, folder):
         for child in _folders(above):
             if layout.is_named(child.name):
-                found = _first(child, layout)
-                if found:
-                    return found
+                by_split = _first(child, layout)
+                if by_split:
+                    return by_split
     name = folder.resolve().name
     if layout.is_named(name):
-        found = _first(folder, layout)
+        by_split = _first(folder, layout)
     elif _plain(name) not in _FOLDERS and not layout.is_suite(name):
-        found = _first(folder, layout)
-        if not all(may_be(split, paths[0]) for split, paths in found.items()):
-            found = {}
+        by_split = _first(folder, layout)
+        if not all(may_be(split, paths[0]) for split, paths in by_split.items()):
+            by_split = {}
     else:
-        found = {}
-    for place in (*suites, folder):
-        found = found or _splits(place, layout, is_own=False)
-    return found
+        by_split = {}
+    for parent in (*suites, folder):
+        by_split = by_split or _splits(parent, layout, is_own=False)
+    return by_split
 
 
 def find_in_first(
@@ -137,11 +137,11 @@ def find_in_first(
     ``below`` each.
     """
     named = [child for child in entries(folder) if child.is_dir() and is_named(child.name)]
-    for place in (*named, folder):
+    for parent in (*named, folder):
         for inner in below:
-            found = find(place / inner) if (place / inner).is_dir() else {}
-            if found:
-                return found
+            by_split = find(parent / inner) if (parent / inner).is_dir() else {}
+            if by_split:
+                return by_split
     return {}
 
 
@@ -180,22 +180,22 @@ def entries(folder: Path) -> list[Path]:
 def _first(folder: Path, layout: Layout) -> dict[str, tuple[Path, ...]]:
     """Return the splits in the first folder, of those that files may lie in, that has any."""
     return find_in_first(
-        folder, lambda name: False, layout.below, lambda place: _splits(place, layout, is_own=True)
+        folder, lambda name: False, layout.below, lambda path: _splits(path, layout, is_own=True)
     )
 
 
-def _splits(place: Path, layout: Layout, *, is_own: bool) -> dict[str, tuple[Path, ...]]:
+def _splits(folder: Path, layout: Layout, *, is_own: bool) -> dict[str, tuple[Path, ...]]:
     """Return the files of each split in a folder, of which all, or those of its name, are its."""
     files: dict[tuple[str, int], list[Path]] = {}
-    for path in entries(place):
+    for path in entries(folder):
         for split, suffix, file in _candidates(path, layout, is_own=is_own):
             ranks = (*layout.suffixes, suffix)  # a file with a name of its own may end otherwise
             files.setdefault((split, ranks.index(suffix)), []).append(file)
-    found: dict[str, tuple[Path, ...]] = {}
+    by_split: dict[str, tuple[Path, ...]] = {}
     for split, rank in sorted(files):
         joint = [path for path in files[split, rank] if _of_name(layout.joint, path.name.lower())]
-        found.setdefault(split, tuple(joint) or one_copy(files[split, rank]))
-    return found
+        by_split.setdefault(split, tuple(joint) or one_copy(files[split, rank]))
+    return by_split
 
 
 def _candidates(path: Path, layout: Layout, *, is_own: bool) -> Iterator[tuple[str, str, Path]]:

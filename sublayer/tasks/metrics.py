@@ -34,8 +34,8 @@ class Answered:
         """The number of each example's unit."""
         numbers: dict[object, int] = {}
         of_examples = [
-            numbers.setdefault(example.group or (place,), len(numbers))
-            for place, example in enumerate(self.examples)
+            numbers.setdefault(example.group or (index,), len(numbers))
+            for index, example in enumerate(self.examples)
         ]
         return np.array(of_examples, dtype=np.int64)
 
@@ -74,14 +74,14 @@ class Answered:
     def labels(self) -> tuple[Labels, Labels]:
         """The classes that are right, and those that were predicted."""
         gold = [example.label for example in self.examples]
-        labels = [None if each is None else each.label for each in self.predictions]
+        labels = [None if pred is None else pred.label for pred in self.predictions]
         predicted = [_NONE if label is None else label for label in labels]
         return np.array(gold, dtype=np.int64), np.array(predicted, dtype=np.int64)
 
     @property
     def written(self) -> list[str]:
         """The texts that were written."""
-        return ["" if each is None else each.text for each in self.predictions]
+        return ["" if pred is None else pred.text for pred in self.predictions]
 
 
 class Contributions(ABC):
@@ -203,7 +203,7 @@ def macro_f1(answered: Answered) -> Sums:
     gold, predicted = answered.labels
     classes = np.unique(np.concatenate([gold, predicted]))
     classes = classes[classes != _NONE]
-    counts = [_counts(gold == each, predicted == each) for each in classes]
+    counts = [_counts(gold == label, predicted == label) for label in classes]
     return Sums(answered.sums(np.concatenate(counts, axis=1)), _mean_f1)
 
 
@@ -361,7 +361,7 @@ def _numbers(answered: Answered) -> tuple[Numbers, Numbers, str]:
     """Return labels, predictions, and the reason why they have no correlation."""
     gold = np.array([example.label for example in answered.examples], dtype=np.float64)
     none = gold.min() - np.ptp(gold) / 5
-    labels = [None if each is None else each.label for each in answered.predictions]
+    labels = [None if pred is None else pred.label for pred in answered.predictions]
     predicted = np.array([none if x is None else x for x in labels], dtype=np.float64)
     if not np.isfinite(predicted).all():
         n = np.count_nonzero(~np.isfinite(predicted))

@@ -206,15 +206,15 @@ def find_table(path: str | Path) -> Found:
 
     Raises DataError where there are none.
     """
-    place = expanded(path)
-    if place.is_file():
-        return {"train": (place,)}
-    if not place.is_dir():
+    location = expanded(path)
+    if location.is_file():
+        return {"train": (location,)}
+    if not location.is_dir():
         raise DataError(f"{describe_absence(path)}: name the file of a table, or a folder of them")
-    found = {split: one_copy(_paths_of(place, split)) for split in _SPLITS}
-    if not any(found.values()):
-        files = [each for each in entries(place) if each.is_file()]
-        tables = [each for each in files if Path(unpacked_name(each)).suffix in SUFFIXES]
+    by_split = {split: one_copy(_paths_of(location, split)) for split in _SPLITS}
+    if not any(by_split.values()):
+        files = [file for file in entries(location) if file.is_file()]
+        tables = [file for file in files if Path(unpacked_name(file)).suffix in SUFFIXES]
         there = f": it has {files[0].name}" if files else ""
         remedy = f"{there}: name a file of that kind"
         if tables:
@@ -223,30 +223,30 @@ def find_table(path: str | Path) -> Found:
             f"{path} has no table with train, dev or test in its name ({', '.join(SUFFIXES)})"
             f"{remedy}"
         )
-    return {split: paths for split, paths in found.items() if paths}
+    return {split: paths for split, paths in by_split.items() if paths}
 
 
 def find_parts(path: str | Path) -> set[str]:
     """Return the splits of which a folder has tables; of anything else none."""
-    place = expanded(path)
-    return {split for split in _SPLITS if place.is_dir() and _paths_of(place, split)}
+    location = expanded(path)
+    return {split for split in _SPLITS if location.is_dir() and _paths_of(location, split)}
 
 
 def _paths_of(folder: Path, split: str) -> list[Path]:
-    return [each for each in entries(folder) if split_in_name(each, SUFFIXES) == split]
+    return [file for file in entries(folder) if split_in_name(file, SUFFIXES) == split]
 
 
-def describe_left_out(path: str | Path, found: Found) -> list[str]:
+def describe_left_out(path: str | Path, by_split: Found) -> list[str]:
     """Say of a folder which of its tables are of no split, or of one that another file has."""
-    place = expanded(path)
-    read = {each for paths in found.values() for each in paths}
-    tables = [each for each in entries(place) if each.is_file()] if place.is_dir() else []
+    location = expanded(path)
+    read = {file for paths in by_split.values() for file in paths}
+    tables = [file for file in entries(location) if file.is_file()] if location.is_dir() else []
     others = [
-        each for each in tables if each not in read and Path(unpacked_name(each)).suffix in SUFFIXES
+        file for file in tables if file not in read and Path(unpacked_name(file)).suffix in SUFFIXES
     ]
     if not others:
         return []
-    listed = ", ".join(each.name for each in others[:_SHOWN_FILES])
+    listed = ", ".join(file.name for file in others[:_SHOWN_FILES])
     more = f" and {len(others) - _SHOWN_FILES:,} more" if len(others) > _SHOWN_FILES else ""
     parts = "of the same part as another, or without train, dev or test in its name: rename them"
     return [f"{count(len(others), 'table')} of {path} not read ({parts}): {listed}{more}"]
@@ -311,7 +311,7 @@ def _example(
     table: Table, task: Task, number: int, row: Record, result: ReadSplit
 ) -> Example | None:
     """Return the example of a row, with its label or answer; None of one to be left out."""
-    values, place = row.values, row.place
+    values, where = row.values, row.place
     right = values.get(table.is_right)
     fields = {name: row.text(name) for name in table.texts}
     choices = tuple(row.text(name) for name in table.choices)
@@ -320,16 +320,16 @@ def _example(
     answers: tuple[Answer, ...] = ()
     is_labelled = False
     if task.kind == "classes":
-        label = _class(task, right, place)
+        label = _class(task, right, where)
     elif task.kind == "number":
-        label = number_of(right, place)
+        label = number_of(right, where)
     elif task.kind == "choice":
-        label = choice_of(right, table.choices, choices, place)
+        label = choice_of(right, table.choices, choices, where)
     elif task.kind == "text":
-        answers = tuple(map(Answer, texts_of(right, table.target, place)))
+        answers = tuple(map(Answer, texts_of(right, table.target, where)))
     else:
-        placed = spans_of(right, values.get(table.answer_start), fields[table.text], place)
-        kept = kept_answers(placed or [], result, place)
+        placed = spans_of(right, values.get(table.answer_start), fields[table.text], where)
+        kept = kept_answers(placed or [], result, where)
         if kept is None:
             return None
         answers, is_labelled = kept, placed is not None
@@ -347,15 +347,15 @@ def _example(
     )
 
 
-def _class(task: Task, written: Any, place: str) -> int | None:
-    word = word_of(written, place)
+def _class(task: Task, written: Any, where: str) -> int | None:
+    word = word_of(written, where)
     if not word:
         return None
     if word not in task.labels:
         word = same_number(word, task.labels) or word
     if word not in task.labels:
         raise DataError(
-            f"{place}: {word!r} is not among the labels that are learned: {named(task.labels)}"
+            f"{where}: {word!r} is not among the labels that are learned: {named(task.labels)}"
             f": mend it, or delete the row{nearest_hint(word, task.labels)}"
         )
     return task.labels.index(word)
@@ -391,8 +391,8 @@ def read_table(table: Table) -> tuple[Task, dict[str, ReadSplit]]:
         raise ConfigError(f"nothing says what is right in {table.path}: give the column of labels")
     if table.kind == "text":
         check_text_metrics()
-    found = find_table(table.path)
-    splits = {split: _read_rows(table, split, paths) for split, paths in found.items()}
+    by_split = find_table(table.path)
+    splits = {split: _read_rows(table, split, paths) for split, paths in by_split.items()}
     learned = [splits["train"]] if "train" in splits else list(splits.values())
     task = _task(table, learned, tuple(splits))
     return task, {split: _with_examples(table, task, *rows) for split, rows in splits.items()}
@@ -442,10 +442,10 @@ def _task(
             raise DataError(f"{where} has another label in each of {n_rows} rows: no classes")
     elif table.kind == "number":
         read = (number_of(*given) for given in written)
-        distinct = found = sorted({number for number in read if number is not None})
-        numbers = (found[0], found[-1]) if found else numbers
+        distinct = values = sorted({number for number in read if number is not None})
+        numbers = (values[0], values[-1]) if values else numbers
     elif table.kind == "text":
-        texts = (texts_of(value, table.target, place) for value, place in written)
+        texts = (texts_of(value, table.target, location) for value, location in written)
         distinct = sorted({text for of_row in texts for text in of_row})
     elif has_unanswerable:
         metrics = _UNANSWERABLE_METRICS
@@ -454,9 +454,9 @@ def _task(
     if distinct is not None and len(distinct) == 1:
         raise DataError(f"{where} is {distinct[0]!r} in all rows: there is nothing to learn")
     for label in labels:
-        [(result, place), *others] = places[label]
+        [(result, row_place), *others] = places[label]
         if not others:
-            result.keep(LONE, place)
+            result.keep(LONE, row_place)
     return Task(
         NAME,
         Path(table.path).name,
@@ -481,21 +481,21 @@ def read_labelled(task: Task, path: str) -> tuple[list[ReadSplit], ReadSplit | N
 
     The latter is None where there is none. Raises DataError where no row has a label.
     """
-    place = expanded(path)
-    if place.is_file():
-        asked = read_split(task, "test", (place,))
+    location = expanded(path)
+    if location.is_file():
+        asked = read_split(task, "test", (location,))
         if not any(example.is_labelled for example in asked.examples):
             raise DataError(f"no row of {path} has a label to score {task.title} by: {_HANDED_IN}")
-        return [read_split(task, "dev", (place,))], None
-    found = find_files(task, place)
-    devs = [name for name in task.dev_splits if name in found]
+        return [read_split(task, "dev", (location,))], None
+    by_split = find_files(task, location)
+    devs = [name for name in task.dev_splits if name in by_split]
     if not devs:
-        there = ", ".join(found) or "nothing"
+        there = ", ".join(by_split) or "nothing"
         raise DataError(
             f"{path} has {there} of {task.title}, and no development set to score: {_HANDED_IN}"
         )
-    scored = [read_split(task, name, found[name]) for name in devs]
-    train = read_split(task, "train", found["train"]) if "train" in found else None
+    scored = [read_split(task, name, by_split[name]) for name in devs]
+    train = read_split(task, "train", by_split["train"]) if "train" in by_split else None
     return scored, train
 
 
@@ -504,15 +504,15 @@ def read_labelled_table(table: Table, task: Task) -> ReadSplit:
 
     Raises DataError where no row has a label, and for labels that the task has not.
     """
-    found = find_table(table.path)
-    name = next(name for name in ("dev", "test", "train") if name in found)
-    if len(found) == 3:  # the development set selected
-        tests = read_rows(table, task, "test", found["test"]).examples
+    by_split = find_table(table.path)
+    name = next(name for name in ("dev", "test", "train") if name in by_split)
+    if len(by_split) == 3:  # the development set selected
+        tests = read_rows(table, task, "test", by_split["test"]).examples
         name = "test" if all(example.is_labelled for example in tests) else "dev"
-    read = read_rows(table, task, "dev", found[name])
+    read = read_rows(table, task, "dev", by_split[name])
     if not read.examples:
         raise DataError(f"no row of {table.path} has a label to score by: answer it, by predict")
-    if len(found) > 1:
-        others = ", ".join(str(paths[0]) for each, paths in found.items() if each != name)
-        read.notes.append(f"{found[name][0]} is scored, and not {others}")
+    if len(by_split) > 1:
+        others = ", ".join(str(paths[0]) for split, paths in by_split.items() if split != name)
+        read.notes.append(f"{by_split[name][0]} is scored, and not {others}")
     return read

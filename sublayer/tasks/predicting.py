@@ -82,12 +82,12 @@ def name_prediction(
 ) -> NamedPrediction:
     """Word a prediction; ``choice_names`` are the names of the choices."""
     kind, text, label = task.kind, prediction.text, prediction.label
-    own = prediction.probabilities
+    probabilities = prediction.probabilities
     written = text if is_written else None
     if kind == "span":
         return NamedPrediction(
             label=text,
-            probability=own[0] if own and text else None,
+            probability=probabilities[0] if probabilities and text else None,
             start=prediction.start if text else None,
             no_answer=prediction.no_answer if task.has_unanswerable else None,
         )
@@ -102,8 +102,8 @@ def name_prediction(
         names, words = choice_names or numbered, example.choices
     return NamedPrediction(
         None if index is None else words[index],
-        dict(zip(names, own, strict=False)),
-        own[index] if own and index is not None else None,
+        dict(zip(names, probabilities, strict=False)),
+        probabilities[index] if probabilities and index is not None else None,
         choice=index if kind == "choice" else None,
         written=written,
     )
@@ -160,18 +160,18 @@ def answer_columns(
     taken = dict.fromkeys(there)
 
     def free(name: str) -> str:
-        found = free_name(name, taken)
-        taken[found] = None
-        return found
+        column = free_name(name, taken)
+        taken[column] = None
+        return column
 
-    own = {name: free(name) for name in names}
-    return AnswerColumns(own, {label: free(f"p_{label}") for label in labels})
+    columns = {name: free(name) for name in names}
+    return AnswerColumns(columns, {label: free(f"p_{label}") for label in labels})
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
     """Return a name that is not taken: the name itself, or the first with a number behind it."""
     names = chain([name], (f"{name}_{number}" for number in itertools.count(2)))
-    return next(each for each in names if each not in taken)
+    return next(candidate for candidate in names if candidate not in taken)
 
 
 _LISTS = ("choices", "options")
@@ -200,31 +200,31 @@ class RowColumns(NamedTuple):
 
 def find_columns(
     task: Task,
-    own: Mapping[str, str | Sequence[str]],
-    told: ToldColumns,
+    table_columns: Mapping[str, str | Sequence[str]],
+    overrides: ToldColumns,
     there: Sequence[str] | Mapping[str, Any],
     where: Path | str,
 ) -> RowColumns:
     """Find the columns of a task's texts and choices among those that rows have.
 
-    ``own`` are those of the table that the model was trained on, if it was one. Raises DataError
-    for a column that is missing, with those there are and the nearest.
+    ``table_columns`` are those of the table that the model was trained on, if it was one. Raises
+    DataError for a column that is missing, with those there are and the nearest.
     """
     row = ROWS.get(task.name)
     names = {name: (name,) for name in task.fields} if row is None else dict(row.texts)
-    for place, given in enumerate((told.text, told.text_pair)):
-        if given and place < len(task.fields):
-            names[task.fields[place]] = (given,)
+    for index, given in enumerate((overrides.text, overrides.text_pair)):
+        if given and index < len(task.fields):
+            names[task.fields[index]] = (given,)
         elif given:
             raise DataError(f"{task.title} has no second text: leave out --text-pair")
     fields = {name: _found(known, there, where) for name, known in names.items()}
     for name in wording_of(task).numbers:
         _found((name,), there, where)
     if task.kind != "choice":
-        if told.choices:
+        if overrides.choices:
             raise DataError(f"{task.title} has no choices: leave out --choices")
         return RowColumns(fields)
-    columns = told.choices or tuple(own.get("choices", ()))
+    columns = overrides.choices or tuple(table_columns.get("choices", ()))
     if columns:
         return RowColumns(fields, tuple(_found((name,), there, where) for name in columns))
     for name in _LISTS:
@@ -250,7 +250,7 @@ def _found(
 
 
 def example_of(
-    task: Task, columns: RowColumns, values: Mapping[str, Any], number: int, place: str
+    task: Task, columns: RowColumns, values: Mapping[str, Any], number: int, where: str
 ) -> Example | None:
     """Return a row as an example without a label; None where a text of it is empty.
 
@@ -261,36 +261,36 @@ def example_of(
         value = values.get(column)
         if is_blank(value):
             return None
-        fields[name] = _text(value, column, place)
-    choices = _choices(columns, values, place)
-    if task.kind == "choice" and (not choices or any(is_blank(each) for each in choices)):
+        fields[name] = _text(value, column, where)
+    choices = _choices(columns, values, where)
+    if task.kind == "choice" and (not choices or any(is_blank(choice) for choice in choices)):
         return None
-    row = Record(place, 0, values)
+    row = Record(where, 0, values)
     return Example(
         id=str(number),
         fields=fields,
-        choices=tuple(_text(each, "choice", place) for each in choices),
+        choices=tuple(_text(choice, "choice", where) for choice in choices),
         is_labelled=False,
         extra={name: row.whole(name) for name in wording_of(task).numbers},
     )
 
 
-def _choices(columns: RowColumns, values: Mapping[str, Any], place: str) -> list[Any]:
+def _choices(columns: RowColumns, values: Mapping[str, Any], where: str) -> list[Any]:
     if not columns.choice_list:
         return [values.get(name) for name in columns.choices]
     listed = values.get(columns.choice_list)
     if is_blank(listed):
         return []
     if not isinstance(listed, list | tuple):
-        raise DataError(f"{place}: {columns.choice_list} is {type(listed).__name__}, not a list")
+        raise DataError(f"{where}: {columns.choice_list} is {type(listed).__name__}, not a list")
     return list(listed)
 
 
-def _text(value: Any, column: str, place: str) -> str:
+def _text(value: Any, column: str, where: str) -> str:
     if not isinstance(value, str):
-        raise DataError(f"{place}: {column} is {type(value).__name__}, not a text: write it as one")
+        raise DataError(f"{where}: {column} is {type(value).__name__}, not a text: write it as one")
     if problem := surrogate_problem(value):
-        raise DataError(f"{place}: {column} {problem}")
+        raise DataError(f"{where}: {column} {problem}")
     return value
 
 
@@ -341,8 +341,8 @@ def kind_of(path: Path) -> FileKind | None:
 
 def read_asked(
     task: Task,
-    own: Mapping[str, str | Sequence[str]],
-    told: ToldColumns,
+    table_columns: Mapping[str, str | Sequence[str]],
+    overrides: ToldColumns,
     given: Path,
 ) -> AskedFile:
     """Open the rows of a file, or of the test set that a folder has of a task.
@@ -353,7 +353,7 @@ def read_asked(
     """
     path, *others = paths = _test_set(task, given)
     if others:
-        if told != ToldColumns():
+        if overrides != ToldColumns():
             raise DataError(
                 f"{given} has the test set of {task.title} in {len(paths):,} files: name one of "
                 "them, or no columns"
@@ -366,9 +366,9 @@ def read_asked(
             "standard input"
         )
     try:
-        return _read_rows(task, own, told, path, kind)
+        return _read_rows(task, table_columns, overrides, path, kind)
     except DataError as error:
-        if told != ToldColumns() or task.name not in ROWS:
+        if overrides != ToldColumns() or task.name not in ROWS:
             raise
         try:
             read = read_split(task, "test", paths)
@@ -385,10 +385,10 @@ def _test_set(task: Task, given: Path) -> tuple[Path, ...]:
         raise DataError(f"{describe_absence(given)}: name a file of rows")
     if task.name not in ROWS:
         raise DataError(f"{given} is a folder: name a file of rows")
-    found = find_files(task, path)
-    tests = [paths for name, paths in found.items() if name in task.test_splits]
+    by_split = find_files(task, path)
+    tests = [paths for name, paths in by_split.items() if name in task.test_splits]
     if len(tests) != 1:
-        there = ", ".join(found) or "nothing"
+        there = ", ".join(by_split) or "nothing"
         raise DataError(
             f"{given} has {there} of {task.title}, and not one test set: name a file of rows"
         )
@@ -397,8 +397,8 @@ def _test_set(task: Task, given: Path) -> tuple[Path, ...]:
 
 def _read_rows(
     task: Task,
-    own: Mapping[str, str | Sequence[str]],
-    told: ToldColumns,
+    table_columns: Mapping[str, str | Sequence[str]],
+    overrides: ToldColumns,
     path: Path,
     kind: FileKind,
 ) -> AskedFile:
@@ -420,7 +420,7 @@ def _read_rows(
     if first is None:
         raise DataError(f"{path} has no rows")
     try:
-        columns = find_columns(task, own, told, first.values, path)
+        columns = find_columns(task, table_columns, overrides, first.values, path)
     except DataError as error:
         if Path(unpacked_name(path)).suffix != ".txt":
             raise
@@ -457,7 +457,7 @@ def _published(task: Task, path: Path, read: ReadSplit) -> AskedFile:
     names = ["id", *task.fields]
     if task.kind == "choice":
         names.append("choices")
-    rows = (AskedRow(_values(each), each, f"{path}: {each.id}") for each in read.examples)
+    rows = (AskedRow(_values(row), row, f"{path}: {row.id}") for row in read.examples)
     return AskedFile(path, "jsonl", tuple(names), rows, notes=read.described())
 
 

@@ -79,30 +79,30 @@ class ReadSplit:
         self.examples.append(example)
         return True
 
-    def skip(self, reason: str, place: str) -> None:
+    def skip(self, reason: str, where: str) -> None:
         """Leave out the row at a place, such as ``train.tsv:12``, for a reason."""
         self.skipped[reason] += 1
-        self.firsts.setdefault(reason, place)
+        self.firsts.setdefault(reason, where)
 
-    def repair(self, what: str, place: str) -> None:
+    def repair(self, what: str, where: str) -> None:
         """Count a repair of the row at a place."""
         self.repaired[what] += 1
-        self.firsts.setdefault(what, place)
+        self.firsts.setdefault(what, where)
 
-    def keep(self, reason: str, place: str) -> None:
+    def keep(self, reason: str, where: str) -> None:
         """Count the row at a place as kept, whatever is wrong with it."""
         self.kept[reason] += 1
-        self.firsts.setdefault(reason, place)
+        self.firsts.setdefault(reason, where)
 
-    def cannot_learn(self, reason: str, place: str) -> bool:
+    def cannot_learn(self, reason: str, where: str) -> bool:
         """Count a row that has no right answer: in training it is left out, else it is kept.
 
         Return whether it was left out.
         """
         if self.name == "train":
-            self.skip(reason, place)
+            self.skip(reason, where)
             return True
-        self.keep(reason, place)
+        self.keep(reason, where)
         return False
 
     def described(self) -> list[str]:
@@ -114,17 +114,17 @@ class ReadSplit:
             (self.kept, "kept as it is"),
         ):
             for reason, n in counted.items():
-                place = self._in_file(self.firsts[reason])
-                first = f" ({place})" if n == 1 else f", first {place}"
+                where = self._in_file(self.firsts[reason])
+                first = f" ({where})" if n == 1 else f", first {where}"
                 notes.append(f"{count(n, 'row')} {what}: {reason}{first}")
         return notes
 
-    def _in_file(self, place: str) -> str:
+    def _in_file(self, where: str) -> str:
         for path in self.paths:
-            within = place.removeprefix(str(path))
+            within = where.removeprefix(str(path))
             if within.startswith(":"):
                 return path.name + within
-        return place
+        return where
 
 
 UNLABELLED = "no label (-1 or empty)"
@@ -136,7 +136,7 @@ _DECIMALS = 6
 """Those that a number keeps that was stored in single precision."""
 
 
-def read_class(task: Task, written: object, place: str, choices: Sequence[str] = ()) -> int | None:
+def read_class(task: Task, written: object, where: str, choices: Sequence[str] = ()) -> int | None:
     """Return the index of a label, or None where none is given: -1, an empty text, null.
 
     ``choices`` are the names of labels of a task that has none of its own.
@@ -146,8 +146,8 @@ def read_class(task: Task, written: object, place: str, choices: Sequence[str] =
     label, labels = _stripped(written), tuple(choices) or task.labels
     indices = _indices(labels)
     if label not in indices:
-        listed = ", ".join(f"{each} ({index})" for index, each in enumerate(labels))
-        raise DataError(f"{place}: {written!r} is no label of {task.title}: {listed}")
+        listed = ", ".join(f"{name} ({index})" for index, name in enumerate(labels))
+        raise DataError(f"{where}: {written!r} is no label of {task.title}: {listed}")
     return indices[label]
 
 
@@ -162,7 +162,7 @@ def _indices(labels: tuple[str, ...]) -> Mapping[str | float | None, int | None]
     return {**indices, **{label: index for index, label in enumerate(labels)}}
 
 
-def read_number(task: Task, written: object, place: str) -> float | None:
+def read_number(task: Task, written: object, where: str) -> float | None:
     """Return a number, or None where none is given: -1, an empty text, null.
 
     Raises DataError, with its place, for a value that is no number within the task's bounds.
@@ -179,7 +179,7 @@ def read_number(task: Task, written: object, place: str) -> float | None:
         return None
     if not low <= number <= high:
         raise DataError(
-            f"{place}: {written!r} is no number from {low:g} to {high:g}, as {task.title} has them"
+            f"{where}: {written!r} is no number from {low:g} to {high:g}, as {task.title} has them"
         )
     return round(number, _DECIMALS)
 
@@ -248,16 +248,16 @@ def place_answer(passage: str, text: str, start: int) -> PlacedAnswer:
             return PlacedAnswer(Answer(text, start))
         bare = text.strip()
         inside = start + len(text) - len(text.lstrip())
-        for place in (inside, start):
-            if bare and bare != text and passage.startswith(bare, place):
-                return PlacedAnswer(Answer(bare, place), SPACED)
+        for begin in (inside, start):
+            if bare and bare != text and passage.startswith(bare, begin):
+                return PlacedAnswer(Answer(bare, begin), SPACED)
         spaces = len(passage[start:]) - len(passage[start:].lstrip())
         if bare and spaces and passage.startswith(bare, start + spaces):
             return PlacedAnswer(Answer(bare, start + spaces), SPACED)
         earlier = [
-            place
-            for place in range(max(0, start - _FEW), start)
-            if bare and passage.startswith(bare, place)
+            offset
+            for offset in range(max(0, start - _FEW), start)
+            if bare and passage.startswith(bare, offset)
         ]
         if len(earlier) == 1:
             return PlacedAnswer(Answer(bare, earlier[0]), MOVED)
@@ -273,7 +273,7 @@ def is_blank(value: Any) -> bool:
     return not value.strip() if isinstance(value, str) else is_missing(value)
 
 
-def word_of(value: Any, place: str) -> str:
+def word_of(value: Any, where: str) -> str:
     """Return a label as a word, without white space around it; empty for none.
 
     Whole numbers and truths are words, too. Raises DataError for other numbers, and for lists.
@@ -285,7 +285,7 @@ def word_of(value: Any, place: str) -> str:
     if not isinstance(value, str | int):
         kind = type(value).__name__
         raise DataError(
-            f"{place}: the label {value!r} is {kind}, not a word or a whole number: "
+            f"{where}: the label {value!r} is {kind}, not a word or a whole number: "
             "write it as text"
         )
     return str(value).strip()
@@ -318,29 +318,29 @@ def sorted_words(words: Iterable[str], where: str) -> tuple[str, ...]:
 def same_number(word: str, labels: Sequence[str]) -> str:
     """Return the label that is the same number as a word, as 1 is 1.0; empty where none is."""
     number = _number(word)
-    return next((each for each in labels if number is not None and _number(each) == number), "")
+    return next((label for label in labels if number is not None and _number(label) == number), "")
 
 
-def number_of(value: Any, place: str) -> float | None:
+def number_of(value: Any, where: str) -> float | None:
     """Return a number, or None for none; raise DataError for a value that is no finite one."""
     if is_blank(value):
         return None
     number = None if isinstance(value, bool) else _number(value)
     if number is None or not math.isfinite(number):
         raise DataError(
-            f"{place}: the label {value!r} is no number: write it with a decimal point and without "
+            f"{where}: the label {value!r} is no number: write it with a decimal point and without "
             "a unit, or empty it where it is missing"
         )
     return number
 
 
-def choice_of(value: Any, names: Sequence[str], choices: Sequence[str], place: str) -> int | None:
+def choice_of(value: Any, names: Sequence[str], choices: Sequence[str], where: str) -> int | None:
     """Return the index of the right choice, or None where nothing is said.
 
     It may be said by the name of its column, by its text, by its letter, from A, or by its number,
     from 0. Raises DataError where it is none of these, or means different ones.
     """
-    word = word_of(value, place)
+    word = word_of(value, where)
     if not word:
         return None
     if word in names:
@@ -353,10 +353,10 @@ def choice_of(value: Any, names: Sequence[str], choices: Sequence[str], place: s
         meant.add(int(word))
     if len(meant) > 1:
         of_columns = " or ".join(names[index] for index in sorted(meant))
-        raise DataError(f"{place}: the label {word!r} may mean {of_columns}: write that name")
+        raise DataError(f"{where}: the label {word!r} may mean {of_columns}: write that name")
     if not meant:
         raise DataError(
-            f"{place}: the label {word!r} is no choice: write its text, its column "
+            f"{where}: the label {word!r} is no choice: write its text, its column "
             f"({', '.join(names)}), its letter ({letters[0]} to {letters[-1]}) or its number "
             f"(0 to {len(choices) - 1})"
         )
@@ -368,7 +368,7 @@ def is_unanswerable(answers: Any) -> bool:
     return answers == [] or (isinstance(answers, dict) and answers.get("text") == [])
 
 
-def spans_of(answers: Any, start: Any, passage: str, place: str) -> list[PlacedAnswer] | None:
+def spans_of(answers: Any, start: Any, passage: str, where: str) -> list[PlacedAnswer] | None:
     """Return the gold answers to a question, or None where nothing is said.
 
     ``answers`` is a text, or a list of them, or of texts and their places as SQuAD's are in the
@@ -380,37 +380,37 @@ def spans_of(answers: Any, start: Any, passage: str, place: str) -> list[PlacedA
     if is_blank(answers):
         return None
     if isinstance(answers, str):
-        return [_placed(answers, start, passage, place)]
+        return [_placed(answers, start, passage, where)]
     if isinstance(answers, dict):
         texts, starts = answers.get("text"), answers.get("answer_start")
         if not isinstance(texts, list) or not isinstance(starts, list):
-            raise DataError(f"{place}: an answer has no lists text and answer_start")
+            raise DataError(f"{where}: an answer has no lists text and answer_start")
     else:
         texts, starts = answers, [None] * len(answers) if isinstance(answers, list) else None
     if not isinstance(texts, list) or starts is None or len(texts) != len(starts):
-        raise DataError(f"{place}: the answer {answers!r} is neither a text nor a list of them")
+        raise DataError(f"{where}: the answer {answers!r} is neither a text nor a list of them")
     if not all(isinstance(text, str) for text in texts):
-        raise DataError(f"{place}: not all answers in {texts!r} are texts")
-    return [_placed(text, at, passage, place) for text, at in zip(texts, starts, strict=True)]
+        raise DataError(f"{where}: not all answers in {texts!r} are texts")
+    return [_placed(text, at, passage, where) for text, at in zip(texts, starts, strict=True)]
 
 
-def texts_of(value: Any, column: str, place: str) -> list[str]:
+def texts_of(value: Any, column: str, where: str) -> list[str]:
     """Return the texts of a column that has one in each row, or a list; none where it is blank.
 
     Raises DataError for a value that is neither.
     """
     listed = value if isinstance(value, list | tuple) else [value]
-    found = [text for text in listed if not is_blank(text)]
-    if not all(isinstance(text, str) for text in found):
-        raise DataError(f"{place}: {column} is {value!r:.60}, neither a text nor a list of texts")
-    return found
+    texts = [text for text in listed if not is_blank(text)]
+    if not all(isinstance(text, str) for text in texts):
+        raise DataError(f"{where}: {column} is {value!r:.60}, neither a text nor a list of texts")
+    return texts
 
 
-def _placed(text: str, start: Any, passage: str, place: str) -> PlacedAnswer:
+def _placed(text: str, start: Any, passage: str, where: str) -> PlacedAnswer:
     if not is_blank(start):
         number = None if isinstance(start, bool) else _number(start)
         if number is None or not number.is_integer():
-            raise DataError(f"{place}: an answer begins at {start!r}, which is no whole number")
+            raise DataError(f"{where}: an answer begins at {start!r}, which is no whole number")
         return place_answer(passage, text, int(number))
     bare = text.strip()
     first = passage.find(bare) if bare else -1
@@ -439,19 +439,19 @@ def labelled_rows(task: Task, train: Sequence[Example]) -> list[Example]:
 
 
 def kept_answers(
-    placed: Sequence[PlacedAnswer], result: ReadSplit, place: str
+    placed: Sequence[PlacedAnswer], result: ReadSplit, where: str
 ) -> tuple[Answer, ...] | None:
     """Return the gold answers of a question, in training those that their passage has.
 
     None where it has none of several in training: the question is left out. Repaired answers, and
     questions kept otherwise, are counted.
     """
-    found = [each for each in placed if each.answer.start is not None]
-    if len(found) < len(placed):
-        if result.name == "train" and not found:
-            result.skip(NOT_FOUND, place)
+    located = [span for span in placed if span.answer.start is not None]
+    if len(located) < len(placed):
+        if result.name == "train" and not located:
+            result.skip(NOT_FOUND, where)
             return None
-        result.keep(NOT_FOUND, place)
-    for repair in dict.fromkeys(each.repair for each in found if each.repair):
-        result.repair(repair, place)
-    return tuple(each.answer for each in (found if result.name == "train" else placed))
+        result.keep(NOT_FOUND, where)
+    for repair in dict.fromkeys(span.repair for span in located if span.repair):
+        result.repair(repair, where)
+    return tuple(span.answer for span in (located if result.name == "train" else placed))

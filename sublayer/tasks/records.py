@@ -134,8 +134,8 @@ class Record:
     def lists(self, name: str) -> list[tuple[str, ...]]:
         """Return the lists of texts of a list."""
         listed = self._listed(name, list, "a list")
-        inner = replace(self, values={f"{name}[{n}]": each for n, each in enumerate(listed)})
-        return [inner.texts(each) for each in inner.values]
+        inner = replace(self, values={f"{name}[{n}]": value for n, value in enumerate(listed)})
+        return [inner.texts(key) for key in inner.values]
 
     def _listed(self, name: str, kind: type[_T], words: str) -> list[_T]:
         values: list[_T] = self._typed(name, list, "a list")
@@ -242,9 +242,9 @@ def _json(path: Path) -> Iterator[Record]:
                 return
         text = decoded(path, line, data)
         if text.strip():
-            place = f"{path}:{line}"
+            where = f"{path}:{line}"
             try:
-                value = parse_json(text, place, DataError)
+                value = parse_json(text, where, DataError)
             except DataError:
                 if text.lstrip().startswith("{") and text.rstrip().endswith(("{", "[", ",")):
                     yield from _json_list(path)
@@ -269,13 +269,13 @@ def _json_list(path: Path) -> Iterator[Record]:
             f"{shlex.quote(f'lines-{path.stem}.jsonl')}` writes them so"
         ) from None
     if isinstance(value, dict):
-        lists = [each for each in value.values() if isinstance(each, list)]
-        rows = [each for each in lists if each and all(isinstance(row, dict) for row in each)]
+        lists = [member for member in value.values() if isinstance(member, list)]
+        rows = [array for array in lists if array and all(isinstance(row, dict) for row in array)]
         if _holds_columns(value):
             raise _columns_of_json(path)
         value = rows[0] if len(rows) == 1 else [value]
-    for row, each in enumerate(value, start=1):
-        yield _object(path, row, each)
+    for row, record in enumerate(value, start=1):
+        yield _object(path, row, record)
 
 
 def _holds_columns(value: Any) -> bool:
@@ -284,7 +284,7 @@ def _holds_columns(value: Any) -> bool:
         return False
     if value.keys() >= {"columns", "data"}:
         return True
-    keys = {tuple(each) if isinstance(each, dict) else () for each in value.values()}
+    keys = {tuple(column) if isinstance(column, dict) else () for column in value.values()}
     numbers = next(iter(keys))
     return len(keys) == 1 and bool(numbers) and all(map(str.isdecimal, numbers))
 
@@ -340,17 +340,17 @@ def read_csv(path: Path, delimiter: str = "") -> Iterator[Record]:
         begins = rows.line_num + 1 + n_before
 
 
-def _not_csv(place: str, problem: str) -> DataError:
+def _not_csv(where: str, problem: str) -> DataError:
     remedy = "a field that holds quotes stands in quotes, and they are doubled"
     if problem.startswith("new-line character"):
         problem = "a carriage return alone"
-        path = place.rpartition(":")[0]
+        path = where.rpartition(":")[0]
         name = shlex.quote(as_typed(path))
         remedy = (
             "lines end with a line feed, and a field that holds line breaks stands in quotes; "
             f"`tr '\\r' '\\n' < {name} > {shlex.quote(f'lines-{Path(path).name}')}` ends them so"
         )
-    return DataError(f"{place} is not CSV ({problem}): {remedy}")
+    return DataError(f"{where} is not CSV ({problem}): {remedy}")
 
 
 def delimiter_of(path: Path) -> str:
@@ -360,8 +360,8 @@ def delimiter_of(path: Path) -> str:
 
 
 def _delimiter(header: str) -> str:
-    if said := _SEPARATOR.fullmatch(header.rstrip()):
-        return said[1]
+    if match := _SEPARATOR.fullmatch(header.rstrip()):
+        return match[1]
 
     def n_columns(delimiter: str) -> int:
         try:
@@ -453,7 +453,7 @@ def _workbook(path: Path) -> Iterator[Any]:
     most = (total_memory() or 8 << 30) // 2
     try:
         with zipfile.ZipFile(path) as archive:
-            if sum(each.file_size for each in archive.infolist()) > most:
+            if sum(member.file_size for member in archive.infolist()) > most:
                 raise DataError(f"{path} is larger than half of the memory here: save it as .csv")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of styles, which are not read
@@ -512,7 +512,7 @@ def read_xlsx(path: Path) -> Iterator[Record]:
 def sheets_note(path: Path) -> str:
     """Say which sheet of a workbook is read where several have rows; empty where one has."""
     with _workbook(path) as workbook:
-        titles = [each.title for each in workbook.worksheets if any(True for _ in _filled(each))]
+        titles = [sheet.title for sheet in workbook.worksheets if any(True for _ in _filled(sheet))]
     if len(titles) < 2:
         return ""
     return f"{path}: the sheet {titles[0]!r} is read, and not {named(titles[1:])}"

@@ -55,16 +55,16 @@ def locate_files(task: Task, folder: str | Path | None = None, cache: Path | Non
     """
     if folder is None:
         fetched = fetched_folder(task, cache)
-        found = find_files(task, fetched)
-        if not found:
+        files = find_files(task, fetched)
+        if not files:
             raise DataError(f"{fetched} has no files of {task.title}: remove it, and try again")
-        return found
-    found = find_files(task, folder)
-    if not found:
+        return files
+    files = find_files(task, folder)
+    if not files:
         raise DataError(
             f"{folder} has no files of {task.title}: `sublayer tasks {folder}` lists what it has"
         )
-    return found
+    return files
 
 
 def read_split(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:

@@ -51,8 +51,8 @@ class Published(ABC):
 
     def find(self, folder: Path) -> Found:
         """Find its files in a folder: that of the suite, of the task, or one above."""
-        found = self.find_all(folder)
-        return {split: found[split] for split in self.task.splits if split in found}
+        files = self.find_all(folder)
+        return {split: files[split] for split in self.task.splits if split in files}
 
     def find_all(self, folder: Path) -> dict[str, tuple[Path, ...]]:
         """Find the files of any split."""
@@ -252,7 +252,7 @@ class ObjectsTask(Published):
     def may_be(self, split: str, path: Path) -> bool:
         """Return whether the first row has the names of the task's."""
         names = self.first_names(path)
-        return any(each <= names for each in self.keys)
+        return any(keys <= names for keys in self.keys)
 
 
 def next_passage(result: ReadSplit) -> int:

@@ -150,20 +150,20 @@ def score(examples: Sequence[Example], predictions: Predictions, metrics: Sequen
     contributions = {name: METRICS[name].contributions(answered) for name in metrics}
     values = {}
     influences = np.zeros((len(metrics), answered.n_units))
-    for row, (name, each) in enumerate(contributions.items()):
-        if not each.reason and answered.n_units > 1:
-            influences[row] = each.influences()
+    for row, (name, metric) in enumerate(contributions.items()):
+        if not metric.reason and answered.n_units > 1:
+            influences[row] = metric.influences()
         values[name] = MetricValue(
-            each.value, _standard_error(name, each, influences[row], answered), each.reason
+            metric.value, _standard_error(name, metric, influences[row], answered), metric.reason
         )
     of_score = parts_of_score(metrics)
     parts = [values[name] for name in of_score]
-    errors = [each.standard_error for each in parts]
+    errors = [part.standard_error for part in parts]
     mean = influences[[name in of_score for name in metrics]].mean(0)
     error = None if None in errors else _jackknife(mean)
     error = errors[0] if len(parts) == 1 else error
     return Score(
-        value=float(np.mean([each.value for each in parts])),
+        value=float(np.mean([part.value for part in parts])),
         standard_error=error,
         metrics=values,
         n_examples=len(examples),
@@ -257,11 +257,11 @@ def paired(
     check_labelled(examples)
     metrics = parts_of_score(metrics)
     ours, theirs = (
-        [METRICS[name].contributions(Answered(examples, each)) for name in metrics]
-        for each in (predictions, others)
+        [METRICS[name].contributions(Answered(examples, predicted)) for name in metrics]
+        for predicted in (predictions, others)
     )
-    value = float(np.mean([each.value for each in ours]))
-    other = float(np.mean([each.value for each in theirs]))
+    value = float(np.mean([metric.value for metric in ours]))
+    other = float(np.mean([metric.value for metric in theirs]))
     differences = _resampled(ours, theirs, ours[0].n_units)
     low, high = np.percentile(differences, _PERCENTILES)
     n_only_first = n_only_other = p_value = None
@@ -324,14 +324,14 @@ def _kinds(
     None where there are too many. Right or wrong, of both models, are four kinds of any number of
     examples.
     """
-    both = [each for each in (*ours, *theirs) if isinstance(each, Sums)]
+    both = [metric for metric in (*ours, *theirs) if isinstance(metric, Sums)]
     if len(both) < len(ours) + len(theirs):
         return None
-    joined = np.concatenate([each.columns for each in both], axis=1)
+    joined = np.concatenate([metric.columns for metric in both], axis=1)
     rows, counts = np.unique(joined, axis=0, return_counts=True)
     if len(rows) > _MOST_PATTERNS:
         return None
-    ends = np.cumsum([each.columns.shape[1] for each in both])
+    ends = np.cumsum([metric.columns.shape[1] for metric in both])
     parts = np.split(rows, ends[:-1], axis=1)
-    sums = [Sums(part, each.from_sums) for part, each in zip(parts, both, strict=True)]
+    sums = [Sums(part, metric.from_sums) for part, metric in zip(parts, both, strict=True)]
     return (sums[: len(ours)], sums[len(ours) :]), counts.astype(np.float64)

@@ -80,14 +80,14 @@ def read_spec(content: Mapping[str, Any], source: str) -> TaskSpec:
         raise CheckpointError(
             f"{source} is of version {content.get('version')!r:.60}, this program reads {VERSION}"
         )
-    names = {each.name for each in fields(TaskSpec)}
-    lacking = [each for each in names if each not in content and each not in _LATER]
+    names = {field.name for field in fields(TaskSpec)}
+    lacking = [name for name in names if name not in content and name not in _LATER]
     if lacking:
         raise CheckpointError(f"{source} is damaged: it has no {min(lacking)}")
-    own = {name: value for name, value in content.items() if name in names}
-    spec = check_typed(own, TaskSpec, source, CheckpointError, has_tuples=True)
+    values = {name: value for name, value in content.items() if name in names}
+    spec = check_typed(values, TaskSpec, source, CheckpointError, has_tuples=True)
     columns = {
-        role: each if isinstance(each, str) else tuple(each) for role, each in spec.columns.items()
+        role: name if isinstance(name, str) else tuple(name) for role, name in spec.columns.items()
     }
     try:
         if columns:

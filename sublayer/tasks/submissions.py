@@ -64,16 +64,16 @@ def in_order(answers: Answers, predictions: Sequence[tuple[str, Prediction]]) ->
     Raises DataError where ids of examples or of predictions stand twice, where examples have no
     prediction, and where predictions are for none of the examples.
     """
-    ids, predicted = [example.id for example in answers.examples], [each for each, _ in predictions]
+    ids, predicted = [example.id for example in answers.examples], [id_ for id_, _ in predictions]
     for what, named in (("rows", ids), ("predictions", predicted)):
-        twice = [each for each, n in Counter(named).items() if n > 1]
+        twice = [id_ for id_, n in Counter(named).items() if n > 1]
         if twice:
             raise DataError(f"{answers.title} has two {what} with the id {twice[0]!r}")
     by_id = dict(predictions)
     unknown = by_id.keys() - ids
     for what, wrong in (
-        ("prediction", [each for each in predicted if each in unknown]),
-        ("row", [each for each in ids if each not in by_id]),
+        ("prediction", [id_ for id_ in predicted if id_ in unknown]),
+        ("row", [id_ for id_ in ids if id_ not in by_id]),
     ):
         if wrong:
             raise DataError(
@@ -81,7 +81,7 @@ def in_order(answers: Answers, predictions: Sequence[tuple[str, Prediction]]) ->
                 f"{'row' if what == 'prediction' else 'prediction'}: the first has the id "
                 f"{wrong[0]!r}"
             )
-    return [by_id[each] for each in ids]
+    return [by_id[id_] for id_ in ids]
 
 
 ARCHIVE = "submission.zip"
@@ -227,13 +227,13 @@ def _write_files(suite: str, path: Path, answers: Sequence[Answers]) -> Submissi
     """
     files = {(file.task, file.split): file for file in FILES[suite]}
     by_name: dict[str, Answers] = {}
-    for each in answers:
-        known = files.get((each.task.name, each.split))
+    for answer in answers:
+        known = files.get((answer.task.name, answer.split))
         if known is None:
-            raise DataError(f"{each.title} belongs to no file of this submission")
+            raise DataError(f"{answer.title} belongs to no file of this submission")
         if known.name in by_name:
-            raise DataError(f"{each.title} is given twice")
-        by_name[known.name] = each
+            raise DataError(f"{answer.title} is given twice")
+        by_name[known.name] = answer
     contents: dict[str, str] = {}
     notes: list[str] = []
     for file in files.values():
@@ -255,7 +255,7 @@ def _write_files(suite: str, path: Path, answers: Sequence[Answers]) -> Submissi
             continue
         pairs = list(zip(examples, predictions, strict=True))
         if file.name.endswith(".tsv"):
-            lines = [f"{each.id}\t{_label(file, each, given)}" for each, given in pairs]
+            lines = [f"{example.id}\t{_label(file, example, given)}" for example, given in pairs]
             lines.insert(0, "index\tprediction")
         else:
             rows = (_passages if file.has_passages else _objects)(file, pairs)
@@ -280,12 +280,12 @@ def _filled(file: SuiteFile, answers: Answers, notes: list[str]) -> list[Predict
         in_order(answers, list(zip(ids, predictions, strict=True)))
         notes.append(f"{file.name}: not trained; every row has {how}")
     filled = [
-        replace(each, label=file.most.label)
-        if each.label is None and not (file.takes_text and each.text)
-        else each
-        for each in predictions
+        replace(prediction, label=file.most.label)
+        if prediction.label is None and not (file.takes_text and prediction.text)
+        else prediction
+        for prediction in predictions
     ]
-    n_outside = sum(own is not each for own, each in zip(filled, predictions, strict=True))
+    n_outside = sum(new is not old for new, old in zip(filled, predictions, strict=True))
     if n_outside:
         notes.append(
             f"{file.name}: {count(n_outside, 'row')} answered with none of the labels; the "
@@ -339,13 +339,13 @@ def _write_squad(path: Path, answers: Sequence[Answers]) -> Submission:
     unknown or have no predictions, and where there is something at ``path``.
     """
     contents = {}
-    for each in answers:
-        given = list(zip([example.id for example in each.examples], each.given(), strict=True))
+    for answer in answers:
+        given = list(zip([example.id for example in answer.examples], answer.given(), strict=True))
         columns: dict[str, dict[str, Any]] = {"predictions": {id_: x.text for id_, x in given}}
-        if each.task.has_unanswerable:
+        if answer.task.has_unanswerable:
             columns["null_odds"] = {id_: x.no_answer for id_, x in given}
         for name, values in columns.items():
-            contents[f"{_prefix(each, answers)}{name}.json"] = _json(values)
+            contents[f"{_prefix(answer, answers)}{name}.json"] = _json(values)
     return write_submission(path, contents, (), has_archive=False)
 
 
@@ -356,19 +356,19 @@ def _write_race(path: Path, answers: Sequence[Answers]) -> Submission:
     file, so its form is ours. Otherwise as ``_write_squad``.
     """
     contents, notes = {}, []
-    for each in answers:
-        predictions = each.given()
-        pairs = zip(each.examples, predictions, strict=True)
+    for answer in answers:
+        predictions = answer.given()
+        pairs = zip(answer.examples, predictions, strict=True)
         letters = {example.id: _LETTERS[int(given.label or 0)] for example, given in pairs}
-        contents[f"{_prefix(each, answers)}answers.json"] = _json(letters)
+        contents[f"{_prefix(answer, answers)}answers.json"] = _json(letters)
         table = io.StringIO()
         csv.writer(table, lineterminator="\n").writerows([("id", "answer"), *letters.items()])
-        contents[f"{_prefix(each, answers)}answers.csv"] = table.getvalue()
+        contents[f"{_prefix(answer, answers)}answers.csv"] = table.getvalue()
         n_outside = sum(given.label is None for given in predictions)
         if n_outside:
             notes.append(
-                f"{each.title}: {count(n_outside, 'question')} answered with none of the options; "
-                "A is written"
+                f"{answer.title}: {count(n_outside, 'question')} answered with none of the "
+                "options; A is written"
             )
     return write_submission(path, contents, notes, has_archive=False)
 

@@ -201,7 +201,7 @@ def best_threshold(
         for prediction, example, gain in zip(predictions, examples, gains, strict=True)
         if prediction is not None
     ]
-    for prediction, example, gain in sorted(known, key=lambda each: each[0].no_answer):
+    for prediction, example, gain in sorted(known, key=lambda triple: triple[0].no_answer):
         if example.answers:
             score += gain
         elif prediction.text:
@@ -217,8 +217,8 @@ def with_threshold(predictions: Sequence[Prediction], threshold: float) -> list[
     ALBERT's code empties that one too.
     """
     return [
-        replace(each, text="", start=None) if each.no_answer > threshold else each
-        for each in predictions
+        replace(prediction, text="", start=None) if prediction.no_answer > threshold else prediction
+        for prediction in predictions
     ]
 
 

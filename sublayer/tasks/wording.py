@@ -134,13 +134,13 @@ class Wording:
     ) -> Iterator[tuple[list[str], list[str]]]:
         """Yield the texts of each row, and its choice, if it has one; patterns make them texts."""
         texts = self.texts(example)
-        of_choices = [[each] for each in example.choices] if self.task.kind == "choice" else [[]]
+        of_choices = [[text] for text in example.choices] if self.task.kind == "choice" else [[]]
         for choice in of_choices:
             if patterns:
                 values = dict(zip(self.task.fields, texts, strict=False))
-                for own in choice:
-                    values |= {"choice": own}
-                    values |= {"filled": self.fill(texts[-1], own)} if self.fill else {}
+                for option in choice:
+                    values |= {"choice": option}
+                    values |= {"filled": self.fill(texts[-1], option)} if self.fill else {}
                 yield [pattern.format_map(values) for pattern in patterns], []
             else:
                 yield texts, choice
@@ -263,9 +263,9 @@ class Wording:
         for convert in (str, str.lower) if wanted else ():
             needle = [convert(token) for token in wanted]
             tokens = [convert(token[0]) for token in there]
-            for place in range(len(there) - len(wanted) + 1):
-                if tokens[place : place + len(wanted)] == needle:
-                    start, stop = there[place].start(), there[place + len(wanted) - 1].end()
+            for index in range(len(there) - len(wanted) + 1):
+                if tokens[index : index + len(wanted)] == needle:
+                    start, stop = there[index].start(), there[index + len(wanted) - 1].end()
                     return Prediction(text=passage[start:stop], start=start)
         return Prediction(text=text)
 
@@ -365,19 +365,19 @@ def mark_word(text: str, pronoun: str, index: int) -> str:
     places = places_of(words, pronoun)
     if not places:
         raise DataError(f"{pronoun!r} is no word of {text!r}")
-    place = min(places, key=lambda place: abs(place - index))
-    before, after = places[place].groups()
+    nearest = min(places, key=lambda position: abs(position - index))
+    before, after = places[nearest].groups()
     parts = [part for part in (before, f"*{pronoun}*", after) if part]
-    return " ".join([*words[:place], *parts, *words[place + len(pronoun.split(" ")) :]])
+    return " ".join([*words[:nearest], *parts, *words[nearest + len(pronoun.split(" ")) :]])
 
 
 def places_of(words: Sequence[str], span: str) -> dict[int, re.Match[str]]:
     """Find where the words of a span stand, whatever punctuation sticks to them: the groups."""
     n_words = len(span.split(" "))
     pattern = re.compile(rf"(\W*){re.escape(span)}(\W*)")
-    windows = (" ".join(words[place : place + n_words]) for place in range(len(words)))
-    matches = {place: pattern.fullmatch(window) for place, window in enumerate(windows)}
-    return {place: match for place, match in matches.items() if match}
+    windows = (" ".join(words[index : index + n_words]) for index in range(len(words)))
+    matches = {index: pattern.fullmatch(window) for index, window in enumerate(windows)}
+    return {index: match for index, match in matches.items() if match}
 
 
 def mark_first(text: str, pronoun: str) -> str:

@@ -90,7 +90,7 @@ def split_words(text: str) -> list[str]:
 
 @cache
 def _token_of_any_script() -> re.Pattern[str]:
-    signs = "".join(each for each in map(chr, range(0x300, 0x10000)) if category(each)[0] == "M")
+    signs = "".join(sign for sign in map(chr, range(0x300, 0x10000)) if category(sign)[0] == "M")
     return re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[\w{signs}])+|[^\w\s]")
 
 
@@ -126,7 +126,7 @@ def predict_numbers(
     penalty = _SEVERAL_RIDGE if len(task.fields) > 1 else _SINGLE_RIDGE
     model = Ridge(penalty, solver="sparse_cg", tol=1e-8).fit(features, numbers)
     predicted = model.predict(scored_features).clip(numbers.min(), numbers.max())
-    return [Prediction(each) for each in predicted.tolist()]
+    return [Prediction(number) for number in predicted.tolist()]
 
 
 def _is_balanced(task: Task) -> bool:
@@ -145,13 +145,13 @@ def _features(
     parts = [_tfidf(*of_field) for of_field in zip(texts, scored_texts, strict=True)]
     overlap = Overlap(list(itertools.chain(*texts)))
     shared, scored_shared = (
-        np.hstack([overlap.features(*pair) for pair in itertools.combinations(each, 2)])
-        for each in (texts, scored_texts)
+        np.hstack([overlap.features(*pair) for pair in itertools.combinations(fields, 2)])
+        for fields in (texts, scored_texts)
     )
     mean, deviation = shared.mean(0), shared.std(0)
     scale = _OVERLAP_SCALE * _quotient(np.ones_like(deviation), deviation)
     parts.append(((shared - mean) * scale, (scored_shared - mean) * scale))
-    return tuple(sparse.hstack(each).tocsr() for each in zip(*parts, strict=True))
+    return tuple(sparse.hstack(blocks).tocsr() for blocks in zip(*parts, strict=True))
 
 
 def _by_place(
@@ -236,11 +236,11 @@ class Overlap:
         has_first, has_second = first.sign(), second.sign()
         both = has_first.multiply(has_second).tocsr()
         n_first, n_second, n_both = map(_sums, (has_first, has_second, both))
-        by_first, by_second, by_both = (each @ idf for each in (has_first, has_second, both))
-        lengths = [np.sqrt(each.multiply(each) @ idf**2) for each in (first, second)]
+        by_first, by_second, by_both = (matrix @ idf for matrix in (has_first, has_second, both))
+        lengths = [np.sqrt(matrix.multiply(matrix) @ idf**2) for matrix in (first, second)]
         shared_pairs = _sums(has_pairs[:n_pairs].multiply(has_pairs[n_pairs:]))
         is_negation = np.array([word in _NEGATIONS for word in words], dtype=np.float64)
-        negations = [(each @ is_negation > 0) for each in (has_first, has_second)]
+        negations = [(matrix @ is_negation > 0) for matrix in (has_first, has_second)]
         columns = [
             _quotient(n_both, n_second),
             _quotient(n_both, n_first),
@@ -363,14 +363,14 @@ def _best_sentence(words: _Words, asked: set[str]) -> tuple[_Words, float]:
     best: _Words = []
     best_share = -1.0
     first = 0
-    for place, word in enumerate(words):
-        if word[0] in _ENDS or place == len(words) - 1:
-            sentence = words[first : place + 1]
-            shared = {each[0].lower() for each in sentence} & weights.keys()
-            share = sum(weights[each] for each in sorted(shared)) / total if total else 0.0
+    for index, word in enumerate(words):
+        if word[0] in _ENDS or index == len(words) - 1:
+            sentence = words[first : index + 1]
+            shared = {token[0].lower() for token in sentence} & weights.keys()
+            share = sum(weights[term] for term in sorted(shared)) / total if total else 0.0
             if share > best_share:
                 best, best_share = sentence, share
-            first = place + 1
+            first = index + 1
     return best, best_share
 
 
@@ -378,14 +378,14 @@ def _best_phrase(sentence: _Words, asked: set[str]) -> _Words:
     """Return the best of the longest runs of words that are neither asked with nor linking."""
     lower = [word[0].lower() for word in sentence]
     content, excluded = asked - _LINKING, asked | _LINKING
-    anchors = [place for place, word in enumerate(lower) if word in content] or [0]
+    anchors = [index for index, word in enumerate(lower) if word in content] or [0]
 
-    def is_part(place: int) -> bool:
-        return sentence[place][0][0].isalnum() and lower[place] not in excluded
+    def is_part(index: int) -> bool:
+        return sentence[index][0][0].isalnum() and lower[index] not in excluded
 
     def score(phrase: list[int]) -> float:
-        words = [sentence[place][0] for place in phrase]
-        distances = [min(abs(each - phrase[0]), abs(each - phrase[-1])) for each in anchors]
+        words = [sentence[index][0] for index in phrase]
+        distances = [min(abs(anchor - phrase[0]), abs(anchor - phrase[-1])) for anchor in anchors]
         capitals = sum(word[0].isupper() for word in words) / len(words)
         has_number = any(map(str.isdigit, "".join(words)))
         value = -_DISTANCE_COST * sum(distances) / len(distances)
@@ -394,4 +394,4 @@ def _best_phrase(sentence: _Words, asked: set[str]) -> _Words:
 
     runs = itertools.groupby(range(len(sentence)), key=is_part)
     phrases = [list(places) for is_phrase, places in runs if is_phrase]
-    return [sentence[place] for place in max(phrases, key=score)] if phrases else sentence
+    return [sentence[index] for index in max(phrases, key=score)] if phrases else sentence

@@ -119,7 +119,7 @@ def _write_xlsx(
     sheet.append([*asked.names, *columns.added])
     for row, named in rows:
         cells = chain(map(row.values.get, asked.names), columns.cells(named).values())
-        plain = [each if isinstance(each, int | float) else _plain(each) for each in cells]
+        plain = [cell if isinstance(cell, int | float) else _plain(cell) for cell in cells]
         try:
             sheet.append([None if cell == "" else cell for cell in plain])
         except ValueError as error:

@@ -167,10 +167,10 @@ class Background:
 def give_way() -> None:
     """Lower the priority of the thread that calls, where threads have their own."""
     if sys.platform == "linux":
-        own = threading.get_native_id()
+        thread = threading.get_native_id()
         # Where it is not allowed, the work is done all the same.
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, own, os.getpriority(os.PRIO_PROCESS, own) + _NICE)
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICE)
 
 
 @dataclass(frozen=True)
@@ -309,12 +309,12 @@ def _copies(tensors: Mapping[str, Tensor], kept: dict[str, Tensor]) -> dict[str,
 
     New memory would be made page by page, which takes longer than to copy.
     """
-    for name, each in tensors.items():
+    for name, tensor in tensors.items():
         copy = kept.get(name)
-        if copy is not None and each.device.type == "cpu":
-            copy.copy_(each)
+        if copy is not None and tensor.device.type == "cpu":
+            copy.copy_(tensor)
         else:
-            kept[name] = each.to("cpu", copy=True)
+            kept[name] = tensor.to("cpu", copy=True)
     return {name: kept[name] for name in tensors}
 
 
@@ -376,10 +376,10 @@ class Snapshots:
                 foreign.append(error)
                 raise
 
-        found = newest_checkpoint(self.root, report, check)
-        if found is None and foreign:
+        latest = newest_checkpoint(self.root, report, check)
+        if latest is None and foreign:
             raise CheckpointError(f"{foreign[0]}: give another --out")
-        return found
+        return latest
 
     def check(self, checkpoint: Path, state: SavedState) -> None:
         """Raise CheckpointError unless a checkpoint holds all that this run restores.
@@ -399,9 +399,9 @@ class Snapshots:
         check_headers(expected, heads, training.described)
         config = train_step.recipe.optimizer
         trained = {
-            name: each
-            for name, each in named_parameters(train_step.objective)
-            if each.requires_grad
+            name: parameter
+            for name, parameter in named_parameters(train_step.objective)
+            if parameter.requires_grad
         }
         check_state(config, trained, optimizer_state, training.whole)
 

@@ -204,7 +204,7 @@ class Loop:
         if self._steps != before:
             change = Replanned(step, before, self._steps)
             self._note(describe_replanned(change, seconds, self._plan.seconds / 60))
-            unreached = [each for each in self._config.keep_steps if each > self._steps]
+            unreached = [at_step for at_step in self._config.keep_steps if at_step > self._steps]
             if unreached:
                 self._note(f"train.keep_steps: step {unreached[0]:,} is not reached")
         return self._steps == step

@@ -203,10 +203,10 @@ class TrainStep:
             self.parallel.compile()
         self.parameters = self.parallel.parameters
         train = recipe.train
-        each = Preparation(
+        preparation = Preparation(
             self.parallel, batches, train.micro_batch_sequences, recipe.data.context, device
         )
-        self.prepare = Ahead(each, train.steps) if pays(device) else each
+        self.prepare = Ahead(preparation, train.steps) if pays(device) else preparation
         self.optimizer = build_optimizer(
             recipe.optimizer,
             self.parameters,
@@ -253,14 +253,14 @@ class TrainStep:
         # Casts of the weights to bfloat16 live as long as the outermost autocast: once per step,
         # not per micro-batch.
         with torch.random.fork_rng(self._generators), self._autocast(enabled=True):
-            n_passes = self.parallel.begin([each.batch for each in parts])
+            n_passes = self.parallel.begin([part.batch for part in parts])
             # Not by the copies: reading a count back from a device would wait for it.
-            counts = self._global_counts([each.part.batch for each in parts])
+            counts = self._global_counts([part.part.batch for part in parts])
             for number in range(n_passes):
-                each = parts[min(number, len(parts) - 1)]
-                seed_dropout(seed, step, each.part.index, each.part.rank)
+                current = parts[min(number, len(parts) - 1)]
+                seed_dropout(seed, step, current.part.index, current.part.rank)
                 with self.parallel.accumulating(is_last=number == n_passes - 1):
-                    loss = self._pass(each.batch, counts, is_counted=number < len(parts))
+                    loss = self._pass(current.batch, counts, is_counted=number < len(parts))
                     losses.append(loss)
         return self.parallel.sum_losses(losses)
 

@@ -186,9 +186,9 @@ class MinutesPlan:
 
     def steps_at(self, step: int, steps: int) -> int:
         """Return the run's length as it is planned after ``step``; ``steps`` is the last plan."""
-        for each in reversed(self._known):
-            if each.at_step <= step:
-                return each.to_steps
+        for change in reversed(self._known):
+            if change.at_step <= step:
+                return change.to_steps
         return self._known[0].from_steps if self._known else steps
 
     def begin(self, step: int, seconds: float, steps: int) -> None:

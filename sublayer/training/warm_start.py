@@ -319,13 +319,13 @@ def freeze(objective: Objective, init: InitConfig) -> list[str]:
     frozen = init.frozen
     if not frozen:
         return []
-    parameters = {id(each): each for each in frozen_parameters(objective.model, frozen)}
+    parameters = {id(weight): weight for weight in frozen_parameters(objective.model, frozen)}
     for parameter in parameters.values():
         parameter.requires_grad = False
-    if not any(each.requires_grad for each in objective.parameters()):
+    if not any(weight.requires_grad for weight in objective.parameters()):
         raise ConfigError(f"init.freeze leaves nothing to train beside {frozen}: name less")
-    n_frozen = sum(each.numel() for each in parameters.values())
-    n_all = sum(each.numel() for each in objective.model.parameters())
+    n_frozen = sum(weight.numel() for weight in parameters.values())
+    n_all = sum(weight.numel() for weight in objective.model.parameters())
     line = f"stays as it is: {count(n_frozen, 'parameter')} of {n_all:,} ({frozen}"
     head = objective.model.head
     if frozen.embeddings and head is not None and head.weight is None:

@@ -72,17 +72,17 @@ def passages_of(name: str, text: bytes) -> Iterator[RawDocument]:
         lines = [(line, data) for line, data in enumerate(text.split(b"\n"), 1) if data.strip()]
         records = [(line, _parsed(decoded(name, line, data), name, line)) for line, data in lines]
     for line, record in records:
-        place = f"{name}, line {line}"
+        where = f"{name}, line {line}"
         try:
             if isinstance(record, dict) and isinstance(record.get("data"), list):
                 articles = _Squad.model_validate(record).data
-                found = [each.context for article in articles for each in article.paragraphs]
+                texts = [para.context for article in articles for para in article.paragraphs]
             else:
-                found = [_Race.model_validate(record).article]
+                texts = [_Race.model_validate(record).article]
         except ValidationError as error:
-            raise _neither(place, "no passage of either") from error
-        for passage in found:
-            yield line, encoded(passage, place)
+            raise _neither(where, "no passage of either") from error
+        for passage in texts:
+            yield line, encoded(passage, where)
 
 
 def _parsed(text: str, name: str, line: int) -> Any:
@@ -92,9 +92,9 @@ def _parsed(text: str, name: str, line: int) -> Any:
         raise _neither(f"{name}, line {line}", f"not JSON: {error}") from error
 
 
-def _neither(place: str, why: str) -> DataError:
+def _neither(where: str, why: str) -> DataError:
     return DataError(
-        f"{place}: {why}; data.corpus = albert-intrinsic reads SQuAD's JSON files and RACE's files"
+        f"{where}: {why}; data.corpus = albert-intrinsic reads SQuAD's JSON files and RACE's files"
     )
 
 

@@ -72,13 +72,13 @@ def read_release(folder: Path, cache: Path) -> dict[SplitName, tuple[FileDocumen
     That is the training files, held-out file 0 for test, the other held-out files for validation.
     Raises DataError where files of any of the three are missing.
     """
-    found = {
+    files = {
         name: [path for path in sorted((folder / name).iterdir()) if pattern.fullmatch(path.name)]
         for name, pattern in _NAMES.items()
     }
-    held_out = found[HELD_OUT]
+    held_out = files[HELD_OUT]
     splits: dict[SplitName, list[Path]] = {
-        "train": found[TRAINING],
+        "train": files[TRAINING],
         "valid": [path for path in held_out if not path.name.startswith(_TEST)],
         "test": [path for path in held_out if path.name.startswith(_TEST)],
     }

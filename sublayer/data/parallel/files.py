@@ -82,9 +82,9 @@ def tab_pairs(path: Path, fields: Fields, notes: list[str]) -> Iterator[Pair]:
         columns = _line(path, line, data).split("\t")
         if len(columns) <= max(places):
             raise DataError(f"{path}, line {line}: no tab between a text and its translation")
-        if line == 1 and (found := _named_columns(columns, fields)) is not None:
-            places = found
-            read = " and ".join(repr(columns[place].strip()) for place in places)
+        if line == 1 and (indices := _named_columns(columns, fields)) is not None:
+            places = indices
+            read = " and ".join(repr(columns[index].strip()) for index in places)
             notes.append(f"{path}: its first line names columns, and is no pair: {read} are read")
             continue
         if len(columns) > 2:
@@ -112,7 +112,7 @@ def record_pairs(records: Records, fields: Fields) -> Iterator[Pair]:
     A text that is null is empty, and newlines within one become spaces. Raises DataError, with its
     place, at a record without both texts.
     """
-    for place, line, read in records:
+    for where, line, read in records:
         record = read if isinstance(read, dict) else {}
         inner = record.get(_TRANSLATION)
         if isinstance(inner, dict) and not set(fields) <= record.keys():
@@ -122,11 +122,11 @@ def record_pairs(records: Records, fields: Fields) -> Iterator[Pair]:
             if name not in record:
                 names = shown_fields(record)
                 raise DataError(
-                    f"{place}: no field {name!r}: set data.{side}_field to one of {names}"
+                    f"{where}: no field {name!r}: set data.{side}_field to one of {names}"
                 )
             text = record[name] if record[name] is not None else ""
             if not isinstance(text, str):
-                raise DataError(f"{place}: field {name!r} is {type(text).__name__}, not text")
+                raise DataError(f"{where}: field {name!r} is {type(text).__name__}, not text")
             # Pairs are stored a line a text.
             texts.append(text.replace("\n", " "))
         source, target = texts
@@ -280,7 +280,7 @@ PARALLEL_CORPORA: dict[str, ParallelCorpus] = {
             "train": Files(_IWSLT_TRAIN, tagged_lines, every=23),
             "valid": Files(_IWSLT_TRAIN, tagged_lines, every=23, takes_nth=True),
             "test": Files(
-                _both(*(f"IWSLT14.{each}.de-en.{{l}}.xml" for each in _IWSLT_TESTS)), segments
+                _both(*(f"IWSLT14.{name}.de-en.{{l}}.xml" for name in _IWSLT_TESTS)), segments
             ),
         },
         {"train": 160_239, "valid": 7_283, "test": 6_750},

@@ -175,15 +175,15 @@ def pack_pairs(
     """
     key = content_key(VERSION, source.identity, [side.content() for side in sides], limits)
     path = cache / "pairs" / key
-    said = path.with_name(f"{key}.notes.json")
+    notes_path = path.with_name(f"{key}.notes.json")
     notes: list[str] = []
     read = partial(_documents, source, sides, limits, notes)
     records = open_pack(path, [(source.name, read)], keeps_blank=True)
     if notes:
-        with replacing(said) as file:
+        with replacing(notes_path) as file:
             file.write(json.dumps(notes).encode())
-    elif said.is_file():
-        notes = read_json(said, DataError)
+    elif notes_path.is_file():
+        notes = read_json(notes_path, DataError)
     for line in notes:
         note(line)
     if not records:

@@ -188,7 +188,7 @@ def _with_text(lines: Iterable[str]) -> Iterator[str]:
     """
     has_text = False
     for line in lines:
-        has_text = has_text or any(category(each)[0] not in "CZ" for each in line)
+        has_text = has_text or any(category(char)[0] not in "CZ" for char in line)
         yield line.replace(_MARK, " ")
     if not has_text:
         raise DataError(NO_TEXT)

@@ -145,7 +145,7 @@ class SubwordTokenizer(Tokenizer):
         self.end_id = next(end_ids, None)
         self.unk_id = unknown_id(model, vocabulary)
         self.marks = names
-        parsed = [each for each in content["added_tokens"] if reads_marks or not each["special"]]
+        parsed = [token for token in content["added_tokens"] if reads_marks or not token["special"]]
         self.is_lossless = keeps_bytes(content, vocabulary, parsed)
         self._set_special(names)
         self.sentinel_ids = find_sentinels(names)

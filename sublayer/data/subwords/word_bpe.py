@@ -446,7 +446,7 @@ def _vocabulary(version: str, merges: list[Merge]) -> list[str]:
     merged = [left + right for left, right in merges]
     # The end of a word may stay apart: the piece before it ends the word all the same.
     apart = [piece.removesuffix(END) + END for piece in merged] if version == APART else []
-    return list(dict.fromkeys([*singles, *(each + END for each in singles), *merged, *apart]))
+    return list(dict.fromkeys([*singles, *(single + END for single in singles), *merged, *apart]))
 
 
 def _read_dictionary(path: Path, kind: type[WordBpeTokenizer]) -> list[str]:

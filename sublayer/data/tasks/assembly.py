@@ -196,7 +196,7 @@ class Assembler:
             sequences = [self._sequence(row, swaps) for row in rows]
             label = float(self._encoded.labels[number])
             examples.append(Unpacked(sequences, label, weight, number))
-        longest = max(len(each.ids) for one in examples for each in one.sequences)
+        longest = max(len(sequence.ids) for one in examples for sequence in one.sequences)
         width = min(self._rule.context, max(_ROW_TOKENS, longest))
         is_filled = self._rule.fills_rows and width == self._rule.context
         return pack_examples(

@@ -296,13 +296,13 @@ class ExampleBatches:
         drawn = []
         first = 0
         for number, (size, share) in enumerate(zip(self._sizes, self._shares, strict=True)):
-            passes, own = np.divmod(np.arange(epoch * share, (epoch + 1) * share), size)
+            passes, positions = np.divmod(np.arange(epoch * share, (epoch + 1) * share), size)
             for pass_ in np.unique(passes).tolist():
                 bits = seeds(self._seed, Purpose.EXAMPLE_ORDER, pass_, size)
                 own_order = np.argsort(fork(bits, number + 1), kind="stable")
                 is_of_pass = passes == pass_
-                own[is_of_pass] = own_order[own[is_of_pass]]
-            drawn.append(first + own)
+                positions[is_of_pass] = own_order[positions[is_of_pass]]
+            drawn.append(first + positions)
             first += size
         return np.concatenate(drawn)[order]
 

@@ -146,7 +146,7 @@ def encode_examples(
         for number, example in enumerate(examples)
         for rows in _written(wording_of(task), example, format_, trains=trains)
     ]
-    rows = [row for _, own in written for row in own]
+    rows = [row for _, example_rows in written for row in example_rows]
     # Equal texts are encoded once.
     places: dict[str, int] = {}
     for row in rows:
@@ -166,7 +166,7 @@ def encode_examples(
         ids=np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32),
         text_starts=bounds([len(text) for text in ids]),
         row_starts=bounds([len(row.texts) for row in rows]),
-        example_starts=bounds([len(own) for _, own in written]),
+        example_starts=bounds([len(example_rows) for _, example_rows in written]),
         labels=np.array([example.label or 0.0 for example in kept_examples], dtype=np.float64),
         is_labelled=np.array([example.is_labelled for example in kept_examples], dtype=np.bool_),
         cuts=np.array([CUTS.index(row.cut) for row in rows], dtype=np.int64),

@@ -83,8 +83,8 @@ def prepare_tasks(
         test += map(part, division.scored)
     _check_trained(train, objective)
     splits = [
-        task_split(name, own, tokenizer, objective)
-        for name, own in (("train", train), ("valid", valid), ("test", test))
+        task_split(name, parts, tokenizer, objective)
+        for name, parts in (("train", train), ("valid", valid), ("test", test))
     ]
     checksums = {"tokenizer": tokenizer.fingerprint}
     digests = {}
@@ -151,7 +151,7 @@ def _part(
     def compute() -> Kept:
         examples = files.read(split).examples
         if places is not None:
-            examples = [examples[place] for place in places]
+            examples = [examples[index] for index in places]
         with stage(f"turning {task.title}, {split}, into tokens"):
             encoded = encode_examples(
                 task, examples, tokenizer, format_, trains=trains, windows=windows

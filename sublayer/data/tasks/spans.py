@@ -349,9 +349,9 @@ def rank_spans(
     answers.sort(key=lambda scored: -scored[0])
     texts = []
     for score, first, last in answers:
-        place = placed.slice(first, last, passage)
-        if place.start < place.stop:
-            texts.append((passage[place], place.start, score))
+        span = placed.slice(first, last, passage)
+        if span.start < span.stop:
+            texts.append((passage[span], span.start, score))
         if len(texts) == n_best:
             break
     probabilities = probabilities_of(np.array([score for _, _, score in texts]))

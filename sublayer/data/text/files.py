@@ -183,13 +183,13 @@ def read_path(entry: str, cache: Path, *, has_parquet: bool = False) -> tuple[Fi
         raise DataError(
             f"cannot read {error.filename or entry}: {error.strerror or error}"
         ) from error
-    found = tuple(FileDocument(file, cache) for file, why in files if not why)
-    if not found:
+    documents = tuple(FileDocument(file, cache) for file, why in files if not why)
+    if not documents:
         raise DataError(
             f"{entry} has no text: name a folder or a glob with text files, plain or packed"
             f" ({', '.join(PACKED)})"
         )
-    return found
+    return documents
 
 
 def _find_files(path: Path, has_parquet: bool) -> list[tuple[Path, str]]:
@@ -307,10 +307,10 @@ def describe_encoding(paths: Sequence[Path]) -> str | None:
     bad = {path: at for path in paths if (at := remembered("utf-8", path, cache, _first_bad_byte))}
     if not bad:
         return None
-    path, (place, byte) = next(iter(bad.items()))
+    path, (offset, byte) = next(iter(bad.items()))
     files = f"{path} is" if len(bad) == 1 else f"{count(len(bad), 'file')}, first {path}, are"
     return (
-        f"{files} not UTF-8: byte {place:,} is 0x{byte:02x}. Bytes are read as they are; if "
+        f"{files} not UTF-8: byte {offset:,} is 0x{byte:02x}. Bytes are read as they are; if "
         f"it is Latin-1, {conversion(path, 'LATIN1', '.txt')} converts it"
     )
 

@@ -46,17 +46,17 @@ def json_records(path: Path) -> Records:
         text = decoded(path, line, data)
         if not text.strip():
             continue
-        place = f"{path}, line {line}"
+        where = f"{path}, line {line}"
         try:
             record = json.loads(text)
         except (RecursionError, ValueError) as error:
             reason = getattr(error, "msg", str(error)).removesuffix(" at")
             raise DataError(
-                f"{place}: not JSON ({reason}); one JSON object a line is read"
+                f"{where}: not JSON ({reason}); one JSON object a line is read"
             ) from error
         if not isinstance(record, dict):
-            raise DataError(f"{place}: not a JSON object, of which one a line is read")
-        yield place, line, record
+            raise DataError(f"{where}: not a JSON object, of which one a line is read")
+        yield where, line, record
 
 
 def table_records(path: Path, suffix: str = "") -> Records:
@@ -97,7 +97,7 @@ def texts_of(records: Records, field: str) -> Iterator[RawDocument]:
 
     Raises DataError, with its place, at a record without such a text, and at a lone surrogate.
     """
-    for place, line, record in records:
+    for where, line, record in records:
         text = record if isinstance(record, str) else record.get(field)
         problem = ""
         if record is not text and field not in record:
@@ -107,18 +107,18 @@ def texts_of(records: Records, field: str) -> Iterator[RawDocument]:
         if problem:
             texts = [name for name, value in record.items() if isinstance(value, str)]
             remedy = f"set data.text_field (--text-field) to {shown_fields(texts)}"
-            raise DataError(f"{place}: {problem}: {remedy if texts else 'none of it is a text'}")
-        yield line, encoded(text, place)
+            raise DataError(f"{where}: {problem}: {remedy if texts else 'none of it is a text'}")
+        yield line, encoded(text, where)
 
 
-def encoded(text: str | None, place: str) -> bytes:
+def encoded(text: str | None, where: str) -> bytes:
     """Encode a text, empty for null; raise DataError, with its place, at a lone surrogate."""
     try:
         return (text or "").encode()
     except UnicodeEncodeError as error:
         half = f"{error.object[error.start]!a}"
         raise DataError(
-            f"{place}: {half} is half a surrogate pair, which is no character"
+            f"{where}: {half} is half a surrogate pair, which is no character"
         ) from error
 
 

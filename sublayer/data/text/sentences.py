@@ -363,8 +363,8 @@ def _after_line(text: bytes, near: int) -> int:
 
 def _after_paragraph(text: bytes, near: int) -> int:
     ends = [text.rfind(mark, 0, near) + len(mark) for mark in (b"\n\n", b"\n\r\n")]
-    found = [end for end, least in zip(ends, (2, 3), strict=True) if end >= least]
-    return max(found, default=0)
+    matches = [end for end, least in zip(ends, (2, 3), strict=True) if end >= least]
+    return max(matches, default=0)
 
 
 @cache

@@ -128,7 +128,7 @@ class Gpt1Tokenizer(Tokenizer):
         pieces = [""] * self.vocab_size
         for piece, id_ in ids.items():
             pieces[id_] = "" if piece in names else piece
-        self._texts = [NEWLINE if each == LINE_END else ended_text(each) for each in pieces]
+        self._texts = [NEWLINE if piece == LINE_END else ended_text(piece) for piece in pieces]
         self._set_pieces([piece.removesuffix(END).encode() for piece in pieces])
 
     @classmethod

@@ -152,8 +152,8 @@ def trainer_version(kind: str) -> str:
         "moses-bpe": ("sacremoses",),
         GPT1: ("ftfy", "spacy"),
     }
-    found = [version(name) for name in libraries.get(kind, ()) if find_spec(name) is not None]
-    return " ".join([tokenizers.__version__, *found, *_RULES.get(kind, "").split()])
+    versions = [version(name) for name in libraries.get(kind, ()) if find_spec(name) is not None]
+    return " ".join([tokenizers.__version__, *versions, *_RULES.get(kind, "").split()])
 
 
 def load_tokenizer(

@@ -68,7 +68,7 @@ class Normalization:
         is_said = bool({"do_lower_case", "keep_accents"} & settings.keys())
         if class_name != _ALBERTS and not is_said:
             return None
-        names = [each.name for each in fields(cls) if each.name != _MODELS]
+        names = [field.name for field in fields(cls) if field.name != _MODELS]
         rules = {name: settings[name] for name in names if name in settings}
         source = str(folder / CONFIG_NAME)
         return check_typed(rules, cls, source, DataError, has_tuples=True)

@@ -54,12 +54,12 @@ def nats_of_targets(
     """
     dtype = _wide(hidden.dtype)
     total = torch.zeros((), dtype=dtype, device=hidden.device)
-    each = torch.empty(hidden.shape[0], dtype=dtype, device=hidden.device)
+    by_target = torch.empty(hidden.shape[0], dtype=dtype, device=hidden.device)
     for chunk in _chunks(hidden, matrix, bias):
         nats, _, _ = _cross_entropy(chunk.logits, targets[chunk.where], NO_SMOOTHING)
-        each[chunk.where] = nats
+        by_target[chunk.where] = nats
         total += nats.sum()
-    return Nats(total, each)
+    return Nats(total, by_target)
 
 
 class Smoothing(NamedTuple):

@@ -89,8 +89,8 @@ class Attention(_Attention):
         q, k, v = self._project(x, context.queries)  # [B, H, Q or T, K]
         dtype = q.dtype
         if context.rotation is not None:
-            own = context.queries
-            q = (context.rotation if own is None else own.rotation(context.rotation))(q)
+            queries = context.queries
+            q = (context.rotation if queries is None else queries.rotation(context.rotation))(q)
             k = context.rotation(k)
         if context.key_values is not None:
             assert isinstance(context.key_values, KeyValues), "an attention to itself keeps its own"

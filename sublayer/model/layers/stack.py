@@ -98,13 +98,13 @@ class Stack(nn.Module):
         for index, entry in enumerate(shape.block):
             last = max(slots[index] for slots in self.slots)
             n_sets = last + 1
-            own = [build_sublayer(config, entry) for _ in range(n_sets)]
-            self.sublayers.append(nn.ModuleList(own))
+            by_slot = [build_sublayer(config, entry) for _ in range(n_sets)]
+            self.sublayers.append(nn.ModuleList(by_slot))
 
     def block(self, layer: int) -> list[AnySublayer]:
         """Return the sub-layers of an executed block, in order; layers count from 0."""
         sets: list[list[AnySublayer]] = list(self.sublayers)  # type: ignore[arg-type]
-        return [own[slot] for own, slot in zip(sets, self.slots[layer], strict=True)]
+        return [by_slot[slot] for by_slot, slot in zip(sets, self.slots[layer], strict=True)]
 
     def map_slots(self, function: Callable[[AnySublayer], _T]) -> list[list[_T]]:
         """Apply a function once to each set of weights; return the results by block and entry.
@@ -112,10 +112,12 @@ class Stack(nn.Module):
         Executed blocks that share weights have the very same result.
         """
         sets: list[list[AnySublayer]] = list(self.sublayers)  # type: ignore[arg-type]
-        results = [[function(sublayer) for sublayer in own] for own in sets]  # by entry and set
+        results = [
+            [function(sublayer) for sublayer in by_slot] for by_slot in sets
+        ]  # by entry and set
         by_layer = []
         for slots in self.slots:
-            chosen = [own[slot] for own, slot in zip(results, slots, strict=True)]
+            chosen = [by_slot[slot] for by_slot, slot in zip(results, slots, strict=True)]
             by_layer.append(chosen)
         return by_layer
 
@@ -157,10 +159,10 @@ class Stack(nn.Module):
     ) -> Tensor:
         is_last = layer == len(self.slots) - 1
         for index, sublayer in enumerate(self.block(layer)):
-            own = context
+            sub_context = context
             if cache is not None:
-                own = replace(context, key_values=cache.key_values(layer, index))
+                sub_context = replace(context, key_values=cache.key_values(layer, index))
             if last is not None and is_last and index == self.last_attention:
-                own = last
-            x = sublayer(x, own)
+                sub_context = last
+            x = sublayer(x, sub_context)
         return x

@@ -99,9 +99,9 @@ class _ScoredBatches:
             positions = self._ranges[index]
             made = self._batches.make(positions)
             order = np.array(packed_order(made, width=self._batches.context), dtype=np.int64)
-            found = work(self._batches.packed(made).to(device), made, order)
+            result = work(self._batches.packed(made).to(device), made, order)
             progress(positions.stop, self._ranges[-1].stop)
-            return found
+            return result
 
         with evaluating(encoder), torch.inference_mode():
             return compute_each(score_one, len(self._ranges), processes)

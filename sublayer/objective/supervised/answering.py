@@ -71,18 +71,18 @@ def answer_known(text_model: TextModel, task: Task) -> None:
     spec, model = text_model.task, text_model.model
     if spec is None or spec.format == "text":
         raise ConfigError(f"the model has no head that answers a task, such as {task.title}")
-    own = spec.tasks[0]
-    if own.kind != task.kind or own.has_unanswerable != task.has_unanswerable:
+    current = spec.tasks[0]
+    if current.kind != task.kind or current.has_unanswerable != task.has_unanswerable:
         raise ConfigError(
-            f"the model answers {own.title}, and {task.title} asks for answers of another kind "
-            f"({task.kind}, not {own.kind}, or one that may be none): name another task"
+            f"the model answers {current.title}, and {task.title} asks for answers of another kind "
+            f"({task.kind}, not {current.kind}, or one that may be none): name another task"
         )
     if task.kind in ("classes", "number"):
         weights: dict[str, Any] = model.state_dict()
         if task.kind == "number":
-            changed = from_numbers(to_numbers(weights, own), task)
+            changed = from_numbers(to_numbers(weights, current), task)
         else:
-            places = label_places(own.labels, task)
+            places = label_places(current.labels, task)
             changed = {name: _in_order(weights[name], places) for name in (WEIGHT, BIAS)}
         model.load_state_dict({**weights, **changed})
     text_model.task = replace(spec, tasks=(task,))
@@ -175,15 +175,15 @@ class Answerer:
 
     def _note(self, examples: Sequence[Example]) -> None:
         """Note, once for each tokenizer, what it loses of the rows, and marks among them."""
-        found = [each.tokenizer for each in self._models if each.tokenizer is not None]
-        tokenizers = {each.fingerprint: each for each in found}.values()
+        present = [model.tokenizer for model in self._models if model.tokenizer is not None]
+        tokenizers = {tokenizer.fingerprint: tokenizer for tokenizer in present}.values()
         if not self._n_blocks:
             some = examples[:: max(1, len(examples) // SAMPLED_ROWS)]
             for tokenizer in tokenizers:
                 note_losses("the rows", texts_of(some), tokenizer, trains=False)
         if not self._has_marks:
             texts = texts_of(examples)
-            noted = [note_marks("the input", texts, each, trains=False) for each in tokenizers]
+            noted = [note_marks("the input", texts, reader, trains=False) for reader in tokenizers]
             self._has_marks = any(noted)
 
 
@@ -250,7 +250,7 @@ def _cut_examples(asked: Asked) -> Bools:
 
 def _mark_cut(predictions: Sequence[Prediction], is_cut: Bools) -> list[Prediction]:
     pairs = zip(predictions, is_cut.tolist(), strict=True)
-    return [replace(each, is_cut=True) if cut else each for each, cut in pairs]
+    return [replace(prediction, is_cut=True) if cut else prediction for prediction, cut in pairs]
 
 
 def unprepared_part(
@@ -292,9 +292,9 @@ def asked_of(
 
     ``batch`` rows are computed at a time; None: as many as the device is quick with.
     """
-    model, own = text_model.model, text_model.task
-    assert own is not None, "the model was checked"
-    rule = row_rule(objective_of(own), split, own.context, model.config)
+    model, model_spec = text_model.model, text_model.task
+    assert model_spec is not None, "the model was checked"
+    rule = row_rule(objective_of(model_spec), split, model_spec.context, model.config)
     return Asked(model, split, replace(rule, n_rows=batch), spec, processes, progress)
 
 
@@ -381,17 +381,17 @@ def answer_rows(
             yield row, replace(named, is_cut=prediction.is_cut)
 
 
-def given_row(answerer: Answerer, row: GivenRow, place: str) -> AskedRow:
+def given_row(answerer: Answerer, row: GivenRow, where: str) -> AskedRow:
     """Read a row that asks. Raises DataError, with its place, for any other value."""
     task = answerer.task
     if isinstance(row, Mapping):
-        columns = find_columns(task, answerer.spec.columns, ToldColumns(), row, place)
-        return AskedRow(row, example_of(task, columns, row, 0, place), place)
+        columns = find_columns(task, answerer.spec.columns, ToldColumns(), row, where)
+        return AskedRow(row, example_of(task, columns, row, 0, where), where)
     if row is None:
-        return AskedRow({}, None, place)
+        return AskedRow({}, None, where)
     if not isinstance(row, str | list | tuple):
         raise DataError(
-            f"{place} is {type(row).__name__}: give a text, a tuple of texts, a mapping, or None"
+            f"{where} is {type(row).__name__}: give a text, a tuple of texts, a mapping, or None"
         )
     texts = [row] if isinstance(row, str) else list(row)
     n_fields = len(task.fields)
@@ -403,7 +403,7 @@ def given_row(answerer: Answerer, row: GivenRow, place: str) -> AskedRow:
     if len(texts) < n_fields or not is_whole:
         wanted = ", ".join(task.fields)
         more = " and two choices or more" if task.kind == "choice" else ""
-        raise DataError(f"{place} has {len(texts)} of what {task.title} reads: {wanted}{more}")
+        raise DataError(f"{where} has {len(texts)} of what {task.title} reads: {wanted}{more}")
     columns = RowColumns({name: name for name in task.fields}, choice_list=_CHOICES)
     values[_CHOICES] = choices
-    return AskedRow(values, example_of(task, columns, values, 0, place), place)
+    return AskedRow(values, example_of(task, columns, values, 0, where), where)

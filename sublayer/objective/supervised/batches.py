@@ -171,10 +171,10 @@ def similar_batches(tokens: Ints, most_tokens: int) -> list[Ints]:
     batches = []
     first = 0
     total = 0
-    for place, number in enumerate(order.tolist()):
-        if total + tokens[number] > most_tokens and place > first:
-            batches.append(order[first:place])
-            first, total = place, 0
+    for index, number in enumerate(order.tolist()):
+        if total + tokens[number] > most_tokens and index > first:
+            batches.append(order[first:index])
+            first, total = index, 0
         total += int(tokens[number])
     if len(order):
         batches.append(order[first:])

@@ -61,17 +61,17 @@ def check_members(names: Sequence[str], specs: Sequence[TaskSpec]) -> None:
     first_tasks = {task.name: task for task in specs[0].tasks}
     for name, spec in zip(names, specs, strict=True):
         if {task.name for task in spec.tasks} != first_tasks.keys():
-            titles = [", ".join(task.title for task in each.tasks) for each in (spec, specs[0])]
+            titles = [", ".join(task.title for task in member.tasks) for member in (spec, specs[0])]
             raise ConfigError(
                 f"{name} answers {titles[0]}, and {names[0]} {titles[1]}: an ensemble is of models "
                 "of the same tasks"
             )
         for task in spec.tasks:
             for field in _SAME:
-                own, first = (getattr(each, field) for each in (task, first_tasks[task.name]))
-                if own != first:
+                got, first = (getattr(side, field) for side in (task, first_tasks[task.name]))
+                if got != first:
                     raise ConfigError(
-                        f"{name} answers {task.title} otherwise than {names[0]}: {field} is {own}, "
+                        f"{name} answers {task.title} otherwise than {names[0]}: {field} is {got}, "
                         f"not {first}; an ensemble is of models with the same answers"
                     )
             is_ranked = spec.answer == "rank" and wording_of(task).has_ranks
@@ -93,7 +93,7 @@ def check_heads(names: Sequence[str], models: Sequence[TextModel]) -> None:
     spec = models[0].task
     if spec is None or not spec.tasks[0].has_unanswerable:
         return
-    kinds = ["independent" if each.model.joint_span_head is None else "joint" for each in models]
+    kinds = ["independent" if model.model.joint_span_head is None else "joint" for model in models]
     for name, kind in zip(names, kinds, strict=True):
         if kind != kinds[0]:
             raise ConfigError(
@@ -125,7 +125,7 @@ def member_answers(asked: Asked) -> MemberAnswers:
         return MemberAnswers(listed=listed, is_joint=is_joint, threshold=spec.threshold)
     if spec.format != "text":
         return MemberAnswers(answer_examples(asked)[0])
-    return MemberAnswers([each for part in asked.split.parts for each in write_part(asked, part)])
+    return MemberAnswers([reply for part in asked.split.parts for reply in write_part(asked, part)])
 
 
 def mean(values: Sequence[float]) -> float:
@@ -154,13 +154,13 @@ def combine(
         is_joint = all(member.is_joint for member in members)
         unanswerable = parts[0].task.has_unanswerable
         decoded = [
-            average_listed(each).prediction(is_joint=is_joint, has_unanswerable=unanswerable)
-            for each in zip(*(member.listed for member in members), strict=True)
+            average_listed(listed).prediction(is_joint=is_joint, has_unanswerable=unanswerable)
+            for listed in zip(*(member.listed for member in members), strict=True)
         ]
         return decoded if threshold is None else with_threshold(decoded, threshold)
     examples = [(part.task, example) for part in parts for example in part.examples]
     answers = zip(*(member.predictions for member in members), strict=True)
-    return [average(*asked, own) for asked, own in zip(examples, answers, strict=True)]
+    return [average(*asked, outputs) for asked, outputs in zip(examples, answers, strict=True)]
 
 
 def average(task: Task, example: Example, answers: Sequence[Prediction]) -> Prediction:
@@ -194,7 +194,7 @@ def average_listed(listed: Sequence[Listed]) -> Listed:
     count as log-probabilities do. A member that lists nothing is left out.
     """
     members: list[dict[tuple[int, int, int], Span]] = []
-    for spans in (each.spans for each in listed if each.spans):
+    for spans in (ranking.spans for ranking in listed if ranking.spans):
         # Tokens of whitespace at its ends are no part of a span, so that several may be the same
         # text: the third of a key is how many of the same were listed before.
         seen: Counter[tuple[int, int]] = Counter()
@@ -220,7 +220,7 @@ def average_listed(listed: Sequence[Listed]) -> Listed:
         Span(text, start, score, p)
         for (score, text, start), p in zip(best, probabilities, strict=True)
     ]
-    return Listed(spans, mean([each.no_answer for each in listed]))
+    return Listed(spans, mean([ranking.no_answer for ranking in listed]))
 
 
 class Step(NamedTuple):

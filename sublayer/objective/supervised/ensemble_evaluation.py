@@ -136,11 +136,11 @@ def _prepare(requests: Sequence[Evaluation], names: Sequence[str]) -> list[_Run]
 def _check_same(runs: Sequence[_Run], splits: Sequence[TaskSplit], what: str) -> None:
     """Raise DataError where runs have other rows than the first."""
     first = runs[0].request.run
-    sets, *others = ([f"{p.task.name} {p.published}" for p in each.parts] for each in splits)
-    for run, split, own in zip(runs[1:], splits[1:], others, strict=True):
-        if own != sets:
+    sets, *others = ([f"{p.task.name} {p.published}" for p in split.parts] for split in splits)
+    for run, split, names in zip(runs[1:], splits[1:], others, strict=True):
+        if names != sets:
             raise DataError(
-                f"{run.request.run} {what} {', '.join(own)}, and {first} {', '.join(sets)}: take "
+                f"{run.request.run} {what} {', '.join(names)}, and {first} {', '.join(sets)}: take "
                 "models of the same data, in the same order"
             )
         for part, other in zip(splits[0].parts, split.parts, strict=True):
@@ -169,8 +169,8 @@ class UnseenRows(NamedTuple):
         values = []
         first = 0
         for part, places in zip(self.parts, self.places, strict=True):
-            examples = [part.examples[place] for place in places]
-            predictions = [all_predictions[first + place] for place in places]
+            examples = [part.examples[index] for index in places]
+            predictions = [all_predictions[first + index] for index in places]
             first += len(part.examples)
             if threshold is not None:
                 threshold = best_threshold(examples, predictions).threshold
@@ -189,7 +189,7 @@ def unseen_rows(
     texts = {example.texts for part in scored for example in part.examples}
     all_places = []
     for part in held_out:
-        places = [place for place, e in enumerate(part.examples) if e.texts not in texts]
+        places = [index for index, e in enumerate(part.examples) if e.texts not in texts]
         if not places:
             raise DataError(
                 f"{run} held nothing of {part.task.title} out that is not scored, too: members are "

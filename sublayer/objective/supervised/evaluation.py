@@ -91,17 +91,17 @@ def answer_asked(asked: Evaluation) -> tuple[Scoring, list[Prediction], float]:
     spec = asked_spec(asked)
     scoring = asked_scoring(asked)
     progress = asked.progress("answered", "batches")
-    own = asked_of(asked.text_model, scoring.split, spec, asked.batch, progress=progress)
-    predictions, loss = answer_split(own)
-    cuts = describe_cuts(scoring.split, own.rule)
+    layout = asked_of(asked.text_model, scoring.split, spec, asked.batch, progress=progress)
+    predictions, loss = answer_split(layout)
+    cuts = describe_cuts(scoring.split, layout.rule)
     return replace(scoring, notes=(*scoring.notes, *cuts)), predictions, loss
 
 
 def asked_scoring(asked: Evaluation) -> Scoring:
     """Read the examples that an evaluation scores. Raises as ``answer_asked`` does."""
     path, recipe = asked.options.get("path"), asked.recipe
-    own = None if recipe is None else recipe.data.path
-    is_own = isinstance(own, str) and path is not None and resolved(expanded(path)) == resolved(own)
+    raw = None if recipe is None else recipe.data.path
+    is_own = isinstance(raw, str) and path is not None and resolved(expanded(path)) == resolved(raw)
     if path is not None and not is_own:
         return _scoring_of_path(asked, path)
     data = own_data(asked, asked.split)
@@ -170,26 +170,26 @@ def _scoring_of_path(asked: Evaluation, path: str) -> Scoring:
         read, learned = _read(asked, task, path)
         if learned is not None:
             train[task.name] = learned.examples
-        parts += [unprepared_part(text_model, task, each.examples, each.name) for each in read]
+        parts += [unprepared_part(text_model, task, table.examples, table.name) for table in read]
         notes += [
-            f"{task.title}, {each.name}: {note}" for each in read for note in each.described()
+            f"{task.title}, {table.name}: {note}" for table in read for note in table.described()
         ]
     split = unprepared(text_model, parts, spec).split
-    own: dict[str, list[Example]] = {}
+    by_task: dict[str, list[Example]] = {}
     if asked.recipe is not None:
         try:
-            own = trained_examples(own_data(asked, "train"))
+            by_task = trained_examples(own_data(asked, "train"))
         except DataError as error:
             notes.append(f"not known what it was trained on, nor the baselines of that: {error}")
     for part in parts:
-        trained = {each.texts for each in own.get(part.task.name, ())}
-        n_trained = sum(each.texts in trained for each in part.examples)
+        trained = {example.texts for example in by_task.get(part.task.name, ())}
+        n_trained = sum(example.texts in trained for example in part.examples)
         if n_trained:
             notes.append(
                 f"{part.task.title}: {n_trained:,} of {len(part.examples):,} rows are among those "
                 "that it was trained on: too good by that"
             )
-    return Scoring(split, {**own, **train}, tuple(notes))
+    return Scoring(split, {**by_task, **train}, tuple(notes))
 
 
 def _read(asked: Evaluation, task: Task, path: str) -> tuple[list[ReadSplit], ReadSplit | None]:
@@ -219,8 +219,8 @@ def check_same_rows(
             "of one task"
         )
     mine, theirs = (
-        [(each.id, *each.texts, each.label, *each.answers) for each in own.examples]
-        for own in (part, other)
+        [(row.id, *row.texts, row.label, *row.answers) for row in side.examples]
+        for side in (part, other)
     )
     if mine != theirs:
         n_common = len(set(mine) & set(theirs))
@@ -241,29 +241,29 @@ def compare_with(
     """
     theirs, their_predictions, _ = answer_asked(_request(asked, against))
     others = {
-        (part.task.name, part.published): (part, own)
-        for part, own in theirs.split.by_part(their_predictions)
+        (part.task.name, part.published): (part, answers)
+        for part, answers in theirs.split.by_part(their_predictions)
     }
     tasks = []
-    for part, own in split.by_part(predictions):
+    for part, ours in split.by_part(predictions):
         if (part.task.name, part.published) not in others:
             continue
         other, other_own = others[part.task.name, part.published]
         check_same_rows(asked.run, part, against, other)
-        found = paired(part.examples, own, other_own, part.task.metrics)
+        comparison = paired(part.examples, ours, other_own, part.task.metrics)
         tasks.append(
             {
                 "task": part_name(part, split.parts),
                 "title": part.task.title,
                 "examples": len(part.examples),
-                **asdict(found),
-                "is_decided": found.is_decided,
+                **asdict(comparison),
+                "is_decided": comparison.is_decided,
             }
         )
     if not tasks:
         titles = [
-            ", ".join(dict.fromkeys(part.task.title for part in each.parts))
-            for each in (theirs.split, split)
+            ", ".join(dict.fromkeys(part.task.title for part in side.parts))
+            for side in (theirs.split, split)
         ]
         raise ConfigError(
             f"{against} answers {titles[0]}, and {asked.run} {titles[1]}: compare models of one "
@@ -278,11 +278,11 @@ def _request(asked: Evaluation, against: Path) -> Evaluation:
     if text_model.task is None:
         raise ConfigError(f"{against} answers no task: name a fine-tuned model")
     recipe = find_recipe(against)
-    own = None if recipe is None else read_run_recipe(recipe)
+    run_recipe = None if recipe is None else read_run_recipe(recipe)
     options = {name: value for name, value in asked.options.items() if name != "against"}
     if text_model.task.format != "text":
         options.pop("answer", None)
-    return replace(asked, run=against, text_model=text_model, recipe=own, options=options)
+    return replace(asked, run=against, text_model=text_model, recipe=run_recipe, options=options)
 
 
 def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:
@@ -297,7 +297,7 @@ def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:
     compared = None if against is None else compare_with(asked, scoring.split, predictions, against)
     reports = report_split(scoring.split, BaselineScores(lambda: scoring.train), predictions)
     result = {
-        "tasks": [each.to_json() for each in reports],
+        "tasks": [report.to_json() for report in reports],
         "averages": average_reports(reports),
         "loss": loss,
         "selected_by": selected_by(asked),

@@ -40,8 +40,8 @@ from sublayer.text_model import TextModel
 def _tasks(recipe: Recipe, data: Data | None) -> tuple[Task, ...]:
     if data is None:
         return expected_tasks(recipe.data)
-    found = {part.task.name: part.task for part in of_tasks(data.train).parts}
-    return tuple(found.values())
+    by_name = {part.task.name: part.task for part in of_tasks(data.train).parts}
+    return tuple(by_name.values())
 
 
 def token_rows(model: ModelConfig, tokenizer: Tokenizer) -> int | None:
@@ -127,12 +127,12 @@ class SupervisedFamily(Family):
         )
 
     def _describe(self, scores: Scores) -> str:
-        said = []
+        parts = []
         if "score" in scores:
-            said.append(f"score {points(scores['score'])}")
+            parts.append(f"score {points(scores['score'])}")
         if "loss" in scores:
-            said.append(f"loss {scores['loss']:.4f}")
-        return ", ".join(said)
+            parts.append(f"loss {scores['loss']:.4f}")
+        return ", ".join(parts)
 
     def batches(self, recipe: Recipe, split: Split) -> Batches:
         """Build the batches of examples of tasks."""

@@ -152,8 +152,8 @@ class Supervised(Objective):
         else:
             states = text_states(self.model, batch)
         logits = answer_logits(self.model, batch, states, self._dropout, self._task.kind)
-        each = answer_losses(self._task, logits, batch.labels)
-        return {"task": (each * batch.weights.to(each.dtype)).sum(), **totals}
+        losses = answer_losses(self._task, logits, batch.labels)
+        return {"task": (losses * batch.weights.to(losses.dtype)).sum(), **totals}
 
     def _language(self, batch: PackedBatch, hidden: Hidden) -> Tensor:
         places = batch.predicted
@@ -275,8 +275,8 @@ class SpanAnswers(Supervised):
     def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
         """Sum the loss of the batch's examples."""
         states = packed_hidden(self.model, batch).final
-        each = span_losses(self.model, batch, states, self._dropout)
-        return {"task": (each * batch.weights.to(each.dtype)).sum()}
+        losses = span_losses(self.model, batch, states, self._dropout)
+        return {"task": (losses * batch.weights.to(losses.dtype)).sum()}
 
 
 class JointStates(NamedTuple):
@@ -326,19 +326,19 @@ def span_losses(
     sequences = find_sequences(batch)
     if model.joint_span_head is None:
         start, end = independent_logits(model, states, sequences)
-        each = _cross_entropy(start, gold_start, end, gold_end)
+        losses = _cross_entropy(start, gold_start, end, gold_end)
     else:
         head = model.joint_span_head
-        own, may_answer = joint_states(batch, states, sequences)
-        start = head.starts(own, may_answer)
-        end = head.ends(own, may_answer, gold_start[:, None])[:, 0]
-        no_answer = head.no_answer(own, start, p)
-        each = _cross_entropy(start, gold_start, end, gold_end)
+        padded, may_answer = joint_states(batch, states, sequences)
+        start = head.starts(padded, may_answer)
+        end = head.ends(padded, may_answer, gold_start[:, None])[:, 0]
+        no_answer = head.no_answer(padded, start, p)
+        losses = _cross_entropy(start, gold_start, end, gold_end)
         is_without = (gold_start == 0).to(no_answer.dtype)
-        each = each + 0.5 * F.binary_cross_entropy_with_logits(
+        losses = losses + 0.5 * F.binary_cross_entropy_with_logits(
             no_answer, is_without, reduction="none"
         )
-    sums = each.new_zeros(batch.n_examples).index_add(0, batch.owners, each)
+    sums = losses.new_zeros(batch.n_examples).index_add(0, batch.owners, losses)
     return sums / owned(batch.owners, batch.n_examples)
 
 

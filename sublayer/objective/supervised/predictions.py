@@ -55,19 +55,19 @@ def answer_examples(asked: Asked) -> Answers:
         if task.kind == "number":
             low, high = task.numbers if task.is_bounded else (-np.inf, np.inf)
             numbers = unscaled(task, logits)[:, 0].double().cpu().numpy().clip(low, high)
-            found = [Prediction(label=number) for number in numbers.tolist()]
+            predictions = [Prediction(label=number) for number in numbers.tolist()]
         else:
             # Of choices that an example does not have the probability is 0.
             rows = logits.double().softmax(-1).cpu().numpy()
-            found = [Prediction(int(row.argmax()), tuple(row.tolist())) for row in rows]
-        return list(zip(batch.numbers, found, losses, strict=True))
+            predictions = [Prediction(int(row.argmax()), tuple(row.tolist())) for row in rows]
+        return list(zip(batch.numbers, predictions, losses, strict=True))
 
     return _in_order(asked.each_batch(asked.split.encoded, answered))
 
 
 def _in_order(rows: Iterable[Iterable[tuple[int, _T, float]]]) -> tuple[list[_T], list[float]]:
     numbered = sorted(chain.from_iterable(rows), key=itemgetter(0))
-    return [each for _, each, _ in numbered], [loss for _, _, loss in numbered]
+    return [answer for _, answer, _ in numbered], [loss for _, _, loss in numbered]
 
 
 class WindowScores(NamedTuple):
@@ -101,7 +101,7 @@ def answer_questions(asked: Asked) -> Answers:
     listed, losses = list_spans(asked)
     is_joint = asked.model.joint_span_head is not None
     unanswerable = asked.split.parts[0].task.has_unanswerable
-    answers = [each.prediction(is_joint=is_joint, has_unanswerable=unanswerable) for each in listed]
+    answers = [best.prediction(is_joint=is_joint, has_unanswerable=unanswerable) for best in listed]
     return answers, losses
 
 
@@ -115,12 +115,12 @@ def list_spans(asked: Asked, n_best: int = N_BEST) -> tuple[list[Listed], list[f
         states = packed_hidden(model, batch).final
         losses = span_losses(model, batch, states, 0.0).tolist()
         scores, owners = window_scores(model, batch, states), batch.owners.tolist()
-        found = []
-        for place, number in enumerate(batch.numbers):
-            own = [each for each, owner in zip(scores, owners, strict=True) if owner == place]
-            listed = rank_question(encoded, number, passages[number], own, most, n_best)
-            found.append((number, listed, losses[place]))
-        return found
+        rows = []
+        for index, number in enumerate(batch.numbers):
+            group = [window for window, owner in zip(scores, owners, strict=True) if owner == index]
+            listed = rank_question(encoded, number, passages[number], group, most, n_best)
+            rows.append((number, listed, losses[index]))
+        return rows
 
     return _in_order(asked.each_batch(encoded, answered))
 
@@ -142,14 +142,14 @@ def rank_question(
     """List the best spans of a question, by its number, from the scores of its windows."""
     spans = rank_spans(
         encoded.windows(number),
-        [each.candidates for each in scores],
+        [window.candidates for window in scores],
         offset=encoded.offset(number),
         placed=encoded.placed(number),
         passage=passage,
         most_tokens=most_tokens,
         n_best=n_best,
     )
-    return Listed(spans, min(each.no_answer for each in scores))
+    return Listed(spans, min(window.no_answer for window in scores))
 
 
 def window_scores(
@@ -160,21 +160,21 @@ def window_scores(
     if model.joint_span_head is None:
         start, end = independent_logits(model, states, sequences)
         starts, ends = start.double().cpu().numpy(), end.double().cpu().numpy()
-        found = []
+        scores = []
         for row, length in enumerate(sequences.lengths.tolist()):
             own_starts, own_ends = starts[row, :length], ends[row, :length]
             null = null_score([own_starts], [own_ends])
-            found.append(WindowScores(independent_candidates(own_starts, own_ends), null))
-        return found
+            scores.append(WindowScores(independent_candidates(own_starts, own_ends), null))
+        return scores
     head = model.joint_span_head
-    own, may_answer = joint_states(batch, states, sequences)
-    start = head.starts(own, may_answer)
+    padded, may_answer = joint_states(batch, states, sequences)
+    start = head.starts(padded, may_answer)
     starts = start.double().cpu().numpy()
     # Where a window has fewer tokens than starts are tried, some are of no passage, as none is.
     columns = np.stack([best_starts(row, N_BEST_JOINT) for row in starts])
-    end = head.ends(own, may_answer, torch.from_numpy(columns).to(start.device))
+    end = head.ends(padded, may_answer, torch.from_numpy(columns).to(start.device))
     ends = end.double().cpu().numpy()
-    no_answer = head.no_answer(own, start).tolist()
+    no_answer = head.no_answer(padded, start).tolist()
     return [
         WindowScores(joint_candidates(starts[row], columns[row], ends[row]), no_answer[row])
         for row in range(len(starts))

@@ -88,12 +88,12 @@ def score_parts(split: TaskSplit, predictions: Sequence[Prediction]) -> Mapping[
     """
     scores: dict[str, float] = {}
     values = []
-    for part, own in split.by_part(predictions):
-        found = score(part.examples, own, part.task.metrics)
-        values.append(found.value)
+    for part, answers in split.by_part(predictions):
+        result = score(part.examples, answers, part.task.metrics)
+        values.append(result.value)
         prefix = "" if len(split.parts) == 1 else f"{part_name(part, split.parts)}/"
-        scores[f"{prefix}score"] = found.value
-        for name, metric in found.metrics.items():
+        scores[f"{prefix}score"] = result.value
+        for name, metric in result.metrics.items():
             scores[f"{prefix}{name}"] = metric.value
     scores["score"] = math.fsum(values) / len(values)
     return scores
@@ -101,7 +101,7 @@ def score_parts(split: TaskSplit, predictions: Sequence[Prediction]) -> Mapping[
 
 def part_name(part: TaskPart, parts: tuple[TaskPart, ...]) -> str:
     """Name a part among others: by its task, or of one task's by its split."""
-    names = [each.task.name for each in parts]
+    names = [other.task.name for other in parts]
     return name_part(part.task.name, part.published, names.count(part.task.name))
 
 
@@ -169,8 +169,8 @@ def find_collapse(
     """
     answer = _one_answer(task, predictions)
     golds = {
-        each.answers[0].text if each.label is None and each.answers else each.label
-        for each in examples
+        example.answers[0].text if example.label is None and example.answers else example.label
+        for example in examples
     }
     if answer and len(golds) > 1 and len(predictions) > 1:
         noun = "questions" if task.kind == "span" else "examples"
@@ -187,11 +187,11 @@ def find_collapse(
 def _one_answer(task: Task, predictions: Sequence[Prediction]) -> str:
     """Return the one answer that is given to all, in words; empty where there are several."""
     if task.kind in ("span", "text"):
-        texts = {each.text for each in predictions}
+        texts = {prediction.text for prediction in predictions}
         text = next(iter(texts), "")
         shown = text[:_SHOWN] + ("..." if len(text) > _SHOWN else "")
         return repr(shown) if len(texts) == 1 else ""
-    labels = {each.label for each in predictions}
+    labels = {prediction.label for prediction in predictions}
     known = [label for label in labels if label is not None]
     if not known:
         return "no number" if task.kind == "number" else "none of the labels"
@@ -215,8 +215,8 @@ def frequency_loss(task: Task, train: Sequence[Example]) -> float | None:
     if not labelled or task.kind == "span":
         return None
     if task.kind == "choice":
-        return math.fsum(math.log(len(each.choices)) for each in labelled) / len(labelled)
-    labels = [float(each.label or 0.0) for each in labelled]
+        return math.fsum(math.log(len(example.choices)) for example in labelled) / len(labelled)
+    labels = [float(example.label or 0.0) for example in labelled]
     if len(set(labels)) == 1:
         return None
     if task.kind == "number":
@@ -274,13 +274,13 @@ class PartReport:
             "outside": self.score.n_outside,
             **_values(self.score),
             "baselines": {
-                name: {"description": BASELINES[name].describe(self.task), **_values(each)}
-                for name, each in self.baselines.items()
+                name: {"description": BASELINES[name].describe(self.task), **_values(result)}
+                for name, result in self.baselines.items()
             },
             "collapse": self.collapse,
             **{
-                "answerable" if kind else "unanswerable": asdict(each)
-                for kind, each in self.by_answerable.items()
+                "answerable" if kind else "unanswerable": asdict(result)
+                for kind, result in self.by_answerable.items()
             },
         }
 
@@ -296,17 +296,17 @@ def report_split(
     ``loss`` is that of training at its end, where it is known, by which a collapse is found.
     """
     reports = []
-    for part, own in split.by_part(predictions):
+    for part, answers in split.by_part(predictions):
         task, examples = part.task, part.examples
         reports.append(
             PartReport(
                 name=part_name(part, split.parts),
                 task=task,
                 split=part.published,
-                score=score(examples, own, task.metrics),
+                score=score(examples, answers, task.metrics),
                 baselines=baselines.of(part),
-                collapse=find_collapse(task, examples, own, baselines.learned_from(part), loss),
-                by_answerable=by_answerable(examples, own) if task.has_unanswerable else {},
+                collapse=find_collapse(task, examples, answers, baselines.learned_from(part), loss),
+                by_answerable=by_answerable(examples, answers) if task.has_unanswerable else {},
             )
         )
     return reports
@@ -315,14 +315,14 @@ def report_split(
 def average_reports(reports: Sequence[PartReport]) -> dict[str, float]:
     """Average the scores over each suite of which all tasks are reported, by its title."""
     scores: dict[str, list[float]] = {}
-    for each in reports:
-        scores.setdefault(each.task.name, []).append(each.score.value)
+    for report in reports:
+        scores.setdefault(report.task.name, []).append(report.score.value)
     return suite_averages(scores)
 
 
-def _values(found: Score) -> dict[str, Any]:
-    metrics = {name: asdict(each) for name, each in found.metrics.items()}
-    return {"score": found.value, "standard_error": found.standard_error, "metrics": metrics}
+def _values(result: Score) -> dict[str, Any]:
+    metrics = {name: asdict(metric) for name, metric in result.metrics.items()}
+    return {"score": result.value, "standard_error": result.standard_error, "metrics": metrics}
 
 
 SCORE = "score"

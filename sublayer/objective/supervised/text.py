@@ -135,9 +135,9 @@ def nats_of_sequences(
     assert batch.targets is not None and batch.predicted is not None, "answers are written"
     matrix, bias = model.output_projection()
     vectors = target_vectors(model, batch) if vectors is None else vectors
-    found = nats_of_targets(vectors, matrix, bias, batch.predicted_ids).each
-    nats = torch.zeros(batch.targets.numel(), dtype=torch.float64, device=found.device)
-    nats[batch.predicted] = found.double()
+    target_nats = nats_of_targets(vectors, matrix, bias, batch.predicted_ids).each
+    nats = torch.zeros(batch.targets.numel(), dtype=torch.float64, device=target_nats.device)
+    nats[batch.predicted] = target_nats.double()
     side = batch.read if batch.written is None else batch.written
     by_row = nats.view(batch.targets.shape)
     n_most = int(side.sequence_ids.max()) + 1
@@ -176,9 +176,9 @@ def greedy_beginnings(
     written = np.split(torch.cat(likeliest).cpu().numpy(), starts)
     targets = np.split(batch.predicted_ids.cpu().numpy(), starts)
     begun = []
-    for own, target in zip(written, targets, strict=True):
-        others = np.flatnonzero(own != target)
-        begun.append(own if not len(others) else own[: others[0] + 1])
+    for answer, target in zip(written, targets, strict=True):
+        others = np.flatnonzero(answer != target)
+        begun.append(answer if not len(others) else answer[: others[0] + 1])
     return begun
 
 
@@ -191,7 +191,7 @@ def with_targets(encoded: EncodedExamples, targets: Sequence[Sequence[Ints]]) ->
         for target in targets[example]:
             ids += [np.asarray(source), np.asarray(target)]
         example_starts.append(example_starts[-1] + len(targets[example]))
-    lengths = [len(each) for each in ids]
+    lengths = [len(text_ids) for text_ids in ids]
     n_rows = example_starts[-1]
     return EncodedExamples(
         ids=np.concatenate(ids),
@@ -224,7 +224,7 @@ def write_answers(
         if writing.sampling is not None:
             device = model.embedding.weight.device
             continuations = DrawnContinuations(writing.sampling, writing.seed, device)
-        found = search(
+        results = search(
             model,
             [source[:-1] for source in sources],
             writing.settings(most),
@@ -235,7 +235,7 @@ def write_answers(
             sentences=len(sources),
             goes_on=goes_on,
         )
-        yield from ((number, hypotheses[0].ids) for number, hypotheses in found)
+        yield from ((number, hypotheses[0].ids) for number, hypotheses in results)
         return
     assert isinstance(model, Decoder), "an encoder writes nothing"
     by_length: dict[int, list[int]] = {}
@@ -263,8 +263,8 @@ def _continued(
     prompt = prompt.to(model.embedding.weight.device)
     if writing.beam > 1:
         settings = writing.settings(most)
-        found = search_behind(model, prompt, settings, end_id=end, pad_id=rule.marks.pad)
-        yield from ((n, best[0].ids) for n, best in zip(numbers, found, strict=True))
+        results = search_behind(model, prompt, settings, end_id=end, pad_id=rule.marks.pad)
+        yield from ((n, best[0].ids) for n, best in zip(numbers, results, strict=True))
         return
     rows: dict[int, list[int]] = {number: [] for number in numbers}
     is_open = set(numbers)
@@ -331,12 +331,12 @@ def text_loss(asked: Asked, part: TaskPart, *, looks: bool = False) -> TargetLos
         assert batch.targets is not None, "targets are known"
         vectors = target_vectors(model, batch)
         nats = float(nats_of_sequences(model, batch, vectors).sum())
-        found = greedy_beginnings(model, batch, vectors, rule) if looks else []
+        beginnings = greedy_beginnings(model, batch, vectors, rule) if looks else []
         owners = [int(places[batch.numbers[owner]]) for owner in batch.owners.tolist()]
-        return nats, int((batch.targets >= 0).sum()), dict(zip(owners, found, strict=False))
+        return nats, int((batch.targets >= 0).sum()), dict(zip(owners, beginnings, strict=False))
 
     rows = replace(asked, progress=silent).each_batch(known, work)
-    begun = {number: ids for _, _, found in rows for number, ids in found.items()}
+    begun = {number: ids for _, _, by_number in rows for number, ids in by_number.items()}
     return TargetLoss(math.fsum(nats for nats, _, _ in rows), sum(n for _, n, _ in rows), begun)
 
 
@@ -375,15 +375,15 @@ def _written(
         numbers = groups[index]
         goes_on: GoesOn | None = None
         if writing.is_scored:
-            goes_on = lambda place, ids: may_count(numbers[place], ids)  # noqa: E731
-        own = [sources[number] for number in numbers]
+            goes_on = lambda row, ids: may_count(numbers[row], ids)  # noqa: E731
+        inputs = [sources[number] for number in numbers]
         # In the precision of the weights, as answers are written after training.
         with torch.autocast(device, enabled=False):
-            found = write_answers(model, own, rule, writing.of_batch(index), goes_on)
-            return {numbers[place]: ids for place, ids in found}
+            results = write_answers(model, inputs, rule, writing.of_batch(index), goes_on)
+            return {numbers[row]: ids for row, ids in results}
 
-    for found in compute_each(work, len(groups), asked.processes, asked.progress):
-        answers |= found
+    for written in compute_each(work, len(groups), asked.processes, asked.progress):
+        answers |= written
     return [
         wording.read_answer(example, text_of(tuple(answers[number].tolist())))
         for number, example in enumerate(part.examples)
@@ -398,11 +398,11 @@ def _ranked(asked: Asked, part: TaskPart, targets: Sequence[Sequence[str]]) -> l
         return list(zip([batch.numbers[n] for n in batch.owners.tolist()], nats, strict=True))
 
     encoded = with_targets(part.encoded, _encode_targets(tokenizer, targets))
-    found: list[list[float]] = [[] for _ in targets]
+    scores: list[list[float]] = [[] for _ in targets]
     for row in asked.each_batch(encoded, work):
         for number, nats in row:
-            found[number].append(-nats)
-    return [_likeliest(log_p, texts) for log_p, texts in zip(found, targets, strict=True)]
+            scores[number].append(-nats)
+    return [_likeliest(log_p, texts) for log_p, texts in zip(scores, targets, strict=True)]
 
 
 def _likeliest(log_p: Sequence[float], texts: Sequence[str]) -> Prediction:
@@ -414,7 +414,7 @@ def _likeliest(log_p: Sequence[float], texts: Sequence[str]) -> Prediction:
 
 
 def _encode_targets(tokenizer: Tokenizer, targets: Sequence[Sequence[str]]) -> list[list[Ints]]:
-    texts = sorted({text for each in targets for text in each})
+    texts = sorted({text for options in targets for text in options})
     ids = tokenizer.encode_many([text.encode() for text in texts])
     known = dict(zip(texts, ids, strict=True))
-    return [[known[text].astype(np.int64) for text in each] for each in targets]
+    return [[known[text].astype(np.int64) for text in options] for options in targets]

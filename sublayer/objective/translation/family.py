@@ -96,14 +96,14 @@ def beam_settings(recipe: Recipe | None, options: Mapping[str, Any]) -> BeamSett
     Raises ConfigError for values without meaning.
     """
     objective = None if recipe is None else recipe.objective
-    own = BeamSettings()
+    settings = BeamSettings()
     if isinstance(objective, TranslationObjective):
-        own = BeamSettings.of(objective)
+        settings = BeamSettings.of(objective)
     given = {}
     for option, name in BEAM_OPTIONS.items():
         if option in options:
             given[name] = options[option]
-    return replace(own, **given)
+    return replace(settings, **given)
 
 
 def _translate(
@@ -145,7 +145,7 @@ def _other(
         # The other was not trained on words that the run's rules divided.
         pairs = [p._replace(source_words=" ".join(theirs.source.words(p.source))) for p in pairs]
     translations = _translate(other, asked, pairs, settings, f"translated by {against}")
-    lines = translated_lines([each.ids for each in translations], theirs, tokens)
+    lines = translated_lines([hypothesis.ids for hypothesis in translations], theirs, tokens)
     return lines, theirs.target.content() == mine.target.content()
 
 
@@ -161,8 +161,8 @@ def _with_targets(pairs: Sequence[PairText], path: Path, rules: LanguageRules) -
 def _read_translations(path: Path, n_lines: int) -> list[str]:
     texts = text_lines(path, n_lines + 1)
     if len(texts) != n_lines:
-        found = count(len(texts), "line") if len(texts) < n_lines else "more lines"
-        raise DataError(f"{path} has {found}, the split has {n_lines:,}: give one for each line")
+        amount = count(len(texts), "line") if len(texts) < n_lines else "more lines"
+        raise DataError(f"{path} has {amount}, the split has {n_lines:,}: give one for each line")
     return texts
 
 
@@ -200,13 +200,13 @@ def _render_compared(against: Mapping[str, Any], labels: Mapping[str, str]) -> l
     rows = [
         (
             labels[name],
-            f"{each['value']:.2f}",
-            f"{each['other']:.2f}",
-            f"{each['difference']:+z.2f}",
-            " to ".join(interval_ends(each["interval"], 2)),
-            f"{each['p_randomisation']:.4f}",
+            f"{measure['value']:.2f}",
+            f"{measure['other']:.2f}",
+            f"{measure['difference']:+z.2f}",
+            " to ".join(interval_ends(measure["interval"], 2)),
+            f"{measure['p_randomisation']:.4f}",
         )
-        for name, each in against["measures"].items()
+        for name, measure in against["measures"].items()
     ]
     heads = ["measure", "this", "other", "difference", "95% CI", "p, randomisation"]
     numbers = range(1, len(heads))
@@ -390,7 +390,7 @@ class TranslationFamily(Family):
         ]
         other = None if against is None else _other(against, asked, pairs, settings, tokens)
         translations = _translate(text_model, asked, pairs, settings, "translated")
-        ours = translated_lines([each.ids for each in translations], tokenizer, tokens)
+        ours = translated_lines([hypothesis.ids for hypothesis in translations], tokenizer, tokens)
         references = reference_lines(pairs, tokenizer, tokens)
         references = replace(references, more=tuple(more))
         lowercase = "lowercase" in options or bool(recipe.data.lowercase)
@@ -400,8 +400,8 @@ class TranslationFamily(Family):
         result: dict[str, Any] = {
             **_values(counted),
             "lines": len(pairs),
-            "too_long": sum(each.is_too_long for each in translations),
-            "unknown_tokens": sum(each.n_unknown for each in translations),
+            "too_long": sum(hypothesis.is_too_long for hypothesis in translations),
+            "unknown_tokens": sum(hypothesis.n_unknown for hypothesis in translations),
             "empty_sources": sum(not pair.source_words for pair in pairs),
             "empty_references": sum(not pair.target_words for pair in pairs),
             "reference_words": n_words,

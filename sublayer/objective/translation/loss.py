@@ -52,8 +52,8 @@ def smoothing_of(config: TranslationObjective, vocab_size: int) -> Smoothing | N
         return None
     if config.smoothing == "uniform":
         return Smoothing(1.0 - share, share / vocab_size, z)
-    each = share / (vocab_size - 1)
-    return Smoothing(1.0 - share - each, each, z)
+    per_other = share / (vocab_size - 1)
+    return Smoothing(1.0 - share - per_other, per_other, z)
 
 
 def scoring_batches(recipe: Recipe, split: Split) -> TranslationBatches:
@@ -154,9 +154,9 @@ def translate_ids(
     The beams that are computed together are then other ones, so that rounding may
     decide between translations that are as good.
     """
-    own = [pairs[index] for index in processes.own(len(pairs))]
-    translations = translate_pairs(text_model, own, settings)
-    return processes.gather([each.ids for each in translations], len(pairs))
+    local_pairs = [pairs[index] for index in processes.own(len(pairs))]
+    translations = translate_pairs(text_model, local_pairs, settings)
+    return processes.gather([translation.ids for translation in translations], len(pairs))
 
 
 def translate_ids_exactly(
@@ -174,10 +174,10 @@ def translate_ids_exactly(
 
     def work(index: int) -> list[Ids]:
         chosen = [pairs[number] for number in groups[index]]
-        return [each.ids for each in translate_pairs(text_model, chosen, settings)]
+        return [translation.ids for translation in translate_pairs(text_model, chosen, settings)]
 
-    found = chain.from_iterable(compute_each(work, len(groups), processes))
-    return [ids for _, ids in sorted(zip(order, found, strict=True), key=itemgetter(0))]
+    translated = chain.from_iterable(compute_each(work, len(groups), processes))
+    return [ids for _, ids in sorted(zip(order, translated, strict=True), key=itemgetter(0))]
 
 
 PAIRS, LINES, COMPOUND_LINES = "pairs", "lines", "compound_lines"

@@ -125,8 +125,8 @@ class Stopwatch:
 
         def first(speed: float, limit_s: float, n_larger: int = len(fitting)) -> int | None:
             """Return the largest that is built and done within a limit at a speed."""
-            for n, each in enumerate(fitting[:n_larger]):
-                if each.build_s + each.operations / speed <= limit_s:
+            for n, candidate in enumerate(fitting[:n_larger]):
+                if candidate.build_s + candidate.operations / speed <= limit_s:
                     return n
             return None
 

@@ -103,7 +103,7 @@ def make_plan(
     all_sized = [size_arm(arm, size) for arm, size in zip(matched, sizes, strict=True)]
     models = [sized.model for sized in all_sized]
     times = clock(all_sized) if clock else [None] * len(arms)
-    notes = [*arm_notes(arms), *(each.note for each in vocabularies if each.note)]
+    notes = [*arm_notes(arms), *(vocab.note for vocab in vocabularies if vocab.note)]
     baseline = all_sized[0].recipe
     length = steps = None
     with suppress(ConfigError):  # its minutes hold no step: noted below
@@ -115,17 +115,17 @@ def make_plan(
     plans: list[ArmPlan] = []
     seconds: list[float | None] = []
     for sized, time, match in zip(all_sized, times, matches, strict=True):
-        recipe, vocab_size, own = sized.recipe, sized.vocab_size, None
+        recipe, vocab_size, span = sized.recipe, sized.vocab_size, None
         matched_settings = match.overrides if match else ()
         # Minutes are the baseline's; the others get its steps, or its time.
         minutes = None if plans and rule != "time" else recipe.train.minutes
         try:
-            own = arm_length(sized, matched_settings, time, baseline=baseline, length=length)
+            span = arm_length(sized, matched_settings, time, baseline=baseline, length=length)
             if recipe.train.minutes is not None:
                 expected_length(recipe, time)
         except ConfigError as error:
             notes.append(f"{sized.arm.name}: {error}")
-        n_steps = None if own is None else own.steps
+        n_steps = None if span is None else span.steps
         seconds.append(n_steps * time.seconds if n_steps and time and rule == "time" else None)
         if n_steps is not None and recipe.train.minutes is None:
             recipe.train.check_keep_steps(n_steps)
@@ -141,15 +141,15 @@ def make_plan(
                 excess=ArmBudget(sized.arm.name, None),
                 steps=n_steps,
                 tokens=n_steps and n_steps * tokens_per_step(recipe),
-                hours=expected_hours(recipe, own, time, minutes),
+                hours=expected_hours(recipe, span, time, minutes),
                 disk_bytes=run_disk(recipe, vocab_size),
                 scored_bytes=scored_disk(recipe, vocab_size),
                 precision=resources.precision(recipe),
                 micro_batch_sequences=batches(recipe, resources).micro_batch_sequences,
             )
         )
-    budgets = plan_budgets(matched, models, [each.steps for each in plans], rule, seconds=seconds)
-    plans = [replace(each, excess=budget) for each, budget in zip(plans, budgets, strict=True)]
+    budgets = plan_budgets(matched, models, [plan.steps for plan in plans], rule, seconds=seconds)
+    plans = [replace(plan, excess=budget) for plan, budget in zip(plans, budgets, strict=True)]
     if steps is None and baseline.train.epochs is not None:
         notes.append("how many steps an epoch has is known once the text is read")
     if None in matches:

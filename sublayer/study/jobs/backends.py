@@ -102,8 +102,8 @@ class Cluster(Backend):
 
     def line(self, error: object, *, is_start: bool = False) -> str:
         """Write a scheduler's message in one line: its end, or its start, where it is long."""
-        said = one_line(str(error))
-        return f"--on {self.name}: {said[:_SHOWN] if is_start else said[-_SHOWN:]}"
+        message = one_line(str(error))
+        return f"--on {self.name}: {message[:_SHOWN] if is_start else message[-_SHOWN:]}"
 
     @abstractmethod
     def nodes(self) -> list[Needs]:

@@ -53,8 +53,8 @@ class Computing:
         """Words of a header beside the number of runs; "" for one at a time."""
         self._loop: JobLoop | None = None
         if on is not None:
-            self.cluster, place = parse_place(on)
-            self._backend = CLUSTERS[self.cluster](place)
+            self.cluster, target = parse_place(on)
+            self._backend = CLUSTERS[self.cluster](target)
             self.where = f", on {self._backend.name}"
 
     @property

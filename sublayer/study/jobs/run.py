@@ -373,8 +373,8 @@ def read_scores(folder: Path) -> dict[str, float] | None:
         for part in parts:
             name = f"{prefix}{part.task}"
             values = {name: (part.score, part.standard_error)}
-            for metric, each in part.metrics.items():
-                values[f"{name}:{metric}"] = each.value, each.standard_error
+            for metric, result in part.metrics.items():
+                values[f"{name}:{metric}"] = result.value, result.standard_error
             for column, (value, error) in values.items():
                 columns[column] = value
                 if error is not None:

@@ -45,21 +45,21 @@ class StoryCloze(Published):
 
     def find(self, folder: Path) -> Found:
         """Find the files with the publisher's names, those of spring 2016 before later ones."""
-        named = [each for each in entries(folder) if self.layout.is_named(each.name)]
-        for place in (folder, *(each for each in named if each.is_dir())):
-            found: dict[str, tuple[Path, ...]] = {}
-            for path in sorted(entries(place), key=lambda path: "2016" not in path.name):
+        named = [path for path in entries(folder) if self.layout.is_named(path.name)]
+        for directory in (folder, *(path for path in named if path.is_dir())):
+            files: dict[str, tuple[Path, ...]] = {}
+            for path in sorted(entries(directory), key=lambda path: "2016" not in path.name):
                 match = _PUBLISHED.fullmatch(path.name)
                 if match:
-                    found.setdefault(_SPLITS[match["split"].lower()], (path,))
-            if found:
-                return found
+                    files.setdefault(_SPLITS[match["split"].lower()], (path,))
+            if files:
+                return files
         return super().find(folder)
 
     def may_be(self, split: str, path: Path) -> bool:
         """Return whether the first row has the columns of the publisher or of the hub."""
         names = self.first_names(path)
-        return any(names.issuperset(each[:-1]) for each in _NAMES)
+        return any(names.issuperset(columns[:-1]) for columns in _NAMES)
 
     def add(self, row: Record, result: ReadSplit) -> None:
         """Add a story, by the names of its columns, or by their places."""
@@ -121,7 +121,7 @@ class Pronouns(Published):
             result.skip("not two candidates, with a comma between them", row.place)
             return
         if answer not in choices:
-            folded = [each.casefold() for each in choices]
+            folded = [choice.casefold() for choice in choices]
             if answer.casefold() not in folded:
                 result.skip("an answer that is neither candidate", row.place)
                 return

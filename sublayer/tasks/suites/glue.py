@@ -47,16 +47,16 @@ class Mrpc(ColumnsTask):
 
         Without the ids, all rows of the original are the training set.
         """
-        found = super().find_all(folder)
-        for place in {paths[0].parent for paths in found.values()}:
-            train = place / next(iter(_ORIGINAL))
-            ids = next((place / name for name in _DEV_IDS if (place / name).is_file()), None)
+        files = super().find_all(folder)
+        for parent in {paths[0].parent for paths in files.values()}:
+            train = parent / next(iter(_ORIGINAL))
+            ids = next((parent / name for name in _DEV_IDS if (parent / name).is_file()), None)
             if ids is None or not train.is_file():
                 continue
-            if found.get("train", (train,)) == (train,):
-                found["train"] = (train, ids)
-            found.setdefault("dev", (train, ids))
-        return found
+            if files.get("train", (train,)) == (train,):
+                files["train"] = (train, ids)
+            files.setdefault("dev", (train, ids))
+        return files
 
     def read(self, split: str, paths: tuple[Path, ...]) -> ReadSplit:
         """Read a split: GLUE's files, the hub's, or the part of the original that it has of it.
@@ -83,13 +83,13 @@ class Mrpc(ColumnsTask):
 def _places_of_ids(path: Path) -> Mapping[tuple[str, ...], str]:
     places = {}
     for line, written in read_tsv(path):
-        place = f"{path}:{line}"
+        location = f"{path}:{line}"
         cells = tuple(cell.strip() for cell in written)
         if cells == ("",):
             continue
         if len(cells) != len(_PAIR_OF_IDS) or not all(map(str.isdigit, cells)):
-            raise DataError(f"{place}: {' '.join(cells)!r} is no pair of ids")
-        places[cells] = place
+            raise DataError(f"{location}: {' '.join(cells)!r} is no pair of ids")
+        places[cells] = location
     return places
 
 
@@ -102,8 +102,8 @@ class Rte(ColumnsTask):
 
     def find_all(self, folder: Path) -> dict[str, tuple[Path, ...]]:
         """Find the files, unless they are SuperGLUE's, or of no RTE at all, as XML may be."""
-        found = super().find_all(folder)
-        return {} if any(_is_other(paths[0]) for paths in found.values()) else found
+        files = super().find_all(folder)
+        return {} if any(_is_other(paths[0]) for paths in files.values()) else files
 
 
 def _is_other(path: Path) -> bool:
@@ -170,21 +170,21 @@ def as_pronoun(premise: str, hypothesis: str) -> Pronoun:
     clean = [_END.sub("", word.lower()) for word in words]
     spoken = " ".join(_END.sub("", word.lower()) for word in hypothesis.split())
     best = None
-    for place, word in enumerate(clean):
+    for index, word in enumerate(clean):
         if word not in _PRONOUNS:
             continue
-        before, after = _shared_before(clean[:place], spoken), _shared(clean[place + 1 :], spoken)
+        before, after = _shared_before(clean[:index], spoken), _shared(clean[index + 1 :], spoken)
         n_shared = len(before) + len(after)
         if best is None or n_shared > best[0]:
-            best = n_shared, place, before, after
+            best = n_shared, index, before, after
     noun = None
     if best is not None and best[0]:
-        _, place, before, after = best
+        _, index, before, after = best
         noun = _between(before, after, spoken)
     if noun is None:
         return Pronoun(premise, hypothesis)
     referent = _as_written(noun, hypothesis)
-    return Pronoun(_marked(words, place), referent)
+    return Pronoun(_marked(words, index), referent)
 
 
 def _shared(words: list[str], text: str) -> list[str]:
@@ -225,10 +225,10 @@ def _as_written(noun: str, hypothesis: str) -> str:
     return written
 
 
-def _marked(words: list[str], place: int) -> str:
-    word = words[place]
+def _marked(words: list[str], index: int) -> str:
+    word = words[index]
     marked = f"*{word[:-1]}* {word[-1]}" if _END.search(word) else f"*{word}*"
-    return " ".join([*words[:place], marked, *words[place + 1 :]])
+    return " ".join([*words[:index], marked, *words[index + 1 :]])
 
 
 GLUE = (

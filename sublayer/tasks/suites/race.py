@@ -46,13 +46,13 @@ def _is_race(name: str) -> bool:
     return "race" in words_of(name)
 
 
-def _published(place: Path, levels: tuple[str, ...]) -> dict[str, tuple[Path, ...]]:
-    found = {}
+def _published(root: Path, levels: tuple[str, ...]) -> dict[str, tuple[Path, ...]]:
+    by_split = {}
     for split in ("train", "dev", "test"):
-        of_levels = [_texts(place / split / level) for level in levels]
+        of_levels = [_texts(root / split / level) for level in levels]
         if all(of_levels):
-            found[split] = tuple(path for paths in of_levels for path in paths)
-    return found
+            by_split[split] = tuple(path for paths in of_levels for path in paths)
+    return by_split
 
 
 def _texts(folder: Path) -> list[Path]:
@@ -66,23 +66,23 @@ def _number(path: Path) -> tuple[int, str]:
     return (int(number[0]) if number else 0, path.name)
 
 
-def _records(place: Path, levels: tuple[str, ...]) -> dict[str, tuple[Path, ...]]:
+def _records(root: Path, levels: tuple[str, ...]) -> dict[str, tuple[Path, ...]]:
     """Return the files of each split: one for each level, or else one that holds both."""
     files = defaultdict(list)
-    for folder in (place, *(place / below for below in (*LEVELS, "all"))):
+    for folder in (root, *(root / below for below in (*LEVELS, "all"))):
         for path in entries(folder):
             split = split_in_name(path, _SUFFIXES)
             if split and _may_be_race(path):
                 files[split, level_of(path)].append(path)
-    found = {}
+    by_split = {}
     for split in ("train", "dev", "test"):
         of_levels = [files[split, level] for level in levels]
         if not all(of_levels):
             of_levels = [files[split, ""]]
         paths = [path for of_level in of_levels for path in one_copy(of_level)]
         if paths:
-            found[split] = tuple(paths)
-    return found
+            by_split[split] = tuple(paths)
+    return by_split
 
 
 def _may_be_race(path: Path) -> bool:
@@ -100,16 +100,16 @@ def _rows(path: Path) -> Iterator[Record]:
     """Read the objects of a text, one behind the other."""
     decoder = JSONDecoder()
     for line, data in read_lines(path):
-        place = f"{path}:{line}"
+        location = f"{path}:{line}"
         text = decoded(path, line, data).strip()
         while text:
             try:
                 _, stop = decoder.raw_decode(text)
             except (ValueError, RecursionError):
                 stop = len(text)  # which is said with its reason below
-            content = parse_json(text[:stop], place, DataError)
+            content = parse_json(text[:stop], location, DataError)
             if not isinstance(content, dict):
-                raise DataError(f"{place} is {type(content).__name__}, not an object of JSON")
+                raise DataError(f"{location} is {type(content).__name__}, not an object of JSON")
             yield Record(path, line, content)
             text = text[stop:].lstrip()
 
@@ -152,8 +152,8 @@ class Race(Published):
         their folder, or in the ids of their rows. Of both levels a split is found where both are.
         """
 
-        def find(place: Path) -> dict[str, tuple[Path, ...]]:
-            return _published(place, self.levels) or _records(place, self.levels)
+        def find(root: Path) -> dict[str, tuple[Path, ...]]:
+            return _published(root, self.levels) or _records(root, self.levels)
 
         return find_in_first(folder, _is_race, ("", "RACE", "data", "default"), find)
 
@@ -169,7 +169,7 @@ class Race(Published):
         """Add the questions of a row; those of the other level are passed by."""
         assert isinstance(row.path, Path), "rows are of files"
         id_, level = row.text("id" if row.has("id") else "example_id"), level_of(row.path)
-        level = level or next((each for each in LEVELS if id_.startswith(each)), "")
+        level = level or next((prefix for prefix in LEVELS if id_.startswith(prefix)), "")
         if self.levels != LEVELS and level not in self.levels:
             if not level:
                 raise DataError(

@@ -72,7 +72,7 @@ def _version(path: Path) -> str:
 def _may_be_squad(path: Path) -> bool:
     parents = (path.parent.resolve(), path.parent.resolve().parent)
     if _OFFICIAL.fullmatch(unpacked_name(path)) or any(
-        _is_squad(each.name) for each in (path, *parents)
+        _is_squad(ancestor.name) for ancestor in (path, *parents)
     ):
         return True
     if path.suffix == ".parquet":
@@ -145,9 +145,7 @@ class Squad(Published):
         the words of their names; those of the other version are left out, by the name, that of the
         folder, or a file's own version, and where no name says SQuAD those that have no passages.
         """
-        return find_in_first(
-            folder, _is_squad, _BELOW, lambda place: _splits(place, self.version[0])
-        )
+        return find_in_first(folder, _is_squad, _BELOW, lambda root: _splits(root, self.version[0]))
 
     def may_be(self, split: str, path: Path) -> bool:
         """Return whether a file may hold questions."""

@@ -146,13 +146,13 @@ def _wic_records(path: Path) -> Iterator[Record]:
             continue
         values: dict[str, Any] = dict(zip(_WIC_COLUMNS, cells, strict=True))
         indices = re.fullmatch(r"(\d+)-(\d+)", values.pop("indices"))
-        for place in (1, 2):
-            words = values[f"sentence{place}"].split(" ")
-            at = int(indices[place]) if indices else len(words)
+        for side in (1, 2):
+            words = values[f"sentence{side}"].split(" ")
+            at = int(indices[side]) if indices else len(words)
             if at >= len(words):
                 raise DataError(f"{path}:{line}: {cells[2]} are no places of words")
             start = len(" ".join([*words[:at], ""]))
-            values |= {f"start{place}": start, f"end{place}": start + len(words[at])}
+            values |= {f"start{side}": start, f"end{side}": start + len(words[at])}
         if labels is not None:
             values["label"] = {"T": "True", "F": "False"}.get(labels[number], labels[number])
         yield Record(path, line, values)
@@ -167,10 +167,10 @@ class Row(ColumnsTask):
 
     def find_all(self, folder: Path) -> dict[str, tuple[Path, ...]]:
         """Find the files; the hub's copies call a diagnostic set, with its labels, test."""
-        found = super().find_all(folder)
-        if self.task.splits == ("dev",) and "test" in found:
-            found.setdefault("dev", found["test"])
-        return found
+        files = super().find_all(folder)
+        if self.task.splits == ("dev",) and "test" in files:
+            files.setdefault("dev", files["test"])
+        return files
 
     def may_be(self, split: str, path: Path) -> bool:
         """Return whether the first row has the names of the task's."""
@@ -183,8 +183,8 @@ class Rte(Row):
 
     def find_all(self, folder: Path) -> dict[str, tuple[Path, ...]]:
         """Find the files, unless they are GLUE's."""
-        found = super().find_all(folder)
-        return found if all(self.may_be("", paths[0]) for paths in found.values()) else {}
+        files = super().find_all(folder)
+        return files if all(self.may_be("", paths[0]) for paths in files.values()) else {}
 
 
 class Objects(ObjectsTask):
@@ -265,7 +265,7 @@ class ReCoRD(Objects):
             answers = query.each("answers") if query.has("answers") else []
             idx = (first, query.whole("idx") if query.has("idx") else number)
             texts = (passage.text("text"), query.text("query"))
-            self._add(query, texts, entities, [each.text("text") for each in answers], idx, result)
+            self._add(query, texts, entities, [span.text("text") for span in answers], idx, result)
 
     def _add(
         self,
@@ -354,10 +354,10 @@ class WiC(Row):
             result.keep("a place in a sentence where its word does not stand", row.place)
 
 
-def _stands(word: str, sentence: str, place: slice) -> bool:
+def _stands(word: str, sentence: str, where: slice) -> bool:
     """Return whether a form of a word stands in a place: a whole word with its first letter."""
-    there = sentence[place]
-    if re.search(r"\w$", sentence[: place.start]) or re.match(r"\w", sentence[place.stop :]):
+    there = sentence[where]
+    if re.search(r"\w$", sentence[: where.start]) or re.match(r"\w", sentence[where.stop :]):
         return False
     form, lemma = there.casefold(), word.casefold()
     return form[:1] == lemma[:1] or form in _IRREGULAR.get(lemma, ())
@@ -402,14 +402,14 @@ class WSC(Objects):
 def _fitted(text: str, span: str, index: int) -> tuple[str, int] | None:
     """Return a span as it stands in its place, or else nearest to it; None where nowhere."""
     words = text.split(" ")
-    found = [
-        (abs(place - index), written, place)
+    matches = [
+        (abs(position - index), written, position)
         for written in _ways(words, span, index)
-        for place in places_of(words, written)
+        for position in places_of(words, written)
     ]
-    there = next((each for each in found if not each[0]), None)
-    if there is None and found:
-        there = min((each for each in found if each[1] == found[0][1]), key=itemgetter(0))
+    there = next((match for match in matches if not match[0]), None)
+    if there is None and matches:
+        there = min((match for match in matches if match[1] == matches[0][1]), key=itemgetter(0))
     return None if there is None else there[1:]
 
 

@@ -51,7 +51,7 @@ class Adafactor(Optimizer):
 
     def _updates(self) -> Iterator[Exchanging[None]]:
         for group in self.param_groups:
-            parameters = [each for each in group["params"] if each.grad is not None]
+            parameters = [tensor for tensor in group["params"] if tensor.grad is not None]
             for alike in _alike(parameters, self.division):
                 yield self._update(alike, group["lr"], group["n_axes"])
 
@@ -71,7 +71,7 @@ class Adafactor(Optimizer):
 
     def _directions(self, parameters: list[Tensor]) -> Exchanging[Tensor]:
         """Compute ``u`` of each parameter, in one new tensor."""
-        gradient = _stack([each.grad for each in parameters if each.grad is not None])
+        gradient = _stack([tensor.grad for tensor in parameters if tensor.grad is not None])
         steps = count_steps(self.state, parameters) + self.config.decay_offset
         new_shares = steps**-self.config.decay_exponent  # [n]: the share of a mean that is new
         new_shares = new_shares.to(gradient.dtype)
@@ -112,7 +112,7 @@ class Adafactor(Optimizer):
         self, name: str, parameters: list[Tensor], new: Tensor, new_shares: Tensor
     ) -> Tensor:
         """Update a running mean of each parameter in place; return them all as one tensor."""
-        kept = [self.state[each][name] for each in parameters]
+        kept = [self.state[tensor][name] for tensor in parameters]
         torch._foreach_lerp_(kept, new.unbind(), new_shares.unbind())
         return _stack(kept)
 

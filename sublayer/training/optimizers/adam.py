@@ -57,9 +57,9 @@ def update_moments(
         if "exp_avg" not in state[parameter]:
             for name in ("exp_avg", "exp_avg_sq"):
                 state[parameter][name] = torch.zeros_like(parameter)
-    gradients = [each.grad for each in parameters if each.grad is not None]
-    first = [state[each]["exp_avg"] for each in parameters]
-    second = [state[each]["exp_avg_sq"] for each in parameters]
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    first = [state[parameter]["exp_avg"] for parameter in parameters]
+    second = [state[parameter]["exp_avg_sq"] for parameter in parameters]
     torch._foreach_lerp_(first, gradients, 1.0 - beta1)
     torch._foreach_mul_(second, beta2)
     torch._foreach_addcmul_(second, gradients, gradients, 1.0 - beta2)
@@ -75,7 +75,7 @@ def count_steps(state: State, parameters: Sequence[Tensor]) -> Tensor:
         if "step" not in state[parameter]:
             zero = torch.zeros((), dtype=torch.float32, device=parameter.device)
             state[parameter]["step"] = zero
-    steps = [state[each]["step"] for each in parameters]
+    steps = [state[parameter]["step"] for parameter in parameters]
     torch._foreach_add_(steps, 1.0)
     return torch.stack(steps).double()
 
@@ -141,7 +141,7 @@ class MomentOptimizer(Optimizer):
 
     def _updates(self) -> Iterator[Exchanging[None]]:
         for group in self.param_groups:
-            parameters = [each for each in group["params"] if each.grad is not None]
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             if parameters:
                 yield self._update(parameters, group)
 
@@ -194,7 +194,7 @@ def parameter_scales(
 
 def at_least_smallest(rms: Sequence[Tensor]) -> list[Tensor]:
     """Return the scales of weights from their root mean squares, in place."""
-    return [each.clamp_(min=SMALLEST_SCALE) for each in rms]
+    return [scale.clamp_(min=SMALLEST_SCALE) for scale in rms]
 
 
 class Gpt1Adam(MomentOptimizer):
@@ -266,8 +266,8 @@ class Lamb(MomentOptimizer):
             are_parts += [self.division.divides(parameter, n_axes)] * n_variables
         # Of maps that are divided one by one, a process may have none.
         if update_parts:
-            own = torch._foreach_norm([*weight_parts, *update_parts])
-            norms = yield from self.division.whole_norms(own, 2 * are_parts)
+            local_norms = torch._foreach_norm([*weight_parts, *update_parts])
+            norms = yield from self.division.whole_norms(local_norms, 2 * are_parts)
             torch._foreach_mul_(update_parts, trust_ratios(norms))
 
 
@@ -282,4 +282,4 @@ def _variables(tensors: Sequence[Tensor], adapted: Adapted) -> list[Tensor]:
     """Return the variables with ratios of their own, of which a tensor may hold several."""
     if adapted == "tensor":
         return list(tensors)
-    return [each for tensor in tensors for each in tensor.unbind()]
+    return [variable for tensor in tensors for variable in tensor.unbind()]

@@ -164,7 +164,7 @@ def check_state(
         for lacking in (f"{other}/{name}" for other in expected):
             if lacking not in headers:
                 raise CheckpointError(f"{where}: the optimizer's state has no {lacking}")
-    has_state = any(_state_headers(config, each) for each in parameters.values())
+    has_state = any(_state_headers(config, parameter) for parameter in parameters.values())
     if has_state and not headers:
         raise CheckpointError(f"{where}: the optimizer's state is missing")
 
@@ -236,16 +236,16 @@ def rate_shares(objective: Objective, layer_decay: float) -> dict[str, float]:
     n_layers = model.config.n_layers
     depths: dict[int, int] = {}
 
-    def place(parameter: nn.Parameter, depth: int) -> None:
+    def set_depth(parameter: nn.Parameter, depth: int) -> None:
         depths[id(parameter)] = depth
 
     for parameter in model.positions.parameters():
-        place(parameter, n_layers)
+        set_depth(parameter, n_layers)
     for layer in range(n_layers):
         for parameter in block_parameters(model, layer):
-            place(parameter, layer + 1)
+            set_depth(parameter, layer + 1)
     for parameter in embedding_parameters(model):
-        place(parameter, 0)
+        set_depth(parameter, 0)
     shares = {}
     for name, parameter in named_parameters(objective):
         depth = depths.get(id(parameter), n_layers + 2)

@@ -69,10 +69,10 @@ class Division:
         ``norms``, of any shapes, are those of this process's parts. Norms of whole variables stay
         to the bit.
         """
-        own = [norm for norm, is_part in zip(norms, are_parts, strict=True) if is_part]
-        if not own:
+        partial = [norm for norm, is_part in zip(norms, are_parts, strict=True) if is_part]
+        if not partial:
             return list(norms)
-        squares = iter((yield torch._foreach_mul(own, own)))
+        squares = iter((yield torch._foreach_mul(partial, partial)))
         return [
             next(squares).sqrt() if is_part else norm
             for norm, is_part in zip(norms, are_parts, strict=True)
@@ -106,24 +106,24 @@ class Division:
         """
         waiting = []
         for update in updates:
-            own = next(update, None)
-            if own is not None:
-                waiting.append((update, own))
+            tensors = next(update, None)
+            if tensors is not None:
+                waiting.append((update, tensors))
         while waiting:
-            sums = iter(self._add_up([each for _, own in waiting for each in own]))
+            sums = iter(self._add_up([tensor for _, group in waiting for tensor in group]))
             still = []
-            for update, own in waiting:
-                told = [next(sums) for _ in own]
+            for update, tensors in waiting:
+                totals = [next(sums) for _ in tensors]
                 with suppress(StopIteration):
-                    still.append((update, update.send(told)))
+                    still.append((update, update.send(totals)))
             waiting = still
 
     def _add_up(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Add up each tensor over all processes, all of them at once."""
         assert self._total is not None, "what is whole has nothing to be added"
-        flat = self._total(torch.cat([each.flatten() for each in tensors]))
-        sums = torch.split(flat, [each.numel() for each in tensors])
-        return [each.view(tensor.shape) for each, tensor in zip(sums, tensors, strict=True)]
+        flat = self._total(torch.cat([tensor.flatten() for tensor in tensors]))
+        sums = torch.split(flat, [tensor.numel() for tensor in tensors])
+        return [total.view(tensor.shape) for total, tensor in zip(sums, tensors, strict=True)]
 
 
 def _norm(values: Tensor, n_axes: int) -> Tensor:

@@ -62,7 +62,7 @@ class Alone:
         self._objective = objective
         self._forward: nn.Module = objective
         self.parameters: dict[str, nn.Parameter] = {
-            name: each for name, each in named_parameters(objective) if each.requires_grad
+            name: value for name, value in named_parameters(objective) if value.requires_grad
         }
         """Parameters that this process updates, by name."""
         self.division: Division = WHOLE
@@ -125,13 +125,13 @@ class Alone:
 
     def local(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return this process's parts of weights, by name: views, which change them."""
-        return {name: each.detach() for name, each in tensors.items()}
+        return {name: tensor.detach() for name, tensor in tensors.items()}
 
     def to_write(self, tensors: Sequence[Held]) -> dict[str, Tensor]:
         """Return the tensors that this process writes, by name: the first one all, whole."""
         if not self._world.is_main:
             return {}
-        return {each.name: each.value.detach().contiguous() for each in tensors}
+        return {tensor.name: tensor.value.detach().contiguous() for tensor in tensors}
 
     @staticmethod
     def write(tensors: Mapping[str, Tensor], stored: StoredTensors, world: World) -> None:
@@ -175,8 +175,8 @@ class DataParallel(Alone):
     ) -> list[MicroBatch]:
         """Return this process's micro-batches: rows ``rank``, ``rank + size``, and so on."""
         rank = self._world.rank
-        own = batches.batch(step, rank=rank, world=self._world.size)
-        return divided(own, n_sequences, context, rank=rank)
+        batch = batches.batch(step, rank=rank, world=self._world.size)
+        return divided(batch, n_sequences, context, rank=rank)
 
     def sum_losses(self, losses: Sequence[Tensor]) -> Tensor:
         """Add the losses of this process's micro-batches, then those of all processes."""

@@ -118,18 +118,18 @@ def exchange(world: World, parameters: Sequence[Tensor], sums: Sums, n_parts: in
     totals: Gradients = [None] * len(parameters)
     for bucket in _buckets(parameters, is_used):
         shapes = [parameters[index].shape for index in bucket]
-        own = [[gradients[index] for index in bucket] for _, gradients in sums]
-        for index, total in zip(bucket, _exchanged(world, shapes, own, n_parts), strict=True):
+        partials = [[gradients[index] for index in bucket] for _, gradients in sums]
+        for index, total in zip(bucket, _exchanged(world, shapes, partials, n_parts), strict=True):
             totals[index] = total
     return totals
 
 
 def _used(world: World, sums: Sums) -> list[bool]:
     """Return for each parameter whether any process has a gradient of it."""
-    gradients = [each for _, each in sums]
-    own = [any(each is not None for each in column) for column in zip(*gradients, strict=True)]
+    gradients = [partial for _, partial in sums]
+    used = [any(grad is not None for grad in column) for column in zip(*gradients, strict=True)]
     # Between the processors, for which another device is not waited for.
-    n_using = world.sum(torch.tensor(own, dtype=torch.float32))
+    n_using = world.sum(torch.tensor(used, dtype=torch.float32))
     return (n_using > 0).tolist()
 
 
@@ -147,26 +147,26 @@ def _buckets(parameters: Sequence[Tensor], is_used: Sequence[bool]) -> Iterator[
 
 
 def _exchanged(
-    world: World, shapes: Sequence[torch.Size], own: Sequence[Gradients], n_parts: int
+    world: World, shapes: Sequence[torch.Size], partials: Sequence[Gradients], n_parts: int
 ) -> list[Tensor]:
-    """Add up some parameters' gradients; ``own`` has this process's, by subtree."""
+    """Add up some parameters' gradients; ``partials`` has this process's, by subtree."""
     starts = list(accumulate((_rounded(shape.numel()) for shape in shapes), initial=0))
-    each = _rounded(math.ceil(starts[-1] / world.size))
+    chunk_size = _rounded(math.ceil(starts[-1] / world.size))
     # Numbers that one process adds up lie one after another for it: [size, subtrees, each].
-    flat = torch.empty(len(own), world.size * each, device=world.device)
-    for row, gradients in zip(flat, own, strict=True):
+    flat = torch.empty(len(partials), world.size * chunk_size, device=world.device)
+    for row, gradients in zip(flat, partials, strict=True):
         _lay_out(gradients, starts, row)
-    sent = flat.view(len(own), world.size, each).transpose(0, 1).flatten()
+    sent = flat.view(len(partials), world.size, chunk_size).transpose(0, 1).flatten()
     nodes = [subtrees(part_range(rank, world.size, n_parts)) for rank in range(world.size)]
-    lengths = [len(of_rank) * each for of_rank in nodes]
+    lengths = [len(of_rank) * chunk_size for of_rank in nodes]
     received = sent.new_empty(sum(lengths))
-    dist.all_to_all_single(received, sent, lengths, [len(own) * each] * world.size)
+    dist.all_to_all_single(received, sent, lengths, [len(partials) * chunk_size] * world.size)
     total = TreeSum[Tensor](Tensor.add_)
     ordered = [node for of_rank in nodes for node in of_rank]
-    for node, numbers in zip(ordered, received.view(-1, each), strict=True):
+    for node, numbers in zip(ordered, received.view(-1, chunk_size), strict=True):
         total.push(node, numbers)
-    summed = sent.new_empty(world.size * each)
-    dist.all_gather(list(summed.view(world.size, each).unbind()), total.total())
+    summed = sent.new_empty(world.size * chunk_size)
+    dist.all_gather(list(summed.view(world.size, chunk_size).unbind()), total.total())
     return [
         summed[start : start + shape.numel()].view(shape)
         for start, shape in zip(starts, shapes, strict=False)
@@ -223,7 +223,7 @@ class Exact(Alone):
     def accumulating(self, *, is_last: bool) -> Iterator[None]:
         """Enter a micro-batch; its gradients go into the tree, and the last one's end it."""
         yield
-        gradients = [each.grad for each in self._parameters]
+        gradients = [parameter.grad for parameter in self._parameters]
         for parameter in self._parameters:
             parameter.grad = None
         self._sum.push(Node(0, next(self._next)), gradients)
@@ -248,10 +248,10 @@ class Exact(Alone):
         size = self._world.size
         if size == 1:
             return list(losses)
-        own = losses[0].new_zeros(-(-self._n_parts // size))
-        own[: len(losses)] = torch.stack(list(losses))
+        padded = losses[0].new_zeros(-(-self._n_parts // size))
+        padded[: len(losses)] = torch.stack(list(losses))
         return [
             loss
-            for rank, row in enumerate(self._world.gather_equal(own))
+            for rank, row in enumerate(self._world.gather_equal(padded))
             for loss in row[: len(part_range(rank, size, self._n_parts))].unbind()
         ]

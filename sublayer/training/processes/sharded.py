@@ -123,15 +123,15 @@ class Sharded(DataParallel):
         self._shard = shard
         self._optimizer = optimizer
         self._all: dict[str, DTensor] = {
-            name: each for name, each in named_parameters(objective) if isinstance(each, DTensor)
+            name: value for name, value in named_parameters(objective) if isinstance(value, DTensor)
         }
         # Views of this process's parts, which the optimizer changes.
         self.parameters = {
             name: nn.Parameter(self._all[name].to_local().detach()) for name in self.parameters
         }
         parts: dict[Tensor, Part] = {
-            own: Part(tuple(self._all[name].shape), _axis_of(self._all[name]))
-            for name, own in self.parameters.items()
+            parameter: Part(tuple(self._all[name].shape), _axis_of(self._all[name]))
+            for name, parameter in self.parameters.items()
         }
         self.division = Division(parts, world.sum)
 
@@ -149,7 +149,7 @@ class Sharded(DataParallel):
         """Begin a step; it takes as many passes in all, which gather the weights together."""
         # Between the processors, for which another device is not waited for.
         numbers = self._world.gather_equal(torch.tensor([super().begin(batches)]))
-        return max(int(each) for each in numbers)
+        return max(int(number) for number in numbers)
 
     @contextmanager
     def accumulating(self, *, is_last: bool) -> Iterator[None]:
@@ -161,10 +161,10 @@ class Sharded(DataParallel):
         root.set_reshard_after_backward(is_last, recurse=self._shard == "optimizer")
         yield
         if is_last:
-            for name, own in self.parameters.items():
+            for name, parameter in self.parameters.items():
                 gradient = self._all[name].grad
                 self._all[name].grad = None
-                own.grad = gradient.to_local() if isinstance(gradient, DTensor) else None
+                parameter.grad = gradient.to_local() if isinstance(gradient, DTensor) else None
 
     def gradient_norm(self, gradients: Iterable[Tensor]) -> Tensor:
         """Compute the L2 norm of the whole gradient from those of all parts."""
@@ -174,13 +174,13 @@ class Sharded(DataParallel):
     def local(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return this process's parts of weights, by name: views, which change them."""
         return {
-            name: each.to_local().detach() if isinstance(each, DTensor) else each.detach()
-            for name, each in tensors.items()
+            name: tensor.to_local().detach() if isinstance(tensor, DTensor) else tensor.detach()
+            for name, tensor in tensors.items()
         }
 
     def to_write(self, tensors: Sequence[Held]) -> dict[str, Tensor]:
         """Return the tensors that this process writes, by name: its parts."""
-        return {each.name: self._whole(each) for each in tensors}
+        return {tensor.name: self._whole(tensor) for tensor in tensors}
 
     @staticmethod
     def write(tensors: Mapping[str, Tensor], stored: StoredTensors, world: World) -> None:
@@ -202,8 +202,8 @@ class Sharded(DataParallel):
         """
         targets = {}
         for name, header in read_stored_headers(stored).items():
-            own = self._all[owner(name).parameter].to_local()
-            shape = [own.shape[axis] for axis in self._axes(owner(name))]
+            part = self._all[owner(name).parameter].to_local()
+            shape = [part.shape[axis] for axis in self._axes(owner(name))]
             value = torch.empty(shape, dtype=header.torch_dtype, device=self._world.device)
             targets[name] = self._whole(Held(name, owner(name), value))
         read_parts(targets, stored)
@@ -258,17 +258,17 @@ def _shard(objective: Objective, world: World, *, gives_up: bool) -> list[FSDPMo
     """Shard an objective in place; return its units, the root, which has all the rest, last."""
     mesh = init_device_mesh(world.device.type, (world.size,))
     by_name = parameter_roles(objective)
-    roles = {id(each): by_name[name] for name, each in named_parameters(objective)}
+    roles = {id(parameter): by_name[name] for name, parameter in named_parameters(objective)}
 
-    def place(parameter: nn.Parameter) -> Shard:
+    def shard(parameter: nn.Parameter) -> Shard:
         return Shard(_sharded_axis(parameter, roles[id(parameter)], world.size))
 
     units: list[FSDPModule] = []
     for stack in objective.model.stacks:
         for block in _own_blocks(stack):
-            fully_shard(block, mesh=mesh, reshard_after_forward=gives_up, shard_placement_fn=place)
+            fully_shard(block, mesh=mesh, reshard_after_forward=gives_up, shard_placement_fn=shard)
             units.append(_as_unit(block[0]))
-    fully_shard(objective, mesh=mesh, reshard_after_forward=False, shard_placement_fn=place)
+    fully_shard(objective, mesh=mesh, reshard_after_forward=False, shard_placement_fn=shard)
     units.append(_as_unit(objective))
     for unit in units:
         # The loss is a sum over processes, not a mean.
@@ -307,9 +307,9 @@ def _own_blocks(stack: Stack) -> Iterator[list[nn.Module]]:
     blocks = [stack.block(layer) for layer in range(len(stack.slots))]
     n_uses = Counter(id(sublayer) for block in blocks for sublayer in block)
     for block in blocks:
-        own: list[nn.Module] = [each for each in block if n_uses[id(each)] == 1]
-        if own:
-            yield own
+        sublayers: list[nn.Module] = [sublayer for sublayer in block if n_uses[id(sublayer)] == 1]
+        if sublayers:
+            yield sublayers
 
 
 def _sharded_axis(parameter: Tensor, role: Role, size: int) -> int:

@@ -104,7 +104,7 @@ class World:
     def share_text(self, text: str) -> str:
         """Broadcast rank 0's text to every process."""
         (length,) = self.share([len(text)])
-        codes = [ord(each) for each in text] if self.is_main else [0] * int(length)
+        codes = [ord(char) for char in text] if self.is_main else [0] * int(length)
         return "".join(chr(int(code)) for code in self.share(codes))
 
     def any(self, flag: bool) -> bool:
@@ -125,9 +125,9 @@ class World:
         """
         if self.size == 1 or n == 0:
             return list(results)
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, list(results), group=self.group)
-        return [found[part % self.size][part // self.size] for part in range(n)]
+        gathered: list[Any] = [None] * self.size
+        dist.all_gather_object(gathered, list(results), group=self.group)
+        return [gathered[part % self.size][part // self.size] for part in range(n)]
 
     def gather_equal(self, tensor: Tensor) -> list[Tensor]:
         """Gather every process's tensor, of one shape and type, on the world's device."""
@@ -196,27 +196,27 @@ def agree_on_start(store: Any, rank: int, size: int, timeout: timedelta) -> str:
     end = time.monotonic() + timeout.total_seconds()
     if rank > 0:
         store.set(f"ask {rank}", word)
-    told: dict[int, str] = {}
+    answered: dict[int, str] = {}
     while time.monotonic() < end:
         if rank > 0:
             asked, _, name = _read(store, f"tell {rank}").partition(" ")
             if asked == word:
                 store.set(f"heard {rank}", name)
                 return name
-        elif _tell(store, size, word, told):
+        elif _tell(store, size, word, answered):
             return word
         time.sleep(_ASKS_S)
     raise RuntimeError("Timed out waiting for the other processes to start")
 
 
-def _tell(store: Any, size: int, name: str, told: dict[int, str]) -> bool:
+def _tell(store: Any, size: int, name: str, answered: dict[int, str]) -> bool:
     """Tell the name to each that asks; return whether all have heard it."""
     others = range(1, size)
     for other in others:
         asked = _read(store, f"ask {other}")
-        if asked != told.get(other, ""):
+        if asked != answered.get(other, ""):
             store.set(f"tell {other}", f"{asked} {name}")
-            told[other] = asked
+            answered[other] = asked
     return all(_read(store, f"heard {other}") == name for other in others)
 
 
@@ -252,11 +252,11 @@ def is_there(address: str, port: int) -> bool:
 
 
 def _check_free(port: int) -> None:
-    with socket.socket() as own:
+    with socket.socket() as sock:
         # As who listens there: a connection that has only just ended is no obstacle.
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            own.bind(("", port))
+            sock.bind(("", port))
         except OSError as error:
             what = "in use" if error.errno == errno.EADDRINUSE else "not to be had"
             raise ConfigError(
