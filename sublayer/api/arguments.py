@@ -443,8 +443,9 @@ def loaded(
 
     if not isinstance(run, TextModel):
         return load(Path(run), device=choose_device(device), dtype=dtype, average=average)
-    if device is not None or average is not None:
+    has_other_type = dtype not in (None, next(run.model.parameters()).dtype)
+    if device is not None or average is not None or has_other_type:
         raise ConfigError(
-            "the model is loaded, by which device and average are chosen: leave them out"
+            "the model is loaded, by which device, type and average are chosen: leave them out"
         )
     return run

@@ -473,10 +473,11 @@ def _described(result: Mapping[str, Any], heading: str) -> list[str]:
     """Return the lines on a model, its tokenizer and the certificate that both systems share."""
     from sublayer.interop.certificate import describe
 
-    certificate, tokenizer = result["certificate"], "with its tokenizer"
-    if not result["has_tokenizer"]:
-        why = certificate.get("tokenizer")
-        tokenizer = "without a tokenizer" + (f": {why}" if why else "")
+    certificate, has_tokenizer = result["certificate"], result["has_tokenizer"]
+    tokenizer = "with its tokenizer" if has_tokenizer else "without a tokenizer"
+    why = certificate.get("tokenizer")
+    if why and (heading == "exported" or not has_tokenizer):
+        tokenizer += f": {why}"
     return [f"{heading}: {result['model']}, {tokenizer}", describe(certificate)]
 
 

@@ -65,12 +65,16 @@ class Scoring(TextFormat, BeamSearch, total=False):
             most=1_000_000_000,
         ),
     ]
-    lowercase: Annotated[bool, Option("Score a translator's text in lower case, on both sides.")]
+    lowercase: Annotated[
+        bool,
+        Option("Score a translator's text in lower case, on both sides.", default=False),
+    ]
     compounds: Annotated[
         bool,
         Option(
             "Also score a translator's words after every hyphen within a word was made one of "
             "its own (WMT14): higher than BLEU otherwise is.",
+            default=False,
         ),
     ]
     bleu_tokenizer: Annotated[
@@ -86,6 +90,7 @@ class Scoring(TextFormat, BeamSearch, total=False):
             "Of a translator: a file with a further reference of each line of the split, of which "
             "a blank one is none. Repeatable.",
             metavar="FILE",
+            default=(),
         ),
     ]
     against: Annotated[

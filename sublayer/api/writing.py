@@ -584,8 +584,10 @@ def load_answerer(
     if writes:
         beam, seed = decoding.get("beam") or 1, decoding.get("seed") or 0
         writing = Writing(beam, length_penalty, _sampling(decoding), seed)
+    kept = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     if isinstance(run, TextModel):
-        return Answerer([loaded(run, device, average=average)], task, batch=batch, writing=writing)
+        model = loaded(run, device, kept, average)
+        return Answerer([model], task, batch=batch, writing=writing)
     runs = as_paths(run)
     if len(runs) > 1:
         if writes:
@@ -594,7 +596,6 @@ def load_answerer(
                 f"out {WRITING_OPTIONS}"
             )
         find_members(runs)
-    kept = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     models = [loaded(path, device, kept, average) for path in runs]
     names = list(map(str, runs)) if len(runs) > 1 else ()
     return Answerer(models, task, names=names, batch=batch, writing=writing)

@@ -139,6 +139,12 @@ def client_of(
             **signature_of(command).parameters,
         }
         command_name = command.__name__.rstrip("_")
+        # A text that equals a default counts as not given; "None" is a text.
+        defaults = {
+            name: str(parameter.default)
+            for name, parameter in parameters.items()
+            if parameter.default not in (None, Parameter.empty)
+        }
         prints_json = "as_json" in declared
         if not prints_json:
             declared["as_json"] = get_args(Json)
@@ -153,7 +159,7 @@ def client_of(
                 given = {
                     name: accepted(name, *declared[name], value, is_text=True)
                     for name, value in values.items()
-                    if value not in (None, []) and str(value) != str(parameters[name].default)
+                    if value not in (None, []) and str(value) != defaults.get(name)
                 }
                 for name in given:
                     option = declared[name][1]

@@ -250,7 +250,11 @@ def _key_meant(option: str, options: Sequence[str] | None, context: Any) -> str 
     from sublayer.nearest import nearest
 
     parameters = context.command.params if context else []
-    if not any(parameter.name in ("overrides", "words") for parameter in parameters):
+    takes_settings = any(
+        parameter.name in ("overrides", "words") and parameter.param_type_name == "argument"
+        for parameter in parameters
+    )
+    if not takes_settings:
         return None
     name = option.lstrip("-").replace("-", "_")
     key = nearest_key(name)
@@ -260,10 +264,11 @@ def _key_meant(option: str, options: Sequence[str] | None, context: Any) -> str 
 
 
 def _system_error(error: OSError) -> str:
-    if error.errno == errno.ENOENT and isinstance(error.filename, str):
+    name = error.filename
+    if error.errno == errno.ENOENT and isinstance(name, str) and not os.path.lexists(name):
         from sublayer.files.storage import describe_absence
 
-        return describe_absence(error.filename)
+        return describe_absence(name)
     advice = _ADVICE.get(error.errno or 0) or error.strerror or str(error)
     if error.filename is None:
         return advice

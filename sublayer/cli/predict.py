@@ -136,7 +136,8 @@ def predict(
     if submission is not None:
         given = {"text": text, "text_pair": text_pair, "choices": choices, "out": out, **options}
         given["precision"] = None if precision == "float32" else precision
-        refuse(given, "answers no whole test set: leave it out", but=("batch", "device"))
+        reason = "has no effect with --submission, which answers whole test sets: leave it out"
+        refuse(given, reason, but=("batch", "device"))
         _check_one_process("what is handed in is written")
         return _submit([run, *places], submission, suite, data, options)
     runs, file = _divided(run, places)
@@ -239,8 +240,8 @@ def _write_answers(
     columns = answer_columns(
         answerer.task, asked.names, asked.choice_names, is_written=answerer.is_written
     )
-    n_rows = n_outside = 0
-    unanswered: list[str] = []
+    n_rows = n_outside = n_unanswered = 0
+    first_unanswered = ""
 
     def show(done: int, total: int) -> None:
         display().change_innermost(
@@ -248,11 +249,13 @@ def _write_answers(
         )
 
     def answered() -> "Answered":
-        nonlocal n_rows, n_outside
+        nonlocal n_rows, n_outside, n_unanswered, first_unanswered
         for row, named in answer_rows(answerer, asked.rows, asked.choice_names, show):
             yield row, named
             n_rows += 1
-            unanswered.extend([] if named.is_answered else [row.place])
+            if not named.is_answered:
+                n_unanswered += 1
+                first_unanswered = first_unanswered or row.place
             n_outside += named.is_answered and named.label is None
             if n_rows % _FLUSHED_ROWS == 0:
                 stream.flush()
@@ -268,14 +271,14 @@ def _write_answers(
         if out is None:
             stream.flush()
     rows = count(n_rows, "row")
-    if unanswered:
+    if n_unanswered:
         note(
-            f"not answered, for a text of theirs is empty: {len(unanswered):,} of {rows}, "
-            f"the first at {unanswered[0]}"
+            f"not answered, for a text of theirs is empty: {n_unanswered:,} of {rows}, "
+            f"the first at {first_unanswered}"
         )
     if n_outside:
         note(f"answered with none of the labels: {n_outside:,} of {rows}")
-    if not unanswered and not n_outside:
+    if not n_unanswered and not n_outside:
         note(f"answered {rows} of {as_typed(str(asked.path))}")
     if out is not None:
         note(f"written to {as_typed(str(out))}")

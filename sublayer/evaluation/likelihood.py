@@ -258,15 +258,16 @@ def score(
     tokens_done = list(accumulate(map(_n_scored, batches)))
     counter = Counter(split)
 
-    def score_one(index: int) -> tuple[float, NDArray[np.float64], list[Counts]]:
+    def score_one(index: int) -> tuple[float, NDArray[np.float64], NDArray[np.int64]]:
         total, nats = _score_batch(model, split.ids, batches[index], context, starts)
         progress(tokens_done[index], n_tokens)
-        return total, nats, [counter.count(window.first, window.stop) for window in batches[index]]
+        counts = [counter.count(window.first, window.stop) for window in batches[index]]
+        return total, nats, np.array(counts, dtype=np.int64)
 
     with evaluating(model):
         rows = compute_each(score_one, len(batches), processes)
     nats = np.concatenate([nats for _, nats, _ in rows])
-    counts = np.array([count for _, _, counts in rows for count in counts], dtype=np.int64)
+    counts = np.concatenate([counts for _, _, counts in rows])
     total = Counts(*counts.sum(0).tolist())
     if not split.store.is_lossless:
         total = _as_read(split, total)

@@ -27,12 +27,13 @@ from sublayer.evaluation.probes import probe_files
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.checkpoints import (
     Input,
+    check_record,
     checkpoint_path,
     read_record,
     saved_steps,
     verify_parts,
 )
-from sublayer.files.parsing import Count, Typed, parse_toml, read_typed
+from sublayer.files.parsing import Count, Typed, parse_toml, read_json_object, read_typed
 from sublayer.files.paths import as_typed, expanded
 from sublayer.files.storage import write_file
 from sublayer.runs.folder import INPUTS
@@ -239,6 +240,9 @@ def _check_recipe(folder: Path, began: Began, resolved: Recipe, way_on: str) -> 
 def _check_earlier(folder: Path, recipe: Recipe, data: Data, way_on: str) -> list[str]:
     """Compare inputs kept by earlier versions: checksums of a record, a checkpoint's tokenizer."""
     record = read_record(folder)
+    if record is None and (lengthened := sorted(folder.glob("record-step-*.json"))):
+        # One that an earlier version was lengthening when it was interrupted.
+        record = check_record(read_json_object(lengthened[-1], CheckpointError), lengthened[-1])
     sizes: Mapping[str, Any] = {"checksums": {}} if record is None else record["data"]
     known = dict(sizes["checksums"])
     if _TOKENIZER not in known and (saved := _saved_tokenizer(folder)) is not None:

@@ -223,7 +223,10 @@ def check_distinct(arms: Sequence[Arm], beside: Mapping[str, str] | None = None)
         what = "the baseline" if other == arms[0].name else "arm"
         check_rules(
             "",
-            (is_twice, f"two arms are named {arm.name}: give each value once"),
+            (
+                is_twice,
+                f"two arms are named {arm.name}: give each value or recipe once, or rename a file",
+            ),
             (
                 other != arm.name,
                 f"arm {arm.name} is equal to {what} {other}: there is nothing to compare",

@@ -8,12 +8,14 @@ from typing import Annotated
 
 from pydantic import Field
 
+from sublayer.config.limits import MOST_FINETUNINGS
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.files.checkpoints import Input
 from sublayer.files.parsing import Count, Typed, check_typed, read_json
 from sublayer.files.paths import expanded
 from sublayer.files.storage import write_json
+from sublayer.objective.families import KINDS
 from sublayer.runs.inputs import check_same_inputs
 from sublayer.study.arms import LONGEST_PART, Arm, Trial, in_path
 from sublayer.study.budget.match import Measures
@@ -35,6 +37,7 @@ from sublayer.study.stages import (
     differing_stages,
 )
 from sublayer.system.stages import note
+from sublayer.tasks.scoring import METRICS
 
 CHAIN = "chain.json"
 _FileName = Annotated[str, Field(pattern=r"^[0-9a-z]+\.json$")]
@@ -192,6 +195,13 @@ def read_chain_file(folder: Path, plan: Plan) -> Kept:
         not differing_stages(plan.asked.stages, describe_stages(chain))
         and names == [arm.name for arm in plan.settled]
         and len(kept.kinds) == len(names)
+        and set(KINDS) >= set(kept.kinds)
+        and 1 <= chain.n_seeds <= MOST_FINETUNINGS
+        and all(
+            METRICS.keys() >= set(part.task.metrics)
+            for parts in kept.parts.values()
+            for part in parts
+        )
         and all(kept.parts.get(stage.name) for stage in chain.stages if stage.finetunes)
         and all(kept.trials.get(stage.name) for stage in chain.stages)
         and all(

@@ -76,7 +76,7 @@ def check_study(study: Study, *, n_trials: int = 1) -> None:
     for arm in study.arms:
         check_start(arm.loaded, "compare")
         data, split = arm.loaded.recipe.data, study.scoring.split
-        uses = [(f"score.split = {split}", split), ("--tune", "valid")]
+        uses = [("the study, which is scored on it,", split), ("--tune", "valid")]
         for use, needed in uses if n_trials > 1 else uses[:1]:
             check_rules(
                 f"{use} needs a {needed} split",

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
@@ -207,8 +208,9 @@ def split_words(source: str, words: Sequence[str]) -> tuple[list[str], list[str]
     setting is compared; what comes after it is a setting, or a mistake that says so where it is
     read.
     """
-    are_settings = ["=" in word and not Path(word).exists() for word in words]
-    n_sources = are_settings.index(True) if True in are_settings else len(words)
+    # os.path takes a setting that is too long for a path.
+    settings = (n for n, word in enumerate(words) if "=" in word and not exists(word))  # noqa: PTH110
+    n_sources = next(settings, len(words))
     return [source, *words[:n_sources]], list(words[n_sources:])
 
 

@@ -109,10 +109,14 @@ class StudyFolder:
             return
         if name == "margin":
             values = [value and f"{value * self._margin_factor:g}" for value in values]
+            option = f"--margin {values[0] or chr(34) * 2}"
+        else:
+            looks = values[0]
+            option = f"--until decided --seeds-at-most {looks[-1]}" if looks else "--seeds"
         begun, now = ("none" if value is None else value for value in values)
         raise ConfigError(
             f"{self.path} was begun with {name} = {begun}, not {now}, and a verdict holds for what "
-            "was stated before the first run: go on with that, or give another --out"
+            f"was stated before the first run: go on with {option}, or give another --out"
         )
 
     def is_ours(self) -> bool:

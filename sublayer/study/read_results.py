@@ -49,7 +49,12 @@ def results_of_folder(folder: Path, *, command: str = "") -> Results:
         arms = asked_arms(folder, plan)
         begun = {arm for (arm, _), group in runs.items() if any(group.scored())}
     baseline = plan.settled[0].name
-    if baseline not in begun or plan.about is None:
+    if plan.about is None:
+        raise ConfigError(
+            f"{folder} was begun by an earlier version, which kept too little for a report: the "
+            "same compare command completes it"
+        )
+    if baseline not in begun:
         raise ConfigError(
             f"{folder}: no run of the baseline, {baseline}, has ended: "
             "there is nothing to report yet"

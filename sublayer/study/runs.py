@@ -242,9 +242,10 @@ class RunFinder:
     def gathered(self) -> dict[Key, StageRuns]:
         """Return the runs of all arms and stages; none before all trials have ended."""
         gathered = {}
-        for arm, stage in self.folders:
-            if (arm, stage) not in self.chosen:
+        for stage in dict.fromkeys(stage for _, stage in self.folders):
+            if any(key not in self.chosen for key in self.folders if key[1] == stage):
                 self.choose(stage)
+        for arm, stage in self.folders:
             choice = self.chosen.get((arm, stage))
             if choice is not None:
                 numbers = range(self.n_runs(stage))

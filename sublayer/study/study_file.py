@@ -273,12 +273,15 @@ def split_settings(
     return by_stage.pop(""), by_stage
 
 
-def check_not_compared(study: str, given: Mapping[str, Any], compared: Container[str]) -> None:
-    """Raise ConfigError where the command line gives a setting that is an arm's own."""
+def check_not_compared(
+    study: str, given: Mapping[str, Any], compared: Container[str], prefix: str = ""
+) -> None:
+    """Raise ConfigError where the command line gives, behind ``prefix``, an arm's own setting."""
     for key, value in given.items():
         if key in compared:
             raise ConfigError(
-                f"{key} is what the arms of {study} differ in: leave out {key}={show(value)}"
+                f"{prefix}{key} is what the arms of {study} differ in: leave out "
+                f"{prefix}{key}={show(value)}"
             )
 
 
@@ -468,8 +471,8 @@ def _arm(
     for stage in trained:
         common = arm.finetune if stage.finetunes else {}
         by_stage[stage.name] = laid_over(common, arm.stages.get(stage.name, {}))
-        for given in (overrides.get(FINETUNE, {}), overrides.get(stage.name, {})):
-            check_not_compared(study, given, by_stage[stage.name])
+        for of in (FINETUNE, stage.name):
+            check_not_compared(study, overrides.get(of, {}), by_stage[stage.name], f"{of}.")
     return ArmStages(arm.pretrain, arm.start or "", by_stage)
 
 

@@ -72,8 +72,10 @@ class Forked:
         while self.returncode is None and (number := self._status.read(_NUMBER.size)) is not None:
             if number and self.pid is None:
                 (self.pid,) = _NUMBER.unpack(number)
-            else:  # without a number the server was killed
-                (self.returncode,) = _NUMBER.unpack(number) if number else (-signal.SIGKILL,)
+            else:
+                # Without a number the server was killed, or did not come to fork it.
+                lost = 1 if self.pid is None else -signal.SIGKILL
+                self.returncode = _NUMBER.unpack(number)[0] if number else lost
                 self._status.close()
         return self.returncode
 
@@ -119,7 +121,8 @@ def forked_argument(preload: Callable[[], None]) -> str | None:
                             os.close(other)
                         os.dup2(own_input, 0)
                         return argument.decode()
-                    os.write(status, _NUMBER.pack(process))
+                    with suppress(OSError):  # nobody waits for it
+                        os.write(status, _NUMBER.pack(process))
                     statuses[process] = status
                 os.close(own_input)
             while statuses and (ended := os.waitpid(-1, os.WNOHANG))[0]:

@@ -255,9 +255,9 @@ def describe_left_out(path: str | Path, by_split: Found) -> list[str]:
 def columns_of(path: str | Path) -> tuple[str, ...]:
     """Return the columns of a table's first file; raise DataError where it is none, or is empty."""
     first, *_ = find_table(path).values()
-    record = next(read_own(first[0]).records, None)
+    record = next((record for record in read_own(first[0]).records if not record.problem), None)
     if record is None:
-        raise DataError(f"{first[0]} has no rows")
+        raise DataError(f"{first[0]} has no rows that can be read")
     return tuple(record.values)
 
 
@@ -453,10 +453,10 @@ def _task(
         raise DataError(f"{where} is empty in all rows: nothing says what is right")
     if distinct is not None and len(distinct) == 1:
         raise DataError(f"{where} is {distinct[0]!r} in all rows: there is nothing to learn")
-    for label in labels:
-        [(result, row_place), *others] = places[label]
-        if not others:
-            result.keep(LONE, row_place)
+    if labels:
+        for (result, row_place), *others in places.values():
+            if not others:
+                result.keep(LONE, row_place)
     return Task(
         NAME,
         Path(table.path).name,

@@ -114,7 +114,8 @@ def _check(task: Task, source: str) -> None:
         "a field, metric, label or split stands twice": any(len(set(w)) < len(w) for w in words),
         "it has no fields, or labels do not fit its kind": not task.fields
         or (task.kind == "classes") != bool(task.labels),
-        f"its metrics are {', '.join(unknown) or 'none'}": bool(unknown) or not task.metrics,
+        f"its metrics are {', '.join(unknown) or 'none'}, which are not known": bool(unknown)
+        or not task.metrics,
         "is_symmetric needs two texts": task.is_symmetric
         and (len(task.fields) != 2 or task.kind == "choice"),
         "has_unanswerable needs passages": task.has_unanswerable and task.kind != "span",

@@ -360,3 +360,12 @@ def test_installing_twice_adds_one_line(shell, sublayer, tmp_path, monkeypatch):
     assert path.read_text() == SHELLS[shell].script
     if settings:
         assert (tmp_path / settings).read_text() == f"alias a=b\n{SHELLS[shell].line}\n"
+
+
+def test_the_text_none_is_a_value(sublayer, here):
+    assert "None" in sublayer("recipes", "None").refusal()
+    arms = ("relu", 1), ("None", 2)
+    rows = [f"{arm},{n},{score + n / 7}" for arm, score in arms for n in range(3)]
+    (here / "scores.csv").write_text("\n".join(["arm,seed,value", *rows]))
+    words = ("scores.csv", "--baseline", "None", "--higher-is-better", "--json")
+    assert json.loads(sublayer("judge", *words).out)["baseline"] == "None"

@@ -16,6 +16,7 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.tasks.own_table import (
     LONE,
     Table,
+    columns_of,
     describe_left_out,
     find_table,
     read_labelled_table,
@@ -330,3 +331,8 @@ def test_quotes_surround_fields_of_tsv_where_every_row_is_complete_so(tmp_path, 
     assert found.note.partition(": ")[2] == note
     (record,) = read_own(write(tmp_path / "a.tsv", '"x"\t"y"\na\t1\n')).records
     assert record.values == {"x": "a", "y": "1"}
+
+
+def test_the_columns_of_a_table_are_those_of_its_first_whole_row(tmp_path):
+    (tmp_path / "own.csv").write_text("review,stars\nbroken\ngood film,1\nbad film,0\n")
+    assert columns_of(tmp_path / "own.csv") == ("review", "stars")

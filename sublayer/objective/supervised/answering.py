@@ -73,9 +73,13 @@ def answer_known(text_model: TextModel, task: Task) -> None:
         raise ConfigError(f"the model has no head that answers a task, such as {task.title}")
     current = spec.tasks[0]
     if current.kind != task.kind or current.has_unanswerable != task.has_unanswerable:
+        asks, gives = (
+            f"{each_task.kind}, or none" if each_task.has_unanswerable else each_task.kind
+            for each_task in (task, current)
+        )
         raise ConfigError(
             f"the model answers {current.title}, and {task.title} asks for answers of another kind "
-            f"({task.kind}, not {current.kind}, or one that may be none): name another task"
+            f"({asks}, not {gives}): name another task"
         )
     if task.kind in ("classes", "number"):
         weights: dict[str, Any] = model.state_dict()

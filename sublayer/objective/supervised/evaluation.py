@@ -125,8 +125,8 @@ def own_data(asked: Evaluation, split: str) -> Data:
     """
     if asked.recipe is None:
         raise ConfigError(
-            f"{asked.run} does not belong to a run: name the folder of the tasks' files (--path), "
-            "without --choose"
+            f"{asked.run} does not belong to a run: name the folder of the tasks' files "
+            "(--path); --choose is of runs alone"
         )
     config, name = asked.recipe.data, asked.options.get("task")
     if name is not None:

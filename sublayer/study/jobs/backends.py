@@ -138,6 +138,7 @@ class LocalProcesses(Backend):
     def release(self, name: str) -> None:
         """Have a process end whose job has."""
         _close(self._running[name])
+        self._ending = [process for process in self._ending if process.poll() is None]
         self._ending.append(self._running.pop(name))
 
     def describe_loss(self, name: str) -> str:

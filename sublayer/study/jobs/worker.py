@@ -59,17 +59,18 @@ def make_run(folder: Path) -> None:
     from sublayer.study.jobs.files import DONE, STOPPED, JobFiles, end_of
 
     files = JobFiles(folder)
-    order = files.read_job()
-    if order.stop_file is None:
-        at_end_of_input(lambda: _thread.interrupt_main(signal.SIGTERM))
-    else:
-        log = os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
-        os.close(log)
-    reporter = _Reporter(files, order.stop_file)
+    reporter = _Reporter(files)
     end = DONE
     try:
+        order = files.read_job()
+        if order.stop_file is None:
+            at_end_of_input(lambda: _thread.interrupt_main(signal.SIGTERM))
+        else:
+            log = os.open(files.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            os.close(log)
+        reporter.stop_file = order.stop_file
         with shown_by(HeardStages(reporter.stage, reporter.note)):
             reporter.check_stop()
             _make(order, reporter)
@@ -127,13 +128,13 @@ class _Reporter(Progress):
 
     is_alone = False
 
-    def __init__(self, files: "JobFiles", stop_file: Path | None) -> None:
-        """Report in the files of a job, and look for a stop file, on a cluster."""
+    def __init__(self, files: "JobFiles") -> None:
+        """Report in the files of a job."""
         from sublayer.study.jobs.files import JobStatus
 
         self.host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
-        self._stop_file = stop_file
-        self._pause_s = _LOCAL_S if stop_file is None else _SHARED_S
+        self.stop_file: Path | None = None
+        """On a cluster: the file that asks the job to stop."""
         self._files = files
         self._lock = threading.RLock()
         self._status = JobStatus(self.host)
@@ -142,7 +143,8 @@ class _Reporter(Progress):
 
     def update(self, status: Status) -> None:
         """Write the progress of the training, unless the last was written a moment ago."""
-        if time.monotonic() - self._written >= self._pause_s or status.step == status.steps:
+        pause_s = _LOCAL_S if self.stop_file is None else _SHARED_S
+        if time.monotonic() - self._written >= pause_s or status.step == status.steps:
             self._change(training=status, stage="")
             self.check_stop()
 
@@ -162,8 +164,8 @@ class _Reporter(Progress):
     def check_stop(self) -> None:
         """Save and stop where the stop file is there."""
         with suppress(OSError):
-            if self._stop_file is not None and self._stop_file.exists():
-                self._stop_file = None
+            if self.stop_file is not None and self.stop_file.exists():
+                self.stop_file = None
                 signal.raise_signal(signal.SIGTERM)
 
     def end(self, end: "End") -> None:

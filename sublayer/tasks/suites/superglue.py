@@ -165,6 +165,13 @@ class Row(ColumnsTask):
         """Read the rows of a file of SuperGLUE, or from before it."""
         return superglue_records(path)
 
+    def example(self, row: Record, result: ReadSplit) -> Example | None:
+        """Return the example of a row, whose published number is whole."""
+        example = super().example(row, result)
+        if example is None or not row.has("idx"):
+            return example
+        return replace(example, id=str(row.whole("idx")))
+
     def find_all(self, folder: Path) -> dict[str, tuple[Path, ...]]:
         """Find the files; the hub's copies call a diagnostic set, with its labels, test."""
         files = super().find_all(folder)
