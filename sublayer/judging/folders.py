@@ -68,7 +68,7 @@ def read_folder(path: Path, asked: Asked, namer: RunName) -> Understood:
         return _samples(path.parent, [path], asked, namer)
     for reader, names in ((_comparison, (RESULTS, STUDY)), (_run, (RECORD, SCORES))):
         if any((path / name).is_file() for name in names):
-            with _whole(path):
+            with _whole(path / RESULTS if reader is _comparison else path):
                 return reader(path, asked, namer)
     samples = sorted(file for file in path.rglob("samples_*") if SAMPLES.fullmatch(file.name))
     if samples:
@@ -101,7 +101,7 @@ def _samples(path: Path, samples: Sequence[Path], asked: Asked, namer: RunName) 
     named = {sample: match for sample in samples if (match := SAMPLES.fullmatch(sample.name))}
     task = asked.choose("task", sorted(match["task"] for match in named.values()), path)
     results: dict[Path, dict[Path, dict[str, Any]]] = {}
-    for sample, match in sorted(named.items()):
+    for sample, match in sorted(named.items(), key=lambda pair: (pair[0].parent, pair[0])):
         if match["task"] == task:
             file = sample.with_name(f"results_{match['time']}.json")
             content = read_json_object(file, DataError) if file.exists() else {}
@@ -120,11 +120,12 @@ def _samples(path: Path, samples: Sequence[Path], asked: Asked, namer: RunName) 
                         f"{folder} has {len(drawn)} runs of {task} with the same seeds: name the "
                         "samples file of one, or move the others"
                     )
-            for seed, (sample, result) in zip(seeds, of_model.items(), strict=True):
+        for seed, (sample, result) in zip(seeds, of_model.items(), strict=True):
+            with _whole(sample):
                 one, metric = _samples_of_run(sample, asked, arm, seed)
-                records.append(one)
                 known = result.get("higher_is_better", {}).get(task, {}).get(metric)
-                is_lower = is_lower if known is None else not known
+            records.append(one)
+            is_lower = is_lower if known is None else not known
     note = (
         f"{path}: samples of {task}, {metric}; {count(len(results), 'model')}, "
         f"{count(len(records), 'run')}; item: doc_id and doc_hash"

@@ -61,7 +61,10 @@ class Asked:
         words = {role: word for role in ROLES if (word := getattr(self, role))}
         for role, word in words.items():
             if word in (COLUMNS, ROWS, FILES) and word not in ROLES[role]:
-                raise ConfigError(f"--{role} {word} has no meaning: name a column")
+                remedy = "name a column"
+                if word == FILES and role in ("seed", "item"):
+                    remedy = "--names says how files are named"
+                raise ConfigError(f"--{role} {word} has no meaning: {remedy}")
         for one, other in combinations([role for role in words if role != "document"], 2):
             if words[one] == words[other]:
                 raise ConfigError(
@@ -87,6 +90,10 @@ class Asked:
         """
         known = list(dict.fromkeys(names))
         name = getattr(self, option) or usual or (known[0] if len(known) == 1 else "")
+        if not known:
+            raise ConfigError(
+                f"{where} has nothing that --{option} could name: give another source"
+            )
         if name not in known:
             raise ConfigError(f"{where} has {', '.join(known)}: give --{option} NAME, one of them")
         return str(name)

@@ -136,7 +136,9 @@ class _Rows:
             names = dict.fromkeys(name for part in parts for name in part.names)
             self.names[role] = tuple(sorted(names, key=_natural) if role == "seed" else names)
             places = {name: code for code, name in enumerate(self.names[role])}
-            recodings = [np.array([places[name] for name in part.names]) for part in parts]
+            recodings = [
+                np.array([places[name] for name in part.names], dtype=np.int64) for part in parts
+            ]
             codes = [recoding[part.codes] for recoding, part in zip(recodings, parts, strict=True)]
             self.columns[role] = np.concatenate(codes)
         for name, usual in (("value", 0.0), ("step", 0.0), ("weight", 1.0), ("failed", False)):
@@ -175,7 +177,8 @@ class _Rows:
         run, step = self._run, self.columns["step"]
         runs, first, places = np.unique(run, return_index=True, return_inverse=True)
         last = np.full(len(runs), -np.inf)
-        np.maximum.at(last, places, step)
+        with np.errstate(invalid="ignore"):  # NaN, of a blank step, is the last of its run
+            np.maximum.at(last, places, step)
         chosen = last
         if at not in ("", LAST):
             try:
@@ -188,8 +191,9 @@ class _Rows:
                     f"{self.run(int(first[missing.argmax()]))} has no value at step {at}: name one "
                     "that all have"
                 )
-        elif not at and last.min() < last.max():
-            ends = last.argmin(), last.argmax()
+        elif not at and last.min() != last.max():  # or one is NaN
+            ordered = np.where(np.isnan(last), np.inf, last)
+            ends = ordered.argmin(), ordered.argmax()
             one, other = (f"{self.run(int(first[n]))} at step {last[n]:g}" for n in ends)
             raise DataError(
                 f"runs end at different steps, {one} and {other}: name the step that counts, as in "

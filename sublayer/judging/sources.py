@@ -144,7 +144,13 @@ def _of_array(name: str, scores: Any) -> Records:
     is_of_items = isinstance(plain(listed[0]), list | tuple)
     values, places, by_seed, by_item = [], [], [], []
     for seed, row in zip(seeds or range(len(listed)), map(plain, listed), strict=True):
-        for item, number in enumerate(row if isinstance(row, list | tuple) else [row]):
+        numbers = row if isinstance(row, list | tuple) else [row]
+        if not numbers:
+            raise DataError(
+                f"{name}, seed {seed} has no items: leave the seed out of all arms, or give its "
+                "scores"
+            )
+        for item, number in enumerate(numbers):
             places.append(f"{name}, seed {seed}" + (f", item {item}" if is_of_items else ""))
             by_seed.append(str(seed))
             by_item.append(str(item))

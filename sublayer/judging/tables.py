@@ -101,13 +101,16 @@ class Table:
     def coded(self, column: str) -> Coded:
         """Read a column as names; raise DataError for lists and objects."""
         cells = self.columns[column]
-        try:
-            texts = {cell: _name(cell) for cell in dict.fromkeys(cells)}
-        except TypeError:
-            raise DataError(
-                f"{self.name}, column {column}: a list or an object is no name: choose another "
-                "column"
-            ) from None
+        texts: dict[Any, str] = {}
+        for row, cell in enumerate(cells):
+            try:
+                if cell not in texts:
+                    texts[cell] = _name(cell)
+            except TypeError:
+                where = self.place(row, column)
+                raise DataError(
+                    f"{where}: a list or an object is no name: choose another column"
+                ) from None
         return Coded.of([texts[cell] for cell in cells])
 
     def numbers(self, column: str) -> NDArray[np.float64]:
@@ -126,6 +129,32 @@ class Table:
             where = self.place(row, column)
             raise DataError(f"{where}: {text[:_SHOWN]!r} is no number: {remedy}")
         return np.array(values, dtype=np.float64)
+
+
+class _ParquetColumns(Mapping[str, Sequence[Any]]):
+    """The columns of a Parquet file, each of which is read when it is first used."""
+
+    def __init__(self, path: Path, names: Sequence[str]) -> None:
+        self._path, self._names = path, names
+        self._read: dict[str, list[Any]] = {}
+
+    def __getitem__(self, name: str) -> list[Any]:
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in self._read:
+            with parquet_file(self._path) as file:
+                cells = file.read([name]).column(name).to_pylist()
+            self._read[name] = [
+                cell.decode("utf-8", "replace") if isinstance(cell, bytes) else cell
+                for cell in cells
+            ]
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def table_of(name: str, names: Sequence[str], cells: Sequence[Sequence[Any]], **more: Any) -> Table:
@@ -149,10 +178,11 @@ def read_table(path: Path) -> Table:
         return _delimited(path, suffix)
     if suffix in PARQUET:
         with parquet_file(path) as file:
-            names = list(file.schema_arrow.names)
-            return table_of(str(path), names, [cells.to_pylist() for cells in file.read().columns])
+            names, rows = list(file.schema_arrow.names), range(file.metadata.num_rows)
+        checked = table_of(str(path), names, [rows] * len(names))
+        return replace(checked, columns=_ParquetColumns(path, names))
     if suffix == ".json":
-        content = _json(_text(path), f"{path}")
+        content = _json(_text(path), path)
         if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
             raise DataError(f"{path} holds no list of objects: write one object for each row")
         return _of_objects(str(path), content)
@@ -178,7 +208,7 @@ def table_of_rows(name: str, table: Any) -> Table:
 def json_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the objects of a file of JSON lines; raise DataError with the line of any other."""
     for line, content in enumerate(_text(path).rstrip().split("\n"), 1):  # strings may hold U+2028
-        row = _json(content, f"{path}, line {line}")
+        row = _json(content, path, line)
         if not isinstance(row, dict):
             raise DataError(f"{path}, line {line} is no JSON object: write one a line")
         yield row
@@ -220,11 +250,14 @@ def _text(path: Path) -> str:
         return decoded(path, line, data.split(b"\n")[line - 1])
 
 
-def _json(text: str, where: str) -> Any:
+def _json(text: str, path: Path, line: int | None = None) -> Any:
+    """Read a whole file, whose errors have their own line and column, or a line of one."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        reason = getattr(error, "msg", str(error))
+        where, reason = f"{path}", str(error)
+        if line is not None:
+            where, reason = f"{path}, line {line}", getattr(error, "msg", reason)
         raise DataError(f"{where} is no JSON ({reason}): write it again") from None
 
 

@@ -1,5 +1,7 @@
 """Verdicts on runs of any trainer: in words, as JSON, as a page and as tables for a paper."""
 
+import csv
+import io
 import math
 from dataclasses import asdict
 from operator import attrgetter
@@ -17,7 +19,7 @@ from sublayer.judging.verdict import RunsVerdict, judge_runs
 from sublayer.numbers import format_p, format_signed
 from sublayer.reporting.difference import decimals_of, finding
 from sublayer.statistics.difference import Difference
-from sublayer.tables import Sheet, as_csv, as_papers
+from sublayer.tables import Sheet, as_papers
 
 _MOST_DECIMALS = 8
 _KEPT = (
@@ -239,12 +241,17 @@ def write_table(judged: RunsVerdict, path: Path) -> None:
         write_file(path, as_papers(path.suffix, sheets))
         return
     runs = judged.runs
-    rows: list[dict[str, object]] = [
-        {"kind": "run", "arm": arm, "seed": seed, judged.metric: "failed" if failed[n] else value}
+    # Lists, as a metric may have the name of another column.
+    rows: list[list[object]] = [
+        ["run", arm, "", seed, "failed" if failed[n] else value, "", "", "", ""]
         for arm, values, failed in zip(runs.arms, runs.values.tolist(), runs.failed, strict=True)
         for n, (seed, value) in enumerate(zip(runs.seeds, values, strict=True))
     ]
-    rows += [{**vars(difference), "kind": "difference", judged.metric: difference.mean}
-             for difference in judged.comparisons]  # fmt: skip
+    rows += [
+        ["difference", it.arm, it.baseline, "", it.mean, it.low, it.high, it.p, it.verdict]
+        for it in judged.comparisons
+    ]
     columns = ["kind", "arm", "baseline", "seed", judged.metric, "low", "high", "p", "verdict"]
-    write_file(path, as_csv(columns, rows))
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
+    write_file(path, text.getvalue())

@@ -317,11 +317,15 @@ def _count(path: Path, tuning_seeds: Sequence[int]) -> tuple[int, int]:
 def _headline(results: Mapping[str, Any]) -> str:
     """Return the headline of the report; of results without one, how often each verdict occurs."""
     headline, differences = results.get("headline"), results.get("differences")
-    if isinstance(headline, str) or not differences:
-        return headline or ""
-    verdicts = [str(difference["verdict"]) for difference in differences]
+    if isinstance(headline, str) or not isinstance(differences, list):
+        return headline if isinstance(headline, str) else ""
+    verdicts = [
+        str(difference["verdict"])
+        for difference in differences
+        if isinstance(difference, Mapping) and "verdict" in difference
+    ]
     counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts)]
-    return f"{count(len(verdicts), 'comparison')}: {', '.join(counts)}"
+    return f"{count(len(verdicts), 'comparison')}: {', '.join(counts)}" if counts else ""
 
 
 def render_rows(rows: Sequence[Row]) -> str:

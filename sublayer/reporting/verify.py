@@ -4,8 +4,7 @@ import hashlib
 import itertools
 import json
 import math
-import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,7 +138,8 @@ def verify_study(folder: Path) -> Verification:
         results = None
     if results is None or _awaits_seeds(seals, plan, results):
         row = comparison_row(folder)
-        on = "it is running now" if row.state == "running" else f"go on by {row.resume}"
+        command = row.resume or plan.command or "sublayer compare --resume"
+        on = "it is running now" if row.state == "running" else f"go on by {command}"
         n_runs = count(row.planned or 0, "planned run")
         raise ConfigError(
             f"{folder} has not ended, with {row.finished or 0} of {n_runs}: {on}; then verify it"
@@ -390,10 +390,13 @@ def _settings(
     tables: Mapping[str, Any], others: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, str]]:
     """Yield the fields of a recipe that differ in another, with both values."""
-    recipe = {name: table for name, table in tables.items() if name not in HEADINGS}
-    for key, value, other in _differing(recipe, others, operator.eq):
-        if value is not None:
-            yield key, show(value), show(other)
+    for table, fields in tables.items():
+        if table in HEADINGS or not isinstance(fields, Mapping):
+            continue
+        for name, value in fields.items():
+            other = others.get(table, {}).get(name)
+            if value is not None and value != other:
+                yield f"{table}.{name}", show(value), show(other)
 
 
 def _of_items(path: Path, where: str) -> tuple[int, list[Deviation]]:
@@ -445,14 +448,12 @@ def _of_results(folder: Path, earlier: Mapping[str, Any]) -> Iterator[Deviation]
         yield Deviation("results altered", RESULTS, f"they cannot be judged again: {error}")
         return
     judged = {key: value for key, value in again.items() if key not in _NOT_JUDGED}
-    changes = [
-        f"{where} {_short(old)}, judged again {_short(new)}"
-        for where, old, new in _differing(earlier, judged, _is_close)
-    ]
-    for _, of_entry in itertools.groupby(
-        changes, lambda text: text.partition(" ")[0].split(".")[0]
-    ):
-        texts = list(of_entry)
+    changes = _differing(earlier, judged)
+    for _, of_entry in itertools.groupby(changes, lambda change: change[0][0]):
+        texts = [
+            f"{'.'.join(where)} {_short(old)}, judged again {_short(new)}"
+            for where, old, new in of_entry
+        ]
         more = len(texts) - _SHOWN_CHANGES
         text = "; ".join(texts[:_SHOWN_CHANGES]) + (f"; and {more} more" if more > 0 else "")
         yield Deviation("results altered", RESULTS, text)
@@ -464,22 +465,21 @@ def _of_results(folder: Path, earlier: Mapping[str, Any]) -> Iterator[Deviation]
         yield Deviation("results of another plan", RESULTS, text)
 
 
-def _differing(
-    old: Any, new: Any, is_same: Callable[[Any, Any], bool], where: str = ""
-) -> Iterator[tuple[str, Any, Any]]:
+def _differing(old: Any, new: Any, *where: str) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
     """Yield where two JSON values differ, with both values; keys that one lacks are left out.
 
-    Entries of lists are named, as ``differences[wide against plain].mean``.
+    Entries of lists are named, as ``differences[wide against plain]`` and ``mean``.
     """
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         common = new.keys() & old.keys()
         ordered = [name for name in (*_FIRST, *new) if name in common]
         for name in dict.fromkeys(ordered):
-            yield from _differing(old[name], new[name], is_same, f"{where}.{name}".lstrip("."))
+            yield from _differing(old[name], new[name], *where, name)
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for number, pair in enumerate(zip(old, new, strict=True)):
-            yield from _differing(*pair, is_same, f"{where}[{_entry(pair[1], number)}]")
-    elif not is_same(old, new):
+            entry = f"{where[-1]}[{_entry(pair[1], number)}]"
+            yield from _differing(*pair, *where[:-1], entry)
+    elif not _is_close(old, new):
         yield where, old, new
 
 

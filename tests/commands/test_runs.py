@@ -95,6 +95,11 @@ def test_a_comparison_of_runs_that_have_ended_is_listed_with_its_verdicts(place,
     assert of(rows(sublayer)["runs/both"], "state resume") == ["unfinished", resume]
     assert sublayer("report", "runs/both").code == 0
     assert rows(sublayer)["runs/both"]["state"] == "finished"
+    results = json.loads(Path("runs/both/results.json").read_text())
+    for damage in (3, [3]):
+        damaged = {**results, "headline": None, "differences": damage}
+        Path("runs/both/results.json").write_text(json.dumps(damaged))
+        assert rows(sublayer)["runs/both"]["headline"] == ""
     (place / "runs/both/runs.json").write_text("{}")
     assert "runs.json" in rows(sublayer)["runs/both"]["problem"]
 

@@ -13,7 +13,7 @@ from tensorboardX import SummaryWriter
 
 import sublayer
 from sublayer.cli import main as cli
-from sublayer.errors import SublayerError
+from sublayer.errors import DataError, SublayerError
 
 SCORES = Path(__file__).parents[2] / "examples" / "scores"
 SEEDS, ITEMS = 3, 72
@@ -291,6 +291,78 @@ def test_a_verdict_is_written_as_a_page_and_as_tables(suffix, found, capsys):
         assert cli.main(["judge", "out.csv"]) == 0
         said = capsys.readouterr().out
         assert "not used: rows of differences" in said and found.split(",")[1] in said
+
+
+@pytest.mark.parametrize("metric", ["p", "low"])
+def test_numbers_stay_in_their_columns_where_a_metric_has_the_name_of_another(metric, capsys):
+    path = write("a.csv", [{**row, metric: row.pop("loss")} for row in
+                           rows("config", "seed", "loss")])  # fmt: skip
+    found = judged([path, "--lower-is-better", "--value", metric, "--table", "b.csv"], capsys)
+    lines = [line.split(",") for line in Path("b.csv").read_text().splitlines()]
+    of_runs = [cells for cells in lines if cells[0] == "run"]
+    assert [float(cells[4]) for cells in of_runs] == [v for arm in found["arms"]
+                                                      for v in arm["values"]]  # fmt: skip
+    assert all(cells[5:] == [""] * 4 for cells in of_runs)
+    [difference], [known] = lines[-1:], found["differences"]
+    numbers = [known[name] for name in ("mean", "low", "high", "p")]
+    assert list(map(float, difference[4:8])) == pytest.approx(numbers)
+
+
+def test_a_seed_without_items_is_refused_by_name():
+    row = list(MEANS["base"])
+    with pytest.raises(DataError, match="a, seed 0"):
+        sublayer.judge({arm: [[], row, row, row] for arm in "ab"}, lower_is_better=True)
+
+
+def test_a_blank_step_is_refused():
+    table = rows("config", "seed", "step", "loss")
+    table[1]["step"] = None
+    with pytest.raises(DataError, match="different steps"):
+        sublayer.judge(table)
+
+
+def test_binary_names_of_parquet_are_texts(capsys):
+    table = [{**row, "config": row["config"].encode()} for row in rows("config", "seed", "loss")]
+    found = judged([write("a.parquet", table)], capsys)
+    assert [arm["name"] for arm in found["arms"]] == list(VALUES)
+
+
+def test_a_nested_model_comes_after_the_one_that_it_lies_in(capsys):
+    write_harness()
+    for name in ("base-seed0", "base-seed0/a-seed0"):
+        Path("model", name).parent.mkdir(parents=True, exist_ok=True)
+    Path("out/base-seed0").rename("model/base-seed0")
+    Path("out/new-seed0").rename("model/base-seed0/a-seed0")
+    words = ["judge", "model", "--lower-is-better", "--names", "{arm}-seed{seed}"]
+    cli.main([*words, "--json"])
+    assert json.loads(capsys.readouterr().out)["baseline"] == "base"
+
+
+def test_a_damaged_file_is_named_with_the_place_of_its_damage(capsys):
+    sample = min(Path(*write_harness()).glob("*/samples_*"))
+    sample.write_text('{"doc_id": 0, "metrics": 3}\n')
+    Path("study").mkdir()
+    Path("study/results.json").write_text("{}")
+    Path("whole.json").write_text('[\n{"a": 1},\n{"a" 1}]')
+    named = [{"config": ["x"] if n == 2 else "x", "seed": n, "loss": 1.0} for n in range(4)]
+    Path("lists.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in named))
+    for path, place in {
+        "out": str(sample), "study": "study/results.json", "whole.json": "line 3 column 6",
+        "lists.jsonl": "line 3",
+    }.items():  # fmt: skip
+        assert cli.main(["judge", path]) == 2
+        assert place in capsys.readouterr().err
+
+
+def test_what_an_option_cannot_name_is_said(capsys):
+    path = write("a.csv", rows("config", "seed", "loss"))
+    assert cli.main(["judge", path, "--seed", "files"]) == 2
+    assert "--names" in capsys.readouterr().err
+    sample = min(Path(*write_harness()).glob("*/samples_*"))
+    sample.write_text('{"doc_id": 0}\n')
+    assert cli.main(["judge", "out"]) == 2
+    told = capsys.readouterr().err
+    assert "--value" in told and "one of them" not in told
 
 
 @pytest.mark.parametrize("scores", [

@@ -14,7 +14,7 @@ from sublayer.cli import main as cli
 from sublayer.cli.studies import DEVIATES
 from sublayer.errors import ConfigError
 from sublayer.reporting.files import report_again, report_study
-from sublayer.reporting.verify import verify_study
+from sublayer.reporting.verify import _differing, _settings, verify_study
 from tests.study.studies import copied, read_results
 
 RUN = "arms/1-shared/seed-1"
@@ -135,8 +135,21 @@ def test_a_study_that_has_not_ended_deviates_in_nothing_and_says_how_to_go_on(
 
     added = copied(studies.plain(), "added")
     in_plan(add_seeds, is_sealed_again=True)(added)
-    with pytest.raises(ConfigError, match="has not ended"):
+    command = tomllib.loads((added / "study.toml").read_text())["command"]
+    with pytest.raises(ConfigError, match="has not ended") as refused:
         verify_study(added)
+    assert command in str(refused.value)
+
+
+def test_changes_of_an_entry_are_told_by_its_whole_name():
+    arms = [{"name": name, "mean": 1.0, "values": [1.0]} for name in ("lr=0.1 wide", "lr=0.2")]
+    others = [{**arm, "mean": 2.0, "values": [2.0]} for arm in arms]
+    entries = [where[0] for where, *_ in _differing({"arms": arms}, {"arms": others})]
+    assert entries == ["arms[lr=0.1 wide]"] * 2 + ["arms[lr=0.2]"] * 2
+
+
+def test_a_text_that_one_side_alone_has_is_a_change():
+    assert list(_settings({"data": {"path": {"a": 1.0}}}, {"data": {"path": {"a": 1.0, "b": 2.0}}}))
 
 
 @pytest.mark.parametrize("name", ["asked", "plain", "failed", "tuned", "decided"])
