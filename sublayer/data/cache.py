@@ -24,14 +24,21 @@ def content_key(*parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def remembered(kind: str, path: Path, cache: Path, compute: Callable[[Path], Any]) -> Any:
-    """Compute a JSON value of a file's content; of 64 MiB or more, once for each version.
+def remembered(
+    kind: str,
+    path: Path,
+    cache: Path,
+    compute: Callable[[Path], Any],
+    least: int | None = None,
+) -> Any:
+    """Compute a JSON value of a file's content; of a large one, once for each version.
 
-    A version is a path, a size and a time of modification. Raises OSError where the file cannot be
-    read, DataError where the cache cannot be written.
+    Large is a file of ``least`` bytes, by default 64 MiB. A version is a path, a size and a time of
+    modification. Raises OSError where the file cannot be read, DataError where the cache cannot be
+    written.
     """
     status = path.stat()
-    if status.st_size < _LARGE_BYTES:
+    if status.st_size < (_LARGE_BYTES if least is None else least):
         return compute(path)
     key = content_key(str(resolved(path)), status.st_size, status.st_mtime_ns)
     known = cache / kind / key

@@ -141,7 +141,8 @@ class Epochs(Generic[Plan]):
     """Plans of epochs, made when they are asked for; the last two are held for speed alone.
 
     ``count`` counts the items of a plan; items are numbered through all epochs. ``empty`` is the
-    error where there are none.
+    error where there are none. Epochs of which ``same`` gives the same number have as many items,
+    and are counted once.
     """
 
     def __init__(
@@ -149,10 +150,13 @@ class Epochs(Generic[Plan]):
         make: Callable[[int], Plan],
         count: Callable[[Plan], int] | None = None,
         empty: str = "the text gives no example: give a longer one",
+        same: Callable[[int], int] | None = None,
     ) -> None:
         self._make = make
         self._count = count
         self._empty = empty
+        self._same = same
+        self._counts: dict[int, int] = {}
         self._plans: dict[int, Plan] = {}
         self.ends = [0]
         """The number of items before each epoch, and after the last that was counted."""
@@ -175,8 +179,11 @@ class Epochs(Generic[Plan]):
         """
         assert self._count is not None, "items are counted"
         while item >= self.ends[-1]:
-            n_items = self._count(self.plan(len(self.ends) - 1))
-            self.ends.append(self.ends[-1] + n_items)
+            epoch = len(self.ends) - 1
+            same = epoch if self._same is None else self._same(epoch)
+            if same not in self._counts:
+                self._counts[same] = self._count(self.plan(epoch))
+            self.ends.append(self.ends[-1] + self._counts[same])
             if self.ends[-_EMPTY_EPOCHS - 1 : -_EMPTY_EPOCHS] == self.ends[-1:]:
                 raise DataError(self._empty)
         epoch = bisect_right(self.ends, item) - 1

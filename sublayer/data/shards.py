@@ -347,14 +347,18 @@ def write_store(
         first = list(islice(shards, 2))
         n_ahead = 0
         encode: Encode = partial(_encode_here, tokenizer, sentences)
-        if len(first) > 1:
+        encoders = stack.enter_context(ExitStack())
+        if len(first) < 2:
+            # A single shard is not worth keeping where the text is refused.
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        else:
             saved = folder / "tokenizer.json"
             write_file(saved, tokenizer.serialize())
             is_same = load_tokenizer(saved).fingerprint == tokenizer.fingerprint
             assert is_same, f"a {tokenizer.kind} tokenizer is read as it was written"
             n_processes = n_processes or min(cores(), _limit.get())
             n_ahead = n_processes + 2
-            encode = stack.enter_context(
+            encode = encoders.enter_context(
                 _encoders(n_processes, saved, tokenizer.fingerprint, sentences)
             )
         progress = Progress("turning the text into tokens", sum(map(count_bytes, sources)))
@@ -370,6 +374,7 @@ def write_store(
                     progress.add(shard.text.n_bytes)
             parts.append(part)
             sha256 = shard.sha256
+        encoders.close()  # whose memory is free while shards are joined
         _join(path, [_Part(part) for part in parts], sha256, sources, tokenizer, sentences)
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder
-from sublayer.files.parsing import check_typed, read_json
+from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import write_file
 from sublayer.system.machine import processor
 from sublayer.system.memory import cores
@@ -102,7 +102,13 @@ def _full(key: str) -> str:
 
 
 def _read(path: Path) -> dict[str, Measurement]:
+    """Read the measurements of a file that are whole: others are as if they were not there."""
+    content: dict[str, Any] = {}
     with suppress(OSError, DataError):
-        content = read_json(path, DataError)
-        return check_typed(content, dict[str, Measurement], str(path), DataError, has_tuples=True)
-    return {}
+        content = read_json_object(path, DataError)
+    adapter = TypeAdapter(Measurement)
+    measurements = {}
+    for name, entry in content.items():
+        with suppress(ValidationError):
+            measurements[name] = adapter.validate_json(json.dumps(entry), strict=True)
+    return measurements

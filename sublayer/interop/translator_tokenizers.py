@@ -18,7 +18,7 @@ from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.subwords.library import call_library
 from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.subwords.word_bpe import END, WordBpeTokenizer
-from sublayer.data.tokenizers.base import Tokenizer, read_fields
+from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.data.tokenizers.settings import CONFIG_NAME, read_settings
@@ -231,7 +231,7 @@ def _read_sides(folder: Path) -> tuple[LanguageRules, LanguageRules]:
     if not isinstance(kept, list) or len(kept) != 2:
         raise DataError(f"{folder / CONFIG_NAME}: {_SIDES} is not the rules of two languages")
     try:
-        source, target = (read_fields(side, LanguageRules, "escapes") for side in kept)
+        source, target = (LanguageRules.from_content(side) for side in kept)
         return source, target
     except DataError as error:
         raise DataError(f"{folder / CONFIG_NAME}: {error}") from error

@@ -404,6 +404,10 @@ def test_static_copies_repeat_after_so_many_passes():
     assert list(map(sorted, passes)) == [first, second, first, second, first]
     assert not set(first) & set(second)
     assert passes[0] != passes[2], "each pass has an order of its own"
+    (source,) = batches_of(numbered(LENGTHS), static_copies=2)._sources
+    planned = source._passes._make = Mock(side_effect=source._make_pass)
+    assert [source._passes.start(epoch) for epoch in range(6)] == ends
+    assert planned.call_count == 2, "a copy is counted once"
 
 
 def test_a_mixture_gives_its_shares_in_every_stretch_and_passes_through_each_source():

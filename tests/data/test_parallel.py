@@ -3,6 +3,7 @@
 import gzip
 import json
 from itertools import pairwise
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from sublayer.config.data import DataConfig
 from sublayer.data.parallel.batches import TranslationBatches, fill, side_lengths
 from sublayer.data.parallel.files import Fields, line_pairs, parquet_pairs, record_pairs, tab_pairs
-from sublayer.data.parallel.sources import read_pairs, refused_pair
+from sublayer.data.parallel.sources import find_pairs, read_pairs, refused_pair
 from sublayer.data.prepare import find_texts, prepare
 from sublayer.data.store import Split, TokenStore
 from sublayer.data.text.records import json_records
@@ -71,6 +72,16 @@ def test_records_and_lines_with_tabs_hold_pairs(tmp_path, nested):
         found = list(tab_pairs(written(tmp_path / "c.tsv", text), FIELDS, notes))
         assert found == [(2, "house", "Haus"), (3, "tree", "Baum")]
         assert "names columns" in notes[0] and "of more than two columns" in notes[1]
+
+
+def test_a_zip_of_one_file_is_read_as_the_lines_of_a_side(tmp_path):
+    for name in ("train.en", "train.de"):
+        with ZipFile(tmp_path / f"{name}.zip", "w") as archive:
+            archive.writestr(name, f"{name} 1\n{name} 2\n")
+    sides = {side: str(tmp_path / f"train.{code}.zip")
+             for side, code in (("source_path", "en"), ("target_path", "de"))}  # fmt: skip
+    source = find_pairs(DataConfig(**sides), tmp_path / "cache", "train")
+    assert list(source.read()) == [(n, f"train.en {n}", f"train.de {n}") for n in (1, 2)]
 
 
 def test_filters_tell_why_pairs_are_dropped():

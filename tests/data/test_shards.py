@@ -298,6 +298,30 @@ def test_encoded_text_is_summed_as_it_was_cut(monkeypatch, unit, shard_bytes):
     assert sum(shard.text.n_bytes for shard in found) == 2 * len(book) - 5 + 6 + 4
 
 
+def test_a_refused_text_of_one_shard_leaves_nothing(tmp_path):
+    with pytest.raises(DataError, match="has no sentence"):
+        write_store(tmp_path / "a", [ranges(b" \n\n ")], BYTES, "lines")
+    assert not list(tmp_path.glob("a.*.unfinished"))
+
+
+def test_processes_that_encode_have_ended_when_shards_are_joined(tmp_path, monkeypatch):
+    started, join = [], shards._join
+
+    def start():
+        started.append(start_encoder())
+        return started[-1]
+
+    def join_after(*arguments):
+        assert started and all(process.returncode is not None for process in started)
+        join(*arguments)
+
+    start_encoder = shards._start_encoder
+    monkeypatch.setattr(shards, "_start_encoder", start)
+    monkeypatch.setattr(shards, "_join", join_after)
+    texts = [ranges(*PARAGRAPHS[:4])]
+    written(tmp_path / "a", texts, BYTES, shard_bytes=100, n_processes=1)
+
+
 def test_stopped_preparations_of_other_texts_are_named(tmp_path, capsys):
     names = ("a.9.unfinished", *(f"b{n}.9.unfinished" for n in range(7)))
     write_release(tmp_path, {f"{name}/shard": b"ids" for name in names})

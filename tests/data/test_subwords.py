@@ -308,6 +308,8 @@ def test_codes_of_subword_nmt_of_either_version_and_of_fastbpe_are_read(write):
     assert tokenizer.vocab_size == 17 and ids == (0, 1, 2, 3)
     counted = read_codes(write("l o 70\nlo w</w> 9\ne r</w> 3\n", "fast.codes"))
     assert counted.fingerprint == tokenizer.fingerprint, "fastBPE counts its merges"
+    with pytest.raises(DataError, match="fast.codes, line 2: 'lo w</w>' .* count"):
+        read_codes(write("l o 70\nlo w</w>\ne r</w> 3\n", "fast.codes"))
     # Before 0.2 w is joined before the end is, so that "low" ends without the merge of both.
     apart = read_codes(write("l o\nlo w\nw </w>\n"))
     names = names_of(apart)

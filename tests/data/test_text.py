@@ -168,8 +168,15 @@ def test_a_row_of_parquet_is_a_document_whatever_its_columns_type(tmp_path):
         assert rows == [(1, b"one"), (2, b""), (3, "zw\u00e9i".encode())]
     with pytest.raises(DataError, match="row 1: no field 'text': set data.text_field .* to a, b"):
         parquet_rows(path, "text")
-    with pytest.raises(DataError, match="a.parquet, row 1: field 'id' is int, not text"):
+    with pytest.raises(DataError, match="a.parquet, row 1: field 'id' is int, not text$"):
         parquet_rows(path, "id")
+    twice = arrow.table([[1], [2], ["one"]], names=["id", "id", "text"])
+    double = parquet(tmp_path / "twice.parquet", twice)
+    assert parquet_rows(double, "text") == [(1, b"one")]
+    with pytest.raises(DataError, match="row 1: no field 'body': set data.text_field .* to text$"):
+        parquet_rows(double, "body")
+    with pytest.raises(DataError, match="2 columns 'id'"):
+        parquet_rows(double, "id")
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(DataError, match="a.parquet is not a whole Parquet file"):
         parquet_rows(path, "text")
@@ -302,6 +309,17 @@ def test_text_that_is_not_utf8_is_said_with_its_first_such_byte(tmp_path):
     command = re.search("`(.*)`", note.replace("2 files, first ", ""))[1]
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)
     assert (tmp_path / "utf8-late.txt").read_text().endswith("café")
+
+
+def test_packed_files_are_looked_through_once(tmp_path, cache, monkeypatch):
+    monkeypatch.setenv("SUBLAYER_CACHE", str(cache))
+    packed, plain = tmp_path / "a.txt.gz", tmp_path / "b.txt"
+    packed.write_bytes(gzip.compress(np.random.default_rng(0).bytes(2 << 20)))
+    plain.write_bytes(b"\xff" * (2 << 20))
+    note = describe_encoding([packed, plain])
+    assert len(list((cache / "utf-8").iterdir())) == 1
+    monkeypatch.setattr("sublayer.data.text.files.read_blocks", lambda path: iter([b"\xff"]))
+    assert describe_encoding([packed, plain]) == note
 
 
 def test_a_pointer_of_git_lfs_is_no_file(tmp_path):

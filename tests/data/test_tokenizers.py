@@ -295,6 +295,12 @@ def test_a_vocabulary_is_trained_or_gets_the_rules_of_the_recipe(tmp_path):
     found = prepare(config, tokenizer=given_, cache=tmp_path / "cache").tokenizer
     assert found.vocabulary is given_.vocabulary
     assert (found.source, found.target) == (LanguageRules("en"), LanguageRules("de"))
+    content = found.content()
+    content["target"]["future"] = True
+    newer = tmp_path / "newer.json"
+    newer.write_text(json.dumps(content))
+    with pytest.raises(DataError, match="newer.json: .* unknown: update"):
+        load_tokenizer(newer)
     for missing in ({"eos_id": -1}, {"bos_id": -1}):
         model = UnigramTokenizer(spm([*EN, *DE], 90, **missing))
         with pytest.raises(ConfigError, match="</s> and <pad> or <s>"):

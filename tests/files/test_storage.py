@@ -340,6 +340,10 @@ def test_measurements_are_recalled_with_their_time_until_they_are_the_oldest(cac
     assert (recall("speed", 2), recall("other", 1).at) == (Measurement((4.0, 5.0), 79.0), 78.0)
     keep("third", [1.0], clock=lambda: 80.0)
     assert recall("other", 1) is None and recall("speed", 2).at == 79.0
+    path = cache / "measured.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"odd": {"values": "x", "at": 81}}))
+    keep("third", [2.0], clock=lambda: 82.0)
+    assert recall("speed", 2).at == 79.0, "one damaged entry leaves the others"
 
 
 @given(VALUES | st.none() | VALUES.map(lambda value: {"values": [value], "at": value}))

@@ -92,6 +92,7 @@ class ExampleSource:
             lambda plan: plan.pairs.n_pairs,
             "no document gives a pair of sentences: each chunk is a single one; keep those "
             "(objective.single_sentence = keep), or add text",
+            same=self._copy,
         )
 
     def passes(self, n_examples: int) -> int:

@@ -47,7 +47,7 @@ class Fields(NamedTuple):
 
 
 def line_pairs(source: Path, target: Path) -> Iterator[Pair]:
-    """Pair two files line by line; plain, gzip or zstd.
+    """Pair two files line by line, of the kinds that ``read_lines`` reads.
 
     Raises DataError, with file and line, where a line is not UTF-8; with both counts where one file
     is longer.

@@ -123,7 +123,8 @@ def _of_files(source: Path, target: Path, cache: Path) -> PairSource:
     for path in (source, target):
         if not path.is_file():
             raise DataError(f"{path} is not a file: name one with a text on each line")
-        check_text(path)
+        if path.suffix.lower() != ".zip":  # whose one file is read, or the archive refused then
+            check_text(path)
     files = [FileDocument(source, cache), FileDocument(target, cache)]
     identity = ("lines", *(file.digest() for file in files))
     read = partial(read_unchanged, files, partial(line_pairs, source, target))

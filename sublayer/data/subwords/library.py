@@ -95,10 +95,15 @@ def check_ids(ids: Any, of: str) -> dict[str, int]:
     """
     read = check_typed(ids, dict[str, Annotated[int, Field(ge=0)]], of, DataError)
     limit = 2 * len(read) + _SPARE_IDS
-    if not read or len(set(read.values())) < len(read) or max(read.values()) >= limit:
-        raise DataError(
-            f"{of} is damaged: its {len(read):,} pieces need distinct ids below {limit:,}"
-        )
+    if not read:
+        raise DataError(f"{of} is damaged: it has no piece")
+    owners: dict[int, str] = {}
+    for piece, id_ in read.items():
+        if id_ >= limit or owners.setdefault(id_, piece) != piece:
+            raise DataError(
+                f"{of} is damaged: {piece[:60]!r} has the id {id_}, and its {len(read):,} pieces "
+                f"need distinct ids below {limit:,}"
+            )
     return read
 
 

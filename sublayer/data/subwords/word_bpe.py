@@ -429,7 +429,12 @@ def _read_merges(path: Path) -> tuple[str, list[Merge]]:
     merges: dict[Merge, None] = {}
     for number, line in enumerate(lines[n_header_lines:], n_header_lines + 1):
         pair, _, n_times = line.strip("\r ").rpartition(" ") if has_counts else (line, "", "0")
-        merges.setdefault(parse_merge(path, number, pair if n_times.isdecimal() else line))
+        if not n_times.isdecimal():
+            raise DataError(
+                f"{path}, line {number}: {line[:60]!r} is not a merge: two pieces and a count, "
+                "divided by spaces"
+            )
+        merges.setdefault(parse_merge(path, number, pair))
     if not any(right.endswith(END) for _, right in merges):
         raise DataError(
             f"{path} has no merge with an end of word, {END}: "

@@ -44,6 +44,8 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _HUB_NAME = re.compile(r"[\w-]+/[\w-]+")
 _SMALL_BYTES = 4 << 20
 """A compressed file that becomes no more is unpacked in memory each time."""
+_LARGE_PACKED_BYTES = 1 << 20
+"""From this size on what was found in a compressed file is remembered, as unpacking takes long."""
 _DOCUMENTS = (".doc", ".docx", ".epub", ".odt", ".pdf", ".rtf")
 """Suffixes of word processors and readers, whose files other programs save as text."""
 _ARCHIVES = (".7z", PARQUET, ".rar", ".zip")
@@ -304,7 +306,11 @@ def describe_encoding(paths: Sequence[Path]) -> str | None:
     Raises DataError where one cannot be read.
     """
     cache = cache_folder()
-    bad = {path: at for path in paths if (at := remembered("utf-8", path, cache, _first_bad_byte))}
+    bad = {}
+    for path in paths:
+        least = _LARGE_PACKED_BYTES if path.suffix.lower() in PACKED else None
+        if at := remembered("utf-8", path, cache, _first_bad_byte, least):
+            bad[path] = at
     if not bad:
         return None
     path, (offset, byte) = next(iter(bad.items()))

@@ -73,11 +73,15 @@ def table_records(path: Path, suffix: str = "") -> Records:
 def parquet_records(path: Path, *choices: tuple[str, ...]) -> Records:
     """Read the rows of a Parquet file: the first choice of columns that are all there, else all.
 
-    Raises DataError where the file is damaged, with the row, or has a column twice.
+    Without a choice, columns that are there twice are left out.
+
+    Raises DataError where the file is damaged, with the row, or has a chosen column twice.
     """
     with parquet_file(path) as file:
         there = file.schema_arrow.names
-        names = next((names for names in choices if set(names) <= set(there)), tuple(there))
+        chosen = next((names for names in choices if set(names) <= set(there)), ())
+        once = tuple(name for name in there if there.count(name) == 1)
+        names = chosen or once or tuple(there)
         for name in names:
             if there.count(name) > 1:
                 raise DataError(
@@ -107,7 +111,10 @@ def texts_of(records: Records, field: str) -> Iterator[RawDocument]:
         if problem:
             texts = [name for name, value in record.items() if isinstance(value, str)]
             remedy = f"set data.text_field (--text-field) to {shown_fields(texts)}"
-            raise DataError(f"{where}: {problem}: {remedy if texts else 'none of it is a text'}")
+            if not texts:
+                # Where the field alone was read, nothing is known of others.
+                remedy = "" if set(record) == {field} else "none of it is a text"
+            raise DataError(": ".join(filter(None, (where, problem, remedy))))
         yield line, encoded(text, where)
 
 

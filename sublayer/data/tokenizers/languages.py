@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.util import find_spec
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 from unicodedata import category
 
 from sublayer.data.arrays import TokenIds
 from sublayer.data.subwords.word_bpe import NO_RULES, SplitWords, WordBpeTokenizer
-from sublayer.data.tokenizers.base import Ids, Tokenizer, WrappedTokenizer
-from sublayer.errors import ConfigError
+from sublayer.data.tokenizers.base import Ids, Tokenizer, WrappedTokenizer, read_fields
+from sublayer.errors import ConfigError, DataError
 
 SPECIALS = ("<Lua heritage>", "<pad>", "</s>", "<unk>", "<mask>", "<cls>")
 """The special ids, in order: fairseq's dictionary, whose first id is unused, and masking's."""
@@ -139,6 +139,16 @@ class LanguageRules:
         if not self.escapes:
             del content["escapes"]
         return content
+
+    @classmethod
+    def from_content(cls, content: Any) -> Self:
+        """Build from ``content``; raise DataError, without a path, where it is damaged or newer."""
+        rules = read_fields(content, cls, "escapes")
+        if content.keys() - cls.__dataclass_fields__.keys():
+            raise DataError(
+                "the rules of a language have a field that is unknown: update the program"
+            )
+        return rules
 
     @cached_property
     def _moses(self) -> Moses | None:

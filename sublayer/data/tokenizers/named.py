@@ -30,7 +30,6 @@ from sublayer.data.tokenizers.base import (
     Tokenizer,
     WrappedTokenizer,
     check_names,
-    read_fields,
     read_value,
 )
 from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
@@ -477,7 +476,7 @@ def _wrapped(content: dict[str, Any], path: Path) -> Tokenizer:
     if content["kind"] == "extended":
         return ExtendedTokenizer(vocabulary, check_names(content))
     source, target = (
-        read_fields(content.get(side), LanguageRules, "escapes") for side in ("source", "target")
+        LanguageRules.from_content(content.get(side)) for side in ("source", "target")
     )
     return BilingualTokenizer(vocabulary, source, target)
 
