@@ -10,7 +10,7 @@ from sublayer.api.arguments import TextFormat
 from sublayer.api.results import Found
 from sublayer.config.data import DataConfig
 from sublayer.config.limits import LARGEST_TRAINED_VOCABULARY, MOST_SENTINELS
-from sublayer.config.texts import LETTERED_TOKENIZERS, Normalization
+from sublayer.config.texts import LETTERED_TOKENIZERS, Normalization, check_sentinels
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.options import Argument, Option, PathText, checked
@@ -164,6 +164,8 @@ def tokenize(
     target = _new_file(out)
     of_training |= {"path": path, "corpus": corpus, "normalization": normalization}
     config = DataConfig(**of_training, tokenizer=kind)
+    if kind == "unigram" and vocab_size is not None:
+        check_sentinels(vocab_size, sentinels)
     from sublayer.data.prepare import prepare_tokenizer
     from sublayer.runs.texts import say_about_files
 

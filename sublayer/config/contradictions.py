@@ -31,7 +31,7 @@ from sublayer.config.texts import (
     own_table,
     source_names,
 )
-from sublayer.config.train import InitConfig, TrainConfig
+from sublayer.config.train import InitConfig
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.tasks.own_table import NAME
@@ -84,12 +84,27 @@ def check_recipe(recipe: Recipe) -> None:
         objective.check_head(TASKS[recipe.data.task_names[0]])
 
 
+def check_tables(recipe: Recipe) -> None:
+    """Raise ConfigError where fields of one table contradict each other, naming them.
+
+    A recipe that a run wrote was checked as a whole; this refuses one that was edited since.
+    """
+    shares = (_SHARES,) if recipe.objective.kind == "masked" else ()
+    _check((*shares, *TABLE), dict(recipe))
+
+
 def _attends(model: ModelConfig, to: str) -> bool:
     return any(entry.kind.attends_to == to for entry in entries(model))
 
 
 def _reads_memory(stack: StackShape) -> bool:
     return any(entry.kind.attends_to == "memory" for entry in stack.block)
+
+
+def _attends_to_nothing(model: ModelConfig) -> object:
+    is_beside = model.kind == "encoder-decoder"
+    or_move = ", or give it to model.decoder_block" if is_beside else ""
+    return _reads_memory(stacks(model)[0]) and {"or_move": or_move}
 
 
 def _odd_head(model: ModelConfig) -> object:
@@ -124,9 +139,9 @@ def _unshared(model: ModelConfig, fails: Callable[[StackShape], bool]) -> object
 
 MODEL = (
     Rule(
-        lambda model: _reads_memory(stacks(model)[0]),
+        _attends_to_nothing,
         "model.block has a cross entry, and in model.kind = {model.kind} it has nothing to attend "
-        "to: leave it out, or give it to model.decoder_block",
+        "to: leave it out{or_move}",
     ),
     Rule(
         lambda model: model.kind == "encoder-decoder" and not _reads_memory(stacks(model)[-1]),
@@ -222,13 +237,6 @@ def _lacks(data: DataConfig, objective: Any, init: InitConfig) -> object:
     return {"what": what, "others": others}
 
 
-def _compiles_anew(data: DataConfig, objective: Any, train: TrainConfig) -> bool:
-    is_steady = objective.kind == "span" and (
-        objective.noise == "spans" and data.boundaries != "respect"
-    )
-    return train.compile and not is_steady
-
-
 _KIND = Rule(
     lambda model, objective: (
         model.kind not in objective.model_kinds and {"kinds": " or ".join(objective.model_kinds)}
@@ -252,9 +260,14 @@ _TOKENIZER = Rule(
     "needs: give {others}, or a file whose vocabulary has them",
 )
 _COMPILE = Rule(
-    _compiles_anew,
+    lambda train: train.compile,
     "train.compile = true would compile anew for every shape of a batch, which objective.kind = "
     "{objective.kind} changes from batch to batch: leave it out",
+)
+_SHARES = Rule(
+    lambda objective: objective.p_mask + objective.p_random > 1.0,
+    "objective.p_mask = {objective.p_mask:g} and objective.p_random = {objective.p_random:g} "
+    "exceed 1 together",
 )
 _AS_IT_IS = Rule(
     lambda data: data.sentences != "none",
@@ -339,11 +352,7 @@ _OBJECTIVES: dict[str, tuple[Rule, ...]] = {
         _KIND,
         _HEAD,
         _NO_PAIRS,
-        Rule(
-            lambda objective: objective.p_mask + objective.p_random > 1.0,
-            "objective.p_mask = {objective.p_mask:g} and objective.p_random = "
-            "{objective.p_random:g} exceed 1 together",
-        ),
+        _SHARES,
         _COMPILE,
         Rule(
             lambda objective, train: (
@@ -438,13 +447,26 @@ _OBJECTIVES: dict[str, tuple[Rule, ...]] = {
             "objective.target_length = {objective.target_length} is not what objective.noise = "
             "{objective.noise} makes of {raw} tokens, {needed}: leave it out",
         ),
-        _COMPILE,
+        Rule(
+            lambda data, objective, train: (
+                train.compile and (objective.noise != "spans" or data.boundaries == "respect")
+            ),
+            "train.compile = true would compile anew for every pair of lengths, which only "
+            "objective.noise = spans with data.boundaries = ignore keeps the same: leave it out",
+        ),
         _TOKENIZER,
         Rule(
+            lambda data, objective, init: (
+                data.tokenizer != "unigram" and _few_sentinels(data, objective, init)
+            ),
+            "data.tokenizer = {data.tokenizer} has no sentinels, which objective.noise = "
+            "{objective.noise} takes: give unigram, and data.sentinels = {enough}",
+        ),
+        Rule(
             _few_sentinels,
-            "data.sentinels = {data.sentinels} of data.tokenizer = {data.tokenizer} is fewer than "
-            "objective.noise = {objective.noise} takes in pieces of {raw} tokens, {needed}: give "
-            "unigram and data.sentinels = {enough}, or longer spans or a smaller data.context",
+            "data.sentinels = {data.sentinels} is fewer than objective.noise = {objective.noise} "
+            "takes in pieces of {raw} tokens, {needed}: give {enough}, or longer spans or a "
+            "smaller data.context",
         ),
     ),
     "supervised": (
@@ -546,7 +568,7 @@ def _have_no_room(data: DataConfig) -> None:
         check_sentinels(data.vocab_size, data.sentinels)
 
 
-RECIPE = (
+TABLE = (
     Rule(
         lambda data: 0 < _n_weighted(data) < len(_sources(data)),
         "data.path and data.corpus are mixed: give weights to both, {{name = weight}}, or to none",
@@ -567,6 +589,15 @@ RECIPE = (
     ),
     Rule(_have_no_room, ""),
     Rule(
+        lambda train: train.patience is not None and train.best_by == "last",
+        "train.patience = {train.patience} waits for a better evaluation, and train.best_by = "
+        "last has none: leave it out, or give train.best_by=loss",
+    ),
+)
+"""Of fields of one table, whatever the objective."""
+RECIPE = (
+    *TABLE,
+    Rule(
         lambda model, init: init.frozen.n_layers and model.kind == "encoder-decoder",
         "init.freeze = {init.freeze} names the first blocks of a stack, and model.kind = "
         "encoder-decoder has two: leave it out, or give init.freeze=embeddings",
@@ -581,11 +612,6 @@ RECIPE = (
         lambda data, train: train.best_by != "last" and not holds_out(data, "valid"),
         "train.best_by = {train.best_by} needs a validation split, of which data.split = "
         "{data.split} has none: give train.best_by = last, or a split such as 98/1/1",
-    ),
-    Rule(
-        lambda train: train.patience is not None and train.best_by == "last",
-        "train.patience = {train.patience} waits for a better evaluation, and train.best_by = "
-        "last has none: leave it out, or give train.best_by=loss",
     ),
     Rule(
         lambda train: train.shard != "none" and train.exact,

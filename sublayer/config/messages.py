@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import re
 import types
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -91,7 +90,7 @@ def check_choice(prefix: str, kind: str, value: str, choices: Iterable[str]) -> 
     if value not in names:
         raise ConfigError(
             f"{prefix}{value} is no {kind}{nearest_hint(value, names)}: there are "
-            f"{', '.join(names) or 'none'}"
+            f"{', '.join(filter(None, names)) or 'none'}"
         )
 
 
@@ -204,8 +203,13 @@ def first_problem(error: ValidationError, file: type[BaseModel]) -> str:
         if child is not None:
             steps.append(part)
             holder, inner = inner, child
-    key = re.sub(r"\.(\d+)\.?", lambda m: f" {int(m[1]) + 1}, ", ".".join(map(str, steps)))
-    key, value = key.removesuffix(", "), detail["input"]
+    key, value = "", detail["input"]
+    for before, step in itertools.pairwise((None, *steps)):
+        if isinstance(step, int):
+            key += f" {step + 1}"
+        else:
+            between = ", " if isinstance(before, int) else "." if key else ""
+            key += f"{between}{step}"
     if detail["type"] == "extra_forbidden":
         fields = [name for model in alternatives(holder) for name in model.model_fields]
         return f"{key} is no setting of it{nearest_hint(str(steps[-1]), fields)}"

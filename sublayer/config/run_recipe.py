@@ -9,8 +9,9 @@ import tomli_w
 from pydantic import ValidationError
 
 from sublayer.config.catalog import HEADINGS, current_name, with_current_names
+from sublayer.config.contradictions import check_tables
 from sublayer.config.data import DataConfig
-from sublayer.config.layers import Layer, Setting, build, check_keys
+from sublayer.config.layers import Layer, Setting, build, check_keys, where
 from sublayer.config.recipe import Recipe, ResolvedRecipe, as_resolved
 from sublayer.config.sources import layer_of, read_toml
 from sublayer.config.texts import HUB, WATCHED, is_tokenizer_file
@@ -64,13 +65,19 @@ def read_recipe(path: Path) -> Recipe:
 def recipe_of(written: Mapping[str, Any], origin: str) -> Recipe:
     """Build the recipe that ``dump_recipe`` wrote as TOML; fields that came since are default.
 
-    ``origin`` says where it stands. Raises ConfigError where it is none.
+    ``origin`` says where it stands. Raises ConfigError where it is none, or where fields of one of
+    its tables contradict each other.
     """
     # With the list of derived fields, their values would be left out.
     table = {name: content for name, content in written.items() if name != DERIVED}
     layer = Layer(origin, with_current_names(layer_of(table, origin).values))
     check_keys(layer)
-    return build({key: Setting(value, origin) for key, value in layer.values.items()})
+    recipe = build({key: Setting(value, origin) for key, value in layer.values.items()})
+    try:
+        check_tables(recipe)
+    except ConfigError as error:
+        raise ConfigError(f"{error}{where(origin)}") from None
+    return recipe
 
 
 def read_derived(path: Path) -> list[str]:

@@ -41,10 +41,12 @@ def override_layer(overrides: Sequence[str] | Mapping[str, Any], origin: str) ->
     items = overrides.items() if isinstance(overrides, Mapping) else map(_parse, overrides)
     values: dict[str, Any] = {}
     for key, value in items:
-        if not isinstance(key, str) or isinstance(value, set | frozenset) or is_frame(value):
+        if not isinstance(key, str):
+            raise ConfigError(f"{show(key)} is a {type(key).__name__}: name a field, as text")
+        if isinstance(value, set | frozenset) or is_frame(value):
             raise ConfigError(
-                f"{show(key)} is given a {type(value).__name__}: name a field, as text, and give "
-                "a number, a text, a list or a table, of rows the file that holds them"
+                f"{key} is given a {type(value).__name__}: give a number, a text, a list (a set "
+                "has no order) or a table; write rows to a file (to_csv) and name that"
             )
         if key in values:
             raise ConfigError(f"{key} is given twice: {show(values[key])} and {show(value)}")
@@ -194,10 +196,10 @@ def _flattened(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
         if name in TABLES and isinstance(content, dict):
             values |= {f"{name}.{key}": value for key, value in content.items()}
         elif name in TABLES or isinstance(content, dict):
+            hint = f": write [{name}]" if name in TABLES else nearest_hint(name, TABLES)
             raise ConfigError(
                 f"{name} = {show(content)} is not a table of a recipe: those are "
-                f"{', '.join(f'[{heading}]' for heading in TABLES)}{nearest_hint(name, TABLES)} "
-                f"({origin})"
+                f"{', '.join(f'[{heading}]' for heading in TABLES)}{hint} ({origin})"
             )
         elif name not in FILE_ONLY:
             values[name] = content

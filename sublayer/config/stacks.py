@@ -192,7 +192,7 @@ def check_first_blocks(n_blocks: int, model: ModelConfig, name: str) -> None:
 
 
 EMBEDDINGS = "embeddings"
-_PART = re.compile(rf"{EMBEDDINGS}|layers:([0-9]+)")
+_PART = re.compile(rf"{EMBEDDINGS}|layers:(0*[1-9][0-9]*)")
 
 
 @dataclass(frozen=True)

@@ -61,12 +61,13 @@ def read_start(run: Any) -> Start | None:
             recipe = read_recipe(recipe_path)
             model = _shortest(recipe.model, recipe.data.context)
             return Start(run, model, recipe.data, recipe.init.run)
-        described = read_json_object(folder / _CONFIG, ConfigError)["model"]
+        described = read_json_object(folder / _CONFIG, ConfigError).get("model")
+        if not isinstance(described, dict):
+            return None
         fields = with_current_names(described, table="model")
         given = {name: value for name, value in fields.items() if value is not None}
         return Start(run, _shortest(ModelConfig.model_validate(given), 1), None)
-    # A path with a NUL is a ValueError; a model that is no table has no fields.
-    except (ConfigError, ValueError, OSError, KeyError, AttributeError, TypeError):
+    except (ConfigError, ValueError, OSError):  # a path with a NUL is a ValueError
         return None
 
 
@@ -196,7 +197,9 @@ def with_start(layers: Sequence[Layer]) -> Started:
 
 def _context(layers: Sequence[Layer], default: int) -> int:
     contexts = [layer.values["data.context"] for layer in layers if "data.context" in layer.values]
-    return contexts[-1] if contexts and isinstance(contexts[-1], int) else default
+    last = contexts[-1] if contexts else default
+    # What is no number is refused where the recipe is built.
+    return last if isinstance(last, int) else 0
 
 
 def _kept_fields(start: Start, set_keys: Set[str]) -> list[str]:

@@ -64,8 +64,8 @@ def source_names(sources: Sources | None) -> tuple[str, ...]:
     return tuple(sources)
 
 
-def check_weights(sources: Sources | None, field: str = "data") -> None:
-    """Raise ConfigError for an empty list of sources, such as ``data.path``, or a wrong weight."""
+def check_weights(sources: Sources | None, field: str = "data.path or data.corpus") -> None:
+    """Raise ConfigError for an empty list of sources or a wrong weight; ``field`` has them."""
     if sources is not None and not sources:
         raise ConfigError(f"{field}: a list of texts or tasks is empty; name one")
     for name, weight in sources.items() if isinstance(sources, dict) else ():

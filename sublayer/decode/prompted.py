@@ -234,9 +234,9 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
     ids: list[int] = tokenizer.encode(text).tolist()
     if tokenizer.unk_id is not None and tokenizer.unk_id in ids:
         # The first character that is unknown by itself, or else the whole prompt.
-        known = (char for char in prompt if tokenizer.unk_id in tokenizer.encode(char.encode()))
+        unknown = (char for char in prompt if tokenizer.unk_id in tokenizer.encode(char.encode()))
         raise ConfigError(
-            f"--prompt has {next(known, prompt)!r}, which the model's tokenizer does not know: "
+            f"--prompt has {next(unknown, prompt)!r}, which the model's tokenizer does not know: "
             "leave it out"
         )
     return ids

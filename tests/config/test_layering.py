@@ -234,6 +234,14 @@ def test_an_override_is_a_toml_value_or_else_a_bare_text(text, value):
     assert override_layer([f"key={text}"], "command line").values == {"key": value}
 
 
+@pytest.mark.parametrize("given, says", [
+    ({3: 1}, "name a field"), ({"train.steps": {3}}, "train.steps is given a set"),
+])  # fmt: skip
+def test_an_override_that_no_recipe_can_have_is_refused(given, says):
+    with pytest.raises(ConfigError, match=says):
+        override_layer(given, "command line")
+
+
 def test_every_value_has_its_origin():
     loaded = load_recipe("modern", ["model.n_layers=2"])
     origins = {"n_layers": "command line", "norm": "recipe modern", "d_model": "recipe gpt"}
@@ -375,7 +383,7 @@ def test_extended_recipes_come_base_first(tmp_path):
 
 
 @pytest.mark.parametrize("text, says", [
-    ("model = 3\n", "model = 3"), ("[model]\nlr.rate = 3\n", "model.lr"),
+    ("model = 3\n", "write [model]"), ("[model]\nlr.rate = 3\n", "model.lr"),
     ("title = '\udcff'", "is not UTF-8 text"),
 ])  # fmt: skip
 def test_a_malformed_recipe_is_refused_by_file(tmp_path, text, says):
@@ -482,6 +490,21 @@ def test_values_that_a_run_derived_are_derived_anew_where_the_run_is_a_base(tmp_
         read_recipe(folder / "none.toml")
 
 
+@pytest.mark.parametrize("tables, says", [
+    ('[objective]\nkind = "masked"\np_mask = 0.9\np_random = 0.2\n', "objective.p_random = 0.2"),
+    ('[train]\npatience = 2\nbest_by = "last"\n', "train.patience = 2"),
+    ('[data]\npath = { a = 1.0 }\ncorpus = "c4"\n', "give weights to both"),
+    ('[data]\npath = { a = 1.0 }\nwindows = "shuffled"\n', "data.windows = shuffled"),
+    ('[data]\ncorpus = "albert-intrinsic"\n', "needs data.path"),
+    ('[data]\ntokenizer = "unigram"\nvocab_size = 50\nsentinels = 50\n', "data.sentinels = 50"),
+])  # fmt: skip
+def test_a_recipe_of_a_run_whose_table_contradicts_itself_is_refused(tmp_path, tables, says):
+    path = write(tmp_path / "a" / "recipe.toml", tables)
+    with pytest.raises(ConfigError) as error:
+        read_recipe(Path(path))
+    assert says in str(error.value) and f"run {tmp_path / 'a'}" in str(error.value)
+
+
 SMALL = {"model.n_layers": 2, "model.d_model": 32, "model.ffn": "swiglu", "model.d_ff": 48}
 SMALL |= {"data.context": 64, "data.path": "book.txt", "data.split": "80/10/10"}
 
@@ -512,6 +535,14 @@ def test_a_start_gives_its_model_and_its_text(run):
     assert "data.path = 'book.txt' instead of data.corpus = 'python'" in loaded.notes[1]
     arm = vary(loaded, {"model.norm_eps": 1e-3}).recipe.model
     assert (arm.norm_eps, arm.d_model) == (1e-3, 32)
+
+
+def test_a_context_of_the_base_that_is_no_number_is_refused_with_a_model_of_no_text(run, tmp_path):
+    model = str(Path(run()) / "model")
+    (Path(model).parent / "recipe.toml").unlink()
+    path = write(tmp_path / "base.toml", 'extends = "gpt"\n[data]\ncontext = "long"\n')
+    with pytest.raises(ConfigError, match="data.context = 'long'"):
+        load_recipe(path, {"init.run": model})
 
 
 def test_settings_of_the_command_line_stand(run):

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor
 
+from sublayer.api.tokenizing import tokenize
 from sublayer.config.data import DataConfig
 from sublayer.config.texts import LETTERED_TOKENIZERS
 from sublayer.data.prepare import prepare, prepare_text, prepare_tokenizer
@@ -369,6 +370,12 @@ def test_marks_are_stripped_on_the_papers_corpora_or_where_it_is_asked():
         tokenizer = train_tokenizer(kind, [data], vocab_size=60, keep_accents=keeps)
         pieces = ("schön" if keeps else "schon") + " ros"
         assert tokenizer.decode(tokenizer.encode("Schön Ros".encode())) == pieces.encode()
+
+
+def test_sentinels_that_fill_a_vocabulary_are_refused_before_the_text_is_read(tmp_path):
+    asked = {"kind": "unigram", "vocab_size": 50, "sentinels": 50}
+    with pytest.raises(ConfigError, match="data.sentinels = 50"):
+        tokenize(path=str(tmp_path / "none.txt"), out=tmp_path / "new.json", **asked)
 
 
 def test_digits_before_a_comma_are_known_and_rare_characters_make_room(capsys):
