@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -195,6 +196,8 @@ def read_own(path: Path, suffix: str = "") -> OwnRows:
 
 
 _SPLITS = ("train", "dev", "test")
+_LOOKED_AT = 100
+"""Rows that columns are taken from."""
 _SHOWN_FILES = 4
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
 _Rows = Sequence[tuple[int, Record]]
@@ -255,10 +258,11 @@ def describe_left_out(path: str | Path, by_split: Found) -> list[str]:
 def columns_of(path: str | Path) -> tuple[str, ...]:
     """Return the columns of a table's first file; raise DataError where it is none, or is empty."""
     first, *_ = find_table(path).values()
-    record = next((record for record in read_own(first[0]).records if not record.problem), None)
-    if record is None:
-        raise DataError(f"{first[0]} has no rows that can be read")
-    return tuple(record.values)
+    records = list(islice(read_own(first[0]).records, _LOOKED_AT))
+    if not records:
+        raise DataError(f"{first[0]} has no rows")
+    # A damaged row may lack some.
+    return tuple(dict.fromkeys(chain.from_iterable(record.values for record in records)))
 
 
 def _read_rows(table: Table, split: str, paths: tuple[Path, ...]) -> tuple[ReadSplit, _Rows]:
