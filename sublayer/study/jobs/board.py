@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _FIRST_ESTIMATE_S = 2.0
 """Until the first estimate of the time for all runs."""
+_LEAST_WORK = 0.01
+"""The share of a run that the pace is estimated from, at least."""
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 5.0, 60.0
 """Between two lines in a pipe, where no run ends: a twentieth of the time so far, within these."""
 _LOOK_S = 0.5
@@ -91,7 +93,7 @@ class Board(ABC):
     def describe(self) -> str:
         """Format how many runs are done, such as ``3/80, about 12:03 to go``."""
         elapsed = 0.0 if self._begun is None else self._clock() - self._begun
-        if elapsed < _FIRST_ESTIMATE_S or not self._worked or self.done == self.total:
+        if elapsed < _FIRST_ESTIMATE_S or self._worked < _LEAST_WORK or self.done == self.total:
             return f"{self.done}/{self.total}"
         left_s = elapsed / self._worked * self._left
         return f"{self.done}/{self.total}, about {format_seconds(left_s)} to go"
