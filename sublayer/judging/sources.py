@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sublayer.errors import ConfigError, DataError
+from sublayer.files.storage import describe_absence
 from sublayer.judging.layout import (
     KNOWN,
     RunName,
@@ -38,7 +39,7 @@ def read_paths(paths: Sequence[Path], asked: Asked) -> Understood:
     tables: list[Table] = []
     for path in paths:
         if not path.exists():
-            raise ConfigError(f"there is no {path}: name a table or a folder of runs")
+            raise ConfigError(f"{describe_absence(path)}: name a table or a folder of runs")
         if path.is_dir() or path.name.startswith("samples_"):
             # Which takes longer to import than what tables need.
             from sublayer.judging.folders import read_folder, runs_below

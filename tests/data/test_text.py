@@ -83,7 +83,7 @@ def test_folders_globs_relative_paths_and_the_home_folder_are_read(tmp_path, cac
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.chdir(folder / "a")
     assert read("y", cache) == [b"a/y"] and read("~/b.txt", cache) == [b"b.txt"]
-    with pytest.raises(DataError, match=f"d.txt is not there, in {folder / 'a'}$"):
+    with pytest.raises(DataError, match=f"d.txt is not there, in {folder / 'a'}:"):
         read("d.txt", cache)
 
 

@@ -224,7 +224,8 @@ def _missing(entry: str, path: Path) -> str:
         )
     here = "" if path.is_absolute() else f", in {Path.cwd()}"
     hub = f"; hub:{entry} would be a data set of the Hugging Face hub"
-    return f"{describe_absence(entry)}{here}{hub * bool(_HUB_NAME.fullmatch(entry))}"
+    remedy = ": name another file or folder" + hub * bool(_HUB_NAME.fullmatch(entry))
+    return f"{describe_absence(entry)}{here}{remedy}"
 
 
 def is_tar(path: Path) -> bool:
