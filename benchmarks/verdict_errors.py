@@ -1,4 +1,4 @@
-"""How often verdicts err, cell by cell of a grid of simulated studies, and what they find.
+"""Error rates and power of verdicts, cell by cell of a grid of simulated studies.
 
     python benchmarks/verdict_errors.py draw --out errors.jsonl --processes 2 --studies 2000
     python benchmarks/verdict_errors.py draw --out errors.jsonl --cells "8 arms" --minutes 30
@@ -51,7 +51,7 @@ margin; return the difference of each arm but the first."""
 
 
 def package_judge(cell: Cell, drawn: Draw) -> JudgeLook:
-    """Return the judge of the package, told what a study would tell it of such runs."""
+    """Return the judge of the package, with the facts that a study has of such runs."""
     from sublayer.statistics.judge import Family
     from sublayer.statistics.looks import fixed, until_decided
     from sublayer.statistics.scores import Scores, Tuned, against_baseline
@@ -206,7 +206,7 @@ def verdicts(cell: Cell, study: Moved, moves: Numbers, margin: float | None) -> 
 
 
 def run_batch(task: tuple[Cell, int, int]) -> dict[str, Any]:
-    """Draw and judge the studies of one batch of a cell, and count what was said."""
+    """Draw and judge the studies of one batch of a cell, and count the verdicts."""
     cell, batch, draws = task
     begun = time.process_time()
     rng = np.random.default_rng([zlib.crc32(cell.name.encode()), batch, draws])
@@ -443,7 +443,7 @@ def weaker(
 
 
 def summary(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Yield what is said of all cells together."""
+    """Yield the summary of all cells."""
     rates = [worst(own) for own in found.values()]
     n_studies = sum(own["studies"] for own in found.values())
     hours = sum(own["seconds"] for own in found.values()) / 3600
@@ -456,7 +456,7 @@ def summary(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Draw cells, or lay out what was drawn."""
+    """Draw cells, or lay out those drawn."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

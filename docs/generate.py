@@ -1,4 +1,4 @@
-"""Write the pages that follow from the program: fields, commands' help, what was recorded.
+"""Write the pages that follow from the program: fields, help of the commands, records.
 
 They are generated before each build of the documentation and not kept: ``python docs/generate.py``.
 """
@@ -46,11 +46,11 @@ _ANSWERS = {
 
 _TABLES = {
     "": "The head of a recipe file",
-    "model": "What is computed",
-    "data": "What it is computed on",
-    "objective": "What the model is trained to do",
+    "model": "The architecture",
+    "data": "Texts, tokens and batches",
+    "objective": "The training objective",
     "optimizer": "How weights change",
-    "train": "How long, in what batches, what is kept",
+    "train": "Length, batches, evaluations and checkpoints",
     "init": "What training starts from",
 }
 
@@ -144,7 +144,7 @@ def devices_page() -> str:
 
 
 def records_page() -> str:
-    """Lay out what ``records`` holds: how each was made, what came out, what does not follow."""
+    """Lay out the records: the command of each, its results, and their limits."""
     lines = [
         "# Records",
         "",
@@ -243,7 +243,7 @@ def _run(_: str, record: dict[str, Any]) -> list[str]:
 
 
 def _scored(record: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Find the scores in a record of a run, by what was scored."""
+    """Find the scores in a record of a run, by the scored data."""
     evaluated = record.get("evaluate", {})
     groups = (
         {**evaluated, **record} if "split" not in evaluated else {evaluated["split"]: evaluated}
@@ -254,7 +254,7 @@ def _scored(record: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _tasks(_: str, record: dict[str, Any]) -> list[str]:
-    """Lay out models fine-tuned on tasks: how each began, and what it scored beside baselines."""
+    """Lay out models fine-tuned on tasks: start, scores, scores of baselines."""
     starts = record["starts"]
     lines = [
         f"{record['title']}. {record['machine']['processor']}.",
@@ -275,7 +275,7 @@ def _tasks(_: str, record: dict[str, Any]) -> list[str]:
         cells = [_points(row["majority"]), _points(row["words"])]
         cells += [_scored_beside(row["scores"].get(kind), row["words"]) for kind in starts]
         lines.append(f"| {row['title']} | {row['examples']:,} | {' | '.join(cells)} |")
-    lines += ["", "In bold what is above `words`; with one standard error."]
+    lines += ["", "Bold: above `words`. With one standard error."]
     lines += ["", "| seeds of the encoder | scores | collapsed |", "| --- | --- | ---: |"]
     for name, found in record["seeds"].items():
         shown = ", ".join(map(_points, found["scores"]))
@@ -336,7 +336,7 @@ _KEPT: dict[str, Callable[[str, dict[str, Any]], list[str]]] = {
     "scores.json": _tasks,
     "card.json": _card,
 }
-"""What a record keeps, by the name of its file."""
+"""Contents of a record, by the name of its file."""
 
 
 def _title(table: str) -> str:

@@ -86,7 +86,7 @@ def predict(
     submission: Annotated[
         Path | None,
         Option(
-            "Answer the test sets of the runs' suite, and write what is handed in into a new "
+            "Answer the test sets of the runs' suite, and write the submission into a new "
             "folder, complete: sets that no run answers have the majority's answer.",
             metavar="DIR",
         ),
@@ -110,7 +110,7 @@ def predict(
     precision: Annotated[
         Literal["float32", "bfloat16"],
         Option(
-            "What is computed in: bfloat16 is faster where the processor has units for it, and "
+            "Precision: bfloat16 is faster where the processor has units for it, and "
             "rounds probabilities to two or three digits."
         ),
     ] = "float32",
@@ -362,7 +362,7 @@ def _written(named: NamedPrediction, as_json: bool) -> str:
 def _submit(
     runs: Sequence[Path], out: Path, suite: str | None, data: str | None, options: dict[str, Any]
 ) -> Result:
-    """Answer the test sets of a suite by runs, and write what is handed in."""
+    """Answer the test sets of a suite by runs, and write the submission."""
     from sublayer.runs.finetuning import submit
     from sublayer.system.machine import choose_device
 

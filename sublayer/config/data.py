@@ -222,7 +222,7 @@ class TextFields(Table):
     documents: DocumentRule | None = field(
         None,
         (
-            "What a document is: each file; what stands between blank lines; each line of JSON or "
+            "Unit of a document: each file; what stands between blank lines; each line of JSON or "
             "member of a list, and each row of a Parquet file; or each row of CSV or TSV."
         ),
         derived=(

@@ -29,7 +29,7 @@ class ModelConfig(Table):
 
     kind: Literal["decoder", "encoder", "encoder-decoder", "lstm"] = field(
         "decoder",
-        "What the stacks are: a decoder sees what is before a token, an encoder what is on both "
+        "Kind of stacks: a decoder sees what is before a token, an encoder what is on both "
         "sides of it; of both, the decoder's cross entries read what the encoder made of another "
         "text. An LSTM sees what is before a token by its state, and has no blocks.",
     )
@@ -85,7 +85,7 @@ class ModelConfig(Table):
     )
     embedding_projection: Literal["tokens", "sum"] = field(
         "tokens",
-        "What a factorised embedding projects to d_model: the token vectors, or their sum with "
+        "Input that a factorised embedding projects to d_model: token vectors, or their sum with "
         "positions and segments, which are then d_embed wide, after its norm and dropout (ALBERT).",
     )
     project_embeddings: Literal["as-needed", "always"] = field(
@@ -120,7 +120,7 @@ class ModelConfig(Table):
     )
     decoder_start: Literal["end", "pad"] = field(
         "end",
-        "What a decoder beside an encoder reads first: the end of a text (fairseq) or padding "
+        "First token of a decoder beside an encoder: the end of a text (fairseq) or padding "
         "(Marian).",
         needs={"kind": ("encoder-decoder",)},
     )
@@ -224,7 +224,7 @@ class ModelConfig(Table):
     )
     softmax: Literal["tokens", "all"] = field(
         "tokens",
-        "What the probability of the next token is shared among: the tokens, or all rows of the "
+        "Support of the distribution of the next token: the tokens, or all rows of the "
         "embedding matrix, those of learned positions behind those of tokens, which are never "
         "right (GPT-1, as released).",
         needs={
@@ -357,7 +357,7 @@ class ModelConfig(Table):
     )
     vocab_multiple: int = field(
         1,
-        "What the number of rows of the embedding matrix is a multiple of (T5: 128).",
+        "Divisor of the number of rows of the embedding matrix (T5: 128).",
         unit="tokens",
         ge=1,
         le=LARGEST_VOCABULARY,

@@ -243,7 +243,7 @@ class MaskedObjective(ObjectiveTable):
         "Predict tokens that were hidden, and whether a pair of texts belongs together.",
     )
     masking: Literal["token", "word", "ngram"] = field(
-        "token", "What is hidden at a time: tokens, whole words, or runs of words (n-grams)."
+        "token", "Unit of masking: tokens, whole words, or runs of words (n-grams)."
     )
     mask_share: float = field(
         0.15, "Share of a text's tokens that are predicted.", unit="share of tokens", gt=0.0, lt=1.0
@@ -283,8 +283,7 @@ class MaskedObjective(ObjectiveTable):
     )
     random_ids: Literal["ordinary", "all"] = field(
         "ordinary",
-        "What a random token is drawn from: ids of text, or special ones too "
-        "(ALBERT, as released).",
+        "Source of random tokens: ids of text, or special ones too (ALBERT, as released).",
     )
     spared_ids: int = field(
         0,
@@ -315,7 +314,7 @@ class MaskedObjective(ObjectiveTable):
     )
     sentence: Literal["none", "nsp", "sop"] = field(
         "none",
-        "What the sentence head learns: nothing, whether B is the text after A (next sentence), or "
+        "Target of the sentence head: nothing, whether B is the text after A (next sentence), or "
         "whether A and B are in their order (sentence order).",
     )
     sentence_weight: float = field(
@@ -327,8 +326,8 @@ class MaskedObjective(ObjectiveTable):
     )
     sentence_trains: Literal["model", "head"] = field(
         "model",
-        "What the sentence loss trains: all of the model, or its head alone, a probe of what the "
-        "model learns without that loss.",
+        "Parameters that the sentence loss trains: the whole model, or its head alone, as a probe "
+        "of a model that learns without that loss.",
         needs={"sentence": ("nsp", "sop")},
     )
     pairs: Literal["chunks", "sentences"] = field(

@@ -35,19 +35,19 @@ else:
 class Recipe(Table):
     """A model, its data and its training: the tables of a recipe file."""
 
-    title: str = field("", "What it is, in a line.")
+    title: str = field("", "Title, in a line.")
     source: str = field("", "Paper and section it follows.")
-    cost: str = field("", "What it takes to run, in words.")
-    model: ModelConfig = Field(default_factory=ModelConfig, description="What is computed.")
-    data: DataConfig = Field(default_factory=DataConfig, description="What it is computed on.")
+    cost: str = field("", "Cost of a run, in words.")
+    model: ModelConfig = Field(default_factory=ModelConfig, description="The architecture.")
+    data: DataConfig = Field(default_factory=DataConfig, description="Texts, tokens and batches.")
     objective: ObjectiveConfig = Field(
-        default_factory=CausalObjective, description="What the model is trained to do."
+        default_factory=CausalObjective, description="The training objective."
     )
     optimizer: OptimizerConfig = Field(
         default_factory=AdamWConfig, description="How weights change."
     )
     train: TrainConfig = Field(
-        default_factory=TrainConfig, description="How long, in what batches, what is kept."
+        default_factory=TrainConfig, description="Length, batches, evaluations and checkpoints."
     )
     init: InitConfig = Field(default_factory=InitConfig, description="What training starts from.")
 

@@ -189,7 +189,7 @@ class SpanObjective(ObjectiveTable):
     )
     noise: NoiseName = field(
         "spans",
-        "What is cut out: spans, exactly so many of random lengths; iid: each token by chance; "
+        "Kind of noise: spans, exactly so many of random lengths; iid: each token by chance; "
         "prefix: all that follows a random prefix, without sentinels (prefix language model).",
     )
     noise_density: float = field(

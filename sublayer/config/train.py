@@ -214,7 +214,7 @@ class TrainConfig(Table):
     )
     best_by: Selector = field(
         "loss",
-        "What the checkpoint has that becomes the model: the lowest validation loss, or the best "
+        "Checkpoint that becomes the model: the one with the lowest validation loss, or the best "
         "of another metric of its evaluations, such as the score of a task, the BLEU of greedy "
         "translations, or nothing but being the last.",
     )
@@ -314,7 +314,7 @@ class InitConfig(Table):
     )
     freeze: Annotated[str | List, checked_by(parse_freeze)] = field(
         (),
-        "What of that model stays as it is: embeddings, all that stands before the first block; "
+        "Frozen parts of that model: embeddings, all that stands before the first block; "
         "layers:K, the first K blocks; or both in a list.",
     )
 

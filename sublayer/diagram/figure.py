@@ -140,7 +140,7 @@ class Drawer(ABC):
 
     @abstractmethod
     def sum(self, part: Sum) -> None:
-        """Draw the sign of a sum, and what is added beside it."""
+        """Draw the sign of a sum, with the term beside it."""
 
     @abstractmethod
     def block(self, block: Block, name: str) -> None:

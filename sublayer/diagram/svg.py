@@ -233,7 +233,7 @@ class _Pen(Drawer):
         self.centre, self.height = stream, highest
 
     def sum(self, part: Sum) -> None:
-        """Draw the sign of a sum, with what is added to its right."""
+        """Draw the sign of a sum, with the term to its right."""
         lines = textwrap.wrap(part.added, _SUM_LETTERS)
         self._up(_GAP + 5.0 * len(lines), has_arrow=True)
         at = self._plus()

@@ -60,7 +60,7 @@ class _Column(Drawer):
             self.lines.append("  ".join(f"{part:<{_COLUMN}}" for part in row).rstrip())
 
     def sum(self, part: Sum) -> None:
-        """Write the sign of a sum, with what is added to its right."""
+        """Write the sign of a sum, with the term to its right."""
         self._put("│")
         first, *rest = textwrap.wrap(part.added, _COLUMN - _STREAM - 6)
         for line in reversed(rest):

@@ -45,7 +45,7 @@ _HUB_NAME = re.compile(r"[\w-]+/[\w-]+")
 _SMALL_BYTES = 4 << 20
 """A compressed file that becomes no more is unpacked in memory each time."""
 _LARGE_PACKED_BYTES = 1 << 20
-"""From this size on what was found in a compressed file is remembered, as unpacking takes long."""
+"""Size from which findings in a compressed file are remembered, as unpacking takes long."""
 _DOCUMENTS = (".doc", ".docx", ".epub", ".odt", ".pdf", ".rtf")
 """Suffixes of word processors and readers, whose files other programs save as text."""
 _ARCHIVES = (".7z", PARQUET, ".rar", ".zip")
