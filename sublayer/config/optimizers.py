@@ -1,16 +1,21 @@
 """``[optimizer]``: updates of weights, and the state kept for them; a table for each kind."""
 
+import math
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from sublayer.config.limits import LARGEST_FACTOR, LARGEST_RATE, LARGEST_VOCABULARY, MOST_STEPS
+from sublayer.config.roles import VECTORS, Role, variable_axes
 from sublayer.config.table import SharePair, Table, field
 
 Shape = tuple[int, ...]
 Axes = tuple[int, ...]
+Matrices = Mapping[tuple[Role, Shape], int]
+"""Number of matrices, and of stacks of them, of each role and shape."""
 KINDS = "sgd, adam, adamw, lamb or adafactor."
 """Values of the field ``kind``, in words."""
 _PROBE = (3, 2)
@@ -81,7 +86,7 @@ class OptimizerTable(Table):
     )
 
     @abstractmethod
-    def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
+    def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
         """Return the name of each state that is kept of a parameter, and which axes of it it has.
 
         They are in the parameter's order, and as long; by them a state is divided as its parameter
@@ -89,17 +94,37 @@ class OptimizerTable(Table):
         parameter.
         """
 
-    def state_shapes(self, shape: Shape) -> dict[str, Shape]:
+    def state_shapes(self, shape: Shape, role: Role) -> dict[str, Shape]:
         """Return the name and shape of each state that is kept of a parameter of a shape."""
         shapes = {}
-        for name, axes in self.state_axes(shape).items():
+        for name, axes in self.state_axes(shape, role).items():
             shapes[name] = tuple(shape[axis] for axis in axes)
         return shapes
 
     @property
-    def states_per_parameter(self) -> int:
-        """Count the states as large as their parameter; others take next to nothing."""
-        return list(self.state_shapes(_PROBE).values()).count(_PROBE)
+    def states_per_vector(self) -> int:
+        """Count the states of a gain or bias that are as large; others take next to nothing."""
+        return list(self.state_shapes(_PROBE, "bias").values()).count(_PROBE)
+
+    def options(self, role: Role) -> dict[str, Any]:
+        """Return the options of a parameter by its role; those with the same are updated together.
+
+        Weight decay acts on all but vectors, on these with ``decay_vectors``.
+        """
+        is_decayed = role not in VECTORS or getattr(self, "decay_vectors", False)
+        # An optimizer may have no decay at all.
+        return {"weight_decay": getattr(self, "weight_decay", 0.0) if is_decayed else 0.0}
+
+    def update_numbers(
+        self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
+    ) -> int:
+        """Count the numbers of an update beside states: decayed gradients, or what is added.
+
+        ``matrices`` are the largest of the ``n_trained``, ``n_together`` the numbers of parameters
+        of one shape that are updated at a time. Where parameters are divided among processes,
+        optimizers by norms of whole matrices keep all updates until these norms are exchanged.
+        """
+        return 0
 
 
 def all_axes(shape: Shape) -> Axes:
@@ -150,9 +175,15 @@ class SgdConfig(OptimizerTable):
     )
     decay_vectors: bool = DECAY_VECTORS
 
-    def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
+    def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
         """Return the axes of the running sum of the gradients, if there is one."""
         return {"momentum_buffer": all_axes(shape)} if self.momentum > 0 else {}
+
+    def update_numbers(
+        self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
+    ) -> int:
+        """Count the decayed gradients."""
+        return n_trained if self.weight_decay > 0 else 0
 
 
 class AdamConfig(OptimizerTable):
@@ -167,7 +198,7 @@ class AdamConfig(OptimizerTable):
     decay_vectors: bool = DECAY_VECTORS
     layer_decay: float = LAYER_DECAY
 
-    def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
+    def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
         """Return the axes of both moments and of the count that they are corrected by."""
         return counted_moments(shape)
 
@@ -202,9 +233,20 @@ class AdamWConfig(OptimizerTable):
         """True where it is what PyTorch computes in one pass over its parameters."""
         return self.form == "published" and self.bias_correction and not self.parameter_scale
 
-    def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
+    def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
         """Return the axes of both moments and, where they are corrected, of the count."""
         return counted_moments(shape) if self.bias_correction else moments(shape)
+
+    def options(self, role: Role) -> dict[str, Any]:
+        """Return its weight decay and, where a scale goes by variable, the last axes of these."""
+        axes = {"n_axes": variable_axes(role)} if self.parameter_scale else {}
+        return {**super().options(role), **axes}
+
+    def update_numbers(
+        self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
+    ) -> int:
+        """Count the updates, which one pass over all parameters does without."""
+        return 0 if self.is_as_published else n_trained
 
 
 class LambConfig(OptimizerTable):
@@ -228,9 +270,25 @@ class LambConfig(OptimizerTable):
         0.01, "Decoupled decay of matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR
     )
 
-    def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
+    def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
         """Return the axes of both moments and, where they are corrected, of the count."""
         return counted_moments(shape) if self.form == "published" else moments(shape)
+
+    def options(self, role: Role) -> dict[str, Any]:
+        """Return its weight decay and what has a ratio: the tensor, each of its maps, or none."""
+        adapted = "none" if role in VECTORS else "map" if role == "stacked" else "tensor"
+        return {**super().options(role), "adapted": adapted}
+
+    def update_numbers(
+        self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
+    ) -> int:
+        """Count the updates; stacked matrices have their turn apart from the rest."""
+        if is_divided:
+            return n_trained
+        n_stacked = sum(
+            n * math.prod(shape) for (role, shape), n in matrices.items() if role == "stacked"
+        )
+        return max(n_stacked, n_trained - n_stacked)
 
 
 class AdafactorConfig(OptimizerTable):
@@ -277,17 +335,44 @@ class AdafactorConfig(OptimizerTable):
         """Return whether rows and columns stand for a parameter, of which the last axes count."""
         return len(shape) >= 2 and min(shape[-2:]) >= self.min_factored
 
-    def state_axes(self, shape: Shape) -> Mapping[str, Axes]:
+    def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
         """Return the axes of the count and of mean squares: of rows and columns, or of all."""
+        return {"step": (), **self.mean_axes(shape)}
+
+    def mean_axes(self, shape: Shape) -> dict[str, Axes]:
+        """Return the axes of mean squares: of rows and columns, or of all."""
         axes = all_axes(shape)
         if not self.is_factored(shape):
-            return {"step": (), "exp_avg_sq": axes}
+            return {"exp_avg_sq": axes}
         *stacked, rows, columns = axes
-        return {
-            "step": (),
-            "exp_avg_sq_row": (*stacked, rows),
-            "exp_avg_sq_col": (*stacked, columns),
-        }
+        return {"exp_avg_sq_row": (*stacked, rows), "exp_avg_sq_col": (*stacked, columns)}
+
+    def options(self, role: Role) -> dict[str, Any]:
+        """Return the last axes of a variable, which is factored, clipped and scaled on its own."""
+        return {**super().options(role), "n_axes": variable_axes(role)}
+
+    def update_numbers(
+        self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
+    ) -> int:
+        """Count the most numbers of parameters that go together.
+
+        A matrix that goes alone has its update; several are copied first, with their mean squares
+        where they are not factored.
+        """
+        if is_divided:
+            return n_trained
+        by_shape: Counter[Shape] = Counter()
+        for (_, shape), n_matrices in matrices.items():
+            by_shape[shape] += n_matrices
+        most = 0
+        for shape, n_matrices in by_shape.items():
+            size = math.prod(shape)
+            n = min(n_matrices, max(1, n_together // size))
+            n_arrays = 1
+            if n > 1:
+                n_arrays = 2 if self.is_factored(shape) else 3
+            most = max(most, n_arrays * n * size)
+        return most
 
 
 OptimizerConfig = Annotated[

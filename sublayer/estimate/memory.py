@@ -8,21 +8,15 @@ copies in float32 that are not counted.
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Self
 
 from sublayer.config.architecture import POSITIONS, Entry
 from sublayer.config.objective import ObjectiveTable
-from sublayer.config.optimizers import (
-    AdafactorConfig,
-    AdamWConfig,
-    LambConfig,
-    OptimizerConfig,
-    SgdConfig,
-    Shape,
-)
+from sublayer.config.optimizers import OptimizerConfig, Shape
 from sublayer.config.recipe import ResolvedModel
+from sublayer.config.roles import Role
 from sublayer.config.stacks import NOTHING, Frozen, embedding_width, n_frozen_sets, stacks
 from sublayer.estimate.activations import Peaks, peaks_of_pass
 from sublayer.estimate.cost import (
@@ -33,7 +27,7 @@ from sublayer.estimate.cost import (
     entry_sets,
 )
 from sublayer.estimate.kernel_sizes import CPU_UPDATE_PART, GPU_UPDATE_PART
-from sublayer.estimate.micro_batch import FLOAT32_BYTES, DeviceKind, MicroBatch, Precision
+from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch, Precision
 from sublayer.estimate.sublayers import estimate_of
 
 _UPDATE_PART = {"cpu": CPU_UPDATE_PART, "cuda": GPU_UPDATE_PART}
@@ -111,13 +105,12 @@ def step_sizes(
     """
     n_parameters = count_parameters(step.config, step.objective).training
     n_trained = n_parameters - n_frozen_parameters(step.config, step.frozen)
-    gradients = FLOAT32_BYTES * n_trained
     return StepSizes(
         weights=FLOAT32_BYTES * n_parameters,
-        gradients=gradients,
+        gradients=FLOAT32_BYTES * n_trained,
         states=FLOAT32_BYTES * n_states(step.config, step.objective, optimizer, step.frozen),
         peaks=peaks_of_pass(step),
-        update=update_work(step, optimizer, gradients, is_divided=is_divided),
+        update=update_work(step, optimizer, n_trained, is_divided=is_divided),
     )
 
 
@@ -188,35 +181,44 @@ def n_states(
 ) -> int:
     """Count the numbers that an optimizer keeps of all parameters that are not frozen.
 
-    Its counts of steps take next to nothing and are left out. Where the state of a matrix
-    depends on its shape, that of a matrix which ``matrix_shapes`` leaves out is counted as large as
-    the matrix.
+    Its counts of steps take next to nothing and are left out. The state of a matrix which
+    ``matrix_shapes`` leaves out is counted as a vector's.
     """
     shapes = matrix_shapes(config, objective)
     shapes.subtract(_frozen_shapes(config, frozen))
     n_left = count_parameters(config, objective).training - n_frozen_parameters(config, frozen)
     total = 0
-    for shape, n_matrices in shapes.items():
-        kept = optimizer.state_shapes(shape).values()
+    for (role, shape), n_matrices in shapes.items():
+        kept = optimizer.state_shapes(shape, role).values()
         total += n_matrices * sum(math.prod(kept_shape) for kept_shape in kept if kept_shape)
         n_left -= n_matrices * math.prod(shape)
-    return total + optimizer.states_per_parameter * n_left
+    return total + optimizer.states_per_vector * n_left
 
 
-def matrix_shapes(config: ResolvedModel, objective: ObjectiveTable) -> Counter[Shape]:
-    """Count the matrices of blocks and vocabulary by the shape in which they are stored.
+def matrix_shapes(config: ResolvedModel, objective: ObjectiveTable) -> Counter[tuple[Role, Shape]]:
+    """Count the matrices of blocks and vocabulary by role and the shape in which they are stored.
 
     Left out are tables of positions and segments, the maps on either side of the blocks, the
     pooler and its readers, and the parameters that a row of a table adds without their shapes.
     """
-    shapes: Counter[Shape] = Counter()
-    for _, entry, n_sets in entry_sets(config):
-        for shape in estimate_of(config, entry).matrix_shapes():
-            shapes[shape] += n_sets
-    n_tables = 1 if config.tie_embeddings else 2
-    shapes[config.vocab_size, config.d_embed] += n_tables
-    shapes[config.vocab_size, config.d_model] += all_classifiers(config, objective)
+    sets = ((entry, n_sets) for _, entry, n_sets in entry_sets(config))
+    shapes = _shapes_of_entries(config, sets)
+    table = config.vocab_size, config.d_embed
+    shapes["embedding", table] += 1
+    shapes["head", table] += not config.tie_embeddings
+    shapes["head", (config.vocab_size, config.d_model)] += all_classifiers(config, objective)
     return +shapes
+
+
+def _shapes_of_entries(
+    config: ResolvedModel, sets: Iterable[tuple[Entry, int]]
+) -> Counter[tuple[Role, Shape]]:
+    """Count the matrices of entries of blocks, of which there are so many sets of weights."""
+    shapes: Counter[tuple[Role, Shape]] = Counter()
+    for entry, n_sets in sets:
+        for shape in estimate_of(config, entry).matrix_shapes():
+            shapes["stacked" if len(shape) > 2 else "matrix", shape] += n_sets
+    return shapes
 
 
 def n_frozen_parameters(config: ResolvedModel, frozen: Frozen) -> int:
@@ -232,14 +234,11 @@ def n_frozen_parameters(config: ResolvedModel, frozen: Frozen) -> int:
     return total
 
 
-def _frozen_shapes(config: ResolvedModel, frozen: Frozen) -> Counter[Shape]:
-    """Count the frozen matrices by shape, of those that ``matrix_shapes`` counts."""
-    shapes: Counter[Shape] = Counter()
+def _frozen_shapes(config: ResolvedModel, frozen: Frozen) -> Counter[tuple[Role, Shape]]:
+    """Count the frozen matrices of those that ``matrix_shapes`` counts."""
+    shapes = _shapes_of_entries(config, _frozen_sets(config, frozen))
     if frozen.embeddings:
-        shapes[config.vocab_size, config.d_embed] += 1
-    for entry, n_sets in _frozen_sets(config, frozen):
-        for shape in estimate_of(config, entry).matrix_shapes():
-            shapes[shape] += n_sets
+        shapes["embedding", (config.vocab_size, config.d_embed)] += 1
     return shapes
 
 
@@ -251,52 +250,11 @@ def _frozen_sets(config: ResolvedModel, frozen: Frozen) -> Iterator[tuple[Entry,
 
 
 def update_work(
-    step: MicroBatch, optimizer: OptimizerConfig, trained: int, *, is_divided: bool = False
+    step: MicroBatch, optimizer: OptimizerConfig, n_trained: int, *, is_divided: bool = False
 ) -> int:
-    """Compute the bytes of a step beside states: decayed gradients, or updates to be added.
-
-    ``trained`` are the bytes of the trained parameters. Where these are divided among processes,
-    optimizers by norms of whole matrices keep all updates until these norms are exchanged.
-    """
-    match optimizer:
-        case SgdConfig():
-            return trained if optimizer.weight_decay > 0 else 0
-        case AdamWConfig():
-            return 0 if optimizer.is_as_published else trained
-        case LambConfig() | AdafactorConfig() if is_divided:
-            return trained
-        case LambConfig():
-            # Stacked matrices have their turn apart from the rest.
-            config = step.config
-            n_stacked = [
-                n * estimate_of(config, entry).n_stacked for _, entry, n in entry_sets(config)
-            ]
-            stacked = FLOAT32_BYTES * sum(n_stacked)
-            return max(stacked, trained - stacked)
-        case AdafactorConfig():
-            work = adafactor_work(step.config, step.objective, optimizer, step.device)
-            return FLOAT32_BYTES * work
-        case _:
-            return 0
-
-
-def adafactor_work(
-    config: ResolvedModel,
-    objective: ObjectiveTable,
-    optimizer: AdafactorConfig,
-    device: DeviceKind,
-) -> int:
-    """Count the most numbers that Adafactor works with, of the parameters that go together.
-
-    A matrix that goes alone has its update; several are copied first, with their mean squares
-    where they are not factored.
-    """
-    most = 0
-    for shape, n_matrices in matrix_shapes(config, objective).items():
-        size = math.prod(shape)
-        n_together = min(n_matrices, max(1, _UPDATE_PART[device] // size))
-        n_arrays = 1
-        if n_together > 1:
-            n_arrays = 2 if optimizer.is_factored(shape) else 3
-        most = max(most, n_arrays * n_together * size)
-    return most
+    """Compute the bytes of an update beside states, of ``n_trained`` parameters."""
+    matrices = matrix_shapes(step.config, step.objective)
+    n_together = _UPDATE_PART[step.device]
+    return FLOAT32_BYTES * optimizer.update_numbers(
+        n_trained, matrices, n_together, is_divided=is_divided
+    )

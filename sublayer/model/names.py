@@ -7,9 +7,11 @@ other systems' weights know a parameter by its persistent name. Where a module i
 
 import re
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor, nn
+
+from sublayer.config.roles import Role
 
 RENAMED: dict[str, str] = {}
 """Paths of modules, or parts of them, and the persistent ones instead, replaced in this order."""
@@ -45,16 +47,8 @@ def _from_persistent(model: nn.Module, state: dict[str, Tensor], prefix: str, *_
     state.update({prefix + names[name]: state.pop(prefix + name) for name in stored})
 
 
-Role = Literal["matrix", "stacked", "vector", "embedding"]
-
-
 def parameter_roles(model: nn.Module) -> dict[str, Role]:
-    """Collect the role of every parameter, by its persistent name, as its module declares it.
-
-    matrix: one linear map ``[d_out, d_in]``; stacked: several that are stored together ``[n, d_out,
-    d_in]``; vector: gains, offsets and biases, whatever their rank; embedding: a table of which
-    rows are looked up.
-    """
+    """Collect the role of every parameter, by its persistent name, as its module declares it."""
     roles: dict[str, Role] = {}
     for prefix, module in model.named_modules():
         declared = getattr(module, "roles", {})

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from sublayer.config.architecture import POSITIONS, n_exact_buckets
 from sublayer.config.recipe import ResolvedModel
+from sublayer.config.roles import Role
 from sublayer.config.stacks import StackShape, embedding_width
 from sublayer.errors import ConfigError
 from sublayer.model.context import Layout, Rotation, rotation
 from sublayer.model.kernels.choice import constants
-from sublayer.model.names import Role
 
 
 def distances(queries: Int[Tensor, "... T"], keys: Int[Tensor, "... S"]) -> Int[Tensor, "N T S"]:
@@ -176,7 +176,7 @@ def sinusoids(
 class PositionTable(nn.Module):
     """A learned vector for each position, or for whatever else a scheme numbers."""
 
-    roles: ClassVar[Mapping[str, Role]] = {"weight": "embedding"}
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "positions"}
 
     def __init__(self, n_rows: int, width: int) -> None:
         super().__init__()

@@ -403,7 +403,7 @@ class Snapshots:
             for name, parameter in named_parameters(train_step.objective)
             if parameter.requires_grad
         }
-        check_state(config, trained, optimizer_state, training.whole)
+        check_state(config, trained, train_step.parallel.roles, optimizer_state, training.whole)
 
     def restore(self, checkpoint: Path) -> LoopState:
         """Restore weights, heads and optimizer from a checkpoint; return the loop's state.

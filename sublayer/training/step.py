@@ -13,7 +13,6 @@ from sublayer.config.optimizers import OptimizerConfig
 from sublayer.config.recipe import ResolvedRecipe, ResolvedTrain
 from sublayer.config.train import InitConfig, TrainConfig
 from sublayer.data.batches import AnyBatch, Batches
-from sublayer.model.names import parameter_roles
 from sublayer.objective.base import Objective
 from sublayer.training.optimizers.build import (
     build_optimizer,
@@ -210,7 +209,7 @@ class TrainStep:
         self.optimizer = build_optimizer(
             recipe.optimizer,
             self.parameters,
-            parameter_roles(objective),
+            self.parallel.roles,
             rate_shares(objective, getattr(recipe.optimizer, "layer_decay", 1.0)),
             self.parallel.division,
         )

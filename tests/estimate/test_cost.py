@@ -317,7 +317,7 @@ def test_updates_by_norms_of_whole_matrices_are_all_there_at_once(optimizer):
     # The process's part of weights and states, of gradients and of updates.
     assert (two.optimizer, two.step) == (states // 2, (trained + states) // 2 + trained)
     # Alone LAMB takes maps that are stored together in turn with others, Adafactor a few matrices.
-    assert update_work(step, optimizer, trained) < trained
+    assert update_work(step, optimizer, trained // 4) < trained
 
 
 def test_gradients_stay_from_step_to_step_or_until_the_last_micro_batch():
@@ -385,4 +385,4 @@ def test_exact_keeps_a_sum_for_each_level_of_its_tree():
 
 
 def test_a_frozen_embedding_is_one_matrix():
-    assert _frozen_shapes(resolved(**TINY), Frozen(embeddings=True)) == {(5, 2): 1}
+    assert _frozen_shapes(resolved(**TINY), Frozen(embeddings=True)) == {("embedding", (5, 2)): 1}

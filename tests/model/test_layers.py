@@ -142,7 +142,7 @@ def test_learned_slopes_are_counted_and_not_decayed(fields, n):
     parameters, roles = dict(model.named_parameters()), parameter_roles(model)
     betas = [name for name in parameters if name.endswith(".beta")]
     assert [parameters[name].item() for name in betas] == [1.0] * n
-    assert {roles[name] for name in betas} == {"vector"}
+    assert {roles[name] for name in betas} == {"gain"}
     plain, tokens = build(config.model_copy(update={"swish_beta": 1.0}), seed=0), torch.arange(8)
     built = sum(parameter.numel() for parameter in parameters.values())
     assert count_parameters(config).total == built == count_parameters(plain.config).total + n
@@ -196,12 +196,13 @@ def test_roles_follow_from_the_kind_of_a_parameter():
     roles, found = parameter_roles(model), {}
     for name, role in roles.items():
         found.setdefault(role, set()).add(name.removeprefix("decoder.sublayers."))
-    maps = {"embedding.projection.weight", "head.projection.weight", "head.weight"}
+    maps = {"embedding.projection.weight", "head.projection.weight"}
     maps |= {f"{place}.0.function.output.weight" for place in (0, 1)}
     stacked = {"0.0.function.projection.weight", "1.0.function.input.weight"}
-    del found["vector"]
-    tables = {"embedding.weight", "positions.tables.0.weight"}
-    assert found == {"matrix": maps, "stacked": stacked, "embedding": tables}
+    assert all(name.endswith(("norm.weight", "bias")) for name in found.pop("gain") | found["bias"])
+    assert found.pop("bias") >= {"head.bias"}
+    tables = {"embedding": {"embedding.weight"}, "positions": {"positions.tables.0.weight"}}
+    assert found == {"matrix": maps, "head": {"head.weight"}, "stacked": stacked, **tables}
     assert len(roles) == len(list(model.parameters()))
     module = nn.Module()
     module.stray = nn.Parameter(torch.zeros(1))

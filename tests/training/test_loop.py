@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from sublayer.config.roles import VECTORS
 from sublayer.errors import CheckpointError, DataError, Interrupted, TrainingError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps, verify_checkpoint
 from sublayer.model.names import parameter_roles
@@ -171,7 +172,7 @@ def test_weight_decay_spares_vectors_unless_asked(session, kind, vectors):
     decayed = {id(parameter) for group in groups for parameter in group["params"]}
     roles = parameter_roles(train_step.objective)
     for name, parameter in train_step.parameters.items():
-        assert (id(parameter) in decayed) == (vectors or roles[name] != "vector"), name
+        assert (id(parameter) in decayed) == (vectors or roles[name] not in VECTORS), name
 
 
 def test_the_gradient_is_clipped_to_the_global_norm(session):

@@ -38,8 +38,8 @@ from sublayer.training.optimizers.division import WHOLE, Division, Part
 from tests.breadth import rows
 from tests.training.test_resume import make_model
 
-SHAPES = {"matrix": (5, 7), "stacked": (2, 6, 5), "embedding": (11, 4), "vector": (3, 13)}
-ROLES = {name: name for name in SHAPES}
+SHAPES = {"matrix": (5, 7), "stacked": (2, 6, 5), "embedding": (11, 4), "gain": (3, 13)}
+ROLES = {**{name: name for name in SHAPES}, "scalar": "gain"}
 
 
 def draw(shapes, seed=0, scale=1.0):
@@ -71,22 +71,23 @@ FACTORED, ROW = TABLES["factored"], "exp_avg_sq_row"
 
 
 def check(config, parameters, path):
-    check_state(config, parameters, read_stored_headers(StoredTensors(path, path.parent)), path)
+    headers = read_stored_headers(StoredTensors(path, path.parent))
+    check_state(config, parameters, ROLES, headers, path)
 
 
 @pytest.mark.parametrize("name", rows(TABLES, 8))
 def test_an_optimizer_restored_from_the_state_of_its_table_continues_to_the_bit(tmp_path, name):
     config, shapes = TABLES[name], {**SHAPES, "scalar": ()}
-    roles, parameters = {**ROLES, "scalar": "vector"}, trainable(draw(shapes))
-    optimizer = build_optimizer(config, parameters, roles)
+    parameters = trainable(draw(shapes))
+    optimizer = build_optimizer(config, parameters, ROLES)
     for step in range(3):
         take(optimizer, parameters, draw(shapes, seed=step + 1))
     kept = optimizer_tensors(optimizer, parameters)
-    of_state = {name: config.state_shapes(shape) for name, shape in shapes.items()}
+    of_state = {name: config.state_shapes(shape, ROLES[name]) for name, shape in shapes.items()}
     expected = {f"{key}/{name}": each[key] for name, each in of_state.items() for key in each}
     assert {name: tuple(value.shape) for name, value in kept.items()} == expected
     again = trainable(parameters)
-    restored = build_optimizer(config, again, roles)
+    restored = build_optimizer(config, again, ROLES)
     save_file(kept, tmp_path / "state")
     check(config, again, tmp_path / "state")
     restore_optimizer(restored, again, load_file(tmp_path / "state"))
@@ -146,7 +147,7 @@ def test_a_step_asks_for_no_tensors_value_and_leaves_gradients_as_they_are(name)
     assert all(torch.equal(gradients[name], kept[name]) for name in SHAPES)
 
 
-def updated(config, weights, gradients, role="vector"):
+def updated(config, weights, gradients, role="bias"):
     parameters = {"w": nn.Parameter(torch.tensor(weights))}
     optimizer, values = build_optimizer(config, parameters, {"w": role}), []
     for gradient in gradients:
@@ -352,9 +353,9 @@ def test_an_update_is_as_long_as_its_share_of_the_rate(config):
         assert moved == pytest.approx(0.1 * shared[name], rel=1e-3)
 
 
-DIVIDED = {"matrix": (5, 8), "stacked": (2, 6, 5), "vector": (3, 13)}
+DIVIDED = {"matrix": (5, 8), "stacked": (2, 6, 5), "bias": (3, 13)}
 DIVIDED |= {f"{name} of its shape": shape for name, shape in DIVIDED.items()}
-DIVIDED |= {"embedding": (11, 4), "square embedding": (4, 4), "short vector": (1,)}
+DIVIDED |= {"embedding": (11, 4), "square embedding": (4, 4), "short bias": (1,)}
 """Of each role some; a part of some is empty, or has the shape of another's whole."""
 DIVIDED_ROLES = {name: name.split(" of ")[0].split()[-1] for name in DIVIDED}
 EXCHANGES = {"lamb": 1, "published": 1, "uncorrected": 0, "gpt1": 0, "scaled": 1}
@@ -428,7 +429,7 @@ def test_parts_move_and_are_kept_as_of_the_whole(double, monkeypatch, name, whic
         assert state.keys() == whole_state.keys()
         for full_name, value in whole_state.items():
             key, _, each = full_name.partition("/")
-            kept = config.state_axes(DIVIDED[each])[key]
+            kept = config.state_axes(DIVIDED[each], DIVIDED_ROLES[each])[key]
             if axes[each] in kept:
                 value = part_of(value, kept.index(axes[each]), rank, size)
             torch.testing.assert_close(state[full_name], value, rtol=1e-12, atol=1e-14)

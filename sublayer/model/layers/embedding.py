@@ -9,9 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from sublayer.config.recipe import ResolvedModel
+from sublayer.config.roles import Role
 from sublayer.config.stacks import embedding_width, is_factorised
 from sublayer.model.layers.linear import Linear
-from sublayer.model.names import Role
 
 
 class Matrix(NamedTuple):

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from sublayer.config.architecture import Entry, Ffn
 from sublayer.config.recipe import ResolvedModel
+from sublayer.config.roles import Role
 from sublayer.model.context import Context
 from sublayer.model.kernels.activation import FUNCTIONS, Activation, swish, tanh_gelu
 from sublayer.model.kernels.dropout import dropout
 from sublayer.model.layers.linear import Linear, StackedLinear
-from sublayer.model.names import Role
 
 Beta = float | Literal["learned"]
 
@@ -26,7 +26,7 @@ class Swish(nn.Module):
     ``beta`` is a number, or one parameter where it is learned, whose first value is 1.
     """
 
-    roles: ClassVar[Mapping[str, Role]] = {"beta": "vector"}
+    roles: ClassVar[Mapping[str, Role]] = {"beta": "gain"}
 
     def __init__(self, beta: Beta) -> None:
         super().__init__()

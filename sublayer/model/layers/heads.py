@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from sublayer.config.heads import HeadRow, has_head_projection
 from sublayer.config.recipe import ResolvedModel
+from sublayer.config.roles import Role
 from sublayer.config.stacks import head_activation
 from sublayer.model.kernels.dropout import dropout
 from sublayer.model.layers.feedforward import build_activation
 from sublayer.model.layers.linear import Linear
 from sublayer.model.layers.norm import NormKind, build_norm
-from sublayer.model.names import Role
 
 HIDDEN = -1e30
 """The logit of a position where no answer may begin or end."""
@@ -117,7 +117,7 @@ class VocabularyHead(nn.Module):
     et al. 2018, as released): the table that a call is given has their rows, and they have no bias.
     """
 
-    roles: ClassVar[Mapping[str, Role]] = {"weight": "matrix", "bias": "vector"}
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "head", "bias": "bias"}
 
     def __init__(self, config: ResolvedModel) -> None:
         super().__init__()
@@ -201,6 +201,8 @@ class SentenceHead(Linear):
     It has one or two classes, ``config.sentence_classes``.
     """
 
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "head", "bias": "bias"}
+
     def __init__(self, config: ResolvedModel) -> None:
         super().__init__(config.d_model, config.sentence_classes, bias=True)
 
@@ -213,6 +215,8 @@ class SentenceHead(Linear):
 
 class LabelHead(Linear):
     """Answer a task about a text from the vector that stands for it: ``config.label_outputs``."""
+
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "head", "bias": "bias"}
 
     def __init__(self, config: ResolvedModel) -> None:
         super().__init__(config.d_model, config.label_outputs, bias=True)
@@ -230,6 +234,8 @@ class SpanHead(Linear):
     The two are independent of each other.
     """
 
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "head", "bias": "bias"}
+
     def __init__(self, config: ResolvedModel) -> None:
         super().__init__(config.d_model, 2, bias=True)
 
@@ -246,7 +252,7 @@ class Classifier(nn.Module):
     It predicts beside the model's own head.
     """
 
-    roles: ClassVar[Mapping[str, Role]] = {"weight": "matrix", "bias": "vector"}
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "head", "bias": "bias"}
 
     def __init__(self, config: ResolvedModel) -> None:
         super().__init__()

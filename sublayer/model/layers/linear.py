@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sublayer.model.names import Role
+from sublayer.config.roles import Role
 
 
 class Linear(nn.Module):
@@ -18,7 +18,7 @@ class Linear(nn.Module):
     into the residual stream.
     """
 
-    roles: ClassVar[Mapping[str, Role]] = {"weight": "matrix", "bias": "vector"}
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "matrix", "bias": "bias"}
 
     def __init__(self, d_in: int, d_out: int, *, bias: bool, ends_branch: bool = False) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class StackedLinear(nn.Module):
     d_in]``.
     """
 
-    roles: ClassVar[Mapping[str, Role]] = {"weight": "stacked", "bias": "vector"}
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "stacked", "bias": "bias"}
 
     def __init__(
         self, n: int, d_in: int, d_out: int, *, bias: bool, fans_together: bool = False

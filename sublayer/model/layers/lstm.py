@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from sublayer.config.recipe import ResolvedModel
+from sublayer.config.roles import Role
 from sublayer.model.cache import LstmState
 from sublayer.model.context import Context, Runs
 from sublayer.model.kernels.dropout import dropout
-from sublayer.model.names import Role
 
 N_GATES = 4
 """Maps that are stored one below another: of the input, forget, cell and output gates."""
@@ -34,8 +34,8 @@ class GateMaps(nn.LSTM):
     roles: ClassVar[Mapping[str, Role]] = {
         "weight_ih_l0": "matrix",
         "weight_hh_l0": "matrix",
-        "bias_ih_l0": "vector",
-        "bias_hh_l0": "vector",
+        "bias_ih_l0": "bias",
+        "bias_hh_l0": "bias",
     }
 
     def __init__(self, config: ResolvedModel) -> None:

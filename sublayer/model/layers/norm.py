@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from sublayer.config.roles import Role
 from sublayer.model.kernels.choice import is_eager_cpu
-from sublayer.model.names import Role
 
 NormKind = Literal["layer", "rms", "none"]
 
@@ -22,7 +22,7 @@ class LayerNorm(nn.Module):
     the biased one and ``eps`` is added to it.
     """
 
-    roles: ClassVar[Mapping[str, Role]] = {"weight": "vector", "bias": "vector"}
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "gain", "bias": "bias"}
 
     def __init__(self, d_model: int, *, eps: float, affine: bool) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class RMSNorm(nn.Module):
     Source: Zhang & Sennrich 2019, eq. 4; ``eps`` is added to the mean square.
     """
 
-    roles: ClassVar[Mapping[str, Role]] = {"weight": "vector"}
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "gain"}
 
     def __init__(self, d_model: int, *, eps: float, affine: bool) -> None:
         super().__init__()

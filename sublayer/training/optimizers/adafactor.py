@@ -65,8 +65,8 @@ class Adafactor(Optimizer):
 
     def _begin(self, parameter: Tensor) -> None:
         kept = self.state[parameter]
-        for name, axes in self.config.state_axes(self.division.shape(parameter)).items():
-            if name != "step" and name not in kept:
+        for name, axes in self.config.mean_axes(self.division.shape(parameter)).items():
+            if name not in kept:
                 kept[name] = parameter.new_zeros([parameter.shape[axis] for axis in axes])
 
     def _directions(self, parameters: list[Tensor]) -> Exchanging[Tensor]:

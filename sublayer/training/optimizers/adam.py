@@ -80,35 +80,6 @@ def count_steps(state: State, parameters: Sequence[Tensor]) -> Tensor:
     return torch.stack(steps).double()
 
 
-def direction(first: list[Tensor], second: list[Tensor], eps: float) -> list[Tensor]:
-    """Compute ``m / (sqrt(v) + eps)`` in new tensors, the only ones as large as the parameters."""
-    directions = torch._foreach_sqrt(second)
-    torch._foreach_add_(directions, eps)
-    torch._foreach_reciprocal_(directions)
-    torch._foreach_mul_(directions, first)
-    return list(directions)
-
-
-def corrected_direction(
-    first: list[Tensor], second: list[Tensor], eps: float, betas: tuple[float, float], steps: Tensor
-) -> list[Tensor]:
-    """Compute the direction from moments with bias correction.
-
-    They are ``m / (1 - b1^t)`` and ``v / (1 - b2^t)``. Source: Kingma & Ba 2015, algorithm 1.
-    ``steps`` holds each parameter's t.
-    """
-    beta1, beta2 = betas
-    first_correction = 1.0 - beta1**steps
-    second_correction = 1.0 - beta2**steps
-    directions = torch._foreach_sqrt(second)
-    torch._foreach_div_(directions, second_correction.sqrt().unbind())
-    torch._foreach_add_(directions, eps)
-    torch._foreach_reciprocal_(directions)
-    torch._foreach_mul_(directions, first)
-    torch._foreach_div_(directions, first_correction.unbind())
-    return list(directions)
-
-
 class MomentOptimizer(Optimizer):
     """Update ``w`` by ``-lr * (d + weight_decay * w)``, where d is Adam's direction.
 
@@ -146,7 +117,7 @@ class MomentOptimizer(Optimizer):
                 yield self._update(parameters, group)
 
     def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> Exchanging[None]:
-        updates = self._directions(parameters, group["betas"], group["eps"])
+        updates = self._directions(parameters, group)
         yield from self.scale_directions(updates, parameters, group)
         weight_decay = group["weight_decay"]
         if weight_decay > 0:
@@ -166,14 +137,21 @@ class MomentOptimizer(Optimizer):
         """Change the lengths of updates in place, decay included; here they stay."""
         yield from ()
 
-    def _directions(
-        self, parameters: list[Tensor], betas: tuple[float, float], eps: float
-    ) -> list[Tensor]:
-        first, second = update_moments(self.state, parameters, betas)
-        if not self.is_corrected:
-            return direction(first, second, eps)
-        steps = count_steps(self.state, parameters)
-        return corrected_direction(first, second, eps, betas, steps)
+    def _directions(self, parameters: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
+        """Compute d in new tensors, the only ones as large as the parameters."""
+        first, second = update_moments(self.state, parameters, group["betas"])
+        directions = torch._foreach_sqrt(second)
+        if self.is_corrected:
+            # Source: Kingma & Ba 2015, algorithm 1.
+            steps = count_steps(self.state, parameters)
+            first_correction, second_correction = (1.0 - beta**steps for beta in group["betas"])
+            torch._foreach_div_(directions, second_correction.sqrt().unbind())
+        torch._foreach_add_(directions, group["eps"])
+        torch._foreach_reciprocal_(directions)
+        torch._foreach_mul_(directions, first)
+        if self.is_corrected:
+            torch._foreach_div_(directions, first_correction.unbind())
+        return list(directions)
 
 
 SMALLEST_SCALE = 1e-3

@@ -10,21 +10,20 @@ from torch import Tensor, nn
 from sublayer.config.optimizers import (
     AdafactorConfig,
     AdamConfig,
-    AdamWConfig,
     LambConfig,
     OptimizerConfig,
     SgdConfig,
 )
+from sublayer.config.roles import Role
 from sublayer.errors import CheckpointError
 from sublayer.files.tensors import Header, header_of
-from sublayer.model.names import Role, named_parameters
+from sublayer.model.names import named_parameters
 from sublayer.model.parts import block_parameters, embedding_parameters
 from sublayer.objective.base import Objective
 from sublayer.training.optimizers.adafactor import Adafactor
 from sublayer.training.optimizers.adam import (
     Adam,
     AdamW,
-    Adapted,
     Gpt1Adam,
     Lamb,
     MomentOptimizer,
@@ -33,17 +32,6 @@ from sublayer.training.optimizers.adam import (
 )
 from sublayer.training.optimizers.division import WHOLE, Division
 
-DECAYED: frozenset[Role] = frozenset({"matrix", "stacked", "embedding"})
-"""The roles on which weight decay always acts."""
-ADAPTED: dict[Role, Adapted] = {
-    "matrix": "tensor",
-    "embedding": "tensor",
-    "stacked": "map",
-    "vector": "none",
-}
-"""Variables with trust ratios of their own in LAMB."""
-VARIABLE_AXES: dict[Role, int] = {"matrix": 2, "embedding": 2, "stacked": 2, "vector": 1}
-"""The last axes that are one variable where updates go by variable: axes before are a stack."""
 _RATE_SHARE = "rate_share"
 """The option of a group that says what share of the learning rate it has."""
 Groups = list[dict[str, Any]]
@@ -57,12 +45,11 @@ def build_optimizer(
     rate_shares: Mapping[str, float] | None = None,
     division: Division = WHOLE,
 ) -> torch.optim.Optimizer:
-    """Build the optimizer, its parameters in groups by what their role is decayed and adapted by.
+    """Build the optimizer, its parameters in groups by the options of their role.
 
-    Weight decay acts on matrices and embeddings, on vectors with ``decay_vectors``. ``roles`` has
-    every name of ``parameters``, as has ``rate_shares``: the share of the learning rate that each
-    has, None the whole. The rate is the config's until ``set_learning_rate``. ``division`` says of
-    which parameters ``parameters`` are parts.
+    ``roles`` has every name of ``parameters``, as has ``rate_shares``: the share of the learning
+    rate that each has, None the whole. The rate is the config's until ``set_learning_rate``.
+    ``division`` says of which parameters ``parameters`` are parts.
     """
     shares = rate_shares or dict.fromkeys(parameters, 1.0)
     groups = _groups(config, parameters, roles, shares)
@@ -95,26 +82,13 @@ def _groups(
 ) -> Groups:
     groups: Groups = []
     for name, parameter in parameters.items():
-        options = {**_options(config, roles[name]), _RATE_SHARE: rate_shares[name]}
+        options = {**config.options(roles[name]), _RATE_SHARE: rate_shares[name]}
         alike = [group for group in groups if group["options"] == options]
         if alike:
             alike[0]["params"].append(parameter)
         else:
             groups.append({"params": [parameter], "options": options})
     return [{"params": group["params"], **group["options"]} for group in groups]
-
-
-def _options(config: OptimizerConfig, role: Role) -> dict[str, Any]:
-    is_decayed = role in DECAYED or getattr(config, "decay_vectors", False)
-    # An optimizer may have no decay at all.
-    weight_decay = getattr(config, "weight_decay", 0.0) if is_decayed else 0.0
-    options: dict[str, Any] = {"weight_decay": weight_decay}
-    if isinstance(config, LambConfig):
-        options["adapted"] = ADAPTED[role]
-    is_scaled = isinstance(config, AdamWConfig) and config.parameter_scale
-    if is_scaled or isinstance(config, AdafactorConfig):
-        options["n_axes"] = VARIABLE_AXES[role]
-    return options
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
@@ -141,6 +115,7 @@ def optimizer_tensors(
 def check_state(
     config: OptimizerConfig,
     parameters: Mapping[str, nn.Parameter],
+    roles: Mapping[str, Role],
     headers: Mapping[str, Header],
     where: Path,
 ) -> None:
@@ -148,9 +123,13 @@ def check_state(
 
     A parameter that had no gradient yet has none; any other has all that the optimizer keeps of it.
     """
+    all_expected = {
+        name: _state_headers(config, parameter, roles[name])
+        for name, parameter in parameters.items()
+    }
     for full_name, header in headers.items():
         key, _, name = full_name.partition("/")
-        expected = _state_headers(config, parameters[name]) if name in parameters else {}
+        expected = all_expected.get(name, {})
         if key not in expected:
             raise CheckpointError(
                 f"{where}: the optimizer's state {full_name} belongs to no parameter of this model"
@@ -164,17 +143,16 @@ def check_state(
         for lacking in (f"{other}/{name}" for other in expected):
             if lacking not in headers:
                 raise CheckpointError(f"{where}: the optimizer's state has no {lacking}")
-    has_state = any(_state_headers(config, parameter) for parameter in parameters.values())
-    if has_state and not headers:
+    if any(all_expected.values()) and not headers:
         raise CheckpointError(f"{where}: the optimizer's state is missing")
 
 
-def _state_headers(config: OptimizerConfig, parameter: Tensor) -> dict[str, Header]:
+def _state_headers(config: OptimizerConfig, parameter: Tensor, role: Role) -> dict[str, Header]:
     """Return the headers of one parameter's state, as a file has them."""
     own_dtype = header_of(parameter).dtype
     return {
         key: Header(list(shape), "F32" if key == "step" else own_dtype)
-        for key, shape in config.state_shapes(tuple(parameter.shape)).items()
+        for key, shape in config.state_shapes(tuple(parameter.shape), role).items()
     }
 
 

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from sublayer.data.batches import AnyBatch, Batches
 from sublayer.errors import CheckpointError
 from sublayer.files.tensors import StoredTensors, read_stored
-from sublayer.model.names import named_parameters
+from sublayer.model.names import named_parameters, parameter_roles
 from sublayer.objective.base import Objective
 from sublayer.training.optimizers.division import WHOLE, Division
 from sublayer.training.processes.world import World
@@ -65,6 +65,8 @@ class Alone:
             name: value for name, value in named_parameters(objective) if value.requires_grad
         }
         """Parameters that this process updates, by name."""
+        self.roles = parameter_roles(objective)
+        """Role of every parameter, by name."""
         self.division: Division = WHOLE
         """Of which whole parameters these are parts."""
 

@@ -29,11 +29,12 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from sublayer.config.optimizers import Axes, OptimizerConfig, all_axes
+from sublayer.config.roles import Role
 from sublayer.data.batches import AnyBatch
 from sublayer.errors import CheckpointError
 from sublayer.files.tensors import StoredTensors, read_stored_headers
 from sublayer.model.layers.stack import Stack
-from sublayer.model.names import Role, named_parameters, parameter_roles
+from sublayer.model.names import named_parameters, parameter_roles
 from sublayer.objective.base import Objective
 from sublayer.training.optimizers.division import Division, Part
 from sublayer.training.processes.alone import Alone, DataParallel, Held, Owner
@@ -231,8 +232,10 @@ class Sharded(DataParallel):
 
     def _axes(self, owner: Owner) -> Axes:
         """Return which axes of its parameter a tensor has."""
-        shape = tuple(self._all[owner.parameter].shape)
-        return self._optimizer.state_axes(shape)[owner.state] if owner.state else all_axes(shape)
+        shape, role = tuple(self._all[owner.parameter].shape), self.roles[owner.parameter]
+        if not owner.state:
+            return all_axes(shape)
+        return self._optimizer.state_axes(shape, role)[owner.state]
 
     @contextmanager
     def whole_weights(self) -> Iterator[None]:
