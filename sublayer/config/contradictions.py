@@ -67,9 +67,23 @@ def _check(rules: Iterable[Rule], tables: Mapping[str, Any]) -> None:
             raise ConfigError(_Words().format(rule.message, **values))
 
 
-def check_model(model: ModelConfig) -> None:
-    """Raise ConfigError where fields of a model contradict each other, naming them."""
+def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) -> None:
+    """Raise ConfigError where fields of a model contradict each other, naming them.
+
+    Also where it has fewer rows than ``vocab_size``, the tokenizer's, or fewer positions than
+    ``context``, the training window in tokens.
+    """
     _check(MODEL, {"model": model})
+    if (model.vocab_size or vocab_size) < vocab_size:
+        raise ConfigError(
+            f"model.vocab_size = {model.vocab_size} is smaller than the tokenizer's vocabulary of "
+            f"{vocab_size}"
+        )
+    if model.kind != "lstm" and (model.max_len or context) < context:
+        raise ConfigError(
+            f"model.max_len = {model.max_len} is shorter than data.context = {context}: give "
+            f"data.context={model.max_len}, or a longer model.max_len"
+        )
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -77,11 +91,12 @@ def check_recipe(recipe: Recipe) -> None:
 
     Sizes that only the data has are checked when a run resolves them.
     """
-    objective = recipe.objective
+    objective, data = recipe.objective, recipe.data
+    check_model(recipe.model, vocab_size=data.vocab_size or 1, context=data.context)
     rules = _OBJECTIVES.get(objective.kind, (_KIND, _HEAD, _NO_PAIRS))
     _check((*rules, *RECIPE), dict(recipe))
-    if isinstance(objective, SupervisedObjective) and recipe.data.task_names[0] in TASKS:
-        objective.check_head(TASKS[recipe.data.task_names[0]])
+    if isinstance(objective, SupervisedObjective) and data.task_names[0] in TASKS:
+        objective.check_head(TASKS[data.task_names[0]])
 
 
 def check_tables(recipe: Recipe) -> None:

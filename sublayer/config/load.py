@@ -11,8 +11,7 @@ from sublayer.config.contradictions import check_recipe
 from sublayer.config.layers import Layer, Setting, build, merge
 from sublayer.config.messages import show
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_model import resolve_model
-from sublayer.config.resolve_train import resolve_optimizer
+from sublayer.config.resolve_train import warmup_steps
 from sublayer.config.rules import Idle, first_idle, has_value, value_of
 from sublayer.config.run_recipe import dump_recipe, read_run_recipe
 from sublayer.config.sources import find_source, override_layer, read_layers
@@ -132,11 +131,9 @@ def load_layers(layers: Sequence[Layer], name: str) -> LoadedRecipe:
     settled = settle(started.layers)
     recipe = settled.recipe
     check_kind(started, recipe)
-    # Sizes that only the data has are checked when a run resolves them.
-    resolve_model(recipe.model, vocab_size=recipe.data.vocab_size or 1, context=recipe.data.context)
     check_recipe(recipe)
     if recipe.train.steps is not None:
-        resolve_optimizer(recipe.optimizer, steps=recipe.train.steps)
+        warmup_steps(recipe.optimizer, recipe.train.steps)
         recipe.train.check_keep_steps(recipe.train.steps)
     known = [key for key in keys() if has_value(key, recipe)]
     origins = dict.fromkeys((*HEADINGS, *known), "default")

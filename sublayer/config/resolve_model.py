@@ -6,7 +6,6 @@ from sublayer.config.contradictions import check_model
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import stacks
-from sublayer.errors import ConfigError
 
 
 def resolve_model(model: ModelConfig, *, vocab_size: int, context: int) -> ResolvedModel:
@@ -16,16 +15,10 @@ def resolve_model(model: ModelConfig, *, vocab_size: int, context: int) -> Resol
     where fields contradict each other, and where the model has fewer tokens or positions than
     those.
     """
-    check_model(model)
+    check_model(model, vocab_size=vocab_size, context=context)
     if model.kind == "lstm":
         model = model.model_copy(update=OF_NO_BLOCKS)
-    rows = _table_rows(model, vocab_size)
-    max_len = model.max_len or context
-    if max_len < context:
-        raise ConfigError(
-            f"model.max_len = {max_len} is shorter than data.context = {context}: give "
-            f"data.context={max_len}, or a longer model.max_len"
-        )
+    multiple = model.vocab_multiple
     is_pre_norm = model.norm != "none" and model.norm_order == "pre"
     default_eps = 1e-6 if model.norm == "rms" else 1e-5
     derived = {
@@ -38,23 +31,11 @@ def resolve_model(model: ModelConfig, *, vocab_size: int, context: int) -> Resol
         "dropout_attention": _or(model.dropout_attention, model.dropout),
         "dropout_ffn": model.dropout_ffn or 0.0,
         "dropout_embedding": _or(model.dropout_embedding, model.dropout),
-        "vocab_size": rows,
-        "max_len": max_len,
+        "vocab_size": model.vocab_size or -(-vocab_size // multiple) * multiple,
+        "max_len": model.max_len or context,
     }
     # Derived values may lie beyond the limits of a recipe's own.
     return ResolvedModel.model_construct(**{**dict(model), **derived})
-
-
-def _table_rows(model: ModelConfig, vocab_size: int) -> int:
-    multiple = model.vocab_multiple
-    if model.vocab_size is None:
-        return -(-vocab_size // multiple) * multiple
-    if model.vocab_size < vocab_size:
-        raise ConfigError(
-            f"model.vocab_size = {model.vocab_size} is smaller than the tokenizer's vocabulary of "
-            f"{vocab_size}"
-        )
-    return model.vocab_size
 
 
 DECODER_FIELDS = ("n_decoder_layers", "decoder_block")

@@ -213,12 +213,21 @@ def resolve_train(
 
 
 def resolve_optimizer(optimizer: OptimizerConfig, *, steps: int) -> OptimizerConfig:
-    """Resolve the warm-up of a run of ``steps`` optimizer steps.
+    """Resolve the warm-up of a run of ``steps`` optimizer steps. Raises as ``warmup_steps``."""
+    return optimizer.model_copy(update={"warmup_steps": warmup_steps(optimizer, steps)})
+
+
+def warmup_steps(optimizer: OptimizerConfig, steps: int) -> int:
+    """Return the steps of warm-up of a run of ``steps`` optimizer steps.
 
     Raises ConfigError for inverse-sqrt, ALBERT's and GPT-1's warm-up without one, and for a warm-up
     longer than the run.
     """
-    needing = _needs_warmup(optimizer)
+    needing = ""
+    if optimizer.schedule == "inverse-sqrt":
+        needing = "optimizer.schedule = inverse-sqrt"
+    elif optimizer.warmup in ("albert", "gpt1"):
+        needing = f"optimizer.warmup = {optimizer.warmup}"
     warmup = optimizer.warmup_steps
     if warmup is None:
         share = _WARMUP_SHARE if optimizer.warmup_share is None else optimizer.warmup_share
@@ -232,15 +241,7 @@ def resolve_optimizer(optimizer: OptimizerConfig, *, steps: int) -> OptimizerCon
             f"optimizer.warmup_steps = {warmup} is longer than the run of {count(steps, 'step')}: "
             f"give optimizer.warmup_share, such as {_WARMUP_SHARE:g} of the run, or a longer run"
         )
-    return optimizer.model_copy(update={"warmup_steps": warmup})
-
-
-def _needs_warmup(optimizer: OptimizerConfig) -> str:
-    if optimizer.schedule == "inverse-sqrt":
-        return "optimizer.schedule = inverse-sqrt"
-    if optimizer.warmup in ("albert", "gpt1"):
-        return f"optimizer.warmup = {optimizer.warmup}"
-    return ""
+    return warmup
 
 
 MEASURED = ("train.steps", "train.precision")

@@ -175,25 +175,39 @@ def resolve_run(
         with stage("measuring which precision is faster"):
             precision = fastest_precision(setup.device, model.d_model)
     named = train.model_copy(update={"precision": precision, "threads": threads})
-    fixed = given.model_copy(update={"model": model, "train": named})
+    fixed = given.model_copy(update={"train": named})
+
+    def at_length(length: Length) -> ResolvedRecipe:
+        resolved = resolve_train(
+            fixed,
+            steps=length.steps,
+            valid_tokens=None if data.valid is None else len(data.valid.ids),
+            is_gpu=setup.device.type != "cpu",
+            threads=threads,
+            n_evaluations=length.n_evaluations,
+            evaluate_tokens=length.evaluate_tokens,
+        )
+        optimizer = resolve_optimizer(given.optimizer, steps=length.steps)
+        return resolved_recipe(fixed, model, resolved, optimizer)
+
     if steps is None:
         epoch_tokens = family_of(given.objective).epoch_tokens(given, data.train)
         steps = run_steps(given, train_tokens=epoch_tokens)
         if steps is not None:
             train.check_keep_steps(steps)
     if steps is not None:
-        recipe, pace = _at_length(fixed, Length(steps), data, setup), None
+        recipe, pace = at_length(Length(steps)), None
     else:
-        measured = _at_length(fixed, Length(provisional_steps(fixed)), data, setup)
+        measured = at_length(Length(provisional_steps(given)))
         pace = find_pace(measured, data, setup, pretrained, oldest_s)
         try:
-            recipe = _in_minutes(fixed, measured, pace, data, setup)
+            recipe = at_length(_length_in_minutes(given, measured, pace))
         except ConfigError:
             if not pace.age_s:
                 raise
             # No run is refused for a measurement of another time.
             pace = find_pace(measured, data, setup, pretrained, -1.0)
-            recipe = _in_minutes(fixed, measured, pace, data, setup)
+            recipe = at_length(_length_in_minutes(given, measured, pace))
         say(describe_length(train.minutes or 0.0, recipe.train.steps, pace))
     check_place(recipe, setup)
     return Resolved(recipe, pace)
@@ -204,10 +218,8 @@ def provisional_steps(recipe: Recipe) -> int:
     return max(_PROVISIONAL_STEPS, recipe.optimizer.warmup_steps or 0)
 
 
-def _in_minutes(
-    recipe: Recipe, measured: ResolvedRecipe, pace: Pace, data: Data, setup: Place
-) -> ResolvedRecipe:
-    """Resolve a recipe at the length that its minutes have room for, at a pace."""
+def _length_in_minutes(recipe: Recipe, measured: ResolvedRecipe, pace: Pace) -> Length:
+    """Return the length that a recipe's minutes have room for, at a pace."""
     train = recipe.train
     assert train.minutes is not None, "only minutes leave the steps to a measurement"
     is_fixed = train.evaluate_tokens is not None or recipe.objective.scores_whole_split
@@ -219,21 +231,4 @@ def _in_minutes(
         scored_tokens=None if is_fixed else measured.train.evaluate_tokens,
     )
     train.check_keep_steps(length.steps)
-    return _at_length(recipe, length, data, setup)
-
-
-def _at_length(recipe: Recipe, length: Length, data: Data, setup: Place) -> ResolvedRecipe:
-    model = resolve_model(
-        recipe.model, vocab_size=data.tokenizer.vocab_size, context=recipe.data.context
-    )
-    train = resolve_train(
-        recipe,
-        steps=length.steps,
-        valid_tokens=None if data.valid is None else len(data.valid.ids),
-        is_gpu=setup.device.type != "cpu",
-        threads=torch.get_num_threads(),
-        n_evaluations=length.n_evaluations,
-        evaluate_tokens=length.evaluate_tokens,
-    )
-    optimizer = resolve_optimizer(recipe.optimizer, steps=length.steps)
-    return resolved_recipe(recipe, model, train, optimizer)
+    return length

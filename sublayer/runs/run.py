@@ -192,17 +192,19 @@ def _open_session(
             shown.warn(note)
         oldest_s = -1.0 if is_again else PACE_LIVES_S
         result = resolve_run(given, known, setup, oldest_s=oldest_s, say=say, pretrained=pretrained)
-        pace = result.pace
+        recipe, pace = result.recipe, result.pace
 
         def begin() -> None:
             inputs = list_inputs(given, known, pretrained)
-            folder.write_recipe(result.recipe, derived_fields(given, result.recipe))
-            keep_inputs(folder.path, result.recipe, inputs, plan)
+            folder.write_recipe(recipe, derived_fields(given, recipe))
+            keep_inputs(folder.path, recipe, inputs, plan)
 
         world.by_first(begin)
     else:
         world.by_first(lambda: lengthen(folder, given, known, say))
-    recipe = folder.recipe()
+    if not (is_new and world.is_main):
+        # Other processes may have measured otherwise than the first.
+        recipe = folder.recipe()
     torch.set_num_threads(recipe.train.threads)
     with stage("building the model"):
         return assemble(recipe, known, setup, pretrained), pace
