@@ -11,7 +11,7 @@ from sublayer.config.limits import (
     MOST_SENTINELS,
     MOST_WINDOWS,
 )
-from sublayer.config.table import Table, checked_by, field
+from sublayer.config.table import Table, WindowTokens, checked_by, field
 from sublayer.config.texts import (
     GPT1,
     LETTERED_TOKENIZERS,
@@ -348,9 +348,7 @@ class DataConfig(PairFields, TaskFields, TextFields):
         ge=0,
         le=MOST_SENTINELS,
     )
-    context: int = field(
-        256, "Length of a training window.", unit="tokens", ge=2, le=LONGEST_WINDOW
-    )
+    context: WindowTokens[int] = field(256, "Length of a training window.")
     windows: Literal["random", "shuffled"] = field(
         "random",
         "random: windows at uniform offsets; shuffled: consecutive windows, each once per epoch, "

@@ -4,17 +4,27 @@ from typing import TYPE_CHECKING, Literal
 
 from sublayer.config.architecture import FFNS, POSITIONS
 from sublayer.config.limits import (
-    LARGEST_FACTOR,
     LARGEST_VOCABULARY,
     LONGEST_WINDOW,
     MOST_BUCKETS,
     MOST_HEADS,
     MOST_LABELS,
     MOST_LAYERS,
-    WIDEST,
     WIDEST_FFN,
 )
-from sublayer.config.table import Factor, List, Table, field
+from sublayer.config.table import (
+    Blocks,
+    Dropout,
+    Factor,
+    Features,
+    Fraction,
+    List,
+    Scale,
+    Table,
+    Tokens,
+    WindowTokens,
+    field,
+)
 
 if TYPE_CHECKING:
     FfnName = str
@@ -33,38 +43,23 @@ class ModelConfig(Table):
         "sides of it; of both, the decoder's cross entries read what the encoder made of another "
         "text. An LSTM sees what is before a token by its state, and has no blocks.",
     )
-    n_layers: int = field(
+    n_layers: Blocks[int] = field(
         6,
         "Executed blocks of a stack, or layers of an LSTM; blocks that share weights count each "
         "time.",
-        unit="blocks",
-        ge=1,
-        le=MOST_LAYERS,
     )
-    n_decoder_layers: int | None = field(
+    n_decoder_layers: Blocks[int | None] = field(
         None,
         "Executed blocks of the decoder beside an encoder.",
-        unit="blocks",
         derived="n_layers",
         needs={"kind": ("encoder-decoder",)},
-        ge=1,
-        le=MOST_LAYERS,
     )
-    d_model: int = field(
-        256,
-        "Width of the residual stream; units of each layer of an LSTM.",
-        unit="features",
-        ge=1,
-        le=WIDEST,
+    d_model: Features[int] = field(
+        256, "Width of the residual stream; units of each layer of an LSTM."
     )
     n_heads: int = field(4, "Attention heads.", unit="heads", ge=1, le=MOST_HEADS)
-    d_head: int | None = field(
-        None,
-        "Width of one head.",
-        unit="features",
-        derived="d_model / n_heads, which must be whole",
-        ge=1,
-        le=WIDEST,
+    d_head: Features[int | None] = field(
+        None, "Width of one head.", derived="d_model / n_heads, which must be whole"
     )
     d_ff: int | None = field(
         None,
@@ -74,14 +69,11 @@ class ModelConfig(Table):
         ge=1,
         le=WIDEST_FFN,
     )
-    d_embed: int | None = field(
+    d_embed: Features[int | None] = field(
         None,
         "Width of the embedding matrix; below d_model it is factorised "
         "(a projection follows the table).",
-        unit="features",
         derived="d_model",
-        ge=1,
-        le=WIDEST,
     )
     embedding_projection: Literal["tokens", "sum"] = field(
         "tokens",
@@ -144,12 +136,10 @@ class ModelConfig(Table):
         "Whether the norms of the sub-layers have a learned gain (and offset).",
         needs={"norm": ("layer", "rms")},
     )
-    norm_eps: float | None = field(
+    norm_eps: Fraction[float | None] = field(
         None,
         "Added to the variance under the root.",
         derived="1e-5 for layer, 1e-6 for rms",
-        gt=0.0,
-        le=1.0,
         needs={"norm": ("layer", "rms")},
     )
     final_norm: Literal["affine", "plain", "none"] | None = field(
@@ -188,14 +178,11 @@ class ModelConfig(Table):
         ge=4,
         le=MOST_BUCKETS,
     )
-    relative_distance: int = field(
+    relative_distance: WindowTokens[int] = field(
         128,
         "Distance from which on all keys share the last bucket; those between it and the exact "
         "half of the buckets share some, by logarithm.",
-        unit="tokens",
         needs={"positions": ("relative",)},
-        ge=2,
-        le=LONGEST_WINDOW,
     )
     share: Literal["none", "all", "attention", "ffn"] = field(
         "none",
@@ -209,13 +196,10 @@ class ModelConfig(Table):
         ge=1,
         le=MOST_LAYERS,
     )
-    share_inner: int = field(
+    share_inner: Blocks[int] = field(
         1,
         "Distinct blocks run one after another as one shared unit.",
-        unit="blocks",
         needs={"share": ("all", "attention", "ffn")},
-        ge=1,
-        le=MOST_LAYERS,
     )
     head: Literal["linear", "transform", "none"] = field(
         "linear",
@@ -281,37 +265,20 @@ class ModelConfig(Table):
         "have biases.",
     )
     head_bias: bool = field(False, "Whether the output logits have a bias.")
-    dropout: float = field(
-        0.0,
-        "Dropout of each sub-layer's output, or of each LSTM layer's.",
-        unit="probability",
-        ge=0.0,
-        lt=1.0,
+    dropout: Dropout[float] = field(
+        0.0, "Dropout of each sub-layer's output, or of each LSTM layer's."
     )
-    dropout_attention: float | None = field(
-        None,
-        "Dropout of the attention weights.",
-        unit="probability",
-        derived="dropout",
-        ge=0.0,
-        lt=1.0,
+    dropout_attention: Dropout[float | None] = field(
+        None, "Dropout of the attention weights.", derived="dropout"
     )
-    dropout_ffn: float | None = field(
-        None,
-        "Dropout of the feed-forward networks' hidden units.",
-        unit="probability",
-        derived="0",
-        ge=0.0,
-        lt=1.0,
+    dropout_ffn: Dropout[float | None] = field(
+        None, "Dropout of the feed-forward networks' hidden units.", derived="0"
     )
-    dropout_embedding: float | None = field(
+    dropout_embedding: Dropout[float | None] = field(
         None,
         "Dropout of the sum of token and position embeddings, or of the matrix that they are rows "
         "of.",
-        unit="probability",
         derived="dropout",
-        ge=0.0,
-        lt=1.0,
     )
     dropout_embedding_of: Literal["sum", "matrix"] = field(
         "sum",
@@ -320,12 +287,8 @@ class ModelConfig(Table):
         "released).",
         needs={"kind": ("decoder",), "positions": ("learned",)},
     )
-    dropout_final: float = field(
-        0.0,
-        "Dropout of the hidden states after a stack's final norm.",
-        unit="probability",
-        ge=0.0,
-        lt=1.0,
+    dropout_final: Dropout[float] = field(
+        0.0, "Dropout of the hidden states after a stack's final norm."
     )
     init: Literal["normal", "scaled", "truncated", "xavier", "kaiming", "t5"] = field(
         "scaled",
@@ -335,12 +298,10 @@ class ModelConfig(Table):
         "normal, feed-forward networks by their fan-in (Macaron BERT); t5: each map by what it "
         "reads and does, N(0, 1) embeddings.",
     )
-    init_std: float = field(
+    init_std: Scale[float] = field(
         0.02,
         "Standard deviation of the initial weights, before any cut.",
         needs={"init": ("normal", "scaled", "truncated")},
-        gt=0.0,
-        le=LARGEST_FACTOR,
     )
     zero_padding: bool = field(
         False,
@@ -362,11 +323,6 @@ class ModelConfig(Table):
         ge=1,
         le=LARGEST_VOCABULARY,
     )
-    max_len: int | None = field(
-        None,
-        "Longest input; the rows of learned position tables.",
-        unit="tokens",
-        derived="data.context",
-        ge=1,
-        le=LONGEST_WINDOW,
+    max_len: Tokens[int | None] = field(
+        None, "Longest input; the rows of learned position tables.", derived="data.context"
     )

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, Self
 
 from sublayer.config.data import DataConfig
-from sublayer.config.limits import LARGEST_FACTOR, LARGEST_VOCABULARY, LONGEST_WINDOW
-from sublayer.config.table import Table, field
+from sublayer.config.limits import LARGEST_VOCABULARY
+from sublayer.config.table import Probability, Scale, Table, Tokens, Weight, field
 from sublayer.counts import count
 
 
@@ -141,15 +141,11 @@ class CausalObjective(ObjectiveTable):
         ge=1,
         le=1000,
     )
-    target_weight: float = field(
-        0.5, "Weight of the loss of each token beyond the next.", gt=0.0, le=LARGEST_FACTOR
-    )
-    z_loss: float = field(
+    target_weight: Scale[float] = field(0.5, "Weight of the loss of each token beyond the next.")
+    z_loss: Weight[float] = field(
         0.0,
         "Weight, in training alone, of (log Z)^2 of each prediction by the model's own head: Z is "
         "the denominator of its softmax (T5: 1e-4).",
-        ge=0.0,
-        le=LARGEST_FACTOR,
     )
     auxiliary: Literal["none", "layers"] = field(
         "none",
@@ -252,12 +248,8 @@ class MaskedObjective(ObjectiveTable):
         "all",
         "What mask_share is a share of: all tokens of an example, or those that may be hidden.",
     )
-    max_predictions: int | None = field(
-        None,
-        "Largest number of predictions in an example; ALBERT's released data has 20.",
-        unit="tokens",
-        ge=1,
-        le=LONGEST_WINDOW,
+    max_predictions: Tokens[int | None] = field(
+        None, "Largest number of predictions in an example; ALBERT's released data has 20."
     )
     max_ngram: int = field(
         3, "Words of the longest n-gram.", unit="words", needs={"masking": ("ngram",)}, ge=1, le=100
@@ -267,19 +259,9 @@ class MaskedObjective(ObjectiveTable):
         "Probability of a length n: in proportion to 1/n, or the reverse.",
         needs={"masking": ("ngram",)},
     )
-    p_mask: float = field(
-        0.8,
-        "Predicted tokens that are replaced by the mask token.",
-        unit="probability",
-        ge=0.0,
-        le=1.0,
-    )
-    p_random: float = field(
-        0.1,
-        "Predicted tokens that are replaced by a random one; the rest stays as it is.",
-        unit="probability",
-        ge=0.0,
-        le=1.0,
+    p_mask: Probability[float] = field(0.8, "Predicted tokens that are replaced by the mask token.")
+    p_random: Probability[float] = field(
+        0.1, "Predicted tokens that are replaced by a random one; the rest stays as it is."
     )
     random_ids: Literal["ordinary", "all"] = field(
         "ordinary",
@@ -305,24 +287,20 @@ class MaskedObjective(ObjectiveTable):
         ge=1,
         le=1_000_000,
     )
-    z_loss: float = field(
+    z_loss: Weight[float] = field(
         0.0,
         "Weight, in training alone, of (log Z)^2 of each prediction of a token: Z is the "
         "denominator of its softmax (T5: 1e-4).",
-        ge=0.0,
-        le=LARGEST_FACTOR,
     )
     sentence: Literal["none", "nsp", "sop"] = field(
         "none",
         "Target of the sentence head: nothing, whether B is the text after A (next sentence), or "
         "whether A and B are in their order (sentence order).",
     )
-    sentence_weight: float = field(
+    sentence_weight: Scale[float] = field(
         1.0,
         "Weight of the sentence loss beside that of masked tokens.",
         needs={"sentence": ("nsp", "sop")},
-        gt=0.0,
-        le=LARGEST_FACTOR,
     )
     sentence_trains: Literal["model", "head"] = field(
         "model",
@@ -335,13 +313,10 @@ class MaskedObjective(ObjectiveTable):
         "What A and B are: two parts of a chunk of sentences that fills the context, or single "
         "sentences (Macaron BERT, as released).",
     )
-    p_short: float = field(
+    p_short: Probability[float] = field(
         0.1,
         "Examples whose length is drawn uniformly instead of filling the context.",
-        unit="probability",
         needs={"pairs": ("chunks",)},
-        ge=0.0,
-        le=1.0,
     )
     short_per: Literal["example", "document"] = field(
         "example",

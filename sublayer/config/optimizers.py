@@ -8,9 +8,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sublayer.config.limits import LARGEST_FACTOR, LARGEST_RATE, LARGEST_VOCABULARY, MOST_STEPS
+from sublayer.config.limits import LARGEST_VOCABULARY, MOST_STEPS
 from sublayer.config.roles import VECTORS, Role, variable_axes
-from sublayer.config.table import SharePair, Table, field
+from sublayer.config.table import (
+    Fraction,
+    NormLimit,
+    Rate,
+    RunShare,
+    SharePair,
+    Table,
+    Weight,
+    field,
+)
 
 Shape = tuple[int, ...]
 Axes = tuple[int, ...]
@@ -24,7 +33,7 @@ _PROBE = (3, 2)
 class OptimizerTable(Table):
     """Fields of every optimizer: a learning rate, its schedule, clipping, and a state."""
 
-    lr: float = field(3e-4, "Peak learning rate.", gt=0.0, le=LARGEST_RATE)
+    lr: Rate[float] = field(3e-4, "Peak learning rate.")
     schedule: Literal["constant", "linear", "polynomial", "cosine", "inverse-sqrt"] = field(
         "cosine", "Shape of the learning rate after warm-up."
     )
@@ -41,13 +50,11 @@ class OptimizerTable(Table):
         "drops after warm-up; gpt1: the same, and a linear fall acts during warm-up too; constant: "
         "the peak from the first update on, as in T5.",
     )
-    warmup_init_lr: float | None = field(
+    warmup_init_lr: Weight[float | None] = field(
         None,
         "Learning rate of the first update, and the count from there, as in fairseq; unset, the "
         "first has one warm-up step's share of the peak.",
         needs={"schedule": ("inverse-sqrt",), "warmup": ("ordinary",)},
-        ge=0.0,
-        le=LARGEST_FACTOR,
     )
     warmup_steps: int | None = field(
         None,
@@ -57,32 +64,21 @@ class OptimizerTable(Table):
         ge=0,
         le=MOST_STEPS,
     )
-    warmup_share: float | None = field(
-        None,
-        "Warm-up as a share of the run; excludes warmup_steps.",
-        unit="share",
-        derived="0.05",
-        ge=0.0,
-        le=1.0,
+    warmup_share: RunShare[float | None] = field(
+        None, "Warm-up as a share of the run; excludes warmup_steps.", derived="0.05"
     )
-    final_lr_share: float = field(
+    final_lr_share: RunShare[float] = field(
         0.0,
         "Learning rate at the end, as a share of the peak.",
-        unit="share",
         needs={"schedule": ("linear", "polynomial", "cosine")},
-        ge=0.0,
-        le=1.0,
     )
-    cooldown_share: float = field(
+    cooldown_share: RunShare[float] = field(
         0.0,
         "Last share of the run, over which the rate falls to 0 on a line; 0 is none.",
-        unit="share",
         needs={"schedule": ("constant", "inverse-sqrt")},
-        ge=0.0,
-        le=1.0,
     )
-    clip_norm: float = field(
-        1.0, "Largest global norm of the gradient; 0 turns clipping off.", ge=0.0, le=1e30
+    clip_norm: NormLimit[float] = field(
+        1.0, "Largest global norm of the gradient; 0 turns clipping off."
     )
 
     @abstractmethod
@@ -146,8 +142,6 @@ LAYER_DECAY: Any = field(
     1.0,
     "Factor of the learning rate from block to block towards the input, the embeddings lowest; "
     "the last block has its square, heads have the whole rate (ELECTRA: 0.8).",
-    gt=0.0,
-    le=1.0,
 )
 DECAY_VECTORS: Any = field(False, "Weight decay of gains, offsets and biases too, as in fairseq.")
 
@@ -168,11 +162,9 @@ class SgdConfig(OptimizerTable):
     """  # fmt: skip
 
     kind: Literal["sgd"] = field("sgd", KINDS)
-    lr: float = field(0.1, "Peak learning rate.", gt=0.0, le=LARGEST_RATE)
+    lr: Rate[float] = field(0.1, "Peak learning rate.")
     momentum: float = field(0.9, "Share of the last update that is kept.", ge=0.0, lt=1.0)
-    weight_decay: float = field(
-        0.0, "L2 penalty on matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR
-    )
+    weight_decay: Weight[float] = field(0.0, "L2 penalty on matrices and embeddings.")
     decay_vectors: bool = DECAY_VECTORS
 
     def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
@@ -191,12 +183,10 @@ class AdamConfig(OptimizerTable):
 
     kind: Literal["adam"] = field("adam", KINDS)
     betas: SharePair = field((0.9, 0.999), "Decay rates of the first and second moment.")
-    eps: float = field(1e-8, "Added to the root of the second moment.", gt=0.0, le=1.0)
-    weight_decay: float = field(
-        0.0, "L2 penalty on matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR
-    )
+    eps: Fraction[float] = field(1e-8, "Added to the root of the second moment.")
+    weight_decay: Weight[float] = field(0.0, "L2 penalty on matrices and embeddings.")
     decay_vectors: bool = DECAY_VECTORS
-    layer_decay: float = LAYER_DECAY
+    layer_decay: Fraction[float] = LAYER_DECAY
 
     def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
         """Return the axes of both moments and of the count that they are corrected by."""
@@ -215,12 +205,10 @@ class AdamWConfig(OptimizerTable):
         "is added before it does.",
     )
     betas: SharePair = field((0.9, 0.95), "Decay rates of the first and second moment.")
-    eps: float = field(1e-8, "Added to the root of the second moment.", gt=0.0, le=1.0)
-    weight_decay: float = field(
-        0.1, "Decoupled decay of matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR
-    )
+    eps: Fraction[float] = field(1e-8, "Added to the root of the second moment.")
+    weight_decay: Weight[float] = field(0.1, "Decoupled decay of matrices and embeddings.")
     decay_vectors: bool = DECAY_VECTORS
-    layer_decay: float = LAYER_DECAY
+    layer_decay: Fraction[float] = LAYER_DECAY
     bias_correction: bool = field(
         True,
         "Correct the moments for their start at 0; false as in BERT and ALBERT.",
@@ -259,16 +247,14 @@ class LambConfig(OptimizerTable):
     """
 
     kind: Literal["lamb"] = field("lamb", KINDS)
-    lr: float = field(0.00176, "Peak learning rate.", gt=0.0, le=LARGEST_RATE)
+    lr: Rate[float] = field(0.00176, "Peak learning rate.")
     form: Literal["albert", "published"] = field(
         "albert",
         "albert: as released with ALBERT; published: moments corrected for their start at 0.",
     )
     betas: SharePair = field((0.9, 0.999), "Decay rates of the first and second moment.")
-    eps: float = field(1e-6, "Added to the root of the second moment.", gt=0.0, le=1.0)
-    weight_decay: float = field(
-        0.01, "Decoupled decay of matrices and embeddings.", ge=0.0, le=LARGEST_FACTOR
-    )
+    eps: Fraction[float] = field(1e-6, "Added to the root of the second moment.")
+    weight_decay: Weight[float] = field(0.01, "Decoupled decay of matrices and embeddings.")
 
     def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
         """Return the axes of both moments and, where they are corrected, of the count."""
@@ -300,18 +286,15 @@ class AdafactorConfig(OptimizerTable):
     """
 
     kind: Literal["adafactor"] = field("adafactor", KINDS)
-    lr: float = field(0.01, "Peak learning rate.", gt=0.0, le=LARGEST_RATE)
-    clip_norm: float = field(
-        0.0, "Largest global norm of the gradient; 0 turns clipping off.", ge=0.0, le=1e30
+    lr: Rate[float] = field(0.01, "Peak learning rate.")
+    clip_norm: NormLimit[float] = field(
+        0.0, "Largest global norm of the gradient; 0 turns clipping off."
     )
     clip_threshold: float = field(
         1.0, "Largest root mean square of a matrix's update, before its scale.", gt=0.0, le=1e30
     )
-    decay_exponent: float = field(
-        0.8,
-        "Update n gives its squares the share n ** -exponent of their means.",
-        gt=0.0,
-        le=1.0,
+    decay_exponent: Fraction[float] = field(
+        0.8, "Update n gives its squares the share n ** -exponent of their means."
     )
     decay_offset: int = field(
         0,

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self
 
-from sublayer.config.limits import LARGEST_FACTOR, LONGEST_WINDOW
+from sublayer.config.limits import LONGEST_WINDOW
 from sublayer.config.objective import Lengths, Loss, ModelKind, ObjectiveTable
-from sublayer.config.table import field
+from sublayer.config.table import Weight, WindowTokens, field
 from sublayer.errors import ConfigError
 
 
@@ -208,36 +208,24 @@ class SpanObjective(ObjectiveTable):
         ge=1.0,
         le=LONGEST_WINDOW,
     )
-    raw_length: int | None = field(
+    raw_length: WindowTokens[int | None] = field(
         None,
         "Length of a piece of text before its spans are cut out.",
-        unit="tokens",
         derived="the longest whose input, sentinels and end included, fits data.context",
-        ge=2,
-        le=LONGEST_WINDOW,
     )
-    target_length: int | None = field(
+    target_length: WindowTokens[int | None] = field(
         None,
         "Length of the longest target, sentinels and end included; of iid noise, what is beyond "
         "is cut off.",
-        unit="tokens",
         derived="that of a piece's noise; for iid, four standard deviations above its mean",
-        ge=2,
-        le=LONGEST_WINDOW,
     )
-    chunk_tokens: int = field(
+    chunk_tokens: WindowTokens[int] = field(
         65_536,
         "A document that is longer gives an epoch one chunk of so many tokens, at a random "
         "multiple of them, where data.windows = shuffled.",
-        unit="tokens",
-        ge=2,
-        le=LONGEST_WINDOW,
     )
-    z_loss: float = field(
-        0.0,
-        "Weight of the squared log of the softmax's denominator, in training alone; T5: 1e-4.",
-        ge=0.0,
-        le=LARGEST_FACTOR,
+    z_loss: Weight[float] = field(
+        0.0, "Weight of the squared log of the softmax's denominator, in training alone; T5: 1e-4."
     )
 
     @property

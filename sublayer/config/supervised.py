@@ -3,7 +3,6 @@
 from typing import ClassVar, Literal
 
 from sublayer.config.data import DataConfig
-from sublayer.config.limits import LARGEST_FACTOR, LONGEST_WINDOW
 from sublayer.config.objective import (
     Lengths,
     Loss,
@@ -11,7 +10,7 @@ from sublayer.config.objective import (
     ObjectiveTable,
     TextUse,
 )
-from sublayer.config.table import field
+from sublayer.config.table import Dropout, Tokens, Weight, WindowTokens, field
 from sublayer.config.texts import metrics_of
 from sublayer.errors import ConfigError
 from sublayer.tasks.task import Task
@@ -44,14 +43,11 @@ class SupervisedObjective(ObjectiveTable):
         "between a start, delimiters and an end, for decoders and LSTMs (GPT-1); text: all as "
         "text, the answer too (T5).",
     )
-    dropout: float = field(
+    dropout: Dropout[float] = field(
         0.1,
         "Dropout of the vector that the task's head reads; of spans of what no answer is judged "
         "by.",
-        unit="probability",
         needs={"format": ("pair", "traversal")},
-        ge=0.0,
-        lt=1.0,
     )
     zero_head: bool = field(
         False,
@@ -70,42 +66,29 @@ class SupervisedObjective(ObjectiveTable):
         "order by chance, or in both. A traversal always has both.",
         needs={"format": ("pair",)},
     )
-    language_weight: float = field(
+    language_weight: Weight[float] = field(
         0.0,
         "Weight of the loss of predicting the texts themselves, a mean over rows of each row's "
         "mean (GPT-1: 0.5).",
         needs={"format": ("traversal",)},
-        ge=0.0,
-        le=LARGEST_FACTOR,
     )
     answer: Literal["greedy", "rank"] = field(
         "greedy",
         "How an answer is read off: written token by token, or the label whose text is likeliest.",
         needs={"format": ("text",)},
     )
-    target_length: int = field(
+    target_length: WindowTokens[int] = field(
         64,
         "Tokens of the longest target, its end included; what is beyond is cut off.",
-        unit="tokens",
         needs={"format": ("text",)},
-        ge=2,
-        le=LONGEST_WINDOW,
     )
-    doc_stride: int = field(
+    doc_stride: Tokens[int] = field(
         128,
         "Tokens between the windows in which a long passage is read for a span.",
-        unit="tokens",
         needs={"format": ("pair",)},
-        ge=1,
-        le=LONGEST_WINDOW,
     )
-    max_answer: int = field(
-        30,
-        "Tokens of the longest span that is answered.",
-        unit="tokens",
-        needs={"format": ("pair",)},
-        ge=1,
-        le=LONGEST_WINDOW,
+    max_answer: Tokens[int] = field(
+        30, "Tokens of the longest span that is answered.", needs={"format": ("pair",)}
     )
 
     def check_head(self, task: Task) -> None:

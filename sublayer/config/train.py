@@ -5,16 +5,23 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from sublayer.config.limits import (
     LARGEST_SEED,
-    LONGEST_WINDOW,
-    MOST_BATCH_TOKENS,
     MOST_LAYERS,
     MOST_STEPS,
     MOST_THREADS,
     MOST_TOKENS,
-    MOST_WINDOWS,
 )
 from sublayer.config.stacks import Frozen, parse_freeze
-from sublayer.config.table import List, Steps, Table, checked_by, field
+from sublayer.config.table import (
+    BatchTokens,
+    Interval,
+    List,
+    Steps,
+    Table,
+    Tokens,
+    Windows,
+    checked_by,
+    field,
+)
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.nearest import LONGEST_WORD, nearest_hint
@@ -121,13 +128,10 @@ class TrainConfig(Table):
     The run itself. One of steps, tokens, epochs, minutes; one of batch_tokens, batch_sequences.
     """  # fmt: skip
 
-    steps: int | None = field(
+    steps: Interval[int | None] = field(
         None,
         "Optimizer steps; excludes tokens, epochs, minutes.",
-        unit="steps",
         derived="tokens, epochs or minutes; of tasks epochs by their number of examples",
-        ge=1,
-        le=MOST_STEPS,
     )
     tokens: float | None = field(
         None, "Tokens to train on, rounded up to steps.", unit="tokens", gt=0, le=MOST_TOKENS
@@ -143,33 +147,22 @@ class TrainConfig(Table):
         gt=0,
         le=1e7,
     )
-    batch_tokens: int | None = field(
+    batch_tokens: BatchTokens[int | None] = field(
         None,
         "Tokens per optimizer step, rounded to whole windows; of tasks, rows of data.context that "
         "examples are packed into; excludes batch_sequences.",
-        unit="tokens",
-        ge=1,
-        le=MOST_BATCH_TOKENS,
     )
-    batch_sequences: int | None = field(
-        None,
-        "Windows per optimizer step.",
-        unit="windows",
-        derived="batch_tokens / context, else 16",
-        ge=1,
-        le=MOST_WINDOWS,
+    batch_sequences: Windows[int | None] = field(
+        None, "Windows per optimizer step.", derived="batch_tokens / context, else 16"
     )
-    micro_batch_sequences: int | None = field(
+    micro_batch_sequences: Windows[int | None] = field(
         None,
         "Windows per forward and backward pass, or rows of as many tokens where they are shorter; "
         "gradients accumulate to the same batch.",
-        unit="windows",
         derived=(
             "1,024 tokens for each thread, 4,096 up to a d_model of 128; on a GPU the whole batch; "
             "with exact at most an eighth of the batch"
         ),
-        ge=1,
-        le=MOST_WINDOWS,
     )
     recompute: Literal["none", "blocks"] = field(
         "none",
@@ -180,31 +173,22 @@ class TrainConfig(Table):
         "auto", "Arithmetic of matrix products; auto measures once per machine which is faster."
     )
     compile: bool = field(False, "Compile the model with torch.compile (GPU).")
-    evaluate_steps: int | None = field(
+    evaluate_steps: Interval[int | None] = field(
         None,
         "Optimizer steps between evaluations on the validation split.",
-        unit="steps",
         derived="a tenth of the run; more where ten evaluations would take over a fifth of minutes",
-        ge=1,
-        le=MOST_STEPS,
     )
-    evaluate_tokens: int | None = field(
+    evaluate_tokens: BatchTokens[int | None] = field(
         None,
         "Tokens of the validation split that an evaluation during training scores, evenly spread.",
-        unit="tokens",
         derived=(
             "32768, or the whole split if smaller; fewer where that takes over a fifth of minutes"
         ),
-        ge=1,
-        le=MOST_BATCH_TOKENS,
     )
-    evaluate_stride: int | None = field(
+    evaluate_stride: Tokens[int | None] = field(
         None,
         "Tokens between the windows that an evaluation during training scores, unset data.context; "
         "1 gives every token the full context, and takes as many times as long.",
-        unit="tokens",
-        ge=1,
-        le=LONGEST_WINDOW,
     )
     probes: Annotated[Probes, checked_by(check_probes)] = field(
         (),
@@ -226,13 +210,8 @@ class TrainConfig(Table):
         ge=1,
         le=MOST_STEPS,
     )
-    checkpoint_steps: int | None = field(
-        None,
-        "Optimizer steps between checkpoints.",
-        unit="steps",
-        derived="evaluate_steps",
-        ge=1,
-        le=MOST_STEPS,
+    checkpoint_steps: Interval[int | None] = field(
+        None, "Optimizer steps between checkpoints.", derived="evaluate_steps"
     )
     save_in_background: bool = field(
         True,
@@ -252,13 +231,10 @@ class TrainConfig(Table):
         "says: `RUN/checkpoints/step-...` is a model to start from.",
         unit="steps",
     )
-    log_steps: int | None = field(
+    log_steps: Interval[int | None] = field(
         None,
         "Optimizer steps between lines of metrics.jsonl.",
-        unit="steps",
         derived="a two-hundredth of the run",
-        ge=1,
-        le=MOST_STEPS,
     )
     exact: bool = field(
         False,

@@ -2,9 +2,9 @@
 
 from typing import ClassVar, Literal
 
-from sublayer.config.limits import LARGEST_FACTOR, LARGEST_PENALTY, WIDEST_BEAM
+from sublayer.config.limits import LARGEST_PENALTY, WIDEST_BEAM
 from sublayer.config.objective import Loss, ModelKind, ObjectiveTable, TextUse
-from sublayer.config.table import field
+from sublayer.config.table import Weight, field
 
 BleuTokenizer = Literal["13a", "zh", "ja-mecab", "ko-mecab", "intl", "char", "flores200"]
 """sacreBLEU's tokenizers, by its names."""
@@ -45,12 +45,10 @@ class TranslationObjective(ObjectiveTable):
         "Over the whole vocabulary, the target included (Macaron Net, as released), or the others "
         "(fairseq today).",
     )
-    z_loss: float = field(
+    z_loss: Weight[float] = field(
         0.0,
         "Weight, in training alone, of (log Z)^2 of each prediction: Z is the "
         "denominator of its softmax (T5: 1e-4).",
-        ge=0.0,
-        le=LARGEST_FACTOR,
     )
     bleu_tokenizer: BleuTokenizer | None = field(
         None,
