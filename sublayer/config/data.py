@@ -1,5 +1,6 @@
 """``[data]``: texts, tasks and pairs; tokenizers and windows."""
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import model_validator
@@ -31,47 +32,50 @@ from sublayer.config.texts import (
     source_names,
 )
 
+of_pairs = partial(field, when=("pairs",))
+of_tasks = partial(field, when=("tasks",))
+
 
 class PairFields(Table):
     """Pairs of a text and its translation: files, languages, words, and which are left out."""
 
-    source_path: str | None = field(
+    source_path: str | None = of_pairs(
         None,
         "Text to translate, one piece a line (plain, .gz, .zst, .bz2, .xz); line i of target_path "
         "is the translation of line i. Instead, path names pairs: .tsv, .csv, JSON lines, .xlsx, "
         ".parquet, or a data set of the hub.",
     )
-    target_path: str | None = field(None, "The translations of source_path, line by line.")
-    valid_source_path: str | None = field(
+    target_path: str | None = of_pairs(None, "The translations of source_path, line by line.")
+    valid_source_path: str | None = of_pairs(
         None, "As source_path, of the validation split; it replaces split."
     )
-    valid_target_path: str | None = field(None, "The translations of valid_source_path.")
-    test_source_path: str | None = field(
+    valid_target_path: str | None = of_pairs(None, "The translations of valid_source_path.")
+    test_source_path: str | None = of_pairs(
         None, "As source_path, of the test split; it replaces split."
     )
-    test_target_path: str | None = field(None, "The translations of test_source_path.")
-    source_language: str | None = field(
+    test_target_path: str | None = of_pairs(None, "The translations of test_source_path.")
+    source_language: str | None = of_pairs(
         None, "Language that is translated from, by its code: de, en, ..."
     )
-    target_language: str | None = field(None, "Language that is translated to, by its code.")
-    source_field: str | None = field(
+    target_language: str | None = of_pairs(None, "Language that is translated to, by its code.")
+    source_field: str | None = of_pairs(
         None, "The field of pairs that holds the text to translate.", derived="source_language"
     )
-    target_field: str | None = field(
+    target_field: str | None = of_pairs(
         None, "The field of pairs that holds the translation.", derived="target_language"
     )
-    moses: Literal["none", "tokenize", "normalize"] = field(
+    moses: Literal["none", "tokenize", "normalize"] = of_pairs(
         "none",
         "Moses' rules before the vocabulary sees a text: none; words divided from punctuation; "
         "after punctuation was made plain and what cannot be printed dropped. Translations are put "
         "together again.",
     )
-    moses_hyphens: bool = field(
+    moses_hyphens: bool = of_pairs(
         False,
         "Whether words with hyphens are divided too.",
         needs={"moses": ("tokenize", "normalize")},
     )
-    moses_escapes: bool = field(
+    moses_escapes: bool = of_pairs(
         False,
         "Whether & | < > ' \" [ ] are written as entities, & as &amp;, before the vocabulary sees "
         "them, as Moses' tokenizer does unless told otherwise. Translations are text again.",
@@ -82,8 +86,9 @@ class PairFields(Table):
         "Whether capitals are lowered: of pairs in both languages, of any other text by the "
         "vocabulary of unigram, wordpiece or moses-bpe that is trained, which does so as published "
         "unless told, but for one with sentinels (T5's).",
+        when=("letters",),
     )
-    max_words: int | None = field(
+    max_words: int | None = of_pairs(
         None,
         "Pairs with a longer side are left out of training.",
         unit="words",
@@ -91,7 +96,7 @@ class PairFields(Table):
         ge=1,
         le=LONGEST_WINDOW,
     )
-    max_words_ratio: float | None = field(
+    max_words_ratio: float | None = of_pairs(
         None,
         "Pairs of which one side has more than so many times the other's words are left out of "
         "training.",
@@ -99,7 +104,7 @@ class PairFields(Table):
         gt=1.0,
         le=LARGEST_FACTOR,
     )
-    batch_order: Literal["anew", "once"] = field(
+    batch_order: Literal["anew", "once"] = of_pairs(
         "anew",
         "anew: batches of pairs are made in every epoch, sorted by the longer side; once: made "
         "before the first, sorted by the source's length and then the target's, and their order "
@@ -130,7 +135,7 @@ DEFAULT_HELD_OUT = 0.1
 class TaskFields(Table):
     """The tasks of a model that answers, or the columns of a table of one's own."""
 
-    tasks: Annotated[Sources | None, checked_by(check_tasks)] = field(
+    tasks: Annotated[Sources | None, checked_by(check_tasks)] = of_tasks(
         None,
         (
             "Tasks to fine-tune on, whose files are in the folder that path names: one, a list, or "
@@ -138,7 +143,7 @@ class TaskFields(Table):
             "lists them. Or table: one of your own, which path names."
         ),
     )
-    size_limit: int | None = field(
+    size_limit: int | None = of_tasks(
         None,
         "In a mixture by size, a task of more training examples is drawn as if it had so many "
         "(T5's artificial data set size limit).",
@@ -146,7 +151,7 @@ class TaskFields(Table):
         ge=1,
         le=MOST_WINDOWS,
     )
-    train_examples: int | None = field(
+    train_examples: int | None = of_tasks(
         None,
         "Train on so many of each task's training examples, the same for all seeds, and more of "
         "them with more; what is held out is not among them.",
@@ -163,8 +168,9 @@ class TaskFields(Table):
             "answer_start, where it begins; target, a text to write; group, a document's rows, "
             "which stay together; id."
         ),
+        when=("tasks", "own-table"),
     )
-    select: Literal["held-out", "dev", "dev-mismatched", "parts"] = field(
+    select: Literal["held-out", "dev", "dev-mismatched", "parts"] = of_tasks(
         "held-out",
         (
             "Which examples choose the checkpoint: some that are held out of the training part, or "
@@ -173,13 +179,13 @@ class TaskFields(Table):
             "three files (train, dev, test) dev chooses, and test is scored, as finetune has it."
         ),
     )
-    score_on: Literal["dev", "test"] | None = field(
+    score_on: Literal["dev", "test"] | None = of_tasks(
         None,
         "Which published examples are scored in the end: the development set, or the test set, "
         "where it has labels, as RACE's, SNLI's, SciTail's and Story Cloze's.",
         derived="dev",
     )
-    held_out: float = field(
+    held_out: float = of_tasks(
         DEFAULT_HELD_OUT,
         "Share of the training part that is held out; at most 2,000 examples.",
         unit="share of examples",
@@ -218,6 +224,7 @@ class TextFields(Table):
             "they are mixed. albert-intrinsic is the passages of the files of SQuAD and RACE that "
             "path names. Of translations: iwslt14, wmt14."
         ),
+        when=("all-text",),
     )
     documents: DocumentRule | None = field(
         None,
@@ -229,10 +236,12 @@ class TextFields(Table):
             "each file; each row of what is Parquet by its suffix, or on the hub; "
             "a corpus has its own"
         ),
+        when=("text", "documents"),
     )
     text_field: str = field(
         "text",
         "The field of JSON, or the column of CSV, Parquet or the hub, that holds the text.",
+        when=("text", "text-field"),
     )
     sentences: SentenceRule = field(
         "none",
@@ -241,14 +250,16 @@ class TextFields(Table):
             "header and licence are dropped: lines: one a line; prose: hard-wrapped paragraphs, by "
             "rules; spacy: by spaCy's sentencizer."
         ),
+        when=("text",),
     )
     valid_path: str | None = field(
-        None, "File, folder or glob of the validation split; it replaces split."
+        None, "File, folder or glob of the validation split; it replaces split.", when=("all-text",)
     )
     test_path: str | None = field(
         None,
         "File, folder or glob of the test split; it replaces split. Or a corpus of watch, such as "
         "albert-intrinsic; valid_path takes one too.",
+        when=("all-text",),
     )
     split: Annotated[str | None, checked_by(check_split)] = field(
         None,
@@ -256,6 +267,7 @@ class TextFields(Table):
         "100/0/0 holds nothing out, as those do who train on all text: train.best_by is last then.",
         unit="percent",
         derived="90/5/5; corpora with a published split keep it",
+        when=("all-text", "held-out", "unpublished"),
     )
     watch: Annotated[Watched, checked_by(check_watched)] = field(
         (),
@@ -263,6 +275,7 @@ class TextFields(Table):
         "passages of their development sets, fetched from their publishers, or albert-intrinsic, "
         "those of both; or {name = path}, a file, a folder or a glob, read as path is, or as "
         "passages where it is of SQuAD or RACE. A text's scores are name/mlm_accuracy and so on.",
+        when=("text",),
     )
 
 
@@ -275,6 +288,7 @@ class DataConfig(PairFields, TaskFields, TextFields):
         unit="pairs",
         ge=1,
         le=MOST_WINDOWS,
+        when=("filled-steps",),
     )
     batch_parts: int = field(
         1,
@@ -283,6 +297,7 @@ class DataConfig(PairFields, TaskFields, TextFields):
         unit="batches",
         ge=1,
         le=MOST_WINDOWS,
+        when=("filled-steps",),
     )
     tokenizer: Annotated[str, checked_by(check_tokenizer)] = field(
         "bytes",
@@ -293,6 +308,7 @@ class DataConfig(PairFields, TaskFields, TextFields):
             ".model, a vocab.txt, subword-nmt's or fastBPE's .codes, GPT-1's "
             "encoder_bpe_40000.json beside its merges."
         ),
+        when=("fresh-tokenizer",),
     )
     vocab_size: int | None = field(
         None,
@@ -305,6 +321,7 @@ class DataConfig(PairFields, TaskFields, TextFields):
         ),
         ge=2,
         le=LARGEST_TRAINED_VOCABULARY,
+        when=("fresh-tokenizer", "trained-vocabulary"),
     )
     merges: int | None = field(
         None,
@@ -315,6 +332,7 @@ class DataConfig(PairFields, TaskFields, TextFields):
         needs={"tokenizer": ("word-bpe", "moses-bpe", GPT1)},
         ge=0,
         le=LARGEST_TRAINED_VOCABULARY,
+        when=("fresh-tokenizer",),
     )
     normalization: Normalization | None = field(
         None,
@@ -322,6 +340,7 @@ class DataConfig(PairFields, TaskFields, TextFields):
         "words (pip install 'sublayer[spacy]'); transformers: BERT's words instead, as its class "
         "of GPT-1 has them: faster, and other ids.",
         derived="published; a tokenizer.json's own",
+        when=("fresh-tokenizer", "gpt1-rules"),
     )
     keep_accents: bool | None = field(
         None,
@@ -332,12 +351,14 @@ class DataConfig(PairFields, TaskFields, TextFields):
         derived="true; published rules of wikipedia, bookcorpus and c4, where no path and no task "
         "is named",
         needs={"tokenizer": LETTERED_TOKENIZERS},
+        when=("fresh-tokenizer",),
     )
     special_tokens: SpecialTokens | None = field(
         None,
         "The marks of special tokens in a text, such as <|endoftext|>. tokens: each is its token, "
         "as in transformers; text: letters, as all else.",
         derived="as the files of data.tokenizer say, else tokens; text where it is trained",
+        when=("marks",),
     )
     sentinels: int = field(
         0,
@@ -347,16 +368,19 @@ class DataConfig(PairFields, TaskFields, TextFields):
         unit="tokens",
         ge=0,
         le=MOST_SENTINELS,
+        when=("fresh-tokenizer", "sentinels"),
     )
     context: WindowTokens[int] = field(256, "Length of a training window.")
     windows: Literal["random", "shuffled"] = field(
         "random",
         "random: windows at uniform offsets; shuffled: consecutive windows, each once per epoch, "
         "in random order.",
+        when=("windows",),
     )
     boundaries: Literal["ignore", "respect"] = field(
         "ignore",
         "Whether attention and positions cross from one document into the next within a window.",
+        when=("windows",),
     )
 
     @model_validator(mode="before")

@@ -25,7 +25,7 @@ from sublayer.config.sources import find_source, layer_of, read_toml, shipped_re
 from sublayer.errors import ConfigError
 from sublayer.nearest import nearest
 
-_OWN_KEYWORDS = ("unit", "needs", "derived")
+_OWN_KEYWORDS = ("unit", "needs", "when", "derived")
 SCHEMA_DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 

@@ -1,5 +1,6 @@
 """``[model]``: the architecture, a field for each paper's idea."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from sublayer.config.architecture import FFNS, POSITIONS
@@ -34,6 +35,10 @@ else:
     PositionName = Literal[tuple(POSITIONS)]
 
 
+of_blocks = partial(field, when=("blocks",))
+"""Declare a field of blocks, which an LSTM has not."""
+
+
 class ModelConfig(Table):
     """The architecture. Every paper's idea is a field, and the fields are orthogonal."""
 
@@ -57,9 +62,14 @@ class ModelConfig(Table):
     d_model: Features[int] = field(
         256, "Width of the residual stream; units of each layer of an LSTM."
     )
-    n_heads: int = field(4, "Attention heads.", unit="heads", ge=1, le=MOST_HEADS)
+    n_heads: int = field(
+        4, "Attention heads.", unit="heads", ge=1, le=MOST_HEADS, when=("blocks", "attention")
+    )
     d_head: Features[int | None] = field(
-        None, "Width of one head.", derived="d_model / n_heads, which must be whole"
+        None,
+        "Width of one head.",
+        derived="d_model / n_heads, which must be whole",
+        when=("blocks", "attention"),
     )
     d_ff: int | None = field(
         None,
@@ -68,6 +78,7 @@ class ModelConfig(Table):
         derived="4 * d_model",
         ge=1,
         le=WIDEST_FFN,
+        when=("blocks", "ffn"),
     )
     d_embed: Features[int | None] = field(
         None,
@@ -79,13 +90,14 @@ class ModelConfig(Table):
         "tokens",
         "Input that a factorised embedding projects to d_model: token vectors, or their sum with "
         "positions and segments, which are then d_embed wide, after its norm and dropout (ALBERT).",
+        when=("factorised",),
     )
     project_embeddings: Literal["as-needed", "always"] = field(
         "as-needed",
         "Whether the projections of the embedding and of a linear head also stand where d_embed "
         "equals d_model.",
     )
-    embedding_norm: bool = field(
+    embedding_norm: bool = of_blocks(
         False,
         "Whether a norm with parameters follows the sum of embeddings.",
         needs={"norm": ("layer", "rms")},
@@ -96,7 +108,7 @@ class ModelConfig(Table):
         "first's is zero.",
         needs={"kind": ("encoder",)},
     )
-    block: str | List = field(
+    block: str | List = of_blocks(
         "transformer",
         (
             "The residual sub-layers of a block in order: transformer, macaron, or a list of "
@@ -116,60 +128,69 @@ class ModelConfig(Table):
         "(Marian).",
         needs={"kind": ("encoder-decoder",)},
     )
-    ffn: FfnName = field("gelu", "Feed-forward network of the ffn entries that name no variant.")
+    ffn: FfnName = field(
+        "gelu",
+        "Feed-forward network of the ffn entries that name no variant.",
+        when=("networks", "named-ffn"),
+    )
     gelu: Literal["exact", "tanh"] = field(
-        "tanh", "Exact (erf) or tanh-approximated GELU, in the gelu and geglu networks."
+        "tanh",
+        "Exact (erf) or tanh-approximated GELU, in the gelu and geglu networks.",
+        when=("networks", "gelu"),
     )
     swish_beta: Factor | Literal["learned"] = field(
         1.0,
         "Slope b of swish, x / (1 + exp(-b x)): 1 is SiLU; learned: one number of each network, "
         "1 at first.",
+        when=("networks", "swish"),
     )
-    norm: Literal["layer", "rms", "none"] = field("layer", "Normalisation of each sub-layer.")
-    norm_order: Literal["pre", "post"] = field(
+    norm: Literal["layer", "rms", "none"] = of_blocks("layer", "Normalisation of each sub-layer.")
+    norm_order: Literal["pre", "post"] = of_blocks(
         "pre",
         "Normalise a sub-layer's input (pre) or its sum with the residual (post).",
         needs={"norm": ("layer", "rms")},
     )
-    norm_affine: bool = field(
+    norm_affine: bool = of_blocks(
         True,
         "Whether the norms of the sub-layers have a learned gain (and offset).",
         needs={"norm": ("layer", "rms")},
     )
-    norm_eps: Fraction[float | None] = field(
+    norm_eps: Fraction[float | None] = of_blocks(
         None,
         "Added to the variance under the root.",
         derived="1e-5 for layer, 1e-6 for rms",
         needs={"norm": ("layer", "rms")},
     )
-    final_norm: Literal["affine", "plain", "none"] | None = field(
+    final_norm: Literal["affine", "plain", "none"] | None = of_blocks(
         None,
         "Norm after the last block: with parameters, without, or none.",
         derived="affine after pre-norm blocks, none otherwise",
     )
-    positions: PositionName = field("learned", "How a token's place enters the model.")
-    sinusoids: Literal["tensor2tensor", "fairseq", "marian", "interleaved"] = field(
+    positions: PositionName = field(
+        "learned", "How a token's place enters the model.", when=("blocks", "scored-positions")
+    )
+    sinusoids: Literal["tensor2tensor", "fairseq", "marian", "interleaved"] = of_blocks(
         "tensor2tensor",
         "Sines and cosines in halves, with frequencies that fall to 1/10000; fairseq: computed in "
         "float32; marian: they stop a step before it, and are rounded to float32; interleaved: "
         "they stop there too, each sine beside its cosine.",
         needs={"positions": ("sinusoidal",)},
     )
-    first_position: int = field(
+    first_position: int = of_blocks(
         0,
         "Number of the first position (fairseq: 2).",
         needs={"positions": ("sinusoidal",)},
         ge=0,
         le=LONGEST_WINDOW,
     )
-    rotary_base: float = field(
+    rotary_base: float = of_blocks(
         10000.0,
         "Base of the rotary frequencies.",
         needs={"positions": ("rotary",)},
         gt=1.0,
         le=1e12,
     )
-    relative_buckets: int = field(
+    relative_buckets: int = of_blocks(
         32,
         "Numbers that a head adds to scores by distance; of a stack that sees both sides, half of "
         "them for each.",
@@ -178,17 +199,17 @@ class ModelConfig(Table):
         ge=4,
         le=MOST_BUCKETS,
     )
-    relative_distance: WindowTokens[int] = field(
+    relative_distance: WindowTokens[int] = of_blocks(
         128,
         "Distance from which on all keys share the last bucket; those between it and the exact "
         "half of the buckets share some, by logarithm.",
         needs={"positions": ("relative",)},
     )
-    share: Literal["none", "all", "attention", "ffn"] = field(
+    share: Literal["none", "all", "attention", "ffn"] = of_blocks(
         "none",
         "Which sub-layers (with their norms) use one set of weights in every block of a group.",
     )
-    share_groups: int = field(
+    share_groups: int = of_blocks(
         1,
         "Groups of consecutive blocks; each group has its own shared weights.",
         unit="groups",
@@ -196,7 +217,7 @@ class ModelConfig(Table):
         ge=1,
         le=MOST_LAYERS,
     )
-    share_inner: Blocks[int] = field(
+    share_inner: Blocks[int] = of_blocks(
         1,
         "Distinct blocks run one after another as one shared unit.",
         needs={"share": ("all", "attention", "ffn")},
@@ -257,7 +278,9 @@ class ModelConfig(Table):
         "(T5 v1.0).",
     )
     attention_scale: Literal["sqrt", "none"] = field(
-        "sqrt", "Divide attention scores by the square root of d_head, or by nothing."
+        "sqrt",
+        "Divide attention scores by the square root of d_head, or by nothing.",
+        when=("blocks", "attention"),
     )
     bias: bool = field(
         True,
@@ -269,10 +292,13 @@ class ModelConfig(Table):
         0.0, "Dropout of each sub-layer's output, or of each LSTM layer's."
     )
     dropout_attention: Dropout[float | None] = field(
-        None, "Dropout of the attention weights.", derived="dropout"
+        None, "Dropout of the attention weights.", derived="dropout", when=("blocks", "attention")
     )
     dropout_ffn: Dropout[float | None] = field(
-        None, "Dropout of the feed-forward networks' hidden units.", derived="0"
+        None,
+        "Dropout of the feed-forward networks' hidden units.",
+        derived="0",
+        when=("blocks", "ffn"),
     )
     dropout_embedding: Dropout[float | None] = field(
         None,
@@ -286,8 +312,9 @@ class ModelConfig(Table):
         "and positions, once in a pass, as it is looked up and as a tied output matrix (GPT-1, as "
         "released).",
         needs={"kind": ("decoder",), "positions": ("learned",)},
+        when=("embedding-dropout",),
     )
-    dropout_final: Dropout[float] = field(
+    dropout_final: Dropout[float] = of_blocks(
         0.0, "Dropout of the hidden states after a stack's final norm."
     )
     init: Literal["normal", "scaled", "truncated", "xavier", "kaiming", "t5"] = field(
@@ -323,6 +350,6 @@ class ModelConfig(Table):
         ge=1,
         le=LARGEST_VOCABULARY,
     )
-    max_len: Tokens[int | None] = field(
+    max_len: Tokens[int | None] = of_blocks(
         None, "Longest input; the rows of learned position tables.", derived="data.context"
     )

@@ -141,7 +141,9 @@ class CausalObjective(ObjectiveTable):
         ge=1,
         le=1000,
     )
-    target_weight: Scale[float] = field(0.5, "Weight of the loss of each token beyond the next.")
+    target_weight: Scale[float] = field(
+        0.5, "Weight of the loss of each token beyond the next.", when=("targets",)
+    )
     z_loss: Weight[float] = field(
         0.0,
         "Weight, in training alone, of (log Z)^2 of each prediction by the model's own head: Z is "
@@ -150,6 +152,7 @@ class CausalObjective(ObjectiveTable):
     auxiliary: Literal["none", "layers"] = field(
         "none",
         "layers: every block below the last predicts too, by training-only classifiers of its own.",
+        when=("lower-blocks",),
     )
     auxiliary_stop: float = field(
         0.5,

@@ -49,6 +49,7 @@ class OptimizerTable(Table):
         "albert: the first update has rate 0, and the fall counts from there, so that the rate "
         "drops after warm-up; gpt1: the same, and a linear fall acts during warm-up too; constant: "
         "the peak from the first update on, as in T5.",
+        when=("warmup",),
     )
     warmup_init_lr: Weight[float | None] = field(
         None,
@@ -142,8 +143,11 @@ LAYER_DECAY: Any = field(
     1.0,
     "Factor of the learning rate from block to block towards the input, the embeddings lowest; "
     "the last block has its square, heads have the whole rate (ELECTRA: 0.8).",
+    when=("one-stack",),
 )
-DECAY_VECTORS: Any = field(False, "Weight decay of gains, offsets and biases too, as in fairseq.")
+DECAY_VECTORS: Any = field(
+    False, "Weight decay of gains, offsets and biases too, as in fairseq.", when=("decay",)
+)
 
 
 def parameter_scale(default: bool, needs: Mapping[str, tuple[Any, ...]] | None = None) -> Any:

@@ -7,7 +7,6 @@ from typing import Any
 
 from sublayer.config.architecture import POSITIONS, networks_with, parse_block
 from sublayer.config.catalog import TABLES, declaration, extra
-from sublayer.config.data import PairFields, TaskFields
 from sublayer.config.layers import Setting, where
 from sublayer.config.messages import show
 from sublayer.config.objective import TextUse
@@ -42,7 +41,6 @@ class Use:
     when: str
     """In words that follow "it counts only where"; they name the fields that decide."""
     holds: Callable[[Recipe], bool]
-    fields: tuple[str, ...] = ()
 
     @property
     def deciders(self) -> tuple[str, ...]:
@@ -50,20 +48,16 @@ class Use:
         return tuple(dict.fromkeys(_FIELD.findall(self.when)))
 
 
-def _use(when: str, holds: Callable[[Recipe], bool], fields: str) -> Use:
-    return Use(when, holds, tuple(fields.split()))
-
-
-def _values_use(key: str, values: tuple[Any, ...], fields: str = "") -> Use:
+def _values_use(key: str, values: tuple[Any, ...]) -> Use:
     """Return the condition that another field has one of a few values."""
     words = " or ".join(map(str, values))
-    return _use(f"{key} is {words}", lambda recipe: value_of(key, recipe) in values, fields)
+    return Use(f"{key} is {words}", lambda recipe: value_of(key, recipe) in values)
 
 
-def _text_use(texts: tuple[TextUse, ...], fields: str) -> Use:
+def _text_use(*texts: TextUse) -> Use:
     """Return the condition that batches are made of one of these texts."""
     kinds = tuple(kind for kind, table in OBJECTIVES.items() if table.text in texts)
-    return _values_use("objective.kind", kinds, fields)
+    return _values_use("objective.kind", kinds)
 
 
 def has_value(key: str, recipe: Recipe) -> bool:
@@ -84,31 +78,6 @@ def _has_blocks(recipe: Recipe) -> bool:
     return recipe.model.kind != "lstm"
 
 
-KIND_USES = (
-    _use(
-        "model.kind is not lstm",
-        _has_blocks,
-        """
-        model.n_heads model.d_head model.d_ff model.embedding_norm model.block model.norm
-        model.norm_order model.norm_affine model.norm_eps model.final_norm model.positions
-        model.sinusoids model.first_position model.rotary_base model.relative_buckets
-        model.relative_distance model.share model.share_groups model.share_inner
-        model.attention_scale model.dropout_attention model.dropout_ffn model.dropout_final
-        model.max_len train.compile
-        """,
-    ),
-    _use(
-        "model.kind is not lstm, or model.head is transform",
-        lambda recipe: _has_blocks(recipe) or recipe.model.head == "transform",
-        "model.ffn model.gelu model.swish_beta",
-    ),
-)
-"""Fields of blocks, which an LSTM has not; asked before all else, so that no advice misleads.
-
-PyTorch compiles no recurrent layer, nor the computation around it.
-"""
-
-
 def _has_attention(recipe: Recipe) -> bool:
     return any(entry.kind.attends_to == "itself" for entry in entries(recipe.model))
 
@@ -125,7 +94,7 @@ def _follows_ffn_field(recipe: Recipe) -> bool:
     )
 
 
-def _activation_use(activation: str, fields: str) -> Use:
+def _activation_use(activation: str) -> Use:
     def holds(recipe: Recipe) -> bool:
         model = recipe.model
         has_head = model.head == "transform" and head_activation(model) == activation
@@ -134,7 +103,7 @@ def _activation_use(activation: str, fields: str) -> Use:
 
     names = " or ".join(networks_with(activation))
     when = f"model.ffn or an ffn entry of model.block is {names}, or a transform model.head has"
-    return _use(f"{when} {activation}", holds, fields)
+    return Use(f"{when} {activation}", holds)
 
 
 def _drops_embeddings(recipe: Recipe) -> bool:
@@ -211,156 +180,119 @@ _WARMUPS: dict[str, tuple[str, ...]] = {
 _IN_ATTENTION = [name for name, row in POSITIONS.items() if row.in_attention != "nothing"]
 
 
-def _prefixed(names: Mapping[str, Any]) -> str:
-    return " ".join(f"data.{name}" for name in names)
-
-
-USES = (
-    _use(
-        "model.block has an attention entry",
-        _has_attention,
-        "model.n_heads model.d_head model.attention_scale model.dropout_attention",
+CONDITIONS: dict[str, Use] = {
+    "blocks": Use("model.kind is not lstm", _has_blocks),
+    "networks": Use(
+        "model.kind is not lstm, or model.head is transform",
+        lambda recipe: _has_blocks(recipe) or recipe.model.head == "transform",
     ),
-    _use(
+    "attention": Use("model.block has an attention entry", _has_attention),
+    "scored-positions": Use(
         f"model.block has an attention entry, for {' and '.join(_IN_ATTENTION)}",
         lambda recipe: recipe.model.positions not in _IN_ATTENTION or _has_attention(recipe),
-        "model.positions",
     ),
-    _use(
+    "ffn": Use(
         "model.block has an ffn entry",
         lambda recipe: any(entry.ffn is not None for entry in entries(recipe.model)),
-        "model.d_ff model.dropout_ffn",
     ),
-    _use(
+    "named-ffn": Use(
         "an ffn entry of model.block names no variant, or a transform head follows it",
         _follows_ffn_field,
-        "model.ffn",
     ),
-    _activation_use("gelu", "model.gelu"),
-    _activation_use("swish", "model.swish_beta"),
-    _use(
+    "gelu": _activation_use("gelu"),
+    "swish": _activation_use("swish"),
+    "factorised": Use(
         "model.d_embed differs from model.d_model, or model.project_embeddings is always",
         lambda recipe: is_factorised(recipe.model),
-        "model.embedding_projection",
     ),
-    _use(
+    "embedding-dropout": Use(
         "model.dropout_embedding, or model.dropout where it is not given, is more than 0",
         _drops_embeddings,
-        "model.dropout_embedding_of",
     ),
-    _text_use(("pairs",), _prefixed(PairFields.model_fields).replace(" data.lowercase", "")),
-    _text_use(("tasks",), _prefixed(TaskFields.model_fields)),
-    _text_use(("windows",), "data.windows data.boundaries"),
-    _text_use(("windows", "sentences"), "data.sentences data.watch data.documents data.text_field"),
-    _text_use(
-        ("windows", "sentences", "pairs"),
-        "data.corpus data.valid_path data.test_path data.split",
-    ),
-    _use(
+    "pairs": _text_use("pairs"),
+    "tasks": _text_use("tasks"),
+    "windows": _text_use("windows"),
+    "text": _text_use("windows", "sentences"),
+    "all-text": _text_use("windows", "sentences", "pairs"),
+    "letters": Use(
         "objective.kind is translation, or data.tokenizer is "
         f"{' or '.join(LETTERED_TOKENIZERS)}, trained without init.run",
         _has_letters,
-        "data.lowercase",
     ),
-    _use(
-        "no init.run brings its tokenizer",
-        lambda recipe: recipe.init.run is None,
-        "data.keep_accents data.tokenizer data.vocab_size data.merges data.sentinels "
-        "data.normalization",
+    "fresh-tokenizer": Use(
+        "no init.run brings its tokenizer", lambda recipe: recipe.init.run is None
     ),
-    _use(
+    "filled-steps": Use(
         "objective.kind is translation, or objective.pairs is sentences and train.batch_tokens is "
         "given",
         fills_steps,
-        "data.batch_multiple data.batch_parts",
     ),
-    _use(
-        "data.tasks is table", lambda recipe: recipe.data.task_names == ("table",), "data.columns"
+    "own-table": Use("data.tasks is table", lambda recipe: recipe.data.task_names == ("table",)),
+    "held-out": Use("data.valid_path and data.test_path are not both given", _split_is_used),
+    "unpublished": Use(
+        "a text of data.corpus or data.path has no published split", _has_unpublished_text
     ),
-    _use("data.valid_path and data.test_path are not both given", _split_is_used, "data.split"),
-    _use(
-        "a text of data.corpus or data.path has no published split",
-        _has_unpublished_text,
-        "data.split",
-    ),
-    _use(
+    "documents": Use(
         f"data.path or another path names text, or data.corpus is {', '.join(RECORD_CORPORA)}",
         _is_read_by_rule,
-        "data.documents",
     ),
-    _use(
+    "text-field": Use(
         "data.documents is json or csv, or unset with a data.path to .parquet or hub:, or a "
         "data.corpus of records",
         _has_fields,
-        "data.text_field",
     ),
-    _use(
+    "trained-vocabulary": Use(
         f"data.tokenizer is {', '.join(TRAINED_TOKENIZERS[:-1])} or {TRAINED_TOKENIZERS[-1]}",
         lambda recipe: recipe.data.tokenizer in TRAINED_TOKENIZERS,
-        "data.vocab_size",
     ),
-    _use(
+    "sentinels": Use(
         f"data.tokenizer is unigram or a file ({', '.join(SENTINEL_SUFFIXES)})",
         lambda recipe: recipe.data.tokenizer.endswith(("unigram", *SENTINEL_SUFFIXES)),
-        "data.sentinels",
     ),
-    _use(
+    "gpt1-rules": Use(
         f"data.tokenizer is {GPT1} or a file of GPT-1's ({', '.join(GPT1_SUFFIXES)})",
         lambda recipe: recipe.data.tokenizer.endswith((GPT1, *GPT1_SUFFIXES)),
-        "data.normalization",
     ),
-    _use(
+    "marks": Use(
         f"data.tokenizer is a file, {', '.join(MARKED_TOKENIZERS)}, or init.run brings one",
         _may_have_marks,
-        "data.special_tokens",
     ),
-    _use(
-        "objective.targets is more than 1",
-        lambda recipe: recipe.objective.n_classifiers()[1] > 0,
-        "objective.target_weight",
+    "targets": Use(
+        "objective.targets is more than 1", lambda recipe: recipe.objective.n_classifiers()[1] > 0
     ),
-    _use("model.n_layers leaves blocks below the last", _has_blocks_below, "objective.auxiliary"),
-    _values_use("data.windows", ("shuffled",), "objective.chunk_tokens"),
-    _use(
+    "lower-blocks": Use("model.n_layers leaves blocks below the last", _has_blocks_below),
+    "shuffled": _values_use("data.windows", ("shuffled",)),
+    "decay": Use(
         "optimizer.weight_decay is more than 0",
         lambda recipe: getattr(recipe.optimizer, "weight_decay", 0.0) > 0,
-        "optimizer.decay_vectors",
     ),
-    _values_use("model.kind", ("decoder", "encoder", "lstm"), "optimizer.layer_decay"),
-    _use(
+    "one-stack": _values_use("model.kind", ("decoder", "encoder", "lstm")),
+    "warmup": Use(
         "optimizer.schedule is linear or polynomial for albert, constant, linear or cosine for "
         "gpt1, inverse-sqrt for constant",
         lambda recipe: recipe.optimizer.schedule in _WARMUPS[recipe.optimizer.warmup],
-        "optimizer.warmup",
     ),
-    _use(
+    "selector": Use(
         "evaluations of objective.kind and data.tasks have it",
         lambda recipe: recipe.train.best_by in (LAST, *recipe.objective.evaluations(recipe.data)),
-        "train.best_by",
     ),
-    _use(
-        "objective.kind is causal",
-        lambda recipe: recipe.objective.is_scored_in_windows,
-        "train.evaluate_stride",
+    "strides": Use(
+        "objective.kind is causal", lambda recipe: recipe.objective.is_scored_in_windows
     ),
-    _use(
+    "micro-batches": Use(
         "a step has as many sequences, by train.batch_tokens or train.batch_sequences and "
         "data.context",
         lambda recipe: (recipe.train.micro_batch_sequences or 0) <= batch_sequences(recipe),
-        "train.micro_batch_sequences",
     ),
-    _use(
-        "objective.kind is causal or span",
-        lambda recipe: recipe.objective.is_probed,
-        "train.probes",
-    ),
-    _use(
-        "init.run is given",
-        lambda recipe: recipe.init.run is not None,
-        "init.layers init.freeze",
-    ),
-)
-"""Conditions beyond ``needs`` of a declaration, which more than one sibling's value decides."""
+    "probes": Use("objective.kind is causal or span", lambda recipe: recipe.objective.is_probed),
+    "start": Use("init.run is given", lambda recipe: recipe.init.run is not None),
+}
+"""The conditions that fields name in ``when``.
+
+PyTorch compiles no recurrent layer, nor the computation around it.
+"""
+_OF_KIND = ("blocks", "networks")
+"""Asked before all others, so that no advice about an LSTM misleads."""
 
 
 def uses(key: str, kind: str = "") -> tuple[Use, ...]:
@@ -369,18 +301,22 @@ def uses(key: str, kind: str = "") -> tuple[Use, ...]:
     ``kind`` is its table's, where a field of one name is declared differently for each.
     """
     table, _, _ = key.partition(".")
-    needs = extra(declaration(key, kind)).get("needs", {})
+    declared = extra(declaration(key, kind))
+    needs, names = declared.get("needs", {}), declared.get("when", ())
     siblings = [_values_use(f"{table}.{name}", tuple(values)) for name, values in needs.items()]
-    of_kind, others = ([use for use in rows if key in use.fields] for rows in (KIND_USES, USES))
-    return (*of_kind, *siblings, *others)
+    of_kind = [CONDITIONS[name] for name in names if name in _OF_KIND]
+    return (*of_kind, *siblings, *(CONDITIONS[name] for name in names if name not in _OF_KIND))
 
 
 def said_uses(key: str) -> tuple[Use, ...]:
     """Return the conditions that are worth saying: none that another one's field has itself."""
-    of_kinds = {field for use in KIND_USES for field in use.fields}
+
+    def is_of_kind(key: str) -> bool:
+        return not set(_OF_KIND).isdisjoint(extra(declaration(key)).get("when", ()))
+
     table, _, _ = key.partition(".")
     needs = extra(declaration(key)).get("needs", {})
-    is_implied = key in of_kinds and any(f"{table}.{name}" in of_kinds for name in needs)
+    is_implied = is_of_kind(key) and any(is_of_kind(f"{table}.{name}") for name in needs)
     return uses(key)[is_implied:]
 
 

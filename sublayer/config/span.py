@@ -223,6 +223,7 @@ class SpanObjective(ObjectiveTable):
         65_536,
         "A document that is longer gives an epoch one chunk of so many tokens, at a random "
         "multiple of them, where data.windows = shuffled.",
+        when=("shuffled",),
     )
     z_loss: Weight[float] = field(
         0.0, "Weight of the squared log of the softmax's denominator, in training alone; T5: 1e-4."

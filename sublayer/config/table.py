@@ -60,20 +60,24 @@ def field(
     *,
     unit: str | None = None,
     needs: Mapping[str, tuple[Any, ...]] | None = None,
+    when: tuple[str, ...] = (),
     derived: str | None = None,
     **constraints: Any,
 ) -> Any:
     """Declare a field of a table.
 
     ``unit`` names what a number counts. ``needs`` maps a sibling field to the values under which
-    this field has an effect; setting it elsewhere is a ConfigError. ``derived`` names in words the
-    value of an unset field. ``constraints`` are pydantic's (``ge``, ``gt``, ``lt`` ...).
+    this field has an effect, ``when`` names further conditions, of ``CONDITIONS`` in ``rules.py``;
+    setting it elsewhere is a ConfigError. ``derived`` names in words the value of an unset field.
+    ``constraints`` are pydantic's (``ge``, ``gt``, ``lt`` ...).
     """
     extra: dict[str, Any] = {}
     if unit is not None:
         extra["unit"] = unit
     if needs:
         extra["needs"] = {name: list(values) for name, values in needs.items()}
+    if when:
+        extra["when"] = list(when)
     if derived is not None:
         extra["derived"] = derived
     return Field(default, description=description, json_schema_extra=extra, **constraints)

@@ -163,6 +163,7 @@ class TrainConfig(Table):
             "1,024 tokens for each thread, 4,096 up to a d_model of 128; on a GPU the whole batch; "
             "with exact at most an eighth of the batch"
         ),
+        when=("micro-batches",),
     )
     recompute: Literal["none", "blocks"] = field(
         "none",
@@ -172,7 +173,7 @@ class TrainConfig(Table):
     precision: Literal["auto", "float32", "bfloat16"] = field(
         "auto", "Arithmetic of matrix products; auto measures once per machine which is faster."
     )
-    compile: bool = field(False, "Compile the model with torch.compile (GPU).")
+    compile: bool = field(False, "Compile the model with torch.compile (GPU).", when=("blocks",))
     evaluate_steps: Interval[int | None] = field(
         None,
         "Optimizer steps between evaluations on the validation split.",
@@ -189,18 +190,21 @@ class TrainConfig(Table):
         None,
         "Tokens between the windows that an evaluation during training scores, unset data.context; "
         "1 gives every token the full context, and takes as many times as long.",
+        when=("strides",),
     )
     probes: Annotated[Probes, checked_by(check_probes)] = field(
         (),
         "Zero-shot probes that every evaluation asks too: names of those whose files are in the "
         'cache, or the folder of each, { sst2 = "glue" }. They choose nothing, and minutes do not '
         "count their time.",
+        when=("probes",),
     )
     best_by: Selector = field(
         "loss",
         "Checkpoint that becomes the model: the one with the lowest validation loss, or the best "
         "of another metric of its evaluations, such as the score of a task, the BLEU of greedy "
         "translations, or nothing but being the last.",
+        when=("selector",),
     )
     patience: int | None = field(
         None,
@@ -287,11 +291,13 @@ class InitConfig(Table):
         unit="blocks",
         ge=0,
         le=MOST_LAYERS,
+        when=("start",),
     )
     freeze: Annotated[str | List, checked_by(parse_freeze)] = field(
         (),
         "Frozen parts of that model: embeddings, all that stands before the first block; "
         "layers:K, the first K blocks; or both in a list.",
+        when=("start",),
     )
 
     @property

@@ -13,7 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sublayer.config.architecture import FFNS
-from sublayer.config.catalog import HEADINGS, RENAMED, TABLES, is_union, keys, nearest_key
+from sublayer.config.catalog import (
+    HEADINGS,
+    RENAMED,
+    TABLES,
+    declarations,
+    extra,
+    is_union,
+    keys,
+    nearest_key,
+)
 from sublayer.config.data import DataConfig
 from sublayer.config.finetune import load_preset, preset_names
 from sublayer.config.layers import Layer, merge
@@ -23,7 +32,7 @@ from sublayer.config.optimizers import OPTIMIZERS
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve_model import resolve_model
 from sublayer.config.resolve_train import default_epochs, derived_fields
-from sublayer.config.rules import KIND_USES, USES, is_idle, uses, value_of
+from sublayer.config.rules import CONDITIONS, is_idle, uses, value_of
 from sublayer.config.run_recipe import absolute_paths, dump_recipe, read_recipe, read_run_recipe
 from sublayer.config.sources import (
     FILE_ONLY,
@@ -106,8 +115,9 @@ def test_a_field_with_effect_is_accepted(overrides):
 
 def test_every_rule_is_about_fields_that_exist():
     deciders = {decider for key in keys() for use in uses(key) for decider in use.deciders}
-    about = {field for use in (*KIND_USES, *USES) for field in use.fields}
-    assert deciders and deciders | about <= set(keys())
+    assert deciders and deciders <= set(keys())
+    infos = (info for key in keys() for info in declarations(key).values())
+    assert {name for info in infos for name in extra(info).get("when", ())} == CONDITIONS.keys()
     of_any_kind = {decider for decider in deciders if not is_union(decider.partition(".")[0])}
     assert all(value_of(decider, Recipe()) is not ... for decider in of_any_kind)
 
