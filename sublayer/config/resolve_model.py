@@ -18,15 +18,26 @@ def resolve_model(model: ModelConfig, *, vocab_size: int, context: int) -> Resol
     check_model(model, vocab_size=vocab_size, context=context)
     if model.kind == "lstm":
         model = model.model_copy(update=OF_NO_BLOCKS)
-    multiple = model.vocab_multiple
+    # Derived values may lie beyond the limits of a recipe's own.
+    derived = derive(model, vocab_size=vocab_size, context=context)
+    return ResolvedModel.model_construct(**{**dict(model), **derived})
+
+
+def derive(model: ModelConfig, *, vocab_size: int, context: int) -> dict[str, Any]:
+    """Return the derived fields of a model, without a check."""
     is_pre_norm = model.norm != "none" and model.norm_order == "pre"
-    default_eps = 1e-6 if model.norm == "rms" else 1e-5
-    derived = {
-        **_decoder_fields(model),
+    multiple = model.vocab_multiple
+    decoder: dict[str, Any] = dict.fromkeys(DECODER_FIELDS)
+    if model.kind == "encoder-decoder":
+        stack = stacks(model)[-1]
+        block = tuple(str(entry) for entry in stack.block)
+        decoder = {"n_decoder_layers": stack.n_layers, "decoder_block": block}
+    return {
+        **decoder,
         "d_head": model.d_head or model.d_model // model.n_heads,
         "d_ff": model.d_ff or 4 * model.d_model,
         "d_embed": model.d_embed or model.d_model,
-        "norm_eps": model.norm_eps or default_eps,
+        "norm_eps": model.norm_eps or (1e-6 if model.norm == "rms" else 1e-5),
         "final_norm": model.final_norm or ("affine" if is_pre_norm else "none"),
         "dropout_attention": _or(model.dropout_attention, model.dropout),
         "dropout_ffn": model.dropout_ffn or 0.0,
@@ -34,8 +45,6 @@ def resolve_model(model: ModelConfig, *, vocab_size: int, context: int) -> Resol
         "vocab_size": model.vocab_size or -(-vocab_size // multiple) * multiple,
         "max_len": model.max_len or context,
     }
-    # Derived values may lie beyond the limits of a recipe's own.
-    return ResolvedModel.model_construct(**{**dict(model), **derived})
 
 
 DECODER_FIELDS = ("n_decoder_layers", "decoder_block")
@@ -57,11 +66,3 @@ is none."""
 
 def _or(value: float | None, default: float) -> float:
     return default if value is None else value
-
-
-def _decoder_fields(model: ModelConfig) -> dict[str, Any]:
-    if model.kind != "encoder-decoder":
-        return dict.fromkeys(DECODER_FIELDS)
-    decoder = stacks(model)[-1]
-    written = tuple(str(entry) for entry in decoder.block)
-    return {"n_decoder_layers": decoder.n_layers, "decoder_block": written}

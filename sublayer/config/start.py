@@ -5,15 +5,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from sublayer.config.catalog import with_current_names
+from sublayer.config.contradictions import check_model
 from sublayer.config.data import DataConfig
 from sublayer.config.layers import Layer
 from sublayer.config.messages import setting_in_words, show_path
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve_model import derive
 from sublayer.config.rules import is_idle, value_of
 from sublayer.config.run_recipe import read_recipe
 from sublayer.config.sources import RUN_RECIPE
@@ -84,22 +83,21 @@ def _recipe_of(folder: Path) -> Path | None:
 
 def _shortest(model: ModelConfig, context: int) -> ModelConfig:
     """Leave out of a resolved model's fields what follows from the others, or has no effect."""
-    values = {name: value for name, value in model if value is not None}
-
-    def resolved(values: Mapping[str, Any]) -> ModelConfig:
-        config = ModelConfig.model_validate(values)
-        return resolve_model(config, vocab_size=model.vocab_size or 1, context=context)
-
-    whole = resolved(values)
-    for name in [*values]:
-        shorter = {key: value for key, value in values.items() if key != name}
-        try:
-            # Of the tokenizer and of the context another recipe may have others.
-            follows = name not in _OF_TEXT and resolved(shorter) == whole
-        except (ConfigError, ValidationError):
-            continue
-        if follows or is_idle(f"model.{name}", Recipe(model=ModelConfig.model_validate(values))):
-            values = shorter
+    given, fields = ModelConfig.model_validate(dict(model)), ModelConfig.model_fields
+    check_model(given, vocab_size=given.vocab_size or 1, context=context)
+    recipe = Recipe(model=given)
+    unset = {name: None for name in fields if fields[name].default is None}
+    follows = {name: field.default for name, field in fields.items()}
+    follows |= derive(given.model_copy(update=unset), vocab_size=1, context=context)
+    if given.d_model % given.n_heads:
+        follows["d_head"] = None  # it has to be given
+    # Of the tokenizer and of the context another recipe may have others.
+    follows |= dict.fromkeys(_OF_TEXT)
+    values = {
+        name: value
+        for name, value in given
+        if value not in (None, follows[name]) and not is_idle(f"model.{name}", recipe)
+    }
     return ModelConfig.model_validate(values)
 
 
