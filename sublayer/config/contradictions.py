@@ -39,7 +39,7 @@ from sublayer.tasks.registry import TASKS
 
 
 @dataclass(frozen=True)
-class Rule:
+class Contradiction:
     """A contradiction, and its message, in which ``{table.field}`` stands for a value."""
 
     fails: Callable[..., object]
@@ -59,7 +59,7 @@ class _Words(string.Formatter):
         return str(super().format_field(value, format_spec))
 
 
-def _check(rules: Iterable[Rule], tables: Mapping[str, Any]) -> None:
+def _check(rules: Iterable[Contradiction], tables: Mapping[str, Any]) -> None:
     for rule in rules:
         asked = {name: tables[name] for name in signature(rule.fails).parameters}
         if failure := rule.fails(**asked):
@@ -153,17 +153,17 @@ def _unshared(model: ModelConfig, fails: Callable[[StackShape], bool]) -> object
 
 
 MODEL = (
-    Rule(
+    Contradiction(
         _attends_to_nothing,
         "model.block has a cross entry, and in model.kind = {model.kind} it has nothing to attend "
         "to: leave it out{or_move}",
     ),
-    Rule(
+    Contradiction(
         lambda model: model.kind == "encoder-decoder" and not _reads_memory(stacks(model)[-1]),
         "model.kind = encoder-decoder needs a cross entry in the decoder's block: give "
         "model.decoder_block one",
     ),
-    Rule(
+    Contradiction(
         lambda model: (
             model.d_head is None
             and model.d_model % model.n_heads
@@ -172,55 +172,57 @@ MODEL = (
         "model.n_heads = {model.n_heads} must divide model.d_model = {model.d_model} (or give "
         "model.d_head)",
     ),
-    Rule(_odd_head, "model.positions = {model.positions} needs an even model.d_head, not {d_head}"),
-    Rule(
+    Contradiction(
+        _odd_head, "model.positions = {model.positions} needs an even model.d_head, not {d_head}"
+    ),
+    Contradiction(
         _odd_embedding,
         "model.positions = {model.positions} needs an even model.{name}, not {width}",
     ),
-    Rule(
+    Contradiction(
         lambda model: model.positions == "relative" and model.relative_buckets % 2,
         "model.relative_buckets = {model.relative_buckets} is odd, and half of them have one "
         "distance each: give an even number",
     ),
-    Rule(
+    Contradiction(
         _near_distance,
         "model.relative_distance = {model.relative_distance} is within the {n_exact} exact "
         "buckets of a side that model.relative_buckets = {model.relative_buckets} makes in the "
         "{stack.name}: give more than {n_exact}, or fewer buckets",
     ),
-    Rule(
+    Contradiction(
         lambda model: model.softmax == "all" and model.d_embed not in (None, model.d_model),
         "model.softmax = all needs tokens as wide as positions, and model.d_embed = "
         "{model.d_embed} is not model.d_model = {model.d_model}: leave one of them out",
     ),
-    Rule(
+    Contradiction(
         lambda model: model.norm == "none" and model.final_norm in ("affine", "plain"),
         "model.final_norm = {model.final_norm} contradicts model.norm = none",
     ),
-    Rule(
+    Contradiction(
         lambda model: (
             model.share in ("attention", "ffn")
             and not any(shares(model, entry) for entry in entries(model))
         ),
         "model.share = {model.share} has nothing to share: model.block has no {model.share} entry",
     ),
-    Rule(
+    Contradiction(
         lambda model: _unshared(model, lambda stack: stack.n_layers % model.share_inner != 0),
         "model.share_inner = {model.share_inner} must divide model.{name} = {n}",
     ),
-    Rule(
+    Contradiction(
         lambda model: _unshared(
             model, lambda stack: model.share_groups > stack.n_layers // model.share_inner
         ),
         "model.share_groups = {model.share_groups} is more than the units of model.share_inner = "
         "{model.share_inner} in model.{name} = {n}",
     ),
-    Rule(
+    Contradiction(
         lambda model: model.kind == "lstm" and model.init in ("kaiming", "t5"),
         "model.init = {model.init} draws the maps of attention and of feed-forward networks, "
         "which a model.kind = lstm has not: give normal, truncated or xavier",
     ),
-    Rule(
+    Contradiction(
         lambda model: model.vocab_size is not None and model.vocab_size % model.vocab_multiple,
         "model.vocab_size = {model.vocab_size} is no multiple of model.vocab_multiple = "
         "{model.vocab_multiple}: leave one of them out",
@@ -252,39 +254,39 @@ def _lacks(data: DataConfig, objective: Any, init: InitConfig) -> object:
     return {"what": what, "others": others}
 
 
-_KIND = Rule(
+_KIND = Contradiction(
     lambda model, objective: (
         model.kind not in objective.model_kinds and {"kinds": " or ".join(objective.model_kinds)}
     ),
     "objective.kind = {objective.kind} trains a model.kind = {kinds}, not {model.kind}: give "
     "another objective, or that kind of model",
 )
-_HEAD = Rule(
+_HEAD = Contradiction(
     _head_for,
     "objective.kind = {objective.kind} predicts tokens, for which model.head = none has no head: "
     "give model.head={kind}",
 )
-_NO_PAIRS = Rule(
+_NO_PAIRS = Contradiction(
     lambda data: set(source_names(data.corpus)) & set(PARALLEL_CORPORA),
     "data.corpus = {data.corpus} is translations, which objective.kind = {objective.kind} does "
     "not read",
 )
-_TOKENIZER = Rule(
+_TOKENIZER = Contradiction(
     _lacks,
     "data.tokenizer = {data.tokenizer} lacks {what}, which objective.kind = {objective.kind} "
     "needs: give {others}, or a file whose vocabulary has them",
 )
-_COMPILE = Rule(
+_COMPILE = Contradiction(
     lambda train: train.compile,
     "train.compile = true would compile anew for every shape of a batch, which objective.kind = "
     "{objective.kind} changes from batch to batch: leave it out",
 )
-_SHARES = Rule(
+_SHARES = Contradiction(
     lambda objective: objective.p_mask + objective.p_random > 1.0,
     "objective.p_mask = {objective.p_mask:g} and objective.p_random = {objective.p_random:g} "
     "exceed 1 together",
 )
-_AS_IT_IS = Rule(
+_AS_IT_IS = Contradiction(
     lambda data: data.sentences != "none",
     "data.sentences = {data.sentences} contradicts objective.kind = {objective.kind}, which reads "
     "the text as it is: leave it out",
@@ -346,17 +348,17 @@ def _has_no_room(model: ModelConfig, data: DataConfig, objective: Any) -> object
     return is_one_row and context <= objective.target_length + 1 and {"half": context // 2}
 
 
-_OBJECTIVES: dict[str, tuple[Rule, ...]] = {
+_OBJECTIVES: dict[str, tuple[Contradiction, ...]] = {
     "causal": (
         _KIND,
         _HEAD,
         _NO_PAIRS,
-        Rule(
+        Contradiction(
             lambda data, objective: objective.targets > data.context,
             "objective.targets = {objective.targets} is more than data.context = {data.context}: "
             "give fewer targets or a longer context",
         ),
-        Rule(
+        Contradiction(
             lambda data, train: (train.evaluate_stride or 0) > data.context,
             "train.evaluate_stride = {train.evaluate_stride} is more than data.context = "
             "{data.context}, which would leave tokens out: give a smaller stride",
@@ -369,14 +371,14 @@ _OBJECTIVES: dict[str, tuple[Rule, ...]] = {
         _NO_PAIRS,
         _SHARES,
         _COMPILE,
-        Rule(
+        Contradiction(
             lambda objective, train: (
                 objective.pairs == "sentences" and (train.tokens or train.epochs)
             ),
             "objective.pairs = sentences makes examples far shorter than data.context, by which "
             "train.tokens and train.epochs are counted: give train.steps",
         ),
-        Rule(
+        Contradiction(
             lambda data, objective, train: (
                 objective.pairs == "sentences"
                 and train.batch_tokens
@@ -386,35 +388,35 @@ _OBJECTIVES: dict[str, tuple[Rule, ...]] = {
             "data.path or data.corpus contradict with objective.pairs = sentences: give "
             "train.batch_sequences",
         ),
-        Rule(
+        Contradiction(
             lambda data: data.sentences == "none",
             "objective.kind = masked reads sentences, and data.sentences = none: give lines, "
             "prose or spacy",
         ),
         _TOKENIZER,
-        Rule(
+        Contradiction(
             lambda data: data.context < _FEWEST_PAIR_TOKENS,
             "data.context = {data.context} has no room for a pair of texts, which objective.kind "
             f"= masked reads: give {_FEWEST_PAIR_TOKENS} or more",
         ),
-        Rule(
+        Contradiction(
             lambda model, objective: objective.sentence != "none" and model.sentence_classes == 0,
             "objective.sentence = {objective.sentence} needs a head: model.sentence_classes = 0 "
             "has none, give 2",
         ),
-        Rule(
+        Contradiction(
             lambda objective: objective.pairs == "sentences" and objective.sentence == "sop",
             "objective.pairs = sentences pairs what follows and what does not, not "
             "objective.sentence = sop",
         ),
-        Rule(
+        Contradiction(
             lambda objective: (
                 objective.sentence == "none" and objective.single_sentence == "negative"
             ),
             "objective.single_sentence = negative makes labels, which objective.sentence = none "
             "has no use for",
         ),
-        Rule(
+        Contradiction(
             lambda data: data.sentinels and data.tokenizer == "unigram",
             "data.sentinels = {data.sentinels} gives data.tokenizer = unigram T5's ids, without "
             "[CLS] and [MASK], which objective.kind = masked needs: leave it out",
@@ -423,16 +425,16 @@ _OBJECTIVES: dict[str, tuple[Rule, ...]] = {
     "translation": (
         _KIND,
         _HEAD,
-        Rule(
+        Contradiction(
             _without_language,
             "objective.kind = translation needs data.{name}: give its code, such as de",
         ),
-        Rule(
+        Contradiction(
             lambda data: data.corpus not in (None, *PARALLEL_CORPORA),
             "data.corpus = {data.corpus} has no translations: give one of "
             f"{', '.join(PARALLEL_CORPORA)}, or files of pairs",
         ),
-        Rule(
+        Contradiction(
             lambda data: (
                 data.corpus is not None and (data.path or data.source_path or data.target_path)
             ),
@@ -446,23 +448,23 @@ _OBJECTIVES: dict[str, tuple[Rule, ...]] = {
         _HEAD,
         _NO_PAIRS,
         # Which refuses a context without room for a span, too.
-        Rule(
+        Contradiction(
             _too_long,
             "objective.raw_length = {objective.raw_length} makes inputs longer than data.context "
             "= {data.context}: give at most {longest}",
         ),
         _AS_IT_IS,
-        Rule(
+        Contradiction(
             lambda data: data.boundaries == "respect" and data.windows == "random",
             "data.boundaries = respect cuts each document from its start, which data.windows = "
             "random does not: give shuffled",
         ),
-        Rule(
+        Contradiction(
             _other_target,
             "objective.target_length = {objective.target_length} is not what objective.noise = "
             "{objective.noise} makes of {raw} tokens, {needed}: leave it out",
         ),
-        Rule(
+        Contradiction(
             lambda data, objective, train: (
                 train.compile and (objective.noise != "spans" or data.boundaries == "respect")
             ),
@@ -470,14 +472,14 @@ _OBJECTIVES: dict[str, tuple[Rule, ...]] = {
             "objective.noise = spans with data.boundaries = ignore keeps the same: leave it out",
         ),
         _TOKENIZER,
-        Rule(
+        Contradiction(
             lambda data, objective, init: (
                 data.tokenizer != "unigram" and _few_sentinels(data, objective, init)
             ),
             "data.tokenizer = {data.tokenizer} has no sentinels, which objective.noise = "
             "{objective.noise} takes: give unigram, and data.sentinels = {enough}",
         ),
-        Rule(
+        Contradiction(
             _few_sentinels,
             "data.sentinels = {data.sentinels} is fewer than objective.noise = {objective.noise} "
             "takes in pieces of {raw} tokens, {needed}: give {enough}, or longer spans or a "
@@ -485,24 +487,24 @@ _OBJECTIVES: dict[str, tuple[Rule, ...]] = {
         ),
     ),
     "supervised": (
-        Rule(
+        Contradiction(
             _other_format,
             "objective.format = {objective.format} is read by a model.kind = {kinds}, not "
             "{model.kind}: give objective.format={fitting}",
         ),
-        Rule(
+        Contradiction(
             lambda data: data.tasks is None,
             "objective.kind = supervised needs data.tasks: name a task, such as sst2 "
             "(`sublayer tasks` lists them)",
         ),
-        Rule(_is_table_unsaid, ""),
-        Rule(
+        Contradiction(_is_table_unsaid, ""),
+        Contradiction(
             lambda data, objective: len(data.task_names) > 1 and objective.format != "text",
             "data.tasks = {data.task_names} is a mixture, which objective.format = "
             "{objective.format} has no one head for: name one task, or give "
             "objective.format=text",
         ),
-        Rule(
+        Contradiction(
             lambda data: (
                 data.size_limit is not None
                 and (isinstance(data.tasks, dict) or len(data.task_names) == 1)
@@ -511,23 +513,23 @@ _OBJECTIVES: dict[str, tuple[Rule, ...]] = {
             "are drawn, and data.tasks = {data.task_names} is one task or has weights: leave it "
             "out",
         ),
-        Rule(
+        Contradiction(
             lambda data, objective: objective.format == "traversal" and _is_asked("span", data),
             "data.tasks = {data.task_names} asks for a part of a passage, of which "
             "objective.format = traversal, whose tokens see only what is before them, knows no "
             "end: give objective.format=text, or start from an encoder",
         ),
-        Rule(
+        Contradiction(
             lambda data, objective: objective.format != "text" and _is_asked("text", data),
             "data.columns has a target, a text to be written, which objective.format = "
             "{objective.format} does not: give objective.format=text, with a T5 or a decoder",
         ),
-        Rule(
+        Contradiction(
             lambda data, objective: objective.answer == "rank" and _is_asked("text", data),
             "objective.answer = rank chooses among labels, and a target is a text that is "
             "written: leave it out",
         ),
-        Rule(
+        Contradiction(
             lambda model, objective: (
                 model.head == "none"
                 and (objective.format == "text" or objective.language_weight > 0)
@@ -536,17 +538,17 @@ _OBJECTIVES: dict[str, tuple[Rule, ...]] = {
             "with objective.language_weight = {objective.language_weight:g} asks for: start from "
             "a model with a head, or leave out the weight",
         ),
-        Rule(
+        Contradiction(
             lambda data, objective: objective.zero_head and _is_asked("span", data),
             "objective.zero_head = true is for a head of labels, choices or numbers, and "
             "data.tasks = {data.task_names} asks for spans: leave it out",
         ),
-        Rule(
+        Contradiction(
             lambda data, objective: objective.format != "text" and data.context <= MARKS,
             "data.context = {data.context} has no room for texts between their marks: give "
             f"{MARKS + 1} or more",
         ),
-        Rule(
+        Contradiction(
             _has_no_room,
             "objective.target_length = {objective.target_length} leaves no room for an input in "
             "data.context = {data.context}: give objective.target_length={half} or less, or a "
@@ -584,15 +586,15 @@ def _have_no_room(data: DataConfig) -> None:
 
 
 TABLE = (
-    Rule(
+    Contradiction(
         lambda data: 0 < _n_weighted(data) < len(_sources(data)),
         "data.path and data.corpus are mixed: give weights to both, {{name = weight}}, or to none",
     ),
-    Rule(
+    Contradiction(
         lambda data: data.windows == "shuffled" and _n_weighted(data),
         "data.windows = shuffled contradicts the weights of data.path or data.corpus; use random",
     ),
-    Rule(
+    Contradiction(
         lambda data: (
             INTRINSIC in source_names(data.corpus)
             and (
@@ -602,8 +604,8 @@ TABLE = (
         f"data.corpus = {INTRINSIC} reads data.path, so it needs data.path, the files of SQuAD "
         "and RACE, and is not mixed with others, nor weighted",
     ),
-    Rule(_have_no_room, ""),
-    Rule(
+    Contradiction(_have_no_room, ""),
+    Contradiction(
         lambda train: train.patience is not None and train.best_by == "last",
         "train.patience = {train.patience} waits for a better evaluation, and train.best_by = "
         "last has none: leave it out, or give train.best_by=loss",
@@ -612,23 +614,23 @@ TABLE = (
 """Of fields of one table, whatever the objective."""
 RECIPE = (
     *TABLE,
-    Rule(
+    Contradiction(
         lambda model, init: init.frozen.n_layers and model.kind == "encoder-decoder",
         "init.freeze = {init.freeze} names the first blocks of a stack, and model.kind = "
         "encoder-decoder has two: leave it out, or give init.freeze=embeddings",
     ),
-    Rule(_frozen_beyond, "init.freeze = {init.freeze} is more than {there}"),
-    Rule(
+    Contradiction(_frozen_beyond, "init.freeze = {init.freeze} is more than {there}"),
+    Contradiction(
         _frozen_with_others,
         "init.freeze = {init.freeze}, but later blocks have the same weights (model.share = "
         "{model.share}): give layers:{last}, or leave it out",
     ),
-    Rule(
+    Contradiction(
         lambda data, train: train.best_by != "last" and not holds_out(data, "valid"),
         "train.best_by = {train.best_by} needs a validation split, of which data.split = "
         "{data.split} has none: give train.best_by = last, or a split such as 98/1/1",
     ),
-    Rule(
+    Contradiction(
         lambda train: train.shard != "none" and train.exact,
         "train.shard = {train.shard} contradicts train.exact = true, which adds up gradients of "
         "whole copies: leave one of them out",

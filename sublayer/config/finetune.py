@@ -40,7 +40,7 @@ _HEADINGS = ("source", "differs")
 
 
 @dataclass(frozen=True)
-class Figure:
+class PresetSetting:
     """A setting of a preset."""
 
     key: str
@@ -55,7 +55,7 @@ class Preset:
 
     name: str
     title: str
-    figures: tuple[Figure, ...]
+    figures: tuple[PresetSetting, ...]
     differs: tuple[str, ...]
     """Properties of the source that settings cannot say, a line each."""
 
@@ -110,7 +110,7 @@ def load_preset(
     tables = _tables(name, content, format_, tasks, is_imported=is_imported)
     differs = [line for table in tables for line in table.get("differs", [])]
     figures = {
-        f"{heading}.{field}": Figure(f"{heading}.{field}", value, table["source"])
+        f"{heading}.{field}": PresetSetting(f"{heading}.{field}", value, table["source"])
         for table in tables
         for heading, settings in table.items()
         if heading not in _HEADINGS
@@ -119,7 +119,7 @@ def load_preset(
     longest = figures.get("data.context")
     if longest is not None and positions is not None and longest.value > positions:
         source = f"{longest.value} in {longest.source}; the model has positions for {positions}"
-        figures["data.context"] = Figure("data.context", positions, source)
+        figures["data.context"] = PresetSetting("data.context", positions, source)
     kept = [fig for fig in figures.values() if has_start or not fig.key.startswith("init.")]
     return Preset(name, str(content["title"]), tuple(kept), tuple(dict.fromkeys(differs)))
 
@@ -179,7 +179,7 @@ class Finetuning(NamedTuple):
     loaded: LoadedRecipe
     preset: Preset
 
-    def figures(self) -> list[Figure]:
+    def figures(self) -> list[PresetSetting]:
         """Return the figures of the preset that count, and are not told otherwise."""
         origin = f"preset {self.preset.name}"
         origins = self.loaded.origins

@@ -90,7 +90,7 @@ _RULES = "data.keep_accents"
 
 
 @dataclass(frozen=True)
-class Source:
+class RecipeSource:
     """A recipe file, and its names."""
 
     path: Path
@@ -107,14 +107,14 @@ def shipped_recipes() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
 
 
-def find_source(source: str, folder: Path = Path()) -> Source:
+def find_source(source: str, folder: Path = Path()) -> RecipeSource:
     """Find a recipe by shipped name, path of a .toml file, or folder of a run.
 
     Paths are relative to ``folder``. Raises ConfigError where there is none, with the nearest
     shipped name.
     """
     if source in shipped_recipes():
-        return Source(SHIPPED / f"{source}.toml", source, f"recipe {source}")
+        return RecipeSource(SHIPPED / f"{source}.toml", source, f"recipe {source}")
     path = folder / source
     if path.is_dir():
         if not (path / RUN_RECIPE).is_file():
@@ -122,15 +122,15 @@ def find_source(source: str, folder: Path = Path()) -> Source:
                 f"{source} is a folder without a {RUN_RECIPE}: name a run, a recipe file or a "
                 f"recipe{describe_runs_within(path)}"
             )
-        return Source(path / RUN_RECIPE, resolved(path).name, f"run {source}", run=path)
+        return RecipeSource(path / RUN_RECIPE, resolved(path).name, f"run {source}", run=path)
     if path.is_file():
         is_in_run = path.name == RUN_RECIPE
         name = resolved(path).parent.name if is_in_run else path.stem
-        return Source(path, name, f"recipe {source}")
+        return RecipeSource(path, name, f"recipe {source}")
     raise ConfigError(_not_found(source))
 
 
-def read_layers(source: Source) -> list[Layer]:
+def read_layers(source: RecipeSource) -> list[Layer]:
     """Read a recipe and those that it extends, the base first.
 
     Raises ConfigError for a file that is not TOML, and for recipes that extend each other in a
@@ -138,7 +138,7 @@ def read_layers(source: Source) -> list[Layer]:
     """
     layers: list[Layer] = []
     seen: list[Path] = []
-    next_source: Source | None = source
+    next_source: RecipeSource | None = source
     while next_source:
         origin, path = next_source.origin, resolved(next_source.path)
         if path in seen:

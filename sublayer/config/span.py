@@ -99,21 +99,21 @@ _SPREAD = 4.0
 """Standard deviations above the mean that room is kept for: 3 in 100,000 pieces have more."""
 
 
-class _Runs(NamedTuple):
+class _NoiseRuns(NamedTuple):
     """The most noise by chance that nearly every piece has: tokens, and runs of them."""
 
     n_noise: int
     n_runs: int
 
 
-def _runs_by_chance(settings: NoiseSettings, raw: int) -> _Runs:
+def _runs_by_chance(settings: NoiseSettings, raw: int) -> _NoiseRuns:
     density = settings.noise_density
     variance = density * (1.0 - density)
     n_noise = raw * density + _SPREAD * math.sqrt(raw * variance)
     # A run begins at a token that is noise after one that is not.
     mean_runs = density + (raw - 1) * variance
     n_runs = mean_runs + _SPREAD * math.sqrt(mean_runs * (1.0 - 3.0 * variance))
-    return _Runs(min(raw, math.ceil(n_noise)), min(raw, math.ceil(n_runs)))
+    return _NoiseRuns(min(raw, math.ceil(n_noise)), min(raw, math.ceil(n_runs)))
 
 
 def _raw_by_chance(settings: NoiseSettings, context: int) -> int:

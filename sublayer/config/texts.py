@@ -12,7 +12,7 @@ from sublayer.config.limits import LARGEST_FACTOR
 from sublayer.config.table import List
 from sublayer.errors import ConfigError
 from sublayer.nearest import LONGEST_WORD, nearest_hint
-from sublayer.tasks.own_table import METRICS, NAME, Table, table_of
+from sublayer.tasks.own_table import METRICS, NAME, OwnTable, table_of
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.task import Kind
 
@@ -23,7 +23,7 @@ INTRINSIC = "albert-intrinsic"
 
 
 @dataclass(frozen=True)
-class Corpus:
+class CorpusSpec:
     """Properties of a corpus that are known before it is read.
 
     ``has_split``: its publisher, or the papers that use it, fix the split. ``has_records``: it is
@@ -35,14 +35,14 @@ class Corpus:
 
 
 CORPORA = {
-    "python": Corpus(),
-    "enwik8": Corpus(has_split=True),
-    "text8": Corpus(has_split=True),
-    "lm1b": Corpus(has_split=True),
-    "wikipedia": Corpus(has_records=True),
-    "bookcorpus": Corpus(has_records=True),
-    "c4": Corpus(has_split=True, has_records=True),
-    INTRINSIC: Corpus(),
+    "python": CorpusSpec(),
+    "enwik8": CorpusSpec(has_split=True),
+    "text8": CorpusSpec(has_split=True),
+    "lm1b": CorpusSpec(has_split=True),
+    "wikipedia": CorpusSpec(has_records=True),
+    "bookcorpus": CorpusSpec(has_records=True),
+    "c4": CorpusSpec(has_split=True, has_records=True),
+    INTRINSIC: CorpusSpec(),
 }
 """By name; how each is read is in ``CORPORA`` of ``sublayer/data/corpora/named.py``."""
 PARALLEL_CORPORA = ("iwslt14", "wmt14")
@@ -224,7 +224,7 @@ def check_columns(columns: OwnColumns | None) -> None:
         table_of("", columns)
 
 
-def own_table(path: object, columns: OwnColumns | None) -> Table:
+def own_table(path: object, columns: OwnColumns | None) -> OwnTable:
     """Return the table that ``data.path`` and ``data.columns`` name.
 
     Raises ConfigError where they do not say which it is, or which column has the answers.

@@ -95,7 +95,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Diagram:
     """The architecture of a recipe."""
 
     name: str
@@ -159,7 +159,7 @@ class Drawer(ABC):
         """Note that the last box reads an encoder's states."""
 
 
-def describe(loaded: LoadedRecipe) -> Figure:
+def describe(loaded: LoadedRecipe) -> Diagram:
     """Return the figure of a recipe, from its settings alone.
 
     The rows of the embedding matrix are V where the tokenizer says how many there are.
@@ -170,7 +170,7 @@ def describe(loaded: LoadedRecipe) -> Figure:
     vocabulary = "V" if n_rows is None else f"{n_rows:,}"
     shapes = stacks(model)
     columns = tuple(_column(recipe, model, shape, shapes, vocabulary) for shape in shapes)
-    return Figure(loaded.name, _title(loaded), _sizes(model, shapes), columns)
+    return Diagram(loaded.name, _title(loaded), _sizes(model, shapes), columns)
 
 
 def _title(loaded: LoadedRecipe) -> str:

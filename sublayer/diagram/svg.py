@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from html import escape
 from itertools import chain
 
-from sublayer.diagram.figure import Block, Box, Column, Drawer, Figure, Sum
+from sublayer.diagram.figure import Block, Box, Column, Diagram, Drawer, Sum
 from sublayer.plot import palette
 
 _COLOURS = {
@@ -66,7 +66,7 @@ _Point = tuple[float, float]
 """Right of the left edge, and above the foot."""
 
 
-def draw_svg(figure: Figure) -> str:
+def draw_svg(figure: Diagram) -> str:
     """Draw a figure as an SVG file; equal figures give equal bytes."""
     drawing = _draw(figure)
     width = max(drawing.width, _LEAST_WIDTH)
@@ -91,14 +91,14 @@ def _tag(name: str, style: str, content: str | None = None, /, **attributes: flo
     return f'<{name} class="{style}"{listed}{end}'
 
 
-def _heading(figure: Figure, letters: int) -> Iterator[tuple[str, str]]:
+def _heading(figure: Diagram, letters: int) -> Iterator[tuple[str, str]]:
     yield "name", figure.name
     for style, text in (("title", figure.title), ("sizes", figure.sizes)):
         for line in textwrap.wrap(text, letters):
             yield style, line
 
 
-def _file_head(width: float, height: float, figure: Figure) -> str:
+def _file_head(width: float, height: float, figure: Diagram) -> str:
     name = escape(f"{figure.name}: {figure.sizes}", quote=True)
     size = f'width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}"'
     colours = "".join(
@@ -173,7 +173,7 @@ def _lines(box: Box) -> tuple[list[str], list[str], float]:
     return title, notes, len(title) * _TITLE_LINE + len(notes) * _NOTE_LINE + 2 * _PADDING
 
 
-def _draw(figure: Figure) -> _Drawing:
+def _draw(figure: Diagram) -> _Drawing:
     """Draw all parts of a figure."""
     drawing = _Drawing()
     left = _MARGIN

@@ -3,7 +3,7 @@
 import textwrap
 from itertools import zip_longest
 
-from sublayer.diagram.figure import Block, Box, Column, Drawer, Figure, Sum
+from sublayer.diagram.figure import Block, Box, Column, Diagram, Drawer, Sum
 
 WIDTH = 79
 """Letters of the longest line."""
@@ -16,7 +16,7 @@ _SIDE = _BOX - _STREAM + 5
 """Letters between the stream and what goes past a sub-layer."""
 
 
-def draw_text(figure: Figure) -> str:
+def draw_text(figure: Diagram) -> str:
     """Draw a figure in lines of at most ``WIDTH`` letters."""
     lines = [figure.name]
     for text in (figure.title, figure.sizes):

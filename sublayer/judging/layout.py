@@ -12,7 +12,7 @@ from sublayer.counts import count, enumerate_names
 from sublayer.errors import ConfigError, DataError
 from sublayer.judging.options import COLUMNS, FILES, ROLES, ROWS, Asked
 from sublayer.judging.runs import Records
-from sublayer.judging.tables import Coded, Table, is_empty
+from sublayer.judging.tables import Coded, RunTable, is_empty
 from sublayer.nearest import nearest_hint
 
 KNOWN: Mapping[str, tuple[str, ...]] = {
@@ -181,7 +181,7 @@ class Layout:
 
 
 def understand_tables(
-    tables: Sequence[Table], asked: Asked, *, n_sources: int = 0
+    tables: Sequence[RunTable], asked: Asked, *, n_sources: int = 0
 ) -> list[Understood]:
     """Read tables as records, an arm a table where none of their columns says so.
 
@@ -211,7 +211,7 @@ def understand_tables(
     return [Understood(tuple(read), layouts[0].metric or "value", tuple(notes))]
 
 
-def _layout(table: Table, asked: Asked, n_tables: int, n_sources: int) -> Layout:
+def _layout(table: RunTable, asked: Asked, n_tables: int, n_sources: int) -> Layout:
     roles: dict[str, str] = {}
     for role in (*ROLES, "value"):
         word = getattr(asked, role)
@@ -246,7 +246,7 @@ def _layout(table: Table, asked: Asked, n_tables: int, n_sources: int) -> Layout
 
 
 def _values(
-    table: Table, asked: Asked, roles: dict[str, str], free: Sequence[str]
+    table: RunTable, asked: Asked, roles: dict[str, str], free: Sequence[str]
 ) -> Sequence[str]:
     """Return the columns of numbers, and note in ``roles`` what tells several apart."""
     over = next((role for role, word in roles.items() if word == COLUMNS), "")
@@ -286,7 +286,7 @@ def _values(
     )
 
 
-def _check_rows(table: Table, roles: Mapping[str, str], over: set[str], n_sources: int) -> None:
+def _check_rows(table: RunTable, roles: Mapping[str, str], over: set[str], n_sources: int) -> None:
     """Raise ConfigError where nothing says what the arms are, or what a row is."""
     if "arm" not in roles and n_sources == 1:
         raise ConfigError(
@@ -300,7 +300,7 @@ def _check_rows(table: Table, roles: Mapping[str, str], over: set[str], n_source
         raise ConfigError(f"{table.name} does not say what a row is: give {' or '.join(ways)}")
 
 
-def _records(table: Table, layout: Layout, namer: RunName) -> Records:
+def _records(table: RunTable, layout: Layout, namer: RunName) -> Records:
     """Read a table as a long one: a row for each filled cell of its columns of numbers."""
     value = np.stack([table.numbers(name) for name in layout.values], axis=1)  # [R, C]
     empty = np.stack([_empty(table, name) for name in layout.values], axis=1)
@@ -343,11 +343,11 @@ def _records(table: Table, layout: Layout, namer: RunName) -> Records:
     )
 
 
-def _empty(table: Table, column: str) -> NDArray[np.bool_]:
+def _empty(table: RunTable, column: str) -> NDArray[np.bool_]:
     return np.array([is_empty(cell) for cell in table.columns[column]], dtype=np.bool_)
 
 
-def _export(table: Table, asked: Asked, namer: RunName) -> Understood | None:
+def _export(table: RunTable, asked: Asked, namer: RunName) -> Understood | None:
     """Read the curves of runs that W&B or TensorBoard exports; None: the table is neither's."""
     step, *others = table.columns
     if list(table.columns) == _TENSORBOARD:
@@ -372,7 +372,7 @@ def _export(table: Table, asked: Asked, namer: RunName) -> Understood | None:
 
 
 def _curve(
-    table: Table, step: str, column: str, run: tuple[str, str], *, has_gaps: bool
+    table: RunTable, step: str, column: str, run: tuple[str, str], *, has_gaps: bool
 ) -> Records:
     """Read a column as the curve of a run; with gaps, an empty cell is no value."""
     rows = np.flatnonzero(~_empty(table, column)) if has_gaps else np.arange(table.n_rows)
@@ -385,7 +385,7 @@ def _curve(
     )
 
 
-def _said(tables: Sequence[Table], layout: Layout, namer: RunName) -> str:
+def _said(tables: Sequence[RunTable], layout: Layout, namer: RunName) -> str:
     """Describe the roles of rows and columns of the tables in one line."""
     first = Path(tables[0].name).name
     has_seed = layout.roles["arm"] == FILES and (namer.is_asked or _SEED.search(first))

@@ -19,7 +19,7 @@ from sublayer.judging.layout import (
 )
 from sublayer.judging.options import ROLES, Asked
 from sublayer.judging.runs import Records
-from sublayer.judging.tables import Coded, Table, read_table, table_of_rows
+from sublayer.judging.tables import Coded, RunTable, read_table, table_of_rows
 from sublayer.values import is_frame, plain
 
 _OF_SAMPLES = ("task", "filter")
@@ -36,7 +36,7 @@ def read_paths(paths: Sequence[Path], asked: Asked) -> Understood:
     if twice is not None:
         raise ConfigError(f"{os.path.relpath(twice)} is given twice: name each source once")
     parts: list[Understood] = []
-    tables: list[Table] = []
+    tables: list[RunTable] = []
     for path in paths:
         if not path.exists():
             raise ConfigError(f"{describe_absence(path)}: name a table or a folder of runs")

@@ -54,7 +54,7 @@ class Coded:
 
 
 @dataclass(frozen=True)
-class Table:
+class RunTable:
     """The columns of a table, with the places of its rows for errors."""
 
     name: str
@@ -69,7 +69,7 @@ class Table:
         """The number of rows."""
         return len(next(iter(self.columns.values())))
 
-    def of_runs(self) -> "Table":
+    def of_runs(self) -> "RunTable":
         """Return the table without the rows of differences that ``compare --table`` writes.
 
         Raises DataError where there are no others.
@@ -157,17 +157,19 @@ class _ParquetColumns(Mapping[str, Sequence[Any]]):
         return len(self._names)
 
 
-def table_of(name: str, names: Sequence[str], cells: Sequence[Sequence[Any]], **more: Any) -> Table:
+def table_of(
+    name: str, names: Sequence[str], cells: Sequence[Sequence[Any]], **more: Any
+) -> RunTable:
     """Build a table of columns; raise DataError without rows, and for two columns of one name."""
     twice = next((column for column, times in Counter(names).items() if times > 1), None)
     if twice is not None:
         raise DataError(f"{name} has several columns {twice!r}: rename all but one")
     if not cells or not len(cells[0]):
         raise DataError(f"{name} has no row: give a table with a row for each value")
-    return Table(name, dict(zip(names, cells, strict=True)), **more)
+    return RunTable(name, dict(zip(names, cells, strict=True)), **more)
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path) -> RunTable:
     """Read a table by its suffix, packed (.gz and the like) or not.
 
     Raises DataError for another suffix, a damaged file, and without pyarrow for Parquet.
@@ -194,7 +196,7 @@ def read_table(path: Path) -> Table:
     )
 
 
-def table_of_rows(name: str, table: Any) -> Table:
+def table_of_rows(name: str, table: Any) -> RunTable:
     """Return the table of a DataFrame or of a list of mappings; raise DataError for other rows."""
     index = [*getattr(getattr(table, "index", None), "names", ())]
     if index and None not in index and not set(index) & {*table.columns}:
@@ -261,7 +263,7 @@ def _json(text: str, path: Path, line: int | None = None) -> Any:
         raise DataError(f"{where} is no JSON ({reason}): write it again") from None
 
 
-def _delimited(path: Path, suffix: str) -> Table:
+def _delimited(path: Path, suffix: str) -> RunTable:
     """Read a CSV or TSV file; semicolons divide where its first line has no comma."""
     text = _text(path).replace("\r\n", "\n")
     first = text.partition("\n")[0]
@@ -298,7 +300,7 @@ def _delimited(path: Path, suffix: str) -> Table:
 
 def _of_objects(
     name: str, rows: Sequence[Mapping[str, Any]], first_line: int | None = None
-) -> Table:
+) -> RunTable:
     names = list(dict.fromkeys(str(key) for row in rows for key in row))
     cells = [[row.get(column) for row in rows] for column in names]
     return table_of(name, names, cells, first_line=first_line)

@@ -39,14 +39,14 @@ _ORDER: tuple[Origin, ...] = ("own", "matched", "tuned")
 
 
 @dataclass(frozen=True)
-class Setting:
+class ArmSetting:
     """An arm's value of a field, as a recipe writes it; None where the field does not apply."""
 
     value: str | None
     origin: Origin
 
 
-def differing_fields(arms: Sequence[ArmResult]) -> dict[str, dict[str, Setting]]:
+def differing_fields(arms: Sequence[ArmResult]) -> dict[str, dict[str, ArmSetting]]:
     """Return the settings of all arms in each field of the recipe in which they differ.
 
     Fields keep the order of the resolved recipes, matched and tuned ones last; fields that are
@@ -76,7 +76,7 @@ def differing_fields(arms: Sequence[ArmResult]) -> dict[str, dict[str, Setting]]
         texts = {name: _written(recipe.get(field)) for name, recipe in recipes.items()}
         if field not in ignored and len(set(texts.values())) > 1:
             differing[field] = {
-                name: Setting(text, origins[name].get(field, _ORDER[0]))
+                name: ArmSetting(text, origins[name].get(field, _ORDER[0]))
                 for name, text in texts.items()
             }
 

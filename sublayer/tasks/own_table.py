@@ -48,7 +48,7 @@ ROLES = (
 
 
 @dataclass(frozen=True)
-class Table:
+class OwnTable:
     """A file, or a folder with one for each split, and what its columns are.
 
     Raises ConfigError where columns exclude each other, or one is given twice.
@@ -128,7 +128,7 @@ class Table:
         return (self.text, self.text_pair) if self.text_pair else (self.text,)
 
 
-def table_of(path: str | Path, columns: Mapping[str, str | Sequence[str]]) -> Table:
+def table_of(path: str | Path, columns: Mapping[str, str | Sequence[str]]) -> OwnTable:
     """Return the settings of a table whose columns are said by their roles, as recipes do.
 
     Raises ConfigError for a role that there is not, a column without a name, and columns that
@@ -154,7 +154,7 @@ def table_of(path: str | Path, columns: Mapping[str, str | Sequence[str]]) -> Ta
             raise ConfigError("data.columns: label and number exclude each other: give one of them")
         values["label"] = values.pop("number")
         values["is_number"] = True
-    return Table(path, **values)
+    return OwnTable(path, **values)
 
 
 class OwnRows(NamedTuple):
@@ -265,7 +265,7 @@ def columns_of(path: str | Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(record.values for record in records)))
 
 
-def _read_rows(table: Table, split: str, paths: tuple[Path, ...]) -> tuple[ReadSplit, _Rows]:
+def _read_rows(table: OwnTable, split: str, paths: tuple[Path, ...]) -> tuple[ReadSplit, _Rows]:
     """Read the rows of a split. Those without a text, a choice or a column are counted.
 
     Raises DataError for a column that is missing, a text that is none, and where nothing is left.
@@ -302,7 +302,7 @@ def _read_rows(table: Table, split: str, paths: tuple[Path, ...]) -> tuple[ReadS
     return result, rows
 
 
-def _blank_column(table: Table, record: Record) -> str:
+def _blank_column(table: OwnTable, record: Record) -> str:
     """Say which text or choice a row lacks; empty where it has all."""
     for name in (*table.texts, *table.choices):
         if is_blank(record.values.get(name)):
@@ -312,7 +312,7 @@ def _blank_column(table: Table, record: Record) -> str:
 
 
 def _example(
-    table: Table, task: Task, number: int, row: Record, result: ReadSplit
+    table: OwnTable, task: Task, number: int, row: Record, result: ReadSplit
 ) -> Example | None:
     """Return the example of a row, with its label or answer; None of one to be left out."""
     values, where = row.values, row.place
@@ -381,7 +381,7 @@ METRICS: dict[Kind, tuple[str, ...]] = {
 _UNANSWERABLE_METRICS = ("exact_match_v2", "token_f1_v2")
 
 
-def read_table(table: Table) -> tuple[Task, dict[str, ReadSplit]]:
+def read_table(table: OwnTable) -> tuple[Task, dict[str, ReadSplit]]:
     """Read a table with its labels or answers, and return the task that it is, and its splits.
 
     Labels of classes are the distinct words of the training split, or of all splits without one, in
@@ -402,7 +402,7 @@ def read_table(table: Table) -> tuple[Task, dict[str, ReadSplit]]:
     return task, {split: _with_examples(table, task, *rows) for split, rows in splits.items()}
 
 
-def read_rows(table: Table, task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
+def read_rows(table: OwnTable, task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
     """Read files of a task that is known; those of ``test`` need no labels.
 
     Raises as ``read_table`` does.
@@ -410,7 +410,7 @@ def read_rows(table: Table, task: Task, split: str, paths: tuple[Path, ...]) -> 
     return _with_examples(table, task, *_read_rows(table, split, paths))
 
 
-def _with_examples(table: Table, task: Task, result: ReadSplit, rows: _Rows) -> ReadSplit:
+def _with_examples(table: OwnTable, task: Task, result: ReadSplit, rows: _Rows) -> ReadSplit:
     for number, row in rows:
         example = _example(table, task, number, row, result)
         if example is not None and (example.is_labelled or result.name == "test"):
@@ -421,7 +421,7 @@ def _with_examples(table: Table, task: Task, result: ReadSplit, rows: _Rows) -> 
 
 
 def _task(
-    table: Table, learned: Sequence[tuple[ReadSplit, _Rows]], splits: tuple[str, ...]
+    table: OwnTable, learned: Sequence[tuple[ReadSplit, _Rows]], splits: tuple[str, ...]
 ) -> Task:
     """Return the task that the rows of splits make of a table.
 
@@ -503,7 +503,7 @@ def read_labelled(task: Task, path: str) -> tuple[list[ReadSplit], ReadSplit | N
     return scored, train
 
 
-def read_labelled_table(table: Table, task: Task) -> ReadSplit:
+def read_labelled_table(table: OwnTable, task: Task) -> ReadSplit:
     """Read a table of one's own, or of a folder the development set, or else the test set.
 
     Raises DataError where no row has a label, and for labels that the task has not.

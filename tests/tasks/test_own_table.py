@@ -15,7 +15,7 @@ import pytest
 from sublayer.errors import ConfigError, DataError
 from sublayer.tasks.own_table import (
     LONE,
-    Table,
+    OwnTable,
     columns_of,
     describe_left_out,
     find_table,
@@ -78,7 +78,7 @@ def zipped(files):
 
 
 def _read(path, content, **more):
-    return read_table(Table(write(path, content), "review", label="stars", **more))
+    return read_table(OwnTable(write(path, content), "review", label="stars", **more))
 
 
 def test_bytes_of_parquet_that_are_no_text_are_named_with_the_row_before(tmp_path):
@@ -125,7 +125,7 @@ def test_labels_are_words_in_order_or_numbers_where_they_are_asked_for(tmp_path)
 
 def test_pairs_have_two_texts_groups_are_sources_and_choices_are_named(tmp_path):
     path = write(tmp_path / "a.csv", "a,b,stars,author\nA,B,x,ann\nC,D,y,\nE,F,x,ann\nG,H,y,bob\n")
-    table = Table(path, "a", text_pair="b", label="stars", group="author", id="b")
+    table = OwnTable(path, "a", text_pair="b", label="stars", group="author", id="b")
     task, splits = read_table(table)
     train = splits["train"]
     assert (task.fields, train.examples[0].fields) == (("a", "b"), {"a": "A", "b": "B"})
@@ -133,7 +133,7 @@ def test_pairs_have_two_texts_groups_are_sources_and_choices_are_named(tmp_path)
     assert ids(train) == ["B", "D", "F", "H"]
     rows = [f"red,green,blue,{written}" for written in ("red", "ending2", "C", "1", "")]
     path = write(tmp_path / "a.csv", _ENDINGS + "\nIt was,".join(rows))
-    task, splits = read_table(Table(path, **_STORY))
+    task, splits = read_table(OwnTable(path, **_STORY))
     assert (task.kind, task.fields, task.labels) == ("choice", ("story",), ())
     found = splits["train"]
     assert {example.choices for example in found.examples} == {("red", "green", "blue")}
@@ -188,12 +188,12 @@ def _asked(answer):
 ])  # fmt: skip
 def test_a_table_that_teaches_nothing_is_refused(tmp_path, columns, name, content, message):
     with pytest.raises((ConfigError, DataError)) as refused:
-        read_table(Table(write(tmp_path / name, content), **columns))
+        read_table(OwnTable(write(tmp_path / name, content), **columns))
     assert message in str(refused.value)
 
 
 def test_a_folder_has_a_file_for_each_split(tmp_path):
-    table = Table(tmp_path, "review", label="stars")
+    table = OwnTable(tmp_path, "review", label="stars")
     with pytest.raises(DataError, match="no table with train, dev or test in its name"):
         read_table(table)
     write(tmp_path / "reviews_train.csv", "review,stars\na,x\nb,y\nc,x\nd,y\n")
@@ -208,8 +208,8 @@ def test_a_folder_has_a_file_for_each_split(tmp_path):
     assert "train-old.csv" not in note and "reviews_train.csv" in note, "the shorter name is read"
     (tmp_path / "train-old.csv").unlink()
     path = write(tmp_path / "new.csv", "stars,review\ny,new\n")
-    found = read_rows(Table(path, "review", label="stars"), task, "dev", (path,))
-    asked = read_rows(Table(path, "review"), task, "test", (path,))
+    found = read_rows(OwnTable(path, "review", label="stars"), task, "dev", (path,))
+    asked = read_rows(OwnTable(path, "review"), task, "test", (path,))
     assert (labels(found), labels(asked)) == ([1], [None])
     write(tmp_path / "reviews-validation.jsonl", [{"review": "e", "stars": "yy"}])
     with pytest.raises(DataError, match=r"validation\.jsonl:1: 'yy' is not among the labels "):
@@ -249,7 +249,7 @@ def test_tables_of_other_shapes_are_read_or_refused_with_what_helps(tmp_path, na
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     if remedy is not None:
         with pytest.raises(DataError) as refused:
-            read_table(Table(path, "text", label="label"))
+            read_table(OwnTable(path, "text", label="label"))
         assert remedy in str(refused.value)
         if remedy != "`":
             return
@@ -265,7 +265,7 @@ def _spans(folder, written, split="train", places=(), **more):
     for row, place in zip(rows, places, strict=False):
         row["at"] = place
     path = write(folder / "a.jsonl", rows)
-    table = Table(path, "passage", text_pair="question", answer="answer", **more)
+    table = OwnTable(path, "passage", text_pair="question", answer="answer", **more)
     task, splits = read_table(table)
     return task, splits["train"] if split == "train" else read_rows(table, task, split, (path,))
 
@@ -294,7 +294,7 @@ def test_answers_are_spans_of_the_text(tmp_path):
 
 def test_a_target_is_a_text_or_several_and_a_row_without_one_teaches_nothing(tmp_path):
     rows = [{"en": "a", "de": ["x", "y"]}, {"en": "b", "de": "z"}, {"en": "c", "de": " "}]
-    task, splits = read_table(Table(write(tmp_path / "a.jsonl", rows), "en", target="de"))
+    task, splits = read_table(OwnTable(write(tmp_path / "a.jsonl", rows), "en", target="de"))
     assert (task.kind, task.metrics[0], task.labels) == ("text", "chrf", ())
     assert answers(splits["train"]) == [(Answer("x"), Answer("y")), (Answer("z"),)]
     assert splits["train"].skipped == {"nothing in the column 'de'": 1}

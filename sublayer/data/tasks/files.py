@@ -19,7 +19,7 @@ from sublayer.files.cache_folder import replacing
 from sublayer.system.stages import stage
 from sublayer.tasks.division import count_bundles, held_out
 from sublayer.tasks.finding import SUFFIXES, entries, unpacked_name
-from sublayer.tasks.own_table import NAME, Table, describe_left_out, read_table
+from sublayer.tasks.own_table import NAME, OwnTable, describe_left_out, read_table
 from sublayer.tasks.reading import VERSION, ReadSplit
 from sublayer.tasks.records import suffix_of
 from sublayer.tasks.registry import TASKS, locate_files, read_split
@@ -141,7 +141,7 @@ def task_files(task: Task, path: Any, cache: Path) -> TaskFiles:
 class TableFiles(TaskFiles):
     """The files of a table, which are read at once."""
 
-    table: Table
+    table: OwnTable
     splits: Mapping[str, ReadSplit]
     in_parts: bool = False
     """True where the development set selects, and the test set is scored, if all have labels."""
