@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from sublayer.config.load import load_recipe
 from sublayer.config.recipe import ResolvedRecipe, resolved_recipe
-from sublayer.config.resolve_model import resolve_model
-from sublayer.config.resolve_train import resolve_optimizer, resolve_train
+from sublayer.config.resolve import resolve_model, resolve_optimizer, resolve_train
 from sublayer.model.build import build
 from sublayer.objective.families import family_of
 from sublayer.system.memory import allocate_for_training

@@ -27,7 +27,7 @@ from rounds import Budget
 from torch import Tensor
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve import resolve_model
 from sublayer.decode.sample import GREEDY, generate
 from sublayer.interop.huggingface import export_huggingface
 from sublayer.model.build import Decoder, build

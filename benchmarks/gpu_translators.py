@@ -17,10 +17,9 @@ from contestants import OURS, Setup, Step, autocast
 from torch import Tensor, nn
 
 from sublayer.config.load import load_recipe
+from sublayer.config.objective import TranslationObjective
 from sublayer.config.recipe import ResolvedRecipe, resolved_recipe
-from sublayer.config.resolve_model import resolve_model
-from sublayer.config.resolve_train import resolve_optimizer, resolve_train
-from sublayer.config.translation import TranslationObjective
+from sublayer.config.resolve import resolve_model, resolve_optimizer, resolve_train
 from sublayer.data.arrays import Ints
 from sublayer.data.packing import PackedBatch, pairs_in_rows
 from sublayer.model.build import build

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve import resolve_model
 from sublayer.decode import packed_linear
 from sublayer.model.context import Context, Layout
 from sublayer.model.kernels import activation, attention_cpu

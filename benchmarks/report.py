@@ -19,7 +19,7 @@ from products import share_of_products
 from rounds import Rounds, Timing
 
 from sublayer.config.recipe import ResolvedRecipe
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve import resolve_model
 from sublayer.estimate.cost import flops_per_token
 from sublayer.system.machine import describe_machine, processor
 from sublayer.system.memory import cores

@@ -22,9 +22,9 @@ from translators import OURS, PEER, Translators, m2m100
 from turns import Contestant, take_turns
 
 from sublayer.config.load import load_recipe
+from sublayer.config.objective import TranslationObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.run_recipe import absolute_paths
-from sublayer.config.translation import TranslationObjective
 from sublayer.data.packing import PackedBatch
 from sublayer.data.parallel.batches import TranslationBatches
 from sublayer.data.prepare import Data

@@ -14,8 +14,8 @@ from typing import Any
 
 from sublayer.cli import main as cli
 from sublayer.cli.reference import SUITE_TITLES
-from sublayer.config.catalog import TABLES
 from sublayer.config.listing import FieldRow, field_rows
+from sublayer.config.recipe import TABLES
 from sublayer.counts import count
 from sublayer.estimate.cluster import DEVICES
 from sublayer.tasks.registry import SUITES

@@ -27,7 +27,7 @@ from typing import (
     get_type_hints,
 )
 
-from sublayer.config.limits import text_problem
+from sublayer.config.table import text_problem
 from sublayer.errors import ConfigError, SublayerError
 from sublayer.values import plain
 

@@ -5,9 +5,8 @@ import torch
 
 from sublayer.api.run import Pretrained
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve import n_outputs, resolve_model
 from sublayer.config.supervised import SupervisedObjective
-from sublayer.config.task_heads import n_outputs
 from sublayer.data.tasks.assembly import Assembler
 from sublayer.data.tasks.batches import TaskPart
 from sublayer.data.tasks.encoding import encode_examples

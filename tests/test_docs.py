@@ -19,11 +19,10 @@ from tokenizers import ByteLevelBPETokenizer
 import sublayer
 from sublayer.cli import main as cli
 from sublayer.config.architecture import FFNS
-from sublayer.config.catalog import TABLES, declaration, declarations, keys
 from sublayer.config.load import load_recipe
 from sublayer.config.messages import choices_of
 from sublayer.config.optimizers import OPTIMIZERS
-from sublayer.config.recipe import OBJECTIVES
+from sublayer.config.recipe import OBJECTIVES, TABLES, declaration, declarations, keys
 from sublayer.config.train import BATCHES, LENGTHS
 from sublayer.errors import SublayerError
 from sublayer.interop.huggingface import export_huggingface

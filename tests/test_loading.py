@@ -10,7 +10,7 @@ import torch
 from sublayer.api.run import load
 from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve import resolve_model
 from sublayer.config.run_recipe import dump_recipe
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.decode.sample import Sampling

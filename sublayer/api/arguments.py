@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from sublayer.config.data import DocumentRule
-from sublayer.config.limits import (
+from sublayer.config.table import (
     LARGEST_FACTOR,
     LARGEST_PENALTY,
     LARGEST_SEED,
@@ -417,7 +417,7 @@ def _listed(targets: PathText | Sequence[PathText], what: str) -> Sequence[PathT
 
 def as_words(overrides: Sequence[str] | Mapping[str, Any] | None) -> list[str]:
     """Return settings as the ``field=value`` texts of a command line."""
-    from sublayer.config.sources import Unset, as_setting, override_layer
+    from sublayer.config.layers import Unset, as_setting, override_layer
 
     override_layer(overrides or (), "")  # raises ConfigError for anything but settings
     if not isinstance(overrides, Mapping):

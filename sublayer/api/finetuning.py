@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from sublayer.api.arguments import Device, Overrides, as_source, as_words
 from sublayer.api.results import Result
+from sublayer.config.data import OwnColumns
 from sublayer.config.finetune import DEFAULT, describe_preset, load_finetune, preset_names
-from sublayer.config.texts import OwnColumns
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.files.paths import as_typed, expanded

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
 from sublayer.api.arguments import Device, as_path
 from sublayer.api.results import Found, check_new, write_plot
-from sublayer.config.limits import MOST_LAYERS, MOST_ROWS
+from sublayer.config.table import MOST_LAYERS, MOST_ROWS
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.files.paths import as_typed, resolved

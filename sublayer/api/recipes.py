@@ -5,12 +5,12 @@ from typing import Annotated, Any
 
 from sublayer.api.arguments import Overrides, as_path, as_text
 from sublayer.api.results import Found, check_new, figure, html_table, page, write_plot
-from sublayer.config.catalog import declaration, extra
+from sublayer.config.layers import grouped_recipes, read_toml, shipped_recipe, shipped_recipes
 from sublayer.config.load import LoadedRecipe, load_recipe
 from sublayer.config.messages import show
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.recipe import declaration, extra
+from sublayer.config.resolve import resolve_model
 from sublayer.config.rules import is_idle, value_of
-from sublayer.config.sources import grouped_recipes, read_toml, shipped_recipe, shipped_recipes
 from sublayer.errors import ConfigError
 from sublayer.files.paths import resolved
 from sublayer.options import Option, PathText, checked

@@ -113,7 +113,7 @@ def from_recipe(source: str | Path, overrides: Mapping[str, Any] | None = None) 
     training would start from. Raises ConfigError, DataError and CheckpointError.
     """
     from sublayer.config.load import load_recipe
-    from sublayer.config.resolve_model import resolve_model
+    from sublayer.config.resolve import resolve_model
     from sublayer.model.build import build
     from sublayer.objective.families import family_of
     from sublayer.runs.session import prepare_data

@@ -16,9 +16,9 @@ from sublayer.api.arguments import (
     loaded,
 )
 from sublayer.api.results import Found, html_table, page, rows_of
-from sublayer.config.limits import LONGEST_WINDOW, MOST_ROWS
+from sublayer.config.objective import BleuTokenizer
+from sublayer.config.table import LONGEST_WINDOW, MOST_ROWS
 from sublayer.config.train import PROBES, check_names
-from sublayer.config.translation import BleuTokenizer
 from sublayer.errors import ConfigError
 from sublayer.numbers import DASH, format_plain
 from sublayer.options import Option, PathText, checked

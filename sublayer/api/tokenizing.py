@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 from sublayer.api.arguments import TextFormat
 from sublayer.api.results import Found
-from sublayer.config.data import DataConfig
-from sublayer.config.limits import LARGEST_TRAINED_VOCABULARY, MOST_SENTINELS
-from sublayer.config.texts import LETTERED_TOKENIZERS, Normalization, check_sentinels
+from sublayer.config.data import LETTERED_TOKENIZERS, DataConfig, Normalization, check_sentinels
+from sublayer.config.table import LARGEST_TRAINED_VOCABULARY, MOST_SENTINELS
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.options import Argument, Option, PathText, checked

@@ -16,7 +16,7 @@ from sublayer.api.arguments import (
     loaded,
 )
 from sublayer.api.results import Result, html_table, page, prose
-from sublayer.config.limits import LARGEST_PENALTY, MOST_ROWS, WIDEST_BEAM
+from sublayer.config.table import LARGEST_PENALTY, MOST_ROWS, WIDEST_BEAM
 from sublayer.counts import count
 from sublayer.errors import ConfigError, check_rules
 from sublayer.options import Option, PathText, checked

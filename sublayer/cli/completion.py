@@ -153,7 +153,7 @@ Candidates = list[tuple[str, str]]
 
 
 def _titled(folder: Path) -> Candidates:
-    from sublayer.config.sources import read_toml
+    from sublayer.config.layers import read_toml
 
     files = sorted(folder.glob("*.toml"), key=lambda path: path.stem)
     return [(path.stem, str(read_toml(path).get("title", ""))) for path in files]
@@ -161,7 +161,7 @@ def _titled(folder: Path) -> Candidates:
 
 def recipes(incomplete: str) -> Candidates:
     """Return the shipped recipes, and the runs whose recipes may be taken."""
-    from sublayer.config.sources import SHIPPED
+    from sublayer.config.layers import SHIPPED
 
     return [*_titled(SHIPPED), *runs(incomplete)]
 
@@ -203,7 +203,7 @@ def runs_and_comparisons(incomplete: str) -> Candidates:
 
 def fields(incomplete: str) -> Candidates:
     """Return tables, and fields as ``sublayer fields`` takes them."""
-    from sublayer.config.catalog import TABLES
+    from sublayer.config.recipe import TABLES
 
     described = [(key.rstrip("="), text) for key, text in settings("")]
     return [*((table, f"all fields of [{table}]") for table in TABLES), *described]
@@ -211,7 +211,7 @@ def fields(incomplete: str) -> Candidates:
 
 def settings(incomplete: str) -> Candidates:
     """Return ``field=`` for each field, and behind that the choices that it has."""
-    from sublayer.config.catalog import declaration, keys
+    from sublayer.config.recipe import declaration, keys
 
     key, equals, _ = incomplete.partition("=")
     if equals:
@@ -236,9 +236,9 @@ def varied(incomplete: str) -> Candidates:
 
 
 def _values(key: str) -> Candidates:
-    from sublayer.config.catalog import declarations
+    from sublayer.config.data import TOKENIZERS
     from sublayer.config.messages import choices_of
-    from sublayer.config.texts import TOKENIZERS
+    from sublayer.config.recipe import declarations
 
     if key == "init.run":
         return runs("")
@@ -253,7 +253,7 @@ def _values(key: str) -> Candidates:
 
 def corpora(incomplete: str) -> Candidates:
     """Return the corpora by name."""
-    from sublayer.config.texts import CORPORA
+    from sublayer.config.data import CORPORA
 
     return [(name, "") for name in CORPORA]
 

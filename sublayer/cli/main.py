@@ -246,7 +246,7 @@ def _key_meant(option: str, options: Sequence[str] | None, context: Any) -> str 
     """Return the field that was written as an option, such as --steps, where it is the nearest."""
     if "." in option:
         return option.lstrip("-").partition("=")[0]
-    from sublayer.config.catalog import nearest_key
+    from sublayer.config.recipe import nearest_key
     from sublayer.nearest import nearest
 
     parameters = context.command.params if context else []

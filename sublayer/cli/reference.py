@@ -14,9 +14,9 @@ from sublayer.api.arguments import Settings
 from sublayer.api.results import Found
 from sublayer.cli.build import Result, client_of
 from sublayer.cli.completion import SHELLS, Shell
-from sublayer.config.catalog import TABLES
 from sublayer.config.listing import FieldRow, field_rows, find_fields, json_schema
 from sublayer.config.messages import show as quoted
+from sublayer.config.recipe import TABLES
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError, check_rules
 from sublayer.nearest import nearest_hint

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from sublayer.api import finetuning, run
 from sublayer.api.results import Found
 from sublayer.cli.build import Choices, Result, TextPair, client_of, names_among
-from sublayer.config.sources import RUN_RECIPE
+from sublayer.config.layers import RUN_RECIPE
 from sublayer.errors import ConfigError
 from sublayer.files.lines import PACKED
 from sublayer.files.paths import as_typed

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sublayer.config.limits import LARGEST_FACTOR, MOST_ENTRIES
+from sublayer.config.table import LARGEST_FACTOR, MOST_ENTRIES
 from sublayer.errors import ConfigError
 
 Saved = Literal["nothing", "output", "input"]

@@ -7,10 +7,20 @@ from inspect import signature
 from typing import Any
 
 from sublayer.config.architecture import POSITIONS, n_exact_buckets
-from sublayer.config.data import DataConfig
+from sublayer.config.data import (
+    GPT1,
+    INTRINSIC,
+    PARALLEL_CORPORA,
+    TRAINED_TOKENIZERS,
+    DataConfig,
+    check_sentinels,
+    holds_out,
+    kind_of,
+    own_table,
+    source_names,
+)
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import holds_out
 from sublayer.config.span import MOST_USED
 from sublayer.config.stacks import (
     StackShape,
@@ -21,16 +31,6 @@ from sublayer.config.stacks import (
     stacks,
 )
 from sublayer.config.supervised import KINDS, MARKS, SupervisedObjective
-from sublayer.config.texts import (
-    GPT1,
-    INTRINSIC,
-    PARALLEL_CORPORA,
-    TRAINED_TOKENIZERS,
-    check_sentinels,
-    kind_of,
-    own_table,
-    source_names,
-)
 from sublayer.config.train import InitConfig
 from sublayer.counts import count
 from sublayer.errors import ConfigError

@@ -8,23 +8,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sublayer.config.layers import Layer
-from sublayer.config.load import LoadedRecipe, load_layers
-from sublayer.config.model import ModelConfig
-from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import in_proportion
-from sublayer.config.rules import is_idle
-from sublayer.config.sources import (
+from sublayer.config.data import OwnColumns
+from sublayer.config.layers import (
+    Layer,
     as_setting,
     find_source,
     override_layer,
     read_layers,
     shipped_recipes,
 )
+from sublayer.config.load import SEEN_AS, LoadedRecipe, load_layers, read_start
+from sublayer.config.model import ModelConfig
+from sublayer.config.recipe import Recipe
+from sublayer.config.resolve import in_proportion
+from sublayer.config.rules import is_idle
 from sublayer.config.stacks import position_scheme
-from sublayer.config.start import SEEN_AS, read_start
 from sublayer.config.supervised import KINDS, Format, SupervisedObjective
-from sublayer.config.texts import OwnColumns
 from sublayer.config.train import LENGTHS
 from sublayer.errors import ConfigError
 from sublayer.files import parsing

@@ -1,31 +1,42 @@
-"""Layers of settings, merged with the origin of each value and built into a recipe."""
+"""Layers of settings: read from recipes, runs and command lines, merged with their origins."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import datetime
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from sublayer.config.catalog import (
-    RENAMED,
-    TABLES,
-    declaration,
-    declarations,
-    default_kind,
-    is_union,
-    nearest_key,
-)
-from sublayer.config.limits import text_problem
+from sublayer.config.data import TRAINED_TOKENIZERS
 from sublayer.config.messages import (
     LONGEST_VALUE,
     choice_error,
     field_problem,
     show,
 )
-from sublayer.config.recipe import Recipe
-from sublayer.config.texts import TRAINED_TOKENIZERS
+from sublayer.config.recipe import (
+    RENAMED,
+    TABLES,
+    Recipe,
+    current_name,
+    declaration,
+    declarations,
+    default_kind,
+    is_union,
+    nearest_key,
+    with_current_names,
+)
+from sublayer.config.table import LONGEST_TEXT, text_problem
 from sublayer.config.train import BATCHES, LENGTHS
 from sublayer.errors import ConfigError
+from sublayer.files import parsing
+from sublayer.files.paths import describe_runs_within, resolved
+from sublayer.files.storage import describe_absence
+from sublayer.nearest import nearest, nearest_hint
+from sublayer.values import is_frame, plain
 
 
 def unknown_field(key: str) -> str:
@@ -208,3 +219,256 @@ def build(settings: Mapping[str, Setting]) -> Recipe:
     key = f"{table}.{rest[0]}" if rest else table
     setting, annotation = settings[key], declaration(key, kind).annotation
     raise ConfigError(field_problem(detail, key, annotation, setting.value) + where(setting.origin))
+
+
+def override_layer(overrides: Sequence[str] | Mapping[str, Any], origin: str) -> Layer:
+    """Build a layer from ``key=value`` texts or from a mapping of values.
+
+    The value of a text is TOML, else a bare text. Raises ConfigError for a text without
+    ``=`` and for a key given twice.
+    """
+    if isinstance(overrides, str) or not isinstance(overrides, Iterable):
+        raise ConfigError(
+            f"settings are given as {show(overrides)}: give a mapping, such as "
+            '{"train.steps": 100}, or a list of texts, such as ["train.steps=100"]'
+        )
+    items = overrides.items() if isinstance(overrides, Mapping) else map(_parse, overrides)
+    values: dict[str, Any] = {}
+    for key, value in items:
+        if not isinstance(key, str):
+            raise ConfigError(f"{show(key)} is a {type(key).__name__}: name a field, as text")
+        if isinstance(value, set | frozenset) or is_frame(value):
+            raise ConfigError(
+                f"{key} is given a {type(value).__name__}: give a number, a text, a list (a set "
+                "has no order) or a table; write rows to a file (to_csv) and name that"
+            )
+        if key in values:
+            raise ConfigError(f"{key} is given twice: {show(values[key])} and {show(value)}")
+        values[key] = plain(value)
+    return Layer(origin, values)
+
+
+def _parse(text: Any) -> tuple[str, Any]:
+    key, equals, written = text.partition("=") if isinstance(text, str) else ("", "", "")
+    if not equals or not key.strip():
+        raise ConfigError(f"{show(text)} is not a setting: write key=value, such as model.d_ff=512")
+    if isinstance(text, Unset):
+        return key, None
+    value = parsing.parse_toml_value(written) if len(written) <= LONGEST_TEXT else written
+    # No field takes a date or a time, so such a text is a name.
+    is_time = isinstance(value, datetime.date | datetime.time)
+    return key.strip(), written if is_time else value
+
+
+class Unset(str):
+    """The text of a setting, ``key=unset``, whose value is None, which no text says."""
+
+
+def as_setting(value: Any) -> str:
+    """Write a value as the text after ``key=`` that ``override_layer`` reads as it."""
+    value = plain(value)
+    if isinstance(value, str):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=True)
+    except TypeError:
+        kind = type(value).__name__
+        raise ConfigError(f"{show(value)} is {kind}, which no field takes") from None
+
+
+SHIPPED = Path(__file__).parents[1] / "recipes"
+RUN_RECIPE = "recipe.toml"
+FILE_ONLY = ("extends", "derived", "lengthened", "group", "place")
+"""Keys of a recipe's file beyond the recipe itself."""
+_RULES = "data.keep_accents"
+
+
+@dataclass(frozen=True)
+class RecipeSource:
+    """A recipe file, and its names."""
+
+    path: Path
+    name: str
+    """Name that a run of it has."""
+    origin: str
+    """Name in messages: ``recipe gpt``, ``recipe ./x.toml`` or ``run runs/a``."""
+    run: Path | None = None
+    """The folder that was named, where one was."""
+
+
+def shipped_recipes() -> tuple[str, ...]:
+    """Return the names of the recipes that come with the package, sorted."""
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
+
+
+def find_source(source: str, folder: Path = Path()) -> RecipeSource:
+    """Find a recipe by shipped name, path of a .toml file, or folder of a run.
+
+    Paths are relative to ``folder``. Raises ConfigError where there is none, with the nearest
+    shipped name.
+    """
+    if source in shipped_recipes():
+        return RecipeSource(SHIPPED / f"{source}.toml", source, f"recipe {source}")
+    path = folder / source
+    if path.is_dir():
+        if not (path / RUN_RECIPE).is_file():
+            raise ConfigError(
+                f"{source} is a folder without a {RUN_RECIPE}: name a run, a recipe file or a "
+                f"recipe{describe_runs_within(path)}"
+            )
+        return RecipeSource(path / RUN_RECIPE, resolved(path).name, f"run {source}", run=path)
+    if path.is_file():
+        is_in_run = path.name == RUN_RECIPE
+        name = resolved(path).parent.name if is_in_run else path.stem
+        return RecipeSource(path, name, f"recipe {source}")
+    raise ConfigError(_not_found(source))
+
+
+def read_layers(source: RecipeSource) -> list[Layer]:
+    """Read a recipe and those that it extends, the base first.
+
+    Raises ConfigError for a file that is not TOML, and for recipes that extend each other in a
+    circle.
+    """
+    layers: list[Layer] = []
+    seen: list[Path] = []
+    next_source: RecipeSource | None = source
+    while next_source:
+        origin, path = next_source.origin, resolved(next_source.path)
+        if path in seen:
+            raise ConfigError(
+                f"extends = {show(next_source.name)} goes in a circle ({source.origin})"
+            )
+        seen.append(path)
+        table = read_toml(next_source.path)
+        layer = layer_of(table, origin)
+        if next_source is not source:
+            # Title, source and cost of a recipe are not true of those that extend it.
+            fields = {key: value for key, value in layer.values.items() if "." in key}
+            layer = replace(layer, values=fields)
+        layers.insert(0, layer)
+        base = table.get("extends")
+        if base is not None and not isinstance(base, str):
+            raise ConfigError(f"extends = {show(base)} is not the name of a recipe ({origin})")
+        try:
+            folder = next_source.path.parent
+            next_source = None if base is None else find_source(base, folder)
+        except ConfigError as error:
+            raise ConfigError(f"extends: {error} ({origin})") from None
+    return layers
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file; raise ConfigError, with the line, where it is not one or is missing."""
+    try:
+        return parsing.read_toml(path, ConfigError)
+    except FileNotFoundError:
+        raise ConfigError(f"{describe_absence(path)}: name another file") from None
+
+
+def layer_of(table: Mapping[str, Any], origin: str) -> Layer:
+    """Flatten a recipe's tables into a layer.
+
+    Of a run's recipe, which lists ``derived`` fields, the derived values and those equal to their
+    defaults are left out: they are derived anew. Fields that had other names when it was written
+    have their current ones. Raises ConfigError for a table that no recipe has.
+    """
+    values = _flattened(table, origin)
+    if "derived" not in table:
+        return Layer(origin, values)
+    listed = table["derived"]
+    if not isinstance(listed, list):
+        raise ConfigError(f"derived = {show(listed)} is not a list of fields ({origin})")
+    derived = [current_name(key) for key in listed if isinstance(key, str)]
+    given = _without_derived(with_current_names(values), derived)
+    return Layer(origin, given, is_complete=True)
+
+
+def _flattened(table: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, content in table.items():
+        if name in TABLES and isinstance(content, dict):
+            values |= {f"{name}.{key}": value for key, value in content.items()}
+        elif name in TABLES or isinstance(content, dict):
+            hint = f": write [{name}]" if name in TABLES else nearest_hint(name, TABLES)
+            raise ConfigError(
+                f"{name} = {show(content)} is not a table of a recipe: those are "
+                f"{', '.join(f'[{heading}]' for heading in TABLES)}{hint} ({origin})"
+            )
+        elif name not in FILE_ONLY:
+            values[name] = content
+    return values
+
+
+def _without_derived(values: Mapping[str, Any], derived: Sequence[str]) -> dict[str, Any]:
+    kept = {}
+    # Before there was data.keep_accents every run wrote lowercase = false, told or not.
+    has_rules = _RULES in derived or _RULES in values
+    for key, written in values.items():
+        value = tuple(written) if isinstance(written, list) else written
+        table, _, name = key.partition(".")
+        has_kinds = table in TABLES and is_union(table)
+        kind = str(values.get(f"{table}.kind", default_kind(table))) if has_kinds else ""
+        info = declarations(key).get(kind)
+        # The default of a union's ``kind`` is each kind's own name.
+        is_selector = has_kinds and name == "kind"
+        is_default = info is not None and value == info.default and not is_selector
+        is_told = key == "data.lowercase" and has_rules
+        if key not in derived and (is_told or not is_default):
+            kept[key] = value
+    return kept
+
+
+def _not_found(source: str) -> str:
+    if "=" in source:
+        return f"{show(source)} is a setting: name a recipe before it, such as gpt {source}"
+    hint = "`sublayer recipes` and `sublayer runs` list those that there are"
+    if near := nearest(source, shipped_recipes()):
+        hint = f"did you mean {near}?"
+    return f"{show(source)} is not a recipe, a .toml file or a run: {hint}"
+
+
+OTHERS = "others"
+"""The group of a recipe that names none, nor does any that it extends."""
+
+
+@dataclass(frozen=True)
+class ShippedRecipe:
+    """Heading of a shipped recipe's file."""
+
+    name: str
+    title: str
+    source: str
+    cost: str
+    group: str
+    place: int
+    """Place in its group: the lowest first, and by name where they are equal."""
+
+
+def grouped_recipes() -> dict[str, list[ShippedRecipe]]:
+    """Return the shipped recipes by group, in the order in which they are shown.
+
+    A recipe is of the group of the recipe that it extends, unless it names one. The group with the
+    lowest place comes first; groups that have none follow by name.
+    """
+    recipes = map(shipped_recipe, shipped_recipes())
+    groups: dict[str, list[ShippedRecipe]] = {}
+    for recipe in sorted(recipes, key=lambda shipped: (shipped.place, shipped.group, shipped.name)):
+        groups.setdefault(recipe.group, []).append(recipe)
+    return groups
+
+
+def shipped_recipe(name: str) -> ShippedRecipe:
+    """Read the description of a shipped recipe. Raises ConfigError where its file is no TOML."""
+    content = read_toml(find_source(name).path)
+    placed = content
+    while "group" not in placed and "extends" in placed:
+        placed = read_toml(find_source(str(placed["extends"])).path)
+    return ShippedRecipe(
+        name=name,
+        title=str(content["title"]),
+        source=str(content["source"]),
+        cost=str(content["cost"]),
+        group=str(placed.get("group", OTHERS)),
+        place=int(content.get("place", placed.get("place", sys.maxsize))),
+    )

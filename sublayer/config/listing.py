@@ -6,9 +6,12 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from sublayer.config.catalog import (
+from sublayer.config.layers import find_source, layer_of, read_toml, shipped_recipes
+from sublayer.config.messages import bounds_in_words, show, type_in_words
+from sublayer.config.recipe import (
     HEADINGS,
     TABLES,
+    Recipe,
     current_name,
     declaration,
     declarations,
@@ -18,10 +21,7 @@ from sublayer.config.catalog import (
     keys,
     nearest_key,
 )
-from sublayer.config.messages import bounds_in_words, show, type_in_words
-from sublayer.config.recipe import Recipe
 from sublayer.config.rules import said_uses
-from sublayer.config.sources import find_source, layer_of, read_toml, shipped_recipes
 from sublayer.errors import ConfigError
 from sublayer.nearest import nearest
 

@@ -1,22 +1,299 @@
-"""Load a recipe: merge its layers, drop or refuse settings without effect and contradictions."""
+"""Recipes loaded: their layers merged over the settings of a start, checked once.
 
-from collections.abc import Mapping, Sequence
+Of the model of ``init.run`` a recipe takes over its architecture and its text.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.catalog import HEADINGS, keys
-from sublayer.config.contradictions import check_recipe
-from sublayer.config.layers import Layer, Setting, build, merge
-from sublayer.config.messages import show
-from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import warmup_steps
-from sublayer.config.rules import Idle, first_idle, has_value, value_of
-from sublayer.config.run_recipe import dump_recipe, read_run_recipe
-from sublayer.config.sources import find_source, override_layer, read_layers
-from sublayer.config.start import Start, check_kind, describe_start, with_start
+from sublayer.config.contradictions import check_model, check_recipe
+from sublayer.config.data import DataConfig
+from sublayer.config.layers import (
+    RUN_RECIPE,
+    Layer,
+    Setting,
+    build,
+    find_source,
+    merge,
+    override_layer,
+    read_layers,
+)
+from sublayer.config.messages import setting_in_words, show, show_path
+from sublayer.config.model import ModelConfig
+from sublayer.config.recipe import HEADINGS, Recipe, keys, with_current_names
+from sublayer.config.resolve import derive, warmup_steps
+from sublayer.config.rules import Idle, first_idle, has_value, is_idle, value_of
+from sublayer.config.run_recipe import read_recipe
 from sublayer.errors import ConfigError
+from sublayer.files.parsing import read_json_object
+from sublayer.files.paths import resolved
+
+_CONFIG = "config.json"
+_LONGEST_LINE = 20
+"""Of trainings, each of which starts from the one before."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """A model that training starts from, as its folder describes it."""
+
+    run: str
+    """The value of ``init.run``."""
+    model: ModelConfig
+    """Its architecture, without what follows from the rest."""
+    data: DataConfig | None
+    """The text that it was trained on; None of an imported model."""
+    init: str | None = None
+    """Start of that training."""
+
+    @property
+    def is_imported(self) -> bool:
+        """True where its weights began as an imported model's, however long they trained on."""
+        start: Start | None = self
+        for _ in range(_LONGEST_LINE):
+            if start is None or start.data is None:
+                return start is not None
+            start = read_start(start.init)
+        return False
+
+
+def read_start(run: Any) -> Start | None:
+    """Read the description of a run, checkpoint or model folder; None where none can be read."""
+    if not isinstance(run, str):
+        return None
+    try:
+        folder = resolved(Path(run))
+        recipe_path = _recipe_of(folder)
+        if recipe_path is not None:
+            recipe = read_recipe(recipe_path)
+            model = _shortest(recipe.model, recipe.data.context)
+            return Start(run, model, recipe.data, recipe.init.run)
+        described = read_json_object(folder / _CONFIG, ConfigError).get("model")
+        if not isinstance(described, dict):
+            return None
+        fields = with_current_names(described, table="model")
+        given = {name: value for name, value in fields.items() if value is not None}
+        return Start(run, _shortest(ModelConfig.model_validate(given), 1), None)
+    except (ConfigError, ValueError, OSError):  # a path with a NUL is a ValueError
+        return None
+
+
+def _recipe_of(folder: Path) -> Path | None:
+    """Return the recipe of the run that a folder is, or is the model or a checkpoint of."""
+    run = folder.parent if folder.name == "model" else folder
+    if run.parent.name == "checkpoints":
+        run = run.parent.parent
+    for candidate in (folder, run):
+        if (candidate / RUN_RECIPE).is_file():
+            return candidate / RUN_RECIPE
+    return None
+
+
+def _shortest(model: ModelConfig, context: int) -> ModelConfig:
+    """Leave out of a resolved model's fields what follows from the others, or has no effect."""
+    given, fields = ModelConfig.model_validate(dict(model)), ModelConfig.model_fields
+    check_model(given, vocab_size=given.vocab_size or 1, context=context)
+    recipe = Recipe(model=given)
+    unset = {name: None for name in fields if fields[name].default is None}
+    follows = {name: field.default for name, field in fields.items()}
+    follows |= derive(given.model_copy(update=unset), vocab_size=1, context=context)
+    if given.d_model % given.n_heads:
+        follows["d_head"] = None  # it has to be given
+    # Of the tokenizer and of the context another recipe may have others.
+    follows |= dict.fromkeys(_OF_TEXT)
+    values = {
+        name: value
+        for name, value in given
+        if value not in (None, follows[name]) and not is_idle(f"model.{name}", recipe)
+    }
+    return ModelConfig.model_validate(values)
+
+
+_OF_TEXT = ("vocab_size", "max_len")
+SOURCES = (
+    "path",
+    "corpus",
+    "tasks",
+    "source_path",
+    "target_path",
+    "valid_path",
+    "test_path",
+    "valid_source_path",
+    "valid_target_path",
+    "test_source_path",
+    "test_target_path",
+)
+"""Fields of ``[data]`` that name a text: where one is told, none of the start's is kept."""
+_READ_AS = (
+    "split",
+    "documents",
+    "text_field",
+    "sentences",
+    "source_field",
+    "target_field",
+    "size_limit",
+    "train_examples",
+    "columns",
+    "select",
+    "held_out",
+)
+"""Fields that say how those texts are read."""
+SEEN_AS = (
+    "context",
+    "source_language",
+    "target_language",
+    "moses",
+    "moses_hyphens",
+    "moses_escapes",
+    "lowercase",
+)
+"""Fields of any text that the model was trained to see."""
+
+
+@dataclass(frozen=True)
+class Started:
+    """Layers with the settings of the start between the base and the layer that names it."""
+
+    layers: tuple[Layer, ...]
+    start: Start | None
+    """None where there is none, or none that can be read: loading its weights says why."""
+    replaced: Mapping[str, Any]
+    """Settings of the base that do not count, as they were given there."""
+
+
+def with_start(layers: Sequence[Layer]) -> Started:
+    """Put the settings of the start over the base, and under the layer that names the start.
+
+    Where a finished run names it, the run's own recipe says all, and nothing is put. Settings of
+    data in the base count where it names tasks: a recipe of fine-tuning is for any model.
+    """
+    naming = [index for index, layer in enumerate(layers) if "init.run" in layer.values]
+    if not naming:
+        return Started(tuple(layers), None, {})
+    index = naming[-1]
+    start = read_start(layers[index].values["init.run"])
+    if start is None or layers[index].is_complete:
+        return Started(tuple(layers), start, {})
+    base, upper = layers[:index], layers[index:]
+    set_keys = {key for layer in upper for key in layer.values}
+    of_data = {key for layer in base for key in layer.values if key.startswith("data.")}
+    of_tasks = of_data if "data.tasks" in of_data else set()
+    dropped = set(_kept_fields(start, set_keys | of_tasks)) - of_tasks
+    below = [
+        replace(
+            layer, values={key: layer.values[key] for key in layer.values if key not in dropped}
+        )
+        for layer in base
+    ]
+    given = {key: value for layer in base for key, value in layer.values.items()}
+    replaced = {key: value for key, value in given.items() if key in dropped - set_keys}
+    settings = {**_set_fields("model", start.model), **_set_fields("data", start.data)}
+    settings = {key: value for key, value in settings.items() if key in dropped}
+    longest = start.model.max_len
+    if longest is not None and _context(layers if of_tasks else upper, 0) > longest:
+        # As many as the context has: of positions that are learned that is refused with the reason
+        # (``check_start``), others have no end.
+        settings.pop("model.max_len", None)
+    default = DataConfig.model_fields["context"].default
+    if longest is not None and start.data is None and _context(below, default) > longest:
+        settings["data.context"] = longest
+    of_start = Layer(f"run {start.run}", settings)
+    return Started((*below, of_start, *upper), start, replaced)
+
+
+def _context(layers: Sequence[Layer], default: int) -> int:
+    contexts = [layer.values["data.context"] for layer in layers if "data.context" in layer.values]
+    last = contexts[-1] if contexts else default
+    # What is no number is refused where the recipe is built.
+    return last if isinstance(last, int) else 0
+
+
+def _kept_fields(start: Start, set_keys: Set[str]) -> list[str]:
+    """Return the fields whose values are the start's, told or not, and no longer the base's."""
+    keys = [f"model.{name}" for name in ModelConfig.model_fields]
+    if start.data is None:
+        return keys
+    names = _seen_as(start.data)
+    if not any(f"data.{name}" in set_keys for name in SOURCES):
+        names += [*SOURCES, *_READ_AS]
+    return keys + [f"data.{name}" for name in names]
+
+
+def _seen_as(data: DataConfig) -> list[str]:
+    # Capitals of a text that is no pairs are lowered by the tokenizer, which is the start's.
+    return [name for name in SEEN_AS if name != "lowercase" or data.is_parallel]
+
+
+def check_kind(started: Started, recipe: Recipe) -> None:
+    """Raise ConfigError where the start is another kind of model than the recipe trains."""
+    start, kind = started.start, recipe.model.kind
+    is_other = not recipe.objective.trains_kind(kind)
+    if start is not None and start.model.kind == kind and is_other:
+        raise ConfigError(
+            f"init.run = {start.run} is a model of another kind ({kind}) than the recipe trains "
+            f"({' or '.join(recipe.objective.model_kinds)}, objective.kind = "
+            f"{recipe.objective.kind}): start from one of that kind, or leave out init.run"
+        )
+
+
+def is_kept(start: Start, key: str, value: Any) -> bool:
+    """Return whether a run that starts from a model has a setting from there."""
+    table, _, name = key.partition(".")
+    content = start.model if table == "model" else start.data
+    is_same = bool(getattr(content, name, None) == value)
+    return name in _OF_TEXT or (key in _kept_fields(start, set()) and is_same)
+
+
+def describe_start(started: Started, recipe: Recipe) -> list[str]:
+    """Describe in lines the settings of a start that a recipe keeps, and those it changes."""
+    start = started.start
+    if start is None:
+        return []
+    changed = _changes("model", start.model, recipe.model, ModelConfig.model_fields)
+    kept = "model and tokenizer"
+    if start.data is not None:
+        if not _changes("data", start.data, recipe.data, SOURCES):
+            kept = "model, tokenizer and text"
+        names = (*SOURCES, *_READ_AS, *_seen_as(start.data))
+        changed += _changes("data", start.data, recipe.data, names)
+    but = f", but for {', '.join(changed)}" if changed else ""
+    lines = [f"starts from {start.run}, whose {kept} it keeps{but}"]
+    texts = {f"data.{name}": getattr(recipe.data, name) for name in SOURCES}
+    named = [setting_in_words(key, path) for key, path in texts.items() if path is not None]
+    instead = []
+    for key, value in started.replaced.items():
+        now = value_of(key, recipe)
+        if (list(now) if isinstance(now, tuple) else now) != value:
+            # For one that named a text stand the settings that name it now.
+            is_named = now is None and key in texts
+            given = ", ".join(named) if is_named else setting_in_words(key, now)
+            old = setting_in_words(key, value) if is_named else show_path(value)
+            instead.append(f"{given} instead of {old}")
+    if instead:
+        lines.append(f"of {start.run}, not of the recipe: {', '.join(instead)}")
+    return lines
+
+
+def _set_fields(table: str, content: ModelConfig | DataConfig | None) -> dict[str, Any]:
+    """Return the fields of a table that differ from their defaults, as a recipe file has them."""
+    if content is None:
+        return {}
+    return {
+        f"{table}.{name}": list(value) if isinstance(value, tuple) else value
+        for name, value in content
+        if value not in (type(content).model_fields[name].default, None)
+    }
+
+
+def _changes(table: str, before: Any, now: Any, names: Iterable[str]) -> list[str]:
+    return [
+        f"{setting_in_words(f'{table}.{name}', getattr(now, name))} (there {show_path(old)})"
+        for name in names
+        if (old := getattr(before, name)) != getattr(now, name) and name not in _OF_TEXT
+    ]
 
 
 @dataclass(frozen=True)
@@ -68,9 +345,6 @@ def _note(idle: Idle, recipe: Recipe, later: Sequence[Layer]) -> str:
     source = "the command line" if origin == "command line" else origin
     given = f"{idle.key} = {show(idle.setting.value)} of {source}"
     return f"{given} has no effect with {reasons}: dropped"
-
-
-__all__ = ["LoadedRecipe", "dump_recipe", "load_recipe", "read_run_recipe", "vary"]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from sublayer.config.architecture import FFNS, POSITIONS
-from sublayer.config.limits import (
+from sublayer.config.table import (
     LARGEST_VOCABULARY,
     LONGEST_WINDOW,
     MOST_BUCKETS,
@@ -12,8 +12,6 @@ from sublayer.config.limits import (
     MOST_LABELS,
     MOST_LAYERS,
     WIDEST_FFN,
-)
-from sublayer.config.table import (
     Blocks,
     Dropout,
     Factor,

@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from sublayer.config.limits import LARGEST_VOCABULARY, MOST_STEPS
 from sublayer.config.roles import VECTORS, Role, variable_axes
 from sublayer.config.table import (
+    LARGEST_VOCABULARY,
+    MOST_STEPS,
     Fraction,
     NormLimit,
     Rate,

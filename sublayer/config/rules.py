@@ -6,14 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sublayer.config.architecture import POSITIONS, networks_with, parse_block
-from sublayer.config.catalog import TABLES, declaration, extra
-from sublayer.config.layers import Setting, where
-from sublayer.config.messages import show
-from sublayer.config.objective import TextUse
-from sublayer.config.recipe import OBJECTIVES, Recipe
-from sublayer.config.resolve_train import batch_sequences
-from sublayer.config.stacks import entries, head_activation, is_factorised
-from sublayer.config.texts import (
+from sublayer.config.data import (
     GPT1,
     GPT1_SUFFIXES,
     HUB,
@@ -28,6 +21,12 @@ from sublayer.config.texts import (
     TRAINED_TOKENIZERS,
     source_names,
 )
+from sublayer.config.layers import Setting, where
+from sublayer.config.messages import show
+from sublayer.config.objective import TextUse
+from sublayer.config.recipe import OBJECTIVES, TABLES, Recipe, declaration, extra
+from sublayer.config.resolve import batch_sequences
+from sublayer.config.stacks import entries, head_activation, is_factorised
 from sublayer.config.train import LAST
 from sublayer.errors import ConfigError
 

@@ -8,13 +8,17 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
-from sublayer.config.catalog import HEADINGS, current_name, with_current_names
 from sublayer.config.contradictions import check_tables
-from sublayer.config.data import DataConfig
-from sublayer.config.layers import Layer, Setting, build, check_keys, where
-from sublayer.config.recipe import Recipe, ResolvedRecipe, as_resolved
-from sublayer.config.sources import layer_of, read_toml
-from sublayer.config.texts import HUB, WATCHED, is_tokenizer_file
+from sublayer.config.data import HUB, WATCHED, DataConfig, is_tokenizer_file
+from sublayer.config.layers import Layer, Setting, build, check_keys, layer_of, read_toml, where
+from sublayer.config.recipe import (
+    HEADINGS,
+    Recipe,
+    ResolvedRecipe,
+    as_resolved,
+    current_name,
+    with_current_names,
+)
 from sublayer.errors import ConfigError
 from sublayer.files.paths import expanded
 

@@ -10,9 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self
 
-from sublayer.config.limits import LONGEST_WINDOW
 from sublayer.config.objective import Lengths, Loss, ModelKind, ObjectiveTable
-from sublayer.config.table import Weight, WindowTokens, field
+from sublayer.config.table import LONGEST_WINDOW, Weight, WindowTokens, field
 from sublayer.errors import ConfigError
 
 

@@ -1,6 +1,6 @@
-"""Stacks of a model, the sub-layers of their blocks, and sizes that follow from its fields."""
+"""Stacks and heads of a model, the sub-layers of its blocks, sizes that follow from its fields."""
 
-import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,9 +13,9 @@ from sublayer.config.architecture import (
     with_cross,
 )
 from sublayer.config.model import ModelConfig
+from sublayer.config.recipe import ResolvedModel
 from sublayer.counts import count
 from sublayer.errors import ConfigError
-from sublayer.nearest import LONGEST_WORD
 
 
 def is_factorised(model: ModelConfig) -> bool:
@@ -191,52 +191,6 @@ def check_first_blocks(n_blocks: int, model: ModelConfig, name: str) -> None:
             )
 
 
-EMBEDDINGS = "embeddings"
-_PART = re.compile(rf"{EMBEDDINGS}|layers:(0*[1-9][0-9]*)")
-
-
-@dataclass(frozen=True)
-class Frozen:
-    """Parts of a model."""
-
-    embeddings: bool = False
-    """All that stands before the first block."""
-    n_layers: int = 0
-    """Number of first blocks."""
-
-    def __bool__(self) -> bool:
-        """Return whether anything is named."""
-        return self.embeddings or self.n_layers > 0
-
-    def __str__(self) -> str:
-        """Return the parts in words."""
-        parts = [EMBEDDINGS] if self.embeddings else []
-        if self.n_layers:
-            blocks = "first block" if self.n_layers == 1 else f"first {self.n_layers} blocks"
-            parts.append(f"the {blocks}")
-        return " and ".join(parts)
-
-
-NOTHING = Frozen()
-
-
-def parse_freeze(words: str | tuple[str, ...]) -> Frozen:
-    """Read ``embeddings``, ``layers:k``, or both. Raises ConfigError for anything else."""
-    parts: dict[str, int] = {}
-    for word in (words,) if isinstance(words, str) else words:
-        match = _PART.fullmatch(word)
-        if match is None:
-            raise ConfigError(
-                f"init.freeze = {word[:LONGEST_WORD]!r} is neither embeddings nor layers:K, the "
-                "first K blocks, such as layers:2"
-            )
-        part = word.partition(":")[0]
-        if part in parts:
-            raise ConfigError(f"init.freeze names {part} twice: give it once")
-        parts[part] = int(match[1] or 0)
-    return Frozen(EMBEDDINGS in parts, parts.get("layers", 0))
-
-
 def last_of_same_weights(model: ModelConfig, n_frozen: int) -> int:
     """Return how many first blocks have weights of their own, if they are at least ``n_frozen``."""
     (stack,) = stacks(model)
@@ -257,3 +211,143 @@ def n_frozen_sets(model: ModelConfig, n_frozen: int) -> list[int]:
         len({slot(model, stack, layer, entry) for layer in range(n_frozen)})
         for entry in stack.block
     ]
+
+
+Reads = Literal["positions", "text", "pooled"]
+"""The final hidden state of every position, that which stands for the text, or that one pooled."""
+
+
+@dataclass(frozen=True)
+class HeadRow:
+    """Properties of a head that are known from the settings alone."""
+
+    implementation: str
+    """The class that computes it, as ``module:class``."""
+    attribute: str
+    """Prefix of the names of its saved tensors; also an attribute of the model."""
+    title: str
+    """Its name in messages."""
+    reads: Reads
+    is_asked: Callable[[ResolvedModel], bool]
+    """True where a model has it, of whatever kind."""
+    n_parameters: Callable[[ResolvedModel], int]
+    """Counts its parameters where a model has it."""
+    n_products: Callable[[ResolvedModel], int]
+    """Counts the multiply-adds of its matrix products for one state that it reads."""
+    predicts_tokens: bool = False
+    """True where training computes it only where a token is predicted."""
+
+
+def _count_vocabulary(config: ResolvedModel) -> int:
+    width = config.d_embed
+    n_parameters = config.vocab_size if config.head_bias else 0
+    if has_head_projection(config):
+        n_parameters += linear_parameters(config, config.d_model, width)
+    if config.head == "transform":
+        n_parameters += norm_parameters(config, width)
+        n_parameters += learns_beta(config, head_activation(config))
+    if not config.tie_embeddings:
+        n_parameters += config.vocab_size * width
+    return n_parameters
+
+
+def _count_vocabulary_products(config: ResolvedModel) -> int:
+    to_embedding = config.d_model * config.d_embed if has_head_projection(config) else 0
+    return to_embedding + n_classes(config) * config.d_embed
+
+
+def _count_pooler(config: ResolvedModel) -> int:
+    return config.d_model * (config.d_model + 1)
+
+
+def _count_sentence(config: ResolvedModel) -> int:
+    return config.sentence_classes * (config.d_model + 1)
+
+
+def _count_joint_span(config: ResolvedModel) -> int:
+    width = config.d_model
+    start = width + 1
+    end = 2 * width * width + width + norm_parameters(config, width) + width + 1
+    answerable = 2 * width * width + width + width
+    return start + end + answerable
+
+
+def _count_joint_span_products(config: ResolvedModel) -> int:
+    # Of a position: its start, and its end given a start; whether there is an answer is of a text.
+    width = config.d_model
+    return width + 2 * width * width + width
+
+
+def has_head_projection(config: ResolvedModel) -> bool:
+    """Return whether a linear map to the width of the output matrix stands before it."""
+    return config.head == "transform" or is_factorised(config)
+
+
+def n_classes(config: ResolvedModel) -> int:
+    """Count the classes that share the probability of a token: tokens, or positions beside them."""
+    return config.vocab_size + (config.max_len if config.softmax == "all" else 0)
+
+
+HEADS: dict[str, HeadRow] = {
+    "vocabulary": HeadRow(
+        "sublayer.model.layers.heads:VocabularyHead",
+        attribute="head",
+        title="vocabulary head",
+        reads="positions",
+        is_asked=lambda config: config.head != "none",
+        n_parameters=_count_vocabulary,
+        n_products=_count_vocabulary_products,
+        predicts_tokens=True,
+    ),
+    "pooler": HeadRow(
+        "sublayer.model.layers.heads:Pooler",
+        attribute="pooler",
+        title="pooler",
+        reads="text",
+        is_asked=lambda config: config.pooler == "tanh",
+        n_parameters=_count_pooler,
+        n_products=lambda config: config.d_model**2,
+    ),
+    "sentence": HeadRow(
+        "sublayer.model.layers.heads:SentenceHead",
+        attribute="sentence_head",
+        title="sentence head",
+        reads="pooled",
+        is_asked=lambda config: config.sentence_classes > 0,
+        n_parameters=_count_sentence,
+        n_products=lambda config: config.d_model * config.sentence_classes,
+    ),
+    "label": HeadRow(
+        "sublayer.model.layers.heads:LabelHead",
+        attribute="label_head",
+        title="label head",
+        reads="pooled",
+        is_asked=lambda config: config.label_outputs > 0,
+        n_parameters=lambda config: config.label_outputs * (config.d_model + 1),
+        n_products=lambda config: config.d_model * config.label_outputs,
+    ),
+    "span": HeadRow(
+        "sublayer.model.layers.heads:SpanHead",
+        attribute="span_head",
+        title="span head",
+        reads="positions",
+        is_asked=lambda config: config.span_head == "independent",
+        n_parameters=lambda config: 2 * (config.d_model + 1),
+        n_products=lambda config: 2 * config.d_model,
+    ),
+    "joint_span": HeadRow(
+        "sublayer.model.layers.heads:JointSpanHead",
+        attribute="joint_span_head",
+        title="joint span head",
+        reads="positions",
+        is_asked=lambda config: config.span_head == "joint",
+        n_parameters=_count_joint_span,
+        n_products=_count_joint_span_products,
+    ),
+}
+"""By name, in the order of their computation: what reads the pooler's output stands after it."""
+
+
+def asked_heads(config: ResolvedModel) -> dict[str, HeadRow]:
+    """Return the rows of the heads that a config asks for, by name."""
+    return {name: row for name, row in HEADS.items() if row.is_asked(config)}

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from sublayer.config.data import DataConfig
+from sublayer.config.data import DataConfig, metrics_of
 from sublayer.config.objective import (
     Lengths,
     Loss,
@@ -11,7 +11,6 @@ from sublayer.config.objective import (
     TextUse,
 )
 from sublayer.config.table import Dropout, Tokens, Weight, WindowTokens, field
-from sublayer.config.texts import metrics_of
 from sublayer.errors import ConfigError
 from sublayer.tasks.task import Task
 

@@ -1,17 +1,16 @@
 """``[train]``: length, batches and checkpoints; ``[init]``: the start of training."""
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from sublayer.config.limits import (
+from sublayer.config.table import (
     LARGEST_SEED,
     MOST_LAYERS,
     MOST_STEPS,
     MOST_THREADS,
     MOST_TOKENS,
-)
-from sublayer.config.stacks import Frozen, parse_freeze
-from sublayer.config.table import (
     BatchTokens,
     Interval,
     List,
@@ -277,6 +276,54 @@ class TrainConfig(Table):
                 f"train.keep_steps names step {beyond[0]}, and the run has {count(steps, 'step')}: "
                 "leave it out, or give a longer run"
             )
+
+
+EMBEDDINGS = "embeddings"
+
+
+_PART = re.compile(rf"{EMBEDDINGS}|layers:(0*[1-9][0-9]*)")
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """Parts of a model."""
+
+    embeddings: bool = False
+    """All that stands before the first block."""
+    n_layers: int = 0
+    """Number of first blocks."""
+
+    def __bool__(self) -> bool:
+        """Return whether anything is named."""
+        return self.embeddings or self.n_layers > 0
+
+    def __str__(self) -> str:
+        """Return the parts in words."""
+        parts = [EMBEDDINGS] if self.embeddings else []
+        if self.n_layers:
+            blocks = "first block" if self.n_layers == 1 else f"first {self.n_layers} blocks"
+            parts.append(f"the {blocks}")
+        return " and ".join(parts)
+
+
+NOTHING = Frozen()
+
+
+def parse_freeze(words: str | tuple[str, ...]) -> Frozen:
+    """Read ``embeddings``, ``layers:k``, or both. Raises ConfigError for anything else."""
+    parts: dict[str, int] = {}
+    for word in (words,) if isinstance(words, str) else words:
+        match = _PART.fullmatch(word)
+        if match is None:
+            raise ConfigError(
+                f"init.freeze = {word[:LONGEST_WORD]!r} is neither embeddings nor layers:K, the "
+                "first K blocks, such as layers:2"
+            )
+        part = word.partition(":")[0]
+        if part in parts:
+            raise ConfigError(f"init.freeze names {part} twice: give it once")
+        parts[part] = int(match[1] or 0)
+    return Frozen(EMBEDDINGS in parts, parts.get("layers", 0))
 
 
 class InitConfig(Table):

@@ -8,8 +8,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.data import DataConfig, DocumentRule, SentenceRule
-from sublayer.config.texts import (
+from sublayer.config.data import (
     DEFAULT_SPLIT,
     GPT1,
     INTRINSIC,
@@ -17,6 +16,9 @@ from sublayer.config.texts import (
     PUBLISHED_SPLITS,
     TOKENIZERS,
     WATCHED,
+    DataConfig,
+    DocumentRule,
+    SentenceRule,
     Sources,
     parse_split,
     watched_texts,

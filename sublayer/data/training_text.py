@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from sublayer.config.texts import LETTERED_TOKENIZERS
+from sublayer.config.data import LETTERED_TOKENIZERS
 from sublayer.counts import count
 from sublayer.data.subwords.subword import before_whitespace
 from sublayer.data.text.ranges import NEEDS_UTF8, DocumentRange, check_unchanged, count_bytes

@@ -21,8 +21,8 @@ from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sublayer.config.limits import LARGEST_PENALTY, WIDEST_BEAM
-from sublayer.config.translation import TranslationObjective
+from sublayer.config.objective import TranslationObjective
+from sublayer.config.table import LARGEST_PENALTY, WIDEST_BEAM
 from sublayer.decode.beam_step import FIRST_LENGTH, BeamCache, BeamStepper
 from sublayer.decode.continuations import Continuations, Continue, best_continuations, log_sum_exp
 from sublayer.errors import ConfigError

@@ -5,15 +5,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sublayer.config.architecture import POSITIONS, Entry, Ffn
-from sublayer.config.heads import HEADS, asked_heads, has_head_projection
 from sublayer.config.load import LoadedRecipe
 from sublayer.config.messages import show
 from sublayer.config.objective import ObjectiveTable
 from sublayer.config.recipe import Recipe, ResolvedModel
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import (
+    HEADS,
     StackShape,
+    asked_heads,
     embedding_width,
+    has_head_projection,
     head_activation,
     is_factorised,
     learns_beta,

@@ -8,13 +8,15 @@ resolved.
 from dataclasses import dataclass, replace
 
 from sublayer.config.architecture import POSITIONS, Entry
-from sublayer.config.heads import HEADS, has_head_projection, n_classes
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import (
+    HEADS,
     StackShape,
     embedding_width,
+    has_head_projection,
     head_activation,
     is_factorised,
+    n_classes,
     stacks,
 )
 from sublayer.estimate.cost import (

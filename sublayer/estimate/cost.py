@@ -1,6 +1,6 @@
 """Parameters and floating-point operations of a model, computed from its config alone.
 
-Configs are resolved (``sublayer.config.resolve_model.resolve_model``): no derived field is None.
+Configs are resolved (``sublayer.config.resolve.resolve_model``): no derived field is None.
 The counts are tested to equal those of the built module.
 """
 
@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sublayer.config.architecture import POSITIONS, Entry
-from sublayer.config.heads import HeadRow, asked_heads
 from sublayer.config.objective import Lengths, ObjectiveTable
 from sublayer.config.recipe import NEXT_TOKEN, ResolvedModel
 from sublayer.config.stacks import (
+    HeadRow,
     StackShape,
+    asked_heads,
     embedding_width,
     is_factorised,
     linear_parameters,

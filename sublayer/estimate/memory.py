@@ -17,7 +17,8 @@ from sublayer.config.objective import ObjectiveTable
 from sublayer.config.optimizers import OptimizerConfig, Shape
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.roles import Role
-from sublayer.config.stacks import NOTHING, Frozen, embedding_width, n_frozen_sets, stacks
+from sublayer.config.stacks import embedding_width, n_frozen_sets, stacks
+from sublayer.config.train import NOTHING, Frozen
 from sublayer.estimate.activations import Peaks, peaks_of_pass
 from sublayer.estimate.cost import (
     all_classifiers,

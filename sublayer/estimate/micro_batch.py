@@ -5,7 +5,8 @@ from typing import Literal
 
 from sublayer.config.objective import Lengths, ObjectiveTable
 from sublayer.config.recipe import NEXT_TOKEN, ResolvedModel
-from sublayer.config.stacks import NOTHING, Frozen, StackShape
+from sublayer.config.stacks import StackShape
+from sublayer.config.train import NOTHING, Frozen
 
 Precision = Literal["float32", "bfloat16"]
 DeviceKind = Literal["cpu", "cuda"]

@@ -12,7 +12,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.config.translation import BleuTokenizer, bleu_tokenizer_of
+from sublayer.config.objective import BleuTokenizer, bleu_tokenizer_of
 from sublayer.data.parallel.sources import PairText
 from sublayer.data.tokenizers.base import Ids
 from sublayer.data.tokenizers.languages import BilingualTokenizer

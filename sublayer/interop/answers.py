@@ -8,9 +8,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from sublayer.config.limits import MOST_LABELS
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.supervised import KINDS
+from sublayer.config.table import MOST_LABELS
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import read_json_object
 from sublayer.interop.foreign_config import (

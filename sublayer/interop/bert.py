@@ -6,11 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from sublayer.config.limits import (
-    MOST_LAYERS,
-)
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import entries, head_activation, is_factorised
+from sublayer.config.table import MOST_LAYERS
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError
 from sublayer.interop.answers import Answers, label_words, with_labels

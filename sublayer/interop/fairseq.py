@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sublayer.config.limits import LONGEST_WINDOW, MOST_LABELS, MOST_LAYERS, WIDEST, WIDEST_FFN
+from sublayer.config.data import is_codes_file
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.texts import is_codes_file
+from sublayer.config.table import LONGEST_WINDOW, MOST_LABELS, MOST_LAYERS, WIDEST, WIDEST_FFN
 from sublayer.counts import count
 from sublayer.data.subwords.word_bpe import WordBpeTokenizer, find_dictionary, read_codes
 from sublayer.data.tokenizers.base import Tokenizer

@@ -7,7 +7,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from sublayer.config.architecture import FFNS
-from sublayer.config.limits import (
+from sublayer.config.model import ModelConfig
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.resolve import resolve_model
+from sublayer.config.table import (
     LARGEST_FACTOR,
     LARGEST_VOCABULARY,
     LONGEST_WINDOW,
@@ -16,9 +19,6 @@ from sublayer.config.limits import (
     WIDEST,
     WIDEST_FFN,
 )
-from sublayer.config.model import ModelConfig
-from sublayer.config.recipe import ResolvedModel
-from sublayer.config.resolve_model import resolve_model
 from sublayer.errors import CheckpointError, ConfigError
 
 _LARGEST_EPS = 1.0

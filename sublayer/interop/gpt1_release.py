@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from sublayer.config.limits import LARGEST_VOCABULARY, MOST_LAYERS
+from sublayer.config.table import LARGEST_VOCABULARY, MOST_LAYERS
 from sublayer.counts import count
 from sublayer.data.tokenizers.gpt1 import find_pair, read_pair
 from sublayer.errors import CheckpointError

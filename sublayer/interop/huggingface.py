@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from sublayer.config.heads import asked_heads
 from sublayer.config.recipe import ResolvedModel
+from sublayer.config.stacks import asked_heads
 from sublayer.counts import count
 from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.tokenizers.base import Tokenizer

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sublayer.config.architecture import Entry, with_cross
-from sublayer.config.catalog import extra
-from sublayer.config.recipe import ResolvedModel
+from sublayer.config.recipe import ResolvedModel, extra
 from sublayer.config.stacks import entries, stacks
 from sublayer.interop.foreign_config import has_activation_name
 

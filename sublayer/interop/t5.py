@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from sublayer.config.architecture import FFNS
-from sublayer.config.limits import MOST_BUCKETS
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import stacks
+from sublayer.config.table import MOST_BUCKETS
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.errors import CheckpointError

@@ -16,12 +16,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from sublayer.config.architecture import POSITIONS
-from sublayer.config.catalog import with_current_names
 from sublayer.config.contradictions import check_model
 from sublayer.config.messages import show
 from sublayer.config.model import ModelConfig
-from sublayer.config.recipe import ResolvedModel
-from sublayer.config.resolve_model import DECODER_FIELDS
+from sublayer.config.recipe import ResolvedModel, with_current_names
+from sublayer.config.resolve import DECODER_FIELDS
 from sublayer.config.stacks import stacks
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.estimate.cost import n_copies

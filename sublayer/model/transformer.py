@@ -7,9 +7,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from sublayer.config.heads import HEADS, asked_heads
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import stacks
+from sublayer.config.stacks import HEADS, asked_heads, stacks
 from sublayer.errors import ConfigError
 from sublayer.model.body import Body, Hidden
 from sublayer.model.cache import Cache

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from sublayer.config.objective import CausalObjective
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import batch_sequences
+from sublayer.config.resolve import batch_sequences
 from sublayer.counts import count
 from sublayer.data.batches import Batch, Windows
 from sublayer.data.store import Split, TokenStore

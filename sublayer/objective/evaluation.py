@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from sublayer.config.data import SentenceRule
-from sublayer.config.texts import INTRINSIC
+from sublayer.config.data import INTRINSIC, SentenceRule
 from sublayer.errors import ConfigError
 from sublayer.evaluation.split_work import Progress, silent
 from sublayer.files.paths import as_typed

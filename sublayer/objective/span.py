@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import batch_sequences
+from sublayer.config.resolve import batch_sequences
 from sublayer.config.span import MOST_USED, SpanObjective
 from sublayer.counts import count
 from sublayer.data.batches import Boundaries

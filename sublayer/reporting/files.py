@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.sources import RUN_RECIPE
+from sublayer.config.layers import RUN_RECIPE
 from sublayer.errors import ConfigError, TrainingError
 from sublayer.files.paths import resolved
 from sublayer.files.storage import write_file, write_json

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from sublayer import numbers
-from sublayer.config.catalog import HEADINGS
 from sublayer.config.load import load_recipe
 from sublayer.config.messages import show
+from sublayer.config.recipe import HEADINGS
 from sublayer.counts import count, enumerate_names
 from sublayer.files.storage import write_file
 from sublayer.numbers import DASH, format_quantity

@@ -10,12 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from sublayer.config.load import load_recipe
+from sublayer.config.layers import RUN_RECIPE, shipped_recipe, shipped_recipes
+from sublayer.config.load import is_kept, load_recipe, read_start
 from sublayer.config.messages import LONGEST_VALUE, show
 from sublayer.config.recipe import Recipe
 from sublayer.config.run_recipe import read_recipe
-from sublayer.config.sources import RUN_RECIPE, shipped_recipe, shipped_recipes
-from sublayer.config.start import is_kept, read_start
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError, SublayerError
 from sublayer.files.checkpoints import RECORD, checkpoint_path, read_record, read_state, saved_steps

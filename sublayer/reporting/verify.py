@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.catalog import HEADINGS
+from sublayer.config.layers import RUN_RECIPE
 from sublayer.config.messages import show
-from sublayer.config.recipe import Recipe
+from sublayer.config.recipe import HEADINGS, Recipe
 from sublayer.config.run_recipe import read_derived, recipe_of
-from sublayer.config.sources import RUN_RECIPE
 from sublayer.config.train import LENGTHS
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError, DataError

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sublayer.config.data import TOKENIZERS
 from sublayer.config.messages import setting_in_words, show, show_path
 from sublayer.config.recipe import Recipe
 from sublayer.config.run_recipe import dump_recipe, recipe_of
-from sublayer.config.texts import TOKENIZERS
 from sublayer.config.train import LENGTHS, probe_folders
 from sublayer.counts import count
 from sublayer.data.cache import content_key, file_digest

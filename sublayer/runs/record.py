@@ -11,9 +11,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from sublayer.config.data import watched_texts
 from sublayer.config.recipe import Recipe
 from sublayer.config.rules import fills_steps
-from sublayer.config.texts import watched_texts
 from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.store import Split

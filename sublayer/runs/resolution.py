@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from sublayer.config.recipe import Recipe, ResolvedRecipe, resolved_recipe
-from sublayer.config.resolve_model import resolve_model
-from sublayer.config.resolve_train import (
+from sublayer.config.resolve import (
     Length,
     evaluation_effort,
     length_in,
+    resolve_model,
     resolve_optimizer,
     resolve_train,
     run_steps,

@@ -12,7 +12,7 @@ import torch
 from sublayer.config.load import LoadedRecipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import check_shares, derived_fields
+from sublayer.config.resolve import check_shares, derived_fields
 from sublayer.config.run_recipe import absolute_paths
 from sublayer.counts import count
 from sublayer.data.prepare import Data

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from sublayer.config.data import DataConfig
+from sublayer.config.data import HUB, WATCHED, DataConfig, source_names
 from sublayer.config.recipe import Recipe, ResolvedRecipe
-from sublayer.config.resolve_train import check_shares
-from sublayer.config.texts import HUB, WATCHED, source_names
+from sublayer.config.resolve import check_shares
 from sublayer.config.train import PREFIX, probe_folders
 from sublayer.counts import count
 from sublayer.data.batches import Batches

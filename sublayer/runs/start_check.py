@@ -4,13 +4,12 @@ import shlex
 
 from pydantic import ValidationError
 
-from sublayer.config.load import LoadedRecipe
+from sublayer.config.layers import as_setting
+from sublayer.config.load import LoadedRecipe, Start
 from sublayer.config.messages import show
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
-from sublayer.config.sources import as_setting
+from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import check_first_blocks, position_scheme
-from sublayer.config.start import Start
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 

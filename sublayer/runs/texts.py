@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from sublayer.config.data import DataConfig, DocumentRule, SentenceRule
+from sublayer.config.data import HUB, INTRINSIC, DataConfig, DocumentRule, SentenceRule
 from sublayer.config.run_recipe import read_run_recipe
-from sublayer.config.texts import HUB, INTRINSIC
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.files.checkpoints import read_record
 from sublayer.system.stages import display, note, stage

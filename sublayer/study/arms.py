@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from sublayer.config.catalog import HEADINGS
-from sublayer.config.limits import MOST_ARMS
+from sublayer.config.layers import override_layer
 from sublayer.config.load import LoadedRecipe, vary
-from sublayer.config.resolve_model import resolve_model
-from sublayer.config.sources import override_layer
+from sublayer.config.recipe import HEADINGS
+from sublayer.config.resolve import resolve_model
+from sublayer.config.table import MOST_ARMS
 from sublayer.errors import ConfigError, check_rules
 from sublayer.study.stages import FINETUNE
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sublayer.config.limits import MOST_FINETUNINGS
+from sublayer.config.table import MOST_FINETUNINGS
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.files.checkpoints import Input

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from sublayer.config.data import NO_TEST, holds_out
+from sublayer.config.layers import shipped_recipes
 from sublayer.config.load import vary
 from sublayer.config.messages import check_choice
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import NO_TEST, holds_out
-from sublayer.config.sources import shipped_recipes
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError, DataError, check_rules
 from sublayer.files.storage import describe_absence

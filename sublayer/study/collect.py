@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from sublayer.config.layers import RUN_RECIPE
 from sublayer.config.run_recipe import read_run_recipe
-from sublayer.config.sources import RUN_RECIPE
 from sublayer.data.cache import content_key
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import describe_cuts, of_tasks

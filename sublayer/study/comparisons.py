@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from sublayer.config.catalog import HEADINGS
-from sublayer.config.resolve_train import MEASURED
-from sublayer.config.sources import FILE_ONLY
+from sublayer.config.layers import FILE_ONLY
+from sublayer.config.recipe import HEADINGS
+from sublayer.config.resolve import MEASURED
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import parse_toml
 from sublayer.statistics.difference import DECIDED, Difference

@@ -12,11 +12,10 @@ from typing import Any
 
 import tomli_w
 
-from sublayer.config.catalog import HEADINGS
+from sublayer.config.data import TOKENIZERS
 from sublayer.config.load import vary
-from sublayer.config.recipe import Recipe
+from sublayer.config.recipe import HEADINGS, Recipe
 from sublayer.config.run_recipe import dump_recipe, recipe_of
-from sublayer.config.texts import TOKENIZERS
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.files.checkpoints import Input

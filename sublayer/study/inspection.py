@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
-from sublayer.config.limits import MOST_BATCH_TOKENS, MOST_LAYERS
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
 from sublayer.config.stacks import is_one_block
-from sublayer.config.table import Table
+from sublayer.config.table import MOST_BATCH_TOKENS, MOST_LAYERS, Table
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import Count, check_typed, read_json

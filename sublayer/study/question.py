@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from sublayer.config.limits import LARGEST_FACTOR, LARGEST_SEED, MOST_SEEDS
 from sublayer.config.messages import check_choice
-from sublayer.config.table import Table
+from sublayer.config.table import LARGEST_FACTOR, LARGEST_SEED, MOST_SEEDS, Table
 from sublayer.errors import ConfigError, check_rules
 from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import FEWEST_SEEDS

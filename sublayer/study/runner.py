@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from sublayer.config.data import TOKENIZERS
 from sublayer.config.load import LoadedRecipe
 from sublayer.config.recipe import Recipe, ResolvedRecipe
-from sublayer.config.texts import TOKENIZERS
 from sublayer.data.prepare import Data
 from sublayer.objective.families import family_of
 from sublayer.runs.resolution import resolve_run

@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sublayer.config.layers import RUN_RECIPE, layer_of
 from sublayer.config.load import LoadedRecipe, vary
 from sublayer.config.recipe import ResolvedModel, ResolvedRecipe
 from sublayer.config.run_recipe import recipe_of
-from sublayer.config.sources import RUN_RECIPE, layer_of
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters, flops_per_token

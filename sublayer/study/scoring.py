@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from sublayer.config.limits import LONGEST_WINDOW, MOST_BATCH_TOKENS
 from sublayer.config.recipe import Recipe
-from sublayer.config.table import Table
+from sublayer.config.table import LONGEST_WINDOW, MOST_BATCH_TOKENS, Table
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 

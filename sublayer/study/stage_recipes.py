@@ -6,18 +6,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.catalog import HEADINGS
+from sublayer.config.data import TOKENIZERS
 from sublayer.config.finetune import load_finetune
-from sublayer.config.limits import MOST_STEPS
+from sublayer.config.layers import RUN_RECIPE
 from sublayer.config.load import LoadedRecipe, vary
-from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import run_steps
+from sublayer.config.recipe import HEADINGS, Recipe
+from sublayer.config.resolve import expected_tasks, run_steps
 from sublayer.config.run_recipe import absolute_paths, dump_recipe
-from sublayer.config.sources import RUN_RECIPE
 from sublayer.config.stacks import position_scheme
 from sublayer.config.supervised import SupervisedObjective
-from sublayer.config.task_heads import expected_tasks
-from sublayer.config.texts import TOKENIZERS
+from sublayer.config.table import MOST_STEPS
 from sublayer.config.train import OF_A_RUN
 from sublayer.data.cache import content_key, file_digest
 from sublayer.data.prepare import Data, find_texts

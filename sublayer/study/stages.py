@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal
 
-from sublayer.config.catalog import TABLES
+from sublayer.config.data import OwnColumns
 from sublayer.config.finetune import DEFAULT
 from sublayer.config.layers import EXCLUSIVE
-from sublayer.config.limits import MOST_FINETUNINGS
 from sublayer.config.messages import check_choice
-from sublayer.config.texts import OwnColumns
+from sublayer.config.recipe import TABLES
+from sublayer.config.table import MOST_FINETUNINGS
 from sublayer.counts import count
 from sublayer.errors import ConfigError, check_rules
 from sublayer.files.parsing import Typed, check_typed, parse_json

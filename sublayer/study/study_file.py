@@ -8,13 +8,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
 
-from sublayer.config.catalog import TABLES
+from sublayer.config.data import OwnColumns
 from sublayer.config.finetune import DEFAULT
-from sublayer.config.limits import MOST_ARMS, MOST_FINETUNINGS, MOST_SEEDS, MOST_STEPS
+from sublayer.config.layers import read_toml
 from sublayer.config.messages import check_choice, first_problem, show
-from sublayer.config.sources import read_toml
-from sublayer.config.table import List, Table
-from sublayer.config.texts import OwnColumns
+from sublayer.config.recipe import TABLES
+from sublayer.config.table import MOST_ARMS, MOST_FINETUNINGS, MOST_SEEDS, MOST_STEPS, List, Table
 from sublayer.errors import ConfigError, check_rules
 from sublayer.nearest import nearest_hint
 from sublayer.study.arms import TuneBy

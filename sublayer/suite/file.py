@@ -8,11 +8,11 @@ from pydantic import Field, ValidationError
 
 from sublayer.config.data import DocumentRule
 from sublayer.config.finetune import DEFAULT, preset_names
+from sublayer.config.layers import read_toml
 from sublayer.config.messages import first_problem
-from sublayer.config.sources import read_toml
+from sublayer.config.objective import BleuTokenizer
 from sublayer.config.table import Table
 from sublayer.config.train import check_names
-from sublayer.config.translation import BleuTokenizer
 from sublayer.errors import ConfigError
 from sublayer.nearest import nearest_hint
 from sublayer.tasks.registry import TASKS

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sublayer.config.data import HUB
+from sublayer.config.objective import BleuTokenizer, bleu_tokenizer_of
 from sublayer.config.recipe import Recipe
 from sublayer.config.run_recipe import read_run_recipe
-from sublayer.config.texts import HUB
-from sublayer.config.translation import BleuTokenizer, bleu_tokenizer_of
 from sublayer.counts import count
 from sublayer.data.corpora.named import find_sources
 from sublayer.data.prepare import prepare_text

@@ -8,7 +8,7 @@ from functools import partial
 
 import torch
 
-from sublayer.config.resolve_train import format_step
+from sublayer.config.resolve import format_step
 from sublayer.counts import count
 from sublayer.system.machine import wait_for
 

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from sublayer.config.architecture import POSITIONS
-from sublayer.config.heads import HEADS
-from sublayer.config.stacks import Frozen, check_first_blocks
-from sublayer.config.train import InitConfig
+from sublayer.config.stacks import HEADS, check_first_blocks
+from sublayer.config.train import Frozen, InitConfig
 from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError, ConfigError

@@ -22,8 +22,8 @@ from sublayer.cli.build import client_of
 from sublayer.cli.completion import SHELLS
 from sublayer.cli.main import VARIABLE
 from sublayer.config.architecture import FFNS
-from sublayer.config.catalog import keys
-from sublayer.config.sources import shipped_recipes
+from sublayer.config.layers import shipped_recipes
+from sublayer.config.recipe import keys
 from sublayer.errors import ConfigError
 from sublayer.options import Argument
 from sublayer.study.definition import shipped_studies, study_scales

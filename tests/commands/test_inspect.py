@@ -11,11 +11,11 @@ import pytest
 
 from sublayer.api.run import load
 from sublayer.cli.training import after_import, after_training
-from sublayer.config.catalog import keys
 from sublayer.config.listing import json_schema
 from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.recipe import keys
+from sublayer.config.resolve import resolve_model
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.estimate.cluster import DEVICES
 from sublayer.model.build import build

@@ -13,35 +13,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sublayer.config.architecture import FFNS
-from sublayer.config.catalog import (
+from sublayer.config.data import DataConfig
+from sublayer.config.finetune import load_preset, preset_names
+from sublayer.config.layers import (
+    FILE_ONLY,
+    Layer,
+    find_source,
+    merge,
+    override_layer,
+    read_layers,
+    shipped_recipes,
+)
+from sublayer.config.listing import field_rows, json_schema
+from sublayer.config.load import load_recipe, read_start, settle, vary
+from sublayer.config.optimizers import OPTIMIZERS
+from sublayer.config.recipe import (
     HEADINGS,
     RENAMED,
     TABLES,
+    Recipe,
     declarations,
     extra,
     is_union,
     keys,
     nearest_key,
 )
-from sublayer.config.data import DataConfig
-from sublayer.config.finetune import load_preset, preset_names
-from sublayer.config.layers import Layer, merge
-from sublayer.config.listing import field_rows, json_schema
-from sublayer.config.load import load_recipe, settle, vary
-from sublayer.config.optimizers import OPTIMIZERS
-from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_model import resolve_model
-from sublayer.config.resolve_train import default_epochs, derived_fields
+from sublayer.config.resolve import default_epochs, derived_fields, resolve_model
 from sublayer.config.rules import CONDITIONS, is_idle, uses, value_of
 from sublayer.config.run_recipe import absolute_paths, dump_recipe, read_recipe, read_run_recipe
-from sublayer.config.sources import (
-    FILE_ONLY,
-    find_source,
-    override_layer,
-    read_layers,
-    shipped_recipes,
-)
-from sublayer.config.start import read_start
 from sublayer.config.supervised import KINDS
 from sublayer.errors import ConfigError
 from sublayer.model.model_folder import load_weights

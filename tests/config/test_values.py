@@ -11,17 +11,23 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sublayer.config.architecture import Entry, parse_block
-from sublayer.config.catalog import TABLES, keys
+from sublayer.config.data import parse_split
 from sublayer.config.load import load_recipe
 from sublayer.config.messages import LONGEST_VALUE, show
 from sublayer.config.model import ModelConfig
-from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_model import DECODER_FIELDS, resolve_model
-from sublayer.config.resolve_train import Length, check_shares, length_in, resolve_train, run_steps
+from sublayer.config.recipe import TABLES, Recipe, keys
+from sublayer.config.resolve import (
+    DECODER_FIELDS,
+    Length,
+    check_shares,
+    length_in,
+    resolve_model,
+    resolve_train,
+    run_steps,
+)
 from sublayer.config.span import SpanObjective, spans_of
 from sublayer.config.stacks import stacks
 from sublayer.config.table import Table
-from sublayer.config.texts import parse_split
 from sublayer.config.train import is_better
 from sublayer.errors import ConfigError, SublayerError
 from sublayer.study.arms import Arm

@@ -9,8 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 
+from sublayer.config.data import CORPORA as NAMES
 from sublayer.config.data import DataConfig
-from sublayer.config.texts import CORPORA as NAMES
 from sublayer.data import training_text
 from sublayer.data.corpora import published
 from sublayer.data.corpora.named import CORPORA, find_sources, python_prose

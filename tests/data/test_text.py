@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sublayer.config.texts import parse_split
+from sublayer.config.data import parse_split
 from sublayer.data.text import files, records
 from sublayer.data.text.documents import (
     Reading,

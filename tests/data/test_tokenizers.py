@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor
 
 from sublayer.api.tokenizing import tokenize
-from sublayer.config.data import DataConfig
-from sublayer.config.texts import LETTERED_TOKENIZERS
+from sublayer.config.data import LETTERED_TOKENIZERS, DataConfig
 from sublayer.data.prepare import prepare, prepare_text, prepare_tokenizer
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from sublayer.api.run import Pretrained
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve import resolve_model
 from sublayer.data.span import corrupt
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.decode import packed_linear

@@ -10,8 +10,8 @@ import pytest
 
 from sublayer.cli.main import main
 from sublayer.config.architecture import FFNS, POSITIONS, Ffn
+from sublayer.config.layers import shipped_recipes
 from sublayer.config.load import load_recipe
-from sublayer.config.sources import shipped_recipes
 from sublayer.diagram.figure import Residual, Sum, describe
 from sublayer.diagram.svg import draw_svg
 from sublayer.diagram.text import WIDTH, draw_text

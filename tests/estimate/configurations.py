@@ -5,11 +5,10 @@ from functools import partial
 
 from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
-from sublayer.config.objective import Lengths
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.objective import Lengths, TranslationObjective
+from sublayer.config.resolve import resolve_model
 from sublayer.config.span import SpanObjective
 from sublayer.config.supervised import SupervisedObjective
-from sublayer.config.translation import TranslationObjective
 from sublayer.estimate.micro_batch import MicroBatch
 from sublayer.model.build import build
 from sublayer.objective.families import family_of

@@ -24,7 +24,7 @@ from sublayer.config.optimizers import (
     LambConfig,
     SgdConfig,
 )
-from sublayer.config.resolve_train import resolve_optimizer, resolve_train
+from sublayer.config.resolve import resolve_optimizer, resolve_train
 from sublayer.config.stacks import stacks
 from sublayer.estimate import memory
 from sublayer.estimate.activations import (

@@ -9,14 +9,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from sublayer.config.architecture import parse_block
-from sublayer.config.limits import WIDEST_FFN
 from sublayer.config.load import load_recipe
 from sublayer.config.objective import MaskedObjective
 from sublayer.config.optimizers import AdafactorConfig, AdamWConfig, LambConfig
 from sublayer.config.recipe import resolved_recipe
-from sublayer.config.resolve_model import resolve_model
-from sublayer.config.resolve_train import resolve_optimizer, resolve_train
-from sublayer.config.stacks import Frozen, stacks
+from sublayer.config.resolve import resolve_model, resolve_optimizer, resolve_train
+from sublayer.config.stacks import stacks
+from sublayer.config.table import WIDEST_FFN
+from sublayer.config.train import Frozen
 from sublayer.errors import ConfigError
 from sublayer.estimate.activations import peaks_of_pass, saved_casts
 from sublayer.estimate.cluster import (

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import sublayer
 from sublayer.api.run import Pretrained
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve import resolve_model
 from sublayer.data.store import Split, TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.data.tokenizers.named import train_tokenizer

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 import sublayer
+from sublayer.config.layers import shipped_recipes
 from sublayer.config.load import load_recipe
-from sublayer.config.resolve_model import resolve_model
-from sublayer.config.sources import shipped_recipes
+from sublayer.config.resolve import resolve_model
 from sublayer.model.build import build
 from sublayer.objective.families import family_of
 from tests.golden.core import compare, digest, expect_names

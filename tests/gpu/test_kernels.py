@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve import resolve_model
 from sublayer.data.batches import sequence_starts
 from sublayer.decode.sample import GREEDY, Sampling, generate
 from sublayer.model.build import build

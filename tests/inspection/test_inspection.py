@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import is_one_block
 from sublayer.data.store import Split, TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer

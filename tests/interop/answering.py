@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve import resolve_model
 from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES, find_marks
 from sublayer.data.tasks.encoding import encode_examples

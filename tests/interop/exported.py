@@ -3,7 +3,7 @@
 import torch
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve import resolve_model
 from sublayer.tasks.task import Task
 
 VOCAB_SIZE, CONTEXT = 23, 8

@@ -3,7 +3,7 @@
 import torch
 
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve import resolve_model
 from sublayer.model.build import compose
 
 VOCAB_SIZE, MAX_LEN = 17, 13

@@ -13,7 +13,7 @@ from sublayer.config.architecture import BLOCKS, POSITIONS
 from sublayer.config.load import load_recipe
 from sublayer.config.messages import choices_of
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve import resolve_model
 from sublayer.decode.beam import BeamSettings, search
 from sublayer.decode.step import LstmStepper, Stepper
 from sublayer.errors import ConfigError

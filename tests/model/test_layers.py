@@ -9,7 +9,7 @@ from torch import nn
 
 from sublayer.config.architecture import ACTIVATIONS, FFNS, Entry, Ffn
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import slot, stacks
 from sublayer.estimate.cost import count_parameters
 from sublayer.model.build import build

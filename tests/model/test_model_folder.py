@@ -18,8 +18,8 @@ from torch import nn
 
 from sublayer.api.run import load
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
-from sublayer.config.translation import TranslationObjective
+from sublayer.config.objective import TranslationObjective
+from sublayer.config.resolve import resolve_model
 from sublayer.data.packing import pairs_in_rows
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.model.build import build, compose

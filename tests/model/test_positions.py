@@ -9,7 +9,7 @@ import torch
 
 from sublayer.config.architecture import POSITIONS
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import stacks
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters

@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn.utils.rnn import pack_sequence
 
 from sublayer.api.run import load
-from sublayer.config.heads import HEADS, HeadRow
 from sublayer.config.objective import CausalObjective
+from sublayer.config.stacks import HEADS, HeadRow
 from sublayer.data.batches import Batch
 from sublayer.decode.sample import Sampling, generate
 from sublayer.errors import ConfigError

@@ -12,11 +12,10 @@ from sublayer.api.run import from_recipe
 from sublayer.config.data import DataConfig
 from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
-from sublayer.config.objective import CausalObjective
+from sublayer.config.objective import CausalObjective, TranslationObjective
 from sublayer.config.recipe import OBJECTIVES
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve import resolve_model
 from sublayer.config.span import SpanObjective
-from sublayer.config.translation import TranslationObjective
 from sublayer.data.batches import Batch
 from sublayer.data.parallel.batches import TranslationBatches, side_lengths
 from sublayer.data.span import ScoredPieces

@@ -5,10 +5,7 @@ import re
 
 import pytest
 
-from sublayer.config.load import load_recipe
-from sublayer.config.resolve_model import resolve_model
-from sublayer.config.rules import is_idle
-from sublayer.config.sources import (
+from sublayer.config.layers import (
     OTHERS,
     find_source,
     grouped_recipes,
@@ -16,6 +13,9 @@ from sublayer.config.sources import (
     read_toml,
     shipped_recipes,
 )
+from sublayer.config.load import load_recipe
+from sublayer.config.resolve import resolve_model
+from sublayer.config.rules import is_idle
 from sublayer.estimate.cost import count_parameters
 from sublayer.study.budget.expected import Resources, expected_vocabulary
 from sublayer.study.budget.plan import make_plan

@@ -17,7 +17,7 @@ from scipy import stats
 
 from sublayer import reporting
 from sublayer.api.run import load
-from sublayer.config.sources import read_toml
+from sublayer.config.layers import read_toml
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.storage import write_json
 from sublayer.inspection.layer_change import Spread

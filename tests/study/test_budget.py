@@ -9,8 +9,7 @@ import torch
 
 from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
-from sublayer.config.resolve_train import batch_sequences
+from sublayer.config.resolve import batch_sequences, resolve_model
 from sublayer.data.tokenizers.characters import CharacterTokenizer
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters, flops_per_token

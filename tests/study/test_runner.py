@@ -14,8 +14,8 @@ import tomli_w
 
 from sublayer.api.run import load, train
 from sublayer.cli import main as cli
+from sublayer.config.layers import read_toml
 from sublayer.config.load import load_recipe, vary
-from sublayer.config.sources import read_toml
 from sublayer.data import prepare as preparing
 from sublayer.errors import CheckpointError, ConfigError, DataError, TrainingError
 from sublayer.evaluation.likelihood import score

@@ -21,9 +21,8 @@ from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.objective import CausalObjective
 from sublayer.config.optimizers import OPTIMIZERS
-from sublayer.config.resolve_model import resolve_model
-from sublayer.config.stacks import Frozen
-from sublayer.config.train import InitConfig
+from sublayer.config.resolve import resolve_model
+from sublayer.config.train import Frozen, InitConfig
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.data.tokenizers.base import with_names
 from sublayer.data.tokenizers.characters import CharacterTokenizer

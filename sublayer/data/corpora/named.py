@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from sublayer.config.texts import INTRINSIC, Sources, source_names
+from sublayer.config.data import INTRINSIC, Sources, source_names
 from sublayer.data.cache import content_key
 from sublayer.data.corpora.passages import read_passages
 from sublayer.data.corpora.published import (
@@ -237,4 +237,4 @@ CORPORA: dict[str, Callable[[Path, Reading], Source]] = {
     "c4": PublishedRecords("c4", HubSet("allenai/c4", "en"), held_out="validation"),
     INTRINSIC: _without_path,
 }
-"""The reader of each corpus of ``sublayer.config.texts.CORPORA``."""
+"""The reader of each corpus of ``sublayer.config.data.CORPORA``."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sublayer.config.texts import HUB, INTRINSIC, WATCHED
+from sublayer.config.data import HUB, INTRINSIC, WATCHED
 from sublayer.data.text.documents import Document, Reading, cache_documents, read_documents
 from sublayer.data.text.files import FileDocument, RawDocument, read_path
 from sublayer.data.text.records import encoded

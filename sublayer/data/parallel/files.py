@@ -298,7 +298,7 @@ PARALLEL_CORPORA: dict[str, ParallelCorpus] = {
         {"valid": 3_000, "test": 3_003},
     ),
 }
-"""The files of each corpus of ``sublayer.config.texts.PARALLEL_CORPORA``.
+"""The files of each corpus of ``sublayer.config.data.PARALLEL_CORPORA``.
 
 The counts are what fairseq's scripts usually leave.
 """

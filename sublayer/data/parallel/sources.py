@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from sublayer.config.data import DataConfig, pair_fields
-from sublayer.config.texts import HUB
+from sublayer.config.data import HUB, DataConfig, pair_fields
 from sublayer.counts import count
 from sublayer.data.cache import content_key
 from sublayer.data.parallel.files import (

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TextIO
 from unicodedata import category
 
-from sublayer.config.limits import MOST_SENTINELS
-from sublayer.config.texts import check_sentinels
+from sublayer.config.data import check_sentinels
+from sublayer.config.table import MOST_SENTINELS
 from sublayer.data.subwords.probe import try_file
 from sublayer.data.tokenizers.base import NO_TEXT, find_sentinels, read_fields, sentinel_name
 from sublayer.data.tokenizers.settings import CONFIG_NAME, read_settings

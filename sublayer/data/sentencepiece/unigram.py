@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.config.limits import MOST_SENTINELS
+from sublayer.config.table import MOST_SENTINELS
 from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
 from sublayer.data.sentencepiece.model import (
     mute_sentinels,

@@ -11,7 +11,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from sublayer.config.texts import GPT1
+from sublayer.config.data import GPT1
 from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
 from sublayer.data.subwords.library import (
     BYTE_NAMES,

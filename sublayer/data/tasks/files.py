@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sublayer.config.data import DEFAULT_HELD_OUT, DataConfig
-from sublayer.config.texts import own_table
+from sublayer.config.data import DEFAULT_HELD_OUT, DataConfig, own_table
 from sublayer.counts import count
 from sublayer.data.arrays import Bools
 from sublayer.data.cache import content_key, file_digest

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from sublayer.config.data import DataConfig
+from sublayer.config.data import TOKENIZERS, DataConfig
 from sublayer.config.supervised import SupervisedObjective
-from sublayer.config.texts import TOKENIZERS
 from sublayer.counts import count
 from sublayer.data.cache import content_key
 from sublayer.data.prepare import Data, tokenizer_of_file, trained_tokenizer

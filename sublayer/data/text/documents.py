@@ -20,8 +20,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.config.data import DocumentRule
-from sublayer.config.texts import HUB
+from sublayer.config.data import HUB, DocumentRule
 from sublayer.counts import count
 from sublayer.data.arrays import Ints
 from sublayer.data.cache import content_key

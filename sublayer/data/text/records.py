@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sublayer.config.texts import HUB
+from sublayer.config.data import HUB
 from sublayer.data.text.files import FileDocument, RawDocument, Text, body_range
 from sublayer.errors import DataError
 from sublayer.files.file_text import count_line_ends

@@ -13,7 +13,7 @@ import numpy as np
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from sublayer.config.texts import GPT1, Normalization
+from sublayer.config.data import GPT1, Normalization
 from sublayer.data.arrays import Ints, TokenIds
 from sublayer.data.subwords.library import call_library, check_ids, parse_merge, read_ids, read_text
 from sublayer.data.subwords.subword import SubwordTokenizer

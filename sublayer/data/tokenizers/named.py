@@ -11,13 +11,7 @@ from typing import Annotated, Any, Literal
 import tokenizers
 from pydantic import Field
 
-from sublayer.config.texts import (
-    GPT1,
-    TOKENIZERS,
-    Normalization,
-    SpecialTokens,
-    is_codes_file,
-)
+from sublayer.config.data import GPT1, TOKENIZERS, Normalization, SpecialTokens, is_codes_file
 from sublayer.data.sentencepiece.marian import PairedModels, has_paired_models
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.subwords.library import call_library, read_file

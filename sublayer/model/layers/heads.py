@@ -9,10 +9,9 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from sublayer.config.heads import HeadRow, has_head_projection
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.roles import Role
-from sublayer.config.stacks import head_activation
+from sublayer.config.stacks import HeadRow, has_head_projection, head_activation
 from sublayer.model.kernels.dropout import dropout
 from sublayer.model.layers.feedforward import build_activation
 from sublayer.model.layers.linear import Linear

@@ -7,7 +7,7 @@ from typing import Any
 
 from sublayer.config.objective import MaskedObjective
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import batch_sequences as trained_sequences
+from sublayer.config.resolve import batch_sequences as trained_sequences
 from sublayer.config.rules import fills_steps
 from sublayer.counts import count
 from sublayer.data.masked.batches import PairBatches, count_single_sentences

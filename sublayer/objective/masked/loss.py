@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from sublayer.config.heads import HEADS
 from sublayer.config.objective import MaskedObjective
 from sublayer.config.recipe import Recipe
+from sublayer.config.stacks import HEADS
 from sublayer.data.masked.batches import PairSettings
 from sublayer.data.masked.masking import Example, MaskRule, MaskVocabulary, pack
 from sublayer.data.masked.pairs import PairRule

@@ -9,8 +9,8 @@ import torch
 from sublayer.config.model import ModelConfig
 from sublayer.config.objective import Lengths
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import TaskEpoch
-from sublayer.config.resolve_train import batch_sequences as trained_sequences
+from sublayer.config.resolve import TaskEpoch
+from sublayer.config.resolve import batch_sequences as trained_sequences
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.arrays import Ints
 from sublayer.data.batches import IGNORED

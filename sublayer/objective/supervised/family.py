@@ -5,9 +5,8 @@ from typing import Any
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import batch_sequences
+from sublayer.config.resolve import batch_sequences, expected_tasks, rows_of_example, with_heads
 from sublayer.config.supervised import SupervisedObjective
-from sublayer.config.task_heads import expected_tasks, rows_of_example, with_heads
 from sublayer.data.batches import Batches
 from sublayer.data.prepare import Data
 from sublayer.data.store import Split

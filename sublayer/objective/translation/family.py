@@ -8,13 +8,9 @@ from typing import Any
 
 import torch
 
+from sublayer.config.objective import BleuTokenizer, TranslationObjective, bleu_tokenizer_of
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import batch_sequences
-from sublayer.config.translation import (
-    BleuTokenizer,
-    TranslationObjective,
-    bleu_tokenizer_of,
-)
+from sublayer.config.resolve import batch_sequences
 from sublayer.counts import count
 from sublayer.data.parallel.batches import TranslationBatches
 from sublayer.data.parallel.sources import PairText

@@ -11,9 +11,9 @@ from operator import itemgetter
 import numpy as np
 import torch
 
+from sublayer.config.objective import TranslationObjective
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve_train import batch_sequences
-from sublayer.config.translation import TranslationObjective
+from sublayer.config.resolve import batch_sequences
 from sublayer.data.parallel.batches import TranslationBatches, side_lengths
 from sublayer.data.parallel.sources import PairText
 from sublayer.data.store import Split

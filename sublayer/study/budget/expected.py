@@ -9,17 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sublayer.config.data import GPT1
 from sublayer.config.recipe import Recipe, ResolvedModel, ResolvedTrain
-from sublayer.config.resolve_train import (
+from sublayer.config.resolve import (
     Length,
     batch_sequences,
     evaluation_effort,
+    expected_model,
     length_in,
     resolve_train,
+    rows_of_example,
     run_steps,
 )
-from sublayer.config.task_heads import expected_model, rows_of_example
-from sublayer.config.texts import GPT1
 from sublayer.config.train import LENGTHS
 from sublayer.data.tokenizers.named import DEFAULT_MERGES, DEFAULT_SIZES, load_tokenizer
 from sublayer.errors import ConfigError

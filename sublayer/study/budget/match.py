@@ -5,13 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from sublayer.config.layers import override_layer
 from sublayer.config.load import LoadedRecipe, vary
 from sublayer.config.recipe import Recipe, ResolvedModel, ResolvedRecipe
-from sublayer.config.resolve_train import EVALUATIONS, run_steps
+from sublayer.config.resolve import EVALUATIONS, expected_model, run_steps
 from sublayer.config.run_recipe import absolute_paths
-from sublayer.config.sources import override_layer
 from sublayer.config.stacks import entries
-from sublayer.config.task_heads import expected_model
 from sublayer.config.train import LENGTHS
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters, flops_per_token

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 
 from sublayer.config.recipe import Recipe, resolved_recipe
-from sublayer.config.resolve_train import (
+from sublayer.config.resolve import (
     batch_sequences,
+    expected_model,
     resolve_optimizer,
     resolve_train,
     run_threads,
 )
-from sublayer.config.task_heads import expected_model
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.model.build import build, compose
 from sublayer.objective.families import family_of

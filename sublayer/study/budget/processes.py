@@ -6,8 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from sublayer.config.load import vary
-from sublayer.config.resolve_train import batch_sequences
-from sublayer.config.task_heads import rows_of_example
+from sublayer.config.resolve import batch_sequences, rows_of_example
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.estimate.cluster import (

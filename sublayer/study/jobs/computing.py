@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from sublayer.config.recipe import Recipe
+from sublayer.config.resolve import expected_model
 from sublayer.config.run_recipe import absolute_paths
-from sublayer.config.task_heads import expected_model
 from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.shards import MOST_PROCESSES, PROCESS_BYTES, SHARD_BYTES

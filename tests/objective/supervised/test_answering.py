@@ -15,9 +15,8 @@ import torch.nn.functional as F
 
 from sublayer.api.run import Pretrained
 from sublayer.config.model import ModelConfig
-from sublayer.config.resolve_model import resolve_model
+from sublayer.config.resolve import n_outputs, resolve_model
 from sublayer.config.supervised import SupervisedObjective
-from sublayer.config.task_heads import n_outputs
 from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
 from sublayer.data.tasks.batches import TaskPart
 from sublayer.data.tasks.encoding import encode_examples

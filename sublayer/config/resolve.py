@@ -1,16 +1,151 @@
-"""The length of a run, and what happens when, derived from the settings of a recipe and checked."""
+"""Fields that a recipe leaves open, derived: of the model, of its heads, of length and batches."""
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, Self
 
-from sublayer.config.data import DataConfig
+from sublayer.config.contradictions import check_model
+from sublayer.config.data import LETTERED_TOKENIZERS, DataConfig, kind_of
+from sublayer.config.model import ModelConfig
 from sublayer.config.optimizers import OptimizerConfig
-from sublayer.config.recipe import Recipe, ResolvedTrain
-from sublayer.config.texts import LETTERED_TOKENIZERS, PUBLISHED_SPLITS, parse_split, source_names
+from sublayer.config.recipe import Recipe, ResolvedModel, ResolvedTrain
+from sublayer.config.stacks import stacks
+from sublayer.config.supervised import SupervisedObjective
 from sublayer.config.train import LENGTHS, TrainConfig
 from sublayer.counts import count
 from sublayer.errors import ConfigError
+from sublayer.tasks.own_table import NAME
+from sublayer.tasks.registry import TASKS, wording_of
+from sublayer.tasks.task import Task
+
+
+def resolve_model(model: ModelConfig, *, vocab_size: int, context: int) -> ResolvedModel:
+    """Resolve every derived field of a model.
+
+    ``vocab_size`` is the tokenizer's, ``context`` the training window in tokens. Raises ConfigError
+    where fields contradict each other, and where the model has fewer tokens or positions than
+    those.
+    """
+    check_model(model, vocab_size=vocab_size, context=context)
+    if model.kind == "lstm":
+        model = model.model_copy(update=OF_NO_BLOCKS)
+    # Derived values may lie beyond the limits of a recipe's own.
+    derived = derive(model, vocab_size=vocab_size, context=context)
+    return ResolvedModel.model_construct(**{**dict(model), **derived})
+
+
+def derive(model: ModelConfig, *, vocab_size: int, context: int) -> dict[str, Any]:
+    """Return the derived fields of a model, without a check."""
+    is_pre_norm = model.norm != "none" and model.norm_order == "pre"
+    multiple = model.vocab_multiple
+    decoder: dict[str, Any] = dict.fromkeys(DECODER_FIELDS)
+    if model.kind == "encoder-decoder":
+        stack = stacks(model)[-1]
+        block = tuple(str(entry) for entry in stack.block)
+        decoder = {"n_decoder_layers": stack.n_layers, "decoder_block": block}
+    return {
+        **decoder,
+        "d_head": model.d_head or model.d_model // model.n_heads,
+        "d_ff": model.d_ff or 4 * model.d_model,
+        "d_embed": model.d_embed or model.d_model,
+        "norm_eps": model.norm_eps or (1e-6 if model.norm == "rms" else 1e-5),
+        "final_norm": model.final_norm or ("affine" if is_pre_norm else "none"),
+        "dropout_attention": _or(model.dropout_attention, model.dropout),
+        "dropout_ffn": model.dropout_ffn or 0.0,
+        "dropout_embedding": _or(model.dropout_embedding, model.dropout),
+        "vocab_size": model.vocab_size or -(-vocab_size // multiple) * multiple,
+        "max_len": model.max_len or context,
+    }
+
+
+DECODER_FIELDS = ("n_decoder_layers", "decoder_block")
+"""Fields that only a decoder beside an encoder has; None elsewhere, also in a resolved config."""
+
+
+OF_NO_BLOCKS: dict[str, Any] = {
+    "norm": "none",
+    "embedding_norm": False,
+    "positions": "none",
+    "share": "none",
+    "dropout_attention": 0.0,
+    "dropout_final": 0.0,
+    "max_len": None,
+}
+"""Fields of blocks of a resolved LSTM: none, which is how all that reads a config knows that there
+is none."""
+
+
+def _or(value: float | None, default: float) -> float:
+    return default if value is None else value
+
+
+def expected_model(recipe: Recipe, vocab_size: int) -> ResolvedModel:
+    """Resolve a recipe's model with the heads that its data will ask for, which is not read yet.
+
+    Raises ConfigError as ``resolve_model`` does.
+    """
+    model = recipe.model
+    if isinstance(recipe.objective, SupervisedObjective):
+        model = with_heads(model, recipe.objective, expected_tasks(recipe.data)[0])
+    return resolve_model(model, vocab_size=vocab_size, context=recipe.data.context)
+
+
+def expected_tasks(data: DataConfig) -> tuple[Task, ...]:
+    """Return the tasks that ``[data]`` names. Of a table that is not read two labels are taken."""
+    names = data.task_names
+    if names != (NAME,):
+        return tuple(TASKS[name] for name in names)
+    kind = kind_of(NAME, data.columns) or "classes"
+    labels = ("0", "1") if kind == "classes" else ()
+    return (Task(NAME, NAME, NAME, kind, ("text",), (), labels=labels),)
+
+
+def with_heads(model: ModelConfig, objective: SupervisedObjective, task: Task) -> ModelConfig:
+    """Return a model with the head that a task needs, and none that it does not."""
+    # A start that answers another task has heads for that.
+    changes: dict[str, Any] = {"sentence_classes": 0, "label_outputs": 0, "span_head": "none"}
+    if objective.format == "text":
+        return model.model_copy(update=changes)
+    if not objective.language_weight:
+        changes.update(
+            head="none",
+            softmax="tokens",
+            head_activation="ffn",
+            head_bias=False,
+            output_scale="none",
+        )
+    if task.kind == "span":
+        joint = "joint" if task.has_unanswerable else "independent"
+        changes.update(span_head=joint, pooler="none")
+    else:
+        objective.check_head(task)
+        changes["label_outputs"] = n_outputs(task, logistic=objective.logistic)
+    return model.model_copy(update=changes)
+
+
+def n_outputs(task: Task, *, logistic: bool = False) -> int:
+    """Count the outputs of a label head: one for each class, or one of a choice or a number.
+
+    ``logistic``: one of two classes, too.
+    """
+    return len(task.labels) if task.kind == "classes" and not logistic else 1
+
+
+def rows_of_example(recipe: Recipe) -> int:
+    """Count the rows that are computed together, as a micro-batch at least.
+
+    One for each choice, of which an example may have more, or for each order of two texts.
+    """
+    objective = recipe.objective
+    if not isinstance(objective, SupervisedObjective) or objective.format == "text":
+        return 1
+    task = expected_tasks(recipe.data)[0]
+    wording = wording_of(task)
+    if task.kind == "choice":
+        columns = recipe.data.columns or {}
+        return len(columns["choices"]) if "choices" in columns else wording.n_choices
+    return 2 if objective.format == "traversal" and task.is_symmetric else 1
+
 
 _EPOCHS = 3.0
 _FEWEST_EXAMPLES, _MOST_EPOCHS = 24_000, 20.0
@@ -295,24 +430,3 @@ def check_shares(recipe: Recipe, n_processes: int, *, is_gpu: bool) -> None:
             f"{n_processes} processes: start fewer, or give "
             f"train.micro_batch_sequences={sequences // n_processes}"
         )
-
-
-NO_TEST = (
-    "holds out no test split, which a comparison scores: "
-    "give data.split = 98/1/1, or data.test_path"
-)
-
-
-def holds_out(data: DataConfig, split: Literal["valid", "test"]) -> bool:
-    """Return whether a text may have a validation or a test split.
-
-    Pairs always have; where ``data.split`` gives it nothing, only a path or a publisher does.
-    """
-    if data.is_parallel or data.split is None:
-        return True
-    own_path = data.valid_path if split == "valid" else data.test_path
-    if own_path is not None:
-        return True
-    _, valid, test = parse_split(data.split)
-    share = valid if split == "valid" else test
-    return share > 0 or any(name in PUBLISHED_SPLITS for name in source_names(data.corpus))
