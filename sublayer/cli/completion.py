@@ -211,14 +211,12 @@ def fields(incomplete: str) -> Candidates:
 
 def settings(incomplete: str) -> Candidates:
     """Return ``field=`` for each field, and behind that the choices that it has."""
-    from sublayer.config.recipe import declaration, keys
+    from sublayer.config.recipe import description, keys
 
     key, equals, _ = incomplete.partition("=")
     if equals:
         return [(f"{key}={choice}", text) for choice, text in _values(key)]
-    return [
-        (f"{name}=", (declaration(name).description or "").partition(". ")[0]) for name in keys()
-    ]
+    return [(f"{name}=", description(name).partition(". ")[0]) for name in keys()]
 
 
 def varied(incomplete: str) -> Candidates:

@@ -286,77 +286,52 @@ of_tasks = partial(field, when=("tasks",))
 class PairFields(Table):
     """Pairs of a text and its translation: files, languages, words, and which are left out."""
 
-    source_path: str | None = of_pairs(
-        None,
-        "Text to translate, one piece a line (plain, .gz, .zst, .bz2, .xz); line i of target_path "
-        "is the translation of line i. Instead, path names pairs: .tsv, .csv, JSON lines, .xlsx, "
-        ".parquet, or a data set of the hub.",
-    )
-    target_path: str | None = of_pairs(None, "The translations of source_path, line by line.")
-    valid_source_path: str | None = of_pairs(
-        None, "As source_path, of the validation split; it replaces split."
-    )
-    valid_target_path: str | None = of_pairs(None, "The translations of valid_source_path.")
-    test_source_path: str | None = of_pairs(
-        None, "As source_path, of the test split; it replaces split."
-    )
-    test_target_path: str | None = of_pairs(None, "The translations of test_source_path.")
-    source_language: str | None = of_pairs(
-        None, "Language that is translated from, by its code: de, en, ..."
-    )
-    target_language: str | None = of_pairs(None, "Language that is translated to, by its code.")
-    source_field: str | None = of_pairs(
-        None, "The field of pairs that holds the text to translate.", derived="source_language"
-    )
-    target_field: str | None = of_pairs(
-        None, "The field of pairs that holds the translation.", derived="target_language"
-    )
-    moses: Literal["none", "tokenize", "normalize"] = of_pairs(
-        "none",
-        "Moses' rules before the vocabulary sees a text: none; words divided from punctuation; "
-        "after punctuation was made plain and what cannot be printed dropped. Translations are put "
-        "together again.",
-    )
-    moses_hyphens: bool = of_pairs(
-        False,
-        "Whether words with hyphens are divided too.",
-        needs={"moses": ("tokenize", "normalize")},
-    )
-    moses_escapes: bool = of_pairs(
-        False,
-        "Whether & | < > ' \" [ ] are written as entities, & as &amp;, before the vocabulary sees "
-        "them, as Moses' tokenizer does unless told otherwise. Translations are text again.",
-        needs={"moses": ("tokenize", "normalize")},
-    )
-    lowercase: bool | None = field(
-        False,
-        "Whether capitals are lowered: of pairs in both languages, of any other text by the "
-        "vocabulary of unigram, wordpiece or moses-bpe that is trained, which does so as published "
-        "unless told, but for one with sentinels (T5's).",
-        when=("letters",),
-    )
+    source_path: str | None = of_pairs(None)
+    """Text to translate, one piece a line (plain, .gz, .zst, .bz2, .xz); line i of target_path
+    is the translation of line i. Instead, path names pairs: .tsv, .csv, JSON lines, .xlsx,
+    .parquet, or a data set of the hub."""
+    target_path: str | None = of_pairs(None)
+    """The translations of source_path, line by line."""
+    valid_source_path: str | None = of_pairs(None)
+    """As source_path, of the validation split; it replaces split."""
+    valid_target_path: str | None = of_pairs(None)
+    """The translations of valid_source_path."""
+    test_source_path: str | None = of_pairs(None)
+    """As source_path, of the test split; it replaces split."""
+    test_target_path: str | None = of_pairs(None)
+    """The translations of test_source_path."""
+    source_language: str | None = of_pairs(None)
+    """Language that is translated from, by its code: de, en, ..."""
+    target_language: str | None = of_pairs(None)
+    """Language that is translated to, by its code."""
+    source_field: str | None = of_pairs(None, derived="source_language")
+    """The field of pairs that holds the text to translate."""
+    target_field: str | None = of_pairs(None, derived="target_language")
+    """The field of pairs that holds the translation."""
+    moses: Literal["none", "tokenize", "normalize"] = of_pairs("none")
+    """Moses' rules before the vocabulary sees a text: none; words divided from punctuation;
+    after punctuation was made plain and what cannot be printed dropped. Translations are put
+    together again."""
+    moses_hyphens: bool = of_pairs(False, needs={"moses": ("tokenize", "normalize")})
+    """Whether words with hyphens are divided too."""
+    moses_escapes: bool = of_pairs(False, needs={"moses": ("tokenize", "normalize")})
+    """Whether & | < > ' " [ ] are written as entities, & as &amp;, before the vocabulary sees
+    them, as Moses' tokenizer does unless told otherwise. Translations are text again."""
+    lowercase: bool | None = field(False, when=("letters",))
+    """Whether capitals are lowered: of pairs in both languages, of any other text by the
+    vocabulary of unigram, wordpiece or moses-bpe that is trained, which does so as published
+    unless told, but for one with sentinels (T5's)."""
     max_words: int | None = of_pairs(
-        None,
-        "Pairs with a longer side are left out of training.",
-        unit="words",
-        derived="no limit",
-        ge=1,
-        le=LONGEST_WINDOW,
+        None, unit="words", derived="no limit", ge=1, le=LONGEST_WINDOW
     )
-    max_words_ratio: float | None = of_pairs(
-        None,
-        "Pairs of which one side has more than so many times the other's words are left out of "
-        "training.",
-        derived="no limit",
-        gt=1.0,
-        le=LARGEST_FACTOR,
-    )
-    batch_order: Literal["anew", "once"] = of_pairs(
-        "anew",
-        "anew: batches of pairs are made in every epoch, sorted by the longer side; once: made "
-        "before the first, sorted by the source's length and then the target's, and their order "
-        "shuffled in every epoch (fairseq).",
-    )
+    """Pairs with a longer side are left out of training."""
+    max_words_ratio: float | None = of_pairs(None, derived="no limit", gt=1.0, le=LARGEST_FACTOR)
+    """Pairs of which one side has more than so many times the other's words are left out of
+    training."""
+    batch_order: Literal["anew", "once"] = of_pairs("anew")
+    """anew: batches of pairs are made in every epoch, sorted by the longer side; once: made
+    before the first, sorted by the source's length and then the target's, and their order
+    shuffled in every epoch (fairseq)."""
 
     @property
     def is_parallel(self) -> bool:
@@ -382,64 +357,39 @@ DEFAULT_HELD_OUT = 0.1
 class TaskFields(Table):
     """The tasks of a model that answers, or the columns of a table of one's own."""
 
-    tasks: Annotated[Sources | None, checked_by(check_tasks)] = of_tasks(
-        None,
-        (
-            "Tasks to fine-tune on, whose files are in the folder that path names: one, a list, or "
-            "{name = weight}; a mixture without weights draws each by its size. `sublayer tasks` "
-            "lists them. Or table: one of your own, which path names."
-        ),
-    )
-    size_limit: int | None = of_tasks(
-        None,
-        "In a mixture by size, a task of more training examples is drawn as if it had so many "
-        "(T5's artificial data set size limit).",
-        unit="examples",
-        ge=1,
-        le=MOST_WINDOWS,
-    )
-    train_examples: int | None = of_tasks(
-        None,
-        "Train on so many of each task's training examples, the same for all seeds, and more of "
-        "them with more; what is held out is not among them.",
-        unit="examples",
-        ge=2,
-        le=MOST_WINDOWS,
-    )
+    tasks: Annotated[Sources | None, checked_by(check_tasks)] = of_tasks(None)
+    """Tasks to fine-tune on, whose files are in the folder that path names: one, a list, or
+    {name = weight}; a mixture without weights draws each by its size. `sublayer tasks` lists
+    them. Or table: one of your own, which path names."""
+    size_limit: int | None = of_tasks(None, unit="examples", ge=1, le=MOST_WINDOWS)
+    """In a mixture by size, a task of more training examples is drawn as if it had so many (T5's
+    artificial data set size limit)."""
+    train_examples: int | None = of_tasks(None, unit="examples", ge=2, le=MOST_WINDOWS)
+    """Train on so many of each task's training examples, the same for all seeds, and more of
+    them with more; what is held out is not among them."""
     columns: Annotated[OwnColumns | None, checked_by(check_columns)] = field(
-        None,
-        (
-            "Which columns of a table of your own are what: text; text_pair, a second text, or the "
-            "question about it; label, the class, or number, a label that is one; choices, a list "
-            "of columns, of which label says the right one; answer, a part of the text, and "
-            "answer_start, where it begins; target, a text to write; group, a document's rows, "
-            "which stay together; id."
-        ),
-        when=("tasks", "own-table"),
+        None, when=("tasks", "own-table")
     )
-    select: Literal["held-out", "dev", "dev-mismatched", "parts"] = of_tasks(
-        "held-out",
-        (
-            "Which examples choose the checkpoint: some that are held out of the training part, or "
-            "the published development set, as in the papers, which is what is scored, too; of "
-            "MNLI that is the matched one, and dev-mismatched the other. parts: of a table in "
-            "three files (train, dev, test) dev chooses, and test is scored, as finetune has it."
-        ),
-    )
-    score_on: Literal["dev", "test"] | None = of_tasks(
-        None,
-        "Which published examples are scored in the end: the development set, or the test set, "
-        "where it has labels, as RACE's, SNLI's, SciTail's and Story Cloze's.",
-        derived="dev",
-    )
+    """Which columns of a table of your own are what: text; text_pair, a second text, or the
+    question about it; label, the class, or number, a label that is one; choices, a list of
+    columns, of which label says the right one; answer, a part of the text, and answer_start,
+    where it begins; target, a text to write; group, a document's rows, which stay together; id."""
+    select: Literal["held-out", "dev", "dev-mismatched", "parts"] = of_tasks("held-out")
+    """Which examples choose the checkpoint: some that are held out of the training part, or the
+    published development set, as in the papers, which is what is scored, too; of MNLI that is
+    the matched one, and dev-mismatched the other. parts: of a table in three files (train, dev,
+    test) dev chooses, and test is scored, as finetune has it."""
+    score_on: Literal["dev", "test"] | None = of_tasks(None, derived="dev")
+    """Which published examples are scored in the end: the development set, or the test set,
+    where it has labels, as RACE's, SNLI's, SciTail's and Story Cloze's."""
     held_out: float = of_tasks(
         DEFAULT_HELD_OUT,
-        "Share of the training part that is held out; at most 2,000 examples.",
         unit="share of examples",
         needs={"select": ("held-out", "parts")},
         gt=0.0,
         le=0.5,
     )
+    """Share of the training part that is held out; at most 2,000 examples."""
 
     @property
     def task_names(self) -> tuple[str, ...]:
@@ -454,113 +404,71 @@ SentenceRule = Literal["none", "lines", "prose", "spacy"]
 class TextFields(Table):
     """A text by its paths or its name, how it is read and divided."""
 
-    path: Annotated[Sources | None, checked_by(check_weights)] = field(
-        None,
-        (
-            "Local text: a file (plain, .gz, .zst, .bz2, .xz, .parquet), a folder or a glob; a "
-            "list; or {path = weight}. The files of a folder or a glob are documents; each entry "
-            "of a list is split on its own. hub:owner/name, with :config and @split, is a data "
-            "set of the Hugging Face hub."
-        ),
-    )
+    path: Annotated[Sources | None, checked_by(check_weights)] = None
+    """Local text: a file (plain, .gz, .zst, .bz2, .xz, .parquet), a folder or a glob; a list; or
+    {path = weight}. The files of a folder or a glob are documents; each entry of a list is split
+    on its own. hub:owner/name, with :config and @split, is a data set of the Hugging Face hub."""
     corpus: Annotated[Sources | None, checked_by(check_weights), checked_by(check_corpora)] = field(
-        None,
-        (
-            "Named text: python (the prose of the running Python installation), enwik8, text8, "
-            "lm1b, wikipedia, bookcorpus, c4; a list; or {name = weight}. Given together with path "
-            "they are mixed. albert-intrinsic is the passages of the files of SQuAD and RACE that "
-            "path names. Of translations: iwslt14, wmt14."
-        ),
-        when=("all-text",),
+        None, when=("all-text",)
     )
+    """Named text: python (the prose of the running Python installation), enwik8, text8, lm1b,
+    wikipedia, bookcorpus, c4; a list; or {name = weight}. Given together with path they are
+    mixed. albert-intrinsic is the passages of the files of SQuAD and RACE that path names. Of
+    translations: iwslt14, wmt14."""
     documents: DocumentRule | None = field(
         None,
-        (
-            "Unit of a document: each file; what stands between blank lines; each line of JSON or "
-            "member of a list, and each row of a Parquet file; or each row of CSV or TSV."
-        ),
         derived=(
             "each file; each row of what is Parquet by its suffix, or on the hub; "
             "a corpus has its own"
         ),
         when=("text", "documents"),
     )
-    text_field: str = field(
-        "text",
-        "The field of JSON, or the column of CSV, Parquet or the hub, that holds the text.",
-        when=("text", "text-field"),
-    )
-    sentences: SentenceRule = field(
-        "none",
-        (
-            "none: the text as it is. Else it is cut into sentences, and Project Gutenberg's "
-            "header and licence are dropped: lines: one a line; prose: hard-wrapped paragraphs, by "
-            "rules; spacy: by spaCy's sentencizer."
-        ),
-        when=("text",),
-    )
-    valid_path: str | None = field(
-        None, "File, folder or glob of the validation split; it replaces split.", when=("all-text",)
-    )
-    test_path: str | None = field(
-        None,
-        "File, folder or glob of the test split; it replaces split. Or a corpus of watch, such as "
-        "albert-intrinsic; valid_path takes one too.",
-        when=("all-text",),
-    )
+    """Unit of a document: each file; what stands between blank lines; each line of JSON or
+    member of a list, and each row of a Parquet file; or each row of CSV or TSV."""
+    text_field: str = field("text", when=("text", "text-field"))
+    """The field of JSON, or the column of CSV, Parquet or the hub, that holds the text."""
+    sentences: SentenceRule = field("none", when=("text",))
+    """none: the text as it is. Else it is cut into sentences, and Project Gutenberg's header and
+    licence are dropped: lines: one a line; prose: hard-wrapped paragraphs, by rules; spacy: by
+    spaCy's sentencizer."""
+    valid_path: str | None = field(None, when=("all-text",))
+    """File, folder or glob of the validation split; it replaces split."""
+    test_path: str | None = field(None, when=("all-text",))
+    """File, folder or glob of the test split; it replaces split. Or a corpus of watch, such as
+    albert-intrinsic; valid_path takes one too."""
     split: Annotated[str | None, checked_by(check_split)] = field(
         None,
-        "Shares of train/valid/test: contiguous bytes of one file, whole documents of several. "
-        "100/0/0 holds nothing out, as those do who train on all text: train.best_by is last then.",
         unit="percent",
         derived="90/5/5; corpora with a published split keep it",
         when=("all-text", "held-out", "unpublished"),
     )
-    watch: Annotated[Watched, checked_by(check_watched)] = field(
-        (),
-        "Texts that are scored at each evaluation and choose nothing: squad-dev and race-dev, the "
-        "passages of their development sets, fetched from their publishers, or albert-intrinsic, "
-        "those of both; or {name = path}, a file, a folder or a glob, read as path is, or as "
-        "passages where it is of SQuAD or RACE. A text's scores are name/mlm_accuracy and so on.",
-        when=("text",),
-    )
+    """Shares of train/valid/test: contiguous bytes of one file, whole documents of several.
+    100/0/0 holds nothing out, as those do who train on all text: train.best_by is last then."""
+    watch: Annotated[Watched, checked_by(check_watched)] = field((), when=("text",))
+    """Texts that are scored at each evaluation and choose nothing: squad-dev and race-dev, the
+    passages of their development sets, fetched from their publishers, or albert-intrinsic, those
+    of both; or {name = path}, a file, a folder or a glob, read as path is, or as passages where
+    it is of SQuAD or RACE. A text's scores are name/mlm_accuracy and so on."""
 
 
 class DataConfig(PairFields, TaskFields, TextFields):
     """The text, its split, its tokenizer and how it is cut into training windows."""
 
-    batch_multiple: int = field(
-        1,
-        "Batches have a multiple of so many pairs, where they have as many (fairseq: 8).",
-        unit="pairs",
-        ge=1,
-        le=MOST_WINDOWS,
-        when=("filled-steps",),
-    )
-    batch_parts: int = field(
-        1,
-        "Batches, of a length each, that share train.batch_tokens and make a step: GPUs times "
-        "update-freq of fairseq.",
-        unit="batches",
-        ge=1,
-        le=MOST_WINDOWS,
-        when=("filled-steps",),
-    )
+    batch_multiple: int = field(1, unit="pairs", ge=1, le=MOST_WINDOWS, when=("filled-steps",))
+    """Batches have a multiple of so many pairs, where they have as many (fairseq: 8)."""
+    batch_parts: int = field(1, unit="batches", ge=1, le=MOST_WINDOWS, when=("filled-steps",))
+    """Batches, of a length each, that share train.batch_tokens and make a step: GPUs times
+    update-freq of fairseq."""
     tokenizer: Annotated[str, checked_by(check_tokenizer)] = field(
-        "bytes",
-        (
-            "bytes; characters, bpe (GPT-2's), unigram (ALBERT's), wordpiece (BERT's), moses-bpe "
-            "(Macaron BERT's), word-bpe (of words that spaces divide: translation's) or gpt1-bpe "
-            "(GPT-1's), trained on the training split; or a file: tokenizer.json, a SentencePiece "
-            ".model, a vocab.txt, subword-nmt's or fastBPE's .codes, GPT-1's "
-            "encoder_bpe_40000.json beside its merges."
-        ),
-        when=("fresh-tokenizer",),
+        "bytes", when=("fresh-tokenizer",)
     )
+    """bytes; characters, bpe (GPT-2's), unigram (ALBERT's), wordpiece (BERT's), moses-bpe
+    (Macaron BERT's), word-bpe (of words that spaces divide: translation's) or gpt1-bpe
+    (GPT-1's), trained on the training split; or a file: tokenizer.json, a SentencePiece .model,
+    a vocab.txt, subword-nmt's or fastBPE's .codes, GPT-1's encoder_bpe_40000.json beside its
+    merges."""
     vocab_size: int | None = field(
         None,
-        "Size of the vocabulary that is trained; for characters, how many of the most frequent are "
-        "kept.",
         unit="tokens",
         derived=(
             "8192 for bpe, 10000 for word-bpe, 30000 for unigram and wordpiece, 32640 merges for "
@@ -570,10 +478,10 @@ class DataConfig(PairFields, TaskFields, TextFields):
         le=LARGEST_TRAINED_VOCABULARY,
         when=("fresh-tokenizer", "trained-vocabulary"),
     )
+    """Size of the vocabulary that is trained; for characters, how many of the most frequent are
+    kept."""
     merges: int | None = field(
         None,
-        "Merges that are trained; the text's characters and the special ids are ids beside what "
-        "they make. Excludes vocab_size.",
         unit="merges",
         derived="what vocab_size leaves room for; 32640 for moses-bpe, 40000 for gpt1-bpe",
         needs={"tokenizer": ("word-bpe", "moses-bpe", GPT1)},
@@ -581,54 +489,44 @@ class DataConfig(PairFields, TaskFields, TextFields):
         le=LARGEST_TRAINED_VOCABULARY,
         when=("fresh-tokenizer",),
     )
+    """Merges that are trained; the text's characters and the special ids are ids beside what
+    they make. Excludes vocab_size."""
     normalization: Normalization | None = field(
-        None,
-        "The text rules of GPT-1's tokenizer. published: ftfy, then its own rules, then spaCy's "
-        "words (pip install 'sublayer[spacy]'); transformers: BERT's words instead, as its class "
-        "of GPT-1 has them: faster, and other ids.",
-        derived="published; a tokenizer.json's own",
-        when=("fresh-tokenizer", "gpt1-rules"),
+        None, derived="published; a tokenizer.json's own", when=("fresh-tokenizer", "gpt1-rules")
     )
+    """The text rules of GPT-1's tokenizer. published: ftfy, then its own rules, then spaCy's
+    words (pip install 'sublayer[spacy]'); transformers: BERT's words instead, as its class of
+    GPT-1 has them: faster, and other ids."""
     keep_accents: bool | None = field(
         None,
-        "Whether the vocabulary that is trained keeps the characters of a text as they are "
-        "written; false, as ALBERT and BERT were published, makes é e, ば は and １ 1: marks are "
-        "stripped, and unigram reads by SentencePiece's NFKC; moses-bpe, as Macaron BERT's, "
-        "makes punctuation plain.",
         derived="true; published rules of wikipedia, bookcorpus and c4, where no path and no task "
         "is named",
         needs={"tokenizer": LETTERED_TOKENIZERS},
         when=("fresh-tokenizer",),
     )
+    """Whether the vocabulary that is trained keeps the characters of a text as they are written;
+    false, as ALBERT and BERT were published, makes é e, ば は and １ 1: marks are stripped, and
+    unigram reads by SentencePiece's NFKC; moses-bpe, as Macaron BERT's, makes punctuation plain."""
     special_tokens: SpecialTokens | None = field(
         None,
-        "The marks of special tokens in a text, such as <|endoftext|>. tokens: each is its token, "
-        "as in transformers; text: letters, as all else.",
         derived="as the files of data.tokenizer say, else tokens; text where it is trained",
         when=("marks",),
     )
+    """The marks of special tokens in a text, such as <|endoftext|>. tokens: each is its token,
+    as in transformers; text: letters, as all else."""
     sentinels: int = field(
-        0,
-        "Ids that stand for the gaps of a text, <extra_id_0> to the last, behind all others and "
-        "counted down from the last id; T5 has 100. unigram is trained with T5's other ids then, "
-        "and a SentencePiece .model has them added; a file that has its own keeps them.",
-        unit="tokens",
-        ge=0,
-        le=MOST_SENTINELS,
-        when=("fresh-tokenizer", "sentinels"),
+        0, unit="tokens", ge=0, le=MOST_SENTINELS, when=("fresh-tokenizer", "sentinels")
     )
-    context: WindowTokens[int] = field(256, "Length of a training window.")
-    windows: Literal["random", "shuffled"] = field(
-        "random",
-        "random: windows at uniform offsets; shuffled: consecutive windows, each once per epoch, "
-        "in random order.",
-        when=("windows",),
-    )
-    boundaries: Literal["ignore", "respect"] = field(
-        "ignore",
-        "Whether attention and positions cross from one document into the next within a window.",
-        when=("windows",),
-    )
+    """Ids that stand for the gaps of a text, <extra_id_0> to the last, behind all others and
+    counted down from the last id; T5 has 100. unigram is trained with T5's other ids then, and a
+    SentencePiece .model has them added; a file that has its own keeps them."""
+    context: WindowTokens[int] = 256
+    """Length of a training window."""
+    windows: Literal["random", "shuffled"] = field("random", when=("windows",))
+    """random: windows at uniform offsets; shuffled: consecutive windows, each once per epoch, in
+    random order."""
+    boundaries: Literal["ignore", "respect"] = field("ignore", when=("windows",))
+    """Whether attention and positions cross from one document into the next within a window."""
 
     @model_validator(mode="before")
     @classmethod

@@ -16,6 +16,7 @@ from sublayer.config.recipe import (
     declaration,
     declarations,
     default_kind,
+    description,
     extra,
     is_union,
     keys,
@@ -83,12 +84,14 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": SCHEMA_DRAFT, **schema}
 
 
-def _describe(properties: Mapping[str, dict[str, Any]], rows: Mapping[str, FieldRow]) -> None:
+def _describe(properties: dict[str, dict[str, Any]], rows: Mapping[str, FieldRow]) -> None:
     """Write the description of each field of a table, without keywords that JSON Schema lacks."""
     for name, content in properties.items():
-        for keyword in _OWN_KEYWORDS:
-            content.pop(keyword, None)
-        content["description"] = _for_editors(rows[name])
+        described = {**content, "description": _for_editors(rows[name])}
+        content.clear()
+        content |= {
+            word: described[word] for word in sorted(described) if word not in _OWN_KEYWORDS
+        }
 
 
 def _row(key: str, set_by: tuple[str, ...]) -> FieldRow:
@@ -109,7 +112,7 @@ def _row(key: str, set_by: tuple[str, ...]) -> FieldRow:
         default=default,
         unit=extra(info).get("unit", ""),
         used_when="; ".join(conditions),
-        description=_by_kind({kind: decl.description or "" for kind, decl in by_kind.items()}, " "),
+        description=_by_kind({kind: description(key, kind) for kind in by_kind}, " "),
         set_by=set_by,
     )
 

@@ -40,196 +40,112 @@ of_blocks = partial(field, when=("blocks",))
 class ModelConfig(Table):
     """The architecture. Every paper's idea is a field, and the fields are orthogonal."""
 
-    kind: Literal["decoder", "encoder", "encoder-decoder", "lstm"] = field(
-        "decoder",
-        "Kind of stacks: a decoder sees what is before a token, an encoder what is on both "
-        "sides of it; of both, the decoder's cross entries read what the encoder made of another "
-        "text. An LSTM sees what is before a token by its state, and has no blocks.",
-    )
-    n_layers: Blocks[int] = field(
-        6,
-        "Executed blocks of a stack, or layers of an LSTM; blocks that share weights count each "
-        "time.",
-    )
+    kind: Literal["decoder", "encoder", "encoder-decoder", "lstm"] = "decoder"
+    """Kind of stacks: a decoder sees what is before a token, an encoder what is on both sides of
+    it; of both, the decoder's cross entries read what the encoder made of another text. An LSTM
+    sees what is before a token by its state, and has no blocks."""
+    n_layers: Blocks[int] = 6
+    """Executed blocks of a stack, or layers of an LSTM; blocks that share weights count each
+    time."""
     n_decoder_layers: Blocks[int | None] = field(
-        None,
-        "Executed blocks of the decoder beside an encoder.",
-        derived="n_layers",
-        needs={"kind": ("encoder-decoder",)},
+        None, derived="n_layers", needs={"kind": ("encoder-decoder",)}
     )
-    d_model: Features[int] = field(
-        256, "Width of the residual stream; units of each layer of an LSTM."
-    )
-    n_heads: int = field(
-        4, "Attention heads.", unit="heads", ge=1, le=MOST_HEADS, when=("blocks", "attention")
-    )
+    """Executed blocks of the decoder beside an encoder."""
+    d_model: Features[int] = 256
+    """Width of the residual stream; units of each layer of an LSTM."""
+    n_heads: int = field(4, unit="heads", ge=1, le=MOST_HEADS, when=("blocks", "attention"))
+    """Attention heads."""
     d_head: Features[int | None] = field(
-        None,
-        "Width of one head.",
-        derived="d_model / n_heads, which must be whole",
-        when=("blocks", "attention"),
+        None, derived="d_model / n_heads, which must be whole", when=("blocks", "attention")
     )
+    """Width of one head."""
     d_ff: int | None = field(
-        None,
-        "Width of each ffn entry of a block, as built: never rescaled for gates or halves.",
-        unit="features",
-        derived="4 * d_model",
-        ge=1,
-        le=WIDEST_FFN,
-        when=("blocks", "ffn"),
+        None, unit="features", derived="4 * d_model", ge=1, le=WIDEST_FFN, when=("blocks", "ffn")
     )
-    d_embed: Features[int | None] = field(
-        None,
-        "Width of the embedding matrix; below d_model it is factorised "
-        "(a projection follows the table).",
-        derived="d_model",
-    )
-    embedding_projection: Literal["tokens", "sum"] = field(
-        "tokens",
-        "Input that a factorised embedding projects to d_model: token vectors, or their sum with "
-        "positions and segments, which are then d_embed wide, after its norm and dropout (ALBERT).",
-        when=("factorised",),
-    )
-    project_embeddings: Literal["as-needed", "always"] = field(
-        "as-needed",
-        "Whether the projections of the embedding and of a linear head also stand where d_embed "
-        "equals d_model.",
-    )
-    embedding_norm: bool = of_blocks(
-        False,
-        "Whether a norm with parameters follows the sum of embeddings.",
-        needs={"norm": ("layer", "rms")},
-    )
-    segments: Literal["none", "both", "second"] = field(
-        "none",
-        "Which segments of a pair have a learned vector, added to the embeddings; second: the "
-        "first's is zero.",
-        needs={"kind": ("encoder",)},
-    )
-    block: str | List = of_blocks(
-        "transformer",
-        (
-            "The residual sub-layers of a block in order: transformer, macaron, or a list of "
-            "name[:variant][*step] over attention and ffn."
-        ),
-    )
+    """Width of each ffn entry of a block, as built: never rescaled for gates or halves."""
+    d_embed: Features[int | None] = field(None, derived="d_model")
+    """Width of the embedding matrix; below d_model it is factorised (a projection follows the
+    table)."""
+    embedding_projection: Literal["tokens", "sum"] = field("tokens", when=("factorised",))
+    """Input that a factorised embedding projects to d_model: token vectors, or their sum with
+    positions and segments, which are then d_embed wide, after its norm and dropout (ALBERT)."""
+    project_embeddings: Literal["as-needed", "always"] = "as-needed"
+    """Whether the projections of the embedding and of a linear head also stand where d_embed
+    equals d_model."""
+    embedding_norm: bool = of_blocks(False, needs={"norm": ("layer", "rms")})
+    """Whether a norm with parameters follows the sum of embeddings."""
+    segments: Literal["none", "both", "second"] = field("none", needs={"kind": ("encoder",)})
+    """Which segments of a pair have a learned vector, added to the embeddings; second: the
+    first's is zero."""
+    block: str | List = of_blocks("transformer")
+    """The residual sub-layers of a block in order: transformer, macaron, or a list of
+    name[:variant][*step] over attention and ffn."""
     decoder_block: str | List | None = field(
         None,
-        "The residual sub-layers of a block of the decoder beside an encoder: a name or a list, as "
-        "block, which may have cross entries.",
         derived="block, with cross*s after each attention*s",
         needs={"kind": ("encoder-decoder",)},
     )
-    decoder_start: Literal["end", "pad"] = field(
-        "end",
-        "First token of a decoder beside an encoder: the end of a text (fairseq) or padding "
-        "(Marian).",
-        needs={"kind": ("encoder-decoder",)},
-    )
-    ffn: FfnName = field(
-        "gelu",
-        "Feed-forward network of the ffn entries that name no variant.",
-        when=("networks", "named-ffn"),
-    )
-    gelu: Literal["exact", "tanh"] = field(
-        "tanh",
-        "Exact (erf) or tanh-approximated GELU, in the gelu and geglu networks.",
-        when=("networks", "gelu"),
-    )
-    swish_beta: Factor | Literal["learned"] = field(
-        1.0,
-        "Slope b of swish, x / (1 + exp(-b x)): 1 is SiLU; learned: one number of each network, "
-        "1 at first.",
-        when=("networks", "swish"),
-    )
-    norm: Literal["layer", "rms", "none"] = of_blocks("layer", "Normalisation of each sub-layer.")
-    norm_order: Literal["pre", "post"] = of_blocks(
-        "pre",
-        "Normalise a sub-layer's input (pre) or its sum with the residual (post).",
-        needs={"norm": ("layer", "rms")},
-    )
-    norm_affine: bool = of_blocks(
-        True,
-        "Whether the norms of the sub-layers have a learned gain (and offset).",
-        needs={"norm": ("layer", "rms")},
-    )
+    """The residual sub-layers of a block of the decoder beside an encoder: a name or a list, as
+    block, which may have cross entries."""
+    decoder_start: Literal["end", "pad"] = field("end", needs={"kind": ("encoder-decoder",)})
+    """First token of a decoder beside an encoder: the end of a text (fairseq) or padding
+    (Marian)."""
+    ffn: FfnName = field("gelu", when=("networks", "named-ffn"))
+    """Feed-forward network of the ffn entries that name no variant."""
+    gelu: Literal["exact", "tanh"] = field("tanh", when=("networks", "gelu"))
+    """Exact (erf) or tanh-approximated GELU, in the gelu and geglu networks."""
+    swish_beta: Factor | Literal["learned"] = field(1.0, when=("networks", "swish"))
+    """Slope b of swish, x / (1 + exp(-b x)): 1 is SiLU; learned: one number of each network, 1
+    at first."""
+    norm: Literal["layer", "rms", "none"] = of_blocks("layer")
+    """Normalisation of each sub-layer."""
+    norm_order: Literal["pre", "post"] = of_blocks("pre", needs={"norm": ("layer", "rms")})
+    """Normalise a sub-layer's input (pre) or its sum with the residual (post)."""
+    norm_affine: bool = of_blocks(True, needs={"norm": ("layer", "rms")})
+    """Whether the norms of the sub-layers have a learned gain (and offset)."""
     norm_eps: Fraction[float | None] = of_blocks(
-        None,
-        "Added to the variance under the root.",
-        derived="1e-5 for layer, 1e-6 for rms",
-        needs={"norm": ("layer", "rms")},
+        None, derived="1e-5 for layer, 1e-6 for rms", needs={"norm": ("layer", "rms")}
     )
+    """Added to the variance under the root."""
     final_norm: Literal["affine", "plain", "none"] | None = of_blocks(
-        None,
-        "Norm after the last block: with parameters, without, or none.",
-        derived="affine after pre-norm blocks, none otherwise",
+        None, derived="affine after pre-norm blocks, none otherwise"
     )
-    positions: PositionName = field(
-        "learned", "How a token's place enters the model.", when=("blocks", "scored-positions")
-    )
+    """Norm after the last block: with parameters, without, or none."""
+    positions: PositionName = field("learned", when=("blocks", "scored-positions"))
+    """How a token's place enters the model."""
     sinusoids: Literal["tensor2tensor", "fairseq", "marian", "interleaved"] = of_blocks(
-        "tensor2tensor",
-        "Sines and cosines in halves, with frequencies that fall to 1/10000; fairseq: computed in "
-        "float32; marian: they stop a step before it, and are rounded to float32; interleaved: "
-        "they stop there too, each sine beside its cosine.",
-        needs={"positions": ("sinusoidal",)},
+        "tensor2tensor", needs={"positions": ("sinusoidal",)}
     )
+    """Sines and cosines in halves, with frequencies that fall to 1/10000; fairseq: computed in
+    float32; marian: they stop a step before it, and are rounded to float32; interleaved: they
+    stop there too, each sine beside its cosine."""
     first_position: int = of_blocks(
-        0,
-        "Number of the first position (fairseq: 2).",
-        needs={"positions": ("sinusoidal",)},
-        ge=0,
-        le=LONGEST_WINDOW,
+        0, needs={"positions": ("sinusoidal",)}, ge=0, le=LONGEST_WINDOW
     )
-    rotary_base: float = of_blocks(
-        10000.0,
-        "Base of the rotary frequencies.",
-        needs={"positions": ("rotary",)},
-        gt=1.0,
-        le=1e12,
-    )
+    """Number of the first position (fairseq: 2)."""
+    rotary_base: float = of_blocks(10000.0, needs={"positions": ("rotary",)}, gt=1.0, le=1e12)
+    """Base of the rotary frequencies."""
     relative_buckets: int = of_blocks(
-        32,
-        "Numbers that a head adds to scores by distance; of a stack that sees both sides, half of "
-        "them for each.",
-        unit="buckets",
-        needs={"positions": ("relative",)},
-        ge=4,
-        le=MOST_BUCKETS,
+        32, unit="buckets", needs={"positions": ("relative",)}, ge=4, le=MOST_BUCKETS
     )
-    relative_distance: WindowTokens[int] = of_blocks(
-        128,
-        "Distance from which on all keys share the last bucket; those between it and the exact "
-        "half of the buckets share some, by logarithm.",
-        needs={"positions": ("relative",)},
-    )
-    share: Literal["none", "all", "attention", "ffn"] = of_blocks(
-        "none",
-        "Which sub-layers (with their norms) use one set of weights in every block of a group.",
-    )
+    """Numbers that a head adds to scores by distance; of a stack that sees both sides, half of
+    them for each."""
+    relative_distance: WindowTokens[int] = of_blocks(128, needs={"positions": ("relative",)})
+    """Distance from which on all keys share the last bucket; those between it and the exact half
+    of the buckets share some, by logarithm."""
+    share: Literal["none", "all", "attention", "ffn"] = of_blocks("none")
+    """Which sub-layers (with their norms) use one set of weights in every block of a group."""
     share_groups: int = of_blocks(
-        1,
-        "Groups of consecutive blocks; each group has its own shared weights.",
-        unit="groups",
-        needs={"share": ("all", "attention", "ffn")},
-        ge=1,
-        le=MOST_LAYERS,
+        1, unit="groups", needs={"share": ("all", "attention", "ffn")}, ge=1, le=MOST_LAYERS
     )
-    share_inner: Blocks[int] = of_blocks(
-        1,
-        "Distinct blocks run one after another as one shared unit.",
-        needs={"share": ("all", "attention", "ffn")},
-    )
-    head: Literal["linear", "transform", "none"] = field(
-        "linear",
-        "From hidden states to logits: a matrix, or first a linear map to d_embed with activation "
-        "and norm (BERT); none: no logits of tokens, for a model that only answers a task.",
-    )
+    """Groups of consecutive blocks; each group has its own shared weights."""
+    share_inner: Blocks[int] = of_blocks(1, needs={"share": ("all", "attention", "ffn")})
+    """Distinct blocks run one after another as one shared unit."""
+    head: Literal["linear", "transform", "none"] = "linear"
+    """From hidden states to logits: a matrix, or first a linear map to d_embed with activation
+    and norm (BERT); none: no logits of tokens, for a model that only answers a task."""
     softmax: Literal["tokens", "all"] = field(
         "tokens",
-        "Support of the distribution of the next token: the tokens, or all rows of the "
-        "embedding matrix, those of learned positions behind those of tokens, which are never "
-        "right (GPT-1, as released).",
         needs={
             "kind": ("decoder",),
             "head": ("linear", "transform"),
@@ -237,117 +153,75 @@ class ModelConfig(Table):
             "tie_embeddings": (True,),
         },
     )
+    """Support of the distribution of the next token: the tokens, or all rows of the embedding
+    matrix, those of learned positions behind those of tokens, which are never right (GPT-1, as
+    released)."""
     head_activation: Literal["ffn", "relu", "gelu", "swish"] = field(
-        "ffn",
-        "Activation of a transform head; ffn: that of model.ffn, gelu where it is gated.",
-        needs={"head": ("transform",)},
+        "ffn", needs={"head": ("transform",)}
     )
-    pooler: Literal["none", "tanh"] = field(
-        "none",
-        "What makes one vector of a text: its first hidden state, or a tanh layer on it.",
-        needs={"kind": ("encoder",)},
-    )
-    sentence_classes: Literal[0, 1, 2] = field(
-        0,
-        "Outputs of the head that judges whether a pair's second text follows its first: none, one "
-        "(logistic), two.",
-        needs={"kind": ("encoder",)},
-    )
-    label_outputs: int = field(
-        0,
-        "Outputs of the head that answers a task about a text: one for each label, one for a "
-        "choice or a number; 0: no such head.",
-        unit="outputs",
-        ge=0,
-        le=MOST_LABELS,
-    )
-    span_head: Literal["none", "independent", "joint"] = field(
-        "none",
-        "The head that finds an answer in a text: where it starts and ends, apart (BERT), or the "
-        "end given the start, and whether there is one (ALBERT's for SQuAD 2.0).",
-    )
-    tie_embeddings: bool = field(True, "Whether the embedding matrix is also the output matrix.")
-    embedding_scale: Literal["none", "sqrt"] = field(
-        "none", "Multiply token embeddings by nothing or by the square root of their width."
-    )
-    output_scale: Literal["none", "sqrt"] = field(
-        "none",
-        "Divide what the output matrix reads by nothing or by the square root of d_model "
-        "(T5 v1.0).",
-    )
-    attention_scale: Literal["sqrt", "none"] = field(
-        "sqrt",
-        "Divide attention scores by the square root of d_head, or by nothing.",
-        when=("blocks", "attention"),
-    )
-    bias: bool = field(
-        True,
-        "Whether the linear maps of blocks, or of an LSTM's gates, and of the factorised embedding "
-        "have biases.",
-    )
-    head_bias: bool = field(False, "Whether the output logits have a bias.")
-    dropout: Dropout[float] = field(
-        0.0, "Dropout of each sub-layer's output, or of each LSTM layer's."
-    )
+    """Activation of a transform head; ffn: that of model.ffn, gelu where it is gated."""
+    pooler: Literal["none", "tanh"] = field("none", needs={"kind": ("encoder",)})
+    """What makes one vector of a text: its first hidden state, or a tanh layer on it."""
+    sentence_classes: Literal[0, 1, 2] = field(0, needs={"kind": ("encoder",)})
+    """Outputs of the head that judges whether a pair's second text follows its first: none, one
+    (logistic), two."""
+    label_outputs: int = field(0, unit="outputs", ge=0, le=MOST_LABELS)
+    """Outputs of the head that answers a task about a text: one for each label, one for a choice
+    or a number; 0: no such head."""
+    span_head: Literal["none", "independent", "joint"] = "none"
+    """The head that finds an answer in a text: where it starts and ends, apart (BERT), or the
+    end given the start, and whether there is one (ALBERT's for SQuAD 2.0)."""
+    tie_embeddings: bool = True
+    """Whether the embedding matrix is also the output matrix."""
+    embedding_scale: Literal["none", "sqrt"] = "none"
+    """Multiply token embeddings by nothing or by the square root of their width."""
+    output_scale: Literal["none", "sqrt"] = "none"
+    """Divide what the output matrix reads by nothing or by the square root of d_model (T5 v1.0)."""
+    attention_scale: Literal["sqrt", "none"] = field("sqrt", when=("blocks", "attention"))
+    """Divide attention scores by the square root of d_head, or by nothing."""
+    bias: bool = True
+    """Whether the linear maps of blocks, or of an LSTM's gates, and of the factorised embedding
+    have biases."""
+    head_bias: bool = False
+    """Whether the output logits have a bias."""
+    dropout: Dropout[float] = 0.0
+    """Dropout of each sub-layer's output, or of each LSTM layer's."""
     dropout_attention: Dropout[float | None] = field(
-        None, "Dropout of the attention weights.", derived="dropout", when=("blocks", "attention")
+        None, derived="dropout", when=("blocks", "attention")
     )
-    dropout_ffn: Dropout[float | None] = field(
-        None,
-        "Dropout of the feed-forward networks' hidden units.",
-        derived="0",
-        when=("blocks", "ffn"),
-    )
-    dropout_embedding: Dropout[float | None] = field(
-        None,
-        "Dropout of the sum of token and position embeddings, or of the matrix that they are rows "
-        "of.",
-        derived="dropout",
-    )
+    """Dropout of the attention weights."""
+    dropout_ffn: Dropout[float | None] = field(None, derived="0", when=("blocks", "ffn"))
+    """Dropout of the feed-forward networks' hidden units."""
+    dropout_embedding: Dropout[float | None] = field(None, derived="dropout")
+    """Dropout of the sum of token and position embeddings, or of the matrix that they are rows
+    of."""
     dropout_embedding_of: Literal["sum", "matrix"] = field(
-        "sum",
-        "What dropout_embedding drops elements of: the sum of embeddings, or the matrix of tokens "
-        "and positions, once in a pass, as it is looked up and as a tied output matrix (GPT-1, as "
-        "released).",
-        needs={"kind": ("decoder",), "positions": ("learned",)},
-        when=("embedding-dropout",),
+        "sum", needs={"kind": ("decoder",), "positions": ("learned",)}, when=("embedding-dropout",)
     )
-    dropout_final: Dropout[float] = of_blocks(
-        0.0, "Dropout of the hidden states after a stack's final norm."
-    )
-    init: Literal["normal", "scaled", "truncated", "xavier", "kaiming", "t5"] = field(
-        "scaled",
-        "Initial weights: normal with init_std (GPT-1); scaled: the same with residual outputs "
-        "divided by the root of the number of sub-layers (GPT-2); truncated: normal, cut at two "
-        "init_std (BERT); Xavier uniform with N(0, 1/d_embed) embeddings (fairseq); kaiming: "
-        "normal, feed-forward networks by their fan-in (Macaron BERT); t5: each map by what it "
-        "reads and does, N(0, 1) embeddings.",
-    )
-    init_std: Scale[float] = field(
-        0.02,
-        "Standard deviation of the initial weights, before any cut.",
-        needs={"init": ("normal", "scaled", "truncated")},
-    )
-    zero_padding: bool = field(
-        False,
-        "Whether the row of the embedding matrix that pads begins at zero, as fairseq's.",
-        needs={"kind": ("encoder", "encoder-decoder")},
-    )
+    """What dropout_embedding drops elements of: the sum of embeddings, or the matrix of tokens
+    and positions, once in a pass, as it is looked up and as a tied output matrix (GPT-1, as
+    released)."""
+    dropout_final: Dropout[float] = of_blocks(0.0)
+    """Dropout of the hidden states after a stack's final norm."""
+    init: Literal["normal", "scaled", "truncated", "xavier", "kaiming", "t5"] = "scaled"
+    """Initial weights: normal with init_std (GPT-1); scaled: the same with residual outputs
+    divided by the root of the number of sub-layers (GPT-2); truncated: normal, cut at two
+    init_std (BERT); Xavier uniform with N(0, 1/d_embed) embeddings (fairseq); kaiming: normal,
+    feed-forward networks by their fan-in (Macaron BERT); t5: each map by what it reads and does,
+    N(0, 1) embeddings."""
+    init_std: Scale[float] = field(0.02, needs={"init": ("normal", "scaled", "truncated")})
+    """Standard deviation of the initial weights, before any cut."""
+    zero_padding: bool = field(False, needs={"kind": ("encoder", "encoder-decoder")})
+    """Whether the row of the embedding matrix that pads begins at zero, as fairseq's."""
     vocab_size: int | None = field(
         None,
-        "Rows of the embedding matrix.",
         unit="tokens",
         derived="the tokenizer's vocabulary, rounded up to a multiple of vocab_multiple",
         ge=1,
         le=LARGEST_VOCABULARY,
     )
-    vocab_multiple: int = field(
-        1,
-        "Divisor of the number of rows of the embedding matrix (T5: 128).",
-        unit="tokens",
-        ge=1,
-        le=LARGEST_VOCABULARY,
-    )
-    max_len: Tokens[int | None] = of_blocks(
-        None, "Longest input; the rows of learned position tables.", derived="data.context"
-    )
+    """Rows of the embedding matrix."""
+    vocab_multiple: int = field(1, unit="tokens", ge=1, le=LARGEST_VOCABULARY)
+    """Divisor of the number of rows of the embedding matrix (T5: 128)."""
+    max_len: Tokens[int | None] = of_blocks(None, derived="data.context")
+    """Longest input; the rows of learned position tables."""

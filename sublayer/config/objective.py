@@ -131,52 +131,30 @@ class CausalObjective(ObjectiveTable):
     is_scored_in_windows: ClassVar[bool] = True
     is_probed: ClassVar[bool] = True
 
-    kind: Literal["causal"] = field("causal", "Predict the next token at every position.")
-    positions: Literal["all", "last"] = field(
-        "all",
-        "Positions of a window that predict: all, or only the last, which sees the whole context.",
-    )
-    position_reduction: Literal["mean", "sum"] = field(
-        "mean",
-        "How the losses of a window's positions make the one that is trained: their mean, or their "
-        "sum, averaged over the windows of a batch. Losses are logged as means.",
-        needs={"positions": ("all",)},
-    )
-    targets: int = field(
-        1,
-        "Tokens ahead that each position predicts; those beyond the next by training-only "
-        "classifiers.",
-        unit="tokens",
-        ge=1,
-        le=1000,
-    )
-    target_weight: Scale[float] = field(
-        0.5, "Weight of the loss of each token beyond the next.", when=("targets",)
-    )
-    z_loss: Weight[float] = field(
-        0.0,
-        "Weight, in training alone, of (log Z)^2 of each prediction by the model's own head: Z is "
-        "the denominator of its softmax (T5: 1e-4).",
-    )
-    auxiliary: Literal["none", "layers"] = field(
-        "none",
-        "layers: every block below the last predicts too, by training-only classifiers of its own.",
-        when=("lower-blocks",),
-    )
+    kind: Literal["causal"] = "causal"
+    """Predict the next token at every position."""
+    positions: Literal["all", "last"] = "all"
+    """Positions of a window that predict: all, or only the last, which sees the whole context."""
+    position_reduction: Literal["mean", "sum"] = field("mean", needs={"positions": ("all",)})
+    """How the losses of a window's positions make the one that is trained: their mean, or their
+    sum, averaged over the windows of a batch. Losses are logged as means."""
+    targets: int = field(1, unit="tokens", ge=1, le=1000)
+    """Tokens ahead that each position predicts; those beyond the next by training-only
+    classifiers."""
+    target_weight: Scale[float] = field(0.5, when=("targets",))
+    """Weight of the loss of each token beyond the next."""
+    z_loss: Weight[float] = 0.0
+    """Weight, in training alone, of (log Z)^2 of each prediction by the model's own head: Z is
+    the denominator of its softmax (T5: 1e-4)."""
+    auxiliary: Literal["none", "layers"] = field("none", when=("lower-blocks",))
+    """layers: every block below the last predicts too, by training-only classifiers of its own."""
     auxiliary_stop: float = field(
-        0.5,
-        "Share of the run over which the blocks' losses stop, the lowest first: block l of n's "
-        "after l / n of it.",
-        unit="share",
-        needs={"auxiliary": ("layers",)},
-        gt=0.0,
-        le=1.0,
+        0.5, unit="share", needs={"auxiliary": ("layers",)}, gt=0.0, le=1.0
     )
-    auxiliary_reduction: Literal["sum", "mean"] = field(
-        "sum",
-        "How the losses of the blocks that still have one and of the model's end add up.",
-        needs={"auxiliary": ("layers",)},
-    )
+    """Share of the run over which the blocks' losses stop, the lowest first: block l of n's
+    after l / n of it."""
+    auxiliary_reduction: Literal["sum", "mean"] = field("sum", needs={"auxiliary": ("layers",)})
+    """How the losses of the blocks that still have one and of the model's end add up."""
 
     def n_predictions(self, context: int) -> int:
         """Count the positions of a window of ``context`` tokens that predict a token."""
@@ -246,102 +224,58 @@ class MaskedObjective(ObjectiveTable):
     text: ClassVar[TextUse] = "sentences"
     evaluated: ClassVar[tuple[str, ...]] = ("loss", "mlm_accuracy", "nsp_accuracy", "sop_accuracy")
 
-    kind: Literal["masked"] = field(
-        "masked",
-        "Predict tokens that were hidden, and whether a pair of texts belongs together.",
-    )
-    masking: Literal["token", "word", "ngram"] = field(
-        "token", "Unit of masking: tokens, whole words, or runs of words (n-grams)."
-    )
-    mask_share: float = field(
-        0.15, "Share of a text's tokens that are predicted.", unit="share of tokens", gt=0.0, lt=1.0
-    )
-    mask_base: Literal["all", "maskable"] = field(
-        "all",
-        "What mask_share is a share of: all tokens of an example, or those that may be hidden.",
-    )
-    max_predictions: Tokens[int | None] = field(
-        None, "Largest number of predictions in an example; ALBERT's released data has 20."
-    )
-    max_ngram: int = field(
-        3, "Words of the longest n-gram.", unit="words", needs={"masking": ("ngram",)}, ge=1, le=100
-    )
-    ngram_favours: Literal["short", "long"] = field(
-        "short",
-        "Probability of a length n: in proportion to 1/n, or the reverse.",
-        needs={"masking": ("ngram",)},
-    )
-    p_mask: Probability[float] = field(0.8, "Predicted tokens that are replaced by the mask token.")
-    p_random: Probability[float] = field(
-        0.1, "Predicted tokens that are replaced by a random one; the rest stays as it is."
-    )
-    random_ids: Literal["ordinary", "all"] = field(
-        "ordinary",
-        "Source of random tokens: ids of text, or special ones too (ALBERT, as released).",
-    )
-    spared_ids: int = field(
-        0,
-        "Ids after the last special one that are never hidden; Macaron BERT, as released, has 1.",
-        unit="ids",
-        ge=0,
-        le=LARGEST_VOCABULARY,
-    )
-    predict_first: bool = field(
-        False,
-        "Whether the first token, which begins every example, is predicted too (Macaron BERT, as "
-        "released).",
-    )
-    static_copies: int | None = field(
-        None,
-        "Passes over the text after which pairs and masks repeat; unset, every pass has new ones "
-        "(ALBERT's data: 40).",
-        unit="passes",
-        ge=1,
-        le=1_000_000,
-    )
-    z_loss: Weight[float] = field(
-        0.0,
-        "Weight, in training alone, of (log Z)^2 of each prediction of a token: Z is the "
-        "denominator of its softmax (T5: 1e-4).",
-    )
-    sentence: Literal["none", "nsp", "sop"] = field(
-        "none",
-        "Target of the sentence head: nothing, whether B is the text after A (next sentence), or "
-        "whether A and B are in their order (sentence order).",
-    )
-    sentence_weight: Scale[float] = field(
-        1.0,
-        "Weight of the sentence loss beside that of masked tokens.",
-        needs={"sentence": ("nsp", "sop")},
-    )
-    sentence_trains: Literal["model", "head"] = field(
-        "model",
-        "Parameters that the sentence loss trains: the whole model, or its head alone, as a probe "
-        "of a model that learns without that loss.",
-        needs={"sentence": ("nsp", "sop")},
-    )
-    pairs: Literal["chunks", "sentences"] = field(
-        "chunks",
-        "What A and B are: two parts of a chunk of sentences that fills the context, or single "
-        "sentences (Macaron BERT, as released).",
-    )
-    p_short: Probability[float] = field(
-        0.1,
-        "Examples whose length is drawn uniformly instead of filling the context.",
-        needs={"pairs": ("chunks",)},
-    )
-    short_per: Literal["example", "document"] = field(
-        "example",
-        "Whether that length is drawn for each example, or once for a pass over a document "
-        "(ALBERT, as released).",
-        needs={"pairs": ("chunks",)},
-    )
+    kind: Literal["masked"] = "masked"
+    """Predict tokens that were hidden, and whether a pair of texts belongs together."""
+    masking: Literal["token", "word", "ngram"] = "token"
+    """Unit of masking: tokens, whole words, or runs of words (n-grams)."""
+    mask_share: float = field(0.15, unit="share of tokens", gt=0.0, lt=1.0)
+    """Share of a text's tokens that are predicted."""
+    mask_base: Literal["all", "maskable"] = "all"
+    """What mask_share is a share of: all tokens of an example, or those that may be hidden."""
+    max_predictions: Tokens[int | None] = None
+    """Largest number of predictions in an example; ALBERT's released data has 20."""
+    max_ngram: int = field(3, unit="words", needs={"masking": ("ngram",)}, ge=1, le=100)
+    """Words of the longest n-gram."""
+    ngram_favours: Literal["short", "long"] = field("short", needs={"masking": ("ngram",)})
+    """Probability of a length n: in proportion to 1/n, or the reverse."""
+    p_mask: Probability[float] = 0.8
+    """Predicted tokens that are replaced by the mask token."""
+    p_random: Probability[float] = 0.1
+    """Predicted tokens that are replaced by a random one; the rest stays as it is."""
+    random_ids: Literal["ordinary", "all"] = "ordinary"
+    """Source of random tokens: ids of text, or special ones too (ALBERT, as released)."""
+    spared_ids: int = field(0, unit="ids", ge=0, le=LARGEST_VOCABULARY)
+    """Ids after the last special one that are never hidden; Macaron BERT, as released, has 1."""
+    predict_first: bool = False
+    """Whether the first token, which begins every example, is predicted too (Macaron BERT, as
+    released)."""
+    static_copies: int | None = field(None, unit="passes", ge=1, le=1_000_000)
+    """Passes over the text after which pairs and masks repeat; unset, every pass has new ones
+    (ALBERT's data: 40)."""
+    z_loss: Weight[float] = 0.0
+    """Weight, in training alone, of (log Z)^2 of each prediction of a token: Z is the
+    denominator of its softmax (T5: 1e-4)."""
+    sentence: Literal["none", "nsp", "sop"] = "none"
+    """Target of the sentence head: nothing, whether B is the text after A (next sentence), or
+    whether A and B are in their order (sentence order)."""
+    sentence_weight: Scale[float] = field(1.0, needs={"sentence": ("nsp", "sop")})
+    """Weight of the sentence loss beside that of masked tokens."""
+    sentence_trains: Literal["model", "head"] = field("model", needs={"sentence": ("nsp", "sop")})
+    """Parameters that the sentence loss trains: the whole model, or its head alone, as a probe
+    of a model that learns without that loss."""
+    pairs: Literal["chunks", "sentences"] = "chunks"
+    """What A and B are: two parts of a chunk of sentences that fills the context, or single
+    sentences (Macaron BERT, as released)."""
+    p_short: Probability[float] = field(0.1, needs={"pairs": ("chunks",)})
+    """Examples whose length is drawn uniformly instead of filling the context."""
+    short_per: Literal["example", "document"] = field("example", needs={"pairs": ("chunks",)})
+    """Whether that length is drawn for each example, or once for a pass over a document (ALBERT,
+    as released)."""
     single_sentence: Literal["keep", "negative", "drop"] = field(
-        "keep",
-        "A chunk of one sentence: kept without B and without a sentence label; given a B from "
-        "another document as a negative (ALBERT, as released); or left out.",
-        needs={"pairs": ("chunks",)},
+        "keep", needs={"pairs": ("chunks",)}
     )
+    """A chunk of one sentence: kept without B and without a sentence label; given a B from
+    another document as a negative (ALBERT, as released); or left out."""
 
     def n_predictions(self, context: int) -> int:
         """Count the positions of a window of ``context`` tokens that predict a token."""
@@ -401,50 +335,31 @@ class TranslationObjective(ObjectiveTable):
     evaluated: ClassVar[tuple[str, ...]] = ("loss", "perplexity", "bleu")
     scores_whole_split: ClassVar[bool] = True
 
-    kind: Literal["translation"] = field("translation", "Predict a translation from its source.")
-    label_smoothing: float = field(
-        0.0,
-        "Share of each target that is spread over the vocabulary.",
-        unit="share",
-        ge=0.0,
-        lt=1.0,
-    )
-    smoothing: Literal["uniform", "others"] = field(
-        "uniform",
-        "Over the whole vocabulary, the target included (Macaron Net, as released), or the others "
-        "(fairseq today).",
-    )
-    z_loss: Weight[float] = field(
-        0.0,
-        "Weight, in training alone, of (log Z)^2 of each prediction: Z is the "
-        "denominator of its softmax (T5: 1e-4).",
-    )
+    kind: Literal["translation"] = "translation"
+    """Predict a translation from its source."""
+    label_smoothing: float = field(0.0, unit="share", ge=0.0, lt=1.0)
+    """Share of each target that is spread over the vocabulary."""
+    smoothing: Literal["uniform", "others"] = "uniform"
+    """Over the whole vocabulary, the target included (Macaron Net, as released), or the others
+    (fairseq today)."""
+    z_loss: Weight[float] = 0.0
+    """Weight, in training alone, of (log Z)^2 of each prediction: Z is the denominator of its
+    softmax (T5: 1e-4)."""
     bleu_tokenizer: BleuTokenizer | None = field(
         None,
-        "sacreBLEU's tokenizer of BLEU: 13a and intl divide punctuation from words between spaces; "
-        "zh, ja-mecab and ko-mecab find the words of Chinese, Japanese and Korean; char takes each "
-        "character as one. flores200 needs its model in sacreBLEU's folder.",
         derived="zh, ja-mecab and ko-mecab by data.target_language; char of Thai, Lao, Khmer, "
         "Burmese and Tibetan; 13a of others",
     )
-    beam: int = field(
-        5,
-        "Hypotheses kept at a time, where a command or a study translates and says no other.",
-        unit="hypotheses",
-        ge=1,
-        le=WIDEST_BEAM,
-    )
-    length_rule: Literal["fairseq", "gnmt"] = field(
-        "fairseq",
-        "What divides a hypothesis's log probability: n^p of its n tokens (fairseq), or ((5 + n) / "
-        "6)^p (gnmt).",
-    )
-    length_penalty: float = field(
-        1.0,
-        "The exponent p: 0 favours short translations, more longer ones.",
-        ge=-LARGEST_PENALTY,
-        le=LARGEST_PENALTY,
-    )
+    """sacreBLEU's tokenizer of BLEU: 13a and intl divide punctuation from words between spaces;
+    zh, ja-mecab and ko-mecab find the words of Chinese, Japanese and Korean; char takes each
+    character as one. flores200 needs its model in sacreBLEU's folder."""
+    beam: int = field(5, unit="hypotheses", ge=1, le=WIDEST_BEAM)
+    """Hypotheses kept at a time, where a command or a study translates and says no other."""
+    length_rule: Literal["fairseq", "gnmt"] = "fairseq"
+    """What divides a hypothesis's log probability: n^p of its n tokens (fairseq), or ((5 + n) /
+    6)^p (gnmt)."""
+    length_penalty: float = field(1.0, ge=-LARGEST_PENALTY, le=LARGEST_PENALTY)
+    """The exponent p: 0 favours short translations, more longer ones."""
 
     def n_ids(self, context: int) -> int:
         """Count the ids that every row of a batch has: none, as a batch is at most all pairs."""

@@ -34,54 +34,35 @@ _PROBE = (3, 2)
 class OptimizerTable(Table):
     """Fields of every optimizer: a learning rate, its schedule, clipping, and a state."""
 
-    lr: Rate[float] = field(3e-4, "Peak learning rate.")
-    schedule: Literal["constant", "linear", "polynomial", "cosine", "inverse-sqrt"] = field(
-        "cosine", "Shape of the learning rate after warm-up."
-    )
-    power: float = field(
-        1.0,
-        "Exponent of the share of the run that is left: 1 is linear, more falls faster at first.",
-        needs={"schedule": ("polynomial",)},
-        gt=0.0,
-        le=1000.0,
-    )
-    warmup: Literal["ordinary", "albert", "gpt1", "constant"] = field(
-        "ordinary",
-        "albert: the first update has rate 0, and the fall counts from there, so that the rate "
-        "drops after warm-up; gpt1: the same, and a linear fall acts during warm-up too; constant: "
-        "the peak from the first update on, as in T5.",
-        when=("warmup",),
-    )
+    lr: Rate[float] = 3e-4
+    """Peak learning rate."""
+    schedule: Literal["constant", "linear", "polynomial", "cosine", "inverse-sqrt"] = "cosine"
+    """Shape of the learning rate after warm-up."""
+    power: float = field(1.0, needs={"schedule": ("polynomial",)}, gt=0.0, le=1000.0)
+    """Exponent of the share of the run that is left: 1 is linear, more falls faster at first."""
+    warmup: Literal["ordinary", "albert", "gpt1", "constant"] = field("ordinary", when=("warmup",))
+    """albert: the first update has rate 0, and the fall counts from there, so that the rate
+    drops after warm-up; gpt1: the same, and a linear fall acts during warm-up too; constant: the
+    peak from the first update on, as in T5."""
     warmup_init_lr: Weight[float | None] = field(
-        None,
-        "Learning rate of the first update, and the count from there, as in fairseq; unset, the "
-        "first has one warm-up step's share of the peak.",
-        needs={"schedule": ("inverse-sqrt",), "warmup": ("ordinary",)},
+        None, needs={"schedule": ("inverse-sqrt",), "warmup": ("ordinary",)}
     )
+    """Learning rate of the first update, and the count from there, as in fairseq; unset, the
+    first has one warm-up step's share of the peak."""
     warmup_steps: int | None = field(
-        None,
-        "Steps of warm-up.",
-        unit="steps",
-        derived="warmup_share of the run",
-        ge=0,
-        le=MOST_STEPS,
+        None, unit="steps", derived="warmup_share of the run", ge=0, le=MOST_STEPS
     )
-    warmup_share: RunShare[float | None] = field(
-        None, "Warm-up as a share of the run; excludes warmup_steps.", derived="0.05"
-    )
+    """Steps of warm-up."""
+    warmup_share: RunShare[float | None] = field(None, derived="0.05")
+    """Warm-up as a share of the run; excludes warmup_steps."""
     final_lr_share: RunShare[float] = field(
-        0.0,
-        "Learning rate at the end, as a share of the peak.",
-        needs={"schedule": ("linear", "polynomial", "cosine")},
+        0.0, needs={"schedule": ("linear", "polynomial", "cosine")}
     )
-    cooldown_share: RunShare[float] = field(
-        0.0,
-        "Last share of the run, over which the rate falls to 0 on a line; 0 is none.",
-        needs={"schedule": ("constant", "inverse-sqrt")},
-    )
-    clip_norm: NormLimit[float] = field(
-        1.0, "Largest global norm of the gradient; 0 turns clipping off."
-    )
+    """Learning rate at the end, as a share of the peak."""
+    cooldown_share: RunShare[float] = field(0.0, needs={"schedule": ("constant", "inverse-sqrt")})
+    """Last share of the run, over which the rate falls to 0 on a line; 0 is none."""
+    clip_norm: NormLimit[float] = 1.0
+    """Largest global norm of the gradient; 0 turns clipping off."""
 
     @abstractmethod
     def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
@@ -142,12 +123,14 @@ def counted_moments(shape: Shape) -> dict[str, Axes]:
 
 LAYER_DECAY: Any = field(
     1.0,
-    "Factor of the learning rate from block to block towards the input, the embeddings lowest; "
-    "the last block has its square, heads have the whole rate (ELECTRA: 0.8).",
+    description="Factor of the learning rate from block to block towards the input, the embeddings "
+    "lowest; the last block has its square, heads have the whole rate (ELECTRA: 0.8).",
     when=("one-stack",),
 )
 DECAY_VECTORS: Any = field(
-    False, "Weight decay of gains, offsets and biases too, as in fairseq.", when=("decay",)
+    False,
+    description="Weight decay of gains, offsets and biases too, as in fairseq.",
+    when=("decay",),
 )
 
 
@@ -155,8 +138,8 @@ def parameter_scale(default: bool, needs: Mapping[str, tuple[Any, ...]] | None =
     """Declare the field of whether updates are relative to the weights."""
     return field(
         default,
-        "Multiply the update of each matrix, decay aside, by the root mean square of its weights, "
-        "at least 1e-3.",
+        description="Multiply the update of each matrix, decay aside, by the root mean square of "
+        "its weights, at least 1e-3.",
         needs=needs or {},
     )
 
@@ -166,10 +149,12 @@ class SgdConfig(OptimizerTable):
     Stochastic gradient descent with momentum; weight decay is coupled (added to the gradient).
     """  # fmt: skip
 
-    kind: Literal["sgd"] = field("sgd", KINDS)
-    lr: Rate[float] = field(0.1, "Peak learning rate.")
-    momentum: float = field(0.9, "Share of the last update that is kept.", ge=0.0, lt=1.0)
-    weight_decay: Weight[float] = field(0.0, "L2 penalty on matrices and embeddings.")
+    kind: Literal["sgd"] = field("sgd", description=KINDS)
+    lr: Rate[float] = 0.1
+    momentum: float = field(0.9, ge=0.0, lt=1.0)
+    """Share of the last update that is kept."""
+    weight_decay: Weight[float] = 0.0
+    """L2 penalty on matrices and embeddings."""
     decay_vectors: bool = DECAY_VECTORS
 
     def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
@@ -186,10 +171,13 @@ class SgdConfig(OptimizerTable):
 class AdamConfig(OptimizerTable):
     """Adam (Kingma & Ba 2015); weight decay is coupled (added to the gradient)."""
 
-    kind: Literal["adam"] = field("adam", KINDS)
-    betas: SharePair = field((0.9, 0.999), "Decay rates of the first and second moment.")
-    eps: Fraction[float] = field(1e-8, "Added to the root of the second moment.")
-    weight_decay: Weight[float] = field(0.0, "L2 penalty on matrices and embeddings.")
+    kind: Literal["adam"] = field("adam", description=KINDS)
+    betas: SharePair = (0.9, 0.999)
+    """Decay rates of the first and second moment."""
+    eps: Fraction[float] = 1e-8
+    """Added to the root of the second moment."""
+    weight_decay: Weight[float] = 0.0
+    """L2 penalty on matrices and embeddings."""
     decay_vectors: bool = DECAY_VECTORS
     layer_decay: Fraction[float] = LAYER_DECAY
 
@@ -203,22 +191,20 @@ class AdamWConfig(OptimizerTable):
     AdamW (Loshchilov & Hutter 2019); weight decay is decoupled and multiplied by the learning rate.
     """  # fmt: skip
 
-    kind: Literal["adamw"] = field("adamw", KINDS)
-    form: Literal["published", "gpt1"] = field(
-        "published",
-        "gpt1: as released with GPT-1: what corrects the moments multiplies the decay too, and eps "
-        "is added before it does.",
-    )
-    betas: SharePair = field((0.9, 0.95), "Decay rates of the first and second moment.")
-    eps: Fraction[float] = field(1e-8, "Added to the root of the second moment.")
-    weight_decay: Weight[float] = field(0.1, "Decoupled decay of matrices and embeddings.")
+    kind: Literal["adamw"] = field("adamw", description=KINDS)
+    form: Literal["published", "gpt1"] = "published"
+    """gpt1: as released with GPT-1: what corrects the moments multiplies the decay too, and eps
+    is added before it does."""
+    betas: SharePair = (0.9, 0.95)
+    """Decay rates of the first and second moment."""
+    eps: Fraction[float] = 1e-8
+    """Added to the root of the second moment."""
+    weight_decay: Weight[float] = 0.1
+    """Decoupled decay of matrices and embeddings."""
     decay_vectors: bool = DECAY_VECTORS
     layer_decay: Fraction[float] = LAYER_DECAY
-    bias_correction: bool = field(
-        True,
-        "Correct the moments for their start at 0; false as in BERT and ALBERT.",
-        needs={"form": ("published",)},
-    )
+    bias_correction: bool = field(True, needs={"form": ("published",)})
+    """Correct the moments for their start at 0; false as in BERT and ALBERT."""
     parameter_scale: bool = parameter_scale(False, needs={"form": ("published",)})
 
     @property
@@ -251,15 +237,16 @@ class LambConfig(OptimizerTable):
     of these, and its phi, here the identity, without bounds; where a norm is 0 the ratio is 1.
     """
 
-    kind: Literal["lamb"] = field("lamb", KINDS)
-    lr: Rate[float] = field(0.00176, "Peak learning rate.")
-    form: Literal["albert", "published"] = field(
-        "albert",
-        "albert: as released with ALBERT; published: moments corrected for their start at 0.",
-    )
-    betas: SharePair = field((0.9, 0.999), "Decay rates of the first and second moment.")
-    eps: Fraction[float] = field(1e-6, "Added to the root of the second moment.")
-    weight_decay: Weight[float] = field(0.01, "Decoupled decay of matrices and embeddings.")
+    kind: Literal["lamb"] = field("lamb", description=KINDS)
+    lr: Rate[float] = 0.00176
+    form: Literal["albert", "published"] = "albert"
+    """albert: as released with ALBERT; published: moments corrected for their start at 0."""
+    betas: SharePair = (0.9, 0.999)
+    """Decay rates of the first and second moment."""
+    eps: Fraction[float] = 1e-6
+    """Added to the root of the second moment."""
+    weight_decay: Weight[float] = 0.01
+    """Decoupled decay of matrices and embeddings."""
 
     def state_axes(self, shape: Shape, role: Role) -> Mapping[str, Axes]:
         """Return the axes of both moments and, where they are corrected, of the count."""
@@ -290,33 +277,18 @@ class AdafactorConfig(OptimizerTable):
     factored, clipped and scaled each on its own.
     """
 
-    kind: Literal["adafactor"] = field("adafactor", KINDS)
-    lr: Rate[float] = field(0.01, "Peak learning rate.")
-    clip_norm: NormLimit[float] = field(
-        0.0, "Largest global norm of the gradient; 0 turns clipping off."
-    )
-    clip_threshold: float = field(
-        1.0, "Largest root mean square of a matrix's update, before its scale.", gt=0.0, le=1e30
-    )
-    decay_exponent: Fraction[float] = field(
-        0.8, "Update n gives its squares the share n ** -exponent of their means."
-    )
-    decay_offset: int = field(
-        0,
-        "Updates that the decay counts before the first, so that fine-tuning begins with long "
-        "means.",
-        unit="steps",
-        ge=0,
-        le=MOST_STEPS,
-    )
-    min_factored: int = field(
-        128,
-        "Fewest rows, and fewest columns, of a matrix that is factored.",
-        unit="rows or columns",
-        # Biases that are stored together, two or three, are never taken for a matrix.
-        ge=4,
-        le=LARGEST_VOCABULARY,
-    )
+    kind: Literal["adafactor"] = field("adafactor", description=KINDS)
+    lr: Rate[float] = 0.01
+    clip_norm: NormLimit[float] = 0.0
+    clip_threshold: float = field(1.0, gt=0.0, le=1e30)
+    """Largest root mean square of a matrix's update, before its scale."""
+    decay_exponent: Fraction[float] = 0.8
+    """Update n gives its squares the share n ** -exponent of their means."""
+    decay_offset: int = field(0, unit="steps", ge=0, le=MOST_STEPS)
+    """Updates that the decay counts before the first, so that fine-tuning begins with long
+    means."""
+    min_factored: int = field(128, unit="rows or columns", ge=4, le=LARGEST_VOCABULARY)
+    """Fewest rows, and fewest columns, of a matrix that is factored."""
     parameter_scale: bool = parameter_scale(True)
 
     def is_factored(self, shape: Shape) -> bool:

@@ -1,6 +1,11 @@
 """A recipe: all that a run is made of, also with all resolved; its tables and fields by name."""
 
+import ast
+import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
+from inspect import getsource
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar, Union
 
 from pydantic import Field, model_validator
@@ -17,7 +22,7 @@ from sublayer.config.objective import (
 from sublayer.config.optimizers import OPTIMIZERS, AdamWConfig, OptimizerConfig
 from sublayer.config.span import SpanObjective
 from sublayer.config.supervised import SupervisedObjective
-from sublayer.config.table import Table, field
+from sublayer.config.table import Table
 from sublayer.config.train import InitConfig, TrainConfig
 from sublayer.nearest import nearest
 
@@ -41,9 +46,9 @@ else:
 class Recipe(Table):
     """A model, its data and its training: the tables of a recipe file."""
 
-    title: str = field("", "Title, in a line.")
-    source: str = field("", "Paper and section it follows.")
-    cost: str = field("", "Cost of a run, in words.")
+    title: str = Field("", description="Title, in a line.")
+    source: str = Field("", description="Paper and section it follows.")
+    cost: str = Field("", description="Cost of a run, in words.")
     model: ModelConfig = Field(default_factory=ModelConfig, description="The architecture.")
     data: DataConfig = Field(default_factory=DataConfig, description="Texts, tokens and batches.")
     objective: ObjectiveConfig = Field(
@@ -221,6 +226,31 @@ def declaration(key: str, kind: str = "") -> FieldInfo:
     """Return the declaration of a known field, that of the given kind where it differs by kind."""
     by_kind = declarations(key)
     return by_kind.get(kind) or next(iter(by_kind.values()))
+
+
+@cache
+def _docstrings(module: str) -> dict[str, str]:
+    """Return the docstrings of the fields of a module's tables, by ``Table.field``."""
+    texts: dict[str, str] = {}
+    tables = ast.parse(getsource(sys.modules[module])).body
+    for table in (node for node in tables if isinstance(node, ast.ClassDef)):
+        for statement, text in pairwise(table.body):
+            if isinstance(statement, ast.AnnAssign) and isinstance(text, ast.Expr):
+                key = f"{table.name}.{ast.unparse(statement.target)}"
+                texts[key] = " ".join(str(ast.literal_eval(text.value)).split())
+    return texts
+
+
+def description(key: str, kind: str = "") -> str:
+    """Return the description of a known field, that of the given kind where it differs by kind."""
+    table, _, name = key.rpartition(".")
+    info = declaration(key, kind)
+    if info.description:
+        return info.description
+    kinds = TABLES[table]
+    bases = kinds.get(kind, kinds[next(iter(declarations(key)))]).__mro__
+    texts = (_docstrings(base.__module__).get(f"{base.__name__}.{name}") for base in bases)
+    return next(filter(None, texts))
 
 
 def extra(info: FieldInfo) -> dict[str, Any]:

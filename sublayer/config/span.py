@@ -182,51 +182,33 @@ class SpanObjective(ObjectiveTable):
     model_kinds: ClassVar[tuple[ModelKind, ...]] = ("encoder-decoder",)
     is_probed: ClassVar[bool] = True
 
-    kind: Literal["span"] = field(
-        "span",
-        "Predict the parts of a text that were cut out of it, each behind its sentinel (T5).",
-    )
-    noise: NoiseName = field(
-        "spans",
-        "Kind of noise: spans, exactly so many of random lengths; iid: each token by chance; "
-        "prefix: all that follows a random prefix, without sentinels (prefix language model).",
-    )
+    kind: Literal["span"] = "span"
+    """Predict the parts of a text that were cut out of it, each behind its sentinel (T5)."""
+    noise: NoiseName = "spans"
+    """Kind of noise: spans, exactly so many of random lengths; iid: each token by chance;
+    prefix: all that follows a random prefix, without sentinels (prefix language model)."""
     noise_density: float = field(
-        0.15,
-        "Share of the tokens that are cut out.",
-        unit="share of tokens",
-        needs={"noise": ("spans", "iid")},
-        gt=0.0,
-        lt=1.0,
+        0.15, unit="share of tokens", needs={"noise": ("spans", "iid")}, gt=0.0, lt=1.0
     )
+    """Share of the tokens that are cut out."""
     mean_span: float = field(
-        3.0,
-        "Mean length of a span.",
-        unit="tokens",
-        needs={"noise": ("spans",)},
-        ge=1.0,
-        le=LONGEST_WINDOW,
+        3.0, unit="tokens", needs={"noise": ("spans",)}, ge=1.0, le=LONGEST_WINDOW
     )
+    """Mean length of a span."""
     raw_length: WindowTokens[int | None] = field(
-        None,
-        "Length of a piece of text before its spans are cut out.",
-        derived="the longest whose input, sentinels and end included, fits data.context",
+        None, derived="the longest whose input, sentinels and end included, fits data.context"
     )
+    """Length of a piece of text before its spans are cut out."""
     target_length: WindowTokens[int | None] = field(
-        None,
-        "Length of the longest target, sentinels and end included; of iid noise, what is beyond "
-        "is cut off.",
-        derived="that of a piece's noise; for iid, four standard deviations above its mean",
+        None, derived="that of a piece's noise; for iid, four standard deviations above its mean"
     )
-    chunk_tokens: WindowTokens[int] = field(
-        65_536,
-        "A document that is longer gives an epoch one chunk of so many tokens, at a random "
-        "multiple of them, where data.windows = shuffled.",
-        when=("shuffled",),
-    )
-    z_loss: Weight[float] = field(
-        0.0, "Weight of the squared log of the softmax's denominator, in training alone; T5: 1e-4."
-    )
+    """Length of the longest target, sentinels and end included; of iid noise, what is beyond is
+    cut off."""
+    chunk_tokens: WindowTokens[int] = field(65_536, when=("shuffled",))
+    """A document that is longer gives an epoch one chunk of so many tokens, at a random multiple
+    of them, where data.windows = shuffled."""
+    z_loss: Weight[float] = 0.0
+    """Weight of the squared log of the softmax's denominator, in training alone; T5: 1e-4."""
 
     @property
     def row(self) -> Noise:

@@ -33,62 +33,33 @@ class SupervisedObjective(ObjectiveTable):
     text: ClassVar[TextUse] = "tasks"
     scores_whole_split: ClassVar[bool] = True
 
-    kind: Literal["supervised"] = field(
-        "supervised", "Answer tasks: fine-tuning on examples with labels, choices or spans."
-    )
-    format: Format = field(
-        "pair",
-        "How an example is written: pair: [CLS] A [SEP] B [SEP], for encoders; traversal: texts "
-        "between a start, delimiters and an end, for decoders and LSTMs (GPT-1); text: all as "
-        "text, the answer too (T5).",
-    )
-    dropout: Dropout[float] = field(
-        0.1,
-        "Dropout of the vector that the task's head reads; of spans of what no answer is judged "
-        "by.",
-        needs={"format": ("pair", "traversal")},
-    )
-    zero_head: bool = field(
-        False,
-        "Whether the head that answers begins at zero (Macaron Net), whatever the start has.",
-        needs={"format": ("pair", "traversal")},
-    )
-    logistic: bool = field(
-        False,
-        "Whether a task of two labels has one output, the logit of the second label (Macaron Net), "
-        "and not one for each.",
-        needs={"format": ("pair", "traversal")},
-    )
-    orders: Literal["given", "random", "both"] = field(
-        "given",
-        "Of tasks whose two texts may be exchanged: read in training as they are given, in either "
-        "order by chance, or in both. A traversal always has both.",
-        needs={"format": ("pair",)},
-    )
-    language_weight: Weight[float] = field(
-        0.0,
-        "Weight of the loss of predicting the texts themselves, a mean over rows of each row's "
-        "mean (GPT-1: 0.5).",
-        needs={"format": ("traversal",)},
-    )
-    answer: Literal["greedy", "rank"] = field(
-        "greedy",
-        "How an answer is read off: written token by token, or the label whose text is likeliest.",
-        needs={"format": ("text",)},
-    )
-    target_length: WindowTokens[int] = field(
-        64,
-        "Tokens of the longest target, its end included; what is beyond is cut off.",
-        needs={"format": ("text",)},
-    )
-    doc_stride: Tokens[int] = field(
-        128,
-        "Tokens between the windows in which a long passage is read for a span.",
-        needs={"format": ("pair",)},
-    )
-    max_answer: Tokens[int] = field(
-        30, "Tokens of the longest span that is answered.", needs={"format": ("pair",)}
-    )
+    kind: Literal["supervised"] = "supervised"
+    """Answer tasks: fine-tuning on examples with labels, choices or spans."""
+    format: Format = "pair"
+    """How an example is written: pair: [CLS] A [SEP] B [SEP], for encoders; traversal: texts
+    between a start, delimiters and an end, for decoders and LSTMs (GPT-1); text: all as text,
+    the answer too (T5)."""
+    dropout: Dropout[float] = field(0.1, needs={"format": ("pair", "traversal")})
+    """Dropout of the vector that the task's head reads; of spans of what no answer is judged by."""
+    zero_head: bool = field(False, needs={"format": ("pair", "traversal")})
+    """Whether the head that answers begins at zero (Macaron Net), whatever the start has."""
+    logistic: bool = field(False, needs={"format": ("pair", "traversal")})
+    """Whether a task of two labels has one output, the logit of the second label (Macaron Net),
+    and not one for each."""
+    orders: Literal["given", "random", "both"] = field("given", needs={"format": ("pair",)})
+    """Of tasks whose two texts may be exchanged: read in training as they are given, in either
+    order by chance, or in both. A traversal always has both."""
+    language_weight: Weight[float] = field(0.0, needs={"format": ("traversal",)})
+    """Weight of the loss of predicting the texts themselves, a mean over rows of each row's mean
+    (GPT-1: 0.5)."""
+    answer: Literal["greedy", "rank"] = field("greedy", needs={"format": ("text",)})
+    """How an answer is read off: written token by token, or the label whose text is likeliest."""
+    target_length: WindowTokens[int] = field(64, needs={"format": ("text",)})
+    """Tokens of the longest target, its end included; what is beyond is cut off."""
+    doc_stride: Tokens[int] = field(128, needs={"format": ("pair",)})
+    """Tokens between the windows in which a long passage is read for a span."""
+    max_answer: Tokens[int] = field(30, needs={"format": ("pair",)})
+    """Tokens of the longest span that is answered."""
 
     def check_head(self, task: Task) -> None:
         """Raise ConfigError where a head of one output is asked for, and a task has no two labels.

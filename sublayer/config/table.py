@@ -114,7 +114,6 @@ class Table(BaseModel):
 
 def field(
     default: Any,
-    description: str,
     *,
     unit: str | None = None,
     needs: Mapping[str, tuple[Any, ...]] | None = None,
@@ -122,7 +121,7 @@ def field(
     derived: str | None = None,
     **constraints: Any,
 ) -> Any:
-    """Declare a field of a table.
+    """Declare a field of a table, of which more is to be said than its default.
 
     ``unit`` names what a number counts. ``needs`` maps a sibling field to the values under which
     this field has an effect, ``when`` names further conditions, of ``CONDITIONS`` in ``rules.py``;
@@ -138,7 +137,7 @@ def field(
         extra["when"] = list(when)
     if derived is not None:
         extra["derived"] = derived
-    return Field(default, description=description, json_schema_extra=extra, **constraints)
+    return Field(default, json_schema_extra=extra, **constraints)
 
 
 def checked_by(check: Callable[[Any], object]) -> AfterValidator:

@@ -128,145 +128,96 @@ class TrainConfig(Table):
     """  # fmt: skip
 
     steps: Interval[int | None] = field(
-        None,
-        "Optimizer steps; excludes tokens, epochs, minutes.",
-        derived="tokens, epochs or minutes; of tasks epochs by their number of examples",
+        None, derived="tokens, epochs or minutes; of tasks epochs by their number of examples"
     )
-    tokens: float | None = field(
-        None, "Tokens to train on, rounded up to steps.", unit="tokens", gt=0, le=MOST_TOKENS
-    )
-    epochs: float | None = field(
-        None, "Passes over the training split, rounded up to steps.", unit="passes", gt=0, le=1e6
-    )
-    minutes: float | None = field(
-        None,
-        "Wall clock of the command after set-up, evaluation included; turned into steps once by "
-        "measurement.",
-        unit="minutes",
-        gt=0,
-        le=1e7,
-    )
-    batch_tokens: BatchTokens[int | None] = field(
-        None,
-        "Tokens per optimizer step, rounded to whole windows; of tasks, rows of data.context that "
-        "examples are packed into; excludes batch_sequences.",
-    )
-    batch_sequences: Windows[int | None] = field(
-        None, "Windows per optimizer step.", derived="batch_tokens / context, else 16"
-    )
+    """Optimizer steps; excludes tokens, epochs, minutes."""
+    tokens: float | None = field(None, unit="tokens", gt=0, le=MOST_TOKENS)
+    """Tokens to train on, rounded up to steps."""
+    epochs: float | None = field(None, unit="passes", gt=0, le=1e6)
+    """Passes over the training split, rounded up to steps."""
+    minutes: float | None = field(None, unit="minutes", gt=0, le=1e7)
+    """Wall clock of the command after set-up, evaluation included; turned into steps once by
+    measurement."""
+    batch_tokens: BatchTokens[int | None] = None
+    """Tokens per optimizer step, rounded to whole windows; of tasks, rows of data.context that
+    examples are packed into; excludes batch_sequences."""
+    batch_sequences: Windows[int | None] = field(None, derived="batch_tokens / context, else 16")
+    """Windows per optimizer step."""
     micro_batch_sequences: Windows[int | None] = field(
         None,
-        "Windows per forward and backward pass, or rows of as many tokens where they are shorter; "
-        "gradients accumulate to the same batch.",
         derived=(
             "1,024 tokens for each thread, 4,096 up to a d_model of 128; on a GPU the whole batch; "
             "with exact at most an eighth of the batch"
         ),
         when=("micro-batches",),
     )
-    recompute: Literal["none", "blocks"] = field(
-        "none",
-        "Activation checkpointing: the backward pass computes blocks again instead of keeping what "
-        "it needs of them.",
-    )
-    precision: Literal["auto", "float32", "bfloat16"] = field(
-        "auto", "Arithmetic of matrix products; auto measures once per machine which is faster."
-    )
-    compile: bool = field(False, "Compile the model with torch.compile (GPU).", when=("blocks",))
+    """Windows per forward and backward pass, or rows of as many tokens where they are shorter;
+    gradients accumulate to the same batch."""
+    recompute: Literal["none", "blocks"] = "none"
+    """Activation checkpointing: the backward pass computes blocks again instead of keeping what
+    it needs of them."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Arithmetic of matrix products; auto measures once per machine which is faster."""
+    compile: bool = field(False, when=("blocks",))
+    """Compile the model with torch.compile (GPU)."""
     evaluate_steps: Interval[int | None] = field(
         None,
-        "Optimizer steps between evaluations on the validation split.",
         derived="a tenth of the run; more where ten evaluations would take over a fifth of minutes",
     )
+    """Optimizer steps between evaluations on the validation split."""
     evaluate_tokens: BatchTokens[int | None] = field(
         None,
-        "Tokens of the validation split that an evaluation during training scores, evenly spread.",
         derived=(
             "32768, or the whole split if smaller; fewer where that takes over a fifth of minutes"
         ),
     )
-    evaluate_stride: Tokens[int | None] = field(
-        None,
-        "Tokens between the windows that an evaluation during training scores, unset data.context; "
-        "1 gives every token the full context, and takes as many times as long.",
-        when=("strides",),
-    )
-    probes: Annotated[Probes, checked_by(check_probes)] = field(
-        (),
-        "Zero-shot probes that every evaluation asks too: names of those whose files are in the "
-        'cache, or the folder of each, { sst2 = "glue" }. They choose nothing, and minutes do not '
-        "count their time.",
-        when=("probes",),
-    )
-    best_by: Selector = field(
-        "loss",
-        "Checkpoint that becomes the model: the one with the lowest validation loss, or the best "
-        "of another metric of its evaluations, such as the score of a task, the BLEU of greedy "
-        "translations, or nothing but being the last.",
-        when=("selector",),
-    )
-    patience: int | None = field(
-        None,
-        "Evaluations in a row that may be no better than the best, by best_by: after so many the "
-        "run ends, early. Unset, it takes all of its steps.",
-        unit="evaluations",
-        ge=1,
-        le=MOST_STEPS,
-    )
-    checkpoint_steps: Interval[int | None] = field(
-        None, "Optimizer steps between checkpoints.", derived="evaluate_steps"
-    )
-    save_in_background: bool = field(
-        True,
-        "Write checkpoints while training goes on, from copies of weights and optimizer state in "
-        "the processor's memory; false saves that memory, and training waits.",
-    )
-    keep_checkpoints: int = field(
-        2,
-        "Newest checkpoints kept, beside the best and those of keep_steps.",
-        unit="checkpoints",
-        ge=2,
-        le=1_000_000,
-    )
-    keep_steps: Annotated[Steps, checked_by(_check_once)] = field(
-        (),
-        "Optimizer steps after which a checkpoint is taken that is kept, whatever keep_checkpoints "
-        "says: `RUN/checkpoints/step-...` is a model to start from.",
-        unit="steps",
-    )
-    log_steps: Interval[int | None] = field(
-        None,
-        "Optimizer steps between lines of metrics.jsonl.",
-        derived="a two-hundredth of the run",
-    )
-    exact: bool = field(
-        False,
-        "The same bits on any number of processes: sums of gradients and losses, and the draws of "
-        "dropout, go by the micro-batches of the whole batch, in one order, whoever computes them. "
-        "A run may go on with other processes than it began with.",
-    )
-    shard: Literal["none", "optimizer", "full"] = field(
-        "none",
-        "What processes divide among them instead of having a copy each: optimizer, its state and "
-        "the summed gradients; full, weights too, gathered block by block.",
-    )
-    seed: int = field(0, "Seed of initial weights, data order and dropout.", ge=0, le=LARGEST_SEED)
-    hang_minutes: float = field(
-        10.0,
-        "Minutes without an answer after which a process takes another for hung, and all end; the "
-        "preparation of a text by the first may take longer.",
-        unit="minutes",
-        gt=0,
-        le=1e5,
-    )
+    """Tokens of the validation split that an evaluation during training scores, evenly spread."""
+    evaluate_stride: Tokens[int | None] = field(None, when=("strides",))
+    """Tokens between the windows that an evaluation during training scores, unset data.context;
+    1 gives every token the full context, and takes as many times as long."""
+    probes: Annotated[Probes, checked_by(check_probes)] = field((), when=("probes",))
+    """Zero-shot probes that every evaluation asks too: names of those whose files are in the
+    cache, or the folder of each, { sst2 = "glue" }. They choose nothing, and minutes do not
+    count their time."""
+    best_by: Selector = field("loss", when=("selector",))
+    """Checkpoint that becomes the model: the one with the lowest validation loss, or the best of
+    another metric of its evaluations, such as the score of a task, the BLEU of greedy
+    translations, or nothing but being the last."""
+    patience: int | None = field(None, unit="evaluations", ge=1, le=MOST_STEPS)
+    """Evaluations in a row that may be no better than the best, by best_by: after so many the
+    run ends, early. Unset, it takes all of its steps."""
+    checkpoint_steps: Interval[int | None] = field(None, derived="evaluate_steps")
+    """Optimizer steps between checkpoints."""
+    save_in_background: bool = True
+    """Write checkpoints while training goes on, from copies of weights and optimizer state in
+    the processor's memory; false saves that memory, and training waits."""
+    keep_checkpoints: int = field(2, unit="checkpoints", ge=2, le=1_000_000)
+    """Newest checkpoints kept, beside the best and those of keep_steps."""
+    keep_steps: Annotated[Steps, checked_by(_check_once)] = field((), unit="steps")
+    """Optimizer steps after which a checkpoint is taken that is kept, whatever keep_checkpoints
+    says: `RUN/checkpoints/step-...` is a model to start from."""
+    log_steps: Interval[int | None] = field(None, derived="a two-hundredth of the run")
+    """Optimizer steps between lines of metrics.jsonl."""
+    exact: bool = False
+    """The same bits on any number of processes: sums of gradients and losses, and the draws of
+    dropout, go by the micro-batches of the whole batch, in one order, whoever computes them. A
+    run may go on with other processes than it began with."""
+    shard: Literal["none", "optimizer", "full"] = "none"
+    """What processes divide among them instead of having a copy each: optimizer, its state and
+    the summed gradients; full, weights too, gathered block by block."""
+    seed: int = field(0, ge=0, le=LARGEST_SEED)
+    """Seed of initial weights, data order and dropout."""
+    hang_minutes: float = field(10.0, unit="minutes", gt=0, le=1e5)
+    """Minutes without an answer after which a process takes another for hung, and all end; the
+    preparation of a text by the first may take longer."""
     threads: int | None = field(
         None,
-        "CPU threads of PyTorch, of each process.",
         unit="threads",
         derived="the processor's cores, divided among the processes; with exact 1",
         ge=1,
         le=MOST_THREADS,
     )
+    """CPU threads of PyTorch, of each process."""
 
     def check_keep_steps(self, steps: int) -> None:
         """Raise ConfigError where a step to be kept is beyond a run of so many ``steps``."""
@@ -329,23 +280,13 @@ def parse_freeze(words: str | tuple[str, ...]) -> Frozen:
 class InitConfig(Table):
     """The start of training, instead of random weights."""
 
-    run: str | None = field(
-        None, "A run, a checkpoint or an imported folder; its tokenizer comes with it."
-    )
-    layers: int | None = field(
-        None,
-        "Take only the first n blocks of each stack of that model; the rest start fresh.",
-        unit="blocks",
-        ge=0,
-        le=MOST_LAYERS,
-        when=("start",),
-    )
-    freeze: Annotated[str | List, checked_by(parse_freeze)] = field(
-        (),
-        "Frozen parts of that model: embeddings, all that stands before the first block; "
-        "layers:K, the first K blocks; or both in a list.",
-        when=("start",),
-    )
+    run: str | None = None
+    """A run, a checkpoint or an imported folder; its tokenizer comes with it."""
+    layers: int | None = field(None, unit="blocks", ge=0, le=MOST_LAYERS, when=("start",))
+    """Take only the first n blocks of each stack of that model; the rest start fresh."""
+    freeze: Annotated[str | List, checked_by(parse_freeze)] = field((), when=("start",))
+    """Frozen parts of that model: embeddings, all that stands before the first block; layers:K,
+    the first K blocks; or both in a list."""
 
     @property
     def frozen(self) -> Frozen:

@@ -13,7 +13,6 @@ from sublayer.cli import main as cli
 from sublayer.config.messages import choices_of
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.table import field
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.answers import MOST_LABELS
@@ -180,7 +179,7 @@ def test_copies_of_the_table_of_a_translator_are_left_out(tmp_path):
 class LaterConfig(ResolvedModel):
     """A model's config with a field that came later."""
 
-    later: int = field(3, "What no table has.")
+    later: int = 3
 
 
 def test_every_field_has_a_place_in_every_table():
