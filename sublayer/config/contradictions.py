@@ -1,9 +1,7 @@
-"""Contradictions among the settings of a recipe: tables of conditions and messages."""
+"""Contradictions among the settings of a recipe: each field by field, with its remedy."""
 
-import string
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from inspect import signature
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from sublayer.config.architecture import POSITIONS, n_exact_buckets
@@ -20,8 +18,9 @@ from sublayer.config.data import (
     source_names,
 )
 from sublayer.config.model import ModelConfig
+from sublayer.config.objective import CausalObjective, MaskedObjective, TranslationObjective
 from sublayer.config.recipe import Recipe
-from sublayer.config.span import MOST_USED
+from sublayer.config.span import MOST_USED, SpanObjective
 from sublayer.config.stacks import (
     StackShape,
     embedding_width,
@@ -31,40 +30,10 @@ from sublayer.config.stacks import (
     stacks,
 )
 from sublayer.config.supervised import KINDS, MARKS, SupervisedObjective
-from sublayer.config.train import InitConfig
 from sublayer.counts import count
 from sublayer.errors import ConfigError
 from sublayer.tasks.own_table import NAME
 from sublayer.tasks.registry import TASKS
-
-
-@dataclass(frozen=True)
-class Contradiction:
-    """A contradiction, and its message, in which ``{table.field}`` stands for a value."""
-
-    fails: Callable[..., object]
-    """Of the tables that its parameters name: false where there is none; a mapping where the
-    message has values beyond the fields."""
-    message: str
-
-
-class _Words(string.Formatter):
-    """Values as a recipe's file has them; names in a list alone."""
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if isinstance(value, tuple | dict):
-            return ", ".join(map(str, value))
-        if isinstance(value, bool):
-            return str(value).lower()
-        return str(super().format_field(value, format_spec))
-
-
-def _check(rules: Iterable[Contradiction], tables: Mapping[str, Any]) -> None:
-    for rule in rules:
-        asked = {name: tables[name] for name in signature(rule.fails).parameters}
-        if failure := rule.fails(**asked):
-            values = {**tables, **(failure if isinstance(failure, dict) else {})}
-            raise ConfigError(_Words().format(rule.message, **values))
 
 
 def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) -> None:
@@ -73,17 +42,7 @@ def check_model(model: ModelConfig, *, vocab_size: int = 1, context: int = 1) ->
     Also where it has fewer rows than ``vocab_size``, the tokenizer's, or fewer positions than
     ``context``, the training window in tokens.
     """
-    _check(MODEL, {"model": model})
-    if (model.vocab_size or vocab_size) < vocab_size:
-        raise ConfigError(
-            f"model.vocab_size = {model.vocab_size} is smaller than the tokenizer's vocabulary of "
-            f"{vocab_size}"
-        )
-    if model.kind != "lstm" and (model.max_len or context) < context:
-        raise ConfigError(
-            f"model.max_len = {model.max_len} is shorter than data.context = {context}: give "
-            f"data.context={model.max_len}, or a longer model.max_len"
-        )
+    _refuse(_of_stacks(model), _of_model(model), _of_sizes(model, vocab_size, context))
 
 
 def check_recipe(recipe: Recipe) -> None:
@@ -91,12 +50,11 @@ def check_recipe(recipe: Recipe) -> None:
 
     Sizes that only the data has are checked when a run resolves them.
     """
-    objective, data = recipe.objective, recipe.data
+    data = recipe.data
     check_model(recipe.model, vocab_size=data.vocab_size or 1, context=data.context)
-    rules = _OBJECTIVES.get(objective.kind, (_KIND, _HEAD, _NO_PAIRS))
-    _check((*rules, *RECIPE), dict(recipe))
-    if isinstance(objective, SupervisedObjective) and data.task_names[0] in TASKS:
-        objective.check_head(TASKS[data.task_names[0]])
+    _refuse(_of_objective(recipe), _of_tables(recipe), _of_recipe(recipe))
+    if isinstance(recipe.objective, SupervisedObjective) and data.task_names[0] in TASKS:
+        recipe.objective.check_head(TASKS[data.task_names[0]])
 
 
 def check_tables(recipe: Recipe) -> None:
@@ -104,8 +62,17 @@ def check_tables(recipe: Recipe) -> None:
 
     A recipe that a run wrote was checked as a whole; this refuses one that was edited since.
     """
-    shares = (_SHARES,) if recipe.objective.kind == "masked" else ()
-    _check((*shares, *TABLE), dict(recipe))
+    _refuse(_of_shares(recipe), _of_tables(recipe))
+
+
+def _refuse(*contradictions: Iterable[str]) -> None:
+    for contradiction in chain.from_iterable(contradictions):
+        raise ConfigError(contradiction)
+
+
+def _names(value: Any) -> str:
+    """Format a name as it is, and several in a list."""
+    return value if isinstance(value, str) else ", ".join(map(str, value))
 
 
 def _attends(model: ModelConfig, to: str) -> bool:
@@ -116,128 +83,161 @@ def _reads_memory(stack: StackShape) -> bool:
     return any(entry.kind.attends_to == "memory" for entry in stack.block)
 
 
-def _attends_to_nothing(model: ModelConfig) -> object:
-    is_beside = model.kind == "encoder-decoder"
-    or_move = ", or give it to model.decoder_block" if is_beside else ""
-    return _reads_memory(stacks(model)[0]) and {"or_move": or_move}
-
-
-def _odd_head(model: ModelConfig) -> object:
-    d_head = model.d_head or model.d_model // model.n_heads
-    is_needed = POSITIONS[model.positions].even_width == "head" and _attends(model, "itself")
-    return {"d_head": d_head} if is_needed and d_head % 2 else None
-
-
-def _odd_embedding(model: ModelConfig) -> object:
+def _of_stacks(model: ModelConfig) -> Iterator[str]:
+    """Yield contradictions between a model's blocks, its heads and its positions."""
+    first, last = stacks(model)[0], stacks(model)[-1]
+    is_pair = model.kind == "encoder-decoder"
+    if _reads_memory(first):
+        or_move = ", or give it to model.decoder_block" if is_pair else ""
+        yield (
+            f"model.block has a cross entry, and in model.kind = {model.kind} it has nothing to "
+            f"attend to: leave it out{or_move}"
+        )
+    if is_pair and not _reads_memory(last):
+        yield (
+            "model.kind = encoder-decoder needs a cross entry in the decoder's block: give "
+            "model.decoder_block one"
+        )
+    d_head, rest = divmod(model.d_model, model.n_heads)
+    attends = _attends(model, "itself")
+    if model.d_head is None and rest and (attends or _attends(model, "memory")):
+        yield (
+            f"model.n_heads = {model.n_heads} must divide model.d_model = {model.d_model} (or give "
+            "model.d_head)"
+        )
+    d_head, even = model.d_head or d_head, POSITIONS[model.positions].even_width
+    if even == "head" and attends and d_head % 2:
+        yield f"model.positions = {model.positions} needs an even model.d_head, not {d_head}"
     width = embedding_width(model)
-    is_narrow = model.embedding_projection == "sum" and model.d_embed
-    if POSITIONS[model.positions].even_width != "embedding" or width % 2 == 0:
-        return None
-    return {"name": "d_embed" if is_narrow else "d_model", "width": width}
+    if even == "embedding" and width % 2:
+        is_narrow = model.embedding_projection == "sum" and model.d_embed
+        name = "d_embed" if is_narrow else "d_model"
+        yield f"model.positions = {model.positions} needs an even model.{name}, not {width}"
+    if model.positions != "relative":
+        return
+    if model.relative_buckets % 2:
+        yield (
+            f"model.relative_buckets = {model.relative_buckets} is odd, and half of them have one "
+            "distance each: give an even number"
+        )
+    for stack in stacks(model):
+        n_exact = n_exact_buckets(model.relative_buckets // (1 if stack.is_causal else 2))
+        if model.relative_distance <= n_exact:
+            yield (
+                f"model.relative_distance = {model.relative_distance} is within the {n_exact} "
+                f"exact buckets of a side that model.relative_buckets = {model.relative_buckets} "
+                f"makes in the {stack.name}: give more than {n_exact}, or fewer buckets"
+            )
 
 
-def _near_distance(model: ModelConfig) -> object:
-    for stack in stacks(model) if model.positions == "relative" else ():
-        n_of_side = model.relative_buckets // (1 if stack.is_causal else 2)
-        if model.relative_distance <= n_exact_buckets(n_of_side):
-            return {"stack": stack, "n_exact": n_exact_buckets(n_of_side)}
-    return None
+def _of_model(model: ModelConfig) -> Iterator[str]:
+    """Yield contradictions between other fields of a model."""
+    if model.softmax == "all" and model.d_embed not in (None, model.d_model):
+        yield (
+            "model.softmax = all needs tokens as wide as positions, and model.d_embed = "
+            f"{model.d_embed} is not model.d_model = {model.d_model}: leave one of them out"
+        )
+    if model.norm == "none" and model.final_norm in ("affine", "plain"):
+        yield f"model.final_norm = {model.final_norm} contradicts model.norm = none"
+    is_shared = any(shares(model, entry) for entry in entries(model))
+    if model.share in ("attention", "ffn") and not is_shared:
+        yield (
+            f"model.share = {model.share} has nothing to share: model.block has no {model.share} "
+            "entry"
+        )
+    sizes = [stack.n_layers for stack in stacks(model)] if model.share != "none" else []
+    named = {n: "n_layers" if n == model.n_layers else "n_decoder_layers" for n in sizes}
+    for n, name in named.items():
+        if n % model.share_inner:
+            yield f"model.share_inner = {model.share_inner} must divide model.{name} = {n}"
+    for n, name in named.items():
+        if model.share_groups > n // model.share_inner:
+            yield (
+                f"model.share_groups = {model.share_groups} is more than the units of "
+                f"model.share_inner = {model.share_inner} in model.{name} = {n}"
+            )
+    if model.kind == "lstm" and model.init in ("kaiming", "t5"):
+        yield (
+            f"model.init = {model.init} draws the maps of attention and of feed-forward networks, "
+            "which a model.kind = lstm has not: give normal, truncated or xavier"
+        )
+    if model.vocab_size is not None and model.vocab_size % model.vocab_multiple:
+        yield (
+            f"model.vocab_size = {model.vocab_size} is no multiple of model.vocab_multiple = "
+            f"{model.vocab_multiple}: leave one of them out"
+        )
 
 
-def _unshared(model: ModelConfig, fails: Callable[[StackShape], bool]) -> object:
-    for stack in stacks(model) if model.share != "none" else ():
-        if fails(stack):
-            name = "n_layers" if stack.n_layers == model.n_layers else "n_decoder_layers"
-            return {"name": name, "n": stack.n_layers}
-    return None
+def _of_sizes(model: ModelConfig, vocab_size: int, context: int) -> Iterator[str]:
+    """Yield what a model has fewer of than its text."""
+    if (model.vocab_size or vocab_size) < vocab_size:
+        yield (
+            f"model.vocab_size = {model.vocab_size} is smaller than the tokenizer's vocabulary of "
+            f"{vocab_size}"
+        )
+    if model.kind != "lstm" and (model.max_len or context) < context:
+        yield (
+            f"model.max_len = {model.max_len} is shorter than data.context = {context}: give "
+            f"data.context={model.max_len}, or a longer model.max_len"
+        )
 
 
-MODEL = (
-    Contradiction(
-        _attends_to_nothing,
-        "model.block has a cross entry, and in model.kind = {model.kind} it has nothing to attend "
-        "to: leave it out{or_move}",
-    ),
-    Contradiction(
-        lambda model: model.kind == "encoder-decoder" and not _reads_memory(stacks(model)[-1]),
-        "model.kind = encoder-decoder needs a cross entry in the decoder's block: give "
-        "model.decoder_block one",
-    ),
-    Contradiction(
-        lambda model: (
-            model.d_head is None
-            and model.d_model % model.n_heads
-            and (_attends(model, "itself") or _attends(model, "memory"))
-        ),
-        "model.n_heads = {model.n_heads} must divide model.d_model = {model.d_model} (or give "
-        "model.d_head)",
-    ),
-    Contradiction(
-        _odd_head, "model.positions = {model.positions} needs an even model.d_head, not {d_head}"
-    ),
-    Contradiction(
-        _odd_embedding,
-        "model.positions = {model.positions} needs an even model.{name}, not {width}",
-    ),
-    Contradiction(
-        lambda model: model.positions == "relative" and model.relative_buckets % 2,
-        "model.relative_buckets = {model.relative_buckets} is odd, and half of them have one "
-        "distance each: give an even number",
-    ),
-    Contradiction(
-        _near_distance,
-        "model.relative_distance = {model.relative_distance} is within the {n_exact} exact "
-        "buckets of a side that model.relative_buckets = {model.relative_buckets} makes in the "
-        "{stack.name}: give more than {n_exact}, or fewer buckets",
-    ),
-    Contradiction(
-        lambda model: model.softmax == "all" and model.d_embed not in (None, model.d_model),
-        "model.softmax = all needs tokens as wide as positions, and model.d_embed = "
-        "{model.d_embed} is not model.d_model = {model.d_model}: leave one of them out",
-    ),
-    Contradiction(
-        lambda model: model.norm == "none" and model.final_norm in ("affine", "plain"),
-        "model.final_norm = {model.final_norm} contradicts model.norm = none",
-    ),
-    Contradiction(
-        lambda model: (
-            model.share in ("attention", "ffn")
-            and not any(shares(model, entry) for entry in entries(model))
-        ),
-        "model.share = {model.share} has nothing to share: model.block has no {model.share} entry",
-    ),
-    Contradiction(
-        lambda model: _unshared(model, lambda stack: stack.n_layers % model.share_inner != 0),
-        "model.share_inner = {model.share_inner} must divide model.{name} = {n}",
-    ),
-    Contradiction(
-        lambda model: _unshared(
-            model, lambda stack: model.share_groups > stack.n_layers // model.share_inner
-        ),
-        "model.share_groups = {model.share_groups} is more than the units of model.share_inner = "
-        "{model.share_inner} in model.{name} = {n}",
-    ),
-    Contradiction(
-        lambda model: model.kind == "lstm" and model.init in ("kaiming", "t5"),
-        "model.init = {model.init} draws the maps of attention and of feed-forward networks, "
-        "which a model.kind = lstm has not: give normal, truncated or xavier",
-    ),
-    Contradiction(
-        lambda model: model.vocab_size is not None and model.vocab_size % model.vocab_multiple,
-        "model.vocab_size = {model.vocab_size} is no multiple of model.vocab_multiple = "
-        "{model.vocab_multiple}: leave one of them out",
-    ),
-)
-"""Of a model's fields alone."""
+def _of_objective(recipe: Recipe) -> Iterator[str]:
+    """Return contradictions of an objective with model, text and training."""
+    objective = recipe.objective
+    if isinstance(objective, SupervisedObjective):
+        return _of_answers(recipe, objective)
+    own: Iterable[str] = ()
+    if isinstance(objective, CausalObjective):
+        own = _of_next_tokens(recipe, objective)
+    elif isinstance(objective, MaskedObjective):
+        own = _of_masks(recipe, objective)
+    elif isinstance(objective, TranslationObjective):
+        own = _of_translations(recipe)
+    elif isinstance(objective, SpanObjective):
+        own = _of_spans(recipe, objective)
+    return chain(_of_kind(recipe), own)
 
 
-def _head_for(model: ModelConfig) -> object:
-    kind = "transform" if model.kind == "encoder" else "linear"
-    return {"kind": kind} if model.head == "none" else None
+def _of_kind(recipe: Recipe) -> Iterator[str]:
+    """Yield contradictions of the kind of an objective that predicts tokens."""
+    model, objective, corpus = recipe.model, recipe.objective, recipe.data.corpus
+    if model.kind not in objective.model_kinds:
+        yield (
+            f"objective.kind = {objective.kind} trains a model.kind = "
+            f"{' or '.join(objective.model_kinds)}, not {model.kind}: give another objective, or "
+            "that kind of model"
+        )
+    if model.head == "none":
+        kind = "transform" if model.kind == "encoder" else "linear"
+        yield (
+            f"objective.kind = {objective.kind} predicts tokens, for which model.head = none has "
+            f"no head: give model.head={kind}"
+        )
+    if objective.text != "pairs" and set(source_names(corpus)) & set(PARALLEL_CORPORA):
+        yield (
+            f"data.corpus = {_names(corpus)} is translations, which objective.kind = "
+            f"{objective.kind} does not read"
+        )
 
 
-_FEWEST_PAIR_TOKENS = 5
-"""A pair's three special tokens, and a token of each text."""
+def _of_sentences(recipe: Recipe) -> Iterator[str]:
+    sentences, kind = recipe.data.sentences, recipe.objective.kind
+    if sentences != "none":
+        yield (
+            f"data.sentences = {sentences} contradicts objective.kind = {kind}, which reads the "
+            "text as it is: leave it out"
+        )
+
+
+def _of_compilation(recipe: Recipe) -> Iterator[str]:
+    if recipe.train.compile:
+        yield (
+            "train.compile = true would compile anew for every shape of a batch, which "
+            f"objective.kind = {recipe.objective.kind} changes from batch to batch: leave it out"
+        )
+
+
 _WITHOUT_END = ("bytes", "characters", "bpe")
 _LACKING: dict[str, tuple[tuple[str, ...], str, str]] = {
     "masked": ((*_WITHOUT_END, GPT1), "[MASK]", "unigram, wordpiece or moses-bpe"),
@@ -247,393 +247,288 @@ _LACKING: dict[str, tuple[tuple[str, ...], str, str]] = {
 """By objective, the tokenizers that lack something which it needs, and those to give."""
 
 
-def _lacks(data: DataConfig, objective: Any, init: InitConfig) -> object:
-    tokenizers, what, others = _LACKING[objective.kind]
-    if init.run is not None or data.tokenizer not in tokenizers:
-        return None  # a start brings its tokenizer
-    return {"what": what, "others": others}
+def _of_tokenizer(recipe: Recipe) -> Iterator[str]:
+    kind, tokenizer = recipe.objective.kind, recipe.data.tokenizer
+    tokenizers, what, others = _LACKING[kind]
+    # A start brings its tokenizer.
+    if recipe.init.run is None and tokenizer in tokenizers:
+        yield (
+            f"data.tokenizer = {tokenizer} lacks {what}, which objective.kind = {kind} needs: give "
+            f"{others}, or a file whose vocabulary has them"
+        )
 
 
-_KIND = Contradiction(
-    lambda model, objective: (
-        model.kind not in objective.model_kinds and {"kinds": " or ".join(objective.model_kinds)}
-    ),
-    "objective.kind = {objective.kind} trains a model.kind = {kinds}, not {model.kind}: give "
-    "another objective, or that kind of model",
-)
-_HEAD = Contradiction(
-    _head_for,
-    "objective.kind = {objective.kind} predicts tokens, for which model.head = none has no head: "
-    "give model.head={kind}",
-)
-_NO_PAIRS = Contradiction(
-    lambda data: set(source_names(data.corpus)) & set(PARALLEL_CORPORA),
-    "data.corpus = {data.corpus} is translations, which objective.kind = {objective.kind} does "
-    "not read",
-)
-_TOKENIZER = Contradiction(
-    _lacks,
-    "data.tokenizer = {data.tokenizer} lacks {what}, which objective.kind = {objective.kind} "
-    "needs: give {others}, or a file whose vocabulary has them",
-)
-_COMPILE = Contradiction(
-    lambda train: train.compile,
-    "train.compile = true would compile anew for every shape of a batch, which objective.kind = "
-    "{objective.kind} changes from batch to batch: leave it out",
-)
-_SHARES = Contradiction(
-    lambda objective: objective.p_mask + objective.p_random > 1.0,
-    "objective.p_mask = {objective.p_mask:g} and objective.p_random = {objective.p_random:g} "
-    "exceed 1 together",
-)
-_AS_IT_IS = Contradiction(
-    lambda data: data.sentences != "none",
-    "data.sentences = {data.sentences} contradicts objective.kind = {objective.kind}, which reads "
-    "the text as it is: leave it out",
-)
+def _of_next_tokens(recipe: Recipe, objective: CausalObjective) -> Iterator[str]:
+    context, stride = recipe.data.context, recipe.train.evaluate_stride or 0
+    if objective.targets > context:
+        yield (
+            f"objective.targets = {objective.targets} is more than data.context = {context}: give "
+            "fewer targets or a longer context"
+        )
+    if stride > context:
+        yield (
+            f"train.evaluate_stride = {stride} is more than data.context = {context}, which would "
+            "leave tokens out: give a smaller stride"
+        )
+    yield from _of_sentences(recipe)
 
 
-def _without_language(data: DataConfig) -> object:
-    names = ("source_language", "target_language")
-    missing = [name for name in names if getattr(data, name) is None]
-    return missing and {"name": missing[0]}
+_FEWEST_PAIR_TOKENS = 5
+"""A pair's three special tokens, and a token of each text."""
 
 
-def _raw(data: DataConfig, objective: Any) -> int:
-    """Return the tokens of a piece whose spans are cut out. Raises ConfigError for no room."""
-    return int(objective.raw_length or objective.row.raw(objective, data.context))
+def _of_shares(recipe: Recipe) -> Iterator[str]:
+    objective = recipe.objective
+    if isinstance(objective, MaskedObjective) and objective.p_mask + objective.p_random > 1.0:
+        yield (
+            f"objective.p_mask = {objective.p_mask:g} and objective.p_random = "
+            f"{objective.p_random:g} exceed 1 together"
+        )
 
 
-def _too_long(data: DataConfig, objective: Any) -> object:
-    longest = objective.row.raw(objective, data.context)
-    return (objective.raw_length or 0) > longest and {"longest": longest}
-
-
-def _other_target(data: DataConfig, objective: Any) -> object:
-    raw = _raw(data, objective)
-    needed = objective.row.target(objective, raw)
-    is_right = objective.target_length in (None, needed) or objective.row.cuts_targets
-    return None if is_right else {"raw": raw, "needed": needed}
-
-
-def _few_sentinels(data: DataConfig, objective: Any, init: InitConfig) -> object:
-    # A file may have some.
-    raw = _raw(data, objective)
-    needed = objective.row.n_sentinels(objective, raw)
-    is_trained = init.run is None and data.tokenizer in TRAINED_TOKENIZERS
-    n_there = data.sentinels if data.tokenizer == "unigram" else 0
-    if not is_trained or n_there >= needed:
-        return None
-    return {"raw": raw, "needed": needed, "enough": max(MOST_USED, needed)}
-
-
-def _other_format(model: ModelConfig, objective: Any) -> object:
-    kinds, kind = KINDS[objective.format], model.kind
-    fitting = [name for name, able in KINDS.items() if kind in able]
-    return kind not in kinds and {"kinds": " or ".join(kinds), "fitting": fitting[0]}
-
-
-def _is_asked(kind: str, data: DataConfig) -> bool:
-    return kind_of(data.task_names[0], data.columns) == kind
-
-
-def _is_table_unsaid(data: DataConfig) -> None:
-    if data.task_names == (NAME,):
-        own_table(data.path, data.columns)
-
-
-def _has_no_room(model: ModelConfig, data: DataConfig, objective: Any) -> object:
-    is_one_row = objective.format == "text" and model.kind != "encoder-decoder"
-    context = data.context
-    return is_one_row and context <= objective.target_length + 1 and {"half": context // 2}
-
-
-_OBJECTIVES: dict[str, tuple[Contradiction, ...]] = {
-    "causal": (
-        _KIND,
-        _HEAD,
-        _NO_PAIRS,
-        Contradiction(
-            lambda data, objective: objective.targets > data.context,
-            "objective.targets = {objective.targets} is more than data.context = {data.context}: "
-            "give fewer targets or a longer context",
-        ),
-        Contradiction(
-            lambda data, train: (train.evaluate_stride or 0) > data.context,
-            "train.evaluate_stride = {train.evaluate_stride} is more than data.context = "
-            "{data.context}, which would leave tokens out: give a smaller stride",
-        ),
-        _AS_IT_IS,
-    ),
-    "masked": (
-        _KIND,
-        _HEAD,
-        _NO_PAIRS,
-        _SHARES,
-        _COMPILE,
-        Contradiction(
-            lambda objective, train: (
-                objective.pairs == "sentences" and (train.tokens or train.epochs)
-            ),
+def _of_masks(recipe: Recipe, objective: MaskedObjective) -> Iterator[str]:
+    data, train = recipe.data, recipe.train
+    yield from _of_shares(recipe)
+    yield from _of_compilation(recipe)
+    if objective.pairs == "sentences" and (train.tokens or train.epochs):
+        yield (
             "objective.pairs = sentences makes examples far shorter than data.context, by which "
-            "train.tokens and train.epochs are counted: give train.steps",
-        ),
-        Contradiction(
-            lambda data, objective, train: (
-                objective.pairs == "sentences"
-                and train.batch_tokens
-                and dict in (type(data.path), type(data.corpus))
-            ),
+            "train.tokens and train.epochs are counted: give train.steps"
+        )
+    if objective.pairs == "sentences" and train.batch_tokens and _n_weighted(data):
+        yield (
             "train.batch_tokens fills steps with pairs of one length, which the weights of "
             "data.path or data.corpus contradict with objective.pairs = sentences: give "
-            "train.batch_sequences",
-        ),
-        Contradiction(
-            lambda data: data.sentences == "none",
-            "objective.kind = masked reads sentences, and data.sentences = none: give lines, "
-            "prose or spacy",
-        ),
-        _TOKENIZER,
-        Contradiction(
-            lambda data: data.context < _FEWEST_PAIR_TOKENS,
-            "data.context = {data.context} has no room for a pair of texts, which objective.kind "
-            f"= masked reads: give {_FEWEST_PAIR_TOKENS} or more",
-        ),
-        Contradiction(
-            lambda model, objective: objective.sentence != "none" and model.sentence_classes == 0,
-            "objective.sentence = {objective.sentence} needs a head: model.sentence_classes = 0 "
-            "has none, give 2",
-        ),
-        Contradiction(
-            lambda objective: objective.pairs == "sentences" and objective.sentence == "sop",
+            "train.batch_sequences"
+        )
+    if data.sentences == "none":
+        yield (
+            "objective.kind = masked reads sentences, and data.sentences = none: give lines, prose "
+            "or spacy"
+        )
+    yield from _of_tokenizer(recipe)
+    if data.context < _FEWEST_PAIR_TOKENS:
+        yield (
+            f"data.context = {data.context} has no room for a pair of texts, which objective.kind "
+            f"= masked reads: give {_FEWEST_PAIR_TOKENS} or more"
+        )
+    if objective.sentence != "none" and recipe.model.sentence_classes == 0:
+        yield (
+            f"objective.sentence = {objective.sentence} needs a head: model.sentence_classes = 0 "
+            "has none, give 2"
+        )
+    if objective.pairs == "sentences" and objective.sentence == "sop":
+        yield (
             "objective.pairs = sentences pairs what follows and what does not, not "
-            "objective.sentence = sop",
-        ),
-        Contradiction(
-            lambda objective: (
-                objective.sentence == "none" and objective.single_sentence == "negative"
-            ),
+            "objective.sentence = sop"
+        )
+    if objective.sentence == "none" and objective.single_sentence == "negative":
+        yield (
             "objective.single_sentence = negative makes labels, which objective.sentence = none "
-            "has no use for",
-        ),
-        Contradiction(
-            lambda data: data.sentinels and data.tokenizer == "unigram",
-            "data.sentinels = {data.sentinels} gives data.tokenizer = unigram T5's ids, without "
-            "[CLS] and [MASK], which objective.kind = masked needs: leave it out",
-        ),
-    ),
-    "translation": (
-        _KIND,
-        _HEAD,
-        Contradiction(
-            _without_language,
-            "objective.kind = translation needs data.{name}: give its code, such as de",
-        ),
-        Contradiction(
-            lambda data: data.corpus not in (None, *PARALLEL_CORPORA),
-            "data.corpus = {data.corpus} has no translations: give one of "
-            f"{', '.join(PARALLEL_CORPORA)}, or files of pairs",
-        ),
-        Contradiction(
-            lambda data: (
-                data.corpus is not None and (data.path or data.source_path or data.target_path)
-            ),
-            "data.corpus = {data.corpus} and a path both name pairs: leave one out",
-        ),
-        _COMPILE,
-        _TOKENIZER,
-    ),
-    "span": (
-        _KIND,
-        _HEAD,
-        _NO_PAIRS,
-        # Which refuses a context without room for a span, too.
-        Contradiction(
-            _too_long,
-            "objective.raw_length = {objective.raw_length} makes inputs longer than data.context "
-            "= {data.context}: give at most {longest}",
-        ),
-        _AS_IT_IS,
-        Contradiction(
-            lambda data: data.boundaries == "respect" and data.windows == "random",
+            "has no use for"
+        )
+    if data.sentinels and data.tokenizer == "unigram":
+        yield (
+            f"data.sentinels = {data.sentinels} gives data.tokenizer = unigram T5's ids, without "
+            "[CLS] and [MASK], which objective.kind = masked needs: leave it out"
+        )
+
+
+def _of_translations(recipe: Recipe) -> Iterator[str]:
+    data = recipe.data
+    for name in ("source_language", "target_language"):
+        if getattr(data, name) is None:
+            yield f"objective.kind = translation needs data.{name}: give its code, such as de"
+    if data.corpus is not None:
+        if data.corpus not in PARALLEL_CORPORA:
+            yield (
+                f"data.corpus = {_names(data.corpus)} has no translations: give one of "
+                f"{', '.join(PARALLEL_CORPORA)}, or files of pairs"
+            )
+        if data.path or data.source_path or data.target_path:
+            yield f"data.corpus = {_names(data.corpus)} and a path both name pairs: leave one out"
+    yield from _of_compilation(recipe)
+    yield from _of_tokenizer(recipe)
+
+
+def _of_spans(recipe: Recipe, objective: SpanObjective) -> Iterator[str]:
+    data, noise = recipe.data, objective.row
+    # This refuses a context without room for a span, too.
+    longest = noise.raw(objective, data.context)
+    if (objective.raw_length or 0) > longest:
+        yield (
+            f"objective.raw_length = {objective.raw_length} makes inputs longer than data.context "
+            f"= {data.context}: give at most {longest}"
+        )
+    yield from _of_sentences(recipe)
+    if data.boundaries == "respect" and data.windows == "random":
+        yield (
             "data.boundaries = respect cuts each document from its start, which data.windows = "
-            "random does not: give shuffled",
-        ),
-        Contradiction(
-            _other_target,
-            "objective.target_length = {objective.target_length} is not what objective.noise = "
-            "{objective.noise} makes of {raw} tokens, {needed}: leave it out",
-        ),
-        Contradiction(
-            lambda data, objective, train: (
-                train.compile and (objective.noise != "spans" or data.boundaries == "respect")
-            ),
+            "random does not: give shuffled"
+        )
+    raw = objective.raw_length or longest
+    length = noise.target(objective, raw)
+    if objective.target_length not in (None, length) and not noise.cuts_targets:
+        yield (
+            f"objective.target_length = {objective.target_length} is not what objective.noise = "
+            f"{objective.noise} makes of {raw} tokens, {length}: leave it out"
+        )
+    keeps_lengths = objective.noise == "spans" and data.boundaries != "respect"
+    if recipe.train.compile and not keeps_lengths:
+        yield (
             "train.compile = true would compile anew for every pair of lengths, which only "
-            "objective.noise = spans with data.boundaries = ignore keeps the same: leave it out",
-        ),
-        _TOKENIZER,
-        Contradiction(
-            lambda data, objective, init: (
-                data.tokenizer != "unigram" and _few_sentinels(data, objective, init)
-            ),
-            "data.tokenizer = {data.tokenizer} has no sentinels, which objective.noise = "
-            "{objective.noise} takes: give unigram, and data.sentinels = {enough}",
-        ),
-        Contradiction(
-            _few_sentinels,
-            "data.sentinels = {data.sentinels} is fewer than objective.noise = {objective.noise} "
-            "takes in pieces of {raw} tokens, {needed}: give {enough}, or longer spans or a "
-            "smaller data.context",
-        ),
-    ),
-    "supervised": (
-        Contradiction(
-            _other_format,
-            "objective.format = {objective.format} is read by a model.kind = {kinds}, not "
-            "{model.kind}: give objective.format={fitting}",
-        ),
-        Contradiction(
-            lambda data: data.tasks is None,
-            "objective.kind = supervised needs data.tasks: name a task, such as sst2 "
-            "(`sublayer tasks` lists them)",
-        ),
-        Contradiction(_is_table_unsaid, ""),
-        Contradiction(
-            lambda data, objective: len(data.task_names) > 1 and objective.format != "text",
-            "data.tasks = {data.task_names} is a mixture, which objective.format = "
-            "{objective.format} has no one head for: name one task, or give "
-            "objective.format=text",
-        ),
-        Contradiction(
-            lambda data: (
-                data.size_limit is not None
-                and (isinstance(data.tasks, dict) or len(data.task_names) == 1)
-            ),
-            "data.size_limit = {data.size_limit} limits the sizes by which the tasks of a mixture "
-            "are drawn, and data.tasks = {data.task_names} is one task or has weights: leave it "
-            "out",
-        ),
-        Contradiction(
-            lambda data, objective: objective.format == "traversal" and _is_asked("span", data),
-            "data.tasks = {data.task_names} asks for a part of a passage, of which "
-            "objective.format = traversal, whose tokens see only what is before them, knows no "
-            "end: give objective.format=text, or start from an encoder",
-        ),
-        Contradiction(
-            lambda data, objective: objective.format != "text" and _is_asked("text", data),
+            "objective.noise = spans with data.boundaries = ignore keeps the same: leave it out"
+        )
+    yield from _of_tokenizer(recipe)
+    # A file may have some.
+    is_trained = recipe.init.run is None and data.tokenizer in TRAINED_TOKENIZERS
+    needed = noise.n_sentinels(objective, raw) if is_trained else 0
+    n_there = data.sentinels if data.tokenizer == "unigram" else 0
+    if n_there >= needed:
+        return
+    enough = max(MOST_USED, needed)
+    if data.tokenizer != "unigram":
+        yield (
+            f"data.tokenizer = {data.tokenizer} has no sentinels, which objective.noise = "
+            f"{objective.noise} takes: give unigram, and data.sentinels = {enough}"
+        )
+    yield (
+        f"data.sentinels = {data.sentinels} is fewer than objective.noise = {objective.noise} "
+        f"takes in pieces of {raw} tokens, {needed}: give {enough}, or longer spans or a smaller "
+        "data.context"
+    )
+
+
+def _of_answers(recipe: Recipe, objective: SupervisedObjective) -> Iterator[str]:
+    model, data = recipe.model, recipe.data
+    kinds = KINDS[objective.format]
+    if model.kind not in kinds:
+        fitting = next(name for name, able in KINDS.items() if model.kind in able)
+        yield (
+            f"objective.format = {objective.format} is read by a model.kind = "
+            f"{' or '.join(kinds)}, not {model.kind}: give objective.format={fitting}"
+        )
+    if data.tasks is None:
+        yield (
+            "objective.kind = supervised needs data.tasks: name a task, such as sst2 (`sublayer "
+            "tasks` lists them)"
+        )
+    if data.task_names == (NAME,):
+        own_table(data.path, data.columns)
+    tasks, is_text = _names(data.task_names), objective.format == "text"
+    if len(data.task_names) > 1 and not is_text:
+        yield (
+            f"data.tasks = {tasks} is a mixture, which objective.format = {objective.format} has "
+            "no one head for: name one task, or give objective.format=text"
+        )
+    if data.size_limit is not None and (isinstance(data.tasks, dict) or len(data.task_names) == 1):
+        yield (
+            f"data.size_limit = {data.size_limit} limits the sizes by which the tasks of a mixture "
+            f"are drawn, and data.tasks = {tasks} is one task or has weights: leave it out"
+        )
+    asked = kind_of(data.task_names[0], data.columns)
+    if asked == "span" and objective.format == "traversal":
+        yield (
+            f"data.tasks = {tasks} asks for a part of a passage, of which objective.format = "
+            "traversal, whose tokens see only what is before them, knows no end: give "
+            "objective.format=text, or start from an encoder"
+        )
+    if asked == "text" and not is_text:
+        yield (
             "data.columns has a target, a text to be written, which objective.format = "
-            "{objective.format} does not: give objective.format=text, with a T5 or a decoder",
-        ),
-        Contradiction(
-            lambda data, objective: objective.answer == "rank" and _is_asked("text", data),
-            "objective.answer = rank chooses among labels, and a target is a text that is "
-            "written: leave it out",
-        ),
-        Contradiction(
-            lambda model, objective: (
-                model.head == "none"
-                and (objective.format == "text" or objective.language_weight > 0)
-            ),
-            "model.head = none predicts no tokens, which objective.format = {objective.format} "
-            "with objective.language_weight = {objective.language_weight:g} asks for: start from "
-            "a model with a head, or leave out the weight",
-        ),
-        Contradiction(
-            lambda data, objective: objective.zero_head and _is_asked("span", data),
+            f"{objective.format} does not: give objective.format=text, with a T5 or a decoder"
+        )
+    if asked == "text" and objective.answer == "rank":
+        yield (
+            "objective.answer = rank chooses among labels, and a target is a text that is written: "
+            "leave it out"
+        )
+    if model.head == "none" and (is_text or objective.language_weight > 0):
+        yield (
+            f"model.head = none predicts no tokens, which objective.format = {objective.format} "
+            f"with objective.language_weight = {objective.language_weight:g} asks for: start from "
+            "a model with a head, or leave out the weight"
+        )
+    if asked == "span" and objective.zero_head:
+        yield (
             "objective.zero_head = true is for a head of labels, choices or numbers, and "
-            "data.tasks = {data.task_names} asks for spans: leave it out",
-        ),
-        Contradiction(
-            lambda data, objective: objective.format != "text" and data.context <= MARKS,
-            "data.context = {data.context} has no room for texts between their marks: give "
-            f"{MARKS + 1} or more",
-        ),
-        Contradiction(
-            _has_no_room,
-            "objective.target_length = {objective.target_length} leaves no room for an input in "
-            "data.context = {data.context}: give objective.target_length={half} or less, or a "
-            "model of a longer context",
-        ),
-        _COMPILE,
-    ),
-}
-
-
-def _sources(data: DataConfig) -> list[Any]:
-    return [given for given in (data.path, data.corpus) if given is not None]
+            f"data.tasks = {tasks} asks for spans: leave it out"
+        )
+    if not is_text and data.context <= MARKS:
+        yield (
+            f"data.context = {data.context} has no room for texts between their marks: give "
+            f"{MARKS + 1} or more"
+        )
+    is_one_row = is_text and model.kind != "encoder-decoder"
+    if is_one_row and data.context <= objective.target_length + 1:
+        yield (
+            f"objective.target_length = {objective.target_length} leaves no room for an input in "
+            f"data.context = {data.context}: give objective.target_length={data.context // 2} or "
+            "less, or a model of a longer context"
+        )
+    yield from _of_compilation(recipe)
 
 
 def _n_weighted(data: DataConfig) -> int:
-    return sum(isinstance(given, dict) for given in _sources(data))
+    return sum(isinstance(given, dict) for given in (data.path, data.corpus))
 
 
-def _frozen_beyond(model: ModelConfig, init: InitConfig) -> object:
-    taken = init.layers
-    n_there = model.n_layers if taken is None else taken
-    what = "the model" if taken is None else f"the start that init.layers = {taken} takes"
-    return init.frozen.n_layers > n_there and {"there": f"the {count(n_there, 'block')} of {what}"}
-
-
-def _frozen_with_others(model: ModelConfig, init: InitConfig) -> object:
-    n = init.frozen.n_layers
-    last = last_of_same_weights(model, n) if n else 0
-    return last > n and {"last": last}
-
-
-def _have_no_room(data: DataConfig) -> None:
+def _of_tables(recipe: Recipe) -> Iterator[str]:
+    """Yield contradictions between fields of one table, whatever the objective."""
+    data, train = recipe.data, recipe.train
+    n_weighted, corpora = _n_weighted(data), source_names(data.corpus)
+    if n_weighted == 1 and None not in (data.path, data.corpus):
+        yield (
+            "data.path and data.corpus are mixed: give weights to both, {name = weight}, or to none"
+        )
+    if n_weighted and data.windows == "shuffled":
+        yield (
+            "data.windows = shuffled contradicts the weights of data.path or data.corpus; use "
+            "random"
+        )
+    is_alone = data.path is not None and corpora == (INTRINSIC,) and not n_weighted
+    if INTRINSIC in corpora and not is_alone:
+        yield (
+            f"data.corpus = {INTRINSIC} reads data.path, so it needs data.path, the files of SQuAD "
+            "and RACE, and is not mixed with others, nor weighted"
+        )
     if data.tokenizer == "unigram" and data.vocab_size is not None:
         check_sentinels(data.vocab_size, data.sentinels)
+    if train.patience is not None and train.best_by == "last":
+        yield (
+            f"train.patience = {train.patience} waits for a better evaluation, and train.best_by = "
+            "last has none: leave it out, or give train.best_by=loss"
+        )
 
 
-TABLE = (
-    Contradiction(
-        lambda data: 0 < _n_weighted(data) < len(_sources(data)),
-        "data.path and data.corpus are mixed: give weights to both, {{name = weight}}, or to none",
-    ),
-    Contradiction(
-        lambda data: data.windows == "shuffled" and _n_weighted(data),
-        "data.windows = shuffled contradicts the weights of data.path or data.corpus; use random",
-    ),
-    Contradiction(
-        lambda data: (
-            INTRINSIC in source_names(data.corpus)
-            and (
-                data.path is None or source_names(data.corpus) != (INTRINSIC,) or _n_weighted(data)
-            )
-        ),
-        f"data.corpus = {INTRINSIC} reads data.path, so it needs data.path, the files of SQuAD "
-        "and RACE, and is not mixed with others, nor weighted",
-    ),
-    Contradiction(_have_no_room, ""),
-    Contradiction(
-        lambda train: train.patience is not None and train.best_by == "last",
-        "train.patience = {train.patience} waits for a better evaluation, and train.best_by = "
-        "last has none: leave it out, or give train.best_by=loss",
-    ),
-)
-"""Of fields of one table, whatever the objective."""
-RECIPE = (
-    *TABLE,
-    Contradiction(
-        lambda model, init: init.frozen.n_layers and model.kind == "encoder-decoder",
-        "init.freeze = {init.freeze} names the first blocks of a stack, and model.kind = "
-        "encoder-decoder has two: leave it out, or give init.freeze=embeddings",
-    ),
-    Contradiction(_frozen_beyond, "init.freeze = {init.freeze} is more than {there}"),
-    Contradiction(
-        _frozen_with_others,
-        "init.freeze = {init.freeze}, but later blocks have the same weights (model.share = "
-        "{model.share}): give layers:{last}, or leave it out",
-    ),
-    Contradiction(
-        lambda data, train: train.best_by != "last" and not holds_out(data, "valid"),
-        "train.best_by = {train.best_by} needs a validation split, of which data.split = "
-        "{data.split} has none: give train.best_by = last, or a split such as 98/1/1",
-    ),
-    Contradiction(
-        lambda train: train.shard != "none" and train.exact,
-        "train.shard = {train.shard} contradicts train.exact = true, which adds up gradients of "
-        "whole copies: leave one of them out",
-    ),
-)
-"""Of tables of any objective."""
+def _of_recipe(recipe: Recipe) -> Iterator[str]:
+    """Yield contradictions between tables, whatever the objective."""
+    model, data, train, init = recipe.model, recipe.data, recipe.train, recipe.init
+    n_frozen, freeze = init.frozen.n_layers, _names(init.freeze)
+    if n_frozen and model.kind == "encoder-decoder":
+        yield (
+            f"init.freeze = {freeze} names the first blocks of a stack, and model.kind = "
+            "encoder-decoder has two: leave it out, or give init.freeze=embeddings"
+        )
+    n_there = model.n_layers if init.layers is None else init.layers
+    if n_frozen > n_there:
+        what = "the model"
+        if init.layers is not None:
+            what = f"the start that init.layers = {init.layers} takes"
+        yield f"init.freeze = {freeze} is more than the {count(n_there, 'block')} of {what}"
+    last = last_of_same_weights(model, n_frozen) if n_frozen else 0
+    if last > n_frozen:
+        yield (
+            f"init.freeze = {freeze}, but later blocks have the same weights (model.share = "
+            f"{model.share}): give layers:{last}, or leave it out"
+        )
+    if train.best_by != "last" and not holds_out(data, "valid"):
+        yield (
+            f"train.best_by = {train.best_by} needs a validation split, of which data.split = "
+            f"{data.split} has none: give train.best_by = last, or a split such as 98/1/1"
+        )
+    if train.shard != "none" and train.exact:
+        yield (
+            f"train.shard = {train.shard} contradicts train.exact = true, which adds up gradients "
+            "of whole copies: leave one of them out"
+        )
