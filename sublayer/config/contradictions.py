@@ -187,16 +187,16 @@ def _of_objective(recipe: Recipe) -> Iterator[str]:
     objective = recipe.objective
     if isinstance(objective, SupervisedObjective):
         return _of_answers(recipe, objective)
-    own: Iterable[str] = ()
+    further: Iterable[str] = ()
     if isinstance(objective, CausalObjective):
-        own = _of_next_tokens(recipe, objective)
+        further = _of_next_tokens(recipe, objective)
     elif isinstance(objective, MaskedObjective):
-        own = _of_masks(recipe, objective)
+        further = _of_masks(recipe, objective)
     elif isinstance(objective, TranslationObjective):
-        own = _of_translations(recipe)
+        further = _of_translations(recipe)
     elif isinstance(objective, SpanObjective):
-        own = _of_spans(recipe, objective)
-    return chain(_of_kind(recipe), own)
+        further = _of_spans(recipe, objective)
+    return chain(_of_kind(recipe), further)
 
 
 def _of_kind(recipe: Recipe) -> Iterator[str]:

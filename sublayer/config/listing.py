@@ -22,7 +22,7 @@ from sublayer.config.recipe import (
     keys,
     nearest_key,
 )
-from sublayer.config.rules import said_uses
+from sublayer.config.rules import listed_uses
 from sublayer.errors import ConfigError
 from sublayer.nearest import nearest
 
@@ -100,7 +100,7 @@ def _row(key: str, set_by: tuple[str, ...]) -> FieldRow:
     info = declaration(key)
     kind = ", ".join(filter(None, (type_in_words(info.annotation), bounds_in_words(info))))
     default = _by_kind({name: _default(decl) for name, decl in by_kind.items()}, ", ")
-    conditions = [use.when for use in said_uses(key)]
+    conditions = [use.when for use in listed_uses(key)]
     if table and is_union(table) and name == "kind":
         kind, default = f"one of {', '.join(TABLES[table])}", show(default_kind(table))
     elif table and len(by_kind) < len(TABLES[table]):

@@ -270,11 +270,11 @@ def length_in(
         limit = _EVALUATION_SHARE * seconds
         n_that_fit = int(limit / max(evaluation_s, 1e-9))
         n_evaluations = max(1, min(EVALUATIONS, n_that_fit))
-        each_s = evaluation_s
+        one_s = evaluation_s
         if evaluation_s > limit and scored_tokens is not None:
             tokens = max(1, int(scored_tokens * limit / evaluation_s))
-            each_s = evaluation_s * tokens / scored_tokens
-        steps = (seconds - n_evaluations * each_s) / step_s
+            one_s = evaluation_s * tokens / scored_tokens
+        steps = (seconds - n_evaluations * one_s) / step_s
     if steps < 1:
         raise ConfigError(
             f"train.minutes = {minutes:g} is too short: a step takes {format_step(step_s)} "

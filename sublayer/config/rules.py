@@ -307,7 +307,7 @@ def uses(key: str, kind: str = "") -> tuple[Use, ...]:
     return (*of_kind, *siblings, *(CONDITIONS[name] for name in names if name not in _OF_KIND))
 
 
-def said_uses(key: str) -> tuple[Use, ...]:
+def listed_uses(key: str) -> tuple[Use, ...]:
     """Return the conditions that are worth saying: none that another one's field has itself."""
 
     def is_of_kind(key: str) -> bool:
