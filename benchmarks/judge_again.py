@@ -23,9 +23,9 @@ from sublayer.judging.folders import RunItems, read_comparison_items
 from sublayer.objective.families import KINDS, family
 from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import Difference, Judgement
-from sublayer.statistics.judge import Family
+from sublayer.statistics.judge import ContrastFamily
 from sublayer.statistics.looks import Looks, judge_looks
-from sublayer.statistics.scores import Contrast, Scores, Tuned, against_baseline, arm_less
+from sublayer.statistics.scores import Contrast, RunScores, Tuned, against_baseline, arm_less
 from sublayer.study.evidence import TestUnits, item_effects, scores_of
 from sublayer.tasks.registry import TASKS
 
@@ -89,7 +89,7 @@ def _judge(
     margin: float | None,
     contrasts: Sequence[Contrast],
     documents: int | None,
-) -> tuple[Judgement, Scores, float]:
+) -> tuple[Judgement, RunScores, float]:
     """Judge a record by one metric, at its looks where it stopped when it was decided.
 
     Returns also the scores, and the level of the last look.
@@ -126,7 +126,7 @@ def _judge(
         return looks.level_of(look, taken, len(compared))
 
     def judge_at(look: int) -> Judgement:
-        family = Family(
+        family = ContrastFamily(
             scores.first(look),
             compared,
             is_lower_better=metric.is_lower_better,

@@ -28,8 +28,8 @@ from scipy.stats import beta
 
 from sublayer.judging.ledger import (
     ERROR,
-    Plan,
-    Runs,
+    LedgerPlan,
+    LedgerRuns,
     level_of,
     looks_to_share,
     open_ledger,
@@ -37,8 +37,8 @@ from sublayer.judging.ledger import (
 )
 from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import Difference
-from sublayer.statistics.judge import Family
-from sublayer.statistics.scores import Scores, arm_less
+from sublayer.statistics.judge import ContrastFamily
+from sublayer.statistics.scores import RunScores, arm_less
 
 Numbers = NDArray[np.float64]
 CANDIDATES = 100
@@ -306,7 +306,7 @@ def walk_judged(
 
     Return whether anything was kept falsely, and which gains were kept.
     """
-    plan = Plan(SCORE.name, is_lower_better=False, looks=loop.looks)
+    plan = LedgerPlan(SCORE.name, is_lower_better=False, looks=loop.looks)
     mean, is_false, found = 0.0, False, []
     champion = draw_scores(loop, rng)
     for number in range(1, CANDIDATES + 1):
@@ -344,17 +344,17 @@ def draw_scores(loop: Loop, rng: np.random.Generator) -> Numbers:
     return scores
 
 
-def scores_of(loop: Loop, champion: Numbers, candidate: Numbers) -> Scores:
+def scores_of(loop: Loop, champion: Numbers, candidate: Numbers) -> RunScores:
     """Arrange the scores of a champion and a candidate for the judge."""
     stacked = np.stack([champion, candidate])  # [A, S, U]
     values = stacked.mean(2)
     effects = (stacked - values[:, :, None]) / stacked.shape[2] if loop.items else None
     has_failed = np.zeros(values.shape, dtype=np.bool_)
     seeds = tuple(range(values.shape[1]))
-    return Scores(("base", "new"), seeds, values, has_failed, effects, loop.items or None)
+    return RunScores(("base", "new"), seeds, values, has_failed, effects, loop.items or None)
 
 
-def described_runs(scores: Scores, arm: int) -> Runs:
+def described_runs(scores: RunScores, arm: int) -> LedgerRuns:
     """Describe an arm's runs for a ledger."""
     values = dict(zip(scores.seeds, scores.values[arm].tolist(), strict=True))
     effects = scores.effects
@@ -362,10 +362,10 @@ def described_runs(scores: Scores, arm: int) -> Runs:
     return runs_of(scores.arms[arm], values, items)
 
 
-def judged_at(level: float, scores: Scores) -> Sequence[Difference]:
+def judged_at(level: float, scores: RunScores) -> Sequence[Difference]:
     """Judge a candidate by the judge of the program."""
     n_seeds, contrasts = len(scores.seeds), [arm_less("new", "base")]
-    family = Family(scores, contrasts, is_lower_better=False, n_seeds=n_seeds, level=level)
+    family = ContrastFamily(scores, contrasts, is_lower_better=False, n_seeds=n_seeds, level=level)
     return family.judge().differences
 
 

@@ -176,14 +176,14 @@ def weights_of(draws: Draws, difference: float) -> Numbers:
 
 def excess(values: Numbers) -> float:
     """Return the difference above which the package finds the last arm worse than the baseline."""
-    from sublayer.statistics.judge import Family
-    from sublayer.statistics.scores import Scores, against_baseline
+    from sublayer.statistics.judge import ContrastFamily
+    from sublayer.statistics.scores import RunScores, against_baseline
 
     n_arms, n_seeds = values.shape
     arms = tuple(map(str, range(n_arms)))
-    scores = Scores(arms, tuple(range(n_seeds)), values, np.zeros(values.shape, dtype=np.bool_))
+    scores = RunScores(arms, tuple(range(n_seeds)), values, np.zeros(values.shape, dtype=np.bool_))
     contrasts = against_baseline(arms, "0")
-    found = Family(scores, contrasts, is_lower_better=True, n_seeds=n_seeds).judge()
+    found = ContrastFamily(scores, contrasts, is_lower_better=True, n_seeds=n_seeds).judge()
     low = found.differences[-1].low
     assert low is not None, "runs are compared"
     return -low

@@ -52,9 +52,9 @@ margin; return the difference of each arm but the first."""
 
 def package_judge(cell: Cell, drawn: Draw) -> JudgeLook:
     """Return the judge of the package, with the facts that a study has of such runs."""
-    from sublayer.statistics.judge import Family
+    from sublayer.statistics.judge import ContrastFamily
     from sublayer.statistics.looks import fixed, until_decided
-    from sublayer.statistics.scores import Scores, Tuned, against_baseline
+    from sublayer.statistics.scores import RunScores, Tuned, against_baseline
 
     effects, shares = unit_effects(drawn)
     arms = tuple(str(arm) for arm in range(cell.n_arms))
@@ -66,7 +66,7 @@ def package_judge(cell: Cell, drawn: Draw) -> JudgeLook:
         known = None
         if effects is not None:
             known = np.where(is_missing[:, :, None], np.nan, effects[:, :look])
-        scores = Scores(
+        scores = RunScores(
             arms,
             tuple(range(look)),
             values[:, :look],
@@ -87,7 +87,7 @@ def package_judge(cell: Cell, drawn: Draw) -> JudgeLook:
         looking = fixed(look)
         if cell.looks == "until decided":
             looking = until_decided(cell.n_seeds)
-        family = Family(
+        family = ContrastFamily(
             scores,
             contrasts,
             is_lower_better=True,

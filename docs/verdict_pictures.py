@@ -10,8 +10,8 @@ import numpy as np
 
 from sublayer.plot import file_svg, look
 from sublayer.statistics.items import Effects
-from sublayer.statistics.judge import Family
-from sublayer.statistics.scores import Scores, arm_less
+from sublayer.statistics.judge import ContrastFamily
+from sublayer.statistics.scores import RunScores, arm_less
 
 IMAGES = Path(__file__).parent / "images"
 _MARGIN = 0.02
@@ -62,8 +62,10 @@ def two_spreads_svg() -> str:
                     own = taste + rng.normal(0, 0.03) + rng.normal(0, 0.3, items)
                     values[arm][seed] = float(own.mean())
                     effects[arm][seed] = (own - own.mean()) / items
-            scores = Scores.of(values, effects=effects)
-            family = Family(scores, [arm_less("b", "a")], is_lower_better=True, n_seeds=n_seeds)
+            scores = RunScores.of(values, effects=effects)
+            family = ContrastFamily(
+                scores, [arm_less("b", "a")], is_lower_better=True, n_seeds=n_seeds
+            )
             (difference,) = family.judge().differences
             assert difference.low is not None and difference.high is not None
             widths.append((difference.high - difference.low) / 2)

@@ -103,7 +103,7 @@ def answer(shell: str, given: Sequence[str], load: Callable[[str], TyperGroup]) 
     """
     words = _words_of_bash() if shell == "bash" else given or [""]
     wanted = next((word for word in words[:-1] if not word.startswith("-")), "")
-    return (BashCompletion if shell == "bash" else Completion)(load(wanted), words).complete()
+    return (BashCompletion if shell == "bash" else ShellCompletion)(load(wanted), words).complete()
 
 
 def _words_of_bash() -> list[str]:
@@ -113,7 +113,7 @@ def _words_of_bash() -> list[str]:
     return words if words and not line[-1:].isspace() else [*words, ""]
 
 
-class Completion(shell_completion.ShellComplete):
+class ShellCompletion(shell_completion.ShellComplete):
     """The completions of zsh and fish: whole words, each with its description."""
 
     def __init__(self, group: TyperGroup, words: Sequence[str]) -> None:
@@ -138,7 +138,7 @@ class Completion(shell_completion.ShellComplete):
         return f"{option}={item.value}" if equals and option.startswith("-") else str(item.value)
 
 
-class BashCompletion(Completion):
+class BashCompletion(ShellCompletion):
     """The completions of bash, which replaces a word behind its last break."""
 
     def format_completion(self, item: Any) -> str:

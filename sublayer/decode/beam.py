@@ -99,7 +99,7 @@ class BeamSettings:
 
 
 @dataclass(frozen=True)
-class Hypothesis:
+class BeamHypothesis:
     """A closed hypothesis of beam search."""
 
     ids: NDArray[np.int64]
@@ -122,7 +122,7 @@ class _Sentence:
     """Its place among the sources, from 0."""
     max_length: int
     """Tokens beside the end that a hypothesis may have."""
-    closed: list[Hypothesis] = field(default_factory=list)
+    closed: list[BeamHypothesis] = field(default_factory=list)
     written: list[int] = field(default_factory=list)
     """Ids of its one hypothesis, where ``goes_on`` is given."""
 
@@ -140,7 +140,7 @@ def search(
     continuations: Continue = best_continuations,
     sentences: int = 32,
     goes_on: GoesOn | None = None,
-) -> Iterator[tuple[int, list[Hypothesis]]]:
+) -> Iterator[tuple[int, list[BeamHypothesis]]]:
     """Translate sources, and yield the number of each with its hypotheses, the best first.
 
     A source is its ids without their end. ``sentences`` are translated at a time: those that are
@@ -189,7 +189,7 @@ def search_behind(
     *,
     end_id: int,
     pad_id: int,
-) -> list[list[Hypothesis]]:
+) -> list[list[BeamHypothesis]]:
     """Search for continuations of prompts by a decoder, by the rules of ``search``.
 
     Returns the hypotheses of each prompt, the best first. The longest length is that of a source of
@@ -204,7 +204,7 @@ def search_behind(
     batch = _Search(settings, rows, rows.logits, model, end_id=end_id, pad_id=pad_id)
     batch.make_slots(n)
     batch.begin([_Sentence(number, longest) for number in range(n)], range(n), end_id)
-    finished: list[tuple[int, list[Hypothesis]]] = []
+    finished: list[tuple[int, list[BeamHypothesis]]] = []
     while batch.n_sentences:
         finished += batch.step()
     return [hypotheses for _, hypotheses in sorted(finished, key=itemgetter(0))]
@@ -304,7 +304,7 @@ class _Search:
     def n_sentences(self) -> int:
         return sum(sentence is not None for sentence in self._slots)
 
-    def step(self) -> list[tuple[int, list[Hypothesis]]]:
+    def step(self) -> list[tuple[int, list[BeamHypothesis]]]:
         """Extend every hypothesis by a token; return the sentences that are done."""
         n_written = list(self._rows.lengths)
         rows = self._tokens.flatten()  # [R]
@@ -364,7 +364,7 @@ class _Search:
             assert len(ids) == n_written[slot], "it has written a token at each place but the first"
             log_p = float(best.log_p[slot, rank])
             score = self._settings.score(log_p, n_written[slot] + 1)
-            sentence.closed.append(Hypothesis(ids, log_p, score))
+            sentence.closed.append(BeamHypothesis(ids, log_p, score))
 
     def _done(self, goes_on: NDArray[np.bool_], n_written: list[int]) -> list[int]:
         """Return the slots whose sentences have no hypothesis left to extend, or enough closed."""
@@ -391,7 +391,7 @@ class _Search:
                 ids = np.array(sentence.written)
                 log_p = float(chosen.log_p[slot, 0])
                 score = self._settings.score(log_p, len(ids))
-                sentence.closed.append(Hypothesis(ids, log_p, score))
+                sentence.closed.append(BeamHypothesis(ids, log_p, score))
                 given_up.append(slot)
         return given_up
 
@@ -403,7 +403,7 @@ class _Search:
         self._log_p = log_p.masked_fill_(is_masked, -torch.inf)
         self._rows.advance(self._tensor(chosen.origins))
 
-    def _finish(self, done: list[int]) -> list[tuple[int, list[Hypothesis]]]:
+    def _finish(self, done: list[int]) -> list[tuple[int, list[BeamHypothesis]]]:
         """Empty slots, and return what their sentences closed, the best first."""
         finished = []
         for slot in done:

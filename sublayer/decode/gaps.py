@@ -18,7 +18,7 @@ from sublayer.counts import count
 from sublayer.data.tokenizers.base import SPECIAL_NAMES, Tokenizer, sentinel_name, split_at_gaps
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.data.tokenizers.shown import special_names
-from sublayer.decode.beam import BeamSettings, Hypothesis, search
+from sublayer.decode.beam import BeamHypothesis, BeamSettings, search
 from sublayer.decode.continuations import Continue, DrawnContinuations, best_continuations
 from sublayer.decode.sample import Sampling
 from sublayer.errors import ConfigError
@@ -374,7 +374,7 @@ def _completions(
 
 
 def _completion(
-    tokenizer: Tokenizer, prompt: Prompt, hypothesis: Hypothesis, log_p: Sequence[float]
+    tokenizer: Tokenizer, prompt: Prompt, hypothesis: BeamHypothesis, log_p: Sequence[float]
 ) -> Completion:
     written = hypothesis.ids.tolist()
     spans = find_fills(written, prompt)

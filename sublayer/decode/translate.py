@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.data.tokenizers.languages import BilingualTokenizer
-from sublayer.decode.beam import BeamSettings, Hypothesis, search
+from sublayer.decode.beam import BeamHypothesis, BeamSettings, search
 from sublayer.errors import ConfigError
 from sublayer.model.build import EncoderDecoder
 from sublayer.system.stages import stage
@@ -25,7 +25,7 @@ class Translation:
     A line that was not is empty, or too long for the model.
     """
 
-    hypotheses: list[Hypothesis]
+    hypotheses: list[BeamHypothesis]
     n_tokens: int
     """Tokens of the source, its end included."""
     n_unknown: int

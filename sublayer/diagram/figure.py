@@ -33,7 +33,7 @@ _SHARED = {"attention": "attention weights", "ffn": "feed-forward weights"}
 
 
 @dataclass(frozen=True)
-class Box:
+class FigureBox:
     """Something that is computed."""
 
     role: Role
@@ -53,8 +53,8 @@ class Sum:
 class Residual:
     """A residual sub-layer: ``x + step * f(norm(x))``, or ``norm(x + step * f(x))``."""
 
-    function: Box
-    norm: Box | None
+    function: FigureBox
+    norm: FigureBox | None
     is_pre_norm: bool
     step: float
     reads_memory: bool
@@ -65,12 +65,12 @@ class Residual:
 class Block:
     """The block that is repeated, its parts from the first to the last."""
 
-    parts: tuple[Sum | Residual | Box, ...]
+    parts: tuple[Sum | Residual | FigureBox, ...]
     """A box replaces the stream, as a layer of an LSTM does."""
     n_layers: int
     notes: tuple[str, ...] = ()
     """The weights that its layers share."""
-    loss: Box | None = None
+    loss: FigureBox | None = None
     """The loss of every layer below the last."""
 
     @property
@@ -80,37 +80,37 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Column:
+class FigureColumn:
     """A stack with its input and its readers."""
 
     name: str
     """Empty where it is the only one."""
     reads: str
-    below: tuple[Box | Sum, ...]
+    below: tuple[FigureBox | Sum, ...]
     block: Block
-    above: tuple[Box, ...] = ()
+    above: tuple[FigureBox, ...] = ()
     """Between the last block and the heads."""
-    heads: tuple[tuple[Box, ...], ...] = ()
+    heads: tuple[tuple[FigureBox, ...], ...] = ()
     """Chains of boxes side by side, each from the stack to its loss."""
     feeds_memory: bool = False
     """True where the next column's blocks attend to its output."""
 
 
 @dataclass(frozen=True)
-class Diagram:
+class RecipeFigure:
     """The architecture of a recipe."""
 
     name: str
     title: str
     sizes: str
     """Its widths, heads and layers, in a line."""
-    columns: tuple[Column, ...]
+    columns: tuple[FigureColumn, ...]
 
 
 class Drawer(ABC):
     """Draws a column upwards from its foot, part by part."""
 
-    def column(self, column: Column) -> None:
+    def column(self, column: FigureColumn) -> None:
         """Draw all of a column below its heads."""
         for part in column.below:
             self.part(part)
@@ -118,7 +118,7 @@ class Drawer(ABC):
         for box in column.above:
             self.box(box)
 
-    def part(self, part: Box | Sum | Residual) -> None:
+    def part(self, part: FigureBox | Sum | Residual) -> None:
         """Draw a part on the stream."""
         if isinstance(part, Residual):
             split = self.split()
@@ -137,7 +137,7 @@ class Drawer(ABC):
             self.box(part)
 
     @abstractmethod
-    def box(self, box: Box) -> None:
+    def box(self, box: FigureBox) -> None:
         """Draw a box."""
 
     @abstractmethod
@@ -157,11 +157,11 @@ class Drawer(ABC):
         """Add the sub-layer's output to the stream, which went past it since the split."""
 
     @abstractmethod
-    def read_memory(self, box: Box) -> None:
+    def read_memory(self, box: FigureBox) -> None:
         """Note that the last box reads an encoder's states."""
 
 
-def describe(loaded: LoadedRecipe) -> Diagram:
+def describe(loaded: LoadedRecipe) -> RecipeFigure:
     """Return the figure of a recipe, from its settings alone.
 
     The rows of the embedding matrix are V where the tokenizer says how many there are.
@@ -172,7 +172,7 @@ def describe(loaded: LoadedRecipe) -> Diagram:
     vocabulary = "V" if n_rows is None else f"{n_rows:,}"
     shapes = stacks(model)
     columns = tuple(_column(recipe, model, shape, shapes, vocabulary) for shape in shapes)
-    return Diagram(loaded.name, _title(loaded), _sizes(model, shapes), columns)
+    return RecipeFigure(loaded.name, _title(loaded), _sizes(model, shapes), columns)
 
 
 def _title(loaded: LoadedRecipe) -> str:
@@ -207,7 +207,7 @@ def _column(
     shape: StackShape,
     shapes: tuple[StackShape, ...],
     vocabulary: str,
-) -> Column:
+) -> FigureColumn:
     is_one_of_two = len(shapes) > 1
     is_last = shape is shapes[-1]
     reads = recipe.objective.reads()
@@ -216,7 +216,7 @@ def _column(
     final_norm = None
     if model.final_norm != "none":
         final_norm = _norm(model, affine=model.final_norm == "affine")
-    return Column(
+    return FigureColumn(
         name=shape.name.capitalize() if is_one_of_two else "",
         reads=reads,
         below=_embeddings(model, vocabulary, is_shared=is_one_of_two),
@@ -227,15 +227,17 @@ def _column(
     )
 
 
-def _norm(model: ResolvedModel, *, affine: bool) -> Box | None:
+def _norm(model: ResolvedModel, *, affine: bool) -> FigureBox | None:
     """Return a norm of the model's kind; None where it has none."""
     if model.norm == "none":
         return None
     name = _NORMS.get(model.norm, f"{model.norm} norm")
-    return Box("norm", name if affine else f"{name}, no parameters")
+    return FigureBox("norm", name if affine else f"{name}, no parameters")
 
 
-def _embeddings(model: ResolvedModel, vocabulary: str, *, is_shared: bool) -> tuple[Box | Sum, ...]:
+def _embeddings(
+    model: ResolvedModel, vocabulary: str, *, is_shared: bool
+) -> tuple[FigureBox | Sum, ...]:
     """Return what stands between tokens and the first block.
 
     ``is_shared``: two stacks have one embedding matrix. The first block's positions are drawn here
@@ -246,8 +248,8 @@ def _embeddings(model: ResolvedModel, vocabulary: str, *, is_shared: bool) -> tu
         notes.append(f"times √{model.d_embed}")
     if is_shared:
         notes.append("one for both stacks")
-    parts: list[Box | Sum] = [Box("embedding", "Embedding matrix", tuple(notes))]
-    projection = Box("linear", "Projection", (f"{model.d_embed:,} × {model.d_model:,}",))
+    parts: list[FigureBox | Sum] = [FigureBox("embedding", "Embedding matrix", tuple(notes))]
+    projection = FigureBox("linear", "Projection", (f"{model.d_embed:,} × {model.d_model:,}",))
     is_of_sum = model.embedding_projection == "sum"
     if is_factorised(model) and not is_of_sum:
         parts.append(projection)
@@ -273,16 +275,16 @@ def _is_changed_after_sum(model: ResolvedModel) -> bool:
     return has_norm or (model.embedding_projection == "sum" and model.d_embed != model.d_model)
 
 
-def _block(model: ResolvedModel, stack: StackShape, loss: Box | None) -> Block:
+def _block(model: ResolvedModel, stack: StackShape, loss: FigureBox | None) -> Block:
     """Return the block of a stack; ``loss`` is that of its layers below the last."""
-    parts: list[Sum | Residual | Box] = []
+    parts: list[Sum | Residual | FigureBox] = []
     if POSITIONS[model.positions].adds_before == "every":
         layers = "from layer 2 on" if _is_changed_after_sum(model) else "of the layer"
         parts.append(Sum(f"{model.positions.removesuffix('-per-layer')} positions {layers}"))
     for entry in stack.block:
         if entry.kind.is_recurrent:
             notes = (f"{count(model.d_model, 'unit')}", "reads its state at the token before")
-            parts.append(Box("recurrent", entry.kind.title, notes))
+            parts.append(FigureBox("recurrent", entry.kind.title, notes))
         else:
             residual = Residual(
                 function=_function(model, stack, entry),
@@ -295,7 +297,7 @@ def _block(model: ResolvedModel, stack: StackShape, loss: Box | None) -> Block:
     return Block(tuple(parts), stack.n_layers, _sharing(model, stack), loss)
 
 
-def _function(model: ResolvedModel, stack: StackShape, entry: Entry) -> Box:
+def _function(model: ResolvedModel, stack: StackShape, entry: Entry) -> FigureBox:
     title = entry.kind.title
     notes: list[str] = []
     role: Role = "linear"
@@ -323,7 +325,7 @@ def _function(model: ResolvedModel, stack: StackShape, entry: Entry) -> Box:
     is_part_shared = model.share not in ("none", "all") and shares(model, entry)
     if is_part_shared:
         notes.append("shared by layers")
-    return Box(role, title, tuple(notes))
+    return FigureBox(role, title, tuple(notes))
 
 
 def _formula(model: ResolvedModel, ffn: Ffn) -> str:
@@ -349,17 +351,17 @@ def _sharing(model: ResolvedModel, stack: StackShape) -> tuple[str, ...]:
     return (f"{what} shared in {n_groups} groups{size} {unit}",)
 
 
-def _loss_below(objective: ObjectiveTable) -> Box | None:
+def _loss_below(objective: ObjectiveTable) -> FigureBox | None:
     """Return the loss of every layer below the last; None where there is none."""
     for loss in objective.losses():
         if loss.is_of_each_layer:
-            return Box("loss", "Losses of the lower layers", (loss.title, *loss.notes))
+            return FigureBox("loss", "Losses of the lower layers", (loss.title, *loss.notes))
     return None
 
 
 def _heads(
     model: ResolvedModel, objective: ObjectiveTable, vocabulary: str
-) -> tuple[tuple[Box, ...], ...]:
+) -> tuple[tuple[FigureBox, ...], ...]:
     """Return chains of boxes from the last block to each loss.
 
     Heads that read another head stand behind it in its chain.
@@ -371,27 +373,27 @@ def _heads(
         by_input.setdefault(key, []).append(name)
     chains = []
     for reads, names in by_input.items():
-        chain: list[Box] = []
+        chain: list[FigureBox] = []
         for name in names:
             title = HEADS[name].title
-            head = Box("head", f"{title[:1].upper()}{title[1:]}")
+            head = FigureBox("head", f"{title[:1].upper()}{title[1:]}")
             chain += _vocabulary_head(model, vocabulary) if name == "vocabulary" else [head]
         if reads == "text":
-            chain[0] = Box("head", chain[0].title, ("of the first state",))
+            chain[0] = FigureBox("head", chain[0].title, ("of the first state",))
         for loss in losses:
             if loss.head in names:
-                chain.append(Box("loss", f"Loss: {loss.title}", loss.notes))
+                chain.append(FigureBox("loss", f"Loss: {loss.title}", loss.notes))
         chains.append(tuple(chain))
     for loss in losses:
         if loss.head is None:
             size = f"{model.d_model:,} × {vocabulary} for each token"
-            classifier = Box("head", "Training-only classifier", (size,))
-            chains.append((classifier, Box("loss", f"Loss: {loss.title}", loss.notes)))
+            classifier = FigureBox("head", "Training-only classifier", (size,))
+            chains.append((classifier, FigureBox("loss", f"Loss: {loss.title}", loss.notes)))
     return tuple(chains)
 
 
-def _vocabulary_head(model: ResolvedModel, vocabulary: str) -> list[Box]:
-    parts: list[Box] = []
+def _vocabulary_head(model: ResolvedModel, vocabulary: str) -> list[FigureBox]:
+    parts: list[FigureBox] = []
     if has_head_projection(model):
         notes = [f"{model.d_model:,} × {model.d_embed:,}"]
         if model.head == "transform":
@@ -399,7 +401,7 @@ def _vocabulary_head(model: ResolvedModel, vocabulary: str) -> list[Box]:
             after = f", {norm.title}" if norm is not None else ""
             notes.append(f"{head_activation(model)}{after}")
         title = "Transform" if model.head == "transform" else "Projection"
-        parts.append(Box("head", title, tuple(notes)))
+        parts.append(FigureBox("head", title, tuple(notes)))
     tied = "the embedding matrix (tied)" if model.tie_embeddings else "not tied"
     notes = [f"{model.d_embed:,} × {vocabulary}", tied]
     if model.output_scale == "sqrt":
@@ -408,5 +410,5 @@ def _vocabulary_head(model: ResolvedModel, vocabulary: str) -> list[Box]:
         notes.append("with a bias")
     if model.softmax == "all":
         notes.append(f"and {model.max_len:,} positions")
-    parts.append(Box("head", "Output matrix, softmax", tuple(notes)))
+    parts.append(FigureBox("head", "Output matrix, softmax", tuple(notes)))
     return parts

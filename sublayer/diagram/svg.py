@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from html import escape
 from itertools import chain
 
-from sublayer.diagram.figure import Block, Box, Column, Diagram, Drawer, Sum
+from sublayer.diagram.figure import Block, Drawer, FigureBox, FigureColumn, RecipeFigure, Sum
 from sublayer.plot import palette
 
 _COLOURS = {
@@ -66,7 +66,7 @@ _Point = tuple[float, float]
 """Right of the left edge, and above the foot."""
 
 
-def draw_svg(figure: Diagram) -> str:
+def draw_svg(figure: RecipeFigure) -> str:
     """Draw a figure as an SVG file; equal figures give equal bytes."""
     drawing = _draw(figure)
     width = max(drawing.width, _LEAST_WIDTH)
@@ -91,14 +91,14 @@ def _tag(name: str, style: str, content: str | None = None, /, **attributes: flo
     return f'<{name} class="{style}"{listed}{end}'
 
 
-def _heading(figure: Diagram, letters: int) -> Iterator[tuple[str, str]]:
+def _heading(figure: RecipeFigure, letters: int) -> Iterator[tuple[str, str]]:
     yield "name", figure.name
     for style, text in (("title", figure.title), ("sizes", figure.sizes)):
         for line in textwrap.wrap(text, letters):
             yield style, line
 
 
-def _file_head(width: float, height: float, figure: Diagram) -> str:
+def _file_head(width: float, height: float, figure: RecipeFigure) -> str:
     name = escape(f"{figure.name}: {figure.sizes}", quote=True)
     size = f'width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}"'
     colours = "".join(
@@ -126,7 +126,7 @@ class _Drawing:
         """Add elements to a layer."""
         self.layers[layer].append("\n".join(elements))
 
-    def add_box(self, box: Box, x: float, bottom: float) -> None:
+    def add_box(self, box: FigureBox, x: float, bottom: float) -> None:
         """Draw a rounded box with lines of text in its middle."""
         title, notes, height = _lines(box)
         elements = [_rectangle(box.role, x, bottom, _BOX, height, 5.0)]
@@ -166,14 +166,14 @@ def _rectangle(
     return _tag("rect", style, x=x, y=-bottom - height, width=width, height=height, rx=radius)
 
 
-def _lines(box: Box) -> tuple[list[str], list[str], float]:
+def _lines(box: FigureBox) -> tuple[list[str], list[str], float]:
     """Return a box's title and notes as lines that fit, and its height."""
     title = textwrap.wrap(box.title, _TITLE_LETTERS)
     notes = [line for note in box.notes for line in textwrap.wrap(note, _NOTE_LETTERS)]
     return title, notes, len(title) * _TITLE_LINE + len(notes) * _NOTE_LINE + 2 * _PADDING
 
 
-def _draw(figure: Diagram) -> _Drawing:
+def _draw(figure: RecipeFigure) -> _Drawing:
     """Draw all parts of a figure."""
     drawing = _Drawing()
     left = _MARGIN
@@ -214,7 +214,7 @@ class _Pen(Drawer):
         """Heights at which an encoder's states are read."""
         self._is_labelled_right = is_labelled_right
 
-    def whole(self, column: Column) -> None:
+    def whole(self, column: FigureColumn) -> None:
         """Draw all of a column."""
         self.drawing.add_label(column.reads, "input", (self.centre, 0.0))
         self.height = 20.0
@@ -288,7 +288,7 @@ class _Pen(Drawer):
         self._up(10.0)
         return self.height
 
-    def read_memory(self, box: Box) -> None:
+    def read_memory(self, box: FigureBox) -> None:
         """Keep the height of the last box."""
         *_, height = _lines(box)
         self.readers.append(self.height - height / 2)
@@ -303,7 +303,7 @@ class _Pen(Drawer):
         corners = (self.centre, split), (side, split), (side, at), (self.centre + _RADIUS, at)
         self.drawing.add_wire(*corners, has_arrow=True)
 
-    def box(self, box: Box) -> None:
+    def box(self, box: FigureBox) -> None:
         """Draw a box on the stream."""
         self._up(_GAP, has_arrow=True)
         self.drawing.add_box(box, self.centre - _BOX / 2, self.height)

@@ -3,7 +3,7 @@
 import textwrap
 from itertools import zip_longest
 
-from sublayer.diagram.figure import Block, Box, Column, Diagram, Drawer, Sum
+from sublayer.diagram.figure import Block, Drawer, FigureBox, FigureColumn, RecipeFigure, Sum
 
 WIDTH = 79
 """Letters of the longest line."""
@@ -16,7 +16,7 @@ _SIDE = _BOX - _STREAM + 5
 """Letters between the stream and what goes past a sub-layer."""
 
 
-def draw_text(figure: Diagram) -> str:
+def draw_text(figure: RecipeFigure) -> str:
     """Draw a figure in lines of at most ``WIDTH`` letters."""
     lines = [figure.name]
     for text in (figure.title, figure.sizes):
@@ -38,7 +38,7 @@ class _Column(Drawer):
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def whole(self, column: Column) -> None:
+    def whole(self, column: FigureColumn) -> None:
         """Write all of a column."""
         self._centred(column.reads)
         self.column(column)
@@ -98,12 +98,12 @@ class _Column(Drawer):
             self.lines[index] = f"{self.lines[index]:<{_STREAM + _SIDE + 1}}│"
         self._put(f"⊕ ◂{'─' * (_SIDE - 2)}╮")
 
-    def read_memory(self, box: Box) -> None:
+    def read_memory(self, box: FigureBox) -> None:
         """Write an arrow at the edge of the last box."""
         line = self.lines[-2]
         self.lines[-2] = f"{line[0]}▸{line[2:]}"
 
-    def box(self, box: Box) -> None:
+    def box(self, box: FigureBox) -> None:
         """Write a box, or the name of a norm in brackets."""
         self._put("│")
         if box.role == "norm" and not box.notes:

@@ -267,7 +267,7 @@ def _library() -> Any:
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedSystems:
     """Two systems by one measure, from 0 to 100."""
 
     value: float
@@ -280,7 +280,7 @@ class Paired:
     """By approximate randomisation, see ``randomisation_p``: 1/10001 at least."""
 
 
-def compare_translations(ours: LineCounts, theirs: LineCounts) -> Paired:
+def compare_translations(ours: LineCounts, theirs: LineCounts) -> PairedSystems:
     """Compare two systems' translations of the same lines by the counts of a measure.
 
     Lines are resampled 1,000 times for the interval (paired bootstrap), and exchanged between the
@@ -296,7 +296,7 @@ def compare_translations(ours: LineCounts, theirs: LineCounts) -> Paired:
     measure = metric(ours.name, lowercase=False)
     mine, others = (system.counts.astype(np.float64) for system in (ours, theirs))
     low, high = np.percentile(_resampled_differences(measure, mine, others), [2.5, 97.5])
-    return Paired(
+    return PairedSystems(
         value=ours.value,
         other=theirs.value,
         difference=ours.value - theirs.value,

@@ -24,7 +24,7 @@ from sublayer.files.storage import new_folder, remove_abandoned, sha256_of, temp
 RECORD = "record.json"
 
 
-class Evaluation(Typed):
+class SavedEvaluation(Typed):
     """An evaluation during training: its step, and metrics by name, the loss of a validation split
     among them."""
 
@@ -77,8 +77,8 @@ class _Record(Typed):
     tokens: Count
     tokens_per_s: Number
     title: str = ""
-    valid: Evaluation
-    task_bests: dict[str, Evaluation] = {}
+    valid: SavedEvaluation
+    task_bests: dict[str, SavedEvaluation] = {}
     probes: dict[str, dict[str, Any]] = {}
     lengthened: list[_Lengthening] = []
     minutes: _Minutes | None = None
@@ -138,9 +138,9 @@ class SavedState(Typed):
     """Wall clock of the run, evaluations and checkpoints included."""
     step_seconds: Annotated[Number, Field(gt=0)]
     """Wall clock of the optimizer steps alone."""
-    best: Evaluation | None
+    best: SavedEvaluation | None
     """The best evaluation so far; None before the first."""
-    task_bests: dict[str, Evaluation] = {}
+    task_bests: dict[str, SavedEvaluation] = {}
     """In a mixture of tasks the best evaluation of each, by its name; none elsewhere."""
     waited: Count = 0
     """Evaluations since the best one."""

@@ -118,7 +118,7 @@ class StoredTensors:
         return f"{self.folder}, in {count(len(self.files()), 'part')},"
 
 
-class _Part(Typed):
+class _SliceEntry(Typed):
     """Description of a slice in a file."""
 
     saved_offsets: list[Count]
@@ -170,7 +170,7 @@ def _pieces(stored: StoredTensors) -> dict[str, list[_Slice]]:
             # Where each slice of a part begins; nothing of a file with whole tensors.
             text = (file.metadata() or {}).get(_OFFSETS, "{}")
             described = parse_json(text, str(path), CheckpointError)
-            offsets = check_typed(described, dict[str, _Part], str(path), CheckpointError)
+            offsets = check_typed(described, dict[str, _SliceEntry], str(path), CheckpointError)
             # The file is no mapping: it has keys, but cannot be iterated over.
             for name in file.keys():  # noqa: SIM118
                 part = file.get_slice(name)

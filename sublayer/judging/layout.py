@@ -164,7 +164,7 @@ def without_ending(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ColumnRoles:
     """The role of each column of a table."""
 
     roles: Mapping[str, str]
@@ -211,7 +211,7 @@ def understand_tables(
     return [Understood(tuple(read), layouts[0].metric or "value", tuple(notes))]
 
 
-def _layout(table: RunTable, asked: Asked, n_tables: int, n_sources: int) -> Layout:
+def _layout(table: RunTable, asked: Asked, n_tables: int, n_sources: int) -> ColumnRoles:
     roles: dict[str, str] = {}
     for role in (*ROLES, "value"):
         word = getattr(asked, role)
@@ -242,7 +242,7 @@ def _layout(table: RunTable, asked: Asked, n_tables: int, n_sources: int) -> Lay
         roles.setdefault("seed", FILES)
     metric = values[0] if table.has_header and not over else ""
     unused = tuple(name for name in free if name not in values)
-    return Layout(roles, tuple(values), metric, unused)
+    return ColumnRoles(roles, tuple(values), metric, unused)
 
 
 def _values(
@@ -300,7 +300,7 @@ def _check_rows(table: RunTable, roles: Mapping[str, str], over: set[str], n_sou
         raise ConfigError(f"{table.name} does not say what a row is: give {' or '.join(ways)}")
 
 
-def _records(table: RunTable, layout: Layout, namer: RunName) -> Records:
+def _records(table: RunTable, layout: ColumnRoles, namer: RunName) -> Records:
     """Read a table as a long one: a row for each filled cell of its columns of numbers."""
     value = np.stack([table.numbers(name) for name in layout.values], axis=1)  # [R, C]
     empty = np.stack([_empty(table, name) for name in layout.values], axis=1)
@@ -385,7 +385,7 @@ def _curve(
     )
 
 
-def _said(tables: Sequence[RunTable], layout: Layout, namer: RunName) -> str:
+def _said(tables: Sequence[RunTable], layout: ColumnRoles, namer: RunName) -> str:
     """Describe the roles of rows and columns of the tables in one line."""
     first = Path(tables[0].name).name
     has_seed = layout.roles["arm"] == FILES and (namer.is_asked or _SEED.search(first))

@@ -58,7 +58,7 @@ a candidate kept since, an earlier champion, a candidate not kept, or none at an
 
 
 @dataclass(frozen=True)
-class Plan:
+class LedgerPlan:
     """Metric, direction, margin and planned looks of a loop, fixed with its first look."""
 
     metric: str
@@ -70,7 +70,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Runs:
+class LedgerRuns:
     """The runs of a candidate or champion, known by their content."""
 
     name: str
@@ -79,7 +79,7 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class Look:
+class LedgerLook:
     """A look that was taken, and the error that it leaves."""
 
     number: int
@@ -107,7 +107,7 @@ class Look:
 
 def runs_of(
     name: str, values: Mapping[Any, float | None], items: Mapping[Any, ArrayLike] | None = None
-) -> Runs:
+) -> LedgerRuns:
     """Describe runs by seed: the metric's value, None where a run failed, and ``[N]`` items."""
     digest = hashlib.sha256()
     seeds = sorted(values, key=str)
@@ -117,7 +117,7 @@ def runs_of(
         if items is not None and seed in items:
             array = np.ascontiguousarray(np.asarray(items[seed], dtype=np.float64))
             digest.update(f"{array.shape}\n".encode() + array.tobytes())
-    return Runs(name, tuple(map(str, seeds)), digest.hexdigest())
+    return LedgerRuns(name, tuple(map(str, seeds)), digest.hexdigest())
 
 
 def looks_to_share(number: int, planned: int | None) -> int:
@@ -141,21 +141,21 @@ def level_of(spending: Probability, n_candidates: int) -> Probability:
 class Ledger:
     """An open ledger, locked against other processes: ``level_for``, judge, then ``record``."""
 
-    def __init__(self, path: Path, plan: Plan, lines: list[Line], descriptor: int) -> None:
+    def __init__(self, path: Path, plan: LedgerPlan, lines: list[Line], descriptor: int) -> None:
         self._path = path
         self._plan = plan
         self._looks = lines[1:]
         self._seal = lines[-1]["seal"]
         self._left = float(lines[-1].get("left", plan.error))
         self._descriptor = descriptor
-        self._asked: tuple[Runs, Sequence[Runs]] | None = None
+        self._asked: tuple[LedgerRuns, Sequence[LedgerRuns]] | None = None
 
     @property
     def n_looks(self) -> int:
         """The number of looks that were taken."""
         return len(self._looks)
 
-    def level_for(self, candidates: Sequence[Runs], champion: Runs) -> float:
+    def level_for(self, candidates: Sequence[LedgerRuns], champion: LedgerRuns) -> float:
         """Return the two-sided level at which candidates are judged together against a champion.
 
         It is that of the earlier look where the same runs have been judged before. Raises
@@ -167,7 +167,7 @@ class Ledger:
             return float(earlier["level"])
         return _round(level_of(self._spending(), len(candidates)))
 
-    def record(self, differences: Sequence[Difference]) -> Look:
+    def record(self, differences: Sequence[Difference]) -> LedgerLook:
         """Record the look whose level was asked for: its judgement and its kept candidates.
 
         A candidate is kept where it is better. Where the same runs have been judged before nothing
@@ -218,7 +218,7 @@ class Ledger:
             )
         return _round(self._left / looks_to_share(number, planned))
 
-    def _earlier(self, champion: Runs, candidates: Sequence[Runs]) -> Line | None:
+    def _earlier(self, champion: LedgerRuns, candidates: Sequence[LedgerRuns]) -> Line | None:
         """Return the line of the look at which the same runs were judged, if there is one."""
         contents = sorted(candidate.sha256 for candidate in candidates)
         for line in self._looks:
@@ -227,7 +227,7 @@ class Ledger:
                 return line
         return None
 
-    def _champion_is(self, champion: Runs) -> ChampionIs:
+    def _champion_is(self, champion: LedgerRuns) -> ChampionIs:
         if not self._looks:
             return "first"
         standing = self._looks[0]["champion"]["sha256"]
@@ -249,8 +249,8 @@ class Ledger:
             return "former"
         return "not kept" if champion.sha256 in seen else "new"
 
-    def _look(self, line: Line, *, is_repeated: bool) -> Look:
-        return Look(
+    def _look(self, line: Line, *, is_repeated: bool) -> LedgerLook:
+        return LedgerLook(
             number=line["look"],
             planned=self._plan.looks,
             level=line["level"],
@@ -268,7 +268,7 @@ class Ledger:
 
 
 @contextmanager
-def open_ledger(path: Path, plan: Plan) -> Iterator[Ledger]:
+def open_ledger(path: Path, plan: LedgerPlan) -> Iterator[Ledger]:
     """Open a ledger, begun where there is none or an empty file; other processes wait.
 
     A plan without looks takes those of the file. A file that was begun, and in which no look was
@@ -357,9 +357,9 @@ def _read(descriptor: int, path: Path) -> list[Line]:
     return lines
 
 
-def _checked(plan: Plan, header: Line, path: Path) -> Plan:
+def _checked(plan: LedgerPlan, header: Line, path: Path) -> LedgerPlan:
     """Return the plan of a file, which must be the one asked for."""
-    kept = Plan(**{name: header[name] for name in asdict(plan)})
+    kept = LedgerPlan(**{name: header[name] for name in asdict(plan)})
     for name, now in asdict(plan).items():
         then = header[name]
         if then != now and not (name == "looks" and now is None):
@@ -379,7 +379,7 @@ def _named(name: str, value: Any) -> str:
     return words.get(name, f"{name} {value}")
 
 
-def _told(candidate: Runs, difference: Difference) -> dict[str, Any]:
+def _told(candidate: LedgerRuns, difference: Difference) -> dict[str, Any]:
     numbers = {
         "difference": difference.mean,
         "low": difference.low,

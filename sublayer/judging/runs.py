@@ -59,7 +59,7 @@ class Records:
 
 
 @dataclass(frozen=True)
-class Runs:
+class JudgedRuns:
     """Scores of arms and seeds, and how each unit of the test moves them."""
 
     arms: tuple[str, ...]
@@ -91,7 +91,7 @@ class Runs:
         return 0.0
 
 
-def assemble(sources: Sequence[Records], asked: Asked) -> Runs:
+def assemble(sources: Sequence[Records], asked: Asked) -> JudgedRuns:
     """Put the rows of all sources in order, by arm, seed and item.
 
     Raises DataError, with file, line and column, for a value that is not finite, a row that is
@@ -304,7 +304,7 @@ class _Rows:
             f"which {self.run(row)} has ({self.place(row)}): add it, or {_COMMON}"
         )
 
-    def runs(self, log: Sequence[str]) -> Runs:
+    def runs(self, log: Sequence[str]) -> JudgedRuns:
         """Return the scores of runs that are complete, and the effects of their items."""
         arms, seeds = self.names["arm"], self.names["seed"]
         shape = len(arms), len(seeds), len(self.names["item"])
@@ -315,7 +315,7 @@ class _Rows:
         scores[at] = self.columns["value"]
         scores[failed] = np.nan
         if not self.has_items:
-            return Runs(arms, seeds, scores[:, :, 0], failed, said=tuple(log))
+            return JudgedRuns(arms, seeds, scores[:, :, 0], failed, said=tuple(log))
         weights = np.ones(shape)
         weights[at] = self.columns["weight"]
         totals = weights.sum(2)
@@ -330,7 +330,9 @@ class _Rows:
             starts = np.searchsorted(units[order], np.arange(n_units))
             effects = np.add.reduceat(effects[:, :, order], starts, axis=2)
             n_documents = len(np.unique(documents))
-        return Runs(arms, seeds, values, failed, effects, n_items, n_documents, shares, tuple(log))
+        return JudgedRuns(
+            arms, seeds, values, failed, effects, n_items, n_documents, shares, tuple(log)
+        )
 
     def _documents(self) -> Codes:
         """Return the document of each item; raise DataError where an item is in two."""

@@ -7,12 +7,12 @@ import numpy as np
 
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
-from sublayer.judging.ledger import Look, Plan, open_ledger, runs_of
+from sublayer.judging.ledger import LedgerLook, LedgerPlan, open_ledger, runs_of
 from sublayer.judging.options import Asked
-from sublayer.judging.runs import Runs
+from sublayer.judging.runs import JudgedRuns
 from sublayer.statistics.difference import FEWEST_SEEDS, Difference, Verdict
-from sublayer.statistics.judge import Family
-from sublayer.statistics.scores import Scores, against_baseline
+from sublayer.statistics.judge import ContrastFamily
+from sublayer.statistics.scores import RunScores, against_baseline
 
 EXIT_CODES: Mapping[Verdict, int] = {
     "better": 0,
@@ -33,13 +33,13 @@ class RunsVerdict:
     metric: str
     is_lower_better: bool
     baseline: str
-    runs: Runs
+    runs: JudgedRuns
     comparisons: tuple[Difference, ...]
     level: float
     """The probability of a false verdict that this look spends."""
     said: tuple[str, ...] = ()
     """The meaning found for the sources, a line each."""
-    in_loop: Look | None = None
+    in_loop: LedgerLook | None = None
     """The look that the ledger has of it."""
 
     @property
@@ -74,7 +74,7 @@ class RunsVerdict:
 
 
 def judge_runs(
-    runs: Runs, asked: Asked, *, metric: str, is_lower_better: bool, said: Sequence[str] = ()
+    runs: JudgedRuns, asked: Asked, *, metric: str, is_lower_better: bool, said: Sequence[str] = ()
 ) -> RunsVerdict:
     """Judge runs; raise ConfigError for arms that are not there, DataError for too few runs."""
     for option, name in (("--baseline", asked.baseline), ("--new", asked.new)):
@@ -104,7 +104,7 @@ def judge_runs(
             "items"
         )
     has_items = runs.effects is not None and runs.n_items >= FEWEST_ITEMS
-    scores = Scores(
+    scores = RunScores(
         runs.arms,
         tuple(range(n_seeds)),
         runs.values,
@@ -117,7 +117,7 @@ def judge_runs(
 
     def differences(level: float) -> tuple[Difference, ...]:
         # Over seeds, and over items where those are known; single runs over items alone.
-        family = Family(
+        family = ContrastFamily(
             scores,
             against_baseline(runs.arms, baseline),
             is_lower_better=is_lower_better,
@@ -143,7 +143,7 @@ def judge_runs(
                 effects = dict(zip(runs.seeds, arm_effects, strict=True))
             described.append(runs_of(arm, known, effects))
         champion = described.pop(runs.arms.index(baseline))
-        plan = Plan(metric, is_lower_better, asked.margin, asked.looks)
+        plan = LedgerPlan(metric, is_lower_better, asked.margin, asked.looks)
         with open_ledger(asked.ledger, plan) as ledger:
             level = ledger.level_for(described, champion)
             comparisons = differences(level)

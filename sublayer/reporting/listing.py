@@ -44,7 +44,7 @@ _DETAIL = "    "
 
 
 @dataclass(frozen=True)
-class Score:
+class ListedScore:
     """A score of a model, as files keep it."""
 
     name: str
@@ -54,7 +54,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Row:
+class ListingRow:
     """A run, a comparison or an imported model; unknown fields are None or empty."""
 
     folder: str
@@ -69,7 +69,7 @@ class Row:
     """The kind of model: decoder, encoder or encoder-decoder."""
     changed: Mapping[str, Any] = field(default_factory=dict)
     """Fields in which a run differs from the recipe, and their values."""
-    score: Score | None = None
+    score: ListedScore | None = None
     step: int | None = None
     """Optimizer steps that were taken; of an unfinished run, up to its newest checkpoint."""
     steps: int | None = None
@@ -89,13 +89,13 @@ class Row:
     """Why it failed, or cannot be read."""
 
 
-def find_rows(folders: Sequence[Path], *, with_arms: bool) -> list[Row]:
+def find_rows(folders: Sequence[Path], *, with_arms: bool) -> list[ListingRow]:
     """Return a row for each run, comparison and imported model, the newest first.
 
     ``with_arms`` adds the single runs of comparisons. What cannot be read has a row that says why.
     Raises ConfigError for a folder that is not there.
     """
-    rows: dict[Path, Row] = {}
+    rows: dict[Path, ListingRow] = {}
     for folder in folders:
         if not folder.is_dir():
             raise ConfigError(f"{folder} is not a folder: give one that holds runs, such as runs")
@@ -127,7 +127,7 @@ def find_folders(
                 yield from find_folders(path, with_arms=with_arms, deepest=deepest - 1)
 
 
-def _row(path: Path, kind: Kind) -> Row:
+def _row(path: Path, kind: Kind) -> ListingRow:
     try:
         if kind == "run":
             return _run_row(path)
@@ -135,9 +135,9 @@ def _row(path: Path, kind: Kind) -> Row:
             return comparison_row(path)
         config = read_json_object(path / "config.json", CheckpointError)
     except (SublayerError, OSError) as error:
-        return Row(str(path), kind, "damaged", path.lstat().st_mtime, problem=str(error))
+        return ListingRow(str(path), kind, "damaged", path.lstat().st_mtime, problem=str(error))
     when, model = _newest(path, "config.json"), str(config.get("kind", ""))
-    return Row(str(path), "model", "finished", when, title="an imported model", model=model)
+    return ListingRow(str(path), "model", "finished", when, title="an imported model", model=model)
 
 
 def _newest(folder: Path, *names: str) -> float:
@@ -153,7 +153,7 @@ def _json(path: Path) -> Mapping[str, Any] | None:
         return None
 
 
-def _run_row(path: Path) -> Row:
+def _run_row(path: Path) -> ListingRow:
     record = read_record(path)
     given = load_recipe(path).recipe
     steps = read_recipe(path / RUN_RECIPE).train.steps
@@ -178,7 +178,7 @@ def _run_row(path: Path) -> Row:
             best = {} if newest.best is None else newest.best.model_dump()
     name = _names_by_title().get(given.title, "")
     resume = shlex.join(["sublayer", "train", str(path), "--resume"])
-    return Row(
+    return ListingRow(
         folder=str(path),
         kind="run",
         state=state,
@@ -196,10 +196,10 @@ def _run_row(path: Path) -> Row:
     )
 
 
-def _score(scores: Mapping[str, Any], split: Literal["valid", "test"]) -> Score | None:
+def _score(scores: Mapping[str, Any], split: Literal["valid", "test"]) -> ListedScore | None:
     for name in _SCORES:
         if isinstance(value := scores.get(name), int | float):
-            return Score(name, float(value), split)
+            return ListedScore(name, float(value), split)
     return None
 
 
@@ -254,7 +254,7 @@ class _Runs(Typed):
     runs: list[str]
 
 
-def comparison_row(path: Path) -> Row:
+def comparison_row(path: Path) -> ListingRow:
     """Read the row of a comparison. Raises ConfigError and CheckpointError where it is damaged."""
     file = path / STUDY if (path / STUDY).exists() else path / RUNS
     results = _json(path / RESULTS) or {}
@@ -277,7 +277,7 @@ def comparison_row(path: Path) -> Row:
     if not results or finished + failed < (planned or 0):
         state = "running" if is_held(path) else "unfinished"
     n_seeds: Any = seeds or results.get("planned_seeds")
-    return Row(
+    return ListingRow(
         folder=str(path),
         kind="comparison",
         state=state,
@@ -327,7 +327,7 @@ def _headline(results: Mapping[str, Any]) -> str:
     return f"{count(len(verdicts), 'comparison')}: {', '.join(counts)}" if counts else ""
 
 
-def render_rows(rows: Sequence[Row]) -> str:
+def render_rows(rows: Sequence[ListingRow]) -> str:
     """Format rows, the first at the top: a line of columns, and below it details."""
     headings = ("folder", "when", "how good", "steps", "time")
     cells = [_cells(row) for row in rows]
@@ -355,7 +355,7 @@ def render_rows(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: ListingRow) -> tuple[str, ...]:
     when = datetime.fromtimestamp(row.when).strftime("%Y-%m-%d %H:%M") if row.when else "?"
     score = "" if row.score is None else format_score(row.score)
     steps = "" if row.step is None else f"{row.step:,}"
@@ -372,14 +372,14 @@ def _cells(row: Row) -> tuple[str, ...]:
     return (row.folder, when, score, steps, time)
 
 
-def format_score(score: Score) -> str:
+def format_score(score: ListedScore) -> str:
     """Format a score with its unit, and the split where it is not the validation split."""
     before, after, factor, decimals = _SCORES[score.name]
     split = " (test)" if score.split == "test" else ""
     return f"{before}{score.value * factor:.{decimals}f}{after}{split}"
 
 
-def _description(row: Row) -> str:
+def _description(row: ListingRow) -> str:
     if row.kind == "comparison":
         seeds = f", {count(row.seeds, 'seed')}" if row.seeds else ""
         return f"comparison of {', '.join(row.arms)}{seeds}"

@@ -46,7 +46,7 @@ class TableHeader(Typed):
     """True where there is an array of each item's document."""
 
 
-class _Header(Typed):
+class _ItemsHeader(Typed):
     version: int
     split: str
     sha256: str
@@ -102,7 +102,7 @@ def read_items(run: Path) -> Items | None:
         return None
     data = read_bytes(path, CheckpointError, max_bytes=_MAX_BYTES)
     arrays, content = load_arrays(data, str(path), CheckpointError)
-    header = check_typed(content, _Header, f"the header of {path}", CheckpointError)
+    header = check_typed(content, _ItemsHeader, f"the header of {path}", CheckpointError)
     if header.version != _VERSION:
         raise CheckpointError(
             f"{path} is of version {header.version}, which is not known: this is {_VERSION}"

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.statistics.scores import Contrast, Scores, weights_of
+from sublayer.statistics.scores import Contrast, RunScores, weights_of
 
 Numbers = NDArray[np.float64]
 
@@ -44,7 +44,7 @@ _SCALES = np.exp(np.linspace(math.log(1e-3), math.log(1e2), 24))
 
 
 @dataclass(frozen=True)
-class Spread:
+class VariancePosterior:
     """Posterior of the variance of a contrast's mean: a mixture of scaled inverse chi-squareds."""
 
     mean: float
@@ -75,9 +75,9 @@ class Spread:
         return 1.0 / (float(self.weights @ (1.0 / self.freedoms)) + spread / 2.0)
 
 
-def known_spread(mean: float, variance: float, freedom: float, n: int) -> Spread:
+def known_spread(mean: float, variance: float, freedom: float, n: int) -> VariancePosterior:
     """Return the spread of a mean whose variance has a single estimate."""
-    return Spread(mean, n, np.ones(1), np.array([variance]), np.array([freedom]))
+    return VariancePosterior(mean, n, np.ones(1), np.array([variance]), np.array([freedom]))
 
 
 class Spreads(ABC):
@@ -87,7 +87,7 @@ class Spreads(ABC):
     _freedom: float | None = None
     """Arguments of ``Covariance`` beside the values."""
 
-    def __init__(self, scores: Scores, baseline: str) -> None:
+    def __init__(self, scores: RunScores, baseline: str) -> None:
         self._scores = scores
         self._baseline = baseline
         self._tables: dict[tuple[int, ...], Covariance] = {}
@@ -131,14 +131,14 @@ class SeedSpreads(Spreads):
     ``floor`` is the metric's resolution.
     """
 
-    def __init__(self, scores: Scores, baseline: str, floor: float = 0.0) -> None:
+    def __init__(self, scores: RunScores, baseline: str, floor: float = 0.0) -> None:
         super().__init__(scores, baseline)
         self._floor = floor
 
     def _values(self, shared: NDArray[np.bool_]) -> Numbers | None:
         return self._scores.values[:, shared] if shared.sum() > 1 else None
 
-    def spread(self, contrast: Contrast) -> Spread | None:
+    def spread(self, contrast: Contrast) -> VariancePosterior | None:
         """Return the spread of a contrast; None with fewer than two seeds of its arms.
 
         Seeds that all of its arms have are blocks; other arms that have them too inform the
@@ -167,7 +167,7 @@ class SeedSpreads(Spreads):
         values = self._scores.scores_of(arm)
         return float(values.var(ddof=1)) if len(values) > 1 else 0.0
 
-    def _welch(self, contrast: Contrast) -> Spread | None:
+    def _welch(self, contrast: Contrast) -> VariancePosterior | None:
         mean = variance = doubt = 0.0
         smallest = len(self._scores.seeds)
         for arm, weight in contrast.weights.items():
@@ -205,7 +205,7 @@ class Covariance:
         self._squares = squares
         self._floor = floor
 
-    def spread(self, contrast: Contrast) -> Spread:
+    def spread(self, contrast: Contrast) -> VariancePosterior:
         """Return the spread of a contrast's mean over columns; of two arms the paired t test's.
 
         So it is of more arms with many columns.
@@ -219,7 +219,7 @@ class Covariance:
             return known_spread(mean, variance / n, self._freedom, n)
         weights, covariances, freedoms, caution = self._posterior
         scales = np.einsum("a,kab,b->k", row, covariances, row) / n
-        return Spread(mean, n, weights, scales, freedoms, caution)
+        return VariancePosterior(mean, n, weights, scales, freedoms, caution)
 
     def between(self, one: Contrast, other: Contrast) -> float:
         """Return the posterior mean covariance of the means of two contrasts."""

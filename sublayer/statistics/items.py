@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.statistics.covariance import Spread, Spreads, known_spread
-from sublayer.statistics.scores import Contrast, Scores
+from sublayer.statistics.covariance import Spreads, VariancePosterior, known_spread
+from sublayer.statistics.scores import Contrast, RunScores
 
 Effects = NDArray[np.float64]
 """``[U]`` in the metric's unit: its derivative with respect to the weight of each test unit."""
@@ -65,7 +65,7 @@ class ItemSpread:
     between seeds already.
     """
 
-    whole: Spread
+    whole: VariancePosterior
     """Of the mean over seeds: ``units / U + interaction / (S U)``."""
     both: float
     """The interaction's part of it, which further seeds reduce: ``interaction / (S U)``."""
@@ -84,7 +84,7 @@ class ItemSpreads(Spreads):
 
     _factors: Effects | float = 1.0
 
-    def __init__(self, scores: Scores, baseline: str) -> None:
+    def __init__(self, scores: RunScores, baseline: str) -> None:
         super().__init__(scores, baseline)
         if scores.shares is not None:
             self._factors, self._freedom = unequal_units(scores.shares)

@@ -25,7 +25,7 @@ from sublayer.statistics.looks import detectable_effect, seeds_for
 from sublayer.statistics.scores import (
     Contrast,
     Numbers,
-    Scores,
+    RunScores,
     Tuned,
     choice_variance,
     mean_of,
@@ -44,10 +44,10 @@ _FAR = 100.0
 
 
 @dataclass
-class Family:
+class ContrastFamily:
     """Contrasts of arms that are judged as one family; see ``docs/verdicts.md``."""
 
-    scores: Scores
+    scores: RunScores
     contrasts: Sequence[Contrast]
     is_lower_better: bool = field(kw_only=True)
     n_seeds: int = field(kw_only=True)
@@ -292,7 +292,7 @@ def _usual_baseline(contrasts: Sequence[Contrast]) -> str:
     return max(names, key=names.count) if names else ""
 
 
-def _pairing(scores: Scores) -> Pairing | None:
+def _pairing(scores: RunScores) -> Pairing | None:
     """Describe how arms correlate over the seeds that all have; None for fewer than two."""
     is_run = ~np.isnan(scores.values)
     arms = is_run.sum(1) > 1

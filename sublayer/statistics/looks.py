@@ -19,7 +19,7 @@ from sublayer.statistics.difference import (
     Judgement,
 )
 from sublayer.statistics.items import ItemSpread
-from sublayer.statistics.scores import Numbers, Scores, against_baseline
+from sublayer.statistics.scores import Numbers, RunScores, against_baseline
 from sublayer.statistics.simultaneous import (
     NODE_WEIGHTS,
     Largest,
@@ -252,7 +252,7 @@ def planned_detectable(n_arms: int, n_seeds: int, level: float, item_error: floa
     for draw in range(_SIMULATED):
         values = generator.standard_normal((len(arms), n))
         failed = np.zeros(values.shape, dtype=np.bool_)
-        spreads = SeedSpreads(Scores(arms, tuple(range(n)), values, failed), arms[0])
+        spreads = SeedSpreads(RunScores(arms, tuple(range(n)), values, failed), arms[0])
         largest = Largest(correlation_of(spreads.covariance(contrasts)), len(contrasts))
         spread = spreads.spread(contrasts[0])
         assert spread is not None, "scores are complete"

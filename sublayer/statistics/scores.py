@@ -15,7 +15,7 @@ _FREEDOM = 4.0
 
 
 @dataclass(frozen=True)
-class Scores:
+class RunScores:
     """A metric of runs, in its unit, with the contribution of each unit of the test.
 
     Axes: arms A, seeds S, units of the test U (documents, or items of a test without documents).
@@ -47,7 +47,7 @@ class Scores:
         n_items: int | None = None,
         n_documents: int | None = None,
         shares: Numbers | None = None,
-    ) -> "Scores":
+    ) -> "RunScores":
         """Arrange mappings by arm and seed as arrays; seeds in ascending order."""
         failed, effects = failed or {}, effects or {}
         arms = tuple(values)
@@ -66,7 +66,7 @@ class Scores:
         table, has_failed = table.reshape(shape), has_failed.reshape(shape)
         return cls(arms, ordered, table, has_failed, moved, n_items, n_documents, shares)
 
-    def first(self, n_seeds: int) -> "Scores":
+    def first(self, n_seeds: int) -> "RunScores":
         """Return the scores of the first ``n_seeds`` seeds."""
         effects = None if self.effects is None else self.effects[:, :n_seeds]
         return replace(
@@ -121,7 +121,7 @@ class Contrast:
         """Return the arms whose weights have a sign."""
         return [arm for arm, weight in self.weights.items() if sign * weight > 0]
 
-    def of_seeds(self, scores: Scores) -> dict[int, float]:
+    def of_seeds(self, scores: RunScores) -> dict[int, float]:
         """Return the contrast of each seed that all of its arms have."""
         shared = scores.common(self.weights)
         total = np.zeros(len(scores.seeds))
@@ -157,7 +157,7 @@ def weights_of(contrasts: Sequence[Contrast], arms: Sequence[str]) -> Numbers:
     return np.array(rows, dtype=np.float64).reshape(len(contrasts), len(arms))
 
 
-def mean_of(contrast: Contrast, scores: Scores) -> float | None:
+def mean_of(contrast: Contrast, scores: RunScores) -> float | None:
     """Return a contrast of the means of arms, over all of their runs; None where one has none."""
     total = []
     for arm, weight in contrast.weights.items():

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.statistics.covariance import Spread
+from sublayer.statistics.covariance import VariancePosterior
 from sublayer.statistics.items import ItemSpread
 
 Numbers = NDArray[np.float64]
@@ -46,7 +46,7 @@ class Uncertainty:
     The three posteriors are convolved, as Behrens and Fisher do with two.
     """
 
-    seeds: Spread
+    seeds: VariancePosterior
     items: ItemSpread | None = None
     choice: float = 0.0
     """The variance due to hyperparameter selection."""
@@ -159,7 +159,7 @@ class Uncertainty:
         return variances, weights
 
 
-def _calibrated(spread: Spread, level: float, largest: "Largest") -> Spread:
+def _calibrated(spread: VariancePosterior, level: float, largest: "Largest") -> VariancePosterior:
     """Return a spread scaled so that p is ``level`` where it was ``level / caution``."""
     if spread.caution == 1.0 or not spread.scales.any():
         return spread
@@ -169,7 +169,7 @@ def _calibrated(spread: Spread, level: float, largest: "Largest") -> Spread:
     return replace(spread, scales=times * spread.scales, caution=1.0)
 
 
-def _nodes_of(spread: Spread) -> tuple[Numbers, Numbers]:
+def _nodes_of(spread: VariancePosterior) -> tuple[Numbers, Numbers]:
     """Return nodes of the variance of a mean, ``[N]``, and their weights."""
     factors = np.stack([inverse_chi2(freedom) for freedom in spread.freedoms])  # [M, Z]
     variances = (spread.scales[:, None] * factors).reshape(-1)

@@ -20,9 +20,9 @@ from sublayer.statistics.items import (
     shares_of,
     units_of,
 )
-from sublayer.statistics.judge import Family
+from sublayer.statistics.judge import ContrastFamily
 from sublayer.statistics.looks import Looks, judge_looks, unfinished, without_verdicts
-from sublayer.statistics.scores import Scores, Tuned, against_baseline
+from sublayer.statistics.scores import RunScores, Tuned, against_baseline
 from sublayer.study.columns import Column, primary_column, run_scores, value_of
 from sublayer.study.definition import Study
 from sublayer.study.jobs.run import BEST, COLLAPSED, ERROR
@@ -110,10 +110,10 @@ def scores_of(
     values: Values,
     failed: Mapping[str, Collection[int]],
     units: Mapping[str, Mapping[int, TestUnits]],
-) -> Scores:
+) -> RunScores:
     """Arrange values, failed seeds and test units, all by arm, as scores."""
     first = next((test for by_seed in units.values() for test in by_seed.values()), None)
-    return Scores.of(
+    return RunScores.of(
         values,
         failed=failed,
         effects={
@@ -339,7 +339,7 @@ class StudyJudge:
         tuned, elsewhere = self._tuned(metric), self._elsewhere(metric)
 
         def judge_at(look: int) -> Judgement:
-            family = Family(
+            family = ContrastFamily(
                 scores.first(look) if looks.is_sequential else scores,
                 contrasts,
                 is_lower_better=metric.is_lower_better,

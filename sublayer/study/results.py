@@ -55,7 +55,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Sample:
+class WrittenSample:
     """Text that a decoder wrote after a prompt; U+FFFD stands for bytes that are no UTF-8."""
 
     prompt: str
@@ -108,7 +108,7 @@ class ArmResult:
     """The training loss: at each evaluation the mean of the steps since the one before."""
     recipe: str = ""
     """The resolved TOML of one of its runs."""
-    sample: Sample | None = None
+    sample: WrittenSample | None = None
     """Of the first seed that finished; None where the arms are no decoders."""
     further: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     """Other metrics by name, each with its value for each seed."""

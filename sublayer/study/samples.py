@@ -15,7 +15,7 @@ from sublayer.files.storage import write_json
 from sublayer.runs.folder import MODEL
 from sublayer.study.arms import Arm
 from sublayer.study.inspection import LAYERS, Inspecting, read_layers
-from sublayer.study.results import ArmResult, Sample
+from sublayer.study.results import ArmResult, WrittenSample
 from sublayer.study.runs import Runs
 from sublayer.study.stages import PRETRAINING
 
@@ -53,7 +53,7 @@ def draw_samples(
             tokenizer = data[arm.name].tokenizer
             context = arm.loaded.recipe.data.context
             text = continuation(run, prompt, tokenizer, context=context, device=device)
-            write_json(run / SAMPLE, asdict(Sample(shown, text)))
+            write_json(run / SAMPLE, asdict(WrittenSample(shown, text)))
 
 
 def with_kept(
@@ -92,10 +92,10 @@ def prompt_of(test: Split, context: int) -> bytes:
     return head or text
 
 
-def _read(run: Path) -> Sample | None:
+def _read(run: Path) -> WrittenSample | None:
     try:
         content = read_json(run / SAMPLE, CheckpointError)
-        return check_typed(content, Sample, SAMPLE, CheckpointError, has_tuples=True)
+        return check_typed(content, WrittenSample, SAMPLE, CheckpointError, has_tuples=True)
     except (FileNotFoundError, CheckpointError):
         return None  # it is drawn anew, and comes out the same
 

@@ -20,7 +20,7 @@ from sublayer.statistics.scores import Contrast
 from sublayer.statistics.simultaneous import Parts
 from sublayer.study.inspection import InspectedLayers
 from sublayer.study.question import Hypothesis
-from sublayer.study.results import ArmResult, Results, Sample, StudyText, Tuning
+from sublayer.study.results import ArmResult, Results, StudyText, Tuning, WrittenSample
 from tests.golden.core import compare, compare_text, digest, expect_names
 from tests.study.synthetic import encoder_results, judge_values, synthetic_results, taking
 
@@ -53,7 +53,7 @@ def complete() -> Results:
     first = replace(
         first,
         recipe=f"{SHARED}ffn = 'gelu'\n[train]\nseed = 0\n",
-        sample=Sample("Once", ' <b>&"\n\ufffd\x07'),
+        sample=WrittenSample("Once", ' <b>&"\n\ufffd\x07'),
         further_curves={"loss": valid, "probes/sst2": rising, "book/bits_per_byte": rising},
         training_curves=tuple(replace(curve, values=(1.75,) * 10) for curve in first.curves),
         probes={"sst2": PROBE},

@@ -16,9 +16,9 @@ import sublayer
 from sublayer.errors import SublayerError
 from sublayer.judging.ledger import (
     ERROR,
-    Look,
-    Plan,
-    Runs,
+    LedgerLook,
+    LedgerPlan,
+    LedgerRuns,
     level_of,
     looks_to_share,
     open_ledger,
@@ -26,17 +26,21 @@ from sublayer.judging.ledger import (
 )
 from sublayer.statistics.difference import Difference, Verdict
 
-PLAN = Plan("loss", is_lower_better=True, looks=4)
+PLAN = LedgerPlan("loss", is_lower_better=True, looks=4)
 BASE = runs_of("base", {0: 1.0, 1: 1.1, 2: 1.2})
 
 
-def candidate(number: float, name: str = "new") -> Runs:
+def candidate(number: float, name: str = "new") -> LedgerRuns:
     return runs_of(name, {0: number, 1: number + 0.1, 2: None})
 
 
 def look_at(
-    path: Path, *runs: Runs, verdict: Verdict = "cannot tell", plan: Plan = PLAN, base: Runs = BASE
-) -> Look:
+    path: Path,
+    *runs: LedgerRuns,
+    verdict: Verdict = "cannot tell",
+    plan: LedgerPlan = PLAN,
+    base: LedgerRuns = BASE,
+) -> LedgerLook:
     with open_ledger(path, plan) as ledger:
         ledger.level_for(runs, base)
         return ledger.record(
@@ -59,7 +63,7 @@ def test_looks_share_what_is_left_and_a_keep_has_its_spending_returned(tmp_path:
     with pytest.raises(SublayerError, match="all 4 looks"):
         look_at(path, candidate(5))
     # The first line is the plan; a plan that is not repeated is the file's.
-    repeated = look_at(path, candidate(1, "renamed"), plan=Plan("loss", is_lower_better=True))
+    repeated = look_at(path, candidate(1, "renamed"), plan=LedgerPlan("loss", is_lower_better=True))
     assert (repeated.number, repeated.is_repeated, repeated.level) == (1, True, 0.025)
     assert len(path.read_text().splitlines()) == 5
     with pytest.raises(SublayerError, match="look 1"):
@@ -138,14 +142,17 @@ def test_a_damaged_ledger_is_refused_and_left_as_it_is(what: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (Plan("accuracy", is_lower_better=True, looks=4), "metric loss, not metric accuracy"),
-        (Plan("loss", is_lower_better=False, looks=4), "lower is better, not higher"),
-        (Plan("loss", is_lower_better=True, margin=0.1, looks=4), "no margin, not a margin of 0.1"),
-        (Plan("loss", is_lower_better=True, looks=5), "4 looks, not 5"),
-        (Plan("loss", is_lower_better=True, looks=0), "--looks 0"),
+        (LedgerPlan("accuracy", is_lower_better=True, looks=4), "metric loss, not metric accuracy"),
+        (LedgerPlan("loss", is_lower_better=False, looks=4), "lower is better, not higher"),
+        (
+            LedgerPlan("loss", is_lower_better=True, margin=0.1, looks=4),
+            "no margin, not a margin of 0.1",
+        ),
+        (LedgerPlan("loss", is_lower_better=True, looks=5), "4 looks, not 5"),
+        (LedgerPlan("loss", is_lower_better=True, looks=0), "--looks 0"),
     ],
 )
-def test_another_plan_is_refused(plan: Plan, message: str, tmp_path: Path) -> None:
+def test_another_plan_is_refused(plan: LedgerPlan, message: str, tmp_path: Path) -> None:
     path = tmp_path / "loop.jsonl"
     look_at(path, candidate(1))
     with pytest.raises(SublayerError, match=message):
@@ -176,10 +183,10 @@ def test_processes_that_share_a_ledger_take_looks_in_turn(tmp_path: Path) -> Non
         import sys
         from pathlib import Path
         from sublayer.statistics.difference import Difference
-        from sublayer.judging.ledger import Plan, open_ledger, runs_of
+        from sublayer.judging.ledger import LedgerPlan, open_ledger, runs_of
         for number in range(10):
             new = runs_of("new", {0: float(sys.argv[2]), 1: float(number)})
-            with open_ledger(Path(sys.argv[1]), Plan("loss", True)) as ledger:
+            with open_ledger(Path(sys.argv[1]), LedgerPlan("loss", True)) as ledger:
                 ledger.level_for([new], runs_of("base", {0: 0.5}))
                 ledger.record([Difference("new", "base", (0,), 0.1)])
     """
@@ -188,7 +195,7 @@ def test_processes_that_share_a_ledger_take_looks_in_turn(tmp_path: Path) -> Non
         for number in range(3)
     ]
     assert [each.wait() for each in started] == [0, 0, 0]
-    look = look_at(path, candidate(7), plan=Plan("loss", is_lower_better=True))
+    look = look_at(path, candidate(7), plan=LedgerPlan("loss", is_lower_better=True))
     assert (look.number, len(lines_of(path))) == (31, 32)
     assert look.left == pytest.approx(ERROR * (1 - 31 / 200))
 

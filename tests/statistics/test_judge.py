@@ -25,7 +25,7 @@ from sublayer.statistics.items import (
     unequal_units,
     units_of,
 )
-from sublayer.statistics.judge import Family, is_two_valued, one_cluster_p, rank_p
+from sublayer.statistics.judge import ContrastFamily, is_two_valued, one_cluster_p, rank_p
 from sublayer.statistics.looks import (
     GOING_ON,
     Looks,
@@ -39,7 +39,7 @@ from sublayer.statistics.looks import (
 )  # fmt: skip
 from sublayer.statistics.scores import (
     Contrast,
-    Scores,
+    RunScores,
     Tuned,
     against_baseline,
     arm_less,
@@ -423,12 +423,12 @@ def test_units_are_documents_or_stretches_and_their_variance_follows_the_crossed
     e = np.array([0.5, 0.5, -0.5, -0.5])
     effects = {"a": {0: d + e, 1: d - e}, "b": {0: np.zeros(4), 1: np.zeros(4)}}
     values = {"a": seeded(0.0, 1.0), "b": seeded(0.0, 1.0)}
-    spread = ItemSpreads(Scores.of(values, effects=effects), "b").spread(arm_less("a", "b"))
+    spread = ItemSpreads(RunScores.of(values, effects=effects), "b").spread(arm_less("a", "b"))
     assert spread.whole.variance == pytest.approx((d**2).sum() * 4 / 3)
     assert spread.both == pytest.approx(2 * (e**2).sum() * 4 / 3 / 1 / 2)
     assert spread.alone == pytest.approx(spread.whole.variance - spread.both)
     values["b"], effects["b"] = {5: 0.0, 6: 1.0}, {5: np.zeros(4), 6: np.zeros(4)}
-    unpaired = ItemSpreads(Scores.of(values, effects=effects), "b").spread(arm_less("a", "b"))
+    unpaired = ItemSpreads(RunScores.of(values, effects=effects), "b").spread(arm_less("a", "b"))
     assert unpaired.alone == pytest.approx(spread.alone)
 
 
@@ -441,9 +441,9 @@ def test_arms_that_share_nearly_all_of_a_seed_are_not_called_different(n_arms, n
     for _ in range(150):
         own = rng.normal(size=(n_arms, n_seeds)) * np.geomspace(1.0, widest, n_arms)[:, None]
         values = 50.0 * rng.normal(size=n_seeds) + own
-        scores = Scores(arms, tuple(range(n_seeds)), values, np.zeros(values.shape, dtype=bool))
+        scores = RunScores(arms, tuple(range(n_seeds)), values, np.zeros(values.shape, dtype=bool))
         contrasts = against_baseline(arms, "0")
-        found = Family(scores, contrasts, is_lower_better=True, n_seeds=n_seeds).judge()
+        found = ContrastFamily(scores, contrasts, is_lower_better=True, n_seeds=n_seeds).judge()
         wrong += any(each.verdict != "cannot tell" for each in found.differences)
     assert wrong <= 18  # of 150 at 5 %: exceeded once in 4,000 times
 
@@ -452,7 +452,7 @@ def test_caution_moves_p_to_the_level_that_residuals_are_given():
     rng = np.random.default_rng(7)
     arms = tuple("abcd")
     values = rng.normal(size=(4, 4))
-    scores = Scores(arms, tuple(range(4)), values, np.zeros(values.shape, dtype=bool))
+    scores = RunScores(arms, tuple(range(4)), values, np.zeros(values.shape, dtype=bool))
     spread = SeedSpreads(scores, "a").spread(arm_less("b", "a"))
     assert spread.caution != 1.0
     plain, largest = Uncertainty(spread), Largest(0.5 + 0.5 * np.eye(3), 3)
@@ -490,7 +490,7 @@ def test_documents_of_unequal_length_count_for_fewer():
         "b": seeded(*np.zeros((2, 4))),
     }
     values = {"a": seeded(0.0, 1.0), "b": seeded(0.0, 1.0)}
-    scores = Scores.of(values, effects=effects, n_documents=4, shares=shares)
+    scores = RunScores.of(values, effects=effects, n_documents=4, shares=shares)
     whole = ItemSpreads(scores, "b").spread(arm_less("a", "b")).whole
     squares = (factors * effects["a"][0]) ** 2
     assert whole.variance == pytest.approx(squares.sum() * 4 / 3)

@@ -5,8 +5,8 @@ import pytest
 from scipy.stats import dunnett, ttest_ind, ttest_rel, tukey_hsd
 
 from sublayer.statistics.covariance import known_spread
-from sublayer.statistics.judge import Family
-from sublayer.statistics.scores import Scores, against_baseline, arm_less, weights_of
+from sublayer.statistics.judge import ContrastFamily
+from sublayer.statistics.scores import RunScores, against_baseline, arm_less, weights_of
 from sublayer.statistics.simultaneous import Largest, Uncertainty, correlation_of
 
 SEEDS = {"shared": (0, 0), "apart": (0, 100)}
@@ -23,8 +23,10 @@ def test_two_arms_have_the_paired_t_test_or_that_of_welch(seeds, sizes):
         name: dict(enumerate(own.tolist(), first))
         for name, own, first in zip("ab", samples, SEEDS[seeds], strict=True)
     }
-    scores, contrasts = Scores.of(values), against_baseline("ab", "a")
-    (found,) = Family(scores, contrasts, is_lower_better=True, n_seeds=3).judge().differences
+    scores, contrasts = RunScores.of(values), against_baseline("ab", "a")
+    (found,) = (
+        ContrastFamily(scores, contrasts, is_lower_better=True, n_seeds=3).judge().differences
+    )
     base, new = samples
     expected = ttest_rel(new, base) if seeds == "shared" else ttest_ind(new, base, equal_var=False)
     interval = expected.confidence_interval(0.95)
@@ -35,9 +37,9 @@ def test_two_arms_have_the_paired_t_test_or_that_of_welch(seeds, sizes):
 def test_many_seeds_give_each_difference_of_several_arms_the_paired_t_test():
     values = np.random.default_rng(30).normal(size=(4, 30)) * [[1.0], [2.0], [1.0], [4.0]]
     arms = tuple("abcd")
-    scores = Scores(arms, tuple(range(30)), values, np.zeros(values.shape, dtype=np.bool_))
+    scores = RunScores(arms, tuple(range(30)), values, np.zeros(values.shape, dtype=np.bool_))
     contrasts = against_baseline(arms, "a")
-    found = Family(scores, contrasts, is_lower_better=True, n_seeds=30).judge()
+    found = ContrastFamily(scores, contrasts, is_lower_better=True, n_seeds=30).judge()
     for each, own in zip(found.differences, values[1:], strict=True):
         assert each.p_raw == pytest.approx(ttest_rel(own, values[0]).pvalue, rel=1e-6)
         assert each.p >= each.p_raw

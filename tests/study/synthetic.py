@@ -7,8 +7,8 @@ import numpy as np
 from sublayer.objective.causal import BITS_PER_BYTE
 from sublayer.objective.families import family
 from sublayer.statistics.difference import FEWEST_SEEDS, Difference
-from sublayer.statistics.judge import Family
-from sublayer.statistics.scores import Scores, against_baseline
+from sublayer.statistics.judge import ContrastFamily
+from sublayer.statistics.scores import RunScores, against_baseline
 from sublayer.study.results import ArmResult, Costs, Curve, Failure, Further, Reproduction, Results
 
 
@@ -55,9 +55,9 @@ def judge_values(
 ):  # fmt: skip
     """Judge arms, each by seed, against the baseline, and ``further`` contrasts."""
     contrasts = [*against_baseline(values, baseline, against), *further]
-    scores = Scores.of(values, failed=failed, effects=effects)
+    scores = RunScores.of(values, failed=failed, effects=effects)
     options |= {"is_lower_better": metric.is_lower_better, "n_seeds": planned_seeds}
-    return Family(scores, contrasts, **options).judge()
+    return ContrastFamily(scores, contrasts, **options).judge()
 
 
 def synthetic_results(effects=None, *, n_seeds=5, failed=None, sd=0.004):

@@ -67,7 +67,7 @@ class MaskVocabulary:
     BERT leaves out the special ones, which come first."""
 
 
-class Masked(NamedTuple):
+class MaskedSequence(NamedTuple):
     """A sequence as the model sees it, and the ``targets`` [P] at ascending ``positions`` [P]."""
 
     ids: Ints
@@ -81,7 +81,7 @@ def mask_tokens(
     rule: MaskRule,
     vocabulary: MaskVocabulary,
     generator: np.random.Generator,
-) -> Masked:
+) -> MaskedSequence:
     """Choose the tokens of a sequence [T] to predict; mask, replace or keep each at random.
 
     Whole words, and n-grams of them, are chosen in random order. What would exceed the number of
@@ -118,7 +118,7 @@ def mask_tokens(
     if rule.predicts_first:
         # One, unless the sequence is empty.
         positions = np.concatenate([np.arange(min(1, len(ids))), positions])
-    return Masked(seen, positions, ids[positions])
+    return MaskedSequence(seen, positions, ids[positions])
 
 
 def _choose_words(

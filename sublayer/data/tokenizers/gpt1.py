@@ -361,7 +361,7 @@ Parts = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Counts:
+class RuleCounts:
     """Counts of a text's tokens by one of the rules."""
 
     tokens: int
@@ -374,8 +374,8 @@ class Counts:
 class Differences:
     """Both rules on one text."""
 
-    published: Counts
-    transformers: Counts
+    published: RuleCounts
+    transformers: RuleCounts
     words: int
     """Number of words that whitespace divides; a line in which ftfy changes their number is one."""
     different: int
@@ -400,7 +400,7 @@ def count_differences(vocabulary: Gpt1Vocabulary, text: bytes) -> Differences:
                 changes[block] += count
     newline = vocabulary.ids.get(LINE_END)
 
-    def counts(normalization: Normalization) -> Counts:
+    def counts(normalization: Normalization) -> RuleCounts:
         tokenizer = with_normalization(vocabulary, normalization)
         return _count(tokenizer.encode(text), tokenizer.unk_id, newline)
 
@@ -408,8 +408,8 @@ def count_differences(vocabulary: Gpt1Vocabulary, text: bytes) -> Differences:
     return Differences(*sides, pairs.total(), n_different, changes)
 
 
-def _count(ids: TokenIds, unknown: int | None, newline: int | None) -> Counts:
-    return Counts(len(ids), int(np.sum(ids == unknown)), int(np.sum(ids == newline)))
+def _count(ids: TokenIds, unknown: int | None, newline: int | None) -> RuleCounts:
+    return RuleCounts(len(ids), int(np.sum(ids == unknown)), int(np.sum(ids == newline)))
 
 
 def _pairs(text: str) -> Counter[tuple[str, str]]:
