@@ -41,17 +41,16 @@ _LABELS = {
 _OPPOSITE = {"better": "worse", "worse": "better"}
 
 _HEAD = """\
-# What the papers claim, and what was found here
+# Claims of the papers
 
-After this page you can say, for each claim of the five papers, what was published, what was
-measured here, which verdict follows, and what a run that could decide would take.
+Each claim of the five papers: the published value, the measurement here, its verdict, and the cost
+of a run that could decide.
 
-`python docs/claims.py` writes this page from `records/claims.toml` and each record's `judged.json`:
-no verdict on it is written by hand. All records are judged by today's rule ([what a verdict
-means](verdicts.md)); what they said when they were made stands under *at first*. Models here have
-0.1 to 5.3 million parameters and were trained for seconds to an hour and a half, where GPT-1 has
-117 million and the character Transformer 219 million: "cannot tell" is the usual answer, and no row
-says that a paper is wrong.
+Models here have 0.1 to 5.3 million parameters and were trained for seconds to an hour and a half,
+where GPT-1 has 117 million and the character Transformer 219 million: "cannot tell" is the usual
+answer, and no row says that a paper is wrong. `python docs/claims.py` writes this page from
+`records/claims.toml` and each record's `judged.json`: no verdict is written by hand, and all
+records are judged by today's rule ([verdicts](verdicts.md)).
 
 - *Difference*: the first arm minus the second, with its interval. One seed gives neither interval
   nor verdict; a secondary metric gives no verdict. Of a study with looks it is that of the look
@@ -60,12 +59,12 @@ says that a paper is wrong.
   comparisons are no test of the claim.
 - *At first*: interval and verdict of the record's own `results.json`.
 - *Level*: the probability of a false verdict that a look spends, shared by so many comparisons.
-- *Published effect*: what the paper found, in the unit of the difference, and whether it lies
+- *Published effect*: the paper's effect, in the unit of the difference, and whether it lies
   inside the interval. Some are of another metric, or of another comparison.
-- *Seeds to find it*: how many seeds of each arm find a difference as large as the published effect,
-  or as the margin where there is none, with a power of 80 %, by the spread that the record
+- *Seeds to find it*: number of seeds of each arm that detect a difference as large as the published
+  effect, or as the margin where there is none, with a power of 80 %, by the spread that the record
   estimates.
-- *Not run*: hours are those of all runs of the study's file, tuning included, on one core of two,
+- *Not run*: hours of all runs of the study's file, tuning included, on one core of two,
   as `sublayer plan STUDY --scale SCALE --measure` extrapolates them from a minute of steps.
 """
 
@@ -275,7 +274,7 @@ def _not_run_table(claims: list[dict[str, Any]]) -> Iterator[str]:
     rows = [claim for claim in claims if "not_run" in claim]
     if not rows:
         return
-    yield "| not run | published | what it takes |"
+    yield "| not run | published | cost |"
     yield "| --- | --- | --- |"
     for claim in rows:
         own = claim["not_run"]

@@ -36,7 +36,7 @@ _SCORES = {
     "chrf": "chrF",
 }
 _VERDICTS = {"undecided": "cannot tell"}
-"""What verdicts of earlier versions are called today."""
+"""Today's names of the verdicts of earlier versions."""
 
 _ANSWERS = {
     "number": "a number",
@@ -45,13 +45,13 @@ _ANSWERS = {
 }
 
 _TABLES = {
-    "": "The head of a recipe file",
-    "model": "The architecture",
+    "": "Head of a recipe file",
+    "model": "Architecture",
     "data": "Texts, tokens and batches",
-    "objective": "The training objective",
-    "optimizer": "How weights change",
+    "objective": "Training objective",
+    "optimizer": "Optimizer and learning rate",
     "train": "Length, batches, evaluations and checkpoints",
-    "init": "What training starts from",
+    "init": "Start model",
 }
 
 
@@ -75,9 +75,9 @@ def fields_page() -> str:
     lines = [
         "# Fields",
         "",
-        "Every field that a recipe may set, as `sublayer fields` prints it. On the command line a",
-        "field is set as `TABLE.FIELD=VALUE`. `sublayer fields --schema` prints the same as a JSON",
-        "Schema, for editors.",
+        "Every field of a recipe, as `sublayer fields` prints it. On the command line a field is",
+        "set as `TABLE.FIELD=VALUE`. `sublayer fields --schema` prints the same as a JSON Schema,",
+        "for editors. [Recipes and settings](../recipes.md) has the rules.",
         "",
     ]
     rows = field_rows()
@@ -92,7 +92,7 @@ def fields_page() -> str:
 
 def commands_page() -> str:
     """Lay out the help of every command."""
-    lines = ["# Commands", "", "What `sublayer COMMAND --help` prints.", ""]
+    lines = ["# Commands", "", "The output of `sublayer COMMAND --help`, command by command.", ""]
     for name in cli.COMMANDS:
         lines += [f"## {name}", "", "```text", _help(name), "```", ""]
     return "\n".join(lines)
@@ -100,7 +100,13 @@ def commands_page() -> str:
 
 def tasks_page() -> str:
     """Lay out the table of tasks, suite by suite."""
-    lines = ["# The list of tasks", "", "What `sublayer tasks` lists.", ""]
+    lines = [
+        "# Tasks",
+        "",
+        "Published tasks, suite by suite, as `sublayer tasks` lists them. [Task",
+        "files](../tasks.md) has their formats.",
+        "",
+    ]
     for suite, rows in SUITES.items():
         lines += [
             f"## {SUITE_TITLES[suite]}",
@@ -123,8 +129,8 @@ def devices_page() -> str:
     lines = [
         "# Devices",
         "",
-        "What `sublayer plan --device` knows, from datasheets: dense products, float32 without",
-        "TF32, links one way between the eight devices of one machine.",
+        "Datasheets for `sublayer plan --device`: dense products, float32 without TF32, links one",
+        "way between the eight devices of one machine ([cost and memory](../planning.md)).",
         "",
         "| `--device` | device | memory | bfloat16 | float32 | link | source |",
         "| --- | --- | ---: | ---: | ---: | ---: | --- |",
@@ -148,8 +154,8 @@ def records_page() -> str:
     lines = [
         "# Records",
         "",
-        "Runs and comparisons that were made whole: the command, what came out, and what does not",
-        "follow. The folder `records` of the source has each with its recipe and every number.",
+        "Complete runs and comparisons: the command, the results, and their limits. The folder",
+        "`records` of the source has each with its recipe and every number.",
         "",
     ]
     for note in sorted(RECORDS.glob("*/NOTE.md")):

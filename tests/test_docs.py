@@ -53,9 +53,10 @@ def inline_code(page):
 
 
 def commands(*pages):
-    """Read the commands of pages, in order: lines of ``sh``, and transcripts of ``console``."""
+    """Read the commands of pages, in order: ``sh``, and transcripts of ``console``."""
     for page in pages:
         for language, block in _fenced(page, "sh|console"):
+            block = re.sub(r" *\\\n *", " ", block)
             if language == "console":
                 first, *shown = block.splitlines()
                 yield Command(page.name, first.removeprefix("$ "), tuple(shown))
@@ -186,16 +187,19 @@ def test_the_files_that_are_shown_are_recipes_studies_and_suites(workplace):
             assert load_recipe(path.name).recipe.title
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_the_first_pages_have_the_speeds_of_the_benchmarks_and_all_kinds_of_models(page):
-    text = (PROJECT / page).read_text()
+def test_the_readme_has_the_speeds_of_the_benchmarks():
+    text = (PROJECT / "README.md").read_text()
     section = text.partition("| | ")[2].partition("\n## ")[0]
     rows = [line for line in section.splitlines() if re.search(r"\| [\d. to]+ \|", line)]
     speeds = re.findall(r"\b\d\.\d\d\b", "\n".join(row for row in rows if "| ---" not in row))
     measured = (PROJECT / "benchmarks" / "README.md").read_text()
     assert len(speeds) > 20
     assert [speed for speed in speeds if speed not in measured] == []
-    introduction = unwrapped(text.partition("\n## ")[0].lower())
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_first_pages_name_all_kinds_of_models(page):
+    introduction = unwrapped((PROJECT / page).read_text().partition("\n## ")[0].lower())
     kinds = list(choices_of(declaration("model.kind").annotation))
     assert [kind for kind in kinds if re.search(rf"(?<!-)\b{kind}s?\b", introduction)] == kinds
 
@@ -209,7 +213,7 @@ def test_the_pages_name_every_choice_package_and_public_name():
     positions = choices_of(declaration("model.positions").annotation)
     assert rows("model.md", "Feed-forward networks") == sorted(FFNS)
     assert rows("model.md", "Positions") == sorted(positions)
-    assert rows("training.md", "What is learned") == sorted(OBJECTIVES)
+    assert rows("training.md", "Objectives") == sorted(OBJECTIVES)
     named = re.search(r"`optimizer.kind` is ([^;]*);", (DOCS / "training.md").read_text())
     assert sorted(re.findall(r"`(\w+)`", named[1])) == sorted(OPTIMIZERS)
     package = PROJECT / "sublayer"
@@ -332,13 +336,23 @@ def broken(page):
     return found
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_fits_a_column_and_no_sentence_has_it_for_a_subject(page):
+    code = [line for block in blocks(page, "sh|bash|toml|py|python") for line in block.splitlines()]
+    code += [block.partition("\n")[0] for block in blocks(page, "console")]
+    assert [line for line in code if len(line) > 82] == []
+    assert re.findall(r"^```\n\n[a-z].*", page.read_text(), flags=re.MULTILINE) == []
+
+
 def test_every_link_leads_to_a_file_and_a_heading():
     linked = (page for pattern in WITH_LINKS for page in PROJECT.glob(pattern))
     assert [(page, links) for page in linked if (links := broken(page))] == []
 
 
-def test_the_menu_of_the_documentation_names_every_page_once():
-    menu = json.dumps(tomllib.loads((PROJECT / "zensical.toml").read_text())["project"]["nav"])
+def test_the_menu_of_the_documentation_names_every_page_once_in_seven_groups():
+    groups = tomllib.loads((PROJECT / "zensical.toml").read_text())["project"]["nav"]
+    assert [type(pages) for group in groups for pages in group.values()] == [list] * 7
+    menu = json.dumps(groups)
     pages = [path.relative_to(DOCS).as_posix() for path in DOCS.glob("*.md")]
     assert sorted(re.findall(r'"([\w/-]+\.md)"', menu)) == sorted([*pages, *GENERATED])
 
