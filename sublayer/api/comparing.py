@@ -128,7 +128,7 @@ def compare(
 
 
 class Judging(TypedDict, total=False):
-    """Options of a judgement: fields of ``judging.options.Asked``."""
+    """Options of a judgement: fields of ``judging.options.JudgingOptions``."""
 
     arm: Annotated[
         str | None, Option("The column of arms; or columns, or files.", metavar="COLUMN")
@@ -208,7 +208,7 @@ def judge(*scores: Any, **options: Unpack[Judging]) -> "JudgedRuns":
     several. The verdict shows itself in a notebook, and its ``exit_code`` is the command's. Raises
     the errors of :mod:`sublayer.errors`.
     """
-    from sublayer.judging.options import Asked
+    from sublayer.judging.options import JudgingOptions
     from sublayer.judging.sources import read_objects
     from sublayer.reporting.judged import judge_understood
 
@@ -216,7 +216,7 @@ def judge(*scores: Any, **options: Unpack[Judging]) -> "JudgedRuns":
     readers: dict[str, Callable[[Any], Any]] = {"at": str, "ledger": Path}
     for name in given.keys() & readers.keys():
         given[name] = readers[name](given[name])
-    asked = Asked(**given)
+    asked = JudgingOptions(**given)
     understood = read_objects(scores, asked)
     try:
         return judge_understood(understood, asked)

@@ -18,12 +18,12 @@ from sublayer.system.terminal import paragraph, terminal_width
 from sublayer.tables import table
 
 if TYPE_CHECKING:
-    from sublayer.runs.inspections import Reading
+    from sublayer.runs.inspections import InspectedText
 
 _FEWEST_FOLLOWED, _MOST_FOLLOWED = 2, 256
 
 
-class Inspecting(TypedDict, total=False):
+class InspectionOptions(TypedDict, total=False):
     """The text that is read, the plot's file, and where models are computed."""
 
     path: Annotated[
@@ -65,7 +65,7 @@ def inspect_layers(
             most=MOST_LAYERS,
         ),
     ] = None,
-    **options: Unpack[Inspecting],
+    **options: Unpack[InspectionOptions],
 ) -> Found:
     """Measure the effect of each block of models on the tokens of a text.
 
@@ -88,7 +88,7 @@ def inspect_layers(
         )
     changes: list[Sequence[LayerChange]] = []
 
-    def measure(run: Path, reading: "Reading") -> dict[str, Any]:
+    def measure(run: Path, reading: "InspectedText") -> dict[str, Any]:
         about, of_run = inspections.inspect_layers(run, reading, beyond or 0)
         changes.append(of_run)
         return {**about, "layers": list(map(flat, of_run))}
@@ -137,7 +137,7 @@ _TERMS = (
 
 
 @checked
-def inspect_splitting(*runs: PathText, **options: Unpack[Inspecting]) -> Found:
+def inspect_splitting(*runs: PathText, **options: Unpack[InspectionOptions]) -> Found:
     """Measure how far each layer's step is from following its own flows; arguments as above.
 
     Without runs, the errors of splittings on equations whose flows are known.
@@ -185,7 +185,7 @@ def inspect_splitting(*runs: PathText, **options: Unpack[Inspecting]) -> Found:
 
 
 @checked
-def inspect_paths(*runs: PathText, **options: Unpack[Inspecting]) -> Found:
+def inspect_paths(*runs: PathText, **options: Unpack[InspectionOptions]) -> Found:
     """Follow the first tokens of a text through every sub-layer of models.
 
     They are the first ``tokens`` (16) of one window of each run's validation split, or of the text
@@ -208,7 +208,7 @@ def inspect_paths(*runs: PathText, **options: Unpack[Inspecting]) -> Found:
     titles: list[str] = []
     names = iter(_short_names(models) if len(models) > 1 else [""])
 
-    def measure(run: Path, reading: "Reading") -> dict[str, Any]:
+    def measure(run: Path, reading: "InspectedText") -> dict[str, Any]:
         about, of_run = inspections.inspect_paths(run, reading)
         panels.extend(of_run)
         titles.extend([next(names)] * len(of_run))
@@ -231,7 +231,7 @@ def inspect_paths(*runs: PathText, **options: Unpack[Inspecting]) -> Found:
     return Found(results, "\n".join([*map(paragraph, lines), *_drawn(results)]))
 
 
-def _models(runs: Sequence[PathText], options: Inspecting, kind: str = "") -> list[Path]:
+def _models(runs: Sequence[PathText], options: InspectionOptions, kind: str = "") -> list[Path]:
     """Return the models to inspect; raise ConfigError for none, for one given twice, or the plot.
 
     ``kind`` is of an inspection that needs a run.
@@ -253,15 +253,15 @@ def _models(runs: Sequence[PathText], options: Inspecting, kind: str = "") -> li
 def _measured(
     what: str,
     models: Sequence[Path],
-    options: Inspecting,
-    measure: Callable[[Path, "Reading"], Mapping[str, Any]],
+    options: InspectionOptions,
+    measure: Callable[[Path, "InspectedText"], Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Measure models one by one, and return the results with the plot's file."""
-    from sublayer.runs.inspections import Reading
+    from sublayer.runs.inspections import InspectedText
 
     path, batch, device = options.get("path"), options.get("batch"), options.get("device")
     text = None if path is None else str(path)
-    reading = Reading(text, options.get("tokens") or 8192, batch, device)
+    reading = InspectedText(text, options.get("tokens") or 8192, batch, device)
     run_results = []
     for run in models:
         with stage(f"inspecting {run}"):
@@ -269,7 +269,7 @@ def _measured(
     return {"what": what, "runs": run_results, "out": options.get("out")}
 
 
-def _draw(options: Inspecting, draw: Callable[[], str]) -> None:
+def _draw(options: InspectionOptions, draw: Callable[[], str]) -> None:
     if (out := options.get("out")) is not None:
         write_plot(Path(out), draw())
 

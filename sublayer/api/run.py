@@ -125,7 +125,7 @@ def from_recipe(source: str | Path, overrides: Mapping[str, Any] | None = None) 
     for line in loaded.notes:
         _log.warning(line)
     recipe = loaded.recipe
-    start = warm_start.Pretrained(recipe.init)
+    start = warm_start.StartModel(recipe.init)
     data = prepare_data(recipe, pretrained=start)
     family = family_of(recipe.objective)
     config = resolve_model(

@@ -52,7 +52,7 @@ from sublayer.system.stages import note, stage
 
 
 @dataclass(frozen=True)
-class Texts:
+class DividedTexts:
     """Sources, each divided on its own, and the splits that are taken from elsewhere."""
 
     all_sources: tuple[Source, ...]
@@ -136,7 +136,7 @@ class Texts:
         }
 
 
-def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> Texts:
+def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> DividedTexts:
     """Find every text that a recipe names.
 
     ``is_utf8``: the tokenizer reads UTF-8, so that no cut may divide a character.
@@ -177,7 +177,7 @@ def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> Texts:
                         "name other files in one, or leave out what is in both"
                     )
         replaced[split] = Source(path, published={split: documents})
-    return Texts(sources, replaced, _shares(config, replaced), is_utf8, config.sentences)
+    return DividedTexts(sources, replaced, _shares(config, replaced), is_utf8, config.sentences)
 
 
 def _shared(documents: Sequence[Document], others: Sequence[Document]) -> Iterator[tuple[str, str]]:
@@ -186,7 +186,7 @@ def _shared(documents: Sequence[Document], others: Sequence[Document]) -> Iterat
         yield documents[shared[0]].name, others[shared[1]].name
 
 
-def _find_pair_texts(config: DataConfig, cache: Path) -> Texts:
+def _find_pair_texts(config: DataConfig, cache: Path) -> DividedTexts:
     train = None
     replaced: dict[SplitName, Source] = {}
     for split in SPLITS:
@@ -206,15 +206,15 @@ def _find_pair_texts(config: DataConfig, cache: Path) -> Texts:
             "there are no pairs to train on: "
             "give data.source_path and data.target_path, or data.path"
         )
-    return Texts((train,), replaced, _shares(config, replaced), True, "pair")
+    return DividedTexts((train,), replaced, _shares(config, replaced), True, "pair")
 
 
 def whole_texts(
     documents: Mapping[str, Sequence[Document]], split: SplitName, sentences: SentenceRule = "none"
-) -> Texts:
+) -> DividedTexts:
     """Build texts of which one split is everything; ``documents`` are by the name of a source."""
     sources = (Source(name, published={split: docs}) for name, docs in documents.items())
-    return Texts(tuple(sources), {}, {}, False, sentences)
+    return DividedTexts(tuple(sources), {}, {}, False, sentences)
 
 
 def reading_of(config: DataConfig) -> Reading:
@@ -265,7 +265,7 @@ def prepare(
     *,
     tokenizer: Tokenizer | None = None,
     cache: Path | None = None,
-    check: Callable[[Texts], None] = lambda texts: None,
+    check: Callable[[DividedTexts], None] = lambda texts: None,
     trains: bool = True,
 ) -> Data:
     """Find, split, encode and store the text that a recipe names, or open the stored one.
@@ -320,7 +320,7 @@ def prepare(
     )
 
 
-def _digest(name: SplitName, texts: Texts, split: Split) -> str:
+def _digest(name: SplitName, texts: DividedTexts, split: Split) -> str:
     return content_key(texts.identity(name), split.store.crc32s)
 
 
@@ -400,7 +400,7 @@ def prepare_text(
     return encoded
 
 
-def _tokenizer(config: DataConfig, texts: Texts, cache: Path) -> Tokenizer:
+def _tokenizer(config: DataConfig, texts: DividedTexts, cache: Path) -> Tokenizer:
     kind = config.tokenizer
     if kind not in TOKENIZERS:
         return _for_text(config, tokenizer_of_file(config))
@@ -491,7 +491,7 @@ def _for_text(config: DataConfig, vocabulary: Tokenizer) -> Tokenizer:
 
 def _split(
     name: SplitName,
-    texts: Texts,
+    texts: DividedTexts,
     tokenizer: Tokenizer,
     cache: Path,
     *,

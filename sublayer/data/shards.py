@@ -361,7 +361,7 @@ def write_store(
             encode = encoders.enter_context(
                 _encoders(n_processes, saved, tokenizer.fingerprint, sentences)
             )
-        progress = Progress("turning the text into tokens", sum(map(count_bytes, sources)))
+        progress = EncodingProgress("turning the text into tokens", sum(map(count_bytes, sources)))
         parts = []
         sha256 = ""
         for shard, part, wait in _encode_ahead(chain(first, shards), folder, encode, n_ahead):
@@ -528,7 +528,7 @@ def _bytes(starts: Any) -> bytes:
     return np.asarray(starts, dtype="<i8").tobytes()
 
 
-class Progress:
+class EncodingProgress:
     """Progress of the innermost stage in ``n_bytes``, with those that an earlier process did."""
 
     def __init__(self, stage: str, n_bytes: int) -> None:

@@ -86,7 +86,7 @@ class Settings:
         return Settings(self.words if name == _WORDS_OF else None, references)
 
 
-class Items(NamedTuple):
+class ProbeExamples(NamedTuple):
     """The examples of a probe, with the queries of each."""
 
     examples: Sequence[Example]
@@ -112,7 +112,7 @@ class Probe:
     """The score of a model of its time that was trained on the task: 1 on the paper's axis."""
     source: str
     """Of the reference."""
-    items: Callable[[Task, Sequence[Example], Settings], Items]
+    items: Callable[[Task, Sequence[Example], Settings], ProbeExamples]
     by_token: bool = True
     """True where texts are compared by the mean log-probability of their tokens, not the sum."""
     has_threshold: bool = False
@@ -145,8 +145,10 @@ _NOTHING_BEHIND = "nothing stands behind the pronoun"
 _NOT_TWO = "its candidates are not two, of which one is right"
 
 
-def _cola(task: Task, examples: Sequence[Example], settings: Settings) -> Items:
-    return Items(examples, [[Query("", example.fields["sentence"])] for example in examples])
+def _cola(task: Task, examples: Sequence[Example], settings: Settings) -> ProbeExamples:
+    return ProbeExamples(
+        examples, [[Query("", example.fields["sentence"])] for example in examples]
+    )
 
 
 def best_threshold(nats: Sequence[Sequence[Nats]], examples: Sequence[Example]) -> float:
@@ -172,15 +174,15 @@ def best_threshold(nats: Sequence[Sequence[Nats]], examples: Sequence[Example]) 
     return float((scores[index - 1] + scores[index]) / 2) if index else -math.inf
 
 
-def _sentiment(task: Task, examples: Sequence[Example], settings: Settings) -> Items:
+def _sentiment(task: Task, examples: Sequence[Example], settings: Settings) -> ProbeExamples:
     queries = []
     for example in examples:
         prompt = f"{example.fields['sentence'].rstrip()} very"
         queries.append([Query(prompt, f" {word}") for word in settings.compared])
-    return Items(examples, queries)
+    return ProbeExamples(examples, queries)
 
 
-def _race(task: Task, examples: Sequence[Example], settings: Settings) -> Items:
+def _race(task: Task, examples: Sequence[Example], settings: Settings) -> ProbeExamples:
     """Ask for each option behind passage and question; of a blank, in its place."""
     queries = []
     for example in examples:
@@ -188,10 +190,10 @@ def _race(task: Task, examples: Sequence[Example], settings: Settings) -> Items:
         asked = question if blank else example.fields["question"]
         prompt = f"{example.fields['article'].rstrip()} {asked}".rstrip()
         queries.append([Query(prompt, f" {option.strip()}") for option in example.choices])
-    return Items(examples, queries)
+    return ProbeExamples(examples, queries)
 
 
-def _pronouns(task: Task, examples: Sequence[Example], settings: Settings) -> Items:
+def _pronouns(task: Task, examples: Sequence[Example], settings: Settings) -> ProbeExamples:
     """Ask for the rest of each text behind each candidate in the pronoun's place."""
     asked: list[Example] = []
     queries: list[list[Query]] = []
@@ -203,7 +205,7 @@ def _pronouns(task: Task, examples: Sequence[Example], settings: Settings) -> It
             continue
         asked.append(example)
         queries.append(variants)
-    return Items(asked, queries, dict(left_out))
+    return ProbeExamples(asked, queries, dict(left_out))
 
 
 def _grouped(examples: Sequence[Example], left_out: Counter[str]) -> Iterator[Example]:
@@ -301,15 +303,17 @@ class ReadProbe:
     """A probe with its examples, which any number of models can be asked."""
 
     probe: Probe
-    items: Items
-    learned_from: Items | None
+    items: ProbeExamples
+    learned_from: ProbeExamples | None
     """Examples by which the threshold is chosen."""
     settings: Settings
     _encoded: dict[tuple[int, str, int], list[EncodedQuery]] = field(
         default_factory=dict, compare=False, repr=False
     )
 
-    def encoded(self, items: Items, tokenizer: Tokenizer, context: int) -> list[EncodedQuery]:
+    def encoded(
+        self, items: ProbeExamples, tokenizer: Tokenizer, context: int
+    ) -> list[EncodedQuery]:
         """Encode all queries of items, once for every evaluation of a training."""
         key = id(items), tokenizer.fingerprint, context
         if key not in self._encoded:
@@ -445,7 +449,7 @@ def _ask(text_model: TextModel, read: ReadProbe, context: int, progress: Progres
 
 
 def _nats(
-    text_model: TextModel, read: ReadProbe, items: Items, context: int, progress: Progress
+    text_model: TextModel, read: ReadProbe, items: ProbeExamples, context: int, progress: Progress
 ) -> tuple[list[list[Nats]], int]:
     """Return the nats of the queries of each example, and how many examples were cut."""
     model, tokenizer = text_model.model, text_model.tokenizer

@@ -71,7 +71,7 @@ _SHOWN = 120
 
 
 @dataclass(frozen=True)
-class Batch:
+class CertificateBatch:
     """Random tokens; for encoders also a mask and segments, the second row being padded.
 
     A translator reads them as its source and, from behind, as its target, which is not padded.
@@ -87,7 +87,7 @@ class Batch:
     encoder-decoder the tokens are a source and a target, as of a translator."""
 
     @classmethod
-    def draw(cls, config: ResolvedModel, pad_id: int | None = None) -> "Batch":
+    def draw(cls, config: ResolvedModel, pad_id: int | None = None) -> "CertificateBatch":
         """Draw the batch for a model: always the same for equal sizes.
 
         ``pad_id`` is the padding of a class. A decoder that answers for texts has none of
@@ -206,7 +206,7 @@ def certify(
     if find_spec("transformers") is None:
         return {"checked": False, "reason": "transformers is not installed"}
     transformers: Any = import_module("transformers")
-    batch = Batch.draw(model.config, fields.get("pad_token_id"))
+    batch = CertificateBatch.draw(model.config, fields.get("pad_token_id"))
     n_parameters = sum(parameter.numel() for parameter in model.parameters())
     dtypes = [torch.float64, torch.float32][n_parameters > _FLOAT64_PARAMETERS :]
     widest = dtypes[0]

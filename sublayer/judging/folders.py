@@ -22,7 +22,7 @@ from sublayer.files.arrays import load_arrays
 from sublayer.files.parsing import Count, Number, Typed, check_typed, read_bytes, read_json_object
 from sublayer.files.storage import describe_absence
 from sublayer.judging.layout import RunName, Understood, direction_of
-from sublayer.judging.options import Asked
+from sublayer.judging.options import JudgingOptions
 from sublayer.judging.runs import Records
 from sublayer.judging.tables import Coded, json_lines
 from sublayer.runs.items import DOCUMENTS, Sha256, read_items
@@ -59,7 +59,7 @@ def runs_below(path: Path) -> list[Path]:
     return sorted(folders) or [path]
 
 
-def read_folder(path: Path, asked: Asked, namer: RunName) -> Understood:
+def read_folder(path: Path, asked: JudgingOptions, namer: RunName) -> Understood:
     """Read a folder of runs of any kind, or one file of samples.
 
     Raises DataError where it holds no known kind of run.
@@ -92,7 +92,9 @@ def _whole(path: Path) -> Iterator[None]:
         raise DataError(f"{path} is damaged, or of another version ({reason:.80})") from error
 
 
-def _samples(path: Path, samples: Sequence[Path], asked: Asked, namer: RunName) -> Understood:
+def _samples(
+    path: Path, samples: Sequence[Path], asked: JudgingOptions, namer: RunName
+) -> Understood:
     """Read samples of lm-evaluation-harness: a model a folder, a document of the task an item.
 
     Several runs of a model are told apart by the seeds in their results. The value of bits_per_byte
@@ -133,7 +135,7 @@ def _samples(path: Path, samples: Sequence[Path], asked: Asked, namer: RunName) 
     return Understood(tuple(records), metric, (note,), is_lower, f"by the results of {task}")
 
 
-def _samples_of_run(path: Path, asked: Asked, arm: str, seed: str) -> tuple[Records, str]:
+def _samples_of_run(path: Path, asked: JudgingOptions, arm: str, seed: str) -> tuple[Records, str]:
     """Read one file of samples; return its records and their metric."""
     by_filter: dict[str, dict[int, dict[str, Any]]] = {}
     for line, row in enumerate(json_lines(path), 1):
@@ -174,7 +176,9 @@ def _samples_of_run(path: Path, asked: Asked, arm: str, seed: str) -> tuple[Reco
     ), metric
 
 
-def _events(path: Path, events: Sequence[Path], asked: Asked, namer: RunName) -> Understood:
+def _events(
+    path: Path, events: Sequence[Path], asked: JudgingOptions, namer: RunName
+) -> Understood:
     """Read the scalars of TensorBoard's event files: each folder of files is a run."""
     records, runs = [], []
     tag = ""
@@ -234,7 +238,7 @@ def _scalars(path: Path) -> Iterator[tuple[str, int, float]]:
         start = stop + 4
 
 
-def _comparison(path: Path, asked: Asked, namer: RunName) -> Understood:
+def _comparison(path: Path, asked: JudgingOptions, namer: RunName) -> Understood:
     """Read a comparison's folder: the values of each arm and seed, failed runs, and items."""
     try:
         results = read_json_object(path / RESULTS, CheckpointError, max_bytes=1 << 30)
@@ -264,7 +268,7 @@ def _comparison(path: Path, asked: Asked, namer: RunName) -> Understood:
     return _of_runs(path, whole, values, failed, tables, added)
 
 
-def _run(path: Path, asked: Asked, namer: RunName) -> Understood:
+def _run(path: Path, asked: JudgingOptions, namer: RunName) -> Understood:
     """Read a run's folder: the scores of its test, else of its validation, and its items."""
     split = "valid"
     measures: Mapping[str, Any]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sublayer.counts import count, enumerate_names
 from sublayer.errors import ConfigError, DataError
-from sublayer.judging.options import COLUMNS, FILES, ROLES, ROWS, Asked
+from sublayer.judging.options import COLUMNS, FILES, ROLES, ROWS, JudgingOptions
 from sublayer.judging.runs import Records
 from sublayer.judging.tables import Coded, RunTable, is_empty
 from sublayer.nearest import nearest_hint
@@ -181,7 +181,7 @@ class ColumnRoles:
 
 
 def understand_tables(
-    tables: Sequence[RunTable], asked: Asked, *, n_sources: int = 0
+    tables: Sequence[RunTable], asked: JudgingOptions, *, n_sources: int = 0
 ) -> list[Understood]:
     """Read tables as records, an arm a table where none of their columns says so.
 
@@ -211,7 +211,7 @@ def understand_tables(
     return [Understood(tuple(read), layouts[0].metric or "value", tuple(notes))]
 
 
-def _layout(table: RunTable, asked: Asked, n_tables: int, n_sources: int) -> ColumnRoles:
+def _layout(table: RunTable, asked: JudgingOptions, n_tables: int, n_sources: int) -> ColumnRoles:
     roles: dict[str, str] = {}
     for role in (*ROLES, "value"):
         word = getattr(asked, role)
@@ -246,7 +246,7 @@ def _layout(table: RunTable, asked: Asked, n_tables: int, n_sources: int) -> Col
 
 
 def _values(
-    table: RunTable, asked: Asked, roles: dict[str, str], free: Sequence[str]
+    table: RunTable, asked: JudgingOptions, roles: dict[str, str], free: Sequence[str]
 ) -> Sequence[str]:
     """Return the columns of numbers, and note in ``roles`` what tells several apart."""
     over = next((role for role, word in roles.items() if word == COLUMNS), "")
@@ -347,7 +347,7 @@ def _empty(table: RunTable, column: str) -> NDArray[np.bool_]:
     return np.array([is_empty(cell) for cell in table.columns[column]], dtype=np.bool_)
 
 
-def _export(table: RunTable, asked: Asked, namer: RunName) -> Understood | None:
+def _export(table: RunTable, asked: JudgingOptions, namer: RunName) -> Understood | None:
     """Read the curves of runs that W&B or TensorBoard exports; None: the table is neither's."""
     step, *others = table.columns
     if list(table.columns) == _TENSORBOARD:

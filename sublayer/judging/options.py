@@ -23,7 +23,7 @@ LAST = "last"
 
 
 @dataclass(frozen=True)
-class Asked:
+class JudgingOptions:
     """Options by the names of the command's; empty texts and None: not given."""
 
     arm: str = ""

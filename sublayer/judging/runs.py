@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
-from sublayer.judging.options import LAST, Asked
+from sublayer.judging.options import LAST, JudgingOptions
 from sublayer.judging.tables import Coded
 from sublayer.statistics.items import shares_of, units_of
 
@@ -59,7 +59,7 @@ class Records:
 
 
 @dataclass(frozen=True)
-class JudgedRuns:
+class ScoredRuns:
     """Scores of arms and seeds, and how each unit of the test moves them."""
 
     arms: tuple[str, ...]
@@ -91,7 +91,7 @@ class JudgedRuns:
         return 0.0
 
 
-def assemble(sources: Sequence[Records], asked: Asked) -> JudgedRuns:
+def assemble(sources: Sequence[Records], asked: JudgingOptions) -> ScoredRuns:
     """Put the rows of all sources in order, by arm, seed and item.
 
     Raises DataError, with file, line and column, for a value that is not finite, a row that is
@@ -304,7 +304,7 @@ class _Rows:
             f"which {self.run(row)} has ({self.place(row)}): add it, or {_COMMON}"
         )
 
-    def runs(self, log: Sequence[str]) -> JudgedRuns:
+    def runs(self, log: Sequence[str]) -> ScoredRuns:
         """Return the scores of runs that are complete, and the effects of their items."""
         arms, seeds = self.names["arm"], self.names["seed"]
         shape = len(arms), len(seeds), len(self.names["item"])
@@ -315,7 +315,7 @@ class _Rows:
         scores[at] = self.columns["value"]
         scores[failed] = np.nan
         if not self.has_items:
-            return JudgedRuns(arms, seeds, scores[:, :, 0], failed, said=tuple(log))
+            return ScoredRuns(arms, seeds, scores[:, :, 0], failed, said=tuple(log))
         weights = np.ones(shape)
         weights[at] = self.columns["weight"]
         totals = weights.sum(2)
@@ -330,7 +330,7 @@ class _Rows:
             starts = np.searchsorted(units[order], np.arange(n_units))
             effects = np.add.reduceat(effects[:, :, order], starts, axis=2)
             n_documents = len(np.unique(documents))
-        return JudgedRuns(
+        return ScoredRuns(
             arms, seeds, values, failed, effects, n_items, n_documents, shares, tuple(log)
         )
 

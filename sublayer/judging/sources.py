@@ -17,7 +17,7 @@ from sublayer.judging.layout import (
     check_one_metric,
     understand_tables,
 )
-from sublayer.judging.options import ROLES, Asked
+from sublayer.judging.options import ROLES, JudgingOptions
 from sublayer.judging.runs import Records
 from sublayer.judging.tables import Coded, RunTable, read_table, table_of_rows
 from sublayer.values import is_frame, plain
@@ -26,7 +26,7 @@ _OF_SAMPLES = ("task", "filter")
 _OF_TABLES = ("arm", "seed", "item", "step")
 
 
-def read_paths(paths: Sequence[Path], asked: Asked) -> Understood:
+def read_paths(paths: Sequence[Path], asked: JudgingOptions) -> Understood:
     """Read files and folders as records, and say how they were understood.
 
     Raises DataError for unreadable sources, ConfigError for doubtful ones.
@@ -84,7 +84,7 @@ def _together(parts: Sequence[Understood], paths: Sequence[str]) -> Understood:
     )
 
 
-def read_objects(given: Sequence[Any], asked: Asked) -> Understood:
+def read_objects(given: Sequence[Any], asked: JudgingOptions) -> Understood:
     """Read what Python holds: paths, DataFrames, arrays ``[seed]`` or ``[seed, item]``, mappings.
 
     A mapping is of arms to such arrays, where it is alone, or of seeds to numbers or items; with
@@ -118,7 +118,7 @@ def read_objects(given: Sequence[Any], asked: Asked) -> Understood:
     return Understood(tuple(records), "value", (f"arrays: {what}",))
 
 
-def _kind(given: Any, asked: Asked) -> str:
+def _kind(given: Any, asked: JudgingOptions) -> str:
     if isinstance(given, str | Path):
         return "path"
     if isinstance(given, Mapping):

@@ -8,8 +8,8 @@ import numpy as np
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
 from sublayer.judging.ledger import LedgerLook, LedgerPlan, open_ledger, runs_of
-from sublayer.judging.options import Asked
-from sublayer.judging.runs import JudgedRuns
+from sublayer.judging.options import JudgingOptions
+from sublayer.judging.runs import ScoredRuns
 from sublayer.statistics.difference import FEWEST_SEEDS, Difference, Verdict
 from sublayer.statistics.judge import ContrastFamily
 from sublayer.statistics.scores import RunScores, against_baseline
@@ -29,11 +29,11 @@ FEWEST_ITEMS = 10
 class RunsVerdict:
     """The verdict on runs, with the runs and options that it rests on."""
 
-    asked: Asked
+    asked: JudgingOptions
     metric: str
     is_lower_better: bool
     baseline: str
-    runs: JudgedRuns
+    runs: ScoredRuns
     comparisons: tuple[Difference, ...]
     level: float
     """The probability of a false verdict that this look spends."""
@@ -74,7 +74,12 @@ class RunsVerdict:
 
 
 def judge_runs(
-    runs: JudgedRuns, asked: Asked, *, metric: str, is_lower_better: bool, said: Sequence[str] = ()
+    runs: ScoredRuns,
+    asked: JudgingOptions,
+    *,
+    metric: str,
+    is_lower_better: bool,
+    said: Sequence[str] = (),
 ) -> RunsVerdict:
     """Judge runs; raise ConfigError for arms that are not there, DataError for too few runs."""
     for option, name in (("--baseline", asked.baseline), ("--new", asked.new)):

@@ -13,7 +13,7 @@ import numpy as np
 from sublayer.counts import count
 from sublayer.files.storage import write_file
 from sublayer.judging.layout import Understood, with_direction
-from sublayer.judging.options import Asked
+from sublayer.judging.options import JudgingOptions
 from sublayer.judging.runs import assemble
 from sublayer.judging.verdict import RunsVerdict, judge_runs
 from sublayer.numbers import format_p, format_signed
@@ -83,7 +83,7 @@ class JudgedRuns(RunsVerdict):
         return render_page("notebook.html.j2", sheet=differences_sheet(self), lines=lines)
 
 
-def judge_understood(understood: Understood, asked: Asked) -> JudgedRuns:
+def judge_understood(understood: Understood, asked: JudgingOptions) -> JudgedRuns:
     """Judge what sources hold; raise the errors of each step, before anything is judged."""
     directed = with_direction(understood, asked.lower_is_better)
     assert directed.is_lower_better is not None, "the direction is settled"

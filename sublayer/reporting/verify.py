@@ -33,7 +33,7 @@ from sublayer.study.folder import arm_folder
 from sublayer.study.jobs.run import SCORED, read_outcome, read_test
 from sublayer.study.plan_file import (
     PLAN,
-    Plan,
+    StudyPlan,
     describe_strangers,
     group_strangers,
     kept_seal,
@@ -181,7 +181,7 @@ def verify_study(folder: Path) -> Verification:
     )
 
 
-def _awaits_seeds(seals: Sequence[Seal], plan: Plan, results: Mapping[str, Any]) -> bool:
+def _awaits_seeds(seals: Sequence[Seal], plan: StudyPlan, results: Mapping[str, Any]) -> bool:
     """Return whether seeds were added to the plan, and recorded, since the results were written."""
     sealed = len(seals[-1].plan.get("seeds", ())) if seals and not plan.asked.looks else 0
     return bool(sealed > max([results.get("planned_seeds", sealed), *plan.reported_seeds]))
@@ -233,7 +233,7 @@ def _of_seals(paths: Mapping[Path, str], seals: Sequence[Seal]) -> Iterator[Devi
             yield Deviation(" and ".join(kinds), PLAN, text)
 
 
-def _planned_runs(folder: Path, plan: Plan, seals: Sequence[Seal]) -> dict[Path, _Planned]:
+def _planned_runs(folder: Path, plan: StudyPlan, seals: Sequence[Seal]) -> dict[Path, _Planned]:
     """Return the runs that a study without stages may have, by their folders."""
     trials = planned_trials(plan.asked.tune, plan.extended)
     if len(trials) < 2:
@@ -267,7 +267,7 @@ def _laid_over(recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _planned_of_chain(
-    folder: Path, plan: Plan, kept: Kept, seals: Sequence[Seal]
+    folder: Path, plan: StudyPlan, kept: Kept, seals: Sequence[Seal]
 ) -> dict[Path, _Planned]:
     """Return the runs that a study with stages may have, by their folders."""
     recipes = {arm.name: arm.loaded.recipe for arm in asked_arms(folder, plan)}
@@ -302,7 +302,7 @@ def _planned_of_chain(
 
 def _of_number(
     folder: Path,
-    plan: Plan,
+    plan: StudyPlan,
     seals: Sequence[Seal],
     paths: Mapping[Path, str],
     planned: Mapping[Path, _Planned],

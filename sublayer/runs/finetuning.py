@@ -52,7 +52,7 @@ from sublayer.tasks.task import Prediction, Task
 from sublayer.training.metrics import METRICS, read_metrics
 from sublayer.training.processes.world import join_world
 from sublayer.training.progress import Progress
-from sublayer.training.warm_start import Pretrained
+from sublayer.training.warm_start import StartModel
 
 SCORES = "scores.json"
 """File of a fine-tuned run's scores on the development set, in its folder."""
@@ -184,7 +184,7 @@ def finetune_seeds(
     recipe = loaded.recipe
     folders = [folder] if n_seeds is None else [folder / f"seed-{n}" for n in range(n_seeds)]
     tokenizer = trained_tokenizer(folders[0], recipe)
-    data = prepare_data(recipe, Pretrained(recipe.init), tokenizer)
+    data = prepare_data(recipe, StartModel(recipe.init), tokenizer)
     baselines = BaselineScores(lambda: trained_examples(data))
     results = []
     for seed, subfolder in enumerate(folders):

@@ -38,7 +38,7 @@ from sublayer.files.paths import as_typed, expanded
 from sublayer.files.storage import write_file
 from sublayer.runs.folder import INPUTS
 from sublayer.training.checkpoints import CHECKPOINTS, MODEL
-from sublayer.training.warm_start import Pretrained
+from sublayer.training.warm_start import StartModel
 
 FORMAT = 1
 """Changes whenever a resumed run would train otherwise than it began: the order of batches, random
@@ -58,7 +58,7 @@ class Began(Typed):
     """The sealed plan of the comparison that the run was begun for; None of any other run."""
 
 
-def list_inputs(recipe: Recipe, data: Data, pretrained: Pretrained | None = None) -> list[Input]:
+def list_inputs(recipe: Recipe, data: Data, pretrained: StartModel | None = None) -> list[Input]:
     """List the inputs of a recipe, whose data are prepared; without ``pretrained`` not the start.
 
     Raises DataError where the files of a probe are missing.
@@ -137,7 +137,7 @@ def _saved_tokenizer(folder: Path) -> Tokenizer | None:
 
 
 def check_inputs(
-    folder: Path, recipe: Recipe, resolved: Recipe, data: Data, pretrained: Pretrained | None
+    folder: Path, recipe: Recipe, resolved: Recipe, data: Data, pretrained: StartModel | None
 ) -> list[str]:
     """Check that a run's inputs are those that it began with; return notes.
 

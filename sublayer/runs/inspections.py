@@ -42,7 +42,7 @@ _ONE_ROW = 1
 
 
 @dataclass(frozen=True)
-class Reading:
+class InspectedText:
     """The text that is read, the most of its tokens, rows computed at a time, and the device.
 
     None is each run's validation split, the number of rows that a device is quick with, and the
@@ -75,7 +75,7 @@ def _windows(text: Split, recipe: Recipe | None, context: int, max_tokens: int) 
 
 
 def inspect_layers(
-    run: Path, reading: Reading, beyond: int
+    run: Path, reading: InspectedText, beyond: int
 ) -> tuple[dict[str, Any], list[LayerChange]]:
     """Measure a model's layers; return a description of run and text, and each layer's changes.
 
@@ -113,7 +113,7 @@ def inspect_layers(
     return about, changes
 
 
-def inspect_splitting(run: Path, reading: Reading) -> dict[str, Any]:
+def inspect_splitting(run: Path, reading: InspectedText) -> dict[str, Any]:
     """Measure how far a trained model's layers are from following their own flows."""
     text_model = load(run, device="cpu" if reading.device is None else reading.device)
     model = text_model.model
@@ -130,7 +130,7 @@ def inspect_splitting(run: Path, reading: Reading) -> dict[str, Any]:
     return {"run": str(run), "tokens": n_tokens, "layers": [asdict(layer) for layer in errors]}
 
 
-def inspect_paths(run: Path, reading: Reading) -> tuple[dict[str, Any], list[Panel]]:
+def inspect_paths(run: Path, reading: InspectedText) -> tuple[dict[str, Any], list[Panel]]:
     """Follow the first tokens of a text; return a description, and a panel for each stack."""
     text_model = load(run, device=choose_device(reading.device))
     model = text_model.model
@@ -155,7 +155,7 @@ def sample_stacks(
     run: Path,
     text_model: TextModel,
     recipe: Recipe | None,
-    reading: Reading,
+    reading: InspectedText,
     *,
     cuts_windows: bool = False,
 ) -> tuple[tuple[Sample, ...], Sequence[str]]:

@@ -28,7 +28,7 @@ from sublayer.system.memory import cores
 from sublayer.system.stages import Say, say_nothing, stage
 from sublayer.training.precision import fastest_precision
 from sublayer.training.step_time import Pace, describe_length, median_step, timed
-from sublayer.training.warm_start import Pretrained
+from sublayer.training.warm_start import StartModel
 
 PACE_LIVES_S = 7 * 86400.0
 """Seconds for which a pace is taken for that of today.
@@ -42,7 +42,7 @@ _PROVISIONAL_STEPS = 1000
 
 
 def find_pace(
-    recipe: ResolvedRecipe, data: Data, setup: Place, pretrained: Pretrained | None, oldest_s: float
+    recipe: ResolvedRecipe, data: Data, setup: Place, pretrained: StartModel | None, oldest_s: float
 ) -> Pace:
     """Return the kept pace of this recipe, whatever its seed and minutes, or measure it.
 
@@ -146,7 +146,7 @@ def resolve_run(
     steps: int | None = None,
     oldest_s: float = PACE_LIVES_S,
     say: Say = say_nothing,
-    pretrained: Pretrained | None = None,
+    pretrained: StartModel | None = None,
 ) -> Resolved:
     """Derive everything that a recipe leaves unset; ``steps`` replaces the length that it gives.
 

@@ -60,7 +60,7 @@ from sublayer.training.step_time import (
     Replanned,
     median_step,
 )
-from sublayer.training.warm_start import Pretrained
+from sublayer.training.warm_start import StartModel
 
 
 def train_run(
@@ -126,7 +126,7 @@ def train_run(
     return record
 
 
-def _shape(recipe: Recipe, data: Data | None, pretrained: Pretrained | None = None) -> ModelConfig:
+def _shape(recipe: Recipe, data: Data | None, pretrained: StartModel | None = None) -> ModelConfig:
     """Return a recipe's model with the heads that its data asks for, as a run's has."""
     family = family_of(recipe.objective)
     if type(family).shape_model is Family.shape_model:
@@ -144,7 +144,7 @@ def measure_step(
     """
     chosen = choose_device(device)
     setup = Place(chosen, World(rank=0, size=1))
-    pretrained = Pretrained(loaded.recipe.init)
+    pretrained = StartModel(loaded.recipe.init)
     recipe = resolve(loaded.recipe, data, setup, steps=provisional_steps(loaded.recipe))
     session = assemble(recipe, data, setup, pretrained)
     return median_step(session.train_step, budget_s=budget_s, device=chosen)
@@ -161,7 +161,7 @@ def _open_session(
     is_again: bool = False,
 ) -> tuple[Session, Pace | None]:
     given, world = absolute_paths(loaded.recipe), setup.world
-    pretrained = Pretrained(given.init)
+    pretrained = StartModel(given.init)
     say = shown.note if world.is_main else say_nothing
     # Asked before the first process can write it, so that all answer alike.
     is_new = is_again or not folder.has_recipe()

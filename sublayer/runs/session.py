@@ -34,7 +34,7 @@ from sublayer.system.memory import allocate_for_training
 from sublayer.text_model import TextModel
 from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep, begins_divided
-from sublayer.training.warm_start import Pretrained, freeze, note_training_only, start_from
+from sublayer.training.warm_start import StartModel, freeze, note_training_only, start_from
 
 _UNKNOWN_SHARE = 1e-3
 """Of the train split's tokens: more than these are not rare characters alone."""
@@ -222,14 +222,14 @@ class Session:
 
 
 def prepare_data(
-    recipe: Recipe, pretrained: Pretrained | None = None, tokenizer: Tokenizer | None = None
+    recipe: Recipe, pretrained: StartModel | None = None, tokenizer: Tokenizer | None = None
 ) -> Data:
     """Prepare a recipe's data, with the tokenizer of the model that it starts from, if any.
 
     ``pretrained`` is that model, where the caller continues to use it; ``tokenizer`` the one that
     the run that resumes has trained. Raises ConfigError, DataError and CheckpointError.
     """
-    pretrained = pretrained or Pretrained(recipe.init)
+    pretrained = pretrained or StartModel(recipe.init)
     data = family_of(recipe.objective).prepare(recipe, tokenizer or pretrained.tokenizer)
     if data.valid is None and recipe.train.best_by != "last":
         raise ConfigError(
@@ -241,7 +241,7 @@ def prepare_data(
 
 
 def assemble(
-    recipe: ResolvedRecipe, data: Data, setup: Place, pretrained: Pretrained | None = None
+    recipe: ResolvedRecipe, data: Data, setup: Place, pretrained: StartModel | None = None
 ) -> Session:
     """Build the model of a resolved recipe, its objective and its optimizer.
 
@@ -249,7 +249,7 @@ def assemble(
     the memory allocator of the whole process is set for training. Raises ConfigError where a step
     does not fit into memory, and CheckpointError where the weights that it starts from do not fit.
     """
-    pretrained = pretrained or Pretrained(recipe.init)
+    pretrained = pretrained or StartModel(recipe.init)
     family = family_of(recipe.objective)
     family.check_scoring(recipe)
     check_place(recipe, setup)

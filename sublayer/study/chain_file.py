@@ -20,10 +20,10 @@ from sublayer.runs.inputs import check_same_inputs
 from sublayer.study.arms import LONGEST_PART, Arm, Trial, in_path
 from sublayer.study.budget.match import Measures
 from sublayer.study.jobs.run import Outcome, read_outcome
-from sublayer.study.plan_file import Plan
+from sublayer.study.plan_file import StudyPlan
 from sublayer.study.runs import ArmFacts, RunFinder, describe_arm
 from sublayer.study.stage_recipes import (
-    Part,
+    StagePart,
     StageRecipes,
     check_kept_steps,
     find_keys,
@@ -60,7 +60,7 @@ class Kept(Typed):
     inputs: dict[str, dict[str, list[Input]]] = {}
     """By arm and stage the files and texts of the key; studies of before they were kept have none.
     """
-    parts: dict[str, tuple[Part, ...]]
+    parts: dict[str, tuple[StagePart, ...]]
     """Of each stage of tasks."""
     trials: dict[str, tuple[Trial, ...]]
     tuning_number: Count = 0
@@ -176,7 +176,7 @@ def beside_earlier(folder: Path, kept: Kept, recipes: StageRecipes) -> Kept:
     return kept.model_copy(update={name: getattr(earlier, name) for name in names})
 
 
-def read_chain_file(folder: Path, plan: Plan) -> Kept:
+def read_chain_file(folder: Path, plan: StudyPlan) -> Kept:
     """Read ``chain.json`` in a folder, whose ``plan`` is the content of ``study.toml``.
 
     Raises ConfigError where it is missing or damaged.

@@ -40,8 +40,8 @@ from sublayer.study.results import (
     Costs,
     Failure,
     Results,
-    Row,
     Scorecard,
+    ScoreRow,
     Tuning,
 )
 from sublayer.study.runs import ArmFacts, Runs, StageRuns, failed_runs
@@ -238,7 +238,7 @@ def _scorecard(
         if speeds.get(base) and speed:
             metrics[SPEED] = speed_metric(base)
             cells[SPEED] = Cell(speed / speeds[base])
-        rows.append(Row(name, "arm", cells))
+        rows.append(ScoreRow(name, "arm", cells))
     for name, scored in baselines.items():
         means = {column: cell.mean for column, cell in scored.items()}
         averages = {
@@ -246,13 +246,13 @@ def _scorecard(
             for column in judge.columns
             if column.members and (value := value_of(column, means)) is not None
         }
-        rows.append(Row(name, "baseline", {**scored, **averages}))
+        rows.append(ScoreRow(name, "baseline", {**scored, **averages}))
     for name, printed in published.items():
         for title in printed:
             metrics.setdefault(title, published_metric(title))
         # Published scores alone are shown as printed.
         cells = {title: Cell(value / metrics[title].factor) for title, value in printed.items()}
-        rows.append(Row(name, "published", cells))
+        rows.append(ScoreRow(name, "published", cells))
     return Scorecard(list(metrics.values()), rows)
 
 

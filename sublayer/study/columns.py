@@ -12,7 +12,7 @@ from sublayer.objective.families import family
 from sublayer.objective.metric import Metric
 from sublayer.study.definition import Study
 from sublayer.study.jobs.run import BEST, ERROR
-from sublayer.study.stage_recipes import Part
+from sublayer.study.stage_recipes import StagePart
 from sublayer.study.stages import PRETRAINING, Chain, Member, names_of
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.scoring import METRICS
@@ -77,7 +77,7 @@ class Column:
 def list_columns(
     study: str,
     chain: Chain,
-    parts: Mapping[str, Sequence[Part]],
+    parts: Mapping[str, Sequence[StagePart]],
     kinds: Sequence[str],
 ) -> list[Column]:
     """List the columns of a chain, the averages first, then its stages, then its pre-training.
@@ -170,7 +170,7 @@ def primary_column(study: str, columns: Sequence[Column], name: str | None) -> C
     return by_name[name]
 
 
-def _of_tasks(chain: Chain, stage: str, parts: Sequence[Part]) -> Iterator[Column]:
+def _of_tasks(chain: Chain, stage: str, parts: Sequence[StagePart]) -> Iterator[Column]:
     if len(parts) == 1:
         yield from _of_part(chain, stage, stage, parts[0].name, parts[0])
         return
@@ -183,7 +183,7 @@ def _of_tasks(chain: Chain, stage: str, parts: Sequence[Part]) -> Iterator[Colum
             yield from _of_part(chain, f"{stage}/{key}", stage, key, part)
 
 
-def _of_part(chain: Chain, name: str, stage: str, key: str, part: Part) -> Iterator[Column]:
+def _of_part(chain: Chain, name: str, stage: str, key: str, part: StagePart) -> Iterator[Column]:
     """Return the column of a part, and of its metrics where several are asked for."""
     asked = chain.metrics.get(name)
     label = part_label(part.name, part.task.title)

@@ -134,7 +134,7 @@ Arms = Mapping[str, Mapping[int, Recorded]]
 """Runs of each arm by seed."""
 
 
-class _Compared(Typed):
+class _FinishedRuns(Typed):
     """The content of ``runs.json``."""
 
     runs: list[str]
@@ -180,7 +180,7 @@ def compare_runs(
             if data.checksums != runs[0].checksums:
                 raise DataError(f"the text has changed since {paths[0]} was trained: bring it back")
             texts = list_text_caveats(dict.fromkeys(arms, data), columns[0].metric)
-            listed = _Compared(runs=[str(resolved(path)) for path in paths], texts=texts)
+            listed = _FinishedRuns(runs=[str(resolved(path)) for path in paths], texts=texts)
             write_json(folder / RUNS, listed.model_dump())
             for position, (name, seed) in unscored.items():
                 run = arms[name][seed]
@@ -215,7 +215,7 @@ def compare_runs(
 
 def read_paths(folder: Path) -> list[Path]:
     """Read the paths of the runs of a comparison. Raises ConfigError where the file is damaged."""
-    return list(map(Path, read_typed(folder / RUNS, _Compared, ConfigError).runs))
+    return list(map(Path, read_typed(folder / RUNS, _FinishedRuns, ConfigError).runs))
 
 
 def _read(path: Path) -> Recorded:
@@ -317,7 +317,7 @@ def _mark(run: Recorded) -> dict[str, str]:
 def _read_texts(folder: Path) -> list[str] | None:
     """Read the notes on the text of a comparison; None where there are none yet."""
     try:
-        return read_typed(folder / RUNS, _Compared, ConfigError).texts
+        return read_typed(folder / RUNS, _FinishedRuns, ConfigError).texts
     except (FileNotFoundError, ConfigError):
         return None
 

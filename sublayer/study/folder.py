@@ -27,16 +27,16 @@ from sublayer.runs.inputs import check_same_inputs, list_inputs, of_checksums
 from sublayer.study.arms import LONGEST_PART, Arm, in_path
 from sublayer.study.budget.match import ORIGIN, settle
 from sublayer.study.definition import Study
-from sublayer.study.plan_file import PLAN, About, Plan, Request
+from sublayer.study.plan_file import PLAN, About, Request, StudyPlan
 from sublayer.study.seal import describe_plan, differing_parts, new_seal
 from sublayer.study.stages import differing_stages
 from sublayer.system.stages import note
-from sublayer.training.warm_start import Pretrained
+from sublayer.training.warm_start import StartModel
 
 
 def _inputs(arm: Arm, data: Mapping[str, Data]) -> list[Input]:
     recipe = arm.loaded.recipe
-    return list_inputs(recipe, data[arm.name], Pretrained(recipe.init))
+    return list_inputs(recipe, data[arm.name], StartModel(recipe.init))
 
 
 def arm_folder(study: Path, position: int, name: str) -> Path:
@@ -279,7 +279,7 @@ class StudyFolder:
         if not os.path.lexists(path):
             return None
         content = read_toml(path, ConfigError)
-        plan = check_typed(content, Plan, str(path), ConfigError)
+        plan = check_typed(content, StudyPlan, str(path), ConfigError)
         if [arm.name for arm in plan.settled] != list(plan.asked.recipes):
             raise ConfigError(f"{path} is damaged: it settles other arms than were asked for")
         return content

@@ -15,7 +15,7 @@ from sublayer.study.budget.match import Measures, Rule, plan_budgets
 from sublayer.study.chain_file import Kept
 from sublayer.study.jobs.computing import Computing
 from sublayer.study.notes import describe_planned
-from sublayer.study.options import Asked
+from sublayer.study.options import OptionedStudy
 from sublayer.study.stages import PRETRAINING, explain_nesting
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import format_seconds
@@ -27,7 +27,7 @@ Rows = list[tuple[str, str]]
 
 
 def list_header(
-    asked: Asked,
+    asked: OptionedStudy,
     arms: Sequence[Arm],
     data: Mapping[str, Data],
     measures: Measures,

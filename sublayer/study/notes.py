@@ -18,7 +18,7 @@ from sublayer.study.budget.match import ArmBudget, Currency, Excess
 from sublayer.study.chain_file import Kept
 from sublayer.study.evidence import StudyJudge
 from sublayer.study.jobs.run import Outcome
-from sublayer.study.plan_file import Plan
+from sublayer.study.plan_file import StudyPlan
 from sublayer.study.results import SIGNATURE, Reproduction, Results, StudyText
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.study.stages import PRETRAINING, explain_nesting
@@ -64,7 +64,7 @@ def _size(share: float) -> str:
 def list_notes(
     results: Results,
     judge: StudyJudge,
-    plan: Plan,
+    plan: StudyPlan,
     trials: Mapping[str, Sequence[Trial]],
     kept: Kept | None,
 ) -> list[str]:

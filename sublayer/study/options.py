@@ -93,7 +93,7 @@ def command_line(
 
 
 @dataclass(frozen=True)
-class Asked:
+class OptionedStudy:
     """A study with the options of its command laid over it, all checked."""
 
     study: Study
@@ -113,7 +113,7 @@ class Asked:
         return self.looks.planned[-1]
 
 
-def ask(study: Study, options: Options) -> Asked:
+def ask(study: Study, options: Options) -> OptionedStudy:
     """Lay the options of a command over a study.
 
     Raises ConfigError for options that have no effect on it, that contradict each other or the
@@ -151,7 +151,7 @@ def ask(study: Study, options: Options) -> Asked:
     if options.extend:
         check_extensible(trials)
     n_tuning = (len(trials) + (options.extend or 0)) * seeds.n_tuning if tune else 0
-    return Asked(study, looks, seeds, tuple(tune), trials, n_tuning)
+    return OptionedStudy(study, looks, seeds, tuple(tune), trials, n_tuning)
 
 
 def _with_options(study: Study, options: Options) -> Study:

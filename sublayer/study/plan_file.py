@@ -18,7 +18,7 @@ from sublayer.study.arms import Arm, TuneBy
 from sublayer.study.budget.match import Rule
 from sublayer.study.definition import Study
 from sublayer.study.inspection import Inspecting
-from sublayer.study.options import Asked
+from sublayer.study.options import OptionedStudy
 from sublayer.study.question import Question, Seeds
 from sublayer.study.scoring import Scoring
 from sublayer.study.seal import (
@@ -65,7 +65,7 @@ class Request(Typed):
 
     @classmethod
     def of(
-        cls, asked: Asked, *, margin: float | None = None, margin_factor: float = 1.0
+        cls, asked: OptionedStudy, *, margin: float | None = None, margin_factor: float = 1.0
     ) -> "Request":
         """Build it; a default is left out, for older studies have the same request without."""
         study, tune, whole = asked.study, list(asked.tune), asked.study.scoring.is_whole_test
@@ -134,7 +134,7 @@ class About(Typed):
         )
 
 
-class Plan(Typed):
+class StudyPlan(Typed):
     """The content of ``study.toml``."""
 
     asked: Request
@@ -163,7 +163,7 @@ class Plan(Typed):
     before there were seals."""
 
 
-def study_of(plan: Plan, about: About, arms: Sequence[Arm]) -> Study:
+def study_of(plan: StudyPlan, about: About, arms: Sequence[Arm]) -> Study:
     """Build the study of a plan, with its arms."""
     return Study(
         name=about.name,
@@ -183,14 +183,14 @@ def study_of(plan: Plan, about: About, arms: Sequence[Arm]) -> Study:
     )
 
 
-def read_plan(folder: Path) -> Plan:
+def read_plan(folder: Path) -> StudyPlan:
     """Read ``study.toml``. Raises ConfigError where it is missing or damaged."""
     path = folder / PLAN
     try:
         content = read_toml(path, ConfigError)
     except FileNotFoundError:
         raise ConfigError(f"{folder} holds no comparison: it has no {PLAN}") from None
-    return check_typed(content, Plan, str(path), ConfigError)
+    return check_typed(content, StudyPlan, str(path), ConfigError)
 
 
 def run_folders(study: Path) -> list[Path]:

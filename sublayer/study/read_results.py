@@ -15,7 +15,7 @@ from sublayer.study.columns import list_columns, metric_columns
 from sublayer.study.definition import Study
 from sublayer.study.evidence import StudyJudge
 from sublayer.study.notes import list_notes
-from sublayer.study.plan_file import Plan, read_plan, sealing_of, study_of
+from sublayer.study.plan_file import StudyPlan, read_plan, sealing_of, study_of
 from sublayer.study.results import RESULTS, Results
 from sublayer.study.runs import (
     Runs,
@@ -98,7 +98,7 @@ def _earlier_command(folder: Path) -> str:
     return str(earlier.get("reproduction", {}).get("command", ""))
 
 
-def _judge_arms(study: Study, plan: Plan, runs: Runs) -> tuple[StudyJudge, int, int]:
+def _judge_arms(study: Study, plan: StudyPlan, runs: Runs) -> tuple[StudyJudge, int, int]:
     """Return the judge of a plain study, the number of missing runs, and that of ended ones.
 
     ``study`` has the arms that have an ended run.
@@ -130,7 +130,7 @@ def _judge_arms(study: Study, plan: Plan, runs: Runs) -> tuple[StudyJudge, int, 
 
 
 def _judge_stages(
-    study: Study, plan: Plan, kept: Kept, runs: Runs, *, is_unfinished: bool
+    study: Study, plan: StudyPlan, kept: Kept, runs: Runs, *, is_unfinished: bool
 ) -> StudyJudge:
     """Return the judge of a study with stages."""
     chain = kept.chain

@@ -176,7 +176,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class ScoreRow:
     """The scores of an arm, of a model by itself, of a baseline, or published ones."""
 
     name: str
@@ -193,7 +193,7 @@ class Scorecard:
     """Scores in each column's own unit; times the column's factor they are shown."""
 
     columns: Sequence[Metric]
-    rows: Sequence[Row]
+    rows: Sequence[ScoreRow]
     notes: Sequence[str] = ()
 
     def shown_columns(self) -> list[Metric]:

@@ -35,7 +35,7 @@ from sublayer.study.columns import points_metric
 from sublayer.study.folder import StudyFolder, arm_folder
 from sublayer.study.inspection import Inspecting
 from sublayer.study.jobs.run import Job, Outcome, RunAll, SharedData, read_outcome
-from sublayer.study.plan_file import PLAN, Plan
+from sublayer.study.plan_file import PLAN, StudyPlan
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.study.stage_recipes import StageRecipes
 from sublayer.study.stages import PRETRAINING, Chain, finetuning_seed
@@ -311,7 +311,7 @@ class RunFinder:
         return outcome
 
 
-def finder_of_plan(folder: Path, plan: Plan) -> RunFinder:
+def finder_of_plan(folder: Path, plan: StudyPlan) -> RunFinder:
     """Return the finder of the runs in the folder of a plain study."""
     asked = plan.asked
     metric = None
@@ -335,7 +335,7 @@ def finder_of_plan(folder: Path, plan: Plan) -> RunFinder:
     )
 
 
-def asked_arms(folder: Path, plan: Plan) -> list[Arm]:
+def asked_arms(folder: Path, plan: StudyPlan) -> list[Arm]:
     """Return the arms with the recipes that were asked for, before settings were settled."""
     origin = str(folder / PLAN)
     arms = []
@@ -346,7 +346,7 @@ def asked_arms(folder: Path, plan: Plan) -> list[Arm]:
     return arms
 
 
-def trained_arms(plan: Plan, runs: Runs) -> list[Arm]:
+def trained_arms(plan: StudyPlan, runs: Runs) -> list[Arm]:
     """Return the arms of a plain study that have an ended run, with the recipe of the first."""
     arms = []
     for settled in plan.settled:

@@ -15,7 +15,7 @@ from sublayer.estimate.micro_batch import FLOAT32_BYTES
 from sublayer.study.arms import Arm
 from sublayer.study.budget.expected import Clock, Resources, Vocabulary, expected_vocabulary
 from sublayer.study.budget.match import Budget, apply_match, excess_over
-from sublayer.study.budget.plan import ArmPlan, Plan, make_plan, total_to_json
+from sublayer.study.budget.plan import ArmPlan, BudgetPlan, make_plan, total_to_json
 from sublayer.study.definition import Study
 from sublayer.study.stage_recipes import StageRecipes, stage_trials, steps_of_tasks
 from sublayer.study.stages import PRETRAINING, Chain, Stage
@@ -36,7 +36,7 @@ class StagePlan:
 
 def plan_stages(
     study: Study,
-    plan: Plan,
+    plan: BudgetPlan,
     resources: Resources,
     clock: Clock | None,
     *,
@@ -142,7 +142,7 @@ def stages_to_json(plans: Sequence[StagePlan], resources: Resources, jobs: int) 
     return {"stages": stages, "total": total}
 
 
-def with_stages(plan: Plan, stages: Sequence[StagePlan], chain: Chain) -> Plan:
+def with_stages(plan: BudgetPlan, stages: Sequence[StagePlan], chain: Chain) -> BudgetPlan:
     """Return the plan of a chain's arms, whose budgets are those of all stages.
 
     Of two arms that are both pre-trained a stage whose length is not known is left out: it is the

@@ -19,7 +19,7 @@ from sublayer.config.table import MOST_STEPS
 from sublayer.config.train import OF_A_RUN
 from sublayer.data.cache import content_key, file_digest
 from sublayer.data.prepare import Data, find_texts
-from sublayer.data.tasks.files import Division, TaskFiles, find_task_files
+from sublayer.data.tasks.files import TaskDivision, TaskFiles, find_task_files
 from sublayer.data.text.splitting import SPLITS
 from sublayer.errors import ConfigError, SublayerError, check_rules
 from sublayer.files.cache_folder import cache_folder
@@ -285,7 +285,7 @@ def steps_of_tasks(recipe: Recipe) -> int | None:
         return recipe.train.steps
     n_examples = 0
     for file in find_task_files(recipe.data, cache_folder()):
-        chosen = Division(recipe.data, file).trained.examples
+        chosen = TaskDivision(recipe.data, file).trained.examples
         n_examples += 0 if chosen is None else int(chosen.sum())
     return run_steps(recipe, train_tokens=n_examples * recipe.data.context)
 
@@ -312,7 +312,7 @@ class ScoredTask(Typed):
     metrics: tuple[str, ...]
 
 
-class Part(Typed):
+class StagePart(Typed):
     """A scored part of a stage of tasks."""
 
     name: str
@@ -325,7 +325,7 @@ ByStage = dict[str, dict[str, list[Input]]]
 
 def find_keys(
     recipes: StageRecipes, data: Mapping[str, Data]
-) -> tuple[dict[str, dict[str, str]], ByStage, dict[str, tuple[Part, ...]]]:
+) -> tuple[dict[str, dict[str, str]], ByStage, dict[str, tuple[StagePart, ...]]]:
     """Find the keys of all stages, their files and texts, and the parts that tasks are scored on.
 
     Keys and files are by arm and stage, without those of pre-trainings, whose ``data`` are
@@ -333,7 +333,7 @@ def find_keys(
     together, tasks without files, and texts of which nothing is left to train on.
     """
     inputs: ByStage = {}
-    parts: dict[str, tuple[Part, ...]] = {}
+    parts: dict[str, tuple[StagePart, ...]] = {}
 
     def texts_of(arm: str, stage: Stage) -> Any:
         if stage.name == PRETRAINING:
@@ -387,7 +387,7 @@ def _check_members(
         recipe = recipes.planned(of, member).recipe
         rows = []
         for file in find_task_files(recipe.data, cache_folder()):
-            for chosen in Division(recipe.data, file).scored:
+            for chosen in TaskDivision(recipe.data, file).scored:
                 places = None if chosen.examples is None else chosen.examples.tolist()
                 rows.append([file.task.name, chosen.split, file.identity(chosen.split), places])
         first_rows = first_rows or rows
@@ -406,15 +406,15 @@ def _check_members(
         )
 
 
-def _parts(recipe: Recipe, files: Sequence[TaskFiles]) -> Iterator[Part]:
+def _parts(recipe: Recipe, files: Sequence[TaskFiles]) -> Iterator[StagePart]:
     """Yield the scored parts of tasks; raise where nothing is left to train on."""
     of_test = " test" if recipe.data.score_on == "test" else ""
     for file in files:
-        division = Division(recipe.data, file)
+        division = TaskDivision(recipe.data, file)
         splits = [chosen.split for chosen in division.scored]
         # Raises where nothing would be left for them.
         _ = division.trained, division.selecting
         name, task = file.task.name, file.task
         kept = ScoredTask(name=name, title=f"{task.title}{of_test}", metrics=tuple(task.metrics))
         for split in splits:
-            yield Part(name=name_part(name, split, len(splits)), task=kept)
+            yield StagePart(name=name_part(name, split, len(splits)), task=kept)

@@ -170,7 +170,7 @@ def _detectable(spread: float, *, n_arms: int, looks: Looks, item_error: float =
     return spread * planned_detectable(n_arms, n_seeds, level, item_error / spread)
 
 
-class _Spread(Typed):
+class _SpreadEntry(Typed):
     sd: Number | None = None
     """Of an arm."""
     parts: dict[str, Number | None] | None = None
@@ -183,9 +183,9 @@ class _Earlier(Typed):
     """Spreads in the results of earlier runs."""
 
     metric: str
-    arms: list[_Spread]
-    differences: list[_Spread]
-    pairing: _Spread | None = None
+    arms: list[_SpreadEntry]
+    differences: list[_SpreadEntry]
+    pairing: _SpreadEntry | None = None
 
 
 def _earlier_spread(folder: Path, metric: Metric) -> tuple[float, float] | None:

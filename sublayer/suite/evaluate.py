@@ -11,7 +11,7 @@ from sublayer.counts import count
 from sublayer.errors import Interrupted, SublayerError, TrainingError, one_line
 from sublayer.objective.metric import Metric
 from sublayer.reporting.scorecard import card_json
-from sublayer.study.results import Cell, Row, Scorecard
+from sublayer.study.results import Cell, Scorecard, ScoreRow
 from sublayer.suite.file import SuiteFile, read_suite
 from sublayer.suite.measures import (
     CHANCE,
@@ -25,7 +25,7 @@ from sublayer.suite.measures import (
     Bleu,
     Candidate,
     Measure,
-    Parameters,
+    ParameterCount,
     ProbeMeasure,
     Scores,
     Speed,
@@ -79,7 +79,7 @@ class Work:
                 for column_name, cell in by_column.items():
                     baselines[name].setdefault(column_name, cell)
         rows = [
-            Row(candidate.name, "model", *result)
+            ScoreRow(candidate.name, "model", *result)
             for candidate, result in zip(self.candidates, models, strict=True)
         ]
         for name, cells in baselines.items():
@@ -87,7 +87,7 @@ class Work:
                 kind: Literal["published", "baseline"] = "baseline"
                 if name == REFERENCE:
                     kind = "published"
-                rows.append(Row(name, kind, cells, description=_BASELINES[name]))
+                rows.append(ScoreRow(name, kind, cells, description=_BASELINES[name]))
         notes = self._notes()
         if self.suite.speed:
             machine = self.machine
@@ -158,7 +158,7 @@ def _measures(suite: SuiteFile) -> list[Measure]:
     names = [name for group in suite.tasks for name in group.names]
     measures: list[Measure] = []
     if suite.parameters:
-        measures.append(Parameters())
+        measures.append(ParameterCount())
     if suite.speed:
         measures.append(Speed())
     measures += [BitsPerByte(text) for text in suite.texts]

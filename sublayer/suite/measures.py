@@ -214,7 +214,7 @@ class Measure(ABC):
         return Scores(self.columns, {column.name: cell}, beside, named)
 
 
-class Parameters(Measure):
+class ParameterCount(Measure):
     """The number of parameters, heads included."""
 
     columns = (score_column("parameters", "parameters", is_lower_better=True, decimals=0),)

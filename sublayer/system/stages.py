@@ -83,7 +83,7 @@ def live_lines(
 
 
 @dataclass(eq=False)
-class Stage:
+class TimedStage:
     """A stage of work, and since when it lasts."""
 
     text: str
@@ -102,22 +102,22 @@ class Stages(ABC):
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.RLock()
-        self._stack: list[Stage] = []
+        self._stack: list[TimedStage] = []
 
     @property
     def is_idle(self) -> bool:
         """True where no stage is open."""
         return not self._stack
 
-    def begin(self, text: str, *, is_timed: bool = True) -> Stage:
+    def begin(self, text: str, *, is_timed: bool = True) -> TimedStage:
         """Enter a stage."""
-        stage = Stage(text, self._clock(), is_timed)
+        stage = TimedStage(text, self._clock(), is_timed)
         with self._lock:
             self._stack.append(stage)
             self.show()
         return stage
 
-    def change(self, stage: Stage, text: str, fraction: float | None = None) -> None:
+    def change(self, stage: TimedStage, text: str, fraction: float | None = None) -> None:
         """Replace the text of a stage, which is shown a moment later; cheap."""
         with self._lock:
             stage.text, stage.fraction = text, fraction
@@ -128,7 +128,7 @@ class Stages(ABC):
             if self._stack:
                 self.change(self._stack[-1], text, fraction)
 
-    def end(self, stage: Stage) -> None:
+    def end(self, stage: TimedStage) -> None:
         """Leave a stage, and those within it that are not left."""
         with self._lock:
             if stage in self._stack:

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Self
 
-from sublayer.system.stages import Clock, Stage, display, format_seconds, note
+from sublayer.system.stages import Clock, TimedStage, display, format_seconds, note
 
 _FIRST_ESTIMATE_S = 2.0
 """Of steps, after which it is said how long a run will take."""
@@ -74,7 +74,7 @@ class ShownProgress(Progress):
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._stages = display()
-        self._stage: Stage | None = None
+        self._stage: TimedStage | None = None
         self._is_estimated = False
         self._begun: tuple[float, int] | None = None
         """When the first update came, and the step then."""

@@ -148,7 +148,7 @@ def _answers_alike(there: TaskSpec | None, here: TaskSpec | None) -> bool:
     return is_alike and (a.kind != "number" or a.numbers == b.numbers)
 
 
-class Pretrained:
+class StartModel:
     """The model that ``[init]`` names; its tokenizer and its weights are each read once.
 
     Each is read when it is first asked for: to prepare data takes the tokenizer alone. The first
@@ -182,7 +182,7 @@ class Pretrained:
 
 
 @torch.no_grad()
-def start_from(text_model: TextModel, pretrained: Pretrained) -> list[str]:
+def start_from(text_model: TextModel, pretrained: StartModel) -> list[str]:
     """Copy the parts that ``[init]`` names into a model; return in lines which start fresh and why.
 
     Tokens that the start's tokenizer lacks keep their
@@ -230,7 +230,7 @@ def start_from(text_model: TextModel, pretrained: Pretrained) -> list[str]:
     return notes + describe_cut(model, source, init.run)
 
 
-def note_training_only(objective: Objective, pretrained: Pretrained) -> list[str]:
+def note_training_only(objective: Objective, pretrained: StartModel) -> list[str]:
     """Format that what training alone needs starts fresh, where all else does not.
 
     A line at most; none where training starts from no model, or needs nothing of its own.

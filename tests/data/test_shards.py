@@ -14,7 +14,13 @@ import pytest
 from sublayer.data import shards
 from sublayer.data.cache import file_digest
 from sublayer.data.counter_rng import Purpose, fork, random_order, seeds
-from sublayer.data.shards import Progress, ShardEncoder, cut_shards, note_unfinished, write_store
+from sublayer.data.shards import (
+    EncodingProgress,
+    ShardEncoder,
+    cut_shards,
+    note_unfinished,
+    write_store,
+)
 from sublayer.data.store import read_store
 from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.text import files
@@ -170,7 +176,7 @@ def written(path, *arguments, **options):
 def stopped(monkeypatch, after, *arguments, **options):
     add = Mock(side_effect=[None] * (after - 1) + [KeyboardInterrupt])
     with monkeypatch.context() as patched:
-        patched.setattr(Progress, "add", add)
+        patched.setattr(EncodingProgress, "add", add)
         with pytest.raises(KeyboardInterrupt):
             write_store(*arguments, **options)
 
@@ -212,7 +218,7 @@ def test_encoded_shards_are_not_encoded_again_nor_kept_of_another_text(tmp_path,
     skipped = Mock()
     with monkeypatch.context() as patched:
         patched.setattr(shards, "python_command", lambda module: [sys.executable, "-c", ""])
-        patched.setattr(Progress, "skip", skipped)
+        patched.setattr(EncodingProgress, "skip", skipped)
         with pytest.raises(DataError, match="tokens ended with code 0: the same command goes on"):
             write_store(tmp_path / "a", [ranges(*PARAGRAPHS)], BPE, **settings)
     assert skipped.call_count >= 19

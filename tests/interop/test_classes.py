@@ -16,7 +16,7 @@ from sublayer.config.recipe import ResolvedModel
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.answers import MOST_LABELS
-from sublayer.interop.certificate import Batch
+from sublayer.interop.certificate import CertificateBatch
 from sublayer.interop.families import FAMILIES, family_for
 from sublayer.interop.foreign_config import Content
 from sublayer.interop.huggingface import (
@@ -49,7 +49,7 @@ CHOICES = {
 @pytest.mark.parametrize("name, pad_id, n_rows", [("gpt2", None, 2), ("gpt2 for labels", None, 1),
     ("gpt2 for labels", 0, 2), ("bert", None, 2)])  # fmt: skip
 def test_a_certificate_compares_two_rows_or_one_where_nothing_pads_answers(name, pad_id, n_rows):
-    drawn = Batch.draw(config_of(name), pad_id)
+    drawn = CertificateBatch.draw(config_of(name), pad_id)
     assert len(drawn.tokens) == n_rows and (pad_id is None or not (drawn.tokens == pad_id).any())
 
 

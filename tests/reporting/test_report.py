@@ -58,7 +58,7 @@ from sublayer.study.jobs.run import Outcome
 from sublayer.study.options import Options
 from sublayer.study.question import Hypothesis, Question
 from sublayer.study.read_results import results_of_folder
-from sublayer.study.results import Cell, Curve, Results, Row, Scorecard
+from sublayer.study.results import Cell, Curve, Results, Scorecard, ScoreRow
 from sublayer.study.runs import choose
 from sublayer.study.verdicts import foresee
 from tests.breadth import rows
@@ -429,8 +429,9 @@ def test_what_was_published_is_held_against_the_interval_in_the_unit_of_either()
         row = secondary_sheet(in_display_units(shown)).rows[1]
         assert row[-1] == f"{'+' if effect > 0 else '−'}{abs(effect)}: {sop}"
         card = Scorecard([results.metric], [
-            Row(arm.name, "published", {"sop_accuracy": Cell(arm.published["sop_accuracy"] / 100)})
-            for arm in shown.arms
+            ScoreRow(arm.name, "published", {
+                "sop_accuracy": Cell(arm.published["sop_accuracy"] / 100)
+            }) for arm in shown.arms
         ])  # fmt: skip
         bare = tuple(replace(arm, published={}) for arm in shown.arms)
         kept = secondary_analyses(replace(shown, arms=bare, scorecard=card))[1].published

@@ -9,7 +9,7 @@ import pytest
 from sublayer.api.comparing import compare
 from sublayer.reporting.files import report_study
 from sublayer.study.options import Options
-from sublayer.study.stage_recipes import Part, ScoredTask
+from sublayer.study.stage_recipes import ScoredTask, StagePart
 from sublayer.tasks.registry import TASKS
 
 
@@ -164,7 +164,7 @@ def copied(study: Path, folder: str | Path) -> Path:
     return Path(shutil.copytree(study, folder))
 
 
-def part_of(task: str, name: str = "") -> Part:
+def part_of(task: str, name: str = "") -> StagePart:
     about = TASKS[task]
     scored = ScoredTask(name=task, title=about.title, metrics=tuple(about.metrics))
-    return Part(name=name or task, task=scored)
+    return StagePart(name=name or task, task=scored)

@@ -44,7 +44,7 @@ from sublayer.study.budget.match import (
     read_budget,
 )
 from sublayer.study.budget.measure import Stopwatch, train_step
-from sublayer.study.budget.plan import Plan, make_plan, plan_to_json
+from sublayer.study.budget.plan import BudgetPlan, make_plan, plan_to_json
 from sublayer.study.definition import load_study
 from tests.study.studies import FFN
 
@@ -58,7 +58,7 @@ BLOCK = 12 * 64**2
 SIZES = ("model.d_model=64", "model.n_heads=2", "data.context=128", "model.vocab_size=256")
 
 
-def planned(*settings: str, vary=(), rule="parameters", seconds=(), resources=PLENTY) -> Plan:
+def planned(*settings: str, vary=(), rule="parameters", seconds=(), resources=PLENTY) -> BudgetPlan:
     def clock(arms) -> list[StepTime]:
         return [StepTime(each, is_measured=True) for each, _ in zip(seconds, arms, strict=True)]
 

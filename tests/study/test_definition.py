@@ -39,7 +39,7 @@ from sublayer.study.notes import edges
 from sublayer.study.question import Question
 from sublayer.study.scoring import Scoring
 from sublayer.study.stage_plan import plan_stages
-from sublayer.study.stage_recipes import Part, StageRecipes
+from sublayer.study.stage_recipes import StagePart, StageRecipes
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.scoring import points, signed_points
 from tests.breadth import rows
@@ -353,7 +353,7 @@ def test_arms_that_go_on_with_one_training_go_on_at_its_rate_to_the_papers_end(n
 
 
 def columns_of(study: Study):
-    parts: dict[str, list[Part]] = {}
+    parts: dict[str, list[StagePart]] = {}
     for stage in study.chain.stages:
         for name in stage.tasks:
             splits = TASKS[name].dev_splits or ("test",)

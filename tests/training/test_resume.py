@@ -40,7 +40,7 @@ from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec, spec_files
 from sublayer.text_model import TextModel
 from sublayer.training.progress import SilentProgress
-from sublayer.training.warm_start import Pretrained, freeze, frozen_parameters, start_from
+from sublayer.training.warm_start import StartModel, freeze, frozen_parameters, start_from
 from tests.breadth import rows
 from tests.made import KINDS, LSTM, MASKED, PAIR, QUESTIONS, SPAN, TRANSLATION
 from tests.training.runs import ALONE, Notes, SignalAt, results
@@ -64,7 +64,7 @@ def make_model(seed, **fields):
 def start(model, source, folder, layers=None, files=(), tokenizer=None, task=None):
     save_model(folder, source, dict(files))
     text_model = TextModel(model, tokenizer, task)
-    notes = start_from(text_model, Pretrained(InitConfig(run=str(folder), layers=layers)))
+    notes = start_from(text_model, StartModel(InitConfig(run=str(folder), layers=layers)))
     return [note.replace(str(folder), "RUN") for note in notes]
 
 

@@ -39,7 +39,7 @@ from sublayer.data.tokenizers.settings import (
     MarkedText,
     Normalization,
 )
-from sublayer.data.tokenizers.words import SPACE, Ragged, begins_any_word, begins_word
+from sublayer.data.tokenizers.words import SPACE, RaggedIds, begins_any_word, begins_word
 from sublayer.errors import DataError
 
 
@@ -327,10 +327,10 @@ class UnigramTokenizer(Tokenizer):
         return begins
 
     @cached_property
-    def _divided(self) -> Ragged:
+    def _divided(self) -> RaggedIds:
         """The ids that each id becomes: itself, or those of its parts."""
         rows = [self._divide(id_, name) for id_, name in enumerate(self.names)]
-        return Ragged(rows)
+        return RaggedIds(rows)
 
     def _divide(self, id_: int, name: str) -> list[int]:
         before_comma = name[:-1]

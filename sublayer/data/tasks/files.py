@@ -226,7 +226,7 @@ class Chosen(NamedTuple):
     """``[N]``; None: all."""
 
 
-class Division:
+class TaskDivision:
     """The division of one task's examples.
 
     Where there is a training part and a development set, the latter is scored, and either selects

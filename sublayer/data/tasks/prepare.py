@@ -25,7 +25,7 @@ from sublayer.data.tasks.encoded import (
     joined,
 )
 from sublayer.data.tasks.encoding import VERSION, WindowRule, encode_examples
-from sublayer.data.tasks.files import Chosen, Division, Kept, TaskFiles, find_task_files
+from sublayer.data.tasks.files import Chosen, Kept, TaskDivision, TaskFiles, find_task_files
 from sublayer.data.tokenizers.base import Tokenizer, with_names
 from sublayer.data.tokenizers.named import with_special_tokens
 from sublayer.data.tokenizers.settings import marks_pattern
@@ -61,7 +61,7 @@ def prepare_tasks(
     """
     folder = cache_folder(cache)
     files = find_task_files(config, folder)
-    divisions = [Division(config, task_files) for task_files in files]
+    divisions = [TaskDivision(config, task_files) for task_files in files]
     if tokenizer is None:
         tokenizer = _tokenizer(config, files, divisions)
     if config.special_tokens is not None:
@@ -203,7 +203,7 @@ def _check_trained(parts: Sequence[TaskPart], objective: SupervisedObjective) ->
 
 
 def _note_texts(
-    files: TaskFiles, division: Division, tokenizer: Tokenizer, *, trains: bool
+    files: TaskFiles, division: TaskDivision, tokenizer: Tokenizer, *, trains: bool
 ) -> None:
     """Note the text of a table that a tokenizer loses, and how it reads marks of special tokens."""
     has_answers = files.task.kind == "text"
@@ -229,7 +229,7 @@ def note_marks(shown: str, texts: Sequence[bytes], tokenizer: Tokenizer, *, trai
     return bool(marks)
 
 
-def _note_rows(files: TaskFiles, division: Division, learned: Sequence[Example]) -> None:
+def _note_rows(files: TaskFiles, division: TaskDivision, learned: Sequence[Example]) -> None:
     """Say which classes a table has, and which of its other parts' rows are trained on, too."""
     title, labels = files.task.title, files.task.labels
     if files.task.kind == "classes":
@@ -259,7 +259,7 @@ def texts_of(examples: Iterable[Example], *, has_answers: bool = False) -> list[
 
 
 def _tokenizer(
-    config: DataConfig, files: Sequence[TaskFiles], divisions: Sequence[Division]
+    config: DataConfig, files: Sequence[TaskFiles], divisions: Sequence[TaskDivision]
 ) -> Tokenizer:
     kind = config.tokenizer
     if kind not in TOKENIZERS:

@@ -33,7 +33,7 @@ from sublayer.data.tokenizers.gpt1_text import (
     words_of,
 )
 from sublayer.data.tokenizers.wordpiece import count_words, words_by
-from sublayer.data.tokenizers.words import Ragged
+from sublayer.data.tokenizers.words import RaggedIds
 from sublayer.errors import ConfigError, DataError
 
 UNKNOWN = "<unk>"
@@ -148,7 +148,7 @@ class Gpt1Tokenizer(Tokenizer):
             # A word that is new in the text has the next number there.
             numbers = [known.setdefault(word, len(known)) for word in words.distinct]
             parts.append(np.array(numbers, dtype=np.int32)[words.numbers])
-        return Ragged(self._encode_each(list(known))).take(np.concatenate(parts))
+        return RaggedIds(self._encode_each(list(known))).take(np.concatenate(parts))
 
     def _decode(self, ids: Ints) -> bytes:
         # Words with a space after each; special ids have no text.

@@ -31,7 +31,7 @@ _INSIDE_WORDS = _PUNCTUATION | frozenset(string.ascii_letters)
 Rows = Sequence[Sequence[int]]
 
 
-class Ragged:
+class RaggedIds:
     """Rows of ids of unequal lengths, taken by number as one sequence of ids.
 
     A row may be empty.
@@ -52,9 +52,9 @@ class Ragged:
         self._lengths = np.concatenate([self._lengths, new_lengths])
         self._starts = np.cumsum(self._lengths) - self._lengths
 
-    def select(self, numbers: AnyInts) -> "Ragged":
+    def select(self, numbers: AnyInts) -> "RaggedIds":
         """Return some of the rows, by their numbers."""
-        rows = Ragged([])
+        rows = RaggedIds([])
         rows._ids = self.take(numbers)
         rows._lengths = self._lengths[numbers]
         rows._starts = np.cumsum(rows._lengths) - rows._lengths
@@ -92,7 +92,7 @@ class WordCache:
     def __init__(self) -> None:
         self._lock = Lock()
         self._numbers: dict[str, int] = {}
-        self._rows = Ragged([])
+        self._rows = RaggedIds([])
         self._n_characters = 0
 
     def encode(self, words: Sequence[str], encode: Encode) -> TokenIds:

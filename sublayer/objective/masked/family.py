@@ -11,7 +11,7 @@ from sublayer.config.resolve import batch_sequences as trained_sequences
 from sublayer.config.rules import fills_steps
 from sublayer.counts import count
 from sublayer.data.masked.batches import PairBatches, count_single_sentences
-from sublayer.data.prepare import Data, Texts, prepare
+from sublayer.data.prepare import Data, DividedTexts, prepare
 from sublayer.data.store import Split
 from sublayer.data.text.splitting import SPLITS
 from sublayer.data.tokenizers.base import Tokenizer
@@ -55,7 +55,7 @@ _TASKS = {"nsp": "next sentence", "sop": "sentence order"}
 _BATCH_TOKENS = 4096
 
 
-def _check_documents(recipe: Recipe, texts: Texts) -> None:
+def _check_documents(recipe: Recipe, texts: DividedTexts) -> None:
     """Raise DataError where a sentence's pair is of another document, and one is trained on."""
     objective = own_objective(recipe, MaskedObjective)
     is_alone = objective.sentence == "sop" and objective.single_sentence == "negative"

@@ -80,7 +80,7 @@ def evaluate_ensemble(requests: Sequence[Evaluation], *, chooses: bool) -> dict[
 
 
 @dataclass(frozen=True)
-class _Run:
+class _MemberRun:
     """A run, and the examples as it reads them."""
 
     request: Evaluation
@@ -113,7 +113,7 @@ class _Run:
         }
 
 
-def _prepare(requests: Sequence[Evaluation], names: Sequence[str]) -> list[_Run]:
+def _prepare(requests: Sequence[Evaluation], names: Sequence[str]) -> list[_MemberRun]:
     """Read the examples on which each run is scored."""
     specs = []
     for request in requests:
@@ -126,14 +126,14 @@ def _prepare(requests: Sequence[Evaluation], names: Sequence[str]) -> list[_Run]
     check_members(names, specs)
     check_heads(names, [request.text_model for request in requests])
     runs = [
-        _Run(request, spec, asked_scoring(request))
+        _MemberRun(request, spec, asked_scoring(request))
         for request, spec in zip(requests, specs, strict=True)
     ]
     _check_same(runs, [run.scoring.split for run in runs], "is scored on")
     return runs
 
 
-def _check_same(runs: Sequence[_Run], splits: Sequence[TaskSplit], what: str) -> None:
+def _check_same(runs: Sequence[_MemberRun], splits: Sequence[TaskSplit], what: str) -> None:
     """Raise DataError where runs have other rows than the first."""
     first = runs[0].request.run
     sets, *others = ([f"{p.task.name} {p.published}" for p in split.parts] for split in splits)
@@ -200,7 +200,7 @@ def unseen_rows(
 
 
 def _choose(
-    runs: Sequence[_Run], names: Sequence[str]
+    runs: Sequence[_MemberRun], names: Sequence[str]
 ) -> tuple[Sequence[int], float | None, dict[str, Any]]:
     """Choose members by the rows held out; return them, the best threshold, and the choice."""
     held = []

@@ -68,7 +68,7 @@ class ArmPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BudgetPlan:
     """The arms, the rule that matches them, and notes on assumptions and on figures left open."""
 
     arms: tuple[ArmPlan, ...]
@@ -83,7 +83,7 @@ def make_plan(
     clock: Clock | None = None,
     *,
     vocabularies: Sequence[Vocabulary] | None = None,
-) -> Plan:
+) -> BudgetPlan:
     """Plan one run of every arm, the first of them the baseline; ``clock`` measures steps.
 
     ``vocabularies`` are those of the arms where no tokenizer that they name is there yet.
@@ -156,11 +156,11 @@ def make_plan(
         needs_seconds = rule == "time" or baseline.train.minutes is not None
         lacking = "--measure" if needs_seconds else "train.steps or train.tokens"
         notes.append(f"matching by {rule} changes the number of steps: give {lacking} to know them")
-    return Plan(tuple(plans), rule, tuple(dict.fromkeys(notes)))  # arms often have the same
+    return BudgetPlan(tuple(plans), rule, tuple(dict.fromkeys(notes)))  # arms often have the same
 
 
 def plan_to_json(
-    plan: Plan, resources: Resources, n_seeds: int, n_trials: int = 0, jobs: int = 1
+    plan: BudgetPlan, resources: Resources, n_seeds: int, n_trials: int = 0, jobs: int = 1
 ) -> dict[str, Any]:
     """Write a plan, and what all its runs take together, as plain values.
 

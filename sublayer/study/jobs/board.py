@@ -29,7 +29,7 @@ _LOOK_S = 0.5
 
 
 @dataclass
-class _Row:
+class _BoardRow:
     """A run that is being made."""
 
     begun: float
@@ -74,7 +74,7 @@ class Board(ABC):
         self._begun: float | None = None
         self._stream = stream
         self._clock = clock
-        self._rows: dict[str, _Row] = {}
+        self._rows: dict[str, _BoardRow] = {}
         self._warned: set[str] = set()
 
     def find(self) -> None:
@@ -108,7 +108,7 @@ class Board(ABC):
 
     def begin(self, label: str) -> None:
         """Show that a run has started."""
-        self._rows[label] = _Row(self._clock())
+        self._rows[label] = _BoardRow(self._clock())
 
     def update(self, label: str, status: Status) -> None:
         """Show the status of a run; cheap."""

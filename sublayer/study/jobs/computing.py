@@ -29,7 +29,7 @@ from sublayer.study.jobs.run import Job, RunAll
 from sublayer.system.machine import check_device, choose_device
 from sublayer.system.memory import cores, format_bytes, total_memory
 from sublayer.system.stages import note
-from sublayer.training.warm_start import Pretrained
+from sublayer.training.warm_start import StartModel
 
 _HEADROOM = 1.25
 """Factor over the estimate of a step: a scheduler ends jobs that take more than they asked for."""
@@ -142,7 +142,7 @@ class Computing:
         data = job.data if isinstance(job.data, Data) else None
         tokenizer = None
         if data is None:
-            tokenizer = Pretrained(absolute_paths(job.recipe).init).tokenizer
+            tokenizer = StartModel(absolute_paths(job.recipe).init).tokenizer
         tokenizer = tokenizer or job.find_data().tokenizer
         return self._needs(job.recipe, tokenizer.vocab_size, data, max(1, len(job.members)))
 

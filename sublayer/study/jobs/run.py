@@ -41,7 +41,7 @@ from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import stage
 from sublayer.training.progress import Progress
-from sublayer.training.warm_start import Pretrained
+from sublayer.training.warm_start import StartModel
 
 TEST, FAILURE = "test.json", "failure.json"
 SCORED = (TEST, "valid.json", SCORES)
@@ -67,7 +67,7 @@ class SharedData:
     def of(self, recipe: Recipe) -> Data:
         """Prepare the data of a recipe, or return them. Raises as ``prepare_data`` does."""
         absolute = absolute_paths(recipe)
-        pretrained = Pretrained(absolute.init)
+        pretrained = StartModel(absolute.init)
         tokenizer = pretrained.tokenizer
         # How examples of tasks are written is the objective's; a text is the same for all.
         is_text = absolute.data.tasks is None
