@@ -1,4 +1,4 @@
-"""The jobs of the page of distributed training, on two nodes of Slurm: warned, requeued, the same."""
+"""The jobs of `docs/distributed.md`, on two nodes of Slurm: warned, requeued, the same."""
 
 import os
 import sys
