@@ -23,7 +23,7 @@ from sublayer.decode.packed_linear import (
 )
 from sublayer.decode.step import StepBias
 from sublayer.model.build import EncoderDecoder
-from sublayer.model.context import Rotation, StepKeys
+from sublayer.model.context import Rotation, Rotations, StepKeys
 from sublayer.model.kernels.attention import attend
 from sublayer.model.layers.attention import Attention, CrossAttention
 from sublayer.model.layers.stack import AnySublayer, Sublayer
@@ -291,7 +291,7 @@ class _Step:
     """The context of the sub-layers of a step."""
 
     cache: BeamCache
-    rotation: Rotation | None
+    rotations: Rotations | None
     bias: Float[Tensor, "N H 1 LB"] | None
     """The bias by positions of the scores of a slot's tokens."""
     keys: StepKeys
@@ -356,13 +356,13 @@ class BeamStepper:
         model = self._model
         positions = cache.positions()[:, None]  # [R, 1]
         x = model.embed_tokens(tokens[:, None], positions)[:, 0]  # [R, D]
-        rotation = model.positions.rotation(positions, x.dtype)
+        rotations = model.positions.rotations(positions, x.dtype)
         hidden = cache.begin(tokens)  # [N, beam, L, beam]
         keys = _ALL if hidden is None else StepKeys.hiding(hidden.flatten(2), x.dtype)
         width, padding = cache.memory()
         memory = _ALL if padding is None else StepKeys.hiding(padding[:, None], x.dtype)
         bias = self._bias(cache, x.dtype)
-        step = _Step(cache, rotation, bias, keys, memory, width)
+        step = _Step(cache, rotations, bias, keys, memory, width)
         if self._is_vector:
             x = x[0]  # [D]
         for layer, sublayers in enumerate(self._layers):
@@ -405,9 +405,9 @@ class BeamStepper:
         def branch(x: Tensor, index: SublayerIndex, step: _Step) -> Tensor:
             projected = project(x).view(step.cache.n_slots, -1, 3, n_heads, d_head)
             q, k, v = projected.permute(2, 0, 3, 1, 4).unbind(0)  # [N, H, beam, K] each
-            if step.rotation is not None:
-                q = _rotated(q, step.rotation)
-                k = _rotated(k, step.rotation)
+            if step.rotations is not None:
+                q = _rotated(q, step.rotations.queries)
+                k = _rotated(k, step.rotations.keys)
             keys, values = step.cache.append(index, k, v)  # [N, H, L beam, K] each
             mixed = attend(q, keys, values, step.keys, step.bias, scale=scale)  # [N, H, beam, K]
             by_row = mixed.transpose(1, 2).reshape(*x.shape[:-1], n_heads * d_head)

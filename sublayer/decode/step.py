@@ -21,7 +21,7 @@ from sublayer.decode.packed_linear import (
 )
 from sublayer.model.build import Decoder
 from sublayer.model.cache import Cache, KeyValues
-from sublayer.model.context import Layout, Rotation, StepKeys
+from sublayer.model.context import Layout, Rotations, StepKeys
 from sublayer.model.kernels.attention import attend
 from sublayer.model.layers.attention import Attention, CrossAttention
 from sublayer.model.layers.stack import AnySublayer, Sublayer
@@ -130,7 +130,7 @@ class Stepper:
         """
         model = self._model
         x = model.embed_tokens(tokens[:, None], positions)[:, 0]  # [B, D]
-        rotation = model.positions.rotation(positions, x.dtype)
+        rotations = model.positions.rotations(positions, x.dtype)
         if self._is_vector:
             x = x[0]
         for layer, sublayers in enumerate(self._layers):
@@ -138,7 +138,7 @@ class Stepper:
                 vectors = model.positions.vectors(layer, positions, x.dtype)
                 x = x if vectors is None else x + vectors[0]
             for index, sublayer in enumerate(sublayers):
-                x = sublayer(x, key_values(layer, index), rotation, bias)
+                x = sublayer(x, key_values(layer, index), rotations, bias)
         return self._logits(model.final_norm(x))
 
     def _sublayer(self, sublayer: AnySublayer) -> Branch:
@@ -159,15 +159,15 @@ class Stepper:
         def step(
             x: Tensor,
             key_values: StepKeyValues | None,
-            rotation: Rotation | None,
+            rotations: Rotations | None,
             bias: Tensor | None,
         ) -> Tensor:
             assert key_values is not None, "every attention has keys and values in a cache"
             projected = project(x).view(-1, 3, n_heads, 1, d_head)
             q, k, v = projected.unbind(1)  # [B, H, 1, K] each
-            if rotation is not None:
-                q = rotation(q)
-                k = rotation(k)
+            if rotations is not None:
+                q = rotations.queries(q)
+                k = rotations.keys(k)
             keys, values = key_values.append_folded(k, v)  # [B H, S, K] each
             # Scaled here: the product is contiguous, so that folding rows and heads copies nothing.
             queries = (q.to(key_values.dtype) * scale).view(-1, 1, d_head)  # [B H, 1, K]

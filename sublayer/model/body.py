@@ -102,13 +102,13 @@ class Body(nn.Module):
         ``dtype`` is that of the residual stream. ``memory`` is passed on as it is. For the fused
         kernels a bias of scores contains the layout's mask, which is then no longer in the layout.
         """
-        rotation = self.positions.rotation(layout.positions, dtype)
+        rotations = self.positions.rotations(layout.positions, dtype)
         if not self.positions.biases_scores:
-            return Context(layout, rotation, memory=memory)
+            return Context(layout, rotations, memory=memory)
         bias = self.positions.score_bias(layout.positions, layout.key_positions, dtype)
         assert bias is not None, "a scheme biases scores where its row says so"
         if bias.shape[2] > 1 and is_eager_cpu(bias):
-            return Context(layout, rotation, bias, memory=memory)
+            return Context(layout, rotations, bias, memory=memory)
         # The fused kernels save a bias as they read it: with its hidden keys and in their type, it
         # is one tensor for all blocks.
         device = bias.device.type
@@ -116,7 +116,7 @@ class Body(nn.Module):
             dtype = torch.get_autocast_dtype(device)
         bias = hide(bias, layout.keys).to(dtype)
         layout = replace(layout, keys=Keys(False, None))
-        return Context(layout, rotation, bias, memory=memory)
+        return Context(layout, rotations, bias, memory=memory)
 
     def states(
         self,

@@ -1,4 +1,4 @@
-"""Inputs of blocks beside hidden states: layout of a batch, visible keys, rotation, queries."""
+"""Inputs of blocks beside hidden states: layout of a batch, visible keys, rotations, queries."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -292,7 +292,7 @@ def _positions(is_real: Bool[Tensor, "B T"], starts: Bool[Tensor, "B T"]) -> Int
 
 @dataclass(frozen=True)
 class Rotation:
-    """The angles of queries and keys: cosines, and sines that are negative in the first half."""
+    """The angles of positions: cosines, and sines that are negative in the first half."""
 
     cos: Float[Tensor, "*B T K"]
     sin: Float[Tensor, "*B T K"]
@@ -303,6 +303,13 @@ class Rotation:
         sin = self.sin.to(x.dtype)
         rotated: Tensor = _Rotate.apply(x, cos, sin)  # type: ignore[no-untyped-call]
         return rotated
+
+
+class Rotations(NamedTuple):
+    """The rotation of queries and that of keys: one and the same, unless a scheme makes two."""
+
+    queries: Rotation
+    keys: Rotation
 
 
 class _Rotate(torch.autograd.Function):
@@ -372,9 +379,10 @@ class Queries:
         """Return what stands at them."""
         return x[self._rows, self.places]
 
-    def rotation(self, every: Rotation) -> Rotation:
-        """Return their rotation from that of all positions."""
-        return Rotation(self._angles(every.cos), self._angles(every.sin))
+    def rotations(self, every: Rotations) -> Rotations:
+        """Return theirs from the rotation of queries at all positions, and the keys' as it is."""
+        cos, sin = (self._angles(angles) for angles in (every.queries.cos, every.queries.sin))
+        return every._replace(queries=Rotation(cos, sin))
 
     def _angles(self, angles: Float[Tensor, "*B T K"]) -> Float[Tensor, "B 1 Q K"]:
         if angles.dim() == 2:
@@ -412,10 +420,10 @@ class Memory:
 
 @dataclass(frozen=True)
 class Context:
-    """The layout, rotation and bias of attention, computed once a pass for all blocks."""
+    """The layout, rotations and bias of attention, computed once a pass for all blocks."""
 
     layout: Layout
-    rotation: Rotation | None
+    rotations: Rotations | None
     """Of queries and keys; None where positions rotate neither."""
     bias: Float[Tensor, "N H T S"] | None = None
     """Bias of positions on scores, N being 1 or the rows; None where they add nothing."""
@@ -433,6 +441,7 @@ class Context:
         return replace(
             self,
             layout=replace(layout, keys=queries.keys(layout.keys, layout.n_keys)),
+            rotations=None if self.rotations is None else queries.rotations(self.rotations),
             bias=None if self.bias is None else queries.bias(self.bias),
             queries=queries,
         )

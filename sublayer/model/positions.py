@@ -15,7 +15,7 @@ from sublayer.config.recipe import ResolvedModel
 from sublayer.config.roles import Role
 from sublayer.config.stacks import StackShape, embedding_width
 from sublayer.errors import ConfigError
-from sublayer.model.context import Layout, Rotation, rotation
+from sublayer.model.context import Layout, Rotations, rotation
 from sublayer.model.kernels.choice import constants
 
 
@@ -58,10 +58,10 @@ class Positions(nn.Module):
         """The vectors that are added before the first block, a row each; None where none is so."""
         return None
 
-    def rotation(self, positions: Int[Tensor, "*B T"], dtype: torch.dtype) -> Rotation | None:
-        """Compute the rotation of queries and keys at their positions; None for none.
+    def rotations(self, positions: Int[Tensor, "*B T"], dtype: torch.dtype) -> Rotations | None:
+        """Compute the rotations of queries and keys at their positions; None for none.
 
-        One rotation serves all blocks and heads of the stack.
+        They serve all blocks and heads of the stack.
         """
         return None
 
@@ -378,9 +378,10 @@ class RotaryPositions(Positions):
         self.d_head = config.d_head
         self.base = config.rotary_base
 
-    def rotation(self, positions: Int[Tensor, "*B T"], dtype: torch.dtype) -> Rotation:
-        """Compute the angles of positions."""
-        return rotation(positions, d_head=self.d_head, base=self.base, dtype=dtype)
+    def rotations(self, positions: Int[Tensor, "*B T"], dtype: torch.dtype) -> Rotations:
+        """Compute the angles of positions, the same of queries and keys."""
+        both = rotation(positions, d_head=self.d_head, base=self.base, dtype=dtype)
+        return Rotations(both, both)
 
 
 @final

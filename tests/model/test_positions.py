@@ -113,7 +113,7 @@ def test_a_row_describes_its_class(scheme):
         assert is_added == (layer in before) == (added is not x)
         if hasattr(positions, "tables") and is_added:
             assert added.mean() == 10.0 + layer
-    turns = positions.rotation(places, torch.float32) is not None
+    turns = positions.rotations(places, torch.float32) is not None
     assert turns == (row.in_attention == "rotation")
     assert row.has_end == (row.adds_before != "none")
     positions.check(causal(5))

@@ -88,10 +88,9 @@ class Attention(_Attention):
         """
         q, k, v = self._project(x, context.queries)  # [B, H, Q or T, K]
         dtype = q.dtype
-        if context.rotation is not None:
-            queries = context.queries
-            q = (context.rotation if queries is None else queries.rotation(context.rotation))(q)
-            k = context.rotation(k)
+        if context.rotations is not None:
+            q = context.rotations.queries(q)
+            k = context.rotations.keys(k)
         if context.key_values is not None:
             assert isinstance(context.key_values, KeyValues), "an attention to itself keeps its own"
             k, v = context.key_values.append(k, v)
