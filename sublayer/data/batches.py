@@ -70,6 +70,10 @@ class AnyBatch(Protocol):
 
     def __getitem__(self, rows: slice) -> "AnyBatch": ...
 
+    @property
+    def n_sequences(self) -> int:
+        """Count the sequences that see nothing of each other, those that stand for none not."""
+
     def micro_rows(self, n_sequences: int, context: int) -> int:
         """Count the rows of a micro-batch that holds ``n_sequences`` of ``context`` tokens.
 
@@ -131,6 +135,13 @@ class Batch:
     def micro_rows(self, n_sequences: int, context: int) -> int:
         """Return ``n_sequences``: windows are all of one length."""
         return n_sequences
+
+    @property
+    def n_sequences(self) -> int:
+        """Count the documents that are kept apart, and the windows where none are."""
+        if self.document_ids is None:
+            return len(self)
+        return len(self) + int((self.document_ids[:, 1:] != self.document_ids[:, :-1]).sum())
 
     def with_starts(self) -> "Batch":
         """Find where documents begin, for attention without masks."""

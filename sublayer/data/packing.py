@@ -228,6 +228,11 @@ class PackedBatch:
         return len(self.numbers)
 
     @property
+    def n_sequences(self) -> int:
+        """Count the sequences of each side; none where no example counts."""
+        return self.read.n_sequences if self.weights.any() else 0
+
+    @property
     def n_tokens(self) -> int:
         """Count the real tokens that are read and written."""
         n_written = 0 if self.written is None else sum(self.written.lengths)

@@ -105,7 +105,7 @@ def _compare_blocks(model: Transformer, rows: Sample, beyond: int) -> list[Tenso
     for _ in range(beyond):
         before = x
         for sublayer in model.stack.block(0):
-            x = sublayer(x, context)
+            x, _ = sublayer(x, context)
         compared.append(compare_states(before[real], x[real]))
     return compared
 

@@ -136,7 +136,7 @@ def _moves(body: Body, layer: int, x: Tensor, context: Context) -> Iterator[tupl
             yield "positions", x
     for entry, sublayer in zip(body.shape.block, body.stack.block(layer), strict=True):
         assert isinstance(sublayer, Sublayer), "the model was checked"
-        x = sublayer.add(x, context)
+        x, _ = sublayer.add(x, context)
         yield entry.name, x
         if not sublayer.is_pre_norm and not isinstance(sublayer.norm, nn.Identity):
             x = sublayer.norm(x)

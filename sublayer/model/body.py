@@ -17,7 +17,7 @@ from sublayer.model.kernels.choice import is_eager_cpu
 from sublayer.model.kernels.dropout import dropout
 from sublayer.model.layers.embedding import Matrix, SegmentTable, TokenEmbedding
 from sublayer.model.layers.norm import build_norm
-from sublayer.model.layers.stack import Stack
+from sublayer.model.layers.stack import Stack, add_losses
 from sublayer.model.positions import build_positions
 
 
@@ -30,6 +30,8 @@ class Hidden:
     """``[B, T, D]`` each, by the number of blocks that were executed before."""
     matrix: Matrix | None = None
     """The embedding matrix of this pass, of which heads that are tied to it read the same."""
+    auxiliary: Float[Tensor, ""] | None = None
+    """The auxiliary losses of sub-layers, summed over sequences, those of the memory included."""
 
 
 class Body(nn.Module):
@@ -143,6 +145,9 @@ class Body(nn.Module):
         self.positions.check(layout)
         x = self.enter(embedding, tokens, layout.positions, segments, matrix)
         context = self.context(layout, x.dtype, memory)
-        x, captured = self.stack(x, context, self.positions, cache, capture, queries)
+        passed, captured = self.stack(x, context, self.positions, cache, capture, queries)
+        x, auxiliary = passed
+        if memory is not None:
+            auxiliary = add_losses(memory.auxiliary, auxiliary)
         final = dropout(self.final_norm(x), self.p_final, self.training)
-        return Hidden(final, captured, matrix)
+        return Hidden(final, captured, matrix, auxiliary)

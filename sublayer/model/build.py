@@ -146,9 +146,9 @@ class EncoderDecoder(Transformer):
         Raises ConfigError where the source is longer than the positions.
         """
         layout = Layout.bidirectional(source, mask, document_ids, starts)
-        states = self.source.states(self.embedding, source, layout).final
+        hidden = self.source.states(self.embedding, source, layout)
         reading = Layout.reading(source, mask, document_ids, reader_ids, starts, reader_starts)
-        return Memory(states, reading)
+        return Memory(hidden.final, reading, hidden.auxiliary)
 
     def decode(
         self, target: Int[Tensor, "B T"], memory: Memory, cache: Cache

@@ -92,11 +92,16 @@ class Runs:
         """Return the share of tokens that are real."""
         return float(self.is_real.float().mean())
 
-    def packing(self) -> Packing:
-        """Compute the order in which the real tokens are read."""
+    @property
+    def sequences(self) -> Int[Tensor, " N"]:
+        """The number of the sequence of each token of all rows; padding may be one of its own."""
         begins = self.starts.clone()
         begins[:, 0] = True
-        numbers = begins.flatten().cumsum(0) - 1  # [B T], of each token's sequence
+        return begins.flatten().cumsum(0) - 1
+
+    def packing(self) -> Packing:
+        """Compute the order in which the real tokens are read."""
+        numbers = self.sequences
         places = self.is_real.flatten().nonzero()[:, 0]  # [N]
         of_real = numbers[places]
         offsets = self.offsets.flatten()[places]
@@ -126,8 +131,7 @@ class Layout:
     past_mask: Bool[Tensor, "B P"] | None = None
     """Mask of the real tokens of a past, where padding is among it or behind it."""
     runs: Runs | None = None
-    """The documents of rows in which a token sees those before it; None: each row is one, and
-    all of its tokens are real."""
+    """The documents of rows; None: each row is one, and all of its tokens are real."""
 
     @property
     def key_positions(self) -> Int[Tensor, "B S"] | Int[Tensor, " S"]:
@@ -221,7 +225,8 @@ class Layout:
             allowed = _same_document(begins) & is_real[:, None, :]  # [B, T, T]
             # Each sees itself, so that no row of the softmax is empty.
             allowed |= torch.eye(n_tokens, dtype=torch.bool, device=device)
-        return cls(positions, Keys(False, allowed[:, None], _ragged(starts, starts)), n_tokens)
+        keys = Keys(False, allowed[:, None], _ragged(starts, starts))
+        return cls(positions, keys, n_tokens, runs=Runs(is_real, begins, positions))
 
     @classmethod
     def reading(
@@ -416,6 +421,8 @@ class Memory:
     states: Float[Tensor, "B S D"]
     layout: Layout
     """As of ``Layout.reading``: one row of a mask for all queries."""
+    auxiliary: Float[Tensor, ""] | None = None
+    """The auxiliary losses of the encoder's sub-layers."""
 
 
 @dataclass(frozen=True)

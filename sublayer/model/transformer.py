@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import HEADS, asked_heads, stacks
+from sublayer.config.stacks import HEADS, asked_heads, entries, stacks
 from sublayer.errors import ConfigError
 from sublayer.model.body import Body, Hidden
 from sublayer.model.cache import Cache
@@ -25,7 +25,7 @@ from sublayer.model.layers.heads import (
     VocabularyHead,
     build_head,
 )
-from sublayer.model.layers.stack import Stack
+from sublayer.model.layers.stack import FUNCTIONS, Stack
 from sublayer.model.names import use_persistent_names
 from sublayer.model.output import Output
 
@@ -50,6 +50,11 @@ class Transformer(Body):
     def __init__(self, config: ResolvedModel) -> None:
         super().__init__(config, stacks(config)[-1])
         self.config = config
+        functions = [FUNCTIONS.get(entry.name) for entry in entries(config)]
+        self.has_auxiliary = any(
+            getattr(function, "has_auxiliary", False) for function in functions
+        )
+        """True where sub-layers say of themselves that they have losses of their own."""
         self.embedding = TokenEmbedding(config)
         asked = asked_heads(config)
         for name, row in HEADS.items():

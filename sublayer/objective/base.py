@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from sublayer.data.batches import AnyBatch
 from sublayer.data.packing import PackedBatch
 from sublayer.model.init import initial_values, zero_padding
 from sublayer.model.kernels.cross_entropy import (
@@ -19,6 +20,9 @@ from sublayer.model.kernels.cross_entropy import (
 from sublayer.model.layers.embedding import Matrix
 from sublayer.model.names import named_parameters
 from sublayer.model.transformer import Transformer
+
+AUXILIARY = "auxiliary"
+"""The term of the auxiliary losses of the model's sub-layers, a mean over sequences."""
 
 
 class Objective(nn.Module, ABC):
@@ -60,6 +64,20 @@ class Objective(nn.Module, ABC):
     @abstractmethod
     def forward(self, batch: Any) -> dict[str, Tensor]:
         """Compute each term's total in nats, a scalar each, of the terms of ``weights``."""
+
+    def all_weights(self) -> dict[str, float]:
+        """Return ``weights`` and that of the sub-layers' own losses."""
+        return {**self.weights, **({AUXILIARY: 1.0} if self.model.has_auxiliary else {})}
+
+    def all_counts(self, batch: AnyBatch) -> dict[str, int]:
+        """Return ``counts`` and that of the sequences, of which sub-layers have losses."""
+        own = {AUXILIARY: batch.n_sequences} if self.model.has_auxiliary else {}
+        return {**self.counts(batch), **own}
+
+    @staticmethod
+    def auxiliary_totals(auxiliary: Float[Tensor, ""] | None) -> dict[str, Tensor]:
+        """Return the term of the sub-layers' own losses, as ``Hidden`` has their sum."""
+        return {} if auxiliary is None else {AUXILIARY: auxiliary}
 
     def token_totals(
         self,

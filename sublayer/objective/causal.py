@@ -150,7 +150,7 @@ class Causal(Objective):
         layout = Layout.causal(batch.tokens, document_ids=batch.document_ids, starts=batch.starts)
         hidden = self.model.hidden(batch.tokens, layout, capture=self._active)
         targets = self._targets(batch)
-        return dict(self._totals(hidden, targets))
+        return dict(self._totals(hidden, targets)) | self.auxiliary_totals(hidden.auxiliary)
 
     def _totals(
         self, hidden: Hidden, targets: list[Int[Tensor, "B P"]]

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -47,13 +46,10 @@ class TargetLoss(Objective):
     def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
         """Sum the nats of the target's tokens, each given the reference before it."""
         assert batch.targets is not None, "targets are predicted"
-        embedded = embedded_targets(self._model, batch)
-        return self.token_totals(embedded, batch.targets.flatten(), self._smoothing)
-
-
-def embedded_targets(model: EncoderDecoder, batch: PackedBatch) -> Float[Tensor, "N E"]:
-    """Compute the states that the tokens of a batch's targets are predicted from, row after row."""
-    return model.to_embedding(target_hidden(model, batch).final).flatten(0, 1)
+        hidden = target_hidden(self._model, batch)
+        embedded = self._model.to_embedding(hidden.final).flatten(0, 1)
+        totals = self.token_totals(embedded, batch.targets.flatten(), self._smoothing)
+        return totals | self.auxiliary_totals(hidden.auxiliary)
 
 
 def target_hidden(model: EncoderDecoder, batch: PackedBatch) -> Hidden:
@@ -69,8 +65,9 @@ def target_hidden(model: EncoderDecoder, batch: PackedBatch) -> Hidden:
         starts=read.starts,
         reader_starts=written.starts,
     )
-    # What stands behind a target's end is seen by nothing that counts.
-    layout = Layout.causal(written.tokens, None, written.document_ids, starts=written.starts)
+    # What stands behind a target's end is seen by nothing that counts, but for sub-layers' losses.
+    mask = written.mask if model.has_auxiliary else None
+    layout = Layout.causal(written.tokens, mask, written.document_ids, starts=written.starts)
     return model.hidden(written.tokens, layout, memory=memory)
 
 
@@ -89,7 +86,7 @@ def nats_of_rows(model: EncoderDecoder, batch: PackedBatch) -> TargetNats:
     """Compute the nats of each row's target, its end included, and count its tokens."""
     assert batch.targets is not None, "targets are predicted"
     matrix, bias = model.output_projection()
-    embedded = embedded_targets(model, batch)
+    embedded = model.to_embedding(target_hidden(model, batch).final).flatten(0, 1)
     by_token = nats_of_targets(embedded, matrix, bias, batch.targets.flatten()).each
     nats = by_token.view(len(batch), -1).sum(1, dtype=torch.float64)
     return TargetNats(nats.cpu().numpy(), (batch.targets >= 0).sum(1).cpu().numpy())

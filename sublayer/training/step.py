@@ -270,7 +270,7 @@ class TrainStep:
         the large blocks that the next pass needs.
         """
         totals = self.parallel.totals(batch)
-        weights = self.objective.weights if is_counted else dict.fromkeys(totals, 0.0)
+        weights = self.objective.all_weights() if is_counted else dict.fromkeys(totals, 0.0)
         share = sum(weights[term] / counts[term] * total for term, total in totals.items())
         assert isinstance(share, Tensor), "an objective has at least one term"
         with self._autocast(enabled=False):
@@ -282,7 +282,7 @@ class TrainStep:
     def _global_counts(self, batches: list[AnyBatch]) -> dict[str, float]:
         totals: Counter[str] = Counter()
         for batch in batches:
-            totals.update(self.objective.counts(batch))
+            totals.update(self.objective.all_counts(batch))
         numbers = list(totals.values())
         if self.world.size > 1:
             # Between the processors alone, as a GPU would first end the step before.

@@ -83,7 +83,7 @@ def make_sublayer(step, output=None, **fields):
     (POST, 0.5, [2.5, 6.0], [0.25, 0.5], [-0.8, 0.8]),
 ])  # fmt: skip
 def test_a_branch_is_added_before_or_behind_the_norm(fields, step, output, x, expected):
-    found = make_sublayer(step, output, **fields)(torch.tensor([[x]]), CONTEXT)
+    found, _ = make_sublayer(step, output, **fields)(torch.tensor([[x]]), CONTEXT)
     torch.testing.assert_close(found.flatten(), torch.tensor(expected))
 
 
@@ -93,8 +93,8 @@ def test_pre_norm_normalises_the_input_of_the_function():
         sublayer.function.input.weight[0, 1] = 3.0
         sublayer.function.output.weight[0, 0] = 1.0
     # (1/4, 5/4) is normalised to (-2/3, 2/3): relu(3 * 2/3) = 2 is added to the first feature.
-    found = sublayer(torch.tensor([[[0.25, 1.25]]]), CONTEXT).flatten()
-    torch.testing.assert_close(found, torch.tensor([2.25, 1.25]))
+    found, _ = sublayer(torch.tensor([[[0.25, 1.25]]]), CONTEXT)
+    torch.testing.assert_close(found.flatten(), torch.tensor([2.25, 1.25]))
 
 
 def make_network(variant, **fields):

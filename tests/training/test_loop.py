@@ -15,6 +15,8 @@ from safetensors.torch import load_file, save_file
 from sublayer.config.roles import VECTORS
 from sublayer.errors import CheckpointError, DataError, Interrupted, TrainingError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps, verify_checkpoint
+from sublayer.model.layers.feedforward import FeedForward
+from sublayer.model.layers.stack import FUNCTIONS
 from sublayer.model.names import parameter_roles
 from sublayer.training import checkpoints
 from sublayer.training.checkpoints import LoopState, Snapshots
@@ -61,8 +63,34 @@ ACCUMULATED = {
 """Settings, sequences of a micro-batch, and the step."""
 
 
-@pytest.mark.parametrize("kind", ACCUMULATED)
-def test_accumulated_gradients_equal_the_large_batchs(session, tmp_path, double, kind):
+class Judged(FeedForward):
+    """A network with a loss of each sequence: no sum over tokens, as the balance of experts."""
+
+    has_auxiliary = True
+
+    def forward(self, x, context):
+        output = super().forward(x, context)
+        if not self.training:
+            return output
+        runs, flat = context.layout.runs, output.flatten(0, 1)
+        numbers, real = torch.arange(len(x)).repeat_interleave(x.shape[1]), torch.ones(len(flat))
+        if runs is not None:
+            numbers, real = runs.sequences, runs.is_real.flatten().double()
+        sums = flat.new_zeros(flat.shape).index_add(0, numbers, flat * real[:, None])
+        lengths = flat.new_zeros(len(flat)).index_add(0, numbers, real).clamp_min(1)
+        return output, (sums / lengths[:, None]).square().sum()
+
+
+JUDGED = [pytest.param(kind, True, id=f"{kind}, judged") for kind in ACCUMULATED]
+PLAIN = [pytest.param(kind, False, id=kind) for kind in ACCUMULATED]
+
+
+@pytest.mark.parametrize("kind, is_judged", PLAIN + JUDGED)
+def test_accumulated_gradients_equal_the_large_batchs(
+    session, tmp_path, double, kind, is_judged, monkeypatch
+):
+    if is_judged:
+        monkeypatch.setitem(FUNCTIONS, "ffn", Judged)
     settings, micro, step = ACCUMULATED[kind]
     if kind == "documents":
         # Many short documents make the counts of the micro-batches ragged.
@@ -75,7 +103,7 @@ def test_accumulated_gradients_equal_the_large_batchs(session, tmp_path, double,
         parted.train_step.objective.begin(step, 24)
         found.append(gradients(parted, step))
     (whole_loss, whole), (loss, parts) = found
-    count, batches = parted.train_step.objective.counts, micro_batches(parted.train_step, step)
+    count, batches = parted.train_step.objective.all_counts, micro_batches(parted.train_step, step)
     counts = [tuple(count(batch).values()) for batch in batches]
     assert len(counts) > 1
     assert len(set(counts)) > 1 or not kind.startswith(("documents", "masked", "translation"))
@@ -83,6 +111,15 @@ def test_accumulated_gradients_equal_the_large_batchs(session, tmp_path, double,
     assert {k for k in whole if whole[k] is None} == {k for k in parts if parts[k] is None}
     compared = ({k: g for k, g in each.items() if g is not None} for each in (parts, whole))
     torch.testing.assert_close(*compared, rtol=1e-9, atol=1e-12)
+    if is_judged:
+        # The losses of every network of every stack arrive.
+        monkeypatch.undo()
+        plain = session({**settings, "model.dropout": 0.0})
+        plain.train_step.objective.begin(step, 24)
+        _, without = gradients(plain, step)
+        networks = [name for name in without if ".function.input." in name]
+        assert networks
+        assert not any(torch.equal(without[name], parts[name]) for name in networks)
 
 
 def test_summed_positions_change_the_norm_and_neither_the_logged_loss_nor_a_clipped_step(session):

@@ -57,7 +57,9 @@ class LstmLayer(nn.Module):
         self.function = GateMaps(config)
         self.p_output = config.dropout
 
-    def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B T D"]:
+    def forward(
+        self, x: Float[Tensor, "B T D"], context: Context
+    ) -> tuple[Float[Tensor, "B T D"], None]:
         """Compute the state at each token, after those of the cache; zeros where none is real."""
         state = context.key_values
         assert state is None or isinstance(state, LstmState), "a layer of an LSTM keeps its state"
@@ -72,7 +74,7 @@ class LstmLayer(nn.Module):
             else:
                 y = self._packed(x, runs, state)
         # Autocast must not narrow what goes from layer to layer.
-        return dropout(y.to(x.dtype), self.p_output, self.training)
+        return dropout(y.to(x.dtype), self.p_output, self.training), None
 
     def _whole(self, x: Tensor, state: LstmState | None) -> Tensor:
         """Read rows of which every token follows the one before it."""

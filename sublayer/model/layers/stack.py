@@ -21,6 +21,21 @@ from sublayer.model.layers.lstm import LstmLayer
 from sublayer.model.layers.norm import build_norm
 from sublayer.model.positions import Positions
 
+Passed = tuple[Float[Tensor, "B Q D"], Float[Tensor, ""] | None]
+"""The residual stream behind sub-layers, and the auxiliary losses of these, summed over the
+sequences of the batch: one that has some returns them beside its tensor, in training alone. None:
+none has."""
+
+
+def add_losses(
+    one: Float[Tensor, ""] | None, other: Float[Tensor, ""] | None
+) -> Float[Tensor, ""] | None:
+    """Add auxiliary losses, of which either may be None."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one + other
+
+
 Function = Attention | CrossAttention | FeedForward
 FUNCTIONS: dict[str, type[Function]] = {
     "attention": Attention,
@@ -47,24 +62,25 @@ class Sublayer(nn.Module):
         self.p_output = config.dropout
         self.is_pre_norm = config.norm_order == "pre"
 
-    def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B Q D"]:
+    def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Passed:
         """Add the function of the input to it, with the norm before or behind.
 
         Q is T, or counts the queries of an attention where the context has few.
         """
-        total = self.add(x, context)
-        if self.is_pre_norm:
-            return total
-        normed: Tensor = self.norm(total)
-        return normed
+        total, auxiliary = self.add(x, context)
+        return (total if self.is_pre_norm else self.norm(total)), auxiliary
 
-    def add(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B Q D"]:
+    def add(self, x: Float[Tensor, "B T D"], context: Context) -> Passed:
         """Add the function of the input to it; a norm behind is not applied."""
         stream = x if context.queries is None else context.queries.pick(x)
         branch = self.function(self.norm(x) if self.is_pre_norm else x, context)
-        return add_branch(
+        auxiliary = None
+        if isinstance(branch, tuple):
+            branch, auxiliary = branch
+        total = add_branch(
             stream, branch, step=self.step_size, p=self.p_output, training=self.training
         )
+        return total, auxiliary
 
 
 AnySublayer = Sublayer | LstmLayer
@@ -129,7 +145,7 @@ class Stack(nn.Module):
         cache: Cache | None = None,
         capture: Sequence[int] = (),
         queries: Queries | None = None,
-    ) -> tuple[Float[Tensor, "B Q D"], dict[int, Tensor]]:
+    ) -> tuple[Passed, dict[int, Tensor]]:
         """Run every block; also return the residual stream after as many as ``capture`` says.
 
         ``positions`` are added before every block but the first, before which ``Body.enter`` adds
@@ -141,22 +157,26 @@ class Stack(nn.Module):
         assert queries is None or not has_more, "all states are kept, read or asked for"
         last = None if queries is None else context.at(queries)
         captured = {0: x} if 0 in capture else {}
+        auxiliary = None
         for layer in range(len(self.slots)):
             if layer > 0:
                 x = positions.add(x, layer, context.layout.positions)
             if self.recomputes and torch.is_grad_enabled():
-                x = checkpoint(self._run, layer, x, context, cache, last, use_reentrant=False)
+                passed = checkpoint(self._run, layer, x, context, cache, last, use_reentrant=False)
             else:
-                x = self._run(layer, x, context, cache, last)
+                passed = self._run(layer, x, context, cache, last)
+            x = passed[0]
+            auxiliary = add_losses(auxiliary, passed[1])
             if layer + 1 in capture:
                 captured[layer + 1] = x
         if queries is not None and self.last_attention is None:
             x = queries.pick(x)
-        return x, captured
+        return (x, auxiliary), captured
 
     def _run(
         self, layer: int, x: Tensor, context: Context, cache: Cache | None, last: Context | None
-    ) -> Tensor:
+    ) -> Passed:
+        auxiliary = None
         is_last = layer == len(self.slots) - 1
         for index, sublayer in enumerate(self.block(layer)):
             sub_context = context
@@ -164,5 +184,6 @@ class Stack(nn.Module):
                 sub_context = replace(context, key_values=cache.key_values(layer, index))
             if last is not None and is_last and index == self.last_attention:
                 sub_context = last
-            x = sublayer(x, sub_context)
-        return x
+            x, own = sublayer(x, sub_context)
+            auxiliary = add_losses(auxiliary, own)
+        return x, auxiliary

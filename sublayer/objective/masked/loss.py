@@ -83,7 +83,7 @@ class Masked(Objective):
             cls = states.cls.detach() if self._is_probed else states.cls
             logits = self._encoder.sentence_logits(cls)
             totals["sentence"] = sentence_nats(logits, batch.labels.long())
-        return totals
+        return totals | self.auxiliary_totals(states.auxiliary)
 
 
 class States(NamedTuple):
@@ -93,6 +93,8 @@ class States(NamedTuple):
     """Of the predicted positions."""
     cls: Float[Tensor, "N D"]
     """Of the first position of every example."""
+    auxiliary: Float[Tensor, ""] | None
+    """As of ``Hidden``."""
 
 
 def states_at(encoder: Encoder, batch: PackedBatch) -> States:
@@ -100,9 +102,10 @@ def states_at(encoder: Encoder, batch: PackedBatch) -> States:
     assert batch.predicted is not None, "tokens are predicted"
     side = batch.read
     layout = Layout.bidirectional(side.tokens, side.mask, side.document_ids, side.starts)
-    final = encoder.hidden(side.tokens, layout, segments=batch.segments).final
-    flat = final.flatten(0, 1)  # [R * T, D]
-    return States(flat.index_select(0, batch.predicted), flat.index_select(0, batch.places))
+    hidden = encoder.hidden(side.tokens, layout, segments=batch.segments)
+    flat = hidden.final.flatten(0, 1)  # [R * T, D]
+    masked, cls = (flat.index_select(0, places) for places in (batch.predicted, batch.places))
+    return States(masked, cls, hidden.auxiliary)
 
 
 def sentence_nats(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Float[Tensor, ""]:

@@ -57,7 +57,8 @@ def _layout(model: Transformer, batch: PackedBatch) -> Layout:
     if model.text_position == "first":
         return Layout.bidirectional(side.tokens, side.mask, side.document_ids, side.starts)
     # Padding follows a text, and nothing before it sees that.
-    return Layout.causal(side.tokens, None, side.document_ids, starts=side.starts)
+    mask = side.mask if model.has_auxiliary else None
+    return Layout.causal(side.tokens, mask, side.document_ids, starts=side.starts)
 
 
 def text_vectors(
@@ -145,15 +146,22 @@ class Supervised(Objective):
     def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
         """Sum the loss of the batch's answers, and of its texts."""
         totals = {}
-        if "language" in self.weights:
+        if "language" in self.weights or self.model.has_auxiliary:
             every = packed_hidden(self.model, batch)
-            totals["language"] = self._language(batch, every)
+            if "language" in self.weights:
+                totals["language"] = self._language(batch, every)
+            totals |= self._auxiliary(batch, every)
             states = picked_states(batch, every.final)
         else:
             states = text_states(self.model, batch)
         logits = answer_logits(self.model, batch, states, self._dropout, self._task.kind)
         losses = answer_losses(self._task, logits, batch.labels)
         return {"task": (losses * batch.weights.to(losses.dtype)).sum(), **totals}
+
+    def _auxiliary(self, batch: PackedBatch, hidden: Hidden) -> dict[str, Tensor]:
+        """Return the term of the sub-layers' own losses; 0 where no example counts."""
+        totals = self.auxiliary_totals(hidden.auxiliary)
+        return {term: total * (batch.weights.max() > 0) for term, total in totals.items()}
 
     def _language(self, batch: PackedBatch, hidden: Hidden) -> Tensor:
         places = batch.predicted
@@ -274,9 +282,10 @@ class SpanAnswers(Supervised):
 
     def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
         """Sum the loss of the batch's examples."""
-        states = packed_hidden(self.model, batch).final
-        losses = span_losses(self.model, batch, states, self._dropout)
-        return {"task": (losses * batch.weights.to(losses.dtype)).sum()}
+        hidden = packed_hidden(self.model, batch)
+        losses = span_losses(self.model, batch, hidden.final, self._dropout)
+        task = (losses * batch.weights.to(losses.dtype)).sum()
+        return {"task": task, **self._auxiliary(batch, hidden)}
 
 
 class JointStates(NamedTuple):

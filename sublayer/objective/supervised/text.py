@@ -104,18 +104,21 @@ class TextAnswers(Objective):
         hidden = written_hidden(self.model, batch)
         matrix, bias = self.model.output_projection(hidden.matrix)
         states = hidden.final.flatten(0, 1).index_select(0, batch.predicted)
+        totals = self.auxiliary_totals(hidden.auxiliary)
         # Those of other places need no memory while the loss is computed.
         del hidden
         embedded = self.model.to_embedding(states)
         nats = linear_cross_entropy(embedded, matrix, bias, batch.predicted_ids)
-        return {"task": nats * (batch.weights.max() > 0)}
+        totals["task"] = nats
+        return {term: total * (batch.weights.max() > 0) for term, total in totals.items()}
 
 
 def written_hidden(model: Transformer, batch: PackedBatch) -> Hidden:
     """Compute the states that a batch's targets are predicted from, each example as if alone."""
     if batch.written is None:
         read = batch.read
-        layout = Layout.causal(read.tokens, None, read.document_ids, starts=read.starts)
+        mask = read.mask if model.has_auxiliary else None
+        layout = Layout.causal(read.tokens, mask, read.document_ids, starts=read.starts)
         return model.hidden(read.tokens, layout)
     assert isinstance(model, EncoderDecoder), "what is written is written by a decoder beside"
     return target_hidden(model, batch)
