@@ -26,7 +26,7 @@ from span_models import build_span_step
 from turns import Contestant, take_turns
 
 from sublayer.config.load import load_recipe
-from sublayer.estimate.micro_batch import Precision
+from sublayer.model.micro_batch import Precision
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.system.machine import wait_for

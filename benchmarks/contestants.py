@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from sublayer.config.load import LoadedRecipe, load_recipe
 from sublayer.config.recipe import ResolvedRecipe
-from sublayer.estimate.micro_batch import Precision
+from sublayer.model.micro_batch import Precision
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.training.processes.world import World

@@ -147,6 +147,16 @@ def shares(model: ModelConfig, entry: Entry) -> bool:
     return model.share in ("all", entry.kind.shared_as)
 
 
+def n_copies(model: ModelConfig, stack: StackShape, entry: Entry) -> int:
+    """Count the sets of weights that the executed blocks of a stack hold of one entry.
+
+    Shared, one for each block of each group; else one for each executed block.
+    """
+    if shares(model, entry):
+        return model.share_groups * model.share_inner
+    return stack.n_layers
+
+
 def is_one_block(model: ModelConfig) -> bool:
     """Return whether a model is one block, executed again and again: it could be so further.
 

@@ -27,9 +27,9 @@ from sublayer.estimate.cost import (
     trained_heads,
     trained_on_texts,
 )
-from sublayer.estimate.kernel_sizes import CPU_CHUNK_LOGITS, GPU_CHUNK_LOGITS
-from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch, stack_length
-from sublayer.estimate.sublayers import AttentionEstimate, estimate_of
+from sublayer.model.kernels.sizes import CPU_CHUNK_LOGITS, GPU_CHUNK_LOGITS
+from sublayer.model.layers.estimates import AttentionEstimate, estimate_of
+from sublayer.model.micro_batch import FLOAT32_BYTES, MicroBatch, stack_length
 
 _INDEX_BYTES = 4
 

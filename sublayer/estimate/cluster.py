@@ -28,8 +28,8 @@ from sublayer.estimate.memory import (
     training_memory,
     whole_copy,
 )
-from sublayer.estimate.micro_batch import FLOAT32_BYTES, DeviceKind, MicroBatch, Precision
-from sublayer.estimate.sublayers import estimate_of
+from sublayer.model.layers.estimates import estimate_of
+from sublayer.model.micro_batch import FLOAT32_BYTES, DeviceKind, MicroBatch, Precision
 from sublayer.nearest import nearest_hint
 from sublayer.system.memory import check_memory
 

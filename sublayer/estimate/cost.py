@@ -17,12 +17,12 @@ from sublayer.config.stacks import (
     embedding_width,
     is_factorised,
     linear_parameters,
+    n_copies,
     norm_parameters,
-    shares,
     stacks,
 )
-from sublayer.estimate.micro_batch import stack_length
-from sublayer.estimate.sublayers import AttentionEstimate, estimate_of
+from sublayer.model.layers.estimates import AttentionEstimate, estimate_of
+from sublayer.model.micro_batch import stack_length
 
 
 @dataclass(frozen=True)
@@ -178,16 +178,6 @@ def entry_parameters(config: ResolvedModel, entry: Entry) -> int:
     """Count the parameters of one copy of a sub-layer, its norm included."""
     norm = norm_parameters(config, config.d_model) if config.norm_affine else 0
     return norm + estimate_of(config, entry).n_parameters()
-
-
-def n_copies(config: ResolvedModel, stack: StackShape, entry: Entry) -> int:
-    """Count the sets of weights that the executed blocks of a stack hold of one entry.
-
-    Shared, one for each block of each group; else one for each executed block.
-    """
-    if shares(config, entry):
-        return config.share_groups * config.share_inner
-    return stack.n_layers
 
 
 def entry_sets(config: ResolvedModel) -> Iterator[tuple[StackShape, Entry, int]]:

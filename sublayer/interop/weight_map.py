@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import embedding_width, slot, stacks
+from sublayer.config.stacks import embedding_width, n_copies, slot, stacks
 from sublayer.counts import count
 from sublayer.errors import CheckpointError
-from sublayer.estimate.cost import n_copies
 from sublayer.model.build import compose
 from sublayer.model.model_folder import check_float, computed_dtype, usable
 from sublayer.model.positions import sinusoids

@@ -1,17 +1,17 @@
 """Decoders, encoders, encoder-decoders and LSTMs, built from a config, with initial weights."""
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import stacks
-from sublayer.estimate.cost import count_parameters
-from sublayer.estimate.micro_batch import FLOAT32_BYTES
 from sublayer.model.body import Body
 from sublayer.model.cache import Cache
 from sublayer.model.context import Layout, Memory
 from sublayer.model.init import initialise
 from sublayer.model.layers.stack import Stack
+from sublayer.model.micro_batch import FLOAT32_BYTES
 from sublayer.model.output import Output
 from sublayer.model.transformer import Transformer
 from sublayer.system.memory import allocating, check_memory
@@ -193,7 +193,8 @@ def build(config: ResolvedModel, *, seed: int) -> Transformer:
 
     Raises ConfigError where this machine cannot hold it.
     """
-    n_parameters = count_parameters(config).total
+    with torch.device("meta"):
+        n_parameters = sum(parameter.numel() for parameter in compose(config).parameters())
     check_memory(FLOAT32_BYTES * n_parameters, "the model", _REMEDY)
     with allocating("the model", _REMEDY):
         model = compose(config)

@@ -21,9 +21,8 @@ from sublayer.config.messages import show
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import ResolvedModel, with_current_names
 from sublayer.config.resolve import DECODER_FIELDS
-from sublayer.config.stacks import stacks
+from sublayer.config.stacks import n_copies, stacks
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.estimate.cost import n_copies
 from sublayer.files.checkpoints import verify_parts
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import check_name, new_folder

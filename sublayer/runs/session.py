@@ -24,10 +24,10 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.training_text import describe_marks
 from sublayer.errors import ConfigError
 from sublayer.estimate.cluster import check_training
-from sublayer.estimate.micro_batch import DeviceKind
 from sublayer.evaluation.probes import ReadProbe, ask, check_model, read_probes
 from sublayer.model.build import build, compose
 from sublayer.model.init import zero_padding
+from sublayer.model.micro_batch import DeviceKind
 from sublayer.objective.families import family_of
 from sublayer.objective.family import Scores, describe_watched
 from sublayer.system.memory import allocate_for_training

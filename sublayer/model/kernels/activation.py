@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sublayer.estimate.kernel_sizes import GELU_PART, SWISH_PART
 from sublayer.model.kernels.choice import is_eager_cpu
+from sublayer.model.kernels.sizes import GELU_PART, SWISH_PART
 
 
 def swish(x: Tensor, beta: Tensor | float) -> Tensor:

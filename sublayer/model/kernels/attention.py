@@ -5,10 +5,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from sublayer.estimate.kernel_sizes import NARROW_HEAD
 from sublayer.model.context import Keys, Ragged, StepKeys
 from sublayer.model.kernels.attention_cpu import attend_blockwise, without_rest
 from sublayer.model.kernels.choice import is_eager_cpu
+from sublayer.model.kernels.sizes import NARROW_HEAD
 
 _HAS_KERNEL = torch.__version__ >= "2.13"
 """Whose ``varlen_attn`` has a scale and a window."""

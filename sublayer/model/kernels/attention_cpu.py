@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sublayer.estimate.kernel_sizes import BLOCK_ROWS, GRAIN
 from sublayer.model.kernels.choice import is_eager_cpu
 from sublayer.model.kernels.dropout import random_lanes
+from sublayer.model.kernels.sizes import BLOCK_ROWS, GRAIN
 
 
 def split_heads(projected: Tensor, n_heads: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -12,8 +12,8 @@ from sublayer.data.prepare import Data
 from sublayer.data.shards import MOST_PROCESSES, PROCESS_BYTES, SHARD_BYTES
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
-from sublayer.estimate.micro_batch import FLOAT32_BYTES
 from sublayer.files.cache_folder import cache_folder
+from sublayer.model.micro_batch import FLOAT32_BYTES
 from sublayer.study.arms import Arm
 from sublayer.study.budget.expected import PROGRAM_BYTES, Resources, find_resources, step_memory
 from sublayer.study.budget.match import shared_threads

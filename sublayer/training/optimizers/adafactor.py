@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sublayer.config.optimizers import AdafactorConfig, Shape
-from sublayer.estimate.kernel_sizes import CPU_UPDATE_PART, GPU_UPDATE_PART
+from sublayer.model.kernels.sizes import CPU_UPDATE_PART, GPU_UPDATE_PART
 from sublayer.training.optimizers.adam import Optimizer, at_least_smallest, count_steps
 from sublayer.training.optimizers.division import WHOLE, Division, Exchanging
 

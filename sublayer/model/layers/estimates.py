@@ -6,8 +6,8 @@ from dataclasses import replace
 from sublayer.config.architecture import POSITIONS, Entry, Ffn
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import StackShape, learns_beta
-from sublayer.estimate.kernel_sizes import BLOCK_ROWS, GELU_PART, GRAIN, NARROW_HEAD, SWISH_PART
-from sublayer.estimate.micro_batch import FLOAT32_BYTES, MicroBatch, stack_length
+from sublayer.model.kernels.sizes import BLOCK_ROWS, GELU_PART, GRAIN, NARROW_HEAD, SWISH_PART
+from sublayer.model.micro_batch import FLOAT32_BYTES, MicroBatch, stack_length
 
 
 class SublayerEstimate(ABC):
