@@ -58,6 +58,11 @@ def head_activation(model: ModelConfig) -> str:
     return model.ffn
 
 
+def key_heads(model: ModelConfig) -> int:
+    """Return the number of heads of keys and values: as many as of queries."""
+    return model.n_heads
+
+
 def learns_beta(model: ModelConfig, activation: str) -> bool:
     """Return whether an activation has a parameter: the slope of a swish that learns it."""
     return activation == "swish" and model.swish_beta == "learned"

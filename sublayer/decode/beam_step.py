@@ -396,28 +396,28 @@ class BeamStepper:
         return residual(sublayer, feed_forward(function, self._n_rows))
 
     def _attention(self, attention: Attention) -> Branch:
-        project = linear(attention.projection, self._n_rows)
+        project = pack_linear(*attention.maps(), self._n_rows)
         output = linear(attention.output, self._n_rows)
-        n_heads = attention.n_heads
+        heads = attention.heads
+        n_heads = sum(heads)
         d_head = attention.d_head
         scale = attention.scale
 
         def branch(x: Tensor, index: SublayerIndex, step: _Step) -> Tensor:
-            projected = project(x).view(step.cache.n_slots, -1, 3, n_heads, d_head)
-            q, k, v = projected.permute(2, 0, 3, 1, 4).unbind(0)  # [N, H, beam, K] each
+            projected = project(x).view(step.cache.n_slots, -1, n_heads, d_head).transpose(1, 2)
+            q, k, v = projected.split_with_sizes(heads, 1)  # [N, H or G, beam, K] each
             if step.rotations is not None:
                 q = _rotated(q, step.rotations.queries)
                 k = _rotated(k, step.rotations.keys)
             keys, values = step.cache.append(index, k, v)  # [N, H, L beam, K] each
             mixed = attend(q, keys, values, step.keys, step.bias, scale=scale)  # [N, H, beam, K]
-            by_row = mixed.transpose(1, 2).reshape(*x.shape[:-1], n_heads * d_head)
+            by_row = mixed.transpose(1, 2).reshape(*x.shape[:-1], -1)
             return output(by_row)
 
         return branch
 
     def _cross(self, attention: CrossAttention) -> Branch:
-        weight, bias = attention.projection.part(0, 1)
-        query = pack_linear(weight, bias, self._n_rows)
+        query = pack_linear(*attention.maps(0, 1), self._n_rows)
         output = linear(attention.output, self._n_rows)
         n_heads = attention.n_heads
         d_head = attention.d_head

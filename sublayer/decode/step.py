@@ -15,6 +15,7 @@ from sublayer.decode.packed_linear import (
     Branch,
     feed_forward,
     linear,
+    pack_linear,
     residual,
     takes_vectors,
     unrolled_head,
@@ -150,9 +151,10 @@ class Stepper:
         return residual(sublayer, feed_forward(function, self._n_rows))
 
     def _attention(self, attention: Attention) -> Branch:
-        project = linear(attention.projection, self._n_rows)
+        project = pack_linear(*attention.maps(), self._n_rows)
         output = linear(attention.output, self._n_rows)
-        n_heads = attention.n_heads
+        heads = attention.heads
+        n_heads = sum(heads)
         d_head = attention.d_head
         scale = attention.scale
 
@@ -163,17 +165,16 @@ class Stepper:
             bias: Tensor | None,
         ) -> Tensor:
             assert key_values is not None, "every attention has keys and values in a cache"
-            projected = project(x).view(-1, 3, n_heads, 1, d_head)
-            q, k, v = projected.unbind(1)  # [B, H, 1, K] each
+            projected = project(x).view(-1, n_heads, 1, d_head)
+            q, k, v = projected.split_with_sizes(heads, 1)  # [B, H or G, 1, K] each
             if rotations is not None:
                 q = rotations.queries(q)
                 k = rotations.keys(k)
-            keys, values = key_values.append_folded(k, v)  # [B H, S, K] each
+            keys, values = key_values.append_folded(k, v)  # [B G, S, K] each
             # Scaled here: the product is contiguous, so that folding rows and heads copies nothing.
             queries = (q.to(key_values.dtype) * scale).view(-1, 1, d_head)  # [B H, 1, K]
             mixed = attend(queries, keys, values, _ALL, bias, scale=1.0)  # [B H, 1, K]
-            row_shape = (*x.shape[:-1], n_heads * d_head)
-            by_row = mixed.to(x.dtype).view(row_shape)  # [B, H K]
+            by_row = mixed.to(x.dtype).view(*x.shape[:-1], -1)  # [B, H K]
             return output(by_row)
 
         return step

@@ -378,7 +378,7 @@ def _peaks_of_recomputing(step: MicroBatch, held: int, casts: int) -> tuple[int,
         if step.precision == "float32":
             # A gradient that is computed there is the one that is kept.
             estimates = [estimate_of(config, entry) for entry in stack.block]
-            unmade += FLOAT32_BYTES * min(e.n_backward_maps * e.n_matrix for e in estimates)
+            unmade += FLOAT32_BYTES * min(estimate.n_backward for estimate in estimates)
         in_last_blocks.append(one_input + beside + block - unmade)
         held -= stack_activations(step, stack)
     return max(in_first_blocks), max(in_last_blocks)

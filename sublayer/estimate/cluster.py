@@ -280,7 +280,7 @@ def _backwards(step: MicroBatch, peaks: Peaks, root: int) -> int:
     stack = stacks(step.config)[-1]
     # Sums of gradients in a sub-layer's work are those of its unit, which are counted with it.
     estimates = [estimate_of(step.config, entry) for entry in stack.block]
-    summed = max(estimate.n_backward_maps * estimate.n_matrix for estimate in estimates)
+    summed = max(estimate.n_backward for estimate in estimates)
     in_blocks = peaks.in_blocks - FLOAT32_BYTES * summed
     later = in_blocks + root
     if stack.n_layers > 1 and not step.recomputes:

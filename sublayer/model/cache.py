@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import stacks
+from sublayer.config.stacks import key_heads, stacks
 from sublayer.errors import ConfigError
 from sublayer.system.memory import check_memory
 
@@ -176,7 +176,7 @@ def cache_bytes(config: ResolvedModel, n_rows: int, max_len: int, dtype: torch.d
         return n_rows * decoder.n_layers * 2 * config.d_model * dtype.itemsize
     n_in_block = sum(entry.kind.attends_to == "itself" for entry in decoder.block)
     n_attentions = decoder.n_layers * n_in_block
-    n_features = 2 * config.n_heads * config.d_head  # of a key and a value
+    n_features = 2 * key_heads(config) * config.d_head  # of a key and a value
     token_bytes = n_attentions * n_features * dtype.itemsize
     return n_rows * max_len * token_bytes
 
@@ -199,7 +199,7 @@ class Cache:
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        shape = (batch_size, config.n_heads, max_len, config.d_head)
+        shape = (batch_size, key_heads(config), max_len, config.d_head)
         check_memory(
             cache_bytes(config, batch_size, max_len, dtype),
             f"the cache of {batch_size:,} rows of {max_len:,} tokens",

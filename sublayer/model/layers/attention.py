@@ -18,10 +18,10 @@ _A = TypeVar("_A", bound="_Attention")
 
 
 class _Attention(nn.Module):
-    """The maps of every attention: to queries, keys and values, stored together, and of the output.
+    """The maps of every attention: to queries, to keys and values, and of the output.
 
-    ``p_weights`` drops attention weights; scores are divided by the root of ``d_head`` if
-    ``is_scaled``.
+    Those of one shape are stored together. ``p_weights`` drops attention weights; scores are
+    divided by the root of ``d_head`` if ``is_scaled``.
     """
 
     def __init__(
@@ -38,6 +38,8 @@ class _Attention(nn.Module):
         self.projection = StackedLinear(3, d_model, n_heads * d_head, bias=bias, fans_together=True)
         self.output = Linear(n_heads * d_head, d_model, bias=bias, ends_branch=True)
         self.n_heads = n_heads
+        self.heads = (n_heads, n_heads, n_heads)
+        """The numbers of heads of queries, keys and values, in the order of their maps."""
         self.d_head = d_head
         self.scale = d_head**-0.5 if is_scaled else 1.0
         self.p_weights = p_weights
@@ -60,20 +62,29 @@ class _Attention(nn.Module):
         p_dropout = self.p_weights if self.training else 0.0
         return attend(q, k, v, keys, bias, scale=self.scale, p_dropout=p_dropout)
 
+    def maps(
+        self, start: int = 0, stop: int = 3
+    ) -> tuple[Float[Tensor, "HK D"], Float[Tensor, " HK"] | None]:
+        """Return matrix and bias of the maps to queries, keys and values, one below another.
+
+        Of the three those from ``start`` up to ``stop``; views, through which gradients go.
+        """
+        return self.projection.part(start, stop)
+
     def query(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T H K"]:
-        """Compute queries alone, by the first of the three maps."""
-        weight, bias = self.projection.part(0, 1)
+        """Compute queries alone."""
+        weight, bias = self.maps(0, 1)
         by_head = (*x.shape[:-1], self.n_heads, self.d_head)
         return F.linear(x, weight, bias).view(by_head)
 
     def key_value(
         self, states: Float[Tensor, "B S D"]
-    ) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]:
-        """Compute keys and values alone: views of one product, not contiguous."""
-        weight, bias = self.projection.part(1, 3)
-        by_head = (*states.shape[:-1], 2, self.n_heads, self.d_head)
-        projected = F.linear(states, weight, bias).view(by_head)  # [B, S, 2, H, K]
-        k, v = projected.permute(2, 0, 3, 1, 4).unbind()  # [B, H, S, K] each
+    ) -> tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S K"]]:
+        """Compute keys and values alone, of G heads: views of one product, not contiguous."""
+        weight, bias = self.maps(1, 3)
+        by_head = (*states.shape[:-1], 2, self.heads[1], self.d_head)
+        projected = F.linear(states, weight, bias).view(by_head)  # [B, S, 2, G, K]
+        k, v = projected.permute(2, 0, 3, 1, 4).unbind()  # [B, G, S, K] each
         return k, v
 
 

@@ -1,11 +1,13 @@
 """The estimate of each kind of sub-layer: parameters, operations, saved activations, work space."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from itertools import groupby
 
 from sublayer.config.architecture import POSITIONS, Entry, Ffn
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import StackShape, learns_beta
+from sublayer.config.stacks import StackShape, key_heads, learns_beta
 from sublayer.model.kernels.sizes import BLOCK_ROWS, GELU_PART, GRAIN, NARROW_HEAD, SWISH_PART
 from sublayer.model.micro_batch import FLOAT32_BYTES, MicroBatch, stack_length
 
@@ -13,21 +15,21 @@ from sublayer.model.micro_batch import FLOAT32_BYTES, MicroBatch, stack_length
 class SublayerEstimate(ABC):
     """Parameters, operations and memory of an entry of a block, its norm and dropout left out.
 
-    The maps to the inner width read the same input, and are stored together where there are
-    several. The config is resolved.
+    The maps from the residual stream read the same input; those of one width, which stand one
+    after another, are stored together. A map leads back. The config is resolved.
     """
 
-    n_inputs: int
-    """Maps from the residual stream to the inner width."""
-    n_backward_maps: int
-    """Maps whose gradients exist while its backward pass holds most."""
+    inputs: tuple[int, ...]
+    """Features of what each map from the residual stream makes."""
+    n_backward: int
+    """Numbers of the maps whose gradients exist while its backward pass holds most."""
 
     def __init__(self, config: ResolvedModel, entry: Entry, width: int) -> None:
-        """``width`` are the features of what one of the input maps makes."""
+        """``width`` are the features of what the map back reads."""
         self.config = config
         self.entry = entry
         self.width = width
-        self.n_matrix = config.d_model * width  # numbers of one map
+        self.n_matrix = config.d_model * width  # numbers of the map back
 
     @abstractmethod
     def saved(self, step: MicroBatch, stack: StackShape) -> int:
@@ -42,39 +44,34 @@ class SublayerEstimate(ABC):
 
     def n_parameters(self) -> int:
         """Count the parameters of one copy."""
-        n_weights = (self.n_inputs + 1) * self.n_matrix
-        if not self.config.bias:
-            return n_weights
-        n_biases = self.n_inputs * self.width + self.config.d_model
-        return n_weights + n_biases
+        n_weights = self.n_stacked + self.n_alone
+        return n_weights + (sum(self.inputs) + self.config.d_model if self.config.bias else 0)
 
     def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
         """Count the multiply-adds of an example of ``n_tokens`` in a block.
 
         ``n_memory`` are the tokens of the memory, which a cross entry attends to.
         """
-        return (self.n_inputs + 1) * self.n_matrix * n_tokens
+        return (self.n_stacked + self.n_alone) * n_tokens
 
     def matrix_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Return the shapes in which the maps are stored: to the inner width, and back."""
-        inwards: tuple[int, ...] = (self.width, self.config.d_model)
-        if self.n_inputs > 1:
-            inwards = (self.n_inputs, *inwards)
-        return inwards, (self.config.d_model, self.width)
+        """Return the shapes in which the maps are stored: from the residual stream, and back."""
+        d_model = self.config.d_model
+        shapes: list[tuple[int, ...]] = []
+        for width, group in groupby(self.inputs):
+            n_maps = len(list(group))
+            shapes.append((n_maps, width, d_model) if n_maps > 1 else (width, d_model))
+        return *shapes, (d_model, self.width)
 
     @property
     def n_stacked(self) -> int:
         """Count the numbers of the maps stored together, which autocast casts for every use."""
-        if self.n_inputs == 1:
-            return 0
-        return self.n_inputs * self.n_matrix
+        return sum(math.prod(shape) for shape in self.matrix_shapes() if len(shape) > 2)
 
     @property
     def n_alone(self) -> int:
         """Count the numbers of the maps that are stored alone."""
-        # The map back, and the only one before it.
-        n_maps = 1 if self.n_inputs > 1 else 2
-        return n_maps * self.n_matrix
+        return sum(math.prod(shape) for shape in self.matrix_shapes() if len(shape) == 2)
 
     def saved_per_layer(self, step: MicroBatch, stack: StackShape) -> int:
         """Sum the bytes that an executed block saves once, whatever the number of sequences."""
@@ -85,7 +82,7 @@ class SublayerEstimate(ABC):
         # Each gradient is there as computed, narrow, and as added up, in float32.
         number_bytes = FLOAT32_BYTES + step.narrow
         stream = number_bytes * self.config.d_model
-        weights = number_bytes * self.n_backward_maps * self.n_matrix
+        weights = number_bytes * self.n_backward
         inside = step.narrow * self.n_gradients(step, stack)
         return step.n_tokens(stack) * stream + inside + weights
 
@@ -101,8 +98,11 @@ class AttentionEstimate(SublayerEstimate):
     position rotates.
     """
 
-    n_inputs = 3
-    n_backward_maps = 3
+    def __init__(self, config: ResolvedModel, entry: Entry, width: int) -> None:
+        super().__init__(config, entry, width)
+        self.key_width = key_heads(config) * config.d_head
+        self.inputs = (width, self.key_width, self.key_width)
+        self.n_backward = sum(self.inputs) * config.d_model
 
     @property
     def is_cross(self) -> bool:
@@ -119,12 +119,14 @@ class AttentionEstimate(SublayerEstimate):
     def n_products_of_queries(self, n_queries: int, n_keys: int) -> int:
         """Count the multiply-adds of an example: maps on either side, scores, weighted values."""
         scores_and_values = 2 * self.width * n_queries * n_keys
-        return 2 * self.n_matrix * (n_queries + n_keys) + scores_and_values
+        n_of_keys = 2 * self.key_width * self.config.d_model
+        return 2 * self.n_matrix * n_queries + n_of_keys * n_keys + scores_and_values
 
     def saved_of_queries(self, step: MicroBatch, stack: StackShape, n_queries: int) -> int:
         """Sum the bytes of keys and values, and of queries with their input, mix and weights."""
         length, few = stack_length(stack, step.lengths), replace(step, context=n_queries)
-        numbers = 2 * self.width * (length + n_queries) + self.config.d_model * n_queries
+        numbers = 2 * self.key_width * length
+        numbers += (2 * self.width + self.config.d_model) * n_queries
         n_seen, is_fused = n_queries * length, step.device != "cpu"
         weights = self.saved_weights(few, stack, n_seen, is_fused=is_fused)
         return step.narrow * step.sequences * numbers + weights
@@ -140,15 +142,16 @@ class AttentionEstimate(SublayerEstimate):
         return _n_causal(length) if is_causal else length * self.n_keys(step, stack)
 
     def n_projected(self, step: MicroBatch, stack: StackShape) -> int:
-        """Count the rows of queries, keys, values and the output map's input."""
-        return 2 * (step.n_tokens(stack) + step.sequences * self.n_keys(step, stack))
+        """Count the numbers of queries, keys, values and the output map's input."""
+        n_keys = step.sequences * self.n_keys(step, stack)
+        return 2 * (self.width * step.n_tokens(stack) + self.key_width * n_keys)
 
     def saved(self, step: MicroBatch, stack: StackShape) -> int:
         """Sum the bytes of queries, keys, values, the output map's input, and weights.
 
         Of a cross entry those of a cast of the memory too: in float32 all keep one memory.
         """
-        features = step.narrow * self.n_projected(step, stack) * self.width
+        features = step.narrow * self.n_projected(step, stack)
         n_seen, is_fused = self.n_seen(step, stack), self.is_fused(step, stack)
         is_cast = self.is_cross and step.precision != "float32"
         memory_cast = step.n_read * step.narrow * self.config.d_model if is_cast else 0
@@ -183,7 +186,7 @@ class AttentionEstimate(SublayerEstimate):
 
     def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
         """Count gradients of queries, keys, values and their mix, and of a block's scores."""
-        features = self.n_projected(step, stack) * self.width
+        features = self.n_projected(step, stack)
         if self.is_fused(step, stack):
             return features
         n_keys = self.n_keys(step, stack)
@@ -233,13 +236,12 @@ def _n_causal(length: int) -> int:
 class FeedForwardEstimate(SublayerEstimate):
     """One map or, where gated, two, an activation, and the map back."""
 
-    n_backward_maps = 2
-
     def __init__(self, config: ResolvedModel, entry: Entry, width: int) -> None:
         super().__init__(config, entry, width)
         assert entry.ffn is not None, "an ffn entry has a variant"
         self.ffn: Ffn = entry.ffn
-        self.n_inputs = entry.ffn.n_inputs
+        self.inputs = (width,) * entry.ffn.n_inputs
+        self.n_backward = 2 * self.n_matrix
 
     def n_parameters(self) -> int:
         """Count the parameters of one copy: those of the maps, and a swish's learned slope."""
@@ -315,8 +317,9 @@ _GRADIENTS = 8
 class LstmEstimate(SublayerEstimate):
     """Two maps to four gates, which are stored as one matrix each."""
 
-    n_inputs = 1
-    n_backward_maps = 2 * _GATES
+    def __init__(self, config: ResolvedModel, entry: Entry, width: int) -> None:
+        super().__init__(config, entry, width)
+        self.n_backward = 2 * _GATES * self.n_matrix
 
     def n_parameters(self) -> int:
         """Count the parameters of one copy: both maps, each with biases of its own."""
@@ -349,8 +352,7 @@ class LstmEstimate(SublayerEstimate):
 
     def backward_work(self, step: MicroBatch, stack: StackShape) -> int:
         """Sum the bytes of gradients, and of both maps' twice: as computed, and as added up."""
-        maps = 2 * self.n_backward_maps * self.n_matrix
-        return FLOAT32_BYTES * (self.n_gradients(step, stack) + maps)
+        return FLOAT32_BYTES * (self.n_gradients(step, stack) + 2 * self.n_backward)
 
 
 ESTIMATES: dict[str, type[SublayerEstimate]] = {
