@@ -20,10 +20,11 @@ from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 from sublayer.model.build import Encoder, EncoderDecoder, Lstm, build, compose
 from sublayer.model.cache import Cache
-from sublayer.model.context import Layout
+from sublayer.model.context import Layout, Rotation, Rotations
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.model_folder import load_weights, save_model
 from sublayer.model.names import parameter_roles
+from sublayer.model.positions import RotaryPositions
 from tests.breadth import TRIES_ALL
 
 NAMES = """kind n_decoder_layers decoder_block block ffn gelu norm norm_order norm_affine final_norm
@@ -259,6 +260,10 @@ def check_translator(model, loaded):
             assert each.log_p == pytest.approx(total, abs=1e-9)
 
 
+CHECKS = {"decoder": check_decoder, "lstm": check_decoder, "encoder": check_encoder}
+CHECKS |= {"encoder-decoder": check_translator}
+
+
 def loss_of(model, tokens):
     if isinstance(model, Encoder):
         return encoder_loss_of(model, tokens)
@@ -330,9 +335,32 @@ def test_it_builds_counts_saves_loads_decodes_and_learns(row, tmp_path):
     config, tensors = load_weights(tmp_path / "model")
     loaded = compose(config).double().eval()
     loaded.load_state_dict(tensors)
-    checks = {"encoder-decoder": check_translator, "encoder": check_encoder}
     with torch.no_grad():
-        checks.get(row["kind"], check_decoder)(model, loaded)
+        CHECKS[row["kind"]](model, loaded)
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+@torch.no_grad()
+def test_queries_and_keys_may_turn_each_in_its_way(kind, monkeypatch):
+    fields = {"kind": kind, "positions": "rotary", "init_std": 0.4}
+    config = ModelConfig(n_layers=2, d_model=8, n_heads=2, d_ff=6, **fields)
+    model = build(resolve_model(config, vocab_size=VOCAB_SIZE, context=CONTEXT), seed=0)
+    model, tokens = model.double().eval(), draw_tokens(CONTEXT)
+    given = {"target": tokens} if kind == "encoder-decoder" else {}
+    alike, plain = model(tokens, **given).logits, RotaryPositions.rotations
+
+    def decaying(self, positions, dtype):
+        """As xPos, whose scores fall with the distance: Sun et al. 2022 (2212.10554), sec. 2.2."""
+        turn = plain(self, positions, dtype).queries
+        # By head where each row has positions of its own.
+        decay = (0.9 ** positions.to(dtype))[..., None]
+        decay = decay if decay.dim() == 2 else decay[:, None]
+        queries, keys = (Rotation(turn.cos * f, turn.sin * f) for f in (decay, 1 / decay))
+        return Rotations(queries, keys)
+
+    monkeypatch.setattr(RotaryPositions, "rotations", decaying)
+    assert not torch.allclose(model(tokens, **given).logits, alike)
+    CHECKS[kind](model, model)
 
 
 # One pair of values for each pair of fields that contradict each other, or all.
