@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from sublayer.config.recipe import ResolvedModel
 from sublayer.errors import ConfigError
+from sublayer.model.layers.attention import Attention, CrossAttention
 from sublayer.model.layers.embedding import SegmentTable, TokenEmbedding
 from sublayer.model.layers.feedforward import FeedForward, Swish
 from sublayer.model.layers.heads import Classifier, VocabularyHead
@@ -25,13 +26,12 @@ def draw_t5(
     module: nn.Module,
     weight: Tensor,
     config: ResolvedModel,
-    ffn_outputs: Collection[int],
+    scales: "_Scales",
     generator: torch.Generator,
 ) -> None:
     """Draw a matrix or a table as Raffel et al. 2020 (1910.10683) began, as released.
 
-    ``module`` owns ``weight``; ``ffn_outputs`` are the ids of the maps that end feed-forward
-    networks. The source is Mesh-TensorFlow's code:
+    ``module`` owns ``weight``. The source is Mesh-TensorFlow's code:
 
     - queries N(0, 1 / (d_model d_head)): what their scores are not divided by; keys and values
       N(0, 1 / d_model); the map of an attention's output N(0, 1 / (heads d_head));
@@ -53,9 +53,9 @@ def draw_t5(
             weight.uniform_(-bound, bound, generator=generator)
         case TokenEmbedding() | PositionTable() | SegmentTable():
             weight.normal_(0.0, 1.0, generator=generator)
-        case StackedLinear() if module.fans_together:
-            _draw_attention(weight, config, generator)
-        case Linear() if module.ends_branch and id(module) not in ffn_outputs:
+        case _ if module in scales.n_queries:
+            _draw_attention(weight, scales.n_queries[module], config, generator)
+        case Linear() if module.ends_branch and module not in scales.ffn_outputs:
             weight.normal_(0.0, _fan_in_std(weight), generator=generator)
         case _:
             std = _fan_in_std(weight)
@@ -63,15 +63,15 @@ def draw_t5(
             nn.init.trunc_normal_(weight, std=std, a=-bound, b=bound, generator=generator)
 
 
-def _draw_attention(weight: Tensor, config: ResolvedModel, generator: torch.Generator) -> None:
-    query, *key_and_value = weight
+def _draw_attention(
+    weight: Tensor, n_queries: int, config: ResolvedModel, generator: torch.Generator
+) -> None:
     std = _fan_in_std(weight)
     query_std = std
     if config.attention_scale == "none":
         query_std *= config.d_head**-0.5
-    query.normal_(0.0, query_std, generator=generator)
-    for matrix in key_and_value:
-        matrix.normal_(0.0, std, generator=generator)
+    for index, matrix in enumerate(weight.view(-1, *weight.shape[-2:])):
+        matrix.normal_(0.0, query_std if index < n_queries else std, generator=generator)
 
 
 def _fan_in_std(weight: Tensor) -> float:
@@ -149,7 +149,7 @@ def _fill(
 ) -> None:
     """Set ``value``, of the shape of a parameter, to the parameter's initial value."""
     if config.init == "t5" and _is_drawn(owned):
-        draw_t5(owned.module, value, config, scales.ffn_outputs, generator)
+        draw_t5(owned.module, value, config, scales, generator)
         return
     match owned.module:
         case LayerNorm() | RMSNorm():
@@ -217,27 +217,35 @@ def _is_drawn(owned: _Owned) -> bool:
 
 
 class _Scales:
-    """The gain and the depth of each map, on which its spread depends."""
+    """The gain and the depth of each map, and its use, on which its spread depends."""
 
     def __init__(self, root: nn.Module) -> None:
-        self.ffn_outputs: set[int] = set()
-        self._depths: dict[int, int] = {}
+        self.ffn_outputs: set[nn.Module] = set()
+        self.n_queries: dict[nn.Module, int] = {}
+        """Of an attention's stored maps: how many of each, the first ones, are to queries."""
+        self.d_together: dict[nn.Module, int] = {}
+        """The features that all of these make: the fan-out that Xavier's scheme sees."""
+        self._depths: dict[nn.Module, int] = {}
         for submodule in root.modules():
             if isinstance(submodule, FeedForward):
-                self.ffn_outputs.add(id(submodule.output))
+                self.ffn_outputs.add(submodule.output)
+            if isinstance(submodule, Attention | CrossAttention):
+                self.n_queries |= submodule.stored_maps
+                d_together = sum(submodule.heads) * submodule.d_head
+                self.d_together |= dict.fromkeys(submodule.stored_maps, d_together)
             if isinstance(submodule, Stack):
                 # Executed blocks count, whether or not they share weights.
                 depth = len(submodule.slots) * len(submodule.sublayers)
                 for module in submodule.modules():
-                    self._depths[id(module)] = depth
+                    self._depths[module] = depth
 
     def gain(self, module: nn.Module) -> float:
         """Return the factor of the variance under Kaiming initialisation."""
-        return 2.0 if id(module) in self.ffn_outputs else 1.0
+        return 2.0 if module in self.ffn_outputs else 1.0
 
     def depth(self, module: nn.Module) -> int:
         """Count the executed sub-layers of the stack that a map is part of; 1 outside them."""
-        return self._depths.get(id(module), 1)
+        return self._depths.get(module, 1)
 
 
 def _table_std(weight: Tensor, config: ResolvedModel) -> float:
@@ -263,9 +271,7 @@ def _draw_matrix(
 ) -> None:
     d_out, d_in = weight.shape[-2:]
     if config.init == "xavier":
-        is_together = isinstance(module, StackedLinear) and module.fans_together
-        n_together = weight.shape[0] if is_together else 1
-        bound = math.sqrt(6 / (d_in + n_together * d_out))
+        bound = math.sqrt(6 / (d_in + scales.d_together.get(module, d_out)))
         weight.uniform_(-bound, bound, generator=generator)
         return
     std = config.init_std

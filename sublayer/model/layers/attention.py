@@ -35,7 +35,7 @@ class _Attention(nn.Module):
         p_weights: float,
     ) -> None:
         super().__init__()
-        self.projection = StackedLinear(3, d_model, n_heads * d_head, bias=bias, fans_together=True)
+        self.projection = StackedLinear(3, d_model, n_heads * d_head, bias=bias)
         self.output = Linear(n_heads * d_head, d_model, bias=bias, ends_branch=True)
         self.n_heads = n_heads
         self.heads = (n_heads, n_heads, n_heads)
@@ -61,6 +61,14 @@ class _Attention(nn.Module):
     ) -> Float[Tensor, "B H Q K"]:
         p_dropout = self.p_weights if self.training else 0.0
         return attend(q, k, v, keys, bias, scale=self.scale, p_dropout=p_dropout)
+
+    @property
+    def stored_maps(self) -> dict[nn.Module, int]:
+        """Return the modules of the maps to queries, keys and values.
+
+        With the number of maps of each, the first ones, that are to queries.
+        """
+        return {self.projection: 1}
 
     def maps(
         self, start: int = 0, stop: int = 3

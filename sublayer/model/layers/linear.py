@@ -35,19 +35,14 @@ class StackedLinear(nn.Module):
     """Apply several maps of one shape to the same input in one matrix product.
 
     The weight is ``[n, d_out, d_in]``, so that the maps stay separate for whatever goes by matrix.
-    ``fans_together`` says that Xavier initialisation sees the stack as one matrix ``[n * d_out,
-    d_in]``.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "stacked", "bias": "bias"}
 
-    def __init__(
-        self, n: int, d_in: int, d_out: int, *, bias: bool, fans_together: bool = False
-    ) -> None:
+    def __init__(self, n: int, d_in: int, d_out: int, *, bias: bool) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n, d_out, d_in))
         self.bias = nn.Parameter(torch.empty(n, d_out)) if bias else None
-        self.fans_together = fans_together
 
     def forward(self, x: Float[Tensor, "*rows d_in"]) -> Float[Tensor, "*rows n_d_out"]:
         """Map the last axis; the maps' outputs stand one after another in it."""
