@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from sublayer.model.layers.feedforward import FeedForward
 from sublayer.model.layers.linear import Linear, StackedLinear
@@ -125,8 +125,13 @@ def residual(sublayer: Sublayer, branch: Branch) -> Branch:
     return lambda x, *rest: norm(torch.add(x, branch(x, *rest), alpha=step_size))
 
 
-def feed_forward(ffn: FeedForward, n_rows: int) -> Branch:
-    """Unroll a feed-forward network, for ``n_rows`` rows at a time; without dropout."""
+def feed_forward(ffn: nn.Module, n_rows: int) -> Branch:
+    """Unroll a feed-forward network, for ``n_rows`` rows at a time; without dropout.
+
+    Another function of each token by itself is called as it is.
+    """
+    if not isinstance(ffn, FeedForward):
+        return lambda x, *_: ffn(x.view(-1, 1, x.shape[-1]), None).view(x.shape)
     up = linear(ffn.input, n_rows)
     down = linear(ffn.output, n_rows)
     activation = ffn.activation

@@ -22,6 +22,7 @@ from sublayer.model.build import Encoder, EncoderDecoder, Lstm, build, compose
 from sublayer.model.cache import Cache
 from sublayer.model.context import Layout, Rotation, Rotations
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
+from sublayer.model.layers.stack import FUNCTIONS
 from sublayer.model.model_folder import load_weights, save_model
 from sublayer.model.names import parameter_roles
 from sublayer.model.positions import RotaryPositions
@@ -339,13 +340,33 @@ def test_it_builds_counts_saves_loads_decodes_and_learns(row, tmp_path):
         CHECKS[row["kind"]](model, loaded)
 
 
+def small_model(kind, **fields):
+    sizes = {"n_layers": 2, "d_model": 8, "n_heads": 2, "d_ff": 6, "init_std": 0.4}
+    config = ModelConfig(kind=kind, **sizes, **fields)
+    model = build(resolve_model(config, vocab_size=VOCAB_SIZE, context=CONTEXT), seed=0)
+    return model.double().eval()
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+@torch.no_grad()
+def test_any_function_of_each_token_decodes(kind, monkeypatch):
+    class Sine(torch.nn.Module):
+        @classmethod
+        def from_config(cls, config, entry):
+            return cls()
+
+        def forward(self, x, context):
+            return x.sin()
+
+    monkeypatch.setitem(FUNCTIONS, "ffn", Sine)
+    model = small_model(kind)
+    CHECKS[kind](model, model)
+
+
 @pytest.mark.parametrize("kind", RECIPES)
 @torch.no_grad()
 def test_queries_and_keys_may_turn_each_in_its_way(kind, monkeypatch):
-    fields = {"kind": kind, "positions": "rotary", "init_std": 0.4}
-    config = ModelConfig(n_layers=2, d_model=8, n_heads=2, d_ff=6, **fields)
-    model = build(resolve_model(config, vocab_size=VOCAB_SIZE, context=CONTEXT), seed=0)
-    model, tokens = model.double().eval(), draw_tokens(CONTEXT)
+    model, tokens = small_model(kind, positions="rotary"), draw_tokens(CONTEXT)
     given = {"target": tokens} if kind == "encoder-decoder" else {}
     alike, plain = model(tokens, **given).logits, RotaryPositions.rotations
 
