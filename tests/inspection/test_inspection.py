@@ -63,7 +63,7 @@ def numbers(changes):
 def by_hooks(model, tokens):
     calls, blocks = [], map(model.stack.block, range(model.config.n_layers))
     for sublayer in {sublayer for block in blocks for sublayer in block}:
-        sublayer.register_forward_hook(lambda _, given, result: calls.append((given[0], result)))
+        sublayer.register_forward_hook(lambda _, given, result: calls.append((given[0], result[0])))
     with torch.no_grad():
         model(tokens)
     n = len(model.stack.block(0))
