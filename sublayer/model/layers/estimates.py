@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import groupby
 
@@ -98,10 +99,10 @@ class AttentionEstimate(SublayerEstimate):
     position rotates.
     """
 
-    def __init__(self, config: ResolvedModel, entry: Entry, width: int) -> None:
-        super().__init__(config, entry, width)
+    def __init__(self, config: ResolvedModel, entry: Entry) -> None:
+        super().__init__(config, entry, config.n_heads * config.d_head)
         self.key_width = key_heads(config) * config.d_head
-        self.inputs = (width, self.key_width, self.key_width)
+        self.inputs = (self.width, self.key_width, self.key_width)
         self.n_backward = sum(self.inputs) * config.d_model
 
     @property
@@ -236,11 +237,11 @@ def _n_causal(length: int) -> int:
 class FeedForwardEstimate(SublayerEstimate):
     """One map or, where gated, two, an activation, and the map back."""
 
-    def __init__(self, config: ResolvedModel, entry: Entry, width: int) -> None:
-        super().__init__(config, entry, width)
+    def __init__(self, config: ResolvedModel, entry: Entry) -> None:
+        super().__init__(config, entry, config.d_ff)
         assert entry.ffn is not None, "an ffn entry has a variant"
         self.ffn: Ffn = entry.ffn
-        self.inputs = (width,) * entry.ffn.n_inputs
+        self.inputs = (config.d_ff,) * entry.ffn.n_inputs
         self.n_backward = 2 * self.n_matrix
 
     def n_parameters(self) -> int:
@@ -317,8 +318,8 @@ _GRADIENTS = 8
 class LstmEstimate(SublayerEstimate):
     """Two maps to four gates, which are stored as one matrix each."""
 
-    def __init__(self, config: ResolvedModel, entry: Entry, width: int) -> None:
-        super().__init__(config, entry, width)
+    def __init__(self, config: ResolvedModel, entry: Entry) -> None:
+        super().__init__(config, entry, config.d_model)
         self.n_backward = 2 * _GATES * self.n_matrix
 
     def n_parameters(self) -> int:
@@ -355,7 +356,7 @@ class LstmEstimate(SublayerEstimate):
         return FLOAT32_BYTES * (self.n_gradients(step, stack) + 2 * self.n_backward)
 
 
-ESTIMATES: dict[str, type[SublayerEstimate]] = {
+ESTIMATES: dict[str, Callable[[ResolvedModel, Entry], SublayerEstimate]] = {
     "attention": AttentionEstimate,
     "cross": AttentionEstimate,
     "ffn": FeedForwardEstimate,
@@ -366,10 +367,4 @@ ESTIMATES: dict[str, type[SublayerEstimate]] = {
 
 def estimate_of(config: ResolvedModel, entry: Entry) -> SublayerEstimate:
     """Return the estimate of an entry of a resolved config."""
-    if entry.name == "ffn":
-        width = config.d_ff
-    elif entry.name == "lstm":
-        width = config.d_model
-    else:
-        width = config.n_heads * config.d_head
-    return ESTIMATES[entry.name](config, entry, width)
+    return ESTIMATES[entry.name](config, entry)
