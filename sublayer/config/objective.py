@@ -1,5 +1,7 @@
 """``[objective]``: the base of all kinds, next tokens, masked tokens, translation; no tensors."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, Self
 
@@ -33,6 +35,19 @@ class Loss:
     """True where every block below the last has it, by a classifier of its own."""
 
 
+@dataclass(frozen=True)
+class Measure:
+    """A metric of evaluations: its direction, and the columns of items whose sums it divides."""
+
+    is_lower_better: bool = False
+    table: str = ""
+    """The table of a test's items; empty: it is no quotient of sums."""
+    columns: tuple[str, str] = ("", "")
+    """The dividend and the divisor."""
+    unit: float = 1.0
+    """What the quotient is counted in, such as the nats of a bit."""
+
+
 ModelKind = Literal["decoder", "encoder", "encoder-decoder", "lstm"]
 TextUse = Literal["windows", "sentences", "pairs", "tasks"]
 """Content of a row of a batch: a window of the text, its sentences, a text in two languages, or an
@@ -58,14 +73,14 @@ class ObjectiveTable(Table):
     """True where a text is scored in windows, whose distance says how much context tokens have."""
     is_probed: ClassVar[bool] = False
     """True where its models predict text, and so can be asked zero-shot probes."""
-    evaluated: ClassVar[tuple[str, ...]] = ("loss",)
+    evaluated: ClassVar[Mapping[str, Measure]] = {"loss": Measure(is_lower_better=True)}
     """The metrics of an evaluation during training, where the objective alone tells."""
     scores_whole_split: ClassVar[bool] = False
     """True where every evaluation scores a whole split, not ``train.evaluate_tokens`` of it."""
 
     def evaluations(self, data: DataConfig) -> tuple[str, ...]:
         """Return the metrics of an evaluation during training; the loss is the first."""
-        return self.evaluated
+        return tuple(self.evaluated)
 
     def trains_kind(self, kind: str) -> bool:
         """Return whether models of a kind can be trained at all."""
@@ -127,7 +142,12 @@ class CausalObjective(ObjectiveTable):
     """Predict the next token at every position."""
 
     gathers_positions: ClassVar[bool] = False
-    evaluated: ClassVar[tuple[str, ...]] = ("loss", "bits_per_byte")
+    evaluated: ClassVar[Mapping[str, Measure]] = {
+        "loss": Measure(is_lower_better=True, table="windows", columns=("nats", "tokens")),
+        "bits_per_byte": Measure(
+            is_lower_better=True, table="windows", columns=("nats", "bytes"), unit=math.log(2)
+        ),
+    }
     is_scored_in_windows: ClassVar[bool] = True
     is_probed: ClassVar[bool] = True
 
@@ -222,7 +242,12 @@ class MaskedObjective(ObjectiveTable):
 
     model_kinds: ClassVar[tuple[ModelKind, ...]] = ("encoder",)
     text: ClassVar[TextUse] = "sentences"
-    evaluated: ClassVar[tuple[str, ...]] = ("loss", "mlm_accuracy", "nsp_accuracy", "sop_accuracy")
+    evaluated: ClassVar[Mapping[str, Measure]] = {
+        "loss": Measure(is_lower_better=True, table="examples", columns=("nats", "tokens")),
+        "mlm_accuracy": Measure(table="examples", columns=("correct", "tokens")),
+        "nsp_accuracy": Measure(table="nsp_pairs", columns=("correct", "pairs")),
+        "sop_accuracy": Measure(table="sop_pairs", columns=("correct", "pairs")),
+    }
 
     kind: Literal["masked"] = "masked"
     """Predict tokens that were hidden, and whether a pair of texts belongs together."""
@@ -332,7 +357,11 @@ class TranslationObjective(ObjectiveTable):
 
     model_kinds: ClassVar[tuple[ModelKind, ...]] = ("encoder-decoder",)
     text: ClassVar[TextUse] = "pairs"
-    evaluated: ClassVar[tuple[str, ...]] = ("loss", "perplexity", "bleu")
+    evaluated: ClassVar[Mapping[str, Measure]] = {
+        "loss": Measure(is_lower_better=True, table="pairs", columns=("nats", "tokens")),
+        "perplexity": Measure(is_lower_better=True),
+        "bleu": Measure(),
+    }
     scores_whole_split: ClassVar[bool] = True
 
     kind: Literal["translation"] = "translation"

@@ -6,11 +6,11 @@ Source of the noise: Raffel et al. 2020 (1910.10683), sec. 3.1.4 and 3.3, as rel
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self
 
-from sublayer.config.objective import Lengths, Loss, ModelKind, ObjectiveTable
+from sublayer.config.objective import Lengths, Loss, Measure, ModelKind, ObjectiveTable
 from sublayer.config.table import LONGEST_WINDOW, Weight, WindowTokens, field
 from sublayer.errors import ConfigError
 
@@ -181,6 +181,9 @@ class SpanObjective(ObjectiveTable):
 
     model_kinds: ClassVar[tuple[ModelKind, ...]] = ("encoder-decoder",)
     is_probed: ClassVar[bool] = True
+    evaluated: ClassVar[Mapping[str, Measure]] = {
+        "loss": Measure(is_lower_better=True, table="pieces", columns=("nats", "tokens"))
+    }
 
     kind: Literal["span"] = "span"
     """Predict the parts of a text that were cut out of it, each behind its sentinel (T5)."""

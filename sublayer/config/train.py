@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from sublayer.config.objective import CausalObjective, MaskedObjective, TranslationObjective
 from sublayer.config.table import (
     LARGEST_SEED,
     MOST_LAYERS,
@@ -29,16 +30,18 @@ from sublayer.tasks.registry import TASKS
 
 LAST = "last"
 """Nothing chooses: the last checkpoint becomes the model."""
-LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte")
+_EVALUATED = {
+    name: measure.is_lower_better
+    for table in (TranslationObjective, CausalObjective, MaskedObjective)
+    for name, measure in table.evaluated.items()
+}
+LOWER_IS_BETTER = tuple(name for name, is_lower_better in _EVALUATED.items() if is_lower_better)
 """Of all others more is better."""
 _OF_TASKS = tuple(dict.fromkeys(name for task in TASKS.values() for name in task.metrics))
 _OF_TEXTS = METRICS["text"]
 SELECTORS = (
     *LOWER_IS_BETTER,
-    "bleu",
-    "mlm_accuracy",
-    "nsp_accuracy",
-    "sop_accuracy",
+    *(name for name in _EVALUATED if name not in LOWER_IS_BETTER),
     "score",
     *_OF_TASKS,
     *_OF_TEXTS,

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sublayer.config.objective import Measure
+
 Numbers = NDArray[np.integer] | NDArray[np.floating]
 Sums = Mapping[str, NDArray[np.float64] | np.float64]
 """The columns of a table added up over items: a number each, or ``[K]``."""
@@ -78,6 +80,12 @@ def ratio(total: str, count: str) -> Callable[[Sums], float]:
         return float(sums[total]) / n if n else math.nan
 
     return value
+
+
+def quotient_of(measure: Measure) -> FromItems:
+    """Return how a quotient of sums follows from items; NaN of nothing."""
+    value = ratio(*measure.columns)
+    return FromItems(measure.table, lambda sums: value(sums) / measure.unit)
 
 
 class Digest:

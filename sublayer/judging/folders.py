@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from sublayer.config.objective import Measure
+from sublayer.config.recipe import OBJECTIVES
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, DataError
 from sublayer.evaluation.items import Items, ItemTable
@@ -32,13 +34,6 @@ SAMPLES = re.compile(r"samples_(?P<task>.+)_(?P<time>\d{4}-\d\d-\d\dT[\d.:-]+)\.
 EVENTS = "events.out.tfevents.*"
 RESULTS, STUDY, RUNS = "results.json", "study.toml", "runs.json"
 RECORD, TEST, SCORES = "record.json", "test.json", "scores.json"
-_RATIOS: Mapping[str, tuple[str, str, float]] = {
-    "bits_per_byte": ("nats", "bytes", math.log(2)),
-    "loss": ("nats", "tokens", 1.0),
-    "mlm_accuracy": ("correct", "tokens", 1.0),
-}
-"""Our metrics as one column of items over another, times a unit."""
-_PAIRS_ACCURACY = ("correct", "pairs", 1.0)
 _SEEDS = ("random_seed", "numpy_seed", "torch_seed", "fewshot_seed")
 _Run = tuple[str, str]
 """Arm and seed."""
@@ -286,7 +281,7 @@ def _run(path: Path, asked: JudgingOptions, namer: RunName) -> Understood:
         for name, value in measures.items()
         if isinstance(value, int | float) and (is_of_tasks or name not in ("step", "tokens"))
     }
-    known = [name for name in scores if name in _RATIOS or name.endswith(("accuracy", "bleu"))]
+    known = [name for name in scores if _measures(name) or name.endswith(("accuracy", "bleu"))]
     usual = "bits_per_byte" if "bits_per_byte" in known else known[0] if len(known) == 1 else ""
     metric = asked.choose("value", scores, path, usual=usual)
     run = namer.of_source(str(path))
@@ -301,12 +296,14 @@ def _run(path: Path, asked: JudgingOptions, namer: RunName) -> Understood:
 
 def _table_name(metric: str, tables: Mapping[str, ItemTable]) -> str | None:
     """Return the table of items whose columns a metric follows from; None where it is unknown."""
-    top, bottom, _ = _RATIOS.get(metric, _PAIRS_ACCURACY)
-    for name, table in tables.items():
-        is_of_it = metric in _RATIOS or name == f"{metric.removesuffix('_accuracy')}_pairs"
-        if {top, bottom} <= set(table.columns) and is_of_it:
-            return name
-    return None
+    known = (measure.table for measure in _measures(metric))
+    return next((name for name in known if name in tables), None)
+
+
+def _measures(metric: str) -> list[Measure]:
+    """Return our metrics of a name that are quotients of columns: of several objectives, alike."""
+    named = [table.evaluated.get(metric) for table in OBJECTIVES.values()]
+    return [measure for measure in named if measure is not None and measure.table]
 
 
 def _of_runs(
@@ -318,7 +315,6 @@ def _of_runs(
     added: int = 1,
 ) -> Understood:
     """Add the records of our runs: of whole runs, and of items where all that ended have them."""
-    top, bottom, unit = _RATIOS.get(about.metric, _PAIRS_ACCURACY)
     (note,) = about.said
     whole = []
     for run in [*values, *sorted(failed)]:
@@ -328,9 +324,11 @@ def _of_runs(
         whole.append(Records.of_run(str(path), *run, value, locate, failed=is_failed))
     of_items: list[Records] = []
     if set(tables) == set(values) and len({table.digest for table in tables.values()}) == 1:
+        measure, *_ = _measures(about.metric)
+        top, bottom = measure.columns
         for run in values:
             table = tables[run]
-            scores = table.columns[top].astype(np.float64) / unit
+            scores = table.columns[top].astype(np.float64) / measure.unit
             weights = table.columns[bottom].astype(np.float64)
             if not math.isclose(scores.sum() / weights.sum(), values[run], rel_tol=_AGREE):
                 note += "; its items do not add up to its scores, and are not used"

@@ -4,7 +4,6 @@ Source: Al-Rfou et al. 2018 (1808.04444), sec. 3: losses at multiple positions, 
 multiple targets.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,7 +19,7 @@ from sublayer.counts import count
 from sublayer.data.batches import Batch, Windows
 from sublayer.data.store import Split, TokenStore
 from sublayer.data.tokenizers.characters import ByteTokenizer
-from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, ratio
+from sublayer.evaluation.items import Digest, Items, ItemTable, quotient_of
 from sublayer.evaluation.likelihood import Counts, Likelihood, check_stride, score
 from sublayer.evaluation.split_work import ALONE, Processes
 from sublayer.model.body import Hidden
@@ -198,10 +197,10 @@ class Causal(Objective):
 _SYNTHETIC_WINDOWS = 64
 
 
-WINDOWS = "windows"
+BITS_PER_BYTE_OF_ITEMS = quotient_of(CausalObjective.evaluated["bits_per_byte"])
+LOSS_OF_ITEMS = quotient_of(CausalObjective.evaluated["loss"])
+WINDOWS = LOSS_OF_ITEMS.table
 """The name of the table."""
-BITS_PER_BYTE_OF_ITEMS = FromItems(WINDOWS, lambda sums: ratio("nats", "bytes")(sums) / math.log(2))
-LOSS_OF_ITEMS = FromItems(WINDOWS, ratio("nats", "tokens"))
 
 
 def window_items(split: Split, likelihood: Likelihood, *, context: int, stride: int) -> Items:

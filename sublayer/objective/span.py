@@ -18,7 +18,7 @@ from sublayer.data.span import MASKS, CorruptionRule, EpochPieces, RandomPieces,
 from sublayer.data.store import Split
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError
-from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable
+from sublayer.evaluation.items import Digest, Items, ItemTable, quotient_of
 from sublayer.evaluation.split_work import ALONE, Processes, Progress, compute_each, silent
 from sublayer.model.build import EncoderDecoder
 from sublayer.model.eval_mode import evaluating
@@ -36,7 +36,6 @@ from sublayer.objective.evaluation import (
 from sublayer.objective.family import Effort, Family, Scored, Scores
 from sublayer.objective.metric import Metric
 from sublayer.objective.targets import (
-    LOSS,
     SyntheticTargets,
     TargetLoss,
     TargetNats,
@@ -101,11 +100,9 @@ def corruption_rule(
     )
 
 
-PIECES = "pieces"
+LOSS_OF_ITEMS = quotient_of(SpanObjective.evaluated["loss"])
+PIECES = LOSS_OF_ITEMS.table
 """The name of the table."""
-
-
-LOSS_OF_ITEMS = FromItems(PIECES, LOSS)
 
 
 def piece_items(split: Split, pieces: ScoredPieces, nats: TargetNats) -> Items:

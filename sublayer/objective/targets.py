@@ -11,7 +11,6 @@ from torch import Tensor
 from sublayer.config.objective import Lengths
 from sublayer.data.arrays import Ints
 from sublayer.data.packing import PackedBatch, pairs_in_rows
-from sublayer.evaluation.items import ratio
 from sublayer.model.body import Hidden
 from sublayer.model.build import EncoderDecoder
 from sublayer.model.context import Layout
@@ -76,10 +75,6 @@ class TargetNats(NamedTuple):
 
     nats: NDArray[np.float64]
     tokens: NDArray[np.int64]
-
-
-LOSS = ratio("nats", "tokens")
-"""Nats per token of a table that has the columns of ``TargetNats``."""
 
 
 def nats_of_rows(model: EncoderDecoder, batch: PackedBatch) -> TargetNats:

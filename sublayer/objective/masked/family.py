@@ -16,7 +16,7 @@ from sublayer.data.store import Split
 from sublayer.data.text.splitting import SPLITS
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError, DataError
-from sublayer.evaluation.items import FromItems, Items, ItemTable
+from sublayer.evaluation.items import Items, ItemTable, quotient_of
 from sublayer.evaluation.split_work import Processes, Progress
 from sublayer.model.build import Encoder
 from sublayer.model.transformer import Transformer
@@ -30,12 +30,10 @@ from sublayer.objective.evaluation import (
 from sublayer.objective.family import TEXT_OPTIONS, Effort, Family, Scored
 from sublayer.objective.masked.loss import Masked, SyntheticPairs, pair_settings, step_rule
 from sublayer.objective.masked.scores import (
-    ACCURACY_OF_ITEMS,
     LOSS_OF_ITEMS,
     Scoring,
     encoder_scores,
     has_pairs,
-    judged_of_items,
 )
 from sublayer.objective.metric import Metric
 from sublayer.tables import table
@@ -74,12 +72,12 @@ def _check_documents(recipe: Recipe, texts: DividedTexts) -> None:
         )
 
 
-def _accuracy(name: str, label: str, from_items: FromItems) -> Metric:
+def _accuracy(name: str, label: str) -> Metric:
     return Metric(
         name,
         f"{label}, %",
         is_lower_better=False,
-        from_items=from_items,
+        from_items=quotient_of(MaskedObjective.evaluated[name]),
         unit=f"points of {label}",
         factor=100.0,
         decimals=1,
@@ -88,7 +86,7 @@ def _accuracy(name: str, label: str, from_items: FromItems) -> Metric:
 
 def _judgement(task: str) -> Metric:
     return replace(
-        _accuracy(f"{task}_accuracy", f"{task.upper()} accuracy", judged_of_items(task)),
+        _accuracy(f"{task}_accuracy", f"{task.upper()} accuracy"),
         has_head=lambda recipe: recipe.model.sentence_classes > 0,
         head="model.sentence_classes = 0",
         has_items=has_pairs,
@@ -100,7 +98,7 @@ class MaskedFamily(Family):
     """Masked tokens and pairs of texts: scored by the accuracy of both."""
 
     metrics = (
-        _accuracy("mlm_accuracy", "MLM accuracy", ACCURACY_OF_ITEMS),
+        _accuracy("mlm_accuracy", "MLM accuracy"),
         _judgement("nsp"),
         _judgement("sop"),
         Metric("loss", "nats per masked token", is_lower_better=True, from_items=LOSS_OF_ITEMS),

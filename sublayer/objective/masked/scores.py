@@ -19,7 +19,7 @@ from sublayer.data.masked.pairs import PairRule, make_pairs
 from sublayer.data.packing import PackedBatch
 from sublayer.data.store import Split
 from sublayer.errors import DataError
-from sublayer.evaluation.items import Digest, FromItems, ItemTable, Numbers, ratio
+from sublayer.evaluation.items import Digest, ItemTable, Numbers, quotient_of
 from sublayer.evaluation.split_work import (
     ALONE,
     Processes,
@@ -34,17 +34,11 @@ from sublayer.model.kernels.cross_entropy import nats_of_targets
 from sublayer.objective.masked.loss import pair_settings, predicts_negative, states_at
 
 _T = TypeVar("_T")
-HIDDEN = "examples"
+LOSS_OF_ITEMS = quotient_of(MaskedObjective.evaluated["loss"])
+HIDDEN = LOSS_OF_ITEMS.table
 """The name of the table of masked tokens; pairs have ``nsp_pairs`` and ``sop_pairs``."""
-LOSS_OF_ITEMS = FromItems(HIDDEN, ratio("nats", "tokens"))
-ACCURACY_OF_ITEMS = FromItems(HIDDEN, ratio("correct", "tokens"))
 SEED = 0
 """Of the pairs and masks that are scored: the same for every model."""
-
-
-def judged_of_items(task: str) -> FromItems:
-    """Return how the share of pairs that are judged rightly follows from them; NaN of no pair."""
-    return FromItems(f"{task}_pairs", ratio("correct", "pairs"))
 
 
 @dataclass(frozen=True)

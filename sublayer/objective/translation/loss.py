@@ -22,13 +22,13 @@ from sublayer.decode.beam import BeamSettings
 from sublayer.decode.translate import Translation as TranslatedLine
 from sublayer.decode.translate import translate_lines
 from sublayer.evaluation.bleu import COMPOUNDS, MEASURES, LineCounts, score_of_counts
-from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable
+from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, quotient_of
 from sublayer.evaluation.split_work import ALONE, Processes, add_up, compute_each
 from sublayer.model.build import EncoderDecoder
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import Smoothing
 from sublayer.model.transformer import Transformer
-from sublayer.objective.targets import LOSS, TargetLoss, TargetNats, nats_of_rows
+from sublayer.objective.targets import TargetLoss, TargetNats, nats_of_rows
 from sublayer.text_model import TextModel
 
 
@@ -180,11 +180,9 @@ def translate_ids_exactly(
     return [ids for _, ids in sorted(zip(order, translated, strict=True), key=itemgetter(0))]
 
 
-PAIRS, LINES, COMPOUND_LINES = "pairs", "lines", "compound_lines"
+LOSS_OF_ITEMS = quotient_of(TranslationObjective.evaluated["loss"])
+PAIRS, LINES, COMPOUND_LINES = LOSS_OF_ITEMS.table, "lines", "compound_lines"
 """The names of the tables; the last has BLEU with compounds split, where that is scored."""
-
-
-LOSS_OF_ITEMS = FromItems(PAIRS, LOSS)
 
 
 def score_of_items(name: str) -> FromItems:
