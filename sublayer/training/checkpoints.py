@@ -38,7 +38,7 @@ from sublayer.model.model_folder import stored_weights
 from sublayer.model.names import named_parameters
 from sublayer.objective.base import Objective
 from sublayer.training.optimizers.build import check_state, optimizer_tensors, restore_optimizer
-from sublayer.training.processes.alone import Held, Owner
+from sublayer.training.processes.alone import Owner, Owners
 from sublayer.training.processes.world import is_lost
 from sublayer.training.step import TrainStep
 
@@ -258,12 +258,10 @@ class Saving:
         """Take the content of a checkpoint of now, which the next update changes."""
         train_step = self._train_step
         model = train_step.objective.model.state_dict()
-        held = [Held(name, owner_of_weight(name), value) for name, value in model.items()]
-        weights = train_step.parallel.to_write(held)
+        weights = train_step.parallel.to_write(model, owner_of_weight)
         states = heads_to_save(train_step.objective)
         states |= optimizer_tensors(train_step.optimizer, train_step.parameters)
-        held = [Held(name, owner_of_state(name), value) for name, value in states.items()]
-        training = train_step.parallel.to_write(held)
+        training = train_step.parallel.to_write(states, owner_of_state)
         return _Taken(state.step, json.dumps(asdict(state)), weights, training)
 
     def _write(self, taken: _Taken) -> None:
@@ -422,8 +420,7 @@ class Snapshots:
         restore_optimizer(train_step.optimizer, train_step.parameters, optimizer_state)
         return LoopState(**state.model_dump())
 
-    def _read(self, stored: StoredTensors, owner: Callable[[str], Owner]) -> dict[str, Tensor]:
-        """Read this process's parts; ``owner`` names the owner of a tensor."""
+    def _read(self, stored: StoredTensors, owner: Owners) -> dict[str, Tensor]:
         with _reading(stored):
             return self._train_step.parallel.read(owner, stored)
 

@@ -46,18 +46,11 @@ def seed_dropout(seed: int, step: int, micro_batch: int, rank: int) -> None:
 
 
 @dataclass(frozen=True)
-class PreparedPart:
-    """A micro-batch where it was made, by which losses are counted, and where it is computed."""
-
-    part: MicroBatch
-    batch: AnyBatch
-
-
-@dataclass(frozen=True)
 class PreparedStep:
     """The prepared parts of a step of this process, and the number of tokens of all processes."""
 
-    parts: list[PreparedPart]
+    parts: list[tuple[MicroBatch, AnyBatch]]
+    """Micro-batches as they were made, by which losses are counted, and where they are computed."""
     n_tokens: int
 
 
@@ -78,7 +71,7 @@ class Preparation:
         """Prepare a step (0-based)."""
         made = self.parallel.micro_batches(self.batches, step, self.n_sequences, self.context)
         # From pinned memory, in the stream that computes: they stand behind the step before.
-        parts = [PreparedPart(part, part.batch.to(self.device)) for part in made]
+        parts = [(part, part.batch.to(self.device)) for part in made]
         return PreparedStep(parts, self.n_tokens(step))
 
     def n_tokens(self, step: int) -> int:
@@ -252,14 +245,14 @@ class TrainStep:
         # Casts of the weights to bfloat16 live as long as the outermost autocast: once per step,
         # not per micro-batch.
         with torch.random.fork_rng(self._generators), self._autocast(enabled=True):
-            n_passes = self.parallel.begin([part.batch for part in parts])
+            n_passes = self.parallel.begin([batch for _, batch in parts])
             # Not by the copies: reading a count back from a device would wait for it.
-            counts = self._global_counts([part.part.batch for part in parts])
+            counts = self._global_counts([part.batch for part, _ in parts])
             for number in range(n_passes):
-                current = parts[min(number, len(parts) - 1)]
-                seed_dropout(seed, step, current.part.index, current.part.rank)
+                part, batch = parts[min(number, len(parts) - 1)]
+                seed_dropout(seed, step, part.index, part.rank)
                 with self.parallel.accumulating(is_last=number == n_passes - 1):
-                    loss = self._pass(current.batch, counts, is_counted=number < len(parts))
+                    loss = self._pass(batch, counts, is_counted=number < len(parts))
                     losses.append(loss)
         return self.parallel.sum_losses(losses)
 

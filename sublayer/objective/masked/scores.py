@@ -216,37 +216,6 @@ def _count_pairs(split: Split, rule: PairRule) -> int:
 _CHUNK = 4096
 
 
-class MaskedScore(NamedTuple):
-    """Negative log-likelihood of masked tokens, and how many a model predicts rightly.
-
-    Ratios are NaN where no token was hidden.
-    """
-
-    nats: float
-    n_tokens: int
-    n_correct: int
-    n_majority: int
-    """Number of right answers from always naming the token that is most often right among them."""
-
-    @property
-    def loss(self) -> float:
-        """Nats per masked token."""
-        return self._per_token(self.nats)
-
-    @property
-    def accuracy(self) -> float:
-        """Share of masked tokens that are most probable under the model, from 0 to 1."""
-        return self._per_token(self.n_correct)
-
-    @property
-    def majority(self) -> float:
-        """Share that always naming the most frequent masked token gets right, from 0 to 1."""
-        return self._per_token(self.n_majority)
-
-    def _per_token(self, total: float) -> float:
-        return total / self.n_tokens if self.n_tokens else math.nan
-
-
 def score_masked(
     encoder: Encoder,
     split: Split,
@@ -255,12 +224,12 @@ def score_masked(
     progress: Progress = silent,
     processes: Processes = ALONE,
     tables: dict[str, ItemTable] | None = None,
-) -> MaskedScore:
-    """Score an encoder on the masked tokens of a text.
+) -> dict[str, Any]:
+    """Score an encoder on the masked tokens of a text: its loss and accuracy, and what they count.
 
     Masks and pairs are the same for every model of a tokenizer. ``progress`` is called with the
     examples done and the examples in all; ``tables`` gets the items of the examples. The work is
-    divided among ``processes``, and all return the same.
+    divided among ``processes``, and all return the same. Raises DataError where no token is hidden.
     """
 
     def score_batch(
@@ -289,9 +258,18 @@ def score_masked(
         tables[HIDDEN] = batches.table(HIDDEN, unit, [columns for _, _, columns in rows])
     frequencies = Counter(target for _, targets, _ in rows for target in targets)
     n_correct = int(sum(columns["correct"].sum() for _, _, columns in rows))
-    n_majority = max(frequencies.values(), default=0)
-    nats = add_up(total for total, _, _ in rows)
-    return MaskedScore(nats, frequencies.total(), n_correct, n_majority)
+    n_tokens = frequencies.total()
+    if not n_tokens:
+        sources = " and ".join(split.sources)
+        raise DataError(
+            f"{sources} gives no token to hide: give a longer text, or fewer objective.spared_ids"
+        )
+    return {
+        "loss": add_up(total for total, _, _ in rows) / n_tokens,
+        "mlm_accuracy": n_correct / n_tokens,
+        "majority_accuracy": max(frequencies.values()) / n_tokens,
+        "mlm_tokens": n_tokens,
+    }
 
 
 def encoder_scores(
@@ -319,18 +297,7 @@ def encoder_scores(
         # Later passes over a text are for its pairs.
         scoring = replace(scoring, n_pairs=1)
     shown = partial(progress, "masked tokens")
-    masked = score_masked(encoder, split, settings, scoring, shown, processes, tables)
-    if not masked.n_tokens:
-        sources = " and ".join(split.sources)
-        raise DataError(
-            f"{sources} gives no token to hide: give a longer text, or fewer objective.spared_ids"
-        )
-    scores: dict[str, Any] = {
-        "loss": masked.loss,
-        "mlm_accuracy": masked.accuracy,
-        "majority_accuracy": masked.majority,
-        "mlm_tokens": masked.n_tokens,
-    }
+    scores = score_masked(encoder, split, settings, scoring, shown, processes, tables)
     tasks: tuple[Task, ...] = ("nsp", "sop") if judges else ()
     for task in tasks:
         shown = partial(progress, f"{task} pairs")

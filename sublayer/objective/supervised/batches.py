@@ -9,7 +9,6 @@ import torch
 from sublayer.config.model import ModelConfig
 from sublayer.config.objective import Lengths
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve import TaskEpoch
 from sublayer.config.resolve import batch_sequences as trained_sequences
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.arrays import Ints
@@ -72,13 +71,6 @@ def row_rule(
         target_length=objective.target_length if objective.format == "text" else 0,
         first_id=first_id,
     )
-
-
-def epoch_tokens(recipe: Recipe, split: Split) -> TaskEpoch:
-    """Count the tokens of an epoch as a step counts them: a context for each example, or row."""
-    batches = example_batches(recipe, split)
-    tokens = batches.n_epoch_steps * trained_sequences(recipe) * recipe.data.context
-    return TaskEpoch(round(tokens), batches.n_epoch)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,13 @@ from typing import Any
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import Recipe
-from sublayer.config.resolve import batch_sequences, expected_tasks, rows_of_example, with_heads
+from sublayer.config.resolve import (
+    TaskEpoch,
+    batch_sequences,
+    expected_tasks,
+    rows_of_example,
+    with_heads,
+)
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.batches import Batches
 from sublayer.data.prepare import Data
@@ -21,7 +27,6 @@ from sublayer.objective.family import Effort, Family, Scored, Scores
 from sublayer.objective.metric import Metric
 from sublayer.objective.supervised.batches import (
     SyntheticExamples,
-    epoch_tokens,
     example_batches,
     supervised,
 )
@@ -137,9 +142,11 @@ class SupervisedFamily(Family):
         """Build the batches of examples of tasks."""
         return example_batches(recipe, split)
 
-    def epoch_tokens(self, recipe: Recipe, split: Split) -> int:
-        """Count the tokens of an epoch as a step counts them: a context a row."""
-        return epoch_tokens(recipe, split)
+    def epoch_tokens(self, recipe: Recipe, split: Split) -> TaskEpoch:
+        """Count the tokens of an epoch as a step counts them: a context an example, or row."""
+        batches = example_batches(recipe, split)
+        tokens = batches.n_epoch_steps * batch_sequences(recipe) * recipe.data.context
+        return TaskEpoch(round(tokens), batches.n_epoch)
 
     def score(
         self,

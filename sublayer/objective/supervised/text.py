@@ -307,7 +307,7 @@ def write_part(
         return _written(asked, part, writing, begun)
 
 
-class TargetLoss(NamedTuple):
+class TextLoss(NamedTuple):
     """The loss of a part's known targets, and what computing it has found out of its answers."""
 
     nats: float
@@ -318,7 +318,7 @@ class TargetLoss(NamedTuple):
     the target's, ends included; empty where none was computed."""
 
 
-def text_loss(asked: Asked, part: TaskPart, *, looks: bool = False) -> TargetLoss:
+def text_loss(asked: Asked, part: TaskPart, *, looks: bool = False) -> TextLoss:
     """Compute the nats of all targets of a part that are known, ends included.
 
     It ``looks`` for how answers begin, too, unless it computes in less precision than the weights.
@@ -327,7 +327,7 @@ def text_loss(asked: Asked, part: TaskPart, *, looks: bool = False) -> TargetLos
     places = np.flatnonzero(part.encoded.row_texts == 2)
     known = part.encoded.select(places)
     if not len(known):
-        return TargetLoss(0.0, 0, {})
+        return TextLoss(0.0, 0, {})
     looks = looks and not torch.is_autocast_enabled(model.embedding.weight.device.type)
 
     def work(batch: PackedBatch) -> tuple[float, int, dict[int, Ints]]:
@@ -340,7 +340,7 @@ def text_loss(asked: Asked, part: TaskPart, *, looks: bool = False) -> TargetLos
 
     rows = replace(asked, progress=silent).each_batch(known, work)
     begun = {number: ids for _, _, by_number in rows for number, ids in by_number.items()}
-    return TargetLoss(math.fsum(nats for nats, _, _ in rows), sum(n for _, n, _ in rows), begun)
+    return TextLoss(math.fsum(nats for nats, _, _ in rows), sum(n for _, n, _ in rows), begun)
 
 
 def _written(

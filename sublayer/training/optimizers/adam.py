@@ -44,28 +44,6 @@ State = MutableMapping[Tensor, dict[str, Any]]
 """State that an optimizer keeps of each parameter, under the names that PyTorch's Adam gives it."""
 
 
-def update_moments(
-    state: State, parameters: Sequence[Tensor], betas: tuple[float, float]
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Update the running averages of gradients and of their squares, in place, and return them.
-
-    They begin at 0. Every parameter has a gradient. Averages are ``beta1 m + (1 - beta1) g`` and
-    ``beta2 v + (1 - beta2) g^2``, in the parameter's type.
-    """
-    beta1, beta2 = betas
-    for parameter in parameters:
-        if "exp_avg" not in state[parameter]:
-            for name in ("exp_avg", "exp_avg_sq"):
-                state[parameter][name] = torch.zeros_like(parameter)
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    first = [state[parameter]["exp_avg"] for parameter in parameters]
-    second = [state[parameter]["exp_avg_sq"] for parameter in parameters]
-    torch._foreach_lerp_(first, gradients, 1.0 - beta1)
-    torch._foreach_mul_(second, beta2)
-    torch._foreach_addcmul_(second, gradients, gradients, 1.0 - beta2)
-    return first, second
-
-
 def count_steps(state: State, parameters: Sequence[Tensor]) -> Tensor:
     """Add one to the step count of each parameter; return the counts as one float64 tensor.
 
@@ -138,19 +116,33 @@ class MomentOptimizer(Optimizer):
         yield from ()
 
     def _directions(self, parameters: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
-        """Compute d in new tensors, the only ones as large as the parameters."""
-        first, second = update_moments(self.state, parameters, group["betas"])
+        """Update the moments, and compute d in new tensors, the only ones as large as the weights.
+
+        Moments begin at 0; they are ``beta1 m + (1 - beta1) g`` and ``beta2 v + (1 - beta2) g^2``,
+        in the parameter's type.
+        """
+        beta1, beta2 = group["betas"]
+        states = [self.state[parameter] for parameter in parameters]
+        for parameter, state in zip(parameters, states, strict=True):
+            for name in ("exp_avg", "exp_avg_sq"):
+                if name not in state:
+                    state[name] = torch.zeros_like(parameter)
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        first = [state["exp_avg"] for state in states]
+        second = [state["exp_avg_sq"] for state in states]
+        torch._foreach_lerp_(first, gradients, 1.0 - beta1)
+        torch._foreach_mul_(second, beta2)
+        torch._foreach_addcmul_(second, gradients, gradients, 1.0 - beta2)
         directions = torch._foreach_sqrt(second)
         if self.is_corrected:
             # Source: Kingma & Ba 2015, algorithm 1.
             steps = count_steps(self.state, parameters)
-            first_correction, second_correction = (1.0 - beta**steps for beta in group["betas"])
-            torch._foreach_div_(directions, second_correction.sqrt().unbind())
+            torch._foreach_div_(directions, (1.0 - beta2**steps).sqrt().unbind())
         torch._foreach_add_(directions, group["eps"])
         torch._foreach_reciprocal_(directions)
         torch._foreach_mul_(directions, first)
         if self.is_corrected:
-            torch._foreach_div_(directions, first_correction.unbind())
+            torch._foreach_div_(directions, (1.0 - beta1**steps).unbind())
         return list(directions)
 
 

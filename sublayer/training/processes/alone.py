@@ -41,14 +41,8 @@ class Owner:
     """Name of the state that the optimizer keeps of it; empty: the tensor is the parameter."""
 
 
-@dataclass(frozen=True)
-class Held:
-    """A tensor of a checkpoint, or this process's part of it."""
-
-    name: str
-    """In its file."""
-    owner: Owner
-    value: Tensor
+Owners = Callable[[str], Owner]
+"""The owner of a tensor of a file, by its name there."""
 
 
 class Alone:
@@ -129,11 +123,14 @@ class Alone:
         """Return this process's parts of weights, by name: views, which change them."""
         return {name: tensor.detach() for name, tensor in tensors.items()}
 
-    def to_write(self, tensors: Sequence[Held]) -> dict[str, Tensor]:
-        """Return the tensors that this process writes, by name: the first one all, whole."""
+    def to_write(self, tensors: Mapping[str, Tensor], owner: Owners) -> dict[str, Tensor]:
+        """Return the tensors of a file that this process writes: the first one all, whole.
+
+        ``tensors`` are this process's, by their names in the file.
+        """
         if not self._world.is_main:
             return {}
-        return {tensor.name: tensor.value.detach().contiguous() for tensor in tensors}
+        return {name: value.detach().contiguous() for name, value in tensors.items()}
 
     @staticmethod
     def write(tensors: Mapping[str, Tensor], stored: StoredTensors, world: World) -> None:
@@ -143,10 +140,10 @@ class Alone:
         """
         world.by_first(lambda: _write_whole(tensors, stored.whole))
 
-    def read(self, owner: Callable[[str], Owner], stored: StoredTensors) -> dict[str, Tensor]:
+    def read(self, owner: Owners, stored: StoredTensors) -> dict[str, Tensor]:
         """Read this process's parts of stored tensors; all enter.
 
-        ``owner`` names the owner of a tensor. Raises CheckpointError, OSError and SafetensorError.
+        Raises CheckpointError, OSError and SafetensorError.
         """
         return read_stored(stored)
 

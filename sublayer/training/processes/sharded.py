@@ -9,7 +9,7 @@ nothing: what some processes wrote is read by any number of them, and what one w
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -37,7 +37,7 @@ from sublayer.model.layers.stack import Stack
 from sublayer.model.names import named_parameters, parameter_roles
 from sublayer.objective.base import Objective
 from sublayer.training.optimizers.division import Division, Part
-from sublayer.training.processes.alone import Alone, DataParallel, Held, Owner
+from sublayer.training.processes.alone import Alone, DataParallel, Owner, Owners
 from sublayer.training.processes.world import World
 
 # Silence its log of every step, and of the index that it does not write.
@@ -179,9 +179,9 @@ class Sharded(DataParallel):
             for name, tensor in tensors.items()
         }
 
-    def to_write(self, tensors: Sequence[Held]) -> dict[str, Tensor]:
-        """Return the tensors that this process writes, by name: its parts."""
-        return {tensor.name: self._whole(tensor) for tensor in tensors}
+    def to_write(self, tensors: Mapping[str, Tensor], owner: Owners) -> dict[str, Tensor]:
+        """Return the tensors of a file that this process writes: its parts."""
+        return {name: self._whole(value, owner(name)) for name, value in tensors.items()}
 
     @staticmethod
     def write(tensors: Mapping[str, Tensor], stored: StoredTensors, world: World) -> None:
@@ -196,7 +196,7 @@ class Sharded(DataParallel):
         world.by_first(lambda: stored.folder.mkdir(exist_ok=True))
         write_parts(tensors, stored.folder, world.group)
 
-    def read(self, owner: Callable[[str], Owner], stored: StoredTensors) -> dict[str, Tensor]:
+    def read(self, owner: Owners, stored: StoredTensors) -> dict[str, Tensor]:
         """Read this process's parts of stored tensors, whoever wrote them; all enter.
 
         Raises CheckpointError, OSError and SafetensorError.
@@ -206,18 +206,18 @@ class Sharded(DataParallel):
             part = self._all[owner(name).parameter].to_local()
             shape = [part.shape[axis] for axis in self._axes(owner(name))]
             value = torch.empty(shape, dtype=header.torch_dtype, device=self._world.device)
-            targets[name] = self._whole(Held(name, owner(name), value))
+            targets[name] = self._whole(value, owner(name))
         read_parts(targets, stored)
         return self.local(targets)
 
-    def _whole(self, held: Held) -> Tensor:
+    def _whole(self, value: Tensor, owner: Owner) -> Tensor:
         """Return a part of a tensor as one of a whole that is divided as its parameter is.
 
         What lacks the axis that is divided is whole in every process.
         """
-        value = held.value.detach()
-        parameter = self._all[held.owner.parameter]
-        axes = self._axes(held.owner)
+        value = value.detach()
+        parameter = self._all[owner.parameter]
+        axes = self._axes(owner)
         if isinstance(value, DTensor) or _axis_of(parameter) not in axes:
             return value
         shape = torch.Size([parameter.shape[axis] for axis in axes])
