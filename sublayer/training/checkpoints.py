@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -173,17 +173,6 @@ def give_way() -> None:
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICE)
 
 
-@dataclass(frozen=True)
-class _Taken:
-    """Tensors and loop state, copied to be written as a checkpoint."""
-
-    step: int
-    state: str
-    """The loop's, as JSON."""
-    weights: Mapping[str, Tensor]
-    training: Mapping[str, Tensor]
-
-
 class Saving:
     """Writes the checkpoints of one run, one after the other, to the folder ``root``."""
 
@@ -217,12 +206,27 @@ class Saving:
         they raise SaidElsewhere; in the background ``wait`` and the next ``save`` do.
         """
         self.wait()
-        taken = self._take(state)
-        if waits or not self._train_step.recipe.train.save_in_background:
-            self._write(taken)
+        train_step, step, state_json = self._train_step, state.step, json.dumps(asdict(state))
+        model = train_step.objective.model.state_dict()
+        weights = train_step.parallel.to_write(model, owner_of_weight)
+        states = heads_to_save(train_step.objective)
+        states |= optimizer_tensors(train_step.optimizer, train_step.parameters)
+        training = train_step.parallel.to_write(states, owner_of_state)
+        if waits or not train_step.recipe.train.save_in_background:
+            self._write(step, state_json, weights, training)
             return
+
+        def copy_and_write() -> None:
+            try:
+                # They take the place of those of the checkpoint before, which is on disk.
+                copied = _copies(weights, self._weights), _copies(training, self._training)
+            finally:
+                self._has_copied.set()
+            give_way()  # not before: an update may wait for the copies
+            self._write(step, state_json, *copied)
+
         self._has_copied.clear()
-        self._writing.start(lambda: self._copy_and_write(taken))
+        self._writing.start(copy_and_write)
 
     @property
     def has_failed(self) -> bool:
@@ -244,39 +248,25 @@ class Saving:
             raise
         self.wait()
 
-    def _copy_and_write(self, taken: _Taken) -> None:
-        try:
-            # They take the place of those of the checkpoint before, which is on disk.
-            weights = _copies(taken.weights, self._weights)
-            training = _copies(taken.training, self._training)
-        finally:
-            self._has_copied.set()
-        give_way()  # not before: an update may wait for the copies
-        self._write(replace(taken, weights=weights, training=training))
-
-    def _take(self, state: LoopState) -> _Taken:
-        """Take the content of a checkpoint of now, which the next update changes."""
-        train_step = self._train_step
-        model = train_step.objective.model.state_dict()
-        weights = train_step.parallel.to_write(model, owner_of_weight)
-        states = heads_to_save(train_step.objective)
-        states |= optimizer_tensors(train_step.optimizer, train_step.parameters)
-        training = train_step.parallel.to_write(states, owner_of_state)
-        return _Taken(state.step, json.dumps(asdict(state)), weights, training)
-
-    def _write(self, taken: _Taken) -> None:
+    def _write(
+        self,
+        step: int,
+        state_json: str,
+        weights: Mapping[str, Tensor],
+        training: Mapping[str, Tensor],
+    ) -> None:
         world, write = self._writers, self._train_step.parallel.write
-        with self._new_checkpoint(taken.step) as folder:
+        with self._new_checkpoint(step) as folder:
 
             def describe() -> None:
                 (folder / MODEL).mkdir()
                 self._describe_model(folder / MODEL)
-                (folder / STATE).write_text(taken.state)
+                (folder / STATE).write_text(state_json)
 
             world.by_first(describe)
-            write(taken.weights, stored_model(folder), world)
-            write(taken.training, stored_training(folder), world)
-        world.by_first(lambda: self._prune(taken))
+            write(weights, stored_model(folder), world)
+            write(training, stored_training(folder), world)
+        world.by_first(lambda: self._prune(step))
 
     @contextmanager
     def _new_checkpoint(self, step: int) -> Iterator[Path]:
@@ -290,9 +280,9 @@ class Saving:
             yield Path(world.share_text("".join(map(str, opened))))
             world.by_first(stack.close)
 
-    def _prune(self, taken: _Taken) -> None:
+    def _prune(self, last: int) -> None:
         train = self._train_step.recipe.train
-        steps = [step for step in saved_steps(self.root) if step <= taken.step]
+        steps = [step for step in saved_steps(self.root) if step <= last]
         newest = steps[-train.keep_checkpoints :]
         kept = {*newest, *train.keep_steps}
         for step in newest:
