@@ -41,7 +41,7 @@ from sublayer.model.eval_mode import evaluating
 from sublayer.model.transformer import Transformer
 from sublayer.numbers import interval_ends
 from sublayer.objective.evaluation import Evaluation, own_objective
-from sublayer.objective.family import Effort, Family, Scored, Scores
+from sublayer.objective.family import Effort, Family, Scored
 from sublayer.objective.metric import Metric
 from sublayer.objective.targets import SyntheticTargets
 from sublayer.objective.translation.loss import (
@@ -215,43 +215,6 @@ GREEDY = BeamSettings(beam=1, max_length_ratio=2.0, max_length_offset=10.0)
 _LARGEST_EXPONENT = 700.0
 
 
-def _score_training(
-    text_model: TextModel, split: Split, recipe: Recipe, processes: Processes
-) -> Scores:
-    assert isinstance(text_model.model, EncoderDecoder), "translation trains encoder-decoders"
-    nats = translation_nats(text_model.model, scoring_batches(recipe, split), processes)
-    scores = {"loss": nats, "perplexity": math.exp(min(nats, _LARGEST_EXPONENT))}
-    if recipe.train.best_by != "bleu":
-        return scores
-    translate = translate_ids_exactly if recipe.train.exact else translate_ids
-    # In the precision of the weights, as translations are made after training.
-    model, tokenizer = text_model.model, tokenizer_of(text_model)
-    with evaluating(model), torch.autocast(model.embedding.weight.device.type, enabled=False):
-        translations = translate(text_model, split.pairs, GREEDY, processes)
-    tokens = own_objective(recipe, TranslationObjective).bleu_tokenizer
-    words = translated_lines(translations, tokenizer, tokens).words
-    references = reference_lines(split.pairs, tokenizer, tokens).words
-    return {**scores, "bleu": count_lines("bleu", words, references, lowercase=False).value}
-
-
-def _score_test(
-    text_model: TextModel, split: Split, recipe: Recipe, processes: Processes
-) -> Scored:
-    assert isinstance(text_model.model, EncoderDecoder), "translation trains encoder-decoders"
-    tokenizer, objective = tokenizer_of(text_model), own_objective(recipe, TranslationObjective)
-    settings = BeamSettings.of(objective)
-    translations = translate_ids(text_model, split.pairs, settings, processes)
-    counted = count_translations(
-        translated_lines(translations, tokenizer, objective.bleu_tokenizer),
-        reference_lines(split.pairs, tokenizer, objective.bleu_tokenizer),
-        lowercase=bool(recipe.data.lowercase),
-        compounds=recipe.data.moses_hyphens,
-    )
-    nats = nats_of_pairs(text_model.model, scoring_batches(recipe, split), processes)
-    items = translation_items(split, nats, counted)
-    return Scored({"loss": LOSS_OF_ITEMS.of(items), **_values(counted)}, items)
-
-
 def _values(counted: Mapping[str, LineCounts]) -> dict[str, Any]:
     """Return the score of each measure, and the signatures of all."""
     values = {name: lines.value for name, lines in counted.items()}
@@ -344,9 +307,37 @@ class TranslationFamily(Family):
         processes: Processes,
     ) -> Scored:
         """Score pairs: in training their loss, in a test their translations too."""
+        model, tokenizer = text_model.model, tokenizer_of(text_model)
+        assert isinstance(model, EncoderDecoder), "translation trains encoder-decoders"
+        objective = own_objective(recipe, TranslationObjective)
         if effort == "training":
-            return Scored(_score_training(text_model, split, recipe, processes), items=None)
-        return _score_test(text_model, split, recipe, processes)
+            loss = translation_nats(model, scoring_batches(recipe, split), processes)
+            scores = {"loss": loss, "perplexity": math.exp(min(loss, _LARGEST_EXPONENT))}
+            if recipe.train.best_by == "bleu":
+                translate = translate_ids_exactly if recipe.train.exact else translate_ids
+                # In the precision of the weights, as translations are made after training.
+                device = model.embedding.weight.device.type
+                with evaluating(model), torch.autocast(device, enabled=False):
+                    written = translate(text_model, split.pairs, GREEDY, processes)
+                words = translated_lines(written, tokenizer, objective.bleu_tokenizer).words
+                references = reference_lines(split.pairs, tokenizer, objective.bleu_tokenizer)
+                bleu = count_lines("bleu", words, references.words, lowercase=False)
+                scores["bleu"] = bleu.value
+            return Scored(scores, items=None)
+        settings = BeamSettings.of(objective)
+        counted = count_translations(
+            translated_lines(
+                translate_ids(text_model, split.pairs, settings, processes),
+                tokenizer,
+                objective.bleu_tokenizer,
+            ),
+            reference_lines(split.pairs, tokenizer, objective.bleu_tokenizer),
+            lowercase=bool(recipe.data.lowercase),
+            compounds=recipe.data.moses_hyphens,
+        )
+        nats = nats_of_pairs(model, scoring_batches(recipe, split), processes)
+        items = translation_items(split, nats, counted)
+        return Scored({"loss": LOSS_OF_ITEMS.of(items), **_values(counted)}, items)
 
     def evaluate(self, asked: Evaluation) -> dict[str, Any]:
         """Translate a split of the run's own text, every pair of it, and score the translations.
