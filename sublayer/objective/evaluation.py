@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from sublayer.config.data import INTRINSIC, SentenceRule
-from sublayer.errors import ConfigError
 from sublayer.evaluation.split_work import Progress, silent
 from sublayer.files.paths import as_typed
 
@@ -105,12 +104,3 @@ def describe_sources(result: Mapping[str, Any]) -> str:
     if split is None:
         return sources
     return f"the {split} split of {sources}"
-
-
-def need_recipe(asked: Evaluation) -> "Recipe":
-    """Return the recipe of the model's run. Raises ConfigError where the model belongs to none."""
-    if asked.recipe is None:
-        raise ConfigError(
-            f"{asked.run} does not belong to a run, whose recipe says how it is scored"
-        )
-    return asked.recipe

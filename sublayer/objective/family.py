@@ -12,13 +12,13 @@ from sublayer.data.batches import Batches
 from sublayer.data.prepare import Data, prepare
 from sublayer.data.store import Split
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.errors import CheckpointError
+from sublayer.errors import CheckpointError, ConfigError
 from sublayer.evaluation.items import Items
 from sublayer.evaluation.probes import PROBES
 from sublayer.evaluation.split_work import ALONE, Processes
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
-from sublayer.objective.evaluation import Evaluation, need_recipe
+from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.metric import Metric
 from sublayer.tasks.scoring import points
 from sublayer.tasks.spec import TaskSpec
@@ -133,9 +133,12 @@ class Family(ABC):
 
         Raises ConfigError where the recipe must say how, and the model belongs to no run.
         """
-        recipe = need_recipe(asked)
+        if asked.recipe is None:
+            raise ConfigError(
+                f"{asked.run} does not belong to a run, whose recipe says how it is scored"
+            )
         text = asked.read_text(asked.sentence_rule())
-        scores = self.score(asked.text_model, text, recipe, "test", ALONE).scores
+        scores = self.score(asked.text_model, text, asked.recipe, "test", ALONE).scores
         return {**scores, **asked.describe_text(text)}
 
     def tables(self) -> dict[str, str]:

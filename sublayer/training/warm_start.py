@@ -16,7 +16,6 @@ from sublayer.errors import CheckpointError, ConfigError
 from sublayer.loading import find_model, load_model_tokenizer, load_task, load_untokenized
 from sublayer.model.body import Body
 from sublayer.model.build import EncoderDecoder
-from sublayer.model.layers.stack import Stack
 from sublayer.model.parts import block_parameters, embedding_parameters
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
@@ -294,19 +293,15 @@ def _fresh_blocks(model: Transformer, n_blocks: int) -> list[str]:
     counted = []
     bodies = _bodies(model).values()
     for body in bodies:
-        n_fresh = _n_fresh(body.stack, n_blocks)
+        blocks = [set(map(id, body.stack.block(layer))) for layer in range(len(body.stack.slots))]
+        taken = set().union(*blocks[:n_blocks])
+        n_fresh = sum(not block <= taken for block in blocks[n_blocks:])
         of = "block" if len(bodies) == 1 else f"{body.shape.name} block"
         if n_fresh:
             counted.append(f"{n_fresh} of {count(body.shape.n_layers, of)}")
     if not counted:
         return []
     return [f"{' and '.join(counted)} (init.layers = {n_blocks})"]
-
-
-def _n_fresh(stack: Stack, n_blocks: int) -> int:
-    blocks = [set(map(id, stack.block(layer))) for layer in range(len(stack.slots))]
-    taken = set().union(*blocks[:n_blocks])
-    return sum(not block <= taken for block in blocks[n_blocks:])
 
 
 def freeze(objective: Objective, init: InitConfig) -> list[str]:

@@ -19,7 +19,6 @@ from sublayer.data.packing import PackedBatch
 from sublayer.data.tasks.assembly import Assembler, RowRule
 from sublayer.data.tasks.batches import TaskPart
 from sublayer.data.tasks.encoded import EncodedExamples
-from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.decode.beam import BeamSettings, GoesOn, search, search_behind
 from sublayer.decode.continuations import Continue, DrawnContinuations, best_continuations
 from sublayer.decode.sample import GREEDY, Sampling, generate
@@ -394,30 +393,24 @@ def _written(
 
 
 def _ranked(asked: Asked, part: TaskPart, targets: Sequence[Sequence[str]]) -> list[Prediction]:
-    model, tokenizer = asked.model, asked.split.tokenizer
+    model = asked.model
+    texts = sorted({text for options in targets for text in options})
+    encoded_texts = asked.split.tokenizer.encode_many([text.encode() for text in texts])
+    ids = {text: row.astype(np.int64) for text, row in zip(texts, encoded_texts, strict=True)}
+    encoded = with_targets(part.encoded, [[ids[text] for text in options] for options in targets])
 
     def work(batch: PackedBatch) -> list[tuple[int, float]]:
         nats = nats_of_sequences(model, batch).tolist()
         return list(zip([batch.numbers[n] for n in batch.owners.tolist()], nats, strict=True))
 
-    encoded = with_targets(part.encoded, _encode_targets(tokenizer, targets))
     scores: list[list[float]] = [[] for _ in targets]
     for row in asked.each_batch(encoded, work):
         for number, nats in row:
             scores[number].append(-nats)
-    return [_likeliest(log_p, texts) for log_p, texts in zip(scores, targets, strict=True)]
-
-
-def _likeliest(log_p: Sequence[float], texts: Sequence[str]) -> Prediction:
-    values = np.array(log_p)
-    shares = np.exp(values - values.max())
-    shares /= shares.sum()
-    best = int(values.argmax())
-    return Prediction(label=best, probabilities=tuple(shares.tolist()), text=texts[best])
-
-
-def _encode_targets(tokenizer: Tokenizer, targets: Sequence[Sequence[str]]) -> list[list[Ints]]:
-    texts = sorted({text for options in targets for text in options})
-    ids = tokenizer.encode_many([text.encode() for text in texts])
-    known = dict(zip(texts, ids, strict=True))
-    return [[known[text].astype(np.int64) for text in options] for options in targets]
+    predictions = []
+    for log_p, options in zip(map(np.array, scores), targets, strict=True):
+        shares = np.exp(log_p - log_p.max())
+        shares /= shares.sum()
+        best = int(log_p.argmax())
+        predictions.append(Prediction(best, tuple(shares.tolist()), options[best]))
+    return predictions
