@@ -225,6 +225,14 @@ def test_the_loss_is_that_of_the_targets_and_z_loss_is_not_reported(z, noise):
         assert objective.weights == {"trained": 1.0, "nll": 0.0}
 
 
+def test_a_metric_has_the_direction_and_the_items_that_the_table_of_its_objective_says():
+    for kind, table in OBJECTIVES.items():
+        for metric in family(kind).metrics:
+            measure = table.evaluated.get(metric.name)
+            assert measure is None or measure.is_lower_better == metric.is_lower_better
+            assert not (measure and measure.table) or measure.table == metric.from_items.table
+
+
 def test_every_arm_seed_and_step_is_scored_on_one_corruption():
     split, model = a_split(), TextModel(a_model(a_recipe()))
 
