@@ -36,7 +36,7 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class Measure:
+class EvaluatedMetric:
     """A metric of evaluations: its direction, and the columns of items whose sums it divides."""
 
     is_lower_better: bool = False
@@ -73,7 +73,9 @@ class ObjectiveTable(Table):
     """True where a text is scored in windows, whose distance says how much context tokens have."""
     is_probed: ClassVar[bool] = False
     """True where its models predict text, and so can be asked zero-shot probes."""
-    evaluated: ClassVar[Mapping[str, Measure]] = {"loss": Measure(is_lower_better=True)}
+    evaluated: ClassVar[Mapping[str, EvaluatedMetric]] = {
+        "loss": EvaluatedMetric(is_lower_better=True)
+    }
     """The metrics of an evaluation during training, where the objective alone tells."""
     scores_whole_split: ClassVar[bool] = False
     """True where every evaluation scores a whole split, not ``train.evaluate_tokens`` of it."""
@@ -142,9 +144,9 @@ class CausalObjective(ObjectiveTable):
     """Predict the next token at every position."""
 
     gathers_positions: ClassVar[bool] = False
-    evaluated: ClassVar[Mapping[str, Measure]] = {
-        "loss": Measure(is_lower_better=True, table="windows", columns=("nats", "tokens")),
-        "bits_per_byte": Measure(
+    evaluated: ClassVar[Mapping[str, EvaluatedMetric]] = {
+        "loss": EvaluatedMetric(is_lower_better=True, table="windows", columns=("nats", "tokens")),
+        "bits_per_byte": EvaluatedMetric(
             is_lower_better=True, table="windows", columns=("nats", "bytes"), unit=math.log(2)
         ),
     }
@@ -242,11 +244,11 @@ class MaskedObjective(ObjectiveTable):
 
     model_kinds: ClassVar[tuple[ModelKind, ...]] = ("encoder",)
     text: ClassVar[TextUse] = "sentences"
-    evaluated: ClassVar[Mapping[str, Measure]] = {
-        "loss": Measure(is_lower_better=True, table="examples", columns=("nats", "tokens")),
-        "mlm_accuracy": Measure(table="examples", columns=("correct", "tokens")),
-        "nsp_accuracy": Measure(table="nsp_pairs", columns=("correct", "pairs")),
-        "sop_accuracy": Measure(table="sop_pairs", columns=("correct", "pairs")),
+    evaluated: ClassVar[Mapping[str, EvaluatedMetric]] = {
+        "loss": EvaluatedMetric(is_lower_better=True, table="examples", columns=("nats", "tokens")),
+        "mlm_accuracy": EvaluatedMetric(table="examples", columns=("correct", "tokens")),
+        "nsp_accuracy": EvaluatedMetric(table="nsp_pairs", columns=("correct", "pairs")),
+        "sop_accuracy": EvaluatedMetric(table="sop_pairs", columns=("correct", "pairs")),
     }
 
     kind: Literal["masked"] = "masked"
@@ -357,10 +359,10 @@ class TranslationObjective(ObjectiveTable):
 
     model_kinds: ClassVar[tuple[ModelKind, ...]] = ("encoder-decoder",)
     text: ClassVar[TextUse] = "pairs"
-    evaluated: ClassVar[Mapping[str, Measure]] = {
-        "loss": Measure(is_lower_better=True, table="pairs", columns=("nats", "tokens")),
-        "perplexity": Measure(is_lower_better=True),
-        "bleu": Measure(),
+    evaluated: ClassVar[Mapping[str, EvaluatedMetric]] = {
+        "loss": EvaluatedMetric(is_lower_better=True, table="pairs", columns=("nats", "tokens")),
+        "perplexity": EvaluatedMetric(is_lower_better=True),
+        "bleu": EvaluatedMetric(),
     }
     scores_whole_split: ClassVar[bool] = True
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Protocol, Self
 
-from sublayer.config.objective import Lengths, Loss, Measure, ModelKind, ObjectiveTable
+from sublayer.config.objective import EvaluatedMetric, Lengths, Loss, ModelKind, ObjectiveTable
 from sublayer.config.table import LONGEST_WINDOW, Weight, WindowTokens, field
 from sublayer.errors import ConfigError
 
@@ -181,8 +181,8 @@ class SpanObjective(ObjectiveTable):
 
     model_kinds: ClassVar[tuple[ModelKind, ...]] = ("encoder-decoder",)
     is_probed: ClassVar[bool] = True
-    evaluated: ClassVar[Mapping[str, Measure]] = {
-        "loss": Measure(is_lower_better=True, table="pieces", columns=("nats", "tokens"))
+    evaluated: ClassVar[Mapping[str, EvaluatedMetric]] = {
+        "loss": EvaluatedMetric(is_lower_better=True, table="pieces", columns=("nats", "tokens"))
     }
 
     kind: Literal["span"] = "span"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.config.objective import Measure
+from sublayer.config.objective import EvaluatedMetric
 
 Numbers = NDArray[np.integer] | NDArray[np.floating]
 Sums = Mapping[str, NDArray[np.float64] | np.float64]
@@ -82,7 +82,7 @@ def ratio(total: str, count: str) -> Callable[[Sums], float]:
     return value
 
 
-def quotient_of(measure: Measure) -> FromItems:
+def quotient_of(measure: EvaluatedMetric) -> FromItems:
     """Return how a quotient of sums follows from items; NaN of nothing."""
     value = ratio(*measure.columns)
     return FromItems(measure.table, lambda sums: value(sums) / measure.unit)

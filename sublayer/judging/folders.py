@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from sublayer.config.objective import Measure
+from sublayer.config.objective import EvaluatedMetric
 from sublayer.config.recipe import OBJECTIVES
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, DataError
@@ -300,7 +300,7 @@ def _table_name(metric: str, tables: Mapping[str, ItemTable]) -> str | None:
     return next((name for name in known if name in tables), None)
 
 
-def _measures(metric: str) -> list[Measure]:
+def _measures(metric: str) -> list[EvaluatedMetric]:
     """Return our metrics of a name that are quotients of columns: of several objectives, alike."""
     named = [table.evaluated.get(metric) for table in OBJECTIVES.values()]
     return [measure for measure in named if measure is not None and measure.table]
