@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from sublayer.config.span import NoiseSettings, spans_of
+from sublayer.config.span import SpanObjective, spans_of
 from sublayer.data.arrays import AnyInts, Bools, Ints
 from sublayer.data.batches import Boundaries, Windows
 from sublayer.data.counter_rng import (
@@ -96,11 +96,11 @@ def cut(joined: Joined, length: int, boundaries: Boundaries) -> tuple[Ints, Ints
     return begins[is_long_enough], lengths[is_long_enough]
 
 
-Draw = Callable[[Bits, int, NoiseSettings], Bools]
+Draw = Callable[[Bits, int, SpanObjective], Bools]
 """Draws masks ``[B, L]``, True at noise, from a seed for each piece ``[B]`` and their length L."""
 
 
-def span_mask(bits: Bits, length: int, settings: NoiseSettings) -> Bools:
+def span_mask(bits: Bits, length: int, settings: SpanObjective) -> Bools:
     """Draw exactly as many spans of noise as ``spans_of`` counts, of random lengths.
 
     Noise is divided into spans, and the tokens kept into as many parts, by a composition of each
@@ -122,13 +122,13 @@ def span_mask(bits: Bits, length: int, settings: NoiseSettings) -> Bools:
     return np.logical_xor.accumulate(changes, axis=1)
 
 
-def chance_mask(bits: Bits, length: int, settings: NoiseSettings) -> Bools:
+def chance_mask(bits: Bits, length: int, settings: SpanObjective) -> Bools:
     """Draw each token as noise or not, on its own, with the probability of the density."""
     drawn = uniform(_keys(bits, length))
     return drawn < settings.noise_density
 
 
-def prefix_mask(bits: Bits, length: int, settings: NoiseSettings) -> Bools:
+def prefix_mask(bits: Bits, length: int, settings: SpanObjective) -> Bools:
     """Draw the length of a prefix, from 1 to ``length - 1``; all that follows it is noise."""
     n_prefix = 1 + below(bits, length - 1)  # [B]
     return np.arange(length) >= n_prefix[:, None]
@@ -224,7 +224,7 @@ class CorruptionRule:
     """The rule by which pieces become inputs and targets."""
 
     draw: Draw
-    settings: NoiseSettings
+    settings: SpanObjective
     context: int
     """Tokens that an input has at most, its end included."""
     raw_length: int
