@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from sublayer.cli import main as cli
-from sublayer.cli.reference import SUITE_TITLES
 from sublayer.config.listing import FieldRow, field_rows
 from sublayer.config.recipe import TABLES
 from sublayer.counts import count
@@ -107,14 +106,14 @@ def tasks_page() -> str:
         "files](../tasks.md) has their formats.",
         "",
     ]
-    for suite, rows in SUITES.items():
+    for suite in SUITES.values():
         lines += [
-            f"## {SUITE_TITLES[suite]}",
+            f"## {suite.title}",
             "",
             "| task | title | texts | answer | metrics | splits |",
             "| --- | --- | --- | --- | --- | --- |",
         ]
-        for task in (row.task for row in rows):
+        for task in (row.task for row in suite.rows):
             metrics = [METRICS[name].title for name in task.metrics]
             texts, splits = ", ".join(task.fields), ", ".join(task.splits)
             answer = ", ".join(task.labels) or _ANSWERS[task.kind]

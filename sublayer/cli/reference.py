@@ -120,16 +120,6 @@ def _field(field: FieldRow) -> str:
     return "\n".join([name, *(paragraph(text, indent="    ") for text in texts)])
 
 
-SUITE_TITLES = {
-    "glue": "GLUE",
-    "superglue": "SuperGLUE",
-    "squad": "SQuAD",
-    "race": "RACE",
-    "nli": "inference",
-    "cloze": "Story Cloze",
-    "dpr": "pronouns",
-}
-"""The headings of the tables of tasks."""
 _MOST_ENTRIES = 8
 """Files of a folder that are listed where none is known."""
 _NEXT = (
@@ -238,10 +228,9 @@ def _described(task: "Task", folder: Path | None, *, reads: bool) -> dict[str, A
     """Describe a task and its files in a folder, or without one in the cache."""
     from sublayer.tasks.available import find_task
     from sublayer.tasks.registry import ROWS
-    from sublayer.tasks.releases import RELEASES
     from sublayer.tasks.scoring import METRICS
 
-    release = RELEASES.get(task.name)
+    row = ROWS[task.name]
     return {
         "name": task.name,
         "title": task.title,
@@ -253,13 +242,15 @@ def _described(task: "Task", folder: Path | None, *, reads: bool) -> dict[str, A
         "metrics": [METRICS[name].title for name in task.metrics],
         "published": task.splits,
         "trained_as": task.trained_as,
-        "files": ROWS[task.name].files,
-        "urls": [file.url for file in release.files] if release else [],
+        "files": row.files,
+        "urls": [file.url for file in row.release.files] if row.release else [],
         "splits": find_task(task, folder, reads=reads),
     }
 
 
 def _task_text(task: Mapping[str, Any]) -> str:
+    from sublayer.tasks.registry import SUITES
+
     answer = {"choice": "one of the example's choices", "span": "a span of the passage"}
     if task["labels"]:
         answer[task["kind"]] = " or ".join(task["labels"])
@@ -275,7 +266,7 @@ def _task_text(task: Mapping[str, Any]) -> str:
         "served at": ", ".join(task["urls"]) or "nowhere without asking",
         "found": _split_sizes(task) or "nothing",
     }
-    lines = [f"{task['name']}: {task['title']} ({SUITE_TITLES[task['suite']]})"]
+    lines = [f"{task['name']}: {task['title']} ({SUITES[task['suite']].title})"]
     lines += [hanging(text, f"  {name:<12}", " " * 14) for name, text in facts.items() if text]
     return "\n".join([*lines, *_faults(task)])
 

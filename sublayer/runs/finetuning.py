@@ -42,11 +42,12 @@ from sublayer.system.stages import stage
 from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.submissions import (
-    SUBMISSIONS,
+    SUBMITTED,
     Answers,
     Submission,
     asked_sets,
     read_test_set,
+    write_answers,
 )
 from sublayer.tasks.task import Prediction, Task
 from sublayer.training.metrics import METRICS, read_metrics
@@ -265,7 +266,7 @@ def submit(
             by_task[task.name] = by_task[task.trained_as]
     sets = list(_answered(chosen, by_task, data, batch, device))
     with stage("writing the submission"):
-        submission = SUBMISSIONS[chosen](out, [answers for answers, _ in sets])
+        submission = write_answers(chosen, out, [answers for answers, _ in sets])
     return HandedIn(chosen, submission, tuple(sets))
 
 
@@ -278,15 +279,13 @@ def _trained_from(run: Path) -> str | None:
 
 def _suite(specs: Sequence[TaskSpec], asked: str | None) -> str:
     answered = dict.fromkeys(task.suite for spec in specs for task in spec.tasks)
-    suites = [suite for suite in answered if suite in SUBMISSIONS] if asked is None else [asked]
+    suites = [suite for suite in answered if suite in SUBMITTED] if asked is None else [asked]
     if len(suites) > 1:
         raise ConfigError(f"the runs answer tasks of {', '.join(suites)}: name one (--suite)")
-    if not suites or asked not in (None, *SUBMISSIONS):
+    if not suites or asked not in (None, *SUBMITTED):
         titles = ", ".join(task.title for spec in specs for task in spec.tasks)
         named = titles if asked is None else f"--suite {asked:.40}"
-        raise ConfigError(
-            f"nobody takes predictions for {named}: there are {', '.join(SUBMISSIONS)}"
-        )
+        raise ConfigError(f"nobody takes predictions for {named}: there are {', '.join(SUBMITTED)}")
     return suites[0]
 
 
@@ -298,13 +297,14 @@ def _answered(
     device: torch.device | str,
 ) -> Iterator[tuple[Answers, tuple[Path, ...]]]:
     """Yield each set that is here, with the runs that answer it; the same ones are loaded once."""
-    asked = [(TASKS[name], split) for name, split in asked_sets(suite)]
+    asked = [(row.task, file) for row, file in asked_sets(suite)]
     for runs in dict.fromkeys(by_task.values()):
         models = [load(run, device=device) for run in runs]
         folder = _trained_from(runs[0]) if data is None else data
-        for task, split in asked:
+        for task, file in asked:
             if by_task.get(task.name) != runs:
                 continue
+            split = file.split
             paths = _found(task, split, folder, runs[0])
             if paths is None:
                 continue
@@ -318,10 +318,10 @@ def _answered(
     # One by one, tasks that nobody answers are not handed in.
     first = next(iter(by_task.values()))[0]
     folder = _trained_from(first) if data is None else data
-    if suite not in ("glue", "superglue") or folder is None:
-        return
-    for task, split in asked:
-        files = find_files(task, folder) if task.name not in by_task else {}
+    for task, file in asked:
+        if file.most is None or task.name in by_task or folder is None:
+            continue
+        files, split = find_files(task, folder), file.split
         if split in files:
             examples = read_test_set(task, split, files[split]).examples
             train = read_split(task, "train", files["train"]).examples if "train" in files else []

@@ -61,8 +61,7 @@ from sublayer.objective.metric import Metric
 from sublayer.objective.translation.family import beam_settings
 from sublayer.study.results import Cell
 from sublayer.suite.file import PairsTable, ProbesTable, TextTable
-from sublayer.tasks.registry import TASKS, find_files
-from sublayer.tasks.releases import cached_folder
+from sublayer.tasks.registry import TASKS, cached_folder, find_files
 from sublayer.tasks.spec import TaskSpec
 from sublayer.text_model import TextModel
 from sublayer.training.step_time import Clock, timed

@@ -6,8 +6,7 @@ from typing import Any
 from sublayer.errors import DataError
 from sublayer.system.stages import stage
 from sublayer.tasks.reading import ReadSplit
-from sublayer.tasks.registry import find_files, read_split
-from sublayer.tasks.releases import cached_folder
+from sublayer.tasks.registry import cached_folder, find_files, read_split
 from sublayer.tasks.task import Task
 
 

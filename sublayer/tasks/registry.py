@@ -1,11 +1,13 @@
 """The tasks that there are, by name, and their files."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from sublayer.errors import DataError
 from sublayer.files.paths import expanded
 from sublayer.tasks.reading import ReadSplit
-from sublayer.tasks.releases import fetched_folder
 from sublayer.tasks.rows import Found, Published
 from sublayer.tasks.suites.choices import CLOZE, DPR
 from sublayer.tasks.suites.glue import GLUE, NLI
@@ -15,19 +17,49 @@ from sublayer.tasks.suites.superglue import SUPERGLUE
 from sublayer.tasks.task import Task
 from sublayer.tasks.wording import WORDINGS, Wording
 
-SUITES: dict[str, tuple[Published, ...]] = {
-    "glue": GLUE,
-    "superglue": SUPERGLUE,
-    "squad": SQUAD,
-    "race": RACE,
-    "nli": NLI,
-    "cloze": CLOZE,
-    "dpr": DPR,
+
+@dataclass(frozen=True)
+class Suite:
+    """Tasks that are published together."""
+
+    title: str
+    """The heading of its tasks."""
+    rows: tuple[Published, ...]
+
+
+SUITES = {
+    "glue": Suite("GLUE", GLUE),
+    "superglue": Suite("SuperGLUE", SUPERGLUE),
+    "squad": Suite("SQuAD", SQUAD),
+    "race": Suite("RACE", RACE),
+    "nli": Suite("inference", NLI),
+    "cloze": Suite("Story Cloze", CLOZE),
+    "dpr": Suite("pronouns", DPR),
 }
-"""Rows by suite, in the order of ``sublayer tasks``."""
-ROWS = {row.task.name: row for rows in SUITES.values() for row in rows}
+"""By name, in the order of ``sublayer tasks``."""
+ROWS = {row.task.name: row for suite in SUITES.values() for row in suite.rows}
 TASKS: dict[str, Task] = {name: row.task for name, row in ROWS.items()}
 """By name."""
+
+
+AVERAGES: dict[str, tuple[str, ...]] = {
+    title: tuple(name for name, row in ROWS.items() if title in row.averages)
+    for title in dict.fromkeys(title for row in ROWS.values() for title in row.averages)
+}
+"""Tasks by the title of their average."""
+
+
+def suite_averages(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Average the scores of tasks over each suite of which none is missing.
+
+    ``scores`` has those of a task's sets: MNLI's score is the mean of matched and mismatched.
+    """
+    of_tasks = {task: fmean(sets) for task, sets in scores.items()}
+    return {
+        title: fmean(of_tasks[task] for task in tasks)
+        for title, tasks in AVERAGES.items()
+        if of_tasks.keys() >= set(tasks)
+    }
 
 
 def wording_of(task: Task) -> Wording:
@@ -48,22 +80,30 @@ def find_files(task: Task, folder: str | Path) -> Found:
     return ROWS[task.name].find(path)
 
 
+def cached_folder(task: Task, cache: Path | None = None) -> Path | None:
+    """Return the folder of a task's files in the cache; None where there is none."""
+    release = ROWS[task.name].release
+    folder = None if release is None else release.path(cache)
+    return folder if folder is not None and folder.is_dir() else None
+
+
 def locate_files(task: Task, folder: str | Path | None = None, cache: Path | None = None) -> Found:
     """Find a task's files in a folder; without one in the cache, else download them.
 
     Raises DataError where there are none, or they cannot be downloaded, with what to do.
     """
+    remedy = f"`sublayer tasks {folder}` lists what it has"
     if folder is None:
-        fetched = fetched_folder(task, cache)
-        files = find_files(task, fetched)
-        if not files:
-            raise DataError(f"{fetched} has no files of {task.title}: remove it, and try again")
-        return files
+        release = ROWS[task.name].release
+        if release is None:
+            raise DataError(
+                f"{task.title} is not served for download: name the folder of its files (finetune "
+                "--data DIR, evaluate --path DIR)"
+            )
+        folder, remedy = release.fetched(task.title, cache), "remove it, and try again"
     files = find_files(task, folder)
     if not files:
-        raise DataError(
-            f"{folder} has no files of {task.title}: `sublayer tasks {folder}` lists what it has"
-        )
+        raise DataError(f"{folder} has no files of {task.title}: {remedy}")
     return files
 
 

@@ -1,11 +1,14 @@
 """Tasks as their publishers have them: where their files lie, how their rows become examples."""
 
+import json
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from sublayer.errors import DataError
 from sublayer.files.lines import read_start
@@ -20,7 +23,8 @@ from sublayer.tasks.records import (
     read_tsv_records,
     suffix_of,
 )
-from sublayer.tasks.task import Example, Task
+from sublayer.tasks.releases import Release
+from sublayer.tasks.task import Example, Prediction, Task, answer_text
 from sublayer.tasks.wording import Wording
 
 NO_TEXT = "no text (null)"
@@ -30,14 +34,43 @@ Found = Mapping[str, tuple[Path, ...]]
 """The files of each split that is there, by its name."""
 
 
+Answered = Sequence[tuple[Example, Prediction]]
+"""Examples of a split, in order, and the prediction for each."""
+
+
+@dataclass(frozen=True)
+class AnswerFile:
+    """A file of predictions for a split of a task, as its publisher takes it."""
+
+    name: str
+    n_rows: int = 0
+    """Of the published set; 0 where rows cannot be made without it."""
+    most: Prediction | None = None
+    """The majority's answer in the published training set; the first where classes are balanced.
+    None: the task is handed in alone, and only where it was answered."""
+    labels: tuple[str, ...] = ()
+    """Labels as they are written; empty: by their numbers."""
+    split: str = "test"
+    takes_text: bool = False
+    """True where the text of the choice is written, or the text that was answered instead."""
+    position: int = 0
+    """Position in the publisher's list of files; equal ones stand in the order of the tasks."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Published(ABC):
-    """A row of the table of tasks: a task, where its files lie, how they are read and worded."""
+    """A row of the table of tasks: a task, its files, how they are read, worded and handed in."""
 
     task: Task
     layout: Layout
     wording: Callable[[Task], Wording] | None = None
     """None: that of its kind."""
+    release: Release | None = None
+    """None: its publisher serves it to nobody without asking."""
+    submission: tuple[AnswerFile, ...] = ()
+    """Files of predictions; none: its publisher takes none."""
+    averages: tuple[str, ...] = ()
+    """Averages of tasks that its score is part of, by their titles."""
 
     @property
     def files(self) -> str:
@@ -109,6 +142,46 @@ class Published(ABC):
             raise DataError(f"{path} has no rows of {self.task.title}")
         if not is_of:
             raise DataError(f"{path} is not of {self.task.title}: its rows have {problem}")
+
+    def answer_files(
+        self, file: AnswerFile, answered: Answered, notes: list[str]
+    ) -> Mapping[str, str]:
+        """Return the contents of the files of predictions, by name: TSV or JSON lines, by suffix.
+
+        Notes on answers that cannot be written are added to ``notes``.
+        """
+        if file.name.endswith(".tsv"):
+            lines = [f"{example.id}\t{self.written(file, example, p)}" for example, p in answered]
+            lines.insert(0, "index\tprediction")
+        else:
+            rows = self.answer_rows(file, answered)
+            lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+        return {file.name: "".join(f"{line}\n" for line in lines)}
+
+    def answer_rows(self, file: AnswerFile, answered: Answered) -> Iterator[dict[str, Any]]:
+        """Yield the objects of JSON lines."""
+        for example, prediction in answered:
+            label = self.written(file, example, prediction)
+            yield {"idx": self.published_number(example), "label": label}
+
+    def published_number(self, example: Example) -> int:
+        """Return the number that an example has in the publisher's files."""
+        return int(example.id)
+
+    def written(self, file: AnswerFile, example: Example, prediction: Prediction) -> str | int:
+        """Return a prediction as a file has it. Raises DataError for a number that is none."""
+        if file.takes_text:
+            return answer_text(example, prediction)
+        label = prediction.label
+        assert label is not None, "filled"
+        if self.task.kind != "number":
+            return file.labels[int(label)] if file.labels else int(label)
+        if not math.isfinite(label):
+            raise DataError(
+                f"a prediction for {self.task.title} is {label}: no number can be written"
+            )
+        lowest, highest = self.task.numbers
+        return f"{min(max(label, lowest), highest):.3f}"
 
 
 @dataclass(frozen=True)
@@ -232,6 +305,11 @@ class ColumnsTask(Published):
             group=str(values[names.group]) if names.group and row.has(names.group) else "",
             source=texts[names.source] if names.source else "",
         )
+
+
+def as_json_object(values: Mapping[str, Any]) -> str:
+    """Return a file of one object of JSON, a member a line."""
+    return json.dumps(values, ensure_ascii=False, indent=0) + "\n"
 
 
 @lru_cache(64)

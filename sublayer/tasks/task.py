@@ -113,3 +113,10 @@ class Prediction:
     """True where the example is longer than the model reads, and was cut."""
     no_answer: float = 0.0
     """Of ``span`` with unanswerable questions: the score of no answer, more the likelier."""
+
+
+def answer_text(example: Example, prediction: Prediction) -> str:
+    """Return the text that was answered: that of the choice, where it is one."""
+    if example.choices and prediction.label is not None:
+        return example.choices[int(prediction.label)]
+    return prediction.text

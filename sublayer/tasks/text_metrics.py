@@ -19,7 +19,7 @@ import numpy as np
 from sublayer.system.extras import extra_module
 from sublayer.tasks.metrics import Answered, Numbers, Predictions, Sums
 from sublayer.tasks.scripts import UNSPACED
-from sublayer.tasks.task import Example, Prediction
+from sublayer.tasks.task import Example, Prediction, answer_text
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
@@ -167,13 +167,6 @@ def exact_text(answered: Answered) -> Sums:
 
 
 rouge1, rouge2, rouge_l = (partial(rouge, name) for name in ("rouge1", "rouge2", "rougeL"))
-
-
-def answer_text(example: Example, prediction: Prediction) -> str:
-    """Return the text that was answered: that of the choice, where it is one."""
-    if example.choices and prediction.label is not None:
-        return example.choices[int(prediction.label)]
-    return prediction.text
 
 
 class BestThreshold(NamedTuple):

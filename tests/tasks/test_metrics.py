@@ -18,8 +18,8 @@ from sublayer.tasks.baselines import BASELINES
 from sublayer.tasks.division import held_out
 from sublayer.tasks.metrics import Answered, spearman
 from sublayer.tasks.own_table import METRICS as OF_KINDS
-from sublayer.tasks.registry import TASKS
-from sublayer.tasks.scoring import AVERAGES, METRICS, paired, points, score, suite_averages
+from sublayer.tasks.registry import AVERAGES, TASKS, suite_averages
+from sublayer.tasks.scoring import METRICS, paired, points, score
 from sublayer.tasks.task import Answer, Example, Prediction, Task
 from sublayer.tasks.text_metrics import (
     RougeWords,

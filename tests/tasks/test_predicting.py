@@ -21,9 +21,9 @@ from sublayer.tasks.spec import TaskSpec, read_spec
 from sublayer.tasks.submissions import (
     ARCHIVE,
     NOTES,
-    SUBMISSIONS,
     Answers,
     in_order,
+    write_answers,
 )
 from sublayer.tasks.suites.glue import as_pronoun
 from sublayer.tasks.task import Answer, Example, Prediction
@@ -391,7 +391,7 @@ def test_a_submission_to_glue_has_all_files_and_the_majority_where_nothing_is_tr
         Answers(TASKS["cola"], "test", ROWS, None, [Example("0", {"sentence": ""}, label=0)]),
         Answers(TASKS["qnli"], "test", ROWS, None, ()),
     ]
-    submission = SUBMISSIONS["glue"](tmp_path / "out", answers)
+    submission = write_answers("glue", tmp_path / "out", answers)
     assert {path.name for path in submission.path.iterdir()} == {*NAMES, ARCHIVE, NOTES}
     assert set(submission.files) == NAMES
     with zipfile.ZipFile(submission.path / ARCHIVE) as archive:
@@ -422,11 +422,11 @@ def test_a_submission_to_glue_has_all_files_and_the_majority_where_nothing_is_tr
 ])  # fmt: skip
 def test_a_refusal_leaves_nothing_behind_and_overwrites_nothing(tmp_path, answers, message):
     with pytest.raises(DataError, match=message):
-        SUBMISSIONS["glue"](tmp_path / "out", [_answers(*each) for each in answers])
+        write_answers("glue", tmp_path / "out", [_answers(*each) for each in answers])
     assert not list(tmp_path.iterdir())
     (tmp_path / "out").mkdir()
     with pytest.raises(DataError, match="exists"):
-        SUBMISSIONS["glue"](tmp_path / "out", [])
+        write_answers("glue", tmp_path / "out", [])
     assert not list((tmp_path / "out").iterdir())
 
 
@@ -437,8 +437,8 @@ def test_a_submission_to_superglue_is_written_as_each_task_asks(tmp_path):
     read = {name: read_split(TASKS[name], "test", (paths[name],)).examples for name in given}
     answers = [_answers(name, given[name], rows=read[name]) for name in given]
     answers += [_answers(name, [1, 0]) for name in ("boolq", "wic", "wsc", "cb", "copa")]
-    submission = SUBMISSIONS["superglue"](
-        tmp_path / "out", [*answers, _answers("axg", [1, 0], "dev")]
+    submission = write_answers(
+        "superglue", tmp_path / "out", [*answers, _answers("axg", [1, 0], "dev")]
     )
     lines = {file: (submission.path / file).read_text().splitlines() for file in submission.files}
     found = {file.removesuffix(".jsonl"): list(map(json.loads, lines[file])) for file in lines}
@@ -460,7 +460,7 @@ def test_a_submission_to_superglue_is_written_as_each_task_asks(tmp_path):
     with zipfile.ZipFile(submission.path / ARCHIVE) as archive:
         assert set(archive.namelist()) == set(submission.files)
     others, left_out = (
-        SUBMISSIONS["superglue"](tmp_path / "empty", []),
+        write_answers("superglue", tmp_path / "empty", []),
         {"MultiRC.jsonl", "ReCoRD.jsonl"},
     )
     assert set(others.files) == set(submission.files) - left_out and len(others.files) == 8
@@ -480,23 +480,23 @@ def test_submissions_to_squad_are_texts_by_id_and_scores_of_no_answer(tmp_path):
         ([one], {"predictions": texts}), ([two], {"predictions": texts, "null_odds": odds}),
         ([one, two], {**both, "squad2-dev-null_odds": odds}),
     ):  # fmt: skip
-        found = SUBMISSIONS["squad"](tmp_path / f"{len(list(tmp_path.iterdir()))}", answers)
+        found = write_answers("squad", tmp_path / f"{len(list(tmp_path.iterdir()))}", answers)
         assert found.files == tuple(f"{name}.json" for name in files)
         read = [json.loads((found.path / name).read_text()) for name in found.files]
         assert read == list(files.values())
 
 
 def test_answers_of_race_are_letters(tmp_path):
-    submission = SUBMISSIONS["race"](tmp_path / "out", [_answers("race_middle", [3, 0, None])])
+    submission = write_answers("race", tmp_path / "out", [_answers("race_middle", [3, 0, None])])
     letters = json.loads((tmp_path / "out" / "answers.json").read_text())
     assert letters == {"0": "D", "1": "A", "2": "A"}
     with (tmp_path / "out" / "answers.csv").open(newline="") as file:
         assert {row["id"]: row["answer"] for row in csv.DictReader(file)} == letters
     note = "RACE middle (test): 1 question answered with none of the options; A is written"
     assert submission.notes == (note,)
-    for name in ("squad", "race"):
+    for name, split in (("squad", "dev"), ("race", "test")):
         with pytest.raises(DataError, match="has no predictions"):
-            SUBMISSIONS[name](tmp_path / name, [Answers(TASKS[name], "dev", QUESTIONS)])
+            write_answers(name, tmp_path / name, [Answers(TASKS[name], split, QUESTIONS)])
         assert not (tmp_path / name).exists()
 
 

@@ -10,8 +10,16 @@ import pytest
 
 from sublayer.errors import DataError
 from sublayer.files.download import Download
-from sublayer.tasks.registry import ROWS, SUITES, TASKS, find_files, locate_files, read_split
-from sublayer.tasks.releases import RELEASES, Release, cached_folder
+from sublayer.tasks.registry import (
+    ROWS,
+    SUITES,
+    TASKS,
+    cached_folder,
+    find_files,
+    locate_files,
+    read_split,
+)
+from sublayer.tasks.releases import Release
 from sublayer.tasks.task import Answer
 from tests.breadth import rows
 from tests.data.releases import write_archive, write_zip
@@ -110,8 +118,8 @@ FILES = [
     "{hub}_{split}.jsonl", "{hub}/{split}.json",
     "{hub}/{split}.csv", "{suite}/{hub}_{split}.csv", "{suite}/{hub}/{split}.tsv",
 ]  # fmt: skip
-ON_THE_HUB = [*product((row.task for row in SUITES["glue"]), FILES),
-              *product((row.task for row in SUITES["superglue"]), FILES[:6])]  # fmt: skip
+ON_THE_HUB = [*product((row.task for row in SUITES["glue"].rows), FILES),
+              *product((row.task for row in SUITES["superglue"].rows), FILES[:6])]  # fmt: skip
 ON_THE_HUB = [(task.name, file) for task, file in ON_THE_HUB if task.name != "ax"]
 
 
@@ -210,7 +218,8 @@ def test_published_files_have_their_published_sizes(real_data, name, split, n_ro
 def _serve(monkeypatch, url, path):
     checksum = hashlib.sha256(path.read_bytes()).hexdigest()
     download = Download(f"{url}/{path.name}", None, "sha256", checksum, may_differ=True)
-    monkeypatch.setitem(RELEASES, "sst2", Release("sst2", (download,)))
+    row = replace(ROWS["sst2"], release=Release("sst2", (download,)))
+    monkeypatch.setitem(ROWS, "sst2", row)
 
 
 @pytest.mark.parametrize("name", ["SST-2.zip", "SST-2.tar.gz"])
@@ -250,9 +259,9 @@ def test_another_archive_is_refused_and_not_kept(site, tmp_path, monkeypatch, me
         locate_files(TASKS["story_cloze"], cache=tmp_path)
 
 
-@pytest.mark.parametrize("name", RELEASES)
+@pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row.release])
 def test_files_of_a_release_have_an_address_and_a_checksum(name):
-    for file in RELEASES[name].files:
+    for file in ROWS[name].release.files:
         assert file.url.startswith(("http://", "https://"))
         assert file.algorithm == "sha256" and re.fullmatch("[0-9a-f]{64}", file.checksum)
 
@@ -264,7 +273,7 @@ def test_files_of_a_release_have_an_address_and_a_checksum(name):
     ("scitail", "SciTailV1.1/tsv_format/scitail_1.0_train.tsv"),
 ])  # fmt: skip
 def test_a_file_of_a_release_is_kept_and_found_in_the_cache(name, files, tmp_path):
-    release, content = RELEASES[name], {"premise": "A", "hypothesis": "B"}
+    release, content = ROWS[name].release, {"premise": "A", "hypothesis": "B"}
     is_packed, written = release.files[0].url.endswith((".zip", ".tar.gz")), []
     for path in files.split():
         assert re.fullmatch(release.keeps, path) if is_packed else "/" not in path

@@ -21,8 +21,8 @@ from sublayer.objective.supervised.predictions import answer_examples, answer_qu
 from sublayer.objective.supervised.text import SCORED, Writing, text_loss, write_part
 from sublayer.system.stages import stage
 from sublayer.tasks.baselines import BASELINES
-from sublayer.tasks.registry import wording_of
-from sublayer.tasks.scoring import Score, score, suite_averages
+from sublayer.tasks.registry import suite_averages, wording_of
+from sublayer.tasks.scoring import Score, score
 from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.tasks.text_metrics import (
     ByAnswerable,

@@ -15,12 +15,17 @@ from sublayer.errors import DataError
 from sublayer.tasks.finding import SUFFIXES, Layout, find_splits
 from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.records import Record, read_records, read_tsv, suffix_of
-from sublayer.tasks.rows import Columns, ColumnsTask
+from sublayer.tasks.releases import Release
+from sublayer.tasks.rows import AnswerFile, Columns, ColumnsTask
 from sublayer.tasks.suites.superglue import RTE_FILES, xml_records
-from sublayer.tasks.task import Example, Task
+from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.tasks.wording import Wording, marking
 
 _SUITE = ("glue", "glue_data")
+_DATA = "https://dl.fbaipublicfiles.com/glue/data/"
+_SENTEVAL = "https://dl.fbaipublicfiles.com/senteval/senteval_data/"
+_AVERAGES = ("GLUE", "GLUE without WNLI")
+"""GLUE's leaderboard counts nine tasks, the papers eight."""
 _ENTAILMENT = ("entailment", "not_entailment")
 _THREE_WAY = ("entailment", "neutral", "contradiction")
 _MATCHED = ("train", "dev_matched", "dev_mismatched", "test_matched", "test_mismatched")
@@ -231,6 +236,10 @@ def _marked(words: list[str], index: int) -> str:
     return " ".join([*words[:index], marked, *words[index + 1 :]])
 
 
+def _release(name: str, file: str, sha256: str) -> Release:
+    return Release.of(name, {_DATA + file: sha256})
+
+
 GLUE = (
     ColumnsTask(
         task=Task("cola", "CoLA", "glue", "classes", ("sentence",), ("matthews",),
@@ -242,11 +251,19 @@ GLUE = (
                    "out_of_domain_dev.tsv": "dev"},
         ),
         names=Columns(without_header=("source", "label", "mark", "sentence")),
+        release=_release("cola", "CoLA.zip",
+                         "f212fcd832b8f7b435fb991f101abf89f96b933ab400603bf198960dfc32cbff"),
+        submission=(AnswerFile("CoLA.tsv", 1063, Prediction(1)),),
+        averages=_AVERAGES,
     ),
     ColumnsTask(
         task=Task("sst2", "SST-2", "glue", "classes", ("sentence",), ("accuracy",),
                   labels=("negative", "positive")),
         layout=Layout(("SST-2",), _SUITE),
+        release=_release("sst2", "SST-2.zip",
+                         "d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa"),
+        submission=(AnswerFile("SST-2.tsv", 1821, Prediction(1)),),
+        averages=_AVERAGES,
     ),
     Mrpc(
         task=Task("mrpc", "MRPC", "glue", "classes", _SENTENCES, ("f1", "accuracy"),
@@ -256,12 +273,26 @@ GLUE = (
             {"sentence1": ("sentence1", "#1 String"), "sentence2": ("sentence2", "#2 String")},
             label=("label", "Quality"),
         ),
+        release=Release.of("mrpc", {
+            _SENTEVAL + "msr_paraphrase_train.txt":
+                "60a9b09084528f0673eedee2b69cb941920f0b8cd0eeccefc464a98768457f89",
+            _SENTEVAL + "msr_paraphrase_test.txt":
+                "a04e271090879aaba6423d65b94950c089298587d9c084bf9cd7439bd785f784",
+            _DATA + "mrpc_dev_ids.tsv":
+                "971d7767d81b997fd9060ade0ec23c4fc31cbb226a55d1bd4a1bac474eb81dc7",
+        }),
+        submission=(AnswerFile("MRPC.tsv", 1725, Prediction(1)),),
+        averages=_AVERAGES,
     ),
     ColumnsTask(
         task=Task("qqp", "QQP", "glue", "classes", ("question1", "question2"), ("f1", "accuracy"),
                   labels=("not_duplicate", "duplicate"), is_symmetric=True),
         layout=Layout(("QQP", "QQP-clean"), _SUITE, own={_QUORA: "train"}),
         names=Columns(label=("is_duplicate", "label"), quoted=(_QUORA,)),
+        release=_release("qqp", "QQP-clean.zip",
+                         "40e7c862c04eb26ee04b67fd900e76c45c6ba8e6d8fab4f8f1f8072a1a3fbae0"),
+        submission=(AnswerFile("QQP.tsv", 390965, Prediction(0), position=1),),
+        averages=_AVERAGES,
     ),
     ColumnsTask(
         task=Task("stsb", "STS-B", "glue", "number", _SENTENCES, ("pearson", "spearman"),
@@ -275,6 +306,10 @@ GLUE = (
             may_end_early=True,
         ),
         wording=partial(Wording, target=_fifths),
+        release=_release("stsb", "STS-B.zip",
+                         "e60a6393de5a8b5b9bac5020a1554b54e3691f9d600b775bd131e613ac179c85"),
+        submission=(AnswerFile("STS-B.tsv", 1379, Prediction(2.701)),),
+        averages=_AVERAGES,
     ),
     ColumnsTask(
         task=Task("mnli", "MNLI", "glue", "classes", _PREMISE, ("accuracy",),
@@ -282,17 +317,32 @@ GLUE = (
         layout=Layout(("MNLI", "multinli", "multinli_1.0"), _SUITE, suffixes=(*SUFFIXES, ".txt")),
         names=Columns(_INFERENCE, label=("gold_label", "label"), source="premise",
                       no_labels={"-": _NO_MAJORITY}),
+        release=_release("mnli", "MNLI.zip",
+                         "e7c1d896d26ed6caf700110645df426cc2d8ebf02a5ab743d5a5c68ac1c83633"),
+        submission=(
+            AnswerFile("MNLI-m.tsv", 9796, Prediction(0), _THREE_WAY, "test_matched"),
+            AnswerFile("MNLI-mm.tsv", 9847, Prediction(0), _THREE_WAY, "test_mismatched"),
+        ),
+        averages=_AVERAGES,
     ),
     ColumnsTask(
         task=Task("qnli", "QNLI", "glue", "classes", ("question", "sentence"), ("accuracy",),
                   labels=_ENTAILMENT),
         layout=Layout(("QNLI", "QNLIv2"), _SUITE),
         names=Columns(source="question"),
+        release=_release("qnli", "QNLIv2.zip",
+                         "e634e78627a29adaecd4f955359b22bf5e70f2cbd93b493f2d624138a0c0e5f5"),
+        submission=(AnswerFile("QNLI.tsv", 5463, Prediction(0), _ENTAILMENT),),
+        averages=_AVERAGES,
     ),
     Rte(
         task=Task("rte", "RTE", "glue", "classes", _SENTENCES, ("accuracy",), labels=_ENTAILMENT),
         layout=Layout(("RTE",), _SUITE, joint=RTE_FILES),
         names=Columns(source="sentence1"),
+        release=_release("rte", "RTE.zip",
+                         "6bf86de103ecd335f3441bd43574d23fef87ecc695977a63b82d5efb206556ee"),
+        submission=(AnswerFile("RTE.tsv", 3000, Prediction(0), _ENTAILMENT, position=2),),
+        averages=_AVERAGES,
     ),
     ColumnsTask(
         task=Task("wnli", "WNLI", "glue", "classes", _SENTENCES, ("accuracy",),
@@ -306,6 +356,10 @@ GLUE = (
             Wording, target=_wnli_noun, ranks="", learns="", **marking(_wnli_marked, "pronoun"),
             parts={"sentence1": "Ann told Eve that she won.", "sentence2": "Eve won."},
         ),
+        release=_release("wnli", "WNLI.zip",
+                         "ae0e8e4d16f4d46d4a0a566ec7ecceccfd3fbfaa4a7a4b4e02848c0f2561ac46"),
+        submission=(AnswerFile("WNLI.tsv", 146, Prediction(0), position=2),),
+        averages=_AVERAGES[:1],
     ),
     Diagnostic(
         task=Task("ax", "AX", "glue", "classes", _PREMISE, ("matthews",), labels=_THREE_WAY,
@@ -313,6 +367,9 @@ GLUE = (
         layout=Layout(("AX", "diagnostic", "diagnostics"), _SUITE, own=_DIAGNOSTIC),
         names=Columns(_INFERENCE, label=("Label", "label"), source="premise"),
         wording=partial(Wording, name="mnli"),
+        release=_release("ax", "AX.tsv",
+                         "0e13510b1bb14436ff7e2ee82338f0efb0133ecf2e73507a697dc210db3f05fd"),
+        submission=(AnswerFile("AX.tsv", 1104, Prediction(0), _THREE_WAY, position=2),),
     ),
 )  # fmt: skip
 _TEXTS = {"premise": ("premise", "sentence1"), "hypothesis": ("hypothesis", "sentence2")}
@@ -330,6 +387,10 @@ NLI = (
             no_labels={"-": _NO_MAJORITY, "-1": _NO_MAJORITY},
             may_end_early=True,
         ),
+        release=Release.of("snli", {
+            "https://nlp.stanford.edu/projects/snli/snli_1.0.zip":
+                "afb3d70a5af5d8de0d9d81e2637e0fb8c22d1235c2749d83125ca43dab0dbd3e",
+        }),
     ),
     ColumnsTask(
         task=Task("scitail", "SciTail", "nli", "classes", _PREMISE, ("accuracy",),
@@ -347,5 +408,9 @@ NLI = (
             without_header=("premise", "hypothesis", "label"),
             synonyms={"entails": "entailment"},
         ),
+        release=Release.of("scitail", {
+            "http://data.allenai.org.s3.amazonaws.com/downloads/SciTailV1.1.zip":
+                "3fccd37350a94ca280b75998568df85fc2fc62843a3198d644fcbf858e6943d5",
+        }, keeps=r"[^/]+/tsv_format/[^/]+\.tsv"),
     ),
 )  # fmt: skip

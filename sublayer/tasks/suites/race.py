@@ -1,13 +1,16 @@
 """RACE: questions with four options about passages of English exams. Source: Lai et al. 2017."""
 
+import csv
+import io
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from json import JSONDecoder
 from pathlib import Path
 
+from sublayer.counts import count
 from sublayer.errors import DataError
 from sublayer.files.lines import decoded, read_lines
 from sublayer.files.parsing import parse_json
@@ -21,7 +24,8 @@ from sublayer.tasks.finding import (
 )
 from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.records import Record, read_records
-from sublayer.tasks.rows import Found, Published
+from sublayer.tasks.releases import Release
+from sublayer.tasks.rows import Answered, AnswerFile, Found, Published, as_json_object
 from sublayer.tasks.task import Example, Task
 from sublayer.tasks.wording import Wording, answered
 
@@ -197,6 +201,24 @@ class Race(Published):
             )
             result.add_known(example, row)
 
+    def answer_files(
+        self, file: AnswerFile, answered: Answered, notes: list[str]
+    ) -> Mapping[str, str]:
+        """Return an object of ids and letters, and the same as CSV.
+
+        A prediction that is none of the options is A. Its authors take no file, so its form is
+        ours.
+        """
+        letters = {row.id: _LETTERS[int(given.label or 0)] for row, given in answered}
+        table = io.StringIO()
+        csv.writer(table, lineterminator="\n").writerows([("id", "answer"), *letters.items()])
+        if n_outside := sum(given.label is None for _, given in answered):
+            notes.append(
+                f"{self.task.title} ({file.split}): {count(n_outside, 'question')} answered with "
+                "none of the options; A is written"
+            )
+        return {file.name: as_json_object(letters), "answers.csv": table.getvalue()}
+
 
 RACE = tuple(
     Race(
@@ -216,6 +238,16 @@ RACE = tuple(
             n_choices=4,
             parts={"article": "article", "question": "question with _"},
         ),
+        release=Release.of(
+            "race",
+            {
+                "http://www.cs.cmu.edu/~glai1/data/race/RACE.tar.gz": (
+                    "b2769cc9fdc5c546a693300eb9a966cec6870bd349fbc44ed5225f8ad33006e5"
+                )
+            },
+            keeps=r"[^/]+/(train|dev|test)/(middle|high)/[^/]+\.txt",
+        ),
+        submission=(AnswerFile("answers.json"),),
     )
     for name, title, levels, metrics in (
         ("race_middle", "RACE middle", ("middle",), ()),

@@ -2,9 +2,10 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from sublayer.errors import DataError
 from sublayer.files.lines import decoded, read_lines, read_start, unpacked
@@ -21,7 +22,8 @@ from sublayer.tasks.finding import (
 )
 from sublayer.tasks.reading import ReadSplit, kept_answers, place_answer
 from sublayer.tasks.records import Record, read_records
-from sublayer.tasks.rows import Found, Published
+from sublayer.tasks.releases import Release
+from sublayer.tasks.rows import Answered, AnswerFile, Found, Published, as_json_object
 from sublayer.tasks.task import Example, Task
 
 _SUFFIXES = {".json", ".jsonl", ".ndjson", ".parquet"}
@@ -192,6 +194,15 @@ class Squad(Published):
         )
         result.add_known(example, row)
 
+    def answer_files(
+        self, file: AnswerFile, answered: Answered, notes: list[str]
+    ) -> Mapping[str, str]:
+        """Return an object of ids and answers, empty for none; of 2.0 another of scores of none."""
+        objects: dict[str, dict[str, Any]] = {file.name: {row.id: p.text for row, p in answered}}
+        if self.task.has_unanswerable:
+            objects["null_odds.json"] = {row.id: p.no_answer for row, p in answered}
+        return {name: as_json_object(values) for name, values in objects.items()}
+
 
 SQUAD = tuple(
     Squad(
@@ -199,9 +210,22 @@ SQUAD = tuple(
                   has_unanswerable=version == "2.0", splits=("train", "dev")),
         layout=Layout(("SQuAD",)),
         version=version,
+        release=Release.of(name, {
+            f"https://rajpurkar.github.io/SQuAD-explorer/dataset/{split}-v{version}.json": sha256
+            for split, sha256 in sums.items()
+        }),
+        # The test set is its publisher's alone: the evaluation script takes predictions for the
+        # development set.
+        submission=(AnswerFile("predictions.json", split="dev"),),
     )
-    for name, version, metrics in (
-        ("squad", "1.1", ("exact_match", "token_f1")),
-        ("squad2", "2.0", ("exact_match_v2", "token_f1_v2")),
+    for name, version, metrics, sums in (
+        ("squad", "1.1", ("exact_match", "token_f1"), {
+            "train": "3527663986b8295af4f7fcdff1ba1ff3f72d07d61a20f487cb238a6ef92fd955",
+            "dev": "95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9",
+        }),
+        ("squad2", "2.0", ("exact_match_v2", "token_f1_v2"), {
+            "train": "68dcfbb971bd3e96d5b46c7177b16c1a4e7d4bdef19fb204502738552dede002",
+            "dev": "80a5225e94905956a6446d296ca1093975c4d3b3260f1d6c8f68bc2ab77182d8",
+        }),
     )
 )  # fmt: skip

@@ -29,8 +29,16 @@ from sublayer.files.parsing import MAX_BYTES, read_bytes
 from sublayer.tasks.finding import Layout
 from sublayer.tasks.reading import ReadSplit, read_class
 from sublayer.tasks.records import Record, read_records, read_tsv
-from sublayer.tasks.rows import Columns, ColumnsTask, ObjectsTask, next_passage
-from sublayer.tasks.task import Answer, Example, Task
+from sublayer.tasks.releases import Release
+from sublayer.tasks.rows import (
+    Answered,
+    AnswerFile,
+    Columns,
+    ColumnsTask,
+    ObjectsTask,
+    next_passage,
+)
+from sublayer.tasks.task import Answer, Example, Prediction, Task
 from sublayer.tasks.wording import (
     Wording,
     fill_query,
@@ -41,7 +49,11 @@ from sublayer.tasks.wording import (
 
 _SUITE = ("SuperGLUE", "superglue_data")
 _ENTAILMENT = ("entailment", "not_entailment")
+_DATA = "https://dl.fbaipublicfiles.com/glue/superglue/data/v2/"
+_CB = ("entailment", "contradiction", "neutral")
 _TRUTH = ("False", "True")
+_SMALL_TRUTH = ("false", "true")
+_AVERAGES = ("SuperGLUE",)
 _XML, _WIC = (".xml", ".data.txt")
 _ENTAILED = {
     **dict.fromkeys(("TRUE", "YES", "ENTAILMENT"), "entailment"),
@@ -245,6 +257,20 @@ class MultiRC(Objects):
         )
         result.add_known(example, answer)
 
+    def answer_rows(self, file: AnswerFile, answered: Answered) -> Iterator[dict[str, Any]]:
+        """Yield passages with all of their questions and answers."""
+        passages: dict[int, dict[int, list[dict[str, Any]]]] = {}
+        for example, prediction in answered:
+            questions = passages.setdefault(example.extra["passage"], {})
+            answers = questions.setdefault(example.extra["question"], [])
+            label = self.written(file, example, prediction)
+            answers.append({"idx": example.extra["answer"], "label": label})
+        for idx, questions in passages.items():
+            rows = [
+                {"idx": question, "answers": answers} for question, answers in questions.items()
+            ]
+            yield {"idx": idx, "passage": {"questions": rows}}
+
 
 class ReCoRD(Objects):
     """ReCoRD."""
@@ -307,6 +333,10 @@ class ReCoRD(Objects):
             extra={"passage": idx[0], "query": idx[1]},
         )
         result.add_known(example, row)
+
+    def published_number(self, example: Example) -> int:
+        """Return the number of a query, whatever its passage."""
+        return example.extra["query"]
 
 
 def _entities(passage: Record) -> set[str]:
@@ -486,6 +516,10 @@ def _wsc_texts(example: Example) -> list[str]:
     return [_wsc_marked(example), _wsc_noun(example)]
 
 
+def _release(name: str, file: str, sha256: str) -> Release:
+    return Release.of(name, {_DATA + file: sha256})
+
+
 _IDX = ("idx",)
 _PREMISE = Columns(ids=_IDX, source="premise")
 SUPERGLUE = (
@@ -496,12 +530,20 @@ SUPERGLUE = (
         names=Columns(label=("label", "answer"), ids=_IDX, source="passage"),
         # As a pair the question stands before the passage (jiant).
         wording=partial(Wording, pair=("{question}", "{passage}")),
+        release=_release("boolq", "BoolQ.zip",
+                         "853fbe7922f70c59629f06a39e8d9ca440c3d740e760fd3b87a5ddf3dcba2436"),
+        submission=(AnswerFile("BoolQ.jsonl", 3245, Prediction(1), _SMALL_TRUTH),),
+        averages=_AVERAGES,
     ),
     Row(
         task=Task("cb", "CB", "superglue", "classes", ("premise", "hypothesis"),
-                  ("macro_f1", "accuracy"), labels=("entailment", "contradiction", "neutral")),
+                  ("macro_f1", "accuracy"), labels=_CB),
         layout=Layout(("CB",), _SUITE),
         names=_PREMISE,
+        release=_release("cb", "CB.zip",
+                         "8d641383298d54554066ba1c93f56ae7410af75df621b90c63028806bbbbb535"),
+        submission=(AnswerFile("CB.jsonl", 250, Prediction(1), _CB),),
+        averages=_AVERAGES,
     ),
     Row(
         task=Task("copa", "COPA", "superglue", "choice", ("premise", "question"), ("accuracy",)),
@@ -513,6 +555,10 @@ SUPERGLUE = (
             Wording, clean=_copa_texts, pair=("{premise} {question}", "{choice}"), ranks="keys",
             parts={"premise": "premise", "question": "cause"},
         ),
+        release=_release("copa", "COPA.zip",
+                         "405906cddac74bc1e1ce8220f1107d1025b66a25ef10149d91b10bb30651125f"),
+        submission=(AnswerFile("COPA.jsonl", 500, Prediction(1)),),
+        averages=_AVERAGES,
     ),
     MultiRC(
         task=Task("multirc", "MultiRC", "superglue", "classes",
@@ -530,6 +576,10 @@ SUPERGLUE = (
             Wording, clean=_multirc_texts, cut="first", read=_multirc_input,
             traversal=("{paragraph} {question}", "{answer}"),
         ),
+        release=_release("multirc", "MultiRC.zip",
+                         "b3cd440856e72eb166b2edcd37b798455f1ebd51f2c3de64c0c2a4e1971d2737"),
+        submission=(AnswerFile("MultiRC.jsonl", 0, Prediction(0)),),
+        averages=_AVERAGES,
     ),
     ReCoRD(
         task=Task("record", "ReCoRD", "superglue", "choice", ("passage", "query"),
@@ -544,6 +594,10 @@ SUPERGLUE = (
             parts={"passage": "passage", "query": "query with @placeholder"},
             options=("entity1", "entity2"),
         ),
+        release=_release("record", "ReCoRD.zip",
+                         "30c7b651ab21b8bf8fab986495cd1084333010e040548f861b839eec0044ac18"),
+        submission=(AnswerFile("ReCoRD.jsonl", 0, Prediction(0), takes_text=True),),
+        averages=_AVERAGES,
     ),
     Rte(
         task=Task("sg_rte", "RTE", "superglue", "classes", ("premise", "hypothesis"),
@@ -551,6 +605,10 @@ SUPERGLUE = (
         layout=Layout(("RTE", "sg_rte"), _SUITE, joint=RTE_FILES),
         names=_PREMISE,
         wording=partial(Wording, name="rte"),
+        release=_release("sg_rte", "RTE.zip",
+                         "6310aab3f000424c9d0318a1ff20692e07c7f4aa15e8f17a5972ea0a35c398b9"),
+        submission=(AnswerFile("RTE.jsonl", 3000, Prediction(0), _ENTAILMENT),),
+        averages=_AVERAGES,
     ),
     WiC(
         task=Task("wic", "WiC", "superglue", "classes", ("sentence1", "sentence2", "word"),
@@ -561,6 +619,10 @@ SUPERGLUE = (
         # As a pair the word before the first sentence, where no cut takes it (ours: jiant writes it
         # as a third text); as a traversal three texts (ours).
         wording=partial(Wording, pair=("{word} {sentence1}", "{sentence2}")),
+        release=_release("wic", "WiC.zip",
+                         "ee7e67f4ae9eafbf533780faa198e62167f3cda54256cdf261877be3c0e90900"),
+        submission=(AnswerFile("WiC.jsonl", 1400, Prediction(0), _SMALL_TRUTH),),
+        averages=_AVERAGES,
     ),
     WSC(
         task=Task("wsc", "WSC", "superglue", "classes", ("text", "span1_text", "span2_text"),
@@ -573,6 +635,10 @@ SUPERGLUE = (
             extra={"span1_index": 2, "span2_index": 4},
             parts={"text": "Ann told Eve that she won.", "span1_text": "Eve", "span2_text": "she"},
         ),
+        release=_release("wsc", "WSC.zip",
+                         "2ed6dfa94556b4a128ff0441efe365b2e883124e7e6aa00fb8d3a6cb1fd520a9"),
+        submission=(AnswerFile("WSC.jsonl", 146, Prediction(0), _TRUTH),),
+        averages=_AVERAGES,
     ),
     Row(
         task=Task("axb", "AX-b", "superglue", "classes", ("sentence1", "sentence2"), ("matthews",),
@@ -582,6 +648,9 @@ SUPERGLUE = (
         wording=partial(
             Wording, name="rte", keys={"sentence1": "premise", "sentence2": "hypothesis"}
         ),
+        release=_release("axb", "AX-b.zip",
+                         "43b45c55a273575c58a33cd68f10a971f83daa3aa223bfbc4077b92fbdf960b3"),
+        submission=(AnswerFile("AX-b.jsonl", 1104, Prediction(0), _ENTAILMENT, "dev"),),
     ),
     Row(
         task=Task("axg", "AX-g", "superglue", "classes", ("premise", "hypothesis"),
@@ -590,5 +659,8 @@ SUPERGLUE = (
         layout=Layout(("AX-g",), _SUITE, own={"ax-g.jsonl": "dev"}),
         names=Columns(ids=_IDX, source="premise", group="pair_id"),
         wording=partial(Wording, name="rte"),
+        release=_release("axg", "AX-g.zip",
+                         "2d4e00d3a7d23d2c3787ee4c1382cc81a72cb05a76fc9d78d142949247ed61b9"),
+        submission=(AnswerFile("AX-g.jsonl", 356, Prediction(0), _ENTAILMENT, "dev"),),
     ),
 )  # fmt: skip
