@@ -17,8 +17,8 @@ from sublayer.config.listing import FieldRow, field_rows
 from sublayer.config.recipe import TABLES
 from sublayer.counts import count
 from sublayer.estimate.cluster import DEVICES
+from sublayer.tasks.metrics import METRICS
 from sublayer.tasks.registry import SUITES
-from sublayer.tasks.scoring import METRICS
 
 REFERENCE = Path(__file__).parent / "reference"
 RECORDS = Path(__file__).parent.parent / "records"

@@ -304,7 +304,8 @@ def ask_probes(
 
 def _probes_text(probes: Sequence[Mapping[str, Any]]) -> str:
     """Format what probes found in a table, with notes on each."""
-    from sublayer.tasks.scoring import METRICS, points
+    from sublayer.tasks.metrics import METRICS
+    from sublayer.tasks.scoring import points
 
     rows = []
     for probe in probes:

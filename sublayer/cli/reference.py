@@ -226,9 +226,8 @@ def tasks(
 
 def _described(task: "Task", folder: Path | None, *, reads: bool) -> dict[str, Any]:
     """Describe a task and its files in a folder, or without one in the cache."""
-    from sublayer.tasks.available import find_task
-    from sublayer.tasks.registry import ROWS
-    from sublayer.tasks.scoring import METRICS
+    from sublayer.tasks.metrics import METRICS
+    from sublayer.tasks.registry import ROWS, describe_files
 
     row = ROWS[task.name]
     return {
@@ -244,7 +243,7 @@ def _described(task: "Task", folder: Path | None, *, reads: bool) -> dict[str, A
         "trained_as": task.trained_as,
         "files": row.files,
         "urls": [file.url for file in row.release.files] if row.release else [],
-        "splits": find_task(task, folder, reads=reads),
+        "splits": describe_files(task, folder, reads=reads),
     }
 
 

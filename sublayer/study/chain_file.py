@@ -37,7 +37,7 @@ from sublayer.study.stages import (
     differing_stages,
 )
 from sublayer.system.stages import note
-from sublayer.tasks.scoring import METRICS
+from sublayer.tasks.metrics import METRICS
 
 CHAIN = "chain.json"
 _FileName = Annotated[str, Field(pattern=r"^[0-9a-z]+\.json$")]

@@ -14,8 +14,8 @@ from sublayer.study.definition import Study
 from sublayer.study.jobs.run import BEST, ERROR
 from sublayer.study.stage_recipes import StagePart
 from sublayer.study.stages import PRETRAINING, Chain, Member, names_of
+from sublayer.tasks.metrics import METRICS
 from sublayer.tasks.registry import TASKS
-from sublayer.tasks.scoring import METRICS
 
 
 def study_metrics(study: Study) -> tuple[Metric, ...]:

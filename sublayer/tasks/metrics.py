@@ -1,15 +1,26 @@
-"""The metrics of tasks, from predictions and gold answers, by contributions of units."""
+"""The metrics of tasks, from predictions and gold answers, by contributions of units.
 
+Exact match and F1 of words are computed as SQuAD's scripts compute them; ReCoRD's script computes
+the same as SQuAD 1.1's, of the entity that was chosen.
+"""
+
+import re
+import string
+import unicodedata
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.tasks.task import Example, Prediction
+from sublayer.system.extras import extra_module
+from sublayer.tasks.scripts import UNSPACED
+from sublayer.tasks.task import Example, Prediction, answer_text
 
 Numbers = NDArray[np.float64]
 Predictions = Sequence[Prediction | None]
@@ -409,3 +420,184 @@ def _above(places: Places, values: Numbers) -> Numbers:
     at_places = np.bincount(places, values)
     sums: Numbers = (values.sum() - at_places.cumsum() + at_places / 2)[places]
     return sums
+
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_SCORED = "the metrics of written texts"
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+Compare = Callable[[str, str], float]
+"""Scores a text against a gold answer, from 0 to 1."""
+
+
+def normalise(text: str) -> str:
+    """Return a text as answers are compared: in lower case, without ASCII punctuation and articles.
+
+    Punctuation goes first: of "The-Cat" remains "thecat".
+    """
+    without = text.lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", without).split())
+
+
+def _compared(compare: Compare, answered: Answered) -> Sums:
+    """Compare texts as SQuAD 1.1's script does; where there is no prediction it is wrong."""
+    pairs = zip(answered.examples, answered.predictions, strict=True)
+    return answered.share(
+        [
+            max(
+                (compare(gold.text, answer_text(example, given)) for gold in example.answers),
+                default=0.0,
+            )
+            if given is not None
+            else 0.0
+            for example, given in pairs
+        ]
+    )
+
+
+def _compared_v2(compare: Compare, answered: Answered) -> Sums:
+    """Compare texts as SQuAD 2.0's script does; examples without a prediction are left out."""
+    scores = scores_v2(compare, answered.examples, answered.predictions)
+    is_there = ~np.isnan(scores)
+    reason = "" if is_there.any() else "there are no predictions"
+    return answered.share(np.where(is_there, scores, 0), of=is_there, reason=reason)
+
+
+def scores_v2(compare: Compare, examples: Sequence[Example], predictions: Predictions) -> Numbers:
+    """Score texts as SQuAD 2.0's script does; NaN where there is no prediction.
+
+    No answer is an empty text. Gold answers of which nothing remains are none.
+    """
+    scores = []
+    for example, prediction in zip(examples, predictions, strict=True):
+        if prediction is None:
+            scores.append(np.nan)
+            continue
+        golds = [gold.text for gold in example.answers if normalise(gold.text)] or [""]
+        scores.append(max(compare(gold, prediction.text) for gold in golds))
+    return np.array(scores)
+
+
+def is_equal(gold: str, predicted: str) -> float:
+    """Compare normalised texts."""
+    return float(normalise(gold) == normalise(predicted))
+
+
+def words_f1(gold: str, predicted: str) -> float:
+    """Compare words: 0 where none is shared, also of nothing."""
+    gold_words, words = normalise(gold).split(), normalise(predicted).split()
+    n_shared = (Counter(gold_words) & Counter(words)).total()
+    return 2 * n_shared / (len(gold_words) + len(words)) if n_shared else 0.0
+
+
+def f1_v2(gold: str, predicted: str) -> float:
+    """Compare words: of nothing, equality counts."""
+    is_nothing = not normalise(gold) or not normalise(predicted)
+    return is_equal(gold, predicted) if is_nothing else words_f1(gold, predicted)
+
+
+exact_match, token_f1 = (partial(_compared, compare) for compare in (is_equal, words_f1))
+exact_match_v2, token_f1_v2 = (partial(_compared_v2, compare) for compare in (is_equal, f1_v2))
+
+
+class RougeWords:
+    """The tokenizer of ROUGE: words in lower case, in scripts without spaces single characters.
+
+    Equal to the default of rouge-score on ASCII, which drops all other letters; no stemming.
+    """
+
+    def tokenize(self, text: str) -> list[str]:
+        """Return the words of a text."""
+        words = "".join(map(_rouge_character, unicodedata.normalize("NFC", text.lower())))
+        return words.split()
+
+
+def _rouge_character(character: str) -> str:
+    category = unicodedata.category(character)
+    if category[0] not in "LMN":
+        return "" if category == "Cf" else " "
+    return f" {character} " if _UNSPACED.match(character) else character
+
+
+def check_text_metrics() -> None:
+    """Raise DataError where a library is missing by which texts that are written are scored."""
+    extra_module("rouge_score.rouge_scorer", _SCORED, "text")
+    extra_module("sacrebleu", _SCORED, "text")
+
+
+def chrf(answered: Answered) -> Sums:
+    """Compute sacreBLEU's chrF2 of all texts, from 0 to 1; of several references the best.
+
+    Source: Popovic 2015.
+    """
+    measure = extra_module("sacrebleu", _SCORED, "text").CHRF()
+    golds = [[answer.text for answer in example.answers] for example in answered.examples]
+    # A stream has the n-th reference of every text, None where it has fewer.
+    streams = [list(stream) for stream in zip_longest(*golds)]
+    counts = measure._extract_corpus_statistics(answered.written, streams)
+
+    def from_sums(sums: Numbers) -> Numbers:
+        rows = np.atleast_2d(sums)
+        scores = [measure._compute_score_from_stats(row.tolist()).score for row in rows]
+        return np.array(scores) / 100
+
+    return Sums(answered.sums(np.asarray(counts, dtype=np.float64)), from_sums)
+
+
+def rouge(name: str, answered: Answered) -> Sums:
+    """Compute the mean F1 of rouge-score, by its name; of several references the best.
+
+    Source: Lin 2004.
+    """
+    library = extra_module("rouge_score.rouge_scorer", _SCORED, "text")
+    scorer = library.RougeScorer([name], tokenizer=RougeWords())
+    scores = [
+        scorer.score_multi([answer.text for answer in example.answers], text)[name].fmeasure
+        for example, text in zip(answered.examples, answered.written, strict=True)
+    ]
+    return answered.share(scores)
+
+
+def exact_text(answered: Answered) -> Sums:
+    """Compare texts as they are written, but for white space, with each reference."""
+    scores = [
+        float(" ".join(text.split()) in {" ".join(gold.text.split()) for gold in example.answers})
+        for example, text in zip(answered.examples, answered.written, strict=True)
+    ]
+    return answered.share(scores)
+
+
+rouge1, rouge2, rouge_l = (partial(rouge, name) for name in ("rouge1", "rouge2", "rougeL"))
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric("accuracy", "accuracy", accuracy),
+        Metric("f1", "F1", f1),
+        Metric("macro_f1", "macro-F1", macro_f1),
+        Metric("matthews", "Matthews", matthews),
+        Metric("pearson", "Pearson", pearson),
+        Metric("spearman", "Spearman", spearman),
+        Metric("exact_match", "EM", exact_match),
+        Metric("token_f1", "F1", token_f1),
+        Metric("exact_match_v2", "EM", exact_match_v2),
+        Metric("token_f1_v2", "F1", token_f1_v2),
+        Metric("f1a", "F1a", f1),
+        Metric("group_exact_match", "EM", group_exact_match),
+        Metric("gender_parity", "parity", gender_parity),
+        Metric("middle", "middle", partial(accuracy_of, "middle"), is_beside=True),
+        Metric("high", "high", partial(accuracy_of, "high"), is_beside=True),
+        Metric("chrf", "chrF", chrf),
+        Metric("rouge1", "ROUGE-1", rouge1, is_beside=True),
+        Metric("rouge2", "ROUGE-2", rouge2, is_beside=True),
+        Metric("rougeL", "ROUGE-L", rouge_l, is_beside=True),
+        Metric("exact_text", "exact", exact_text, is_beside=True),
+    )
+}
+"""In the order in which the documentation lists them."""
+
+
+def parts_of_score(metrics: Sequence[str]) -> tuple[str, ...]:
+    """Return those of a task's metrics whose mean is its score."""
+    return tuple(name for name in metrics if not METRICS[name].is_beside)

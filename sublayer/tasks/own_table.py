@@ -13,6 +13,7 @@ from sublayer.files.paths import expanded
 from sublayer.files.storage import describe_absence
 from sublayer.nearest import nearest_hint
 from sublayer.tasks.finding import check_shards, entries, one_copy, split_in_name, unpacked_name
+from sublayer.tasks.metrics import check_text_metrics
 from sublayer.tasks.reading import (
     ReadSplit,
     choice_of,
@@ -38,7 +39,6 @@ from sublayer.tasks.records import (
 from sublayer.tasks.registry import find_files, read_split
 from sublayer.tasks.rows import Found
 from sublayer.tasks.task import Answer, Example, Kind, Task
-from sublayer.tasks.text_metrics import check_text_metrics
 
 ROLES = (
     "text", "text_pair", "label", "number", "choices", "answer", "answer_start", "target", "group",

@@ -2,40 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
 from sublayer.errors import DataError
 from sublayer.tasks.metrics import (
+    METRICS,
     Answered,
     Contributions,
-    Metric,
     Numbers,
     Predictions,
     Sums,
-    accuracy,
-    accuracy_of,
-    f1,
-    gender_parity,
-    group_exact_match,
-    macro_f1,
-    matthews,
-    pearson,
-    spearman,
+    parts_of_score,
 )
 from sublayer.tasks.task import Example
-from sublayer.tasks.text_metrics import (
-    chrf,
-    exact_match,
-    exact_match_v2,
-    exact_text,
-    rouge1,
-    rouge2,
-    rouge_l,
-    token_f1,
-    token_f1_v2,
-)
 
 
 def points(value: float) -> str:
@@ -46,39 +26,6 @@ def points(value: float) -> str:
 def signed_points(difference: float) -> str:
     """Format a difference of values in points, with its sign."""
     return f"{100 * difference:+z.1f}"
-
-
-METRICS: dict[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        Metric("accuracy", "accuracy", accuracy),
-        Metric("f1", "F1", f1),
-        Metric("macro_f1", "macro-F1", macro_f1),
-        Metric("matthews", "Matthews", matthews),
-        Metric("pearson", "Pearson", pearson),
-        Metric("spearman", "Spearman", spearman),
-        Metric("exact_match", "EM", exact_match),
-        Metric("token_f1", "F1", token_f1),
-        Metric("exact_match_v2", "EM", exact_match_v2),
-        Metric("token_f1_v2", "F1", token_f1_v2),
-        Metric("f1a", "F1a", f1),
-        Metric("group_exact_match", "EM", group_exact_match),
-        Metric("gender_parity", "parity", gender_parity),
-        Metric("middle", "middle", partial(accuracy_of, "middle"), is_beside=True),
-        Metric("high", "high", partial(accuracy_of, "high"), is_beside=True),
-        Metric("chrf", "chrF", chrf),
-        Metric("rouge1", "ROUGE-1", rouge1, is_beside=True),
-        Metric("rouge2", "ROUGE-2", rouge2, is_beside=True),
-        Metric("rougeL", "ROUGE-L", rouge_l, is_beside=True),
-        Metric("exact_text", "exact", exact_text, is_beside=True),
-    )
-}
-"""In the order in which the documentation lists them."""
-
-
-def parts_of_score(metrics: Sequence[str]) -> tuple[str, ...]:
-    """Return those of a task's metrics whose mean is its score."""
-    return tuple(name for name in metrics if not METRICS[name].is_beside)
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from pydantic import Field
 
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import check_typed
+from sublayer.tasks.metrics import METRICS
 from sublayer.tasks.own_table import table_of
 from sublayer.tasks.registry import SUITES, TASKS
-from sublayer.tasks.scoring import METRICS
 from sublayer.tasks.task import Task
 
 FILE_NAME = "task.json"

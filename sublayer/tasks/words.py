@@ -25,7 +25,7 @@ from sublayer.tasks.reading import labelled_rows
 from sublayer.tasks.registry import wording_of
 from sublayer.tasks.scripts import OTHER_ENDS, UNSPACED
 from sublayer.tasks.task import Example, Prediction, Task
-from sublayer.tasks.text_metrics import best_threshold, with_threshold
+from sublayer.tasks.unanswerable import best_threshold, with_threshold
 from sublayer.tasks.wording import PLACEHOLDER, answered, fill_query
 
 Numbers = NDArray[np.float64]

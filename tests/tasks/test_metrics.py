@@ -16,19 +16,12 @@ from sublayer.errors import DataError
 from sublayer.tasks import words as module
 from sublayer.tasks.baselines import BASELINES
 from sublayer.tasks.division import held_out
-from sublayer.tasks.metrics import Answered, spearman
+from sublayer.tasks.metrics import METRICS, Answered, RougeWords, is_equal, normalise, spearman
 from sublayer.tasks.own_table import METRICS as OF_KINDS
 from sublayer.tasks.registry import AVERAGES, TASKS, suite_averages
-from sublayer.tasks.scoring import METRICS, paired, points, score
+from sublayer.tasks.scoring import paired, points, score
 from sublayer.tasks.task import Answer, Example, Prediction, Task
-from sublayer.tasks.text_metrics import (
-    RougeWords,
-    best_threshold,
-    by_answerable,
-    is_equal,
-    normalise,
-    with_threshold,
-)
+from sublayer.tasks.unanswerable import best_threshold, by_answerable, with_threshold
 from sublayer.tasks.words import (
     FEATURES,
     Overlap,

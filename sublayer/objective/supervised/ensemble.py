@@ -24,7 +24,7 @@ from sublayer.objective.supervised.text import write_part
 from sublayer.tasks.registry import wording_of
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Example, Prediction, Task
-from sublayer.tasks.text_metrics import with_threshold
+from sublayer.tasks.unanswerable import with_threshold
 from sublayer.text_model import TextModel
 
 N_LISTED = 100

@@ -31,7 +31,7 @@ from sublayer.objective.supervised.scores import BaselineScores, average_reports
 from sublayer.system.stages import stage
 from sublayer.tasks.scoring import score
 from sublayer.tasks.spec import TaskSpec
-from sublayer.tasks.text_metrics import best_threshold, with_threshold
+from sublayer.tasks.unanswerable import best_threshold, with_threshold
 
 
 def evaluate_ensemble(requests: Sequence[Evaluation], *, chooses: bool) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from sublayer.files.paths import as_typed
 from sublayer.numbers import interval_ends
 from sublayer.tables import table
 from sublayer.tasks.baselines import BASELINES
-from sublayer.tasks.scoring import METRICS, points, signed_points
+from sublayer.tasks.metrics import METRICS
+from sublayer.tasks.scoring import points, signed_points
 
 
 def render_tasks(result: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ from sublayer.tasks.baselines import BASELINES
 from sublayer.tasks.registry import suite_averages, wording_of
 from sublayer.tasks.scoring import Score, score
 from sublayer.tasks.task import Example, Prediction, Task
-from sublayer.tasks.text_metrics import (
+from sublayer.tasks.unanswerable import (
     ByAnswerable,
     best_threshold,
     by_answerable,

@@ -68,8 +68,8 @@ from sublayer.objective.supervised.scores import (
 )
 from sublayer.objective.supervised.text import GREEDILY, Writing
 from sublayer.tasks.reading import label_places
-from sublayer.tasks.registry import TASKS
-from sublayer.tasks.scoring import AVERAGES, Score
+from sublayer.tasks.registry import AVERAGES, TASKS
+from sublayer.tasks.scoring import Score
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Answer, Example, Prediction, Task
 from tests.answerers import (
