@@ -35,8 +35,6 @@ from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.text_model import TextModel
 
 _WORDS = ("negative", "positive")
-_WORDS_OF = "sst2"
-"""The probe that compares words."""
 
 
 @dataclass(frozen=True)
@@ -74,16 +72,17 @@ class Settings:
                 raise ConfigError(
                     f"{name} has a reference, and is not asked: leave it out, or ask it"
                 )
-        if self.words is not None and _WORDS_OF not in names:
+        comparing = [name for name, probe in PROBES.items() if probe.compares_words]
+        if self.words is not None and not set(comparing) & set(names):
             raise ConfigError(
-                f"{' and '.join(self.words)} are compared by the probe {_WORDS_OF} alone, which is "
-                "not asked: leave them out, or ask it"
+                f"{' and '.join(self.words)} are compared by the probe {', '.join(comparing)} "
+                "alone, which is not asked: leave them out, or ask it"
             )
 
     def only(self, name: str) -> "Settings":
         """Return the settings of one probe."""
         references = {probe: value for probe, value in self.references.items() if probe == name}
-        return Settings(self.words if name == _WORDS_OF else None, references)
+        return Settings(self.words if PROBES[name].compares_words else None, references)
 
 
 class ProbeExamples(NamedTuple):
@@ -115,6 +114,8 @@ class Probe:
     items: Callable[[Task, Sequence[Example], Settings], ProbeExamples]
     by_token: bool = True
     """True where texts are compared by the mean log-probability of their tokens, not the sum."""
+    compares_words: bool = False
+    """True where the words of ``Settings`` are compared."""
     has_threshold: bool = False
     """True where the one text of an example is judged by a threshold, which examples of the
     training part choose, never those that are scored."""
@@ -248,7 +249,8 @@ PROBES: dict[str, Probe] = {
         Probe("cola", "CoLA", ("cola",), ("dev",), "matthews", 0.0, 0.35,
               f"Radford et al. 2018, table 4: {_BEST}", _cola, has_threshold=True),
         Probe("sst2", "SST-2", ("sst2",), ("dev",), "accuracy", 0.5, 0.932,
-              f"Radford et al. 2018, table 4: {_BEST}", _sentiment, by_token=False),
+              f"Radford et al. 2018, table 4: {_BEST}", _sentiment, by_token=False,
+              compares_words=True),
         Probe("race", "RACE", ("race", "race_middle", "race_high"), ("dev",), "accuracy", 0.25,
               0.533, "Radford et al. 2018, table 3: the best model before", _race),
         Probe("winograd", "Winograd schemas", ("wsc",), ("train+dev", "dev", "train"), "accuracy",
@@ -439,7 +441,7 @@ def _ask(text_model: TextModel, read: ReadProbe, context: int, progress: Progres
         )
     tokenizer = text_model.tokenizer
     assert tokenizer is not None, "a model without a tokenizer is refused"
-    for word in settings.compared if probe.name == _WORDS_OF else ():
+    for word in settings.compared if probe.compares_words else ():
         n_before = len(tokenizer.encode(b"very"))
         n_tokens = len(tokenizer.encode(f"very {word}".encode())) - n_before
         if n_tokens > 1:

@@ -43,11 +43,6 @@ def split_in_name(path: Path, suffixes: Collection[str]) -> str:
 SUFFIXES = (".tsv", ".jsonl", ".ndjson", ".json", ".csv", ".parquet")
 """Those of files of records, in the order in which they are taken where a split has several."""
 
-_FOLDERS = {
-    "ax", "axb", "axg", "boolq", "cb", "cloze", "cola", "copa", "diagnostic", "diagnostics", "dpr",
-    "mnli", "mrpc", "multirc", "qnli", "qqp", "race", "record", "rte", "scitail", "snli", "squad",
-    "sst2", "storycloze", "stsb", "wic", "wnli", "wsc",
-}  # fmt: skip
 _WORDS = {"validation": "dev", "valid": "dev", "val": "dev"}
 _FINDING_PACKED = re.compile(r"\.(gz|zst)$")
 _SHARD = re.compile(r"[-_](\d+)[-_]of[-_](\d+)")
@@ -95,13 +90,16 @@ class Layout:
 
 
 def find_splits(
-    folder: Path, layout: Layout, may_be: Callable[[str, Path], bool]
+    folder: Path,
+    layout: Layout,
+    may_be: Callable[[str, Path], bool],
+    others: Sequence[Layout] = (),
 ) -> dict[str, tuple[Path, ...]]:
     """Find the files of each split, in the first place that has any.
 
     Places are the task's folder, below ``folder`` or below that of the suite; ``folder`` itself,
-    unless it is called as another task or as a suite; files in it, or in that of the suite, that
-    bear the task's name. ``may_be`` judges a split's file by its content, where no name is the
+    unless it is called as one of ``others`` or as a suite; files in it, or in that of the suite,
+    that bear the task's name. ``may_be`` judges a split's file by its content, where no name is the
     task's.
     """
     suites = [path for path in _folders(folder) if layout.is_suite(path.name)]
@@ -114,7 +112,7 @@ def find_splits(
     name = folder.resolve().name
     if layout.is_named(name):
         by_split = _first(folder, layout)
-    elif _plain(name) not in _FOLDERS and not layout.is_suite(name):
+    elif not layout.is_suite(name) and not any(other.is_named(name) for other in others):
         by_split = _first(folder, layout)
         if not all(may_be(split, paths[0]) for split, paths in by_split.items()):
             by_split = {}

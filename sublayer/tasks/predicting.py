@@ -22,7 +22,6 @@ from sublayer.tasks.records import (
     named,
 )
 from sublayer.tasks.registry import ROWS, find_files, read_split, wording_of
-from sublayer.tasks.rows import ColumnsTask
 from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.values import surrogate_problem
 
@@ -405,7 +404,7 @@ def _read_rows(
     notes: list[str] = []
     delimiter = ","
     published = ROWS.get(task.name)
-    if kind == "tsv" and isinstance(published, ColumnsTask) and task.suite != "superglue":
+    if kind == "tsv" and published is not None and published.reads_tsv:
         records = published.records(path)
     else:
         records, note, is_quoted = read_own(path, ".tsv" if kind == "tsv" else "")

@@ -79,7 +79,7 @@ def find_files(task: Task, folder: str | Path) -> Found:
     path = expanded(str(folder))
     if not path.is_dir():
         raise DataError(f"{folder} is no folder: name the one that holds the tasks' files")
-    return ROWS[task.name].find(path)
+    return ROWS[task.name].find(path, [row.layout for row in ROWS.values()])
 
 
 def cached_folder(task: Task, cache: Path | None = None) -> Path | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sublayer.errors import DataError
 from sublayer.files.lines import read_start
@@ -63,8 +63,12 @@ class Published(ABC):
 
     task: Task
     layout: Layout
+    beside: Layout | None = None
+    """Names by which its files lie among those of another task."""
     wording: Callable[[Task], Wording] | None = None
     """None: that of its kind."""
+    reads_tsv: ClassVar[bool] = False
+    """True where rows that ask are read as it reads its own, if they are TSV."""
     release: Release | None = None
     """None: its publisher serves it to nobody without asking."""
     submission: tuple[AnswerFile, ...] = ()
@@ -82,14 +86,20 @@ class Published(ABC):
         """Names of the columns of its texts, by our names."""
         return {name: (name,) for name in self.task.fields}
 
-    def find(self, folder: Path) -> Found:
-        """Find its files in a folder: that of the suite, of the task, or one above."""
-        files = self.find_all(folder)
+    def find(self, folder: Path, others: Sequence[Layout] = ()) -> Found:
+        """Find its files in a folder: that of the suite, of the task, or one above.
+
+        ``others`` are the layouts of all tasks, as which ``folder`` may be called.
+        """
+        files = find_splits(folder, self.layout, self.may_be, others)
+        if self.beside is not None:
+            files = find_splits(folder, self.beside, self.may_be, others) | files
+        files = self.settle(files)
         return {split: files[split] for split in self.task.splits if split in files}
 
-    def find_all(self, folder: Path) -> dict[str, tuple[Path, ...]]:
-        """Find the files of any split."""
-        return find_splits(folder, self.layout, self.may_be)
+    def settle(self, files: dict[str, tuple[Path, ...]]) -> dict[str, tuple[Path, ...]]:
+        """Return the files of each split, of all that were found by their names."""
+        return files
 
     @abstractmethod
     def may_be(self, split: str, path: Path) -> bool:
@@ -215,6 +225,7 @@ class ColumnsTask(Published):
     """A task whose files are tables, a row for each example."""
 
     names: Columns = field(default_factory=Columns)
+    reads_tsv: ClassVar[bool] = True
 
     @cached_property
     def texts(self) -> Mapping[str, tuple[str, ...]]:

@@ -4,7 +4,7 @@ DPR: which of two nouns a pronoun stands for. Source: Rahman and Ng 2012.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ class StoryCloze(Published):
         """Return the names of the publisher's files, and of copies."""
         return f"cloze_test_val__spring2016.csv and so on; or {self.layout.described()}"
 
-    def find(self, folder: Path) -> Found:
+    def find(self, folder: Path, others: Sequence[Layout] = ()) -> Found:
         """Find the files with the publisher's names, those of spring 2016 before later ones."""
         named = [path for path in entries(folder) if self.layout.is_named(path.name)]
         for directory in (folder, *(path for path in named if path.is_dir())):
@@ -54,7 +54,7 @@ class StoryCloze(Published):
                     files.setdefault(_SPLITS[match["split"].lower()], (path,))
             if files:
                 return files
-        return super().find(folder)
+        return super().find(folder, others)
 
     def may_be(self, split: str, path: Path) -> bool:
         """Return whether the first row has the columns of the publisher or of the hub."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from sublayer.errors import DataError
-from sublayer.tasks.finding import SUFFIXES, Layout, find_splits
+from sublayer.tasks.finding import SUFFIXES, Layout
 from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.records import Record, read_records, read_tsv, suffix_of
 from sublayer.tasks.releases import Release
@@ -47,12 +47,11 @@ _PAIR_OF_IDS = ("#1 ID", "#2 ID")
 class Mrpc(ColumnsTask):
     """MRPC, also as Microsoft published it: GLUE's development set is named by pairs of ids."""
 
-    def find_all(self, folder: Path) -> dict[str, tuple[Path, ...]]:
-        """Find the files, and those of the sets that the ids make of the original.
+    def settle(self, files: dict[str, tuple[Path, ...]]) -> dict[str, tuple[Path, ...]]:
+        """Add the files of the sets that the ids make of the original.
 
         Without the ids, all rows of the original are the training set.
         """
-        files = super().find_all(folder)
         for parent in {paths[0].parent for paths in files.values()}:
             train = parent / next(iter(_ORIGINAL))
             ids = next((parent / name for name in _DEV_IDS if (parent / name).is_file()), None)
@@ -105,9 +104,8 @@ class Rte(ColumnsTask):
         """Read the rows of a file of GLUE, or of a challenge."""
         return xml_records(path) if suffix_of(path) == ".xml" else super().records(path)
 
-    def find_all(self, folder: Path) -> dict[str, tuple[Path, ...]]:
-        """Find the files, unless they are SuperGLUE's, or of no RTE at all, as XML may be."""
-        files = super().find_all(folder)
+    def settle(self, files: dict[str, tuple[Path, ...]]) -> dict[str, tuple[Path, ...]]:
+        """Return the files, unless they are SuperGLUE's, or of no RTE at all, as XML may be."""
         return {} if any(_is_other(paths[0]) for paths in files.values()) else files
 
 
@@ -121,15 +119,6 @@ def _is_other(path: Path) -> bool:
         return is_xml
     keys = {"sentence1", "premise"}.intersection(first.values if first else ())
     return not keys if is_xml else "premise" in keys
-
-
-class Diagnostic(ColumnsTask):
-    """GLUE's diagnostic set."""
-
-    def find_all(self, folder: Path) -> dict[str, tuple[Path, ...]]:
-        """Find the files; some copies are in the folder of the task that its models train on."""
-        beside = Layout(("MNLI",), _SUITE, own=_DIAGNOSTIC, suffixes=())
-        return find_splits(folder, beside, self.may_be) | super().find_all(folder)
 
 
 def _fifths(example: Example) -> str | None:
@@ -361,10 +350,12 @@ GLUE = (
         submission=(AnswerFile("WNLI.tsv", 146, Prediction(0), position=2),),
         averages=_AVERAGES[:1],
     ),
-    Diagnostic(
+    ColumnsTask(
         task=Task("ax", "AX", "glue", "classes", _PREMISE, ("matthews",), labels=_THREE_WAY,
                   splits=("dev", "test"), trained_as="mnli"),
         layout=Layout(("AX", "diagnostic", "diagnostics"), _SUITE, own=_DIAGNOSTIC),
+        # Some copies are in the folder of the task that its models train on.
+        beside=Layout(("MNLI",), _SUITE, own=_DIAGNOSTIC, suffixes=()),
         names=Columns(_INFERENCE, label=("Label", "label"), source="premise"),
         wording=partial(Wording, name="mnli"),
         release=_release("ax", "AX.tsv",

@@ -147,7 +147,7 @@ class Race(Published):
             "JSON lines or Parquet with train, dev or validation, and test in their names"
         )
 
-    def find(self, folder: Path) -> Found:
+    def find(self, folder: Path, others: Sequence[Layout] = ()) -> Found:
         """Find the files of a level, or of both, in the first place that has any.
 
         In folders called RACE, and in ``folder`` itself, lie the publisher's, a passage each,

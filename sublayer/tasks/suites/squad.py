@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -139,7 +139,7 @@ class Squad(Published):
             "lines or Parquet with train, and dev or validation in their names"
         )
 
-    def find(self, folder: Path) -> Found:
+    def find(self, folder: Path, others: Sequence[Layout] = ()) -> Found:
         """Find the files of the version, in the first place that has any.
 
         Places are folders called SQuAD, with or without a version, and ``folder`` itself. Files are

@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from xml.etree import ElementTree
 
 from sublayer.counts import count
@@ -173,6 +173,8 @@ def _wic_records(path: Path) -> Iterator[Record]:
 class Row(ColumnsTask):
     """A task whose rows are an example each, their names those of the task's fields."""
 
+    reads_tsv: ClassVar[bool] = False
+
     def records(self, path: Path) -> Iterator[Record]:
         """Read the rows of a file of SuperGLUE, or from before it."""
         return superglue_records(path)
@@ -184,9 +186,8 @@ class Row(ColumnsTask):
             return example
         return replace(example, id=str(row.whole("idx")))
 
-    def find_all(self, folder: Path) -> dict[str, tuple[Path, ...]]:
-        """Find the files; the hub's copies call a diagnostic set, with its labels, test."""
-        files = super().find_all(folder)
+    def settle(self, files: dict[str, tuple[Path, ...]]) -> dict[str, tuple[Path, ...]]:
+        """Return the files; the hub's copies call a diagnostic set, with its labels, test."""
         if self.task.splits == ("dev",) and "test" in files:
             files.setdefault("dev", files["test"])
         return files
@@ -200,9 +201,8 @@ class Row(ColumnsTask):
 class Rte(Row):
     """SuperGLUE's RTE, of which GLUE has a folder of the same name."""
 
-    def find_all(self, folder: Path) -> dict[str, tuple[Path, ...]]:
-        """Find the files, unless they are GLUE's."""
-        files = super().find_all(folder)
+    def settle(self, files: dict[str, tuple[Path, ...]]) -> dict[str, tuple[Path, ...]]:
+        """Return the files, unless they are GLUE's."""
         return files if all(self.may_be("", paths[0]) for paths in files.values()) else {}
 
 
