@@ -28,6 +28,7 @@ from sublayer.evaluation.prompted_likelihood import (
 from sublayer.evaluation.split_work import Progress, silent
 from sublayer.model.build import Decoder, EncoderDecoder
 from sublayer.system.stages import stage
+from sublayer.tasks.metrics import METRICS
 from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split, wording_of
 from sublayer.tasks.rows import Found
 from sublayer.tasks.scoring import score
@@ -125,7 +126,7 @@ class Probe:
 
         Of accuracy that of a proportion; of a correlation 1 / sqrt(n).
         """
-        if self.metric == "accuracy":
+        if METRICS[self.metric].is_proportion:
             return math.sqrt(self.chance * (1 - self.chance) / n_examples)
         return 1 / math.sqrt(n_examples)
 

@@ -163,6 +163,10 @@ class Metric:
     """Computes the contribution of each unit."""
     is_beside: bool = False
     """True where it is reported beside a task's score, and is no part of that."""
+    is_proportion: bool = False
+    """True where it is the share of examples that are right, whose error is a proportion's."""
+    is_balanced: bool = False
+    """True where every class counts alike, however rare."""
 
 
 def ratio(sums: Numbers) -> Numbers:
@@ -573,10 +577,10 @@ rouge1, rouge2, rouge_l = (partial(rouge, name) for name in ("rouge1", "rouge2",
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("accuracy", "accuracy", accuracy),
+        Metric("accuracy", "accuracy", accuracy, is_proportion=True),
         Metric("f1", "F1", f1),
-        Metric("macro_f1", "macro-F1", macro_f1),
-        Metric("matthews", "Matthews", matthews),
+        Metric("macro_f1", "macro-F1", macro_f1, is_balanced=True),
+        Metric("matthews", "Matthews", matthews, is_balanced=True),
         Metric("pearson", "Pearson", pearson),
         Metric("spearman", "Spearman", spearman),
         Metric("exact_match", "EM", exact_match),

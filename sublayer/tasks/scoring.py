@@ -107,7 +107,7 @@ def _standard_error(
 ) -> float | None:
     if contributions.reason or answered.n_units == 1:
         return None
-    if name == "accuracy" and answered.are_units:
+    if METRICS[name].is_proportion and answered.are_units:
         p_right = contributions.value
         return float(np.sqrt(p_right * (1 - p_right) / answered.n_units))
     return _jackknife(influences)
@@ -183,7 +183,8 @@ def paired(
     differences = _resampled(ours, theirs, ours[0].n_units)
     low, high = np.percentile(differences, _PERCENTILES)
     n_only_first = n_only_other = p_value = None
-    if tuple(metrics) == ("accuracy",) and ours[0].n_units == len(examples):
+    is_proportion = len(metrics) == 1 and METRICS[metrics[0]].is_proportion
+    if is_proportion and ours[0].n_units == len(examples):
         from scipy.stats import binomtest  # slow to import, and needed where two are compared
 
         (our,), (their,) = ours, theirs

@@ -21,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 
+from sublayer.tasks.metrics import METRICS
 from sublayer.tasks.reading import labelled_rows
 from sublayer.tasks.registry import wording_of
 from sublayer.tasks.scripts import OTHER_ENDS, UNSPACED
@@ -34,8 +35,6 @@ Texts = Sequence[Sequence[str]]
 MOST_TRIPLED = 3_000_000
 """Words of all training texts, times the classes where there are more than two, up to which pairs
 and triples of words are features, too."""
-BALANCED = ("matthews", "macro_f1")
-"""Metrics that count every class alike, however rare: the model then does so, too."""
 _SINGLE_C, _SEVERAL_C = 10.0, 0.3
 _SINGLE_RIDGE, _SEVERAL_RIDGE = 1.0, 10.0
 _OVERLAP_SCALE = 0.5
@@ -130,7 +129,8 @@ def predict_numbers(
 
 
 def _is_balanced(task: Task) -> bool:
-    return not set(BALANCED).isdisjoint(task.metrics)
+    """Return whether the metrics count every class alike: the model then does so, too."""
+    return any(METRICS[name].is_balanced for name in task.metrics)
 
 
 def _features(
