@@ -47,7 +47,7 @@ from sublayer.tasks.submissions import (
     Submission,
     asked_sets,
     read_test_set,
-    write_answers,
+    write_predictions,
 )
 from sublayer.tasks.task import Prediction, Task
 from sublayer.training.metrics import METRICS, read_metrics
@@ -266,7 +266,7 @@ def submit(
             by_task[task.name] = by_task[task.trained_as]
     sets = list(_answered(chosen, by_task, data, batch, device))
     with stage("writing the submission"):
-        submission = write_answers(chosen, out, [answers for answers, _ in sets])
+        submission = write_predictions(chosen, out, [answers for answers, _ in sets])
     return HandedIn(chosen, submission, tuple(sets))
 
 
@@ -312,9 +312,7 @@ def _answered(
             with stage(f"answering {task.title}, {split}"):
                 names = list(map(str, runs)) if len(runs) > 1 else ()
                 answerer = Answerer(models, task.name, names=names, batch=batch)
-            predictions = answerer.answer(examples)
-            pairs = [(row.id, given) for row, given in zip(examples, predictions, strict=True)]
-            yield Answers(task, split, examples, pairs), runs
+            yield Answers(task, split, examples, answerer.answer(examples)), runs
     # One by one, tasks that nobody answers are not handed in.
     first = next(iter(by_task.values()))[0]
     folder = _trained_from(first) if data is None else data

@@ -7,7 +7,6 @@ questions and answers and ReCoRD's labels are texts.
 
 import io
 import zipfile
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,9 +30,9 @@ class Answers:
     split: str
     """Such as ``test``, or ``test_matched``."""
     examples: Sequence[Example]
-    predictions: Sequence[tuple[str, Prediction]] | None = None
-    """With the id of each one's example, in any order; None where no model was trained: then the
-    majority's answer is handed in, and marked."""
+    predictions: Sequence[Prediction] | None = None
+    """Of each example; None where no model was trained: then the majority's answer is handed in,
+    and marked."""
     train: Sequence[Example] = ()
     """Examples that the majority is taken of."""
 
@@ -41,38 +40,6 @@ class Answers:
     def title(self) -> str:
         """Return what messages call it."""
         return f"{self.task.title} ({self.split})"
-
-    def given(self) -> list[Prediction]:
-        """Return the prediction of each example; raise DataError where there are none."""
-        if self.predictions is None:
-            raise DataError(f"{self.title} has no predictions: answer it first")
-        return in_order(self, self.predictions)
-
-
-def in_order(answers: Answers, predictions: Sequence[tuple[str, Prediction]]) -> list[Prediction]:
-    """Return the prediction of each example.
-
-    Raises DataError where ids of examples or of predictions stand twice, where examples have no
-    prediction, and where predictions are for none of the examples.
-    """
-    ids, predicted = [example.id for example in answers.examples], [id_ for id_, _ in predictions]
-    for what, named in (("rows", ids), ("predictions", predicted)):
-        twice = [id_ for id_, n in Counter(named).items() if n > 1]
-        if twice:
-            raise DataError(f"{answers.title} has two {what} with the id {twice[0]!r}")
-    by_id = dict(predictions)
-    unknown = by_id.keys() - ids
-    for what, wrong in (
-        ("prediction", [id_ for id_ in predicted if id_ in unknown]),
-        ("row", [id_ for id_ in ids if id_ not in by_id]),
-    ):
-        if wrong:
-            raise DataError(
-                f"{answers.title} has {count(len(wrong), what)} without a "
-                f"{'row' if what == 'prediction' else 'prediction'}: the first has the id "
-                f"{wrong[0]!r}"
-            )
-    return [by_id[id_] for id_ in ids]
 
 
 ARCHIVE = "submission.zip"
@@ -158,7 +125,7 @@ def read_test_set(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
     return read
 
 
-def write_answers(suite: str, path: Path, answers: Sequence[Answers]) -> Submission:
+def write_predictions(suite: str, path: Path, answers: Sequence[Answers]) -> Submission:
     """Write a new folder with the files that a suite's publisher takes.
 
     Of a suite that is handed in as a whole they are packed into an archive, too. There rows of
@@ -167,8 +134,8 @@ def write_answers(suite: str, path: Path, answers: Sequence[Answers]) -> Submiss
     Of other suites names of files begin with the task's and the split's where there are several
     splits.
 
-    Raises DataError where rows are missing, stand twice, are unknown or have no predictions, a
-    number is none, there is something at ``path``, or a split is not the suite's.
+    Raises DataError where a split has no predictions, stands twice or is not the suite's, a number
+    is none, or there is something at ``path``.
     """
     by_set = {(answer.task.name, answer.split): answer for answer in answers}
     asked = {(row.task.name, file.split): (row, file) for row, file in asked_sets(suite)}
@@ -184,7 +151,9 @@ def write_answers(suite: str, path: Path, answers: Sequence[Answers]) -> Submiss
         if file.most is None:
             if given is None:
                 continue
-            examples, predictions = given.examples, given.given()
+            if given.predictions is None:
+                raise DataError(f"{given.title} has no predictions: answer it first")
+            examples, predictions = given.examples, given.predictions
             prefix = f"{row.task.name}-{file.split}-" if len(answers) > 1 else ""
         elif given is not None:
             examples, predictions = given.examples, _filled(file, file.most, given, notes)
@@ -211,19 +180,13 @@ def write_answers(suite: str, path: Path, answers: Sequence[Answers]) -> Submiss
 def _filled(
     file: AnswerFile, most: Prediction, answers: Answers, notes: list[str]
 ) -> list[Prediction]:
-    """Return the predictions of a file's rows, those that are missing the majority's, with notes.
-
-    Raises DataError as ``in_order`` does.
-    """
-    if answers.predictions is not None:
-        predictions = answers.given()
-    else:
+    """Return the predictions of a file's rows, the majority's where there is none, with notes."""
+    predictions = answers.predictions
+    if predictions is None:
         predictions, how = [most] * len(answers.examples), _ONE_FOR_ALL
         if answers.train:
             predictions = majority(answers.task, answers.train, answers.examples)
             how = describe_majority(answers.task)
-        ids = [example.id for example in answers.examples]
-        in_order(answers, list(zip(ids, predictions, strict=True)))
         notes.append(f"{file.name}: not trained; every row has {how}")
     filled = [
         replace(prediction, label=most.label)

@@ -22,8 +22,7 @@ from sublayer.tasks.submissions import (
     ARCHIVE,
     NOTES,
     Answers,
-    in_order,
-    write_answers,
+    write_predictions,
 )
 from sublayer.tasks.suites.glue import as_pronoun
 from sublayer.tasks.task import Answer, Example, Prediction
@@ -355,27 +354,11 @@ def test_a_file_without_a_place_for_answers_is_refused(tmp_path, task, own, told
 ROWS = [Example(each, {"sentence": each}, is_labelled=False) for each in ("0", "1", "2")]
 
 
-def _in_order(ids, rows=ROWS):
-    answers = Answers(TASKS["sst2"], "test", rows)
-    return in_order(answers, [(each, Prediction(number)) for number, each in enumerate(ids)])
-
-
-@pytest.mark.parametrize("ids, rows, named", [
-    ("0", ROWS, "2 rows without .*'1'"), ("0112", ROWS, "two predictions .*'1'"),
-    ("012", [*ROWS, ROWS[0]], "two rows .*'0'"), ("012x", ROWS, "1 prediction .*'x'"),
-])  # fmt: skip
-def test_predictions_are_put_into_the_order_of_rows_and_others_refused(ids, rows, named):
-    assert [each.label for each in _in_order("201")] == [1, 2, 0]
-    with pytest.raises(DataError, match=named):
-        _in_order(ids, rows)
-
-
 def _answers(name, predictions, split="test", rows=None):
     if rows is None:
         rows = [Example(str(n), {}, choices=tuple("xyzw")) for n in range(len(predictions))]
     given = [each if isinstance(each, Prediction) else Prediction(each) for each in predictions]
-    pairs = [(row.id, each) for row, each in zip(rows, given, strict=True)]
-    return Answers(TASKS[name], split, rows, pairs)
+    return Answers(TASKS[name], split, rows, given)
 
 
 SETS = "CoLA SST-2 MRPC STS-B MNLI-m MNLI-mm QNLI QQP RTE WNLI AX"
@@ -391,7 +374,7 @@ def test_a_submission_to_glue_has_all_files_and_the_majority_where_nothing_is_tr
         Answers(TASKS["cola"], "test", ROWS, None, [Example("0", {"sentence": ""}, label=0)]),
         Answers(TASKS["qnli"], "test", ROWS, None, ()),
     ]
-    submission = write_answers("glue", tmp_path / "out", answers)
+    submission = write_predictions("glue", tmp_path / "out", answers)
     assert {path.name for path in submission.path.iterdir()} == {*NAMES, ARCHIVE, NOTES}
     assert set(submission.files) == NAMES
     with zipfile.ZipFile(submission.path / ARCHIVE) as archive:
@@ -422,11 +405,11 @@ def test_a_submission_to_glue_has_all_files_and_the_majority_where_nothing_is_tr
 ])  # fmt: skip
 def test_a_refusal_leaves_nothing_behind_and_overwrites_nothing(tmp_path, answers, message):
     with pytest.raises(DataError, match=message):
-        write_answers("glue", tmp_path / "out", [_answers(*each) for each in answers])
+        write_predictions("glue", tmp_path / "out", [_answers(*each) for each in answers])
     assert not list(tmp_path.iterdir())
     (tmp_path / "out").mkdir()
     with pytest.raises(DataError, match="exists"):
-        write_answers("glue", tmp_path / "out", [])
+        write_predictions("glue", tmp_path / "out", [])
     assert not list((tmp_path / "out").iterdir())
 
 
@@ -437,7 +420,7 @@ def test_a_submission_to_superglue_is_written_as_each_task_asks(tmp_path):
     read = {name: read_split(TASKS[name], "test", (paths[name],)).examples for name in given}
     answers = [_answers(name, given[name], rows=read[name]) for name in given]
     answers += [_answers(name, [1, 0]) for name in ("boolq", "wic", "wsc", "cb", "copa")]
-    submission = write_answers(
+    submission = write_predictions(
         "superglue", tmp_path / "out", [*answers, _answers("axg", [1, 0], "dev")]
     )
     lines = {file: (submission.path / file).read_text().splitlines() for file in submission.files}
@@ -460,7 +443,7 @@ def test_a_submission_to_superglue_is_written_as_each_task_asks(tmp_path):
     with zipfile.ZipFile(submission.path / ARCHIVE) as archive:
         assert set(archive.namelist()) == set(submission.files)
     others, left_out = (
-        write_answers("superglue", tmp_path / "empty", []),
+        write_predictions("superglue", tmp_path / "empty", []),
         {"MultiRC.jsonl", "ReCoRD.jsonl"},
     )
     assert set(others.files) == set(submission.files) - left_out and len(others.files) == 8
@@ -480,14 +463,16 @@ def test_submissions_to_squad_are_texts_by_id_and_scores_of_no_answer(tmp_path):
         ([one], {"predictions": texts}), ([two], {"predictions": texts, "null_odds": odds}),
         ([one, two], {**both, "squad2-dev-null_odds": odds}),
     ):  # fmt: skip
-        found = write_answers("squad", tmp_path / f"{len(list(tmp_path.iterdir()))}", answers)
+        found = write_predictions("squad", tmp_path / f"{len(list(tmp_path.iterdir()))}", answers)
         assert found.files == tuple(f"{name}.json" for name in files)
         read = [json.loads((found.path / name).read_text()) for name in found.files]
         assert read == list(files.values())
 
 
 def test_answers_of_race_are_letters(tmp_path):
-    submission = write_answers("race", tmp_path / "out", [_answers("race_middle", [3, 0, None])])
+    submission = write_predictions(
+        "race", tmp_path / "out", [_answers("race_middle", [3, 0, None])]
+    )
     letters = json.loads((tmp_path / "out" / "answers.json").read_text())
     assert letters == {"0": "D", "1": "A", "2": "A"}
     with (tmp_path / "out" / "answers.csv").open(newline="") as file:
@@ -496,7 +481,7 @@ def test_answers_of_race_are_letters(tmp_path):
     assert submission.notes == (note,)
     for name, split in (("squad", "dev"), ("race", "test")):
         with pytest.raises(DataError, match="has no predictions"):
-            write_answers(name, tmp_path / name, [Answers(TASKS[name], split, QUESTIONS)])
+            write_predictions(name, tmp_path / name, [Answers(TASKS[name], split, QUESTIONS)])
         assert not (tmp_path / name).exists()
 
 
