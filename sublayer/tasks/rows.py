@@ -194,12 +194,14 @@ class Published(ABC):
         return f"{min(max(label, lowest), highest):.3f}"
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Names of the columns of a task's files: the publisher's, and those of the hub's copies."""
+@dataclass(frozen=True, kw_only=True)
+class ColumnsTask(Published):
+    """A task whose files are tables, a row for each example."""
 
-    texts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By the names of the task's fields; of those that are missing their own."""
+    reads_tsv: ClassVar[bool] = True
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names of the columns of texts, the publisher's and those of the hub's copies, by the task's
+    fields; those that are missing have their own."""
     label: tuple[str, ...] = ("label",)
     choices: tuple[str, ...] = ()
     """Columns of the choices, by whose names labels may be written, too."""
@@ -219,18 +221,10 @@ class Columns:
     may_end_early: bool = False
     """True where rows may lack what stands behind the columns that are read."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class ColumnsTask(Published):
-    """A task whose files are tables, a row for each example."""
-
-    names: Columns = field(default_factory=Columns)
-    reads_tsv: ClassVar[bool] = True
-
     @cached_property
     def texts(self) -> Mapping[str, tuple[str, ...]]:
         """Names of the columns of its texts, by our names."""
-        return {name: self.names.texts.get(name, (name,)) for name in self.task.fields}
+        return {name: self.columns.get(name, (name,)) for name in self.task.fields}
 
     def may_be(self, split: str, path: Path) -> bool:
         """Read the first rows."""
@@ -243,16 +237,16 @@ class ColumnsTask(Published):
 
     def records(self, path: Path) -> Iterator[Record]:
         """Read the rows of a file of any kind; ``.txt`` is TSV, or else JSON lines."""
-        names, suffix = self.names, suffix_of(path)
-        if path.name.lower() in names.quoted:
+        suffix = suffix_of(path)
+        if path.name.lower() in self.quoted:
             return read_csv(path, "\t")
-        if suffix == ".csv" and names.without_header:
+        if suffix == ".csv" and self.without_header:
             has_tabs = b"\t" in read_start(path, _START_BYTES).partition(b"\n")[0]
             suffix = ".tsv" if has_tabs else suffix
         if suffix == ".txt" and is_json(path):
             return read_records(path, ".jsonl")
         if suffix in (".tsv", ".txt"):
-            return read_tsv_records(path, names.without_header, self.has_texts)
+            return read_tsv_records(path, self.without_header, self.has_texts)
         return read_records(path)
 
     def has_texts(self, names: Iterable[str]) -> bool:
@@ -262,11 +256,9 @@ class ColumnsTask(Published):
 
     def problem(self, row: Record) -> str:
         """Return why a row is none of these columns; empty where it is one."""
-        if not row.problem or not self.names.may_end_early or not self.has_texts(row.values):
+        if not row.problem or not self.may_end_early or not self.has_texts(row.values):
             return row.problem
-        is_whole = row.problem.startswith("fewer") and not row.values.keys().isdisjoint(
-            self.names.label
-        )
+        is_whole = row.problem.startswith("fewer") and not row.values.keys().isdisjoint(self.label)
         return "" if is_whole else row.problem
 
     def add(self, row: Record, result: ReadSplit) -> None:
@@ -282,8 +274,8 @@ class ColumnsTask(Published):
         that are left out included. Raises DataError for a column that is missing, and a label that
         is none.
         """
-        names, task, values = self.names, self.task, row.values
-        known = (*self.texts.values(), names.label, names.ids)
+        task, values = self.task, row.values
+        known = (*self.texts.values(), self.label, self.ids)
         *theirs, label_column, id_column = _columns_among(known, tuple(values))
         needed = theirs if result.is_test else [*theirs, label_column]
         if None in needed:
@@ -296,25 +288,25 @@ class ColumnsTask(Published):
             result.skip(NO_TEXT, row.place)
             return None
         written = None if label_column is None else values[label_column]
-        if names.no_labels and str(written) in names.no_labels:
-            result.skip(names.no_labels[str(written)], row.place)
+        if self.no_labels and str(written) in self.no_labels:
+            result.skip(self.no_labels[str(written)], row.place)
             return None
         if isinstance(written, str):
-            written = names.synonyms.get(written, written)
+            written = self.synonyms.get(written, written)
         if task.kind == "number":
             label: int | float | None = read_number(task, written, row.place)
         else:
-            label = read_class(task, written, row.place, names.choices)
+            label = read_class(task, written, row.place, self.choices)
         texts = {ours: row.text(name) for ours, name in columns.items()}
         id_ = None if id_column is None else values[id_column]
         return Example(
             id=str(result.n_rows if id_ is None else id_),
             fields=texts,
             label=label,
-            choices=tuple(row.text(name) for name in names.choices),
+            choices=tuple(row.text(name) for name in self.choices),
             is_labelled=label is not None,
-            group=str(values[names.group]) if names.group and row.has(names.group) else "",
-            source=texts[names.source] if names.source else "",
+            group=str(values[self.group]) if self.group and row.has(self.group) else "",
+            source=texts[self.source] if self.source else "",
         )
 
 
@@ -329,21 +321,3 @@ def _columns_among(
 ) -> tuple[str | None, ...]:
     """Return the first of each known names that is there; None where none is."""
     return tuple(next((name for name in names if name in there), None) for names in known)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ObjectsTask(Published):
-    """A task whose rows are objects of JSON, each of which adds its examples."""
-
-    keys: tuple[frozenset[str], ...]
-    """Names that a row has, as published or in the hub's copies."""
-
-    def may_be(self, split: str, path: Path) -> bool:
-        """Return whether the first row has the names of the task's."""
-        names = self.first_names(path)
-        return any(keys <= names for keys in self.keys)
-
-
-def next_passage(result: ReadSplit) -> int:
-    """Return the number of a passage whose file gives it none: behind that of the last example."""
-    return int(result.examples[-1].extra["passage"]) + 1 if result.examples else 0

@@ -16,7 +16,7 @@ from sublayer.tasks.finding import SUFFIXES, Layout
 from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.records import Record, read_records, read_tsv, suffix_of
 from sublayer.tasks.releases import Release
-from sublayer.tasks.rows import AnswerFile, Columns, ColumnsTask
+from sublayer.tasks.rows import AnswerFile, ColumnsTask
 from sublayer.tasks.suites.superglue import RTE_FILES, xml_records
 from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.tasks.wording import Wording, marking
@@ -239,7 +239,7 @@ GLUE = (
             joint={"in_domain_train.tsv": "train", "in_domain_dev.tsv": "dev",
                    "out_of_domain_dev.tsv": "dev"},
         ),
-        names=Columns(without_header=("source", "label", "mark", "sentence")),
+        without_header=("source", "label", "mark", "sentence"),
         release=_release("cola", "CoLA.zip",
                          "f212fcd832b8f7b435fb991f101abf89f96b933ab400603bf198960dfc32cbff"),
         submission=(AnswerFile("CoLA.tsv", 1063, Prediction(1)),),
@@ -258,10 +258,8 @@ GLUE = (
         task=Task("mrpc", "MRPC", "glue", "classes", _SENTENCES, ("f1", "accuracy"),
                   labels=("not_equivalent", "equivalent"), is_symmetric=True),
         layout=Layout(("MRPC",), _SUITE, own=_ORIGINAL),
-        names=Columns(
-            {"sentence1": ("sentence1", "#1 String"), "sentence2": ("sentence2", "#2 String")},
-            label=("label", "Quality"),
-        ),
+        columns={"sentence1": ("sentence1", "#1 String"), "sentence2": ("sentence2", "#2 String")},
+        label=("label", "Quality"),
         release=Release.of("mrpc", {
             _SENTEVAL + "msr_paraphrase_train.txt":
                 "60a9b09084528f0673eedee2b69cb941920f0b8cd0eeccefc464a98768457f89",
@@ -277,7 +275,8 @@ GLUE = (
         task=Task("qqp", "QQP", "glue", "classes", ("question1", "question2"), ("f1", "accuracy"),
                   labels=("not_duplicate", "duplicate"), is_symmetric=True),
         layout=Layout(("QQP", "QQP-clean"), _SUITE, own={_QUORA: "train"}),
-        names=Columns(label=("is_duplicate", "label"), quoted=(_QUORA,)),
+        label=("is_duplicate", "label"),
+        quoted=(_QUORA,),
         release=_release("qqp", "QQP-clean.zip",
                          "40e7c862c04eb26ee04b67fd900e76c45c6ba8e6d8fab4f8f1f8072a1a3fbae0"),
         submission=(AnswerFile("QQP.tsv", 390965, Prediction(0), position=1),),
@@ -287,13 +286,11 @@ GLUE = (
         task=Task("stsb", "STS-B", "glue", "number", _SENTENCES, ("pearson", "spearman"),
                   is_symmetric=True, numbers=(0.0, 5.0)),
         layout=Layout(("STS-B", "sts", "stsbenchmark"), _SUITE),
-        names=Columns(
-            label=("score", "label"),
-            # Source: the STS benchmark's own archive, in which some rows end with two licences.
-            without_header=("genre", "filename", "year", "old_index", "score", "sentence1",
-                            "sentence2", "licence1", "licence2"),
-            may_end_early=True,
-        ),
+        label=("score", "label"),
+        # Source: the STS benchmark's own archive, in which some rows end with two licences.
+        without_header=("genre", "filename", "year", "old_index", "score", "sentence1",
+                        "sentence2", "licence1", "licence2"),
+        may_end_early=True,
         wording=partial(Wording, target=_fifths),
         release=_release("stsb", "STS-B.zip",
                          "e60a6393de5a8b5b9bac5020a1554b54e3691f9d600b775bd131e613ac179c85"),
@@ -304,8 +301,10 @@ GLUE = (
         task=Task("mnli", "MNLI", "glue", "classes", _PREMISE, ("accuracy",),
                   labels=_THREE_WAY, splits=_MATCHED),
         layout=Layout(("MNLI", "multinli", "multinli_1.0"), _SUITE, suffixes=(*SUFFIXES, ".txt")),
-        names=Columns(_INFERENCE, label=("gold_label", "label"), source="premise",
-                      no_labels={"-": _NO_MAJORITY}),
+        columns=_INFERENCE,
+        label=("gold_label", "label"),
+        source="premise",
+        no_labels={"-": _NO_MAJORITY},
         release=_release("mnli", "MNLI.zip",
                          "e7c1d896d26ed6caf700110645df426cc2d8ebf02a5ab743d5a5c68ac1c83633"),
         submission=(
@@ -318,7 +317,7 @@ GLUE = (
         task=Task("qnli", "QNLI", "glue", "classes", ("question", "sentence"), ("accuracy",),
                   labels=_ENTAILMENT),
         layout=Layout(("QNLI", "QNLIv2"), _SUITE),
-        names=Columns(source="question"),
+        source="question",
         release=_release("qnli", "QNLIv2.zip",
                          "e634e78627a29adaecd4f955359b22bf5e70f2cbd93b493f2d624138a0c0e5f5"),
         submission=(AnswerFile("QNLI.tsv", 5463, Prediction(0), _ENTAILMENT),),
@@ -327,7 +326,7 @@ GLUE = (
     Rte(
         task=Task("rte", "RTE", "glue", "classes", _SENTENCES, ("accuracy",), labels=_ENTAILMENT),
         layout=Layout(("RTE",), _SUITE, joint=RTE_FILES),
-        names=Columns(source="sentence1"),
+        source="sentence1",
         release=_release("rte", "RTE.zip",
                          "6bf86de103ecd335f3441bd43574d23fef87ecc695977a63b82d5efb206556ee"),
         submission=(AnswerFile("RTE.tsv", 3000, Prediction(0), _ENTAILMENT, position=2),),
@@ -337,7 +336,7 @@ GLUE = (
         task=Task("wnli", "WNLI", "glue", "classes", _SENTENCES, ("accuracy",),
                   labels=_ENTAILMENT[::-1]),
         layout=Layout(("WNLI",), _SUITE),
-        names=Columns(source="sentence1"),
+        source="sentence1",
         # As text to text the hypothesis has a noun where the premise has a pronoun. It is only
         # evaluated, by a model of WSC or DPR. Source: T5's ``wnli_simple``, whose authors checked
         # it on the development and test sets by hand.
@@ -356,7 +355,9 @@ GLUE = (
         layout=Layout(("AX", "diagnostic", "diagnostics"), _SUITE, own=_DIAGNOSTIC),
         # Some copies are in the folder of the task that its models train on.
         beside=Layout(("MNLI",), _SUITE, own=_DIAGNOSTIC, suffixes=()),
-        names=Columns(_INFERENCE, label=("Label", "label"), source="premise"),
+        columns=_INFERENCE,
+        label=("Label", "label"),
+        source="premise",
         wording=partial(Wording, name="mnli"),
         release=_release("ax", "AX.tsv",
                          "0e13510b1bb14436ff7e2ee82338f0efb0133ecf2e73507a697dc210db3f05fd"),
@@ -369,15 +370,13 @@ NLI = (
         task=Task("snli", "SNLI", "nli", "classes", _PREMISE, ("accuracy",), labels=_THREE_WAY),
         layout=Layout(("SNLI", "snli_1.0"), below=("", "data", "plain_text"),
                       suffixes=(*SUFFIXES, ".txt")),
-        names=Columns(
-            _TEXTS,
-            label=("gold_label", "label"),
-            ids=("pairID", "idx", "index", "id"),
-            source="premise",
-            # The hub's copies number that, in the test split too.
-            no_labels={"-": _NO_MAJORITY, "-1": _NO_MAJORITY},
-            may_end_early=True,
-        ),
+        columns=_TEXTS,
+        label=("gold_label", "label"),
+        ids=("pairID", "idx", "index", "id"),
+        source="premise",
+        # The hub's copies number that, in the test split too.
+        no_labels={"-": _NO_MAJORITY, "-1": _NO_MAJORITY},
+        may_end_early=True,
         release=Release.of("snli", {
             "https://nlp.stanford.edu/projects/snli/snli_1.0.zip":
                 "afb3d70a5af5d8de0d9d81e2637e0fb8c22d1235c2749d83125ca43dab0dbd3e",
@@ -391,14 +390,12 @@ NLI = (
             below=("", "data", "tsv_format", "snli_format", "predictor_format"),
             suffixes=(*SUFFIXES, ".txt"),
         ),
-        names=Columns(
-            _TEXTS,
-            label=("gold_label", "label"),
-            # Its hypotheses are questions with their answers, each beside several premises.
-            source="hypothesis",
-            without_header=("premise", "hypothesis", "label"),
-            synonyms={"entails": "entailment"},
-        ),
+        columns=_TEXTS,
+        label=("gold_label", "label"),
+        # Its hypotheses are questions with their answers, each beside several premises.
+        source="hypothesis",
+        without_header=("premise", "hypothesis", "label"),
+        synonyms={"entails": "entailment"},
         release=Release.of("scitail", {
             "http://data.allenai.org.s3.amazonaws.com/downloads/SciTailV1.1.zip":
                 "3fccd37350a94ca280b75998568df85fc2fc62843a3198d644fcbf858e6943d5",

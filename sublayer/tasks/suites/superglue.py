@@ -16,7 +16,7 @@ separate them. They do not always agree.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -33,10 +33,8 @@ from sublayer.tasks.releases import Release
 from sublayer.tasks.rows import (
     Answered,
     AnswerFile,
-    Columns,
     ColumnsTask,
-    ObjectsTask,
-    next_passage,
+    Published,
 )
 from sublayer.tasks.task import Answer, Example, Prediction, Task
 from sublayer.tasks.wording import (
@@ -170,10 +168,12 @@ def _wic_records(path: Path) -> Iterator[Record]:
         yield Record(path, line, values)
 
 
+@dataclass(frozen=True, kw_only=True)
 class Row(ColumnsTask):
     """A task whose rows are an example each, their names those of the task's fields."""
 
     reads_tsv: ClassVar[bool] = False
+    ids: tuple[str, ...] = ("idx",)
 
     def records(self, path: Path) -> Iterator[Record]:
         """Read the rows of a file of SuperGLUE, or from before it."""
@@ -195,7 +195,7 @@ class Row(ColumnsTask):
     def may_be(self, split: str, path: Path) -> bool:
         """Return whether the first row has the names of the task's."""
         names = self.first_names(path)
-        return self.has_texts(names) and names.issuperset(self.names.choices)
+        return self.has_texts(names) and names.issuperset(self.choices)
 
 
 class Rte(Row):
@@ -206,12 +206,26 @@ class Rte(Row):
         return files if all(self.may_be("", paths[0]) for paths in files.values()) else {}
 
 
-class Objects(ObjectsTask):
-    """A task whose rows are a passage with its questions, or one of its answers."""
+@dataclass(frozen=True, kw_only=True)
+class Objects(Published):
+    """A task whose rows are objects: a passage with its questions, or one of its answers."""
+
+    keys: tuple[frozenset[str], ...]
+    """Names that a row has, as published or in the hub's copies."""
+
+    def may_be(self, split: str, path: Path) -> bool:
+        """Return whether the first row has the names of the task's."""
+        names = self.first_names(path)
+        return any(keys <= names for keys in self.keys)
 
     def records(self, path: Path) -> Iterator[Record]:
         """Read the rows of a file of SuperGLUE, or from before it."""
         return superglue_records(path)
+
+
+def _next_passage(result: ReadSplit) -> int:
+    """Return the number of a passage whose file gives it none: behind that of the last example."""
+    return int(result.examples[-1].extra["passage"]) + 1 if result.examples else 0
 
 
 class MultiRC(Objects):
@@ -233,7 +247,7 @@ class MultiRC(Objects):
             self._add(row, tuple(row.text(field) for field in self.task.fields), numbers, result)
             return
         passage = row.inner(name)
-        first = row.whole("idx") if name == "passage" else next_passage(result)
+        first = row.whole("idx") if name == "passage" else _next_passage(result)
         for question in passage.each("questions"):
             for number, answer in enumerate(question.each("answers")):
                 last = answer.whole("idx") if name == "passage" else number
@@ -293,7 +307,7 @@ class ReCoRD(Objects):
             return
         passage = row.inner("passage")
         entities = _entities(passage)
-        first = row.whole("idx") if row.has("idx") else next_passage(result)
+        first = row.whole("idx") if row.has("idx") else _next_passage(result)
         for number, query in enumerate(row.each("qas")):
             answers = query.each("answers") if query.has("answers") else []
             idx = (first, query.whole("idx") if query.has("idx") else number)
@@ -520,14 +534,13 @@ def _release(name: str, file: str, sha256: str) -> Release:
     return Release.of(name, {_DATA + file: sha256})
 
 
-_IDX = ("idx",)
-_PREMISE = Columns(ids=_IDX, source="premise")
 SUPERGLUE = (
     Row(
         task=Task("boolq", "BoolQ", "superglue", "classes", ("passage", "question"), ("accuracy",),
                   labels=_TRUTH),
         layout=Layout(("BoolQ",), _SUITE),
-        names=Columns(label=("label", "answer"), ids=_IDX, source="passage"),
+        label=("label", "answer"),
+        source="passage",
         # As a pair the question stands before the passage (jiant).
         wording=partial(Wording, pair=("{question}", "{passage}")),
         release=_release("boolq", "BoolQ.zip",
@@ -539,7 +552,7 @@ SUPERGLUE = (
         task=Task("cb", "CB", "superglue", "classes", ("premise", "hypothesis"),
                   ("macro_f1", "accuracy"), labels=_CB),
         layout=Layout(("CB",), _SUITE),
-        names=_PREMISE,
+        source="premise",
         release=_release("cb", "CB.zip",
                          "8d641383298d54554066ba1c93f56ae7410af75df621b90c63028806bbbbb535"),
         submission=(AnswerFile("CB.jsonl", 250, Prediction(1), _CB),),
@@ -549,7 +562,8 @@ SUPERGLUE = (
         task=Task("copa", "COPA", "superglue", "choice", ("premise", "question"), ("accuracy",)),
         layout=Layout(("COPA",), _SUITE, own={"copa-dev.xml": "dev", "copa-test.xml": "test"},
                       below=("", "data", "default", "datasets")),
-        names=Columns(choices=("choice1", "choice2"), ids=_IDX, source="premise"),
+        choices=("choice1", "choice2"),
+        source="premise",
         # It asks with one word: premise and question, then the choice (jiant).
         wording=partial(
             Wording, clean=_copa_texts, pair=("{premise} {question}", "{choice}"), ranks="keys",
@@ -603,7 +617,7 @@ SUPERGLUE = (
         task=Task("sg_rte", "RTE", "superglue", "classes", ("premise", "hypothesis"),
                   ("accuracy",), labels=_ENTAILMENT),
         layout=Layout(("RTE", "sg_rte"), _SUITE, joint=RTE_FILES),
-        names=_PREMISE,
+        source="premise",
         wording=partial(Wording, name="rte"),
         release=_release("sg_rte", "RTE.zip",
                          "6310aab3f000424c9d0318a1ff20692e07c7f4aa15e8f17a5972ea0a35c398b9"),
@@ -615,7 +629,6 @@ SUPERGLUE = (
                   ("accuracy",), labels=_TRUTH),
         layout=Layout(("WiC", "WiC_dataset"), _SUITE,
                       own={f"{split}.data.txt": split for split in ("train", "dev", "test")}),
-        names=Columns(ids=_IDX),
         # As a pair the word before the first sentence, where no cut takes it (ours: jiant writes it
         # as a third text); as a traversal three texts (ours).
         wording=partial(Wording, pair=("{word} {sentence1}", "{sentence2}")),
@@ -644,7 +657,6 @@ SUPERGLUE = (
         task=Task("axb", "AX-b", "superglue", "classes", ("sentence1", "sentence2"), ("matthews",),
                   labels=_ENTAILMENT, splits=("dev",), trained_as="sg_rte"),
         layout=Layout(("AX-b",), _SUITE, own={"ax-b.jsonl": "dev"}),
-        names=Columns(ids=_IDX),
         wording=partial(
             Wording, name="rte", keys={"sentence1": "premise", "sentence2": "hypothesis"}
         ),
@@ -657,7 +669,8 @@ SUPERGLUE = (
                   ("accuracy", "gender_parity"), labels=_ENTAILMENT, splits=("dev",),
                   trained_as="sg_rte"),
         layout=Layout(("AX-g",), _SUITE, own={"ax-g.jsonl": "dev"}),
-        names=Columns(ids=_IDX, source="premise", group="pair_id"),
+        source="premise",
+        group="pair_id",
         wording=partial(Wording, name="rte"),
         release=_release("axg", "AX-g.zip",
                          "2d4e00d3a7d23d2c3787ee4c1382cc81a72cb05a76fc9d78d142949247ed61b9"),
