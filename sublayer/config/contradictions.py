@@ -13,9 +13,9 @@ from sublayer.config.data import (
     DataConfig,
     check_sentinels,
     holds_out,
-    kind_of,
     own_table,
     source_names,
+    task_of,
 )
 from sublayer.config.model import ModelConfig
 from sublayer.config.objective import CausalObjective, MaskedObjective, TranslationObjective
@@ -426,7 +426,7 @@ def _of_answers(recipe: Recipe, objective: SupervisedObjective) -> Iterator[str]
             f"data.size_limit = {data.size_limit} limits the sizes by which the tasks of a mixture "
             f"are drawn, and data.tasks = {tasks} is one task or has weights: leave it out"
         )
-    asked = kind_of(data.task_names[0], data.columns)
+    asked = task_of(data.task_names[0], data.columns).kind
     if asked == "span" and objective.format == "traversal":
         yield (
             f"data.tasks = {tasks} asks for a part of a passage, of which objective.format = "

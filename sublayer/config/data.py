@@ -27,7 +27,7 @@ from sublayer.errors import ConfigError
 from sublayer.nearest import LONGEST_WORD, nearest_hint
 from sublayer.tasks.own_table import METRICS, NAME, OwnTable, table_of
 from sublayer.tasks.registry import TASKS
-from sublayer.tasks.task import Kind
+from sublayer.tasks.task import Task
 
 Sources = str | List | dict[str, float]
 """One text, several, or several with their weights."""
@@ -264,19 +264,17 @@ def check_tasks(tasks: Sources | None) -> None:
         _check_known("data.tasks", name, (*TASKS, NAME))
 
 
-def metrics_of(name: str, columns: OwnColumns | None) -> tuple[str, ...]:
-    """Return the metrics of a task; of a table's spans none, whose metrics its rows decide."""
-    if name != NAME:
-        return TASKS[name].metrics
-    kind = kind_of(name, columns)
-    return () if kind is None or kind == "span" else METRICS[kind]
+def task_of(name: str, columns: OwnColumns | None) -> Task:
+    """Return a task, of a table of one's own as far as a recipe describes it.
 
-
-def kind_of(name: str, columns: OwnColumns | None) -> Kind | None:
-    """Return the kind of a task; None of a table without columns."""
+    Of a table of classes two labels are taken; of one of spans no metrics, which its rows decide.
+    """
     if name != NAME:
-        return TASKS[name].kind
-    return None if columns is None else table_of("", columns).kind
+        return TASKS[name]
+    kind = "classes" if columns is None else table_of("", columns).kind
+    labels = ("0", "1") if kind == "classes" else ()
+    metrics = () if columns is None or kind == "span" else METRICS[kind]
+    return Task(NAME, NAME, NAME, kind, ("text",), metrics, labels=labels)
 
 
 of_pairs = partial(field, when=("pairs",))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from sublayer.config.contradictions import check_model
-from sublayer.config.data import LETTERED_TOKENIZERS, DataConfig, kind_of
+from sublayer.config.data import LETTERED_TOKENIZERS, DataConfig, task_of
 from sublayer.config.model import ModelConfig
 from sublayer.config.optimizers import OptimizerConfig
 from sublayer.config.recipe import Recipe, ResolvedModel, ResolvedTrain
@@ -14,8 +14,7 @@ from sublayer.config.supervised import SupervisedObjective
 from sublayer.config.train import LENGTHS, TrainConfig
 from sublayer.counts import count
 from sublayer.errors import ConfigError
-from sublayer.tasks.own_table import NAME
-from sublayer.tasks.registry import TASKS, wording_of
+from sublayer.tasks.registry import wording_of
 from sublayer.tasks.task import Task
 
 
@@ -91,13 +90,8 @@ def expected_model(recipe: Recipe, vocab_size: int) -> ResolvedModel:
 
 
 def expected_tasks(data: DataConfig) -> tuple[Task, ...]:
-    """Return the tasks that ``[data]`` names. Of a table that is not read two labels are taken."""
-    names = data.task_names
-    if names != (NAME,):
-        return tuple(TASKS[name] for name in names)
-    kind = kind_of(NAME, data.columns) or "classes"
-    labels = ("0", "1") if kind == "classes" else ()
-    return (Task(NAME, NAME, NAME, kind, ("text",), (), labels=labels),)
+    """Return the tasks that ``[data]`` names, before anything of them is read."""
+    return tuple(task_of(name, data.columns) for name in data.task_names)
 
 
 def with_heads(model: ModelConfig, objective: SupervisedObjective, task: Task) -> ModelConfig:

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from sublayer.config.data import DataConfig, metrics_of
+from sublayer.config.data import DataConfig, task_of
 from sublayer.config.objective import (
     Lengths,
     Loss,
@@ -78,7 +78,7 @@ class SupervisedObjective(ObjectiveTable):
 
     def evaluations(self, data: DataConfig) -> tuple[str, ...]:
         """Return the loss, the score, and the metrics of each task; of several behind its name."""
-        metrics = {name: metrics_of(name, data.columns) for name in data.task_names}
+        metrics = {name: task_of(name, data.columns).metrics for name in data.task_names}
         if len(metrics) == 1:
             [task_metrics] = metrics.values()
             return ("loss", "score", *task_metrics)
