@@ -21,7 +21,7 @@ from sublayer.files.checkpoints import checkpoint_path
 from sublayer.files.storage import write_file
 from sublayer.loading import find_recipe, load
 from sublayer.objective.supervised.answering import Answerer
-from sublayer.objective.supervised.batches import Asked, recipe_rule
+from sublayer.objective.supervised.batches import AskedSplit, recipe_rule
 from sublayer.objective.supervised.ensemble import check_members, find_members
 from sublayer.objective.supervised.evaluation import trained_examples
 from sublayer.objective.supervised.scores import (
@@ -166,7 +166,7 @@ def _answers(
     model = load(path, device=world.device)
     assert model.task is not None, "the run was fine-tuned"
     rule = recipe_rule(recipe, split)
-    answers, _ = answer_split(Asked(model.model, split, rule, model.task, world))
+    answers, _ = answer_split(AskedSplit(model.model, split, rule, model.task, world))
     return answers, describe_cuts(split, rule)
 
 

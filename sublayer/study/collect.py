@@ -46,7 +46,7 @@ from sublayer.study.results import (
 )
 from sublayer.study.runs import ArmFacts, Runs, StageRuns, failed_runs
 from sublayer.study.stages import FINETUNE, PRETRAINING, Chain
-from sublayer.tasks.scoring import MetricValue, Score
+from sublayer.tasks.scoring import MetricValue, TaskScore
 
 SCORE_ON = "data.score_on"
 
@@ -324,7 +324,7 @@ def _keep(folder: Path, data: Data) -> str:
     for part in parts:
         name = part_name(part, parts)
         for baseline, score in baselines.of(part).items():
-            scored: dict[str, Score | MetricValue] = {name: score}
+            scored: dict[str, TaskScore | MetricValue] = {name: score}
             scored |= {f"{name}:{metric}": value for metric, value in score.metrics.items()}
             scores = by_baseline.setdefault(baseline, {})
             for column, result in scored.items():

@@ -25,9 +25,9 @@ from sublayer.suite.measures import (
     Bleu,
     Candidate,
     Measure,
+    Measured,
     ParameterCount,
     ProbeMeasure,
-    Scores,
     Speed,
     find_candidates,
 )
@@ -46,7 +46,7 @@ _BASELINES = {
     COPIED: "the source as its own translation",
 }
 """Rows below the models, in their order, with their descriptions."""
-_NOTHING = Scores((), {})
+_NOTHING = Measured((), {})
 _LONGEST = 200
 """Characters of an error that is no user's, in a reason."""
 
@@ -60,7 +60,7 @@ class Work:
     measures: Sequence[Measure]
     refusals: Mapping[tuple[int, int], str]
     """By the places of model and measure; empty where the measure applies."""
-    scores: Mapping[tuple[int, int], Scores] = field(default_factory=dict)
+    scores: Mapping[tuple[int, int], Measured] = field(default_factory=dict)
     """By the same places."""
     machine: Mapping[str, Any] = field(default_factory=dict)
 
@@ -178,7 +178,7 @@ def evaluate_suite(work: Work, device: torch.device) -> Work:
     world = join_world(device)
     n_threads = torch.get_num_threads()
     scores = {
-        (row, index): Scores(work.measures[index].columns, {}, reason=reason)
+        (row, index): Measured(work.measures[index].columns, {}, reason=reason)
         for (row, index), reason in work.refusals.items()
     }
     applying = [pair for pair, reason in work.refusals.items() if not reason]
@@ -205,7 +205,7 @@ def evaluate_suite(work: Work, device: torch.device) -> Work:
 
 def _measured(
     work: Work, pair: tuple[int, int], device: torch.device, *, together: bool = False
-) -> Scores:
+) -> Measured:
     """Measure one model by one measure; what fails is a reason.
 
     What breaks while several processes train ``together`` ends them all: others would wait.
@@ -222,11 +222,11 @@ def _measured(
         ) from None
     except SublayerError as error:
         how = "training failed: " if isinstance(error, TrainingError) else ""
-        return Scores(measure.columns, {}, reason=f"{how}{error}")
+        return Measured(measure.columns, {}, reason=f"{how}{error}")
     except (MemoryError, RuntimeError) as error:
         if together:
             raise
         if lacks_memory(error):
-            return Scores(measure.columns, {}, reason="this machine has too little memory for it")
+            return Measured(measure.columns, {}, reason="this machine has too little memory for it")
         # What others scored, perhaps in hours, is not lost by it.
-        return Scores(measure.columns, {}, reason=f"it failed: {one_line(str(error))[:_LONGEST]}")
+        return Measured(measure.columns, {}, reason=f"it failed: {one_line(str(error))[:_LONGEST]}")

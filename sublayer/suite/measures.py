@@ -165,7 +165,7 @@ def score_column(
     return Metric(name, label, is_lower_better, from_items=None, factor=factor, decimals=decimals)
 
 
-class Scores(NamedTuple):
+class Measured(NamedTuple):
     """Scores of one model by one measure."""
 
     columns: Sequence[Metric]
@@ -196,7 +196,7 @@ class Measure(ABC):
         return ""
 
     @abstractmethod
-    def score(self, candidate: Candidate, device: torch.device) -> Scores:
+    def score(self, candidate: Candidate, device: torch.device) -> Measured:
         """Measure a model. Raises a SublayerError where that turns out to be impossible."""
 
     def one(
@@ -205,12 +205,12 @@ class Measure(ABC):
         cell: Cell,
         others: Mapping[str, Cell] = {},
         notes: Sequence[str] = (),
-    ) -> Scores:
+    ) -> Measured:
         """Return the scores of a measure of one column; ``others`` are baselines, by their rows."""
         [column] = self.columns
         named = [f"{candidate.name}, {column.label}: {note}" for note in notes]
         beside = {row: {column.name: other} for row, other in others.items()}
-        return Scores(self.columns, {column.name: cell}, beside, named)
+        return Measured(self.columns, {column.name: cell}, beside, named)
 
 
 class ParameterCount(Measure):
@@ -219,7 +219,7 @@ class ParameterCount(Measure):
     columns = (score_column("parameters", "parameters", is_lower_better=True, decimals=0),)
     title = "counting parameters"
 
-    def score(self, candidate: Candidate, device: torch.device) -> Scores:
+    def score(self, candidate: Candidate, device: torch.device) -> Measured:
         """Count them, shared ones once."""
         n_parameters = sum(parameter.numel() for parameter in candidate.shell.model.parameters())
         return self.one(candidate, Cell(n_parameters))
@@ -246,7 +246,7 @@ class Speed(Measure):
     title = "measuring the speed"
     is_timed = True
 
-    def score(self, candidate: Candidate, device: torch.device) -> Scores:
+    def score(self, candidate: Candidate, device: torch.device) -> Measured:
         """Measure it, while this program does nothing else."""
         model = candidate.load(device).model
         return self.one(candidate, measure_speed(model, candidate.context, device))
@@ -337,7 +337,7 @@ class BitsPerByte(Measure):
             return "it has no tokenizer.json, without which it reads no text"
         return ""
 
-    def score(self, candidate: Candidate, device: torch.device) -> Scores:
+    def score(self, candidate: Candidate, device: torch.device) -> Measured:
         """Score the text in windows half a context apart."""
         text_model = candidate.load(device)
         model, tokenizer = text_model.model, text_model.tokenizer
@@ -448,7 +448,7 @@ class ProbeMeasure(Measure):
             return f"it {str(error).removeprefix(candidate.name).lstrip()}"
         return ""
 
-    def score(self, candidate: Candidate, device: torch.device) -> Scores:
+    def score(self, candidate: Candidate, device: torch.device) -> Measured:
         """Ask it."""
         [answered] = ask(candidate.load(device), self._read, candidate.context)
         probe = answered.probe
@@ -494,7 +494,7 @@ class Bleu(Measure):
             return "it was not trained to translate: it has no tokenizer of two languages"
         return ""
 
-    def score(self, candidate: Candidate, device: torch.device) -> Scores:
+    def score(self, candidate: Candidate, device: torch.device) -> Measured:
         """Translate every line, and score the translations."""
         model = candidate.load(device)
         tokenizer = tokenizer_of(model)

@@ -25,7 +25,7 @@ from sublayer.suite.file import TasksTable
 from sublayer.suite.measures import (
     Candidate,
     Measure,
-    Scores,
+    Measured,
     local_folder,
     score_column,
     shell_of,
@@ -89,7 +89,7 @@ class TaskMeasure(Measure):
         _check_folder(self._folder(candidate), loaded, self._group.seeds)
         return ""
 
-    def score(self, candidate: Candidate, device: torch.device) -> Scores:
+    def score(self, candidate: Candidate, device: torch.device) -> Measured:
         """Score the answers of a model, fine-tuned first where it does not answer the task yet."""
         if self.trains(candidate):
             # Runs that are there are taken.
@@ -166,7 +166,7 @@ class TaskMeasure(Measure):
         candidate: Candidate,
         by_seed: Sequence[Sequence[Report]],
         notes: Sequence[str],
-    ) -> Scores:
+    ) -> Measured:
         """Put the reports of each seed together: the mean score of each part of the task."""
         all_notes = [f"{candidate.name}, {self._task.title}: {note}" for note in notes]
         columns: list[Metric] = []
@@ -196,7 +196,7 @@ class TaskMeasure(Measure):
             for report in reports:
                 if report["collapse"]:
                     all_notes.append(f"{candidate.name}, {column.label}: {report['collapse']}")
-        return Scores(columns, cells, others, list(dict.fromkeys(all_notes)))
+        return Measured(columns, cells, others, list(dict.fromkeys(all_notes)))
 
 
 def _check_folder(folder: Path, loaded: LoadedRecipe, n_seeds: int | None) -> None:

@@ -53,7 +53,7 @@ _NAME = re.compile(
 
 
 @dataclass(frozen=True)
-class Layout:
+class FileLayout:
     """The names of a task's folder and files."""
 
     names: tuple[str, ...]
@@ -91,9 +91,9 @@ class Layout:
 
 def find_splits(
     folder: Path,
-    layout: Layout,
+    layout: FileLayout,
     may_be: Callable[[str, Path], bool],
-    others: Sequence[Layout] = (),
+    others: Sequence[FileLayout] = (),
 ) -> dict[str, tuple[Path, ...]]:
     """Find the files of each split, in the first place that has any.
 
@@ -175,14 +175,14 @@ def entries(folder: Path) -> list[Path]:
         raise DataError(f"{folder} cannot be read: {error.strerror}") from None
 
 
-def _first(folder: Path, layout: Layout) -> dict[str, tuple[Path, ...]]:
+def _first(folder: Path, layout: FileLayout) -> dict[str, tuple[Path, ...]]:
     """Return the splits in the first folder, of those that files may lie in, that has any."""
     return find_in_first(
         folder, lambda name: False, layout.below, lambda path: _splits(path, layout, is_own=True)
     )
 
 
-def _splits(folder: Path, layout: Layout, *, is_own: bool) -> dict[str, tuple[Path, ...]]:
+def _splits(folder: Path, layout: FileLayout, *, is_own: bool) -> dict[str, tuple[Path, ...]]:
     """Return the files of each split in a folder, of which all, or those of its name, are its."""
     files: dict[tuple[str, int], list[Path]] = {}
     for path in entries(folder):
@@ -196,7 +196,7 @@ def _splits(folder: Path, layout: Layout, *, is_own: bool) -> dict[str, tuple[Pa
     return by_split
 
 
-def _candidates(path: Path, layout: Layout, *, is_own: bool) -> Iterator[tuple[str, str, Path]]:
+def _candidates(path: Path, layout: FileLayout, *, is_own: bool) -> Iterator[tuple[str, str, Path]]:
     """Return the split, the kind and the path of a file, or of those of a folder, of the task."""
     name = _FINDING_PACKED.sub("", path.name.lower())
     if path.is_dir():
@@ -219,7 +219,7 @@ def _of_name(splits: Mapping[str, str], name: str) -> str:
     return next((split for known, split in splits.items() if known.lower() == name), "")
 
 
-def _split_of(stem: str, layout: Layout, *, is_own: bool) -> str:
+def _split_of(stem: str, layout: FileLayout, *, is_own: bool) -> str:
     match = _NAME.fullmatch(stem)
     if match is None:
         return ""

@@ -152,7 +152,7 @@ class Sums(Contributions):
 
 
 @dataclass(frozen=True)
-class Metric:
+class TaskMetric:
     """A row of ``METRICS``."""
 
     name: str
@@ -574,29 +574,29 @@ def exact_text(answered: Answered) -> Sums:
 rouge1, rouge2, rouge_l = (partial(rouge, name) for name in ("rouge1", "rouge2", "rougeL"))
 
 
-METRICS: dict[str, Metric] = {
+METRICS: dict[str, TaskMetric] = {
     metric.name: metric
     for metric in (
-        Metric("accuracy", "accuracy", accuracy, is_proportion=True),
-        Metric("f1", "F1", f1),
-        Metric("macro_f1", "macro-F1", macro_f1, is_balanced=True),
-        Metric("matthews", "Matthews", matthews, is_balanced=True),
-        Metric("pearson", "Pearson", pearson),
-        Metric("spearman", "Spearman", spearman),
-        Metric("exact_match", "EM", exact_match),
-        Metric("token_f1", "F1", token_f1),
-        Metric("exact_match_v2", "EM", exact_match_v2),
-        Metric("token_f1_v2", "F1", token_f1_v2),
-        Metric("f1a", "F1a", f1),
-        Metric("group_exact_match", "EM", group_exact_match),
-        Metric("gender_parity", "parity", gender_parity),
-        Metric("middle", "middle", partial(accuracy_of, "middle"), is_beside=True),
-        Metric("high", "high", partial(accuracy_of, "high"), is_beside=True),
-        Metric("chrf", "chrF", chrf),
-        Metric("rouge1", "ROUGE-1", rouge1, is_beside=True),
-        Metric("rouge2", "ROUGE-2", rouge2, is_beside=True),
-        Metric("rougeL", "ROUGE-L", rouge_l, is_beside=True),
-        Metric("exact_text", "exact", exact_text, is_beside=True),
+        TaskMetric("accuracy", "accuracy", accuracy, is_proportion=True),
+        TaskMetric("f1", "F1", f1),
+        TaskMetric("macro_f1", "macro-F1", macro_f1, is_balanced=True),
+        TaskMetric("matthews", "Matthews", matthews, is_balanced=True),
+        TaskMetric("pearson", "Pearson", pearson),
+        TaskMetric("spearman", "Spearman", spearman),
+        TaskMetric("exact_match", "EM", exact_match),
+        TaskMetric("token_f1", "F1", token_f1),
+        TaskMetric("exact_match_v2", "EM", exact_match_v2),
+        TaskMetric("token_f1_v2", "F1", token_f1_v2),
+        TaskMetric("f1a", "F1a", f1),
+        TaskMetric("group_exact_match", "EM", group_exact_match),
+        TaskMetric("gender_parity", "parity", gender_parity),
+        TaskMetric("middle", "middle", partial(accuracy_of, "middle"), is_beside=True),
+        TaskMetric("high", "high", partial(accuracy_of, "high"), is_beside=True),
+        TaskMetric("chrf", "chrF", chrf),
+        TaskMetric("rouge1", "ROUGE-1", rouge1, is_beside=True),
+        TaskMetric("rouge2", "ROUGE-2", rouge2, is_beside=True),
+        TaskMetric("rougeL", "ROUGE-L", rouge_l, is_beside=True),
+        TaskMetric("exact_text", "exact", exact_text, is_beside=True),
     )
 }
 """In the order in which the documentation lists them."""

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from sublayer.errors import DataError
 from sublayer.files.lines import read_start
-from sublayer.tasks.finding import Layout, check_shards, find_splits
+from sublayer.tasks.finding import FileLayout, check_shards, find_splits
 from sublayer.tasks.reading import ReadSplit, read_class, read_number
 from sublayer.tasks.records import (
     Record,
@@ -34,7 +34,7 @@ Found = Mapping[str, tuple[Path, ...]]
 """The files of each split that is there, by its name."""
 
 
-Answered = Sequence[tuple[Example, Prediction]]
+PredictedRows = Sequence[tuple[Example, Prediction]]
 """Examples of a split, in order, and the prediction for each."""
 
 
@@ -62,8 +62,8 @@ class Published(ABC):
     """A row of the table of tasks: a task, its files, how they are read, worded and handed in."""
 
     task: Task
-    layout: Layout
-    beside: Layout | None = None
+    layout: FileLayout
+    beside: FileLayout | None = None
     """Names by which its files lie among those of another task."""
     wording: Callable[[Task], Wording] | None = None
     """None: that of its kind."""
@@ -86,7 +86,7 @@ class Published(ABC):
         """Names of the columns of its texts, by our names."""
         return {name: (name,) for name in self.task.fields}
 
-    def find(self, folder: Path, others: Sequence[Layout] = ()) -> Found:
+    def find(self, folder: Path, others: Sequence[FileLayout] = ()) -> Found:
         """Find its files in a folder: that of the suite, of the task, or one above.
 
         ``others`` are the layouts of all tasks, as which ``folder`` may be called.
@@ -154,7 +154,7 @@ class Published(ABC):
             raise DataError(f"{path} is not of {self.task.title}: its rows have {problem}")
 
     def answer_files(
-        self, file: AnswerFile, answered: Answered, notes: list[str]
+        self, file: AnswerFile, answered: PredictedRows, notes: list[str]
     ) -> Mapping[str, str]:
         """Return the contents of the files of predictions, by name: TSV or JSON lines, by suffix.
 
@@ -168,7 +168,7 @@ class Published(ABC):
             lines = [json.dumps(row, ensure_ascii=False) for row in rows]
         return {file.name: "".join(f"{line}\n" for line in lines)}
 
-    def answer_rows(self, file: AnswerFile, answered: Answered) -> Iterator[dict[str, Any]]:
+    def answer_rows(self, file: AnswerFile, answered: PredictedRows) -> Iterator[dict[str, Any]]:
         """Yield the objects of JSON lines."""
         for example, prediction in answered:
             label = self.written(file, example, prediction)

@@ -41,7 +41,7 @@ class MetricValue:
 
 
 @dataclass(frozen=True)
-class Score:
+class TaskScore:
     """The mean of a task's metrics, over a set of examples."""
 
     value: float
@@ -56,7 +56,9 @@ class Score:
     by the metric's name; by "" the score. Zeros where a metric has no value."""
 
 
-def score(examples: Sequence[Example], predictions: Predictions, metrics: Sequence[str]) -> Score:
+def score(
+    examples: Sequence[Example], predictions: Predictions, metrics: Sequence[str]
+) -> TaskScore:
     """Compute metrics of predictions, and the mean of those that are part of a score.
 
     The standard error of accuracy is that of a proportion, sqrt(p (1 - p) / n); of others, of
@@ -80,7 +82,7 @@ def score(examples: Sequence[Example], predictions: Predictions, metrics: Sequen
     mean = influences[[name in of_score for name in metrics]].mean(0)
     error = None if None in errors else _jackknife(mean)
     error = errors[0] if len(parts) == 1 else error
-    return Score(
+    return TaskScore(
         value=float(np.mean([part.value for part in parts])),
         standard_error=error,
         metrics=values,
@@ -138,7 +140,7 @@ _MOST_WEIGHTS = 1 << 22
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedScores:
     """Difference of two models on the same examples."""
 
     value: float
@@ -165,7 +167,7 @@ def paired(
     predictions: Predictions,
     others: Predictions,
     metrics: Sequence[str],
-) -> Paired:
+) -> PairedScores:
     """Compare two models' predictions for the same examples by their score, the mean of metrics.
 
     Examples, or groups of them, are drawn 1,000 times with replacement, the same for both models
@@ -194,7 +196,7 @@ def paired(
         n_only_first, n_only_other = int((gained > 0).sum()), int((gained < 0).sum())
         n_other = n_only_first + n_only_other
         p_value = float(binomtest(n_only_first, n_other).pvalue) if n_other else 1.0
-    return Paired(
+    return PairedScores(
         value=value,
         other=other,
         difference=value - other,

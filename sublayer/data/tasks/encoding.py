@@ -116,7 +116,7 @@ _BATCH_TEXTS = 4096
 _ALL = slice(None)
 
 
-class _Row(NamedTuple):
+class _EncodedRow(NamedTuple):
     """A row to be encoded: its texts, the one that gives way, and the tokens kept of each."""
 
     texts: Sequence[str]
@@ -176,23 +176,23 @@ def encode_examples(
 
 def _written(
     wording: Wording, example: Example, format_: Format, *, trains: bool
-) -> list[list[_Row]]:
+) -> list[list[_EncodedRow]]:
     """Write an example as the rows of one or several."""
     if format_ == "pair":
         return [[_pair(row) for row in wording.pair_rows(example)]]
     if format_ == "traversal":
-        return [[_Row(texts) for texts in wording.traversal_rows(example)]]
+        return [[_EncodedRow(texts) for texts in wording.traversal_rows(example)]]
     if trains:
-        return [[_Row(texts)] for texts in wording.training_texts(example)]
+        return [[_EncodedRow(texts)] for texts in wording.training_texts(example)]
     target = wording.text_target(example) if example.is_labelled else None
     read = wording.text_input(example)
-    return [[_Row((read,) if target is None else (read, target))]]
+    return [[_EncodedRow((read,) if target is None else (read, target))]]
 
 
-def _pair(row: PairRow) -> _Row:
+def _pair(row: PairRow) -> _EncodedRow:
     assert row.cut in CUTS, "a passage is read in windows"
     first = slice(row.first_tokens)
     # The last tokens of the second are read.
     second = _ALL if row.second_tokens is None else slice(-row.second_tokens, None)
     texts = (row.first,) if row.second is None else (row.first, row.second)
-    return _Row(texts, row.cut, (first, second))
+    return _EncodedRow(texts, row.cut, (first, second))

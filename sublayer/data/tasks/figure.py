@@ -33,7 +33,7 @@ class Shown(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Figure:
+class FormatFigure:
     """An example in one format."""
 
     format: Format
@@ -45,12 +45,14 @@ class Figure:
     """Why there are no rows."""
 
 
-def draw_figures(task: Task, example: Example, tokenizer: Tokenizer | None) -> list[Figure]:
+def draw_figures(task: Task, example: Example, tokenizer: Tokenizer | None) -> list[FormatFigure]:
     """Write an example in each format, uncut; without a tokenizer as words."""
     return [_draw(task, example, format_, tokenizer) for format_ in FORMATS]
 
 
-def _draw(task: Task, example: Example, format_: Format, tokenizer: Tokenizer | None) -> Figure:
+def _draw(
+    task: Task, example: Example, format_: Format, tokenizer: Tokenizer | None
+) -> FormatFigure:
     if tokenizer is None:
         last = END if format_ == "text" else "[SEP]"
         tokenizer = WordTokens(_texts(task, example, format_), last=last)
@@ -58,7 +60,7 @@ def _draw(task: Task, example: Example, format_: Format, tokenizer: Tokenizer | 
     try:
         marks = find_marks(tokenizer, format_)
     except ConfigError as error:
-        return Figure(format_, (), problem=str(error))
+        return FormatFigure(format_, (), problem=str(error))
     if task.kind == "span" and format_ == "pair":
         # Where all of the passage stands in one window.
         (pair,) = wording_of(task).pair_rows(example)
@@ -66,15 +68,15 @@ def _draw(task: Task, example: Example, format_: Format, tokenizer: Tokenizer | 
         question = tokenizer.encode(pair.first.encode())[: pair.first_tokens]
         passage = tokenizer.encode(pair.second.encode())
         ids: list[Any] = [[marks.first], question, [marks.between], passage, [marks.last]]
-        return Figure(format_, (_shown(np.concatenate(ids), tokenizer),))
+        return FormatFigure(format_, (_shown(np.concatenate(ids), tokenizer),))
     encoded = encode_examples(task, [example], tokenizer, format_, trains=False)
     if format_ == "text":
         read, *written = (
             _shown(np.append(text, marks.last), tokenizer) for text in encoded.texts_of(0)
         )
-        return Figure(format_, (read,), written[0] if written else ())
+        return FormatFigure(format_, (read,), written[0] if written else ())
     rows = (build_row(encoded, row, marks, _UNCUT)[0] for row in range(encoded.n_rows))
-    return Figure(format_, tuple(_shown(row, tokenizer) for row in rows))
+    return FormatFigure(format_, tuple(_shown(row, tokenizer) for row in rows))
 
 
 def _texts(task: Task, example: Example, format_: Format) -> list[str]:

@@ -20,7 +20,7 @@ from sublayer.data.training_text import note_losses
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.split_work import ALONE, Processes, Progress, silent
 from sublayer.nearest import nearest_hint
-from sublayer.objective.supervised.batches import Asked, row_rule
+from sublayer.objective.supervised.batches import AskedSplit, row_rule
 from sublayer.objective.supervised.ensemble import (
     check_heads,
     check_members,
@@ -244,7 +244,7 @@ def _check_models(
     return specs
 
 
-def _cut_examples(asked: Asked) -> Bools:
+def _cut_examples(asked: AskedSplit) -> Bools:
     """Mark the examples of a split that are cut to the model's context: ``[N]``."""
     encoded = asked.split.encoded
     if isinstance(encoded, SpanExamples):
@@ -277,7 +277,7 @@ def unprepared(
     batch: int | None = None,
     processes: Processes = ALONE,
     progress: Progress = silent,
-) -> Asked:
+) -> AskedSplit:
     """Put parts that a model's tokenizer has encoded together, to be answered as a spec says."""
     assert text_model.tokenizer is not None, "the model was checked"
     split = task_split("test", parts, text_model.tokenizer, objective_of(spec))
@@ -291,7 +291,7 @@ def asked_of(
     batch: int | None = None,
     processes: Processes = ALONE,
     progress: Progress = silent,
-) -> Asked:
+) -> AskedSplit:
     """Lay a split out for a model, which answers as a spec says.
 
     ``batch`` rows are computed at a time; None: as many as the device is quick with.
@@ -299,7 +299,7 @@ def asked_of(
     model, model_spec = text_model.model, text_model.task
     assert model_spec is not None, "the model was checked"
     rule = row_rule(objective_of(model_spec), split, model_spec.context, model.config)
-    return Asked(model, split, replace(rule, n_rows=batch), spec, processes, progress)
+    return AskedSplit(model, split, replace(rule, n_rows=batch), spec, processes, progress)
 
 
 def chosen_task(spec: TaskSpec, name: str | None, called: str) -> Task:

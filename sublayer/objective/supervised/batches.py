@@ -124,7 +124,7 @@ class SyntheticExamples(Synthetic):
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedSplit:
     """A split that a model answers."""
 
     model: Transformer

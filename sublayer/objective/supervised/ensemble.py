@@ -18,7 +18,7 @@ from sublayer.data.tasks.spans import N_BEST, Span, probabilities_of
 from sublayer.errors import ConfigError
 from sublayer.files.paths import resolved
 from sublayer.loading import find_model, load_task
-from sublayer.objective.supervised.batches import Asked
+from sublayer.objective.supervised.batches import AskedSplit
 from sublayer.objective.supervised.predictions import Listed, answer_examples, list_spans
 from sublayer.objective.supervised.text import write_part
 from sublayer.tasks.registry import wording_of
@@ -116,7 +116,7 @@ class MemberAnswers:
     """The score of no answer above which the member gives none."""
 
 
-def member_answers(asked: Asked) -> MemberAnswers:
+def member_answers(asked: AskedSplit) -> MemberAnswers:
     """Answer a split that is encoded for a member."""
     spec = asked.spec
     if asked.split.parts[0].task.kind == "span":

@@ -19,7 +19,7 @@ from sublayer.objective.supervised.ensemble import (
     member_answers,
 )
 from sublayer.objective.supervised.evaluation import (
-    Scoring,
+    TaskScoring,
     asked_scoring,
     asked_spec,
     check_same_rows,
@@ -85,7 +85,7 @@ class _MemberRun:
 
     request: Evaluation
     spec: TaskSpec
-    scoring: Scoring
+    scoring: TaskScoring
 
     def answer(self, split: TaskSplit) -> MemberAnswers:
         """Answer a split that is encoded for the run."""

@@ -73,7 +73,7 @@ def asked_spec(asked: Evaluation) -> TaskSpec:
 
 
 @dataclass(frozen=True)
-class Scoring:
+class TaskScoring:
     """Examples to be scored, and those that baselines learn from."""
 
     split: TaskSplit
@@ -82,7 +82,7 @@ class Scoring:
     notes: tuple[str, ...] = ()
 
 
-def answer_asked(asked: Evaluation) -> tuple[Scoring, list[Prediction], float]:
+def answer_asked(asked: Evaluation) -> tuple[TaskScoring, list[Prediction], float]:
     """Answer the examples that an evaluation scores; return the answers and their mean loss.
 
     Raises ConfigError where it is not known where the files are, or an option has no meaning, and
@@ -97,7 +97,7 @@ def answer_asked(asked: Evaluation) -> tuple[Scoring, list[Prediction], float]:
     return replace(scoring, notes=(*scoring.notes, *cuts)), predictions, loss
 
 
-def asked_scoring(asked: Evaluation) -> Scoring:
+def asked_scoring(asked: Evaluation) -> TaskScoring:
     """Read the examples that an evaluation scores. Raises as ``answer_asked`` does."""
     path, recipe = asked.options.get("path"), asked.recipe
     raw = None if recipe is None else recipe.data.path
@@ -109,7 +109,7 @@ def asked_scoring(asked: Evaluation) -> Scoring:
     notes: tuple[str, ...] = ()
     if path is not None and _spec(asked).columns:
         notes = (f"{path} is what it was trained on: scored on the rows that were left for that",)
-    return Scoring(split, trained_examples(data), notes)
+    return TaskScoring(split, trained_examples(data), notes)
 
 
 def _spec(asked: Evaluation) -> TaskSpec:
@@ -160,7 +160,7 @@ def trained_examples(data: Data) -> dict[str, list[Example]]:
     return {part.task.name: part.distinct_examples for part in of_tasks(data.train).parts}
 
 
-def _scoring_of_path(asked: Evaluation, path: str) -> Scoring:
+def _scoring_of_path(asked: Evaluation, path: str) -> TaskScoring:
     """Take all labelled rows of another file or folder: none of them chose or trained anything."""
     text_model, spec = asked.text_model, _spec(asked)
     parts: list[TaskPart] = []
@@ -189,7 +189,7 @@ def _scoring_of_path(asked: Evaluation, path: str) -> Scoring:
                 f"{part.task.title}: {n_trained:,} of {len(part.examples):,} rows are among those "
                 "that it was trained on: too good by that"
             )
-    return Scoring(split, {**by_task, **train}, tuple(notes))
+    return TaskScoring(split, {**by_task, **train}, tuple(notes))
 
 
 def _read(asked: Evaluation, task: Task, path: str) -> tuple[list[ReadSplit], ReadSplit | None]:

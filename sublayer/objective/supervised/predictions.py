@@ -25,7 +25,7 @@ from sublayer.data.tasks.spans import (
     rank_spans,
 )
 from sublayer.model.transformer import Transformer
-from sublayer.objective.supervised.batches import Asked
+from sublayer.objective.supervised.batches import AskedSplit
 from sublayer.objective.supervised.loss import (
     answer_logits,
     answer_losses,
@@ -45,7 +45,7 @@ Answers = tuple[list[Prediction], list[float]]
 """The answers to all examples of a split, in its order, and the loss of each."""
 
 
-def answer_examples(asked: Asked) -> Answers:
+def answer_examples(asked: AskedSplit) -> Answers:
     """Answer every example by the model's head. The loss of one without a label means nothing."""
     model, task = asked.model, asked.split.parts[0].task
 
@@ -93,7 +93,7 @@ class Listed(NamedTuple):
         return independent_prediction(self.spans, self.no_answer if has_unanswerable else None)
 
 
-def answer_questions(asked: Asked) -> Answers:
+def answer_questions(asked: AskedSplit) -> Answers:
     """Answer every question with the best span of all its windows.
 
     Answers are given whatever the score of no answer is, which is beside them.
@@ -105,7 +105,7 @@ def answer_questions(asked: Asked) -> Answers:
     return answers, losses
 
 
-def list_spans(asked: Asked, n_best: int = N_BEST) -> tuple[list[Listed], list[float]]:
+def list_spans(asked: AskedSplit, n_best: int = N_BEST) -> tuple[list[Listed], list[float]]:
     """List the best spans of every question, in the split's order, and the loss of each."""
     model, encoded, (part,) = asked.model, asked.split.encoded, asked.split.parts
     assert isinstance(encoded, SpanExamples), "a passage is read in windows"

@@ -16,13 +16,13 @@ from sublayer.data.tasks.batches import TaskPart, TaskSplit, of_tasks
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable
 from sublayer.evaluation.split_work import Processes
 from sublayer.objective.family import Effort, Scored
-from sublayer.objective.supervised.batches import Asked, recipe_rule
+from sublayer.objective.supervised.batches import AskedSplit, recipe_rule
 from sublayer.objective.supervised.predictions import answer_examples, answer_questions
 from sublayer.objective.supervised.text import SCORED, Writing, text_loss, write_part
 from sublayer.system.stages import stage
 from sublayer.tasks.baselines import BASELINES
 from sublayer.tasks.registry import suite_averages, wording_of
-from sublayer.tasks.scoring import Score, score
+from sublayer.tasks.scoring import TaskScore, score
 from sublayer.tasks.task import Example, Prediction, Task
 from sublayer.tasks.unanswerable import (
     ByAnswerable,
@@ -50,7 +50,7 @@ def task_scores(
     if selects:
         # All answers are given, to find which had better not be.
         spec = spec.with_threshold(math.inf)
-    predictions, loss = answer_split(Asked(model, examples, rule, spec, processes))
+    predictions, loss = answer_split(AskedSplit(model, examples, rule, spec, processes))
     if selects:
         part = examples.parts[0]
         threshold = best_threshold(part.examples, predictions).threshold
@@ -61,7 +61,7 @@ def task_scores(
     return Scored(scores, items=None)
 
 
-def answer_split(asked: Asked, writing: Writing = SCORED) -> tuple[list[Prediction], float]:
+def answer_split(asked: AskedSplit, writing: Writing = SCORED) -> tuple[list[Prediction], float]:
     """Answer all examples of a split, in its order; return the answers and the mean loss."""
     spec, parts = asked.spec, asked.split.parts
     if spec.format != "text":
@@ -126,13 +126,13 @@ class BaselineScores:
     ) -> None:
         self._read_train = cache(read_train)
         self._are_scored = are_scored
-        self._scores: dict[tuple[str, str], Mapping[str, Score]] = {}
+        self._scores: dict[tuple[str, str], Mapping[str, TaskScore]] = {}
 
     def learned_from(self, part: TaskPart) -> Sequence[Example]:
         """Return the examples of a part's task that are learned from."""
         return self._read_train().get(part.task.name, ())
 
-    def of(self, part: TaskPart) -> Mapping[str, Score]:
+    def of(self, part: TaskPart) -> Mapping[str, TaskScore]:
         """Return the score of each baseline on a part, by its name."""
         key = part.task.name, part.published
         if key not in self._scores:
@@ -257,8 +257,8 @@ class PartReport:
     task: Task
     split: str
     """The publisher's, such as ``dev_matched``."""
-    score: Score
-    baselines: Mapping[str, Score]
+    score: TaskScore
+    baselines: Mapping[str, TaskScore]
     collapse: str
     """Why the model answers nothing; empty where it does."""
     by_answerable: Mapping[bool, ByAnswerable] = field(default_factory=dict)
@@ -320,7 +320,7 @@ def average_reports(reports: Sequence[PartReport]) -> dict[str, float]:
     return suite_averages(scores)
 
 
-def _values(result: Score) -> dict[str, Any]:
+def _values(result: TaskScore) -> dict[str, Any]:
     metrics = {name: asdict(metric) for name, metric in result.metrics.items()}
     return {"score": result.value, "standard_error": result.standard_error, "metrics": metrics}
 

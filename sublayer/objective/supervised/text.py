@@ -31,7 +31,7 @@ from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy, nats_of_targets
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
-from sublayer.objective.supervised.batches import Asked
+from sublayer.objective.supervised.batches import AskedSplit
 from sublayer.objective.targets import target_hidden
 from sublayer.tasks.registry import wording_of
 from sublayer.tasks.task import Prediction
@@ -289,7 +289,7 @@ _AT_A_TIME = 128
 
 
 def write_part(
-    asked: Asked,
+    asked: AskedSplit,
     part: TaskPart,
     writing: Writing = GREEDILY,
     begun: Mapping[int, Ints] = MappingProxyType({}),
@@ -317,7 +317,7 @@ class TextLoss(NamedTuple):
     the target's, ends included; empty where none was computed."""
 
 
-def text_loss(asked: Asked, part: TaskPart, *, looks: bool = False) -> TextLoss:
+def text_loss(asked: AskedSplit, part: TaskPart, *, looks: bool = False) -> TextLoss:
     """Compute the nats of all targets of a part that are known, ends included.
 
     It ``looks`` for how answers begin, too, unless it computes in less precision than the weights.
@@ -343,7 +343,7 @@ def text_loss(asked: Asked, part: TaskPart, *, looks: bool = False) -> TextLoss:
 
 
 def _written(
-    asked: Asked, part: TaskPart, writing: Writing, begun: Mapping[int, Ints]
+    asked: AskedSplit, part: TaskPart, writing: Writing, begun: Mapping[int, Ints]
 ) -> list[Prediction]:
     model, rule, tokenizer = asked.model, asked.rule, asked.split.tokenizer
     wording, most = wording_of(part.task), max(1, rule.target_length - 1)
@@ -392,7 +392,7 @@ def _written(
     ]
 
 
-def _ranked(asked: Asked, part: TaskPart, targets: Sequence[Sequence[str]]) -> list[Prediction]:
+def _ranked(asked: AskedSplit, part: TaskPart, targets: Sequence[Sequence[str]]) -> list[Prediction]:
     model = asked.model
     texts = sorted({text for options in targets for text in options})
     encoded_texts = asked.split.tokenizer.encode_many([text.encode() for text in texts])

@@ -11,7 +11,7 @@ from typing import Any
 
 from sublayer.errors import DataError
 from sublayer.files.lines import decoded, read_lines
-from sublayer.tasks.finding import Layout, entries
+from sublayer.tasks.finding import FileLayout, entries
 from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.records import Record, named, read_records, suffix_of
 from sublayer.tasks.rows import Found, Published
@@ -43,7 +43,7 @@ class StoryCloze(Published):
         """Return the names of the publisher's files, and of copies."""
         return f"cloze_test_val__spring2016.csv and so on; or {self.layout.described()}"
 
-    def find(self, folder: Path, others: Sequence[Layout] = ()) -> Found:
+    def find(self, folder: Path, others: Sequence[FileLayout] = ()) -> Found:
         """Find the files with the publisher's names, those of spring 2016 before later ones."""
         named = [path for path in entries(folder) if self.layout.is_named(path.name)]
         for directory in (folder, *(path for path in named if path.is_dir())):
@@ -171,16 +171,16 @@ CLOZE = (
     StoryCloze(
         task=Task("story_cloze", "Story Cloze", "cloze", "choice", ("story",), ("accuracy",),
                   splits=("dev", "test")),
-        layout=Layout(("Story Cloze", "cloze", "ROCStories"), below=("", "data", "2016")),
+        layout=FileLayout(("Story Cloze", "cloze", "ROCStories"), below=("", "data", "2016")),
     ),
 )  # fmt: skip
 DPR = (
     Pronouns(
         task=Task("dpr", "DPR", "dpr", "choice", ("text", "pronoun"), ("accuracy",),
                   splits=("train", "test")),
-        layout=Layout(("DPR", "definite_pronoun_resolution", "wsc_dpr"),
-                      below=("", "data", "plain_text"),
-                      own={"train.c.txt": "train", "test.c.txt": "test"}),
+        layout=FileLayout(("DPR", "definite_pronoun_resolution", "wsc_dpr"),
+                          below=("", "data", "plain_text"),
+                          own={"train.c.txt": "train", "test.c.txt": "test"}),
         # The text with the pronoun marked, then the noun; as text to text WSC's.
         wording=partial(
             Wording, clean=_dpr_texts, ranks="choices", **marking(_dpr_marked, "pronoun"),

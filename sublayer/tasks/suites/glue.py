@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from sublayer.errors import DataError
-from sublayer.tasks.finding import SUFFIXES, Layout
+from sublayer.tasks.finding import SUFFIXES, FileLayout
 from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.records import Record, read_records, read_tsv, suffix_of
 from sublayer.tasks.releases import Release
@@ -233,7 +233,7 @@ GLUE = (
     ColumnsTask(
         task=Task("cola", "CoLA", "glue", "classes", ("sentence",), ("matthews",),
                   labels=("unacceptable", "acceptable")),
-        layout=Layout(
+        layout=FileLayout(
             ("CoLA", "cola_public", "cola_public_1.1"), _SUITE,
             below=("", "data", "default", "raw"),
             joint={"in_domain_train.tsv": "train", "in_domain_dev.tsv": "dev",
@@ -248,7 +248,7 @@ GLUE = (
     ColumnsTask(
         task=Task("sst2", "SST-2", "glue", "classes", ("sentence",), ("accuracy",),
                   labels=("negative", "positive")),
-        layout=Layout(("SST-2",), _SUITE),
+        layout=FileLayout(("SST-2",), _SUITE),
         release=_release("sst2", "SST-2.zip",
                          "d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa"),
         submission=(AnswerFile("SST-2.tsv", 1821, Prediction(1)),),
@@ -257,7 +257,7 @@ GLUE = (
     Mrpc(
         task=Task("mrpc", "MRPC", "glue", "classes", _SENTENCES, ("f1", "accuracy"),
                   labels=("not_equivalent", "equivalent"), is_symmetric=True),
-        layout=Layout(("MRPC",), _SUITE, own=_ORIGINAL),
+        layout=FileLayout(("MRPC",), _SUITE, own=_ORIGINAL),
         columns={"sentence1": ("sentence1", "#1 String"), "sentence2": ("sentence2", "#2 String")},
         label=("label", "Quality"),
         release=Release.of("mrpc", {
@@ -274,7 +274,7 @@ GLUE = (
     ColumnsTask(
         task=Task("qqp", "QQP", "glue", "classes", ("question1", "question2"), ("f1", "accuracy"),
                   labels=("not_duplicate", "duplicate"), is_symmetric=True),
-        layout=Layout(("QQP", "QQP-clean"), _SUITE, own={_QUORA: "train"}),
+        layout=FileLayout(("QQP", "QQP-clean"), _SUITE, own={_QUORA: "train"}),
         label=("is_duplicate", "label"),
         quoted=(_QUORA,),
         release=_release("qqp", "QQP-clean.zip",
@@ -285,7 +285,7 @@ GLUE = (
     ColumnsTask(
         task=Task("stsb", "STS-B", "glue", "number", _SENTENCES, ("pearson", "spearman"),
                   is_symmetric=True, numbers=(0.0, 5.0)),
-        layout=Layout(("STS-B", "sts", "stsbenchmark"), _SUITE),
+        layout=FileLayout(("STS-B", "sts", "stsbenchmark"), _SUITE),
         label=("score", "label"),
         # Source: the STS benchmark's own archive, in which some rows end with two licences.
         without_header=("genre", "filename", "year", "old_index", "score", "sentence1",
@@ -300,7 +300,8 @@ GLUE = (
     ColumnsTask(
         task=Task("mnli", "MNLI", "glue", "classes", _PREMISE, ("accuracy",),
                   labels=_THREE_WAY, splits=_MATCHED),
-        layout=Layout(("MNLI", "multinli", "multinli_1.0"), _SUITE, suffixes=(*SUFFIXES, ".txt")),
+        layout=FileLayout(("MNLI", "multinli", "multinli_1.0"), _SUITE,
+                          suffixes=(*SUFFIXES, ".txt")),
         columns=_INFERENCE,
         label=("gold_label", "label"),
         source="premise",
@@ -316,7 +317,7 @@ GLUE = (
     ColumnsTask(
         task=Task("qnli", "QNLI", "glue", "classes", ("question", "sentence"), ("accuracy",),
                   labels=_ENTAILMENT),
-        layout=Layout(("QNLI", "QNLIv2"), _SUITE),
+        layout=FileLayout(("QNLI", "QNLIv2"), _SUITE),
         source="question",
         release=_release("qnli", "QNLIv2.zip",
                          "e634e78627a29adaecd4f955359b22bf5e70f2cbd93b493f2d624138a0c0e5f5"),
@@ -325,7 +326,7 @@ GLUE = (
     ),
     Rte(
         task=Task("rte", "RTE", "glue", "classes", _SENTENCES, ("accuracy",), labels=_ENTAILMENT),
-        layout=Layout(("RTE",), _SUITE, joint=RTE_FILES),
+        layout=FileLayout(("RTE",), _SUITE, joint=RTE_FILES),
         source="sentence1",
         release=_release("rte", "RTE.zip",
                          "6bf86de103ecd335f3441bd43574d23fef87ecc695977a63b82d5efb206556ee"),
@@ -335,7 +336,7 @@ GLUE = (
     ColumnsTask(
         task=Task("wnli", "WNLI", "glue", "classes", _SENTENCES, ("accuracy",),
                   labels=_ENTAILMENT[::-1]),
-        layout=Layout(("WNLI",), _SUITE),
+        layout=FileLayout(("WNLI",), _SUITE),
         source="sentence1",
         # As text to text the hypothesis has a noun where the premise has a pronoun. It is only
         # evaluated, by a model of WSC or DPR. Source: T5's ``wnli_simple``, whose authors checked
@@ -352,9 +353,9 @@ GLUE = (
     ColumnsTask(
         task=Task("ax", "AX", "glue", "classes", _PREMISE, ("matthews",), labels=_THREE_WAY,
                   splits=("dev", "test"), trained_as="mnli"),
-        layout=Layout(("AX", "diagnostic", "diagnostics"), _SUITE, own=_DIAGNOSTIC),
+        layout=FileLayout(("AX", "diagnostic", "diagnostics"), _SUITE, own=_DIAGNOSTIC),
         # Some copies are in the folder of the task that its models train on.
-        beside=Layout(("MNLI",), _SUITE, own=_DIAGNOSTIC, suffixes=()),
+        beside=FileLayout(("MNLI",), _SUITE, own=_DIAGNOSTIC, suffixes=()),
         columns=_INFERENCE,
         label=("Label", "label"),
         source="premise",
@@ -368,8 +369,8 @@ _TEXTS = {"premise": ("premise", "sentence1"), "hypothesis": ("hypothesis", "sen
 NLI = (
     ColumnsTask(
         task=Task("snli", "SNLI", "nli", "classes", _PREMISE, ("accuracy",), labels=_THREE_WAY),
-        layout=Layout(("SNLI", "snli_1.0"), below=("", "data", "plain_text"),
-                      suffixes=(*SUFFIXES, ".txt")),
+        layout=FileLayout(("SNLI", "snli_1.0"), below=("", "data", "plain_text"),
+                          suffixes=(*SUFFIXES, ".txt")),
         columns=_TEXTS,
         label=("gold_label", "label"),
         ids=("pairID", "idx", "index", "id"),
@@ -385,7 +386,7 @@ NLI = (
     ColumnsTask(
         task=Task("scitail", "SciTail", "nli", "classes", _PREMISE, ("accuracy",),
                   labels=("entailment", "neutral")),
-        layout=Layout(
+        layout=FileLayout(
             ("SciTail", "SciTailV1.1", "scitail_1.0", "scitail_1.0_structure"),
             below=("", "data", "tsv_format", "snli_format", "predictor_format"),
             suffixes=(*SUFFIXES, ".txt"),

@@ -15,7 +15,7 @@ from sublayer.errors import DataError
 from sublayer.files.lines import decoded, read_lines
 from sublayer.files.parsing import parse_json
 from sublayer.tasks.finding import (
-    Layout,
+    FileLayout,
     entries,
     find_in_first,
     one_copy,
@@ -25,7 +25,7 @@ from sublayer.tasks.finding import (
 from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.records import Record, read_records
 from sublayer.tasks.releases import Release
-from sublayer.tasks.rows import Answered, AnswerFile, Found, Published, as_json_object
+from sublayer.tasks.rows import AnswerFile, Found, PredictedRows, Published, as_json_object
 from sublayer.tasks.task import Example, Task
 from sublayer.tasks.wording import Wording, answered
 
@@ -147,7 +147,7 @@ class Race(Published):
             "JSON lines or Parquet with train, dev or validation, and test in their names"
         )
 
-    def find(self, folder: Path, others: Sequence[Layout] = ()) -> Found:
+    def find(self, folder: Path, others: Sequence[FileLayout] = ()) -> Found:
         """Find the files of a level, or of both, in the first place that has any.
 
         In folders called RACE, and in ``folder`` itself, lie the publisher's, a passage each,
@@ -202,7 +202,7 @@ class Race(Published):
             result.add_known(example, row)
 
     def answer_files(
-        self, file: AnswerFile, answered: Answered, notes: list[str]
+        self, file: AnswerFile, answered: PredictedRows, notes: list[str]
     ) -> Mapping[str, str]:
         """Return an object of ids and letters, and the same as CSV.
 
@@ -223,7 +223,7 @@ class Race(Published):
 RACE = tuple(
     Race(
         task=Task(name, title, "race", "choice", ("article", "question"), ("accuracy", *metrics)),
-        layout=Layout(("RACE",)),
+        layout=FileLayout(("RACE",)),
         levels=levels,
         wording=partial(
             Wording,

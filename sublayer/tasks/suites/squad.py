@@ -12,7 +12,7 @@ from sublayer.files.lines import decoded, read_lines, read_start, unpacked
 from sublayer.files.parsing import parse_json
 from sublayer.files.storage import open_file
 from sublayer.tasks.finding import (
-    Layout,
+    FileLayout,
     entries,
     find_in_first,
     one_copy,
@@ -23,7 +23,7 @@ from sublayer.tasks.finding import (
 from sublayer.tasks.reading import ReadSplit, kept_answers, place_answer
 from sublayer.tasks.records import Record, read_records
 from sublayer.tasks.releases import Release
-from sublayer.tasks.rows import Answered, AnswerFile, Found, Published, as_json_object
+from sublayer.tasks.rows import AnswerFile, Found, PredictedRows, Published, as_json_object
 from sublayer.tasks.task import Example, Task
 
 _SUFFIXES = {".json", ".jsonl", ".ndjson", ".parquet"}
@@ -139,7 +139,7 @@ class Squad(Published):
             "lines or Parquet with train, and dev or validation in their names"
         )
 
-    def find(self, folder: Path, others: Sequence[Layout] = ()) -> Found:
+    def find(self, folder: Path, others: Sequence[FileLayout] = ()) -> Found:
         """Find the files of the version, in the first place that has any.
 
         Places are folders called SQuAD, with or without a version, and ``folder`` itself. Files are
@@ -195,7 +195,7 @@ class Squad(Published):
         result.add_known(example, row)
 
     def answer_files(
-        self, file: AnswerFile, answered: Answered, notes: list[str]
+        self, file: AnswerFile, answered: PredictedRows, notes: list[str]
     ) -> Mapping[str, str]:
         """Return an object of ids and answers, empty for none; of 2.0 another of scores of none."""
         objects: dict[str, dict[str, Any]] = {file.name: {row.id: p.text for row, p in answered}}
@@ -208,7 +208,7 @@ SQUAD = tuple(
     Squad(
         task=Task(name, f"SQuAD {version}", "squad", "span", ("context", "question"), metrics,
                   has_unanswerable=version == "2.0", splits=("train", "dev")),
-        layout=Layout(("SQuAD",)),
+        layout=FileLayout(("SQuAD",)),
         version=version,
         release=Release.of(name, {
             f"https://rajpurkar.github.io/SQuAD-explorer/dataset/{split}-v{version}.json": sha256

@@ -26,14 +26,14 @@ from xml.etree import ElementTree
 from sublayer.counts import count
 from sublayer.errors import DataError
 from sublayer.files.parsing import MAX_BYTES, read_bytes
-from sublayer.tasks.finding import Layout
+from sublayer.tasks.finding import FileLayout
 from sublayer.tasks.reading import ReadSplit, read_class
 from sublayer.tasks.records import Record, read_records, read_tsv
 from sublayer.tasks.releases import Release
 from sublayer.tasks.rows import (
-    Answered,
     AnswerFile,
     ColumnsTask,
+    PredictedRows,
     Published,
 )
 from sublayer.tasks.task import Answer, Example, Prediction, Task
@@ -169,7 +169,7 @@ def _wic_records(path: Path) -> Iterator[Record]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row(ColumnsTask):
+class SuperGlueColumns(ColumnsTask):
     """A task whose rows are an example each, their names those of the task's fields."""
 
     reads_tsv: ClassVar[bool] = False
@@ -198,7 +198,7 @@ class Row(ColumnsTask):
         return self.has_texts(names) and names.issuperset(self.choices)
 
 
-class Rte(Row):
+class SuperGlueRte(SuperGlueColumns):
     """SuperGLUE's RTE, of which GLUE has a folder of the same name."""
 
     def settle(self, files: dict[str, tuple[Path, ...]]) -> dict[str, tuple[Path, ...]]:
@@ -207,7 +207,7 @@ class Rte(Row):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Objects(Published):
+class SuperGlueObjects(Published):
     """A task whose rows are objects: a passage with its questions, or one of its answers."""
 
     keys: tuple[frozenset[str], ...]
@@ -228,7 +228,7 @@ def _next_passage(result: ReadSplit) -> int:
     return int(result.examples[-1].extra["passage"]) + 1 if result.examples else 0
 
 
-class MultiRC(Objects):
+class MultiRC(SuperGlueObjects):
     """MultiRC, each answer of which is an example."""
 
     def add(self, row: Record, result: ReadSplit) -> None:
@@ -271,7 +271,7 @@ class MultiRC(Objects):
         )
         result.add_known(example, answer)
 
-    def answer_rows(self, file: AnswerFile, answered: Answered) -> Iterator[dict[str, Any]]:
+    def answer_rows(self, file: AnswerFile, answered: PredictedRows) -> Iterator[dict[str, Any]]:
         """Yield passages with all of their questions and answers."""
         passages: dict[int, dict[int, list[dict[str, Any]]]] = {}
         for example, prediction in answered:
@@ -286,7 +286,7 @@ class MultiRC(Objects):
             yield {"idx": idx, "passage": {"questions": rows}}
 
 
-class ReCoRD(Objects):
+class ReCoRD(SuperGlueObjects):
     """ReCoRD."""
 
     def add(self, row: Record, result: ReadSplit) -> None:
@@ -378,7 +378,7 @@ _IRREGULAR = {"be": {"am", "is", "are", "was", "were"}, "go": {"went"}}
 """Forms of words that begin with another letter than they."""
 
 
-class WiC(Row):
+class WiC(SuperGlueColumns):
     """WiC."""
 
     def add(self, row: Record, result: ReadSplit) -> None:
@@ -414,7 +414,7 @@ def _stands(word: str, sentence: str, where: slice) -> bool:
     return form[:1] == lemma[:1] or form in _IRREGULAR.get(lemma, ())
 
 
-class WSC(Objects):
+class WSC(SuperGlueObjects):
     """WSC."""
 
     def add(self, row: Record, result: ReadSplit) -> None:
@@ -535,10 +535,10 @@ def _release(name: str, file: str, sha256: str) -> Release:
 
 
 SUPERGLUE = (
-    Row(
+    SuperGlueColumns(
         task=Task("boolq", "BoolQ", "superglue", "classes", ("passage", "question"), ("accuracy",),
                   labels=_TRUTH),
-        layout=Layout(("BoolQ",), _SUITE),
+        layout=FileLayout(("BoolQ",), _SUITE),
         label=("label", "answer"),
         source="passage",
         # As a pair the question stands before the passage (jiant).
@@ -548,20 +548,20 @@ SUPERGLUE = (
         submission=(AnswerFile("BoolQ.jsonl", 3245, Prediction(1), _SMALL_TRUTH),),
         averages=_AVERAGES,
     ),
-    Row(
+    SuperGlueColumns(
         task=Task("cb", "CB", "superglue", "classes", ("premise", "hypothesis"),
                   ("macro_f1", "accuracy"), labels=_CB),
-        layout=Layout(("CB",), _SUITE),
+        layout=FileLayout(("CB",), _SUITE),
         source="premise",
         release=_release("cb", "CB.zip",
                          "8d641383298d54554066ba1c93f56ae7410af75df621b90c63028806bbbbb535"),
         submission=(AnswerFile("CB.jsonl", 250, Prediction(1), _CB),),
         averages=_AVERAGES,
     ),
-    Row(
+    SuperGlueColumns(
         task=Task("copa", "COPA", "superglue", "choice", ("premise", "question"), ("accuracy",)),
-        layout=Layout(("COPA",), _SUITE, own={"copa-dev.xml": "dev", "copa-test.xml": "test"},
-                      below=("", "data", "default", "datasets")),
+        layout=FileLayout(("COPA",), _SUITE, own={"copa-dev.xml": "dev", "copa-test.xml": "test"},
+                          below=("", "data", "default", "datasets")),
         choices=("choice1", "choice2"),
         source="premise",
         # It asks with one word: premise and question, then the choice (jiant).
@@ -577,7 +577,7 @@ SUPERGLUE = (
     MultiRC(
         task=Task("multirc", "MultiRC", "superglue", "classes",
                   ("paragraph", "question", "answer"), ("f1a", "group_exact_match"), labels=_TRUTH),
-        layout=Layout(
+        layout=FileLayout(
             ("MultiRC", "multirc-v2"), _SUITE,
             own={"train_456-fixedIds.json": "train", "dev_83-fixedIds.json": "dev"},
             below=("", "data", "default", "splitv2"),
@@ -598,7 +598,7 @@ SUPERGLUE = (
     ReCoRD(
         task=Task("record", "ReCoRD", "superglue", "choice", ("passage", "query"),
                   ("token_f1", "exact_match")),
-        layout=Layout(("ReCoRD",), _SUITE),
+        layout=FileLayout(("ReCoRD",), _SUITE),
         keys=(frozenset({"passage", "qas"}), frozenset({"passage", "query", "entities"})),
         # The query with the entity in its place (jiant); as text to text, the entities are listed,
         # and each gold answer is written.
@@ -613,10 +613,10 @@ SUPERGLUE = (
         submission=(AnswerFile("ReCoRD.jsonl", 0, Prediction(0), takes_text=True),),
         averages=_AVERAGES,
     ),
-    Rte(
+    SuperGlueRte(
         task=Task("sg_rte", "RTE", "superglue", "classes", ("premise", "hypothesis"),
                   ("accuracy",), labels=_ENTAILMENT),
-        layout=Layout(("RTE", "sg_rte"), _SUITE, joint=RTE_FILES),
+        layout=FileLayout(("RTE", "sg_rte"), _SUITE, joint=RTE_FILES),
         source="premise",
         wording=partial(Wording, name="rte"),
         release=_release("sg_rte", "RTE.zip",
@@ -627,8 +627,8 @@ SUPERGLUE = (
     WiC(
         task=Task("wic", "WiC", "superglue", "classes", ("sentence1", "sentence2", "word"),
                   ("accuracy",), labels=_TRUTH),
-        layout=Layout(("WiC", "WiC_dataset"), _SUITE,
-                      own={f"{split}.data.txt": split for split in ("train", "dev", "test")}),
+        layout=FileLayout(("WiC", "WiC_dataset"), _SUITE,
+                          own={f"{split}.data.txt": split for split in ("train", "dev", "test")}),
         # As a pair the word before the first sentence, where no cut takes it (ours: jiant writes it
         # as a third text); as a traversal three texts (ours).
         wording=partial(Wording, pair=("{word} {sentence1}", "{sentence2}")),
@@ -640,7 +640,7 @@ SUPERGLUE = (
     WSC(
         task=Task("wsc", "WSC", "superglue", "classes", ("text", "span1_text", "span2_text"),
                   ("accuracy",), labels=_TRUTH),
-        layout=Layout(("WSC", "wsc.fixed"), _SUITE, own={"WSCollection.xml": "dev"}),
+        layout=FileLayout(("WSC", "wsc.fixed"), _SUITE, own={"WSCollection.xml": "dev"}),
         keys=(frozenset({"text", "target"}), frozenset({"text", "span1_text", "span2_text"})),
         wording=partial(
             Wording, clean=_wsc_texts, target=_wsc_noun, ranks="", learns="right",
@@ -653,10 +653,10 @@ SUPERGLUE = (
         submission=(AnswerFile("WSC.jsonl", 146, Prediction(0), _TRUTH),),
         averages=_AVERAGES,
     ),
-    Row(
+    SuperGlueColumns(
         task=Task("axb", "AX-b", "superglue", "classes", ("sentence1", "sentence2"), ("matthews",),
                   labels=_ENTAILMENT, splits=("dev",), trained_as="sg_rte"),
-        layout=Layout(("AX-b",), _SUITE, own={"ax-b.jsonl": "dev"}),
+        layout=FileLayout(("AX-b",), _SUITE, own={"ax-b.jsonl": "dev"}),
         wording=partial(
             Wording, name="rte", keys={"sentence1": "premise", "sentence2": "hypothesis"}
         ),
@@ -664,11 +664,11 @@ SUPERGLUE = (
                          "43b45c55a273575c58a33cd68f10a971f83daa3aa223bfbc4077b92fbdf960b3"),
         submission=(AnswerFile("AX-b.jsonl", 1104, Prediction(0), _ENTAILMENT, "dev"),),
     ),
-    Row(
+    SuperGlueColumns(
         task=Task("axg", "AX-g", "superglue", "classes", ("premise", "hypothesis"),
                   ("accuracy", "gender_parity"), labels=_ENTAILMENT, splits=("dev",),
                   trained_as="sg_rte"),
-        layout=Layout(("AX-g",), _SUITE, own={"ax-g.jsonl": "dev"}),
+        layout=FileLayout(("AX-g",), _SUITE, own={"ax-g.jsonl": "dev"}),
         source="premise",
         group="pair_id",
         wording=partial(Wording, name="rte"),

@@ -33,7 +33,7 @@ from sublayer.objective.supervised.answering import (
     predict_rows,
     predict_rows_by,
 )
-from sublayer.objective.supervised.batches import Asked
+from sublayer.objective.supervised.batches import AskedSplit
 from sublayer.objective.supervised.ensemble import (
     Choice,
     MemberAnswers,
@@ -69,7 +69,7 @@ from sublayer.objective.supervised.scores import (
 from sublayer.objective.supervised.text import GREEDILY, Writing
 from sublayer.tasks.reading import label_places
 from sublayer.tasks.registry import AVERAGES, TASKS
-from sublayer.tasks.scoring import Score
+from sublayer.tasks.scoring import TaskScore
 from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Answer, Example, Prediction, Task
 from tests.answerers import (
@@ -147,7 +147,7 @@ def test_a_complete_suite_has_its_average_beside_its_tasks():
     for name in AVERAGES["GLUE without WNLI"]:
         for split in TASKS[name].dev_splits:
             value = 0.5 if split == "dev_mismatched" else 0.9
-            score = Score(value, None, {}, n_examples=N, n_outside=0)
+            score = TaskScore(value, None, {}, n_examples=N, n_outside=0)
             reports.append(PartReport(name, TASKS[name], split, score, {}, ""))
     assert average_reports(reports) == {"GLUE without WNLI": pytest.approx((7 * 0.9 + 0.7) / 8)}
     assert average_reports(reports[1:]) == {}
@@ -316,9 +316,9 @@ def drawn(split, seed, **settings):
 
 def answers_alone(model, split, **rule):
     rule = rule_of(split, **rule)
-    shown = answer_split(Asked(model.model, split, rule, model.task), GREEDILY)[0]
+    shown = answer_split(AskedSplit(model.model, split, rule, model.task), GREEDILY)[0]
     # What is only scored is given up early where nothing can come of it.
-    scored = answer_split(Asked(model.model, split, rule, model.task))[0]
+    scored = answer_split(AskedSplit(model.model, split, rule, model.task))[0]
     assert [each.label for each in scored] == [each.label for each in shown]
     texts = zip(scored, shown, strict=True)
     assert all(one.text == other.text or one.label is None for one, other in texts)
@@ -539,15 +539,15 @@ def test_copies_of_one_span_model_answer_as_it_does_alone(name):
     split = question_split(name, questions(12, seed=7, has_unanswerable=name == "squad2"))
     spec, model = TaskSpec((TASKS[name],), "pair", CONTEXT, max_answer=4), span_model(name)
     if name == "squad2":
-        given, _ = answer_split(Asked(model, split, RULE, spec))
+        given, _ = answer_split(AskedSplit(model, split, RULE, spec))
         spec = spec.with_threshold(sorted(each.no_answer for each in given)[5])
-    expected, _ = answer_split(Asked(model, split, RULE, spec))
-    members = [member_answers(Asked(model, split, RULE, spec))] * 3
+    expected, _ = answer_split(AskedSplit(model, split, RULE, spec))
+    members = [member_answers(AskedSplit(model, split, RULE, spec))] * 3
     assert combine(split.parts, members, mean_threshold(members)) == expected
     assert sum(bool(each.text) for each in expected) == (12 if name == "squad" else 6)
     if name == "squad2":
         thresholds = (spec.with_threshold(each) for each in (1.0, 4.0, None))
-        found = [member_answers(Asked(model, split, RULE, each)) for each in thresholds]
+        found = [member_answers(AskedSplit(model, split, RULE, each)) for each in thresholds]
         assert (mean_threshold(found[:2]), mean_threshold(found)) == (2.5, None)
 
 

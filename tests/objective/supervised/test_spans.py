@@ -25,7 +25,7 @@ from sublayer.model.context import Layout
 from sublayer.objective.supervised import batches
 from sublayer.objective.supervised import loss as heads
 from sublayer.objective.supervised import text as texts
-from sublayer.objective.supervised.batches import Asked
+from sublayer.objective.supervised.batches import AskedSplit
 from sublayer.objective.supervised.loss import span_losses
 from sublayer.objective.supervised.predictions import (
     WindowScores,
@@ -145,7 +145,7 @@ def _answered(name, examples, model):
     part = TaskPart(TASKS[name], "dev", encoded, lambda: examples, dict)
     split = task_split("test", [part], TOKENIZER, SupervisedObjective())
     spec = TaskSpec((TASKS[name],), "pair", CONTEXT, max_answer=_MOST)
-    return encoded, *answer_questions(Asked(model, split, RULE, spec))
+    return encoded, *answer_questions(AskedSplit(model, split, RULE, spec))
 
 
 def _scored_pairs(model, name, states, may_answer):
@@ -332,7 +332,7 @@ def test_predictions_do_not_depend_on_the_batch(monkeypatch, asked):
     model, found = model_of(split), []
     for size in (100, 4, 1):
         monkeypatch.setattr(batches, "batch_sequences", lambda model, context, n=size: n)
-        asked = Asked(model, split, rule_of(split), spec_of([TASKS[name]], format_, 64))
+        asked = AskedSplit(model, split, rule_of(split), spec_of([TASKS[name]], format_, 64))
         found.append(answer_examples(asked))
     (answers, losses), *others = found
     for other_answers, other_losses in others:
@@ -359,7 +359,7 @@ def test_written_answers_do_not_depend_on_the_batch(monkeypatch, asked):
     for size in (128, 3, 1):
         monkeypatch.setattr(texts, "_AT_A_TIME", size)
         monkeypatch.setattr(batches, "batch_sequences", lambda model, context, n=size: n)
-        asked = Asked(model, split, rule, spec)
+        asked = AskedSplit(model, split, rule, spec)
         loss = text_loss(asked, part)
         found.append((write_part(asked, part), loss))
     (answers, loss), *others = found
