@@ -29,6 +29,7 @@ from sublayer.data.tasks.spans import (
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import ConfigError
+from sublayer.objective.supervised.predictions import Listed
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.task import Answer, Example
 from tests.breadth import examples, rows
@@ -150,18 +151,16 @@ def test_an_answer_lies_in_the_passage_and_has_at_most_so_many_tokens():
     assert _independent("x" * 40, starts, ends)[0].text == "x" * 30
     assert len(_independent("x" * 40, starts, ends, most_tokens=31)[0].text) == 31
     assert _independent("", np.zeros(4), np.zeros(4)) == []
-    nothing = decoding.independent_prediction([])
+    nothing = Listed([], 0.0).prediction(is_joint=False, has_unanswerable=False)
     assert (nothing.text, nothing.start) == ("", None)
 
 
-def test_a_null_score_is_the_lowest_of_all_windows_and_joint_ends_are_of_their_starts():
-    starts = [np.array([3.0, 0.0]), np.array([1.0, 0.0])]
-    ends = [np.array([2.0, 0.0]), np.array([1.5, 0.0])]
-    assert decoding.null_score(starts, ends) == 2.5
+def test_no_answer_is_scored_beside_the_best_span_and_joint_ends_are_of_their_starts():
     spans = _independent("ab", _row(2, c3=4), _row(2, c4=4))
-    prediction = decoding.independent_prediction(spans, 2.5)
+    listed = Listed(spans, 2.5)
+    prediction = listed.prediction(is_joint=False, has_unanswerable=True)
     assert (prediction.text, prediction.no_answer) == ("ab", 2.5 - 8)
-    assert decoding.joint_prediction(spans, [0.5, -1.0, 2.0]).no_answer == -1.0
+    assert listed.prediction(is_joint=True, has_unanswerable=True).no_answer == 2.5
     starts = np.log([0.1, 0.1, 0.1, 0.4, 0.3, 1e-30])
     columns = decoding.best_starts(starts, 2)
     assert columns.tolist() == [3, 4]

@@ -19,7 +19,7 @@ from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.characters import CharacterTokenizer
 from sublayer.errors import ConfigError
-from sublayer.tasks.task import Answer, Prediction
+from sublayer.tasks.task import Answer
 
 _ANYTHING = "\uffff"
 """Stands in the pieces for a token whose text is not known; no character of a text folds to it."""
@@ -362,33 +362,6 @@ def probabilities_of(scores: Floats) -> list[float]:
     """Return how likely each of the answers that are listed is among them, by their scores."""
     shares: list[float] = np.exp(_log_softmax(scores)).tolist()
     return shares
-
-
-def null_score(starts: Sequence[Floats], ends: Sequence[Floats]) -> float:
-    """Return the lowest score of [CLS] as an answer over all windows' logits, ``[T]`` each."""
-    return min(float(start[0] + end[0]) for start, end in zip(starts, ends, strict=True))
-
-
-def independent_prediction(spans: Sequence[Span], null: float | None = None) -> Prediction:
-    """Answer with the best span; ``null`` is the score of [CLS] where there may be no answer.
-
-    The score of no answer is by how much that is higher than the best span's.
-    """
-    best = spans[0].score if spans else 0.0
-    return joint_prediction(spans, [0.0 if null is None else null - best])
-
-
-def joint_prediction(spans: Sequence[Span], no_answer: Sequence[float]) -> Prediction:
-    """Answer with the best span; the score of no answer is the lowest logit of all windows."""
-    if not spans:
-        return Prediction(text="", no_answer=min(no_answer))
-    best = spans[0]
-    return Prediction(
-        text=best.text,
-        start=best.start,
-        probabilities=(best.probability,),
-        no_answer=min(no_answer),
-    )
 
 
 def best_starts(starts: Floats, n_starts: int = N_BEST_JOINT) -> Ints:

@@ -288,14 +288,6 @@ class SpanAnswers(Supervised):
         return {"task": task, **self._auxiliary(batch, hidden)}
 
 
-class JointStates(NamedTuple):
-    """Input of the joint head: each sequence in a row of its own."""
-
-    states: Float[Tensor, "S L D"]
-    may_answer: Bool[Tensor, "S L"]
-    """True at [CLS] and at the tokens of the passage."""
-
-
 def independent_logits(
     model: Transformer, states: Float[Tensor, "R T D"], sequences: Sequences
 ) -> tuple[Float[Tensor, "S L"], Float[Tensor, "S L"]]:
@@ -314,13 +306,16 @@ def independent_logits(
 
 def joint_states(
     batch: PackedBatch, states: Float[Tensor, "R T D"], sequences: Sequences
-) -> JointStates:
-    """Give each sequence a row, with where its answer may be."""
+) -> tuple[Float[Tensor, "S L D"], Bool[Tensor, "S L"]]:
+    """Give each sequence a row, the input of the joint head, and tell where its answer may be.
+
+    That is at [CLS] and at the tokens of the passage.
+    """
     columns = torch.arange(sequences.places.shape[1], device=states.device)
     # The second text ends with a mark.
     is_passage = columns < sequences.lengths[:, None] - 1
     is_passage &= sequences.of(batch.segments) == 1
-    return JointStates(sequences.of(states), is_passage | (columns == 0))
+    return sequences.of(states), is_passage | (columns == 0)
 
 
 def span_losses(

@@ -18,10 +18,7 @@ from sublayer.data.tasks.spans import (
     Span,
     best_starts,
     independent_candidates,
-    independent_prediction,
     joint_candidates,
-    joint_prediction,
-    null_score,
     rank_spans,
 )
 from sublayer.model.transformer import Transformer
@@ -70,12 +67,9 @@ def _in_order(rows: Iterable[Iterable[tuple[int, _T, float]]]) -> tuple[list[_T]
     return [answer for _, answer, _ in numbered], [loss for _, _, loss in numbered]
 
 
-class WindowScores(NamedTuple):
-    """Scores of a window by a model."""
-
-    candidates: Candidates
-    no_answer: float
-    """The score of no answer: of independent ends that of [CLS], else a logit."""
+WindowScores = tuple[Candidates, float]
+"""The possible answers in a window, and the score of no answer: of independent ends that of [CLS],
+else a logit."""
 
 
 class Listed(NamedTuple):
@@ -87,10 +81,23 @@ class Listed(NamedTuple):
     """The lowest over windows; of independent ends the score of [CLS], on the spans' scale."""
 
     def prediction(self, *, is_joint: bool, has_unanswerable: bool) -> Prediction:
-        """Answer with the best span; ``is_joint``: the score of no answer is a logit of its own."""
-        if is_joint:
-            return joint_prediction(self.spans, [self.no_answer])
-        return independent_prediction(self.spans, self.no_answer if has_unanswerable else None)
+        """Answer with the best span; ``is_joint``: the score of no answer is a logit of its own.
+
+        Of independent ends it is by how much that of [CLS] is higher than the best span's.
+        """
+        no_answer = self.no_answer
+        if not is_joint:
+            best_score = self.spans[0].score if self.spans else 0.0
+            no_answer = no_answer - best_score if has_unanswerable else 0.0
+        if not self.spans:
+            return Prediction(no_answer=no_answer)
+        best = self.spans[0]
+        return Prediction(
+            probabilities=(best.probability,),
+            text=best.text,
+            start=best.start,
+            no_answer=no_answer,
+        )
 
 
 def answer_questions(asked: AskedSplit) -> Answers:
@@ -142,14 +149,14 @@ def rank_question(
     """List the best spans of a question, by its number, from the scores of its windows."""
     spans = rank_spans(
         encoded.windows(number),
-        [window.candidates for window in scores],
+        [candidates for candidates, _ in scores],
         offset=encoded.offset(number),
         placed=encoded.placed(number),
         passage=passage,
         most_tokens=most_tokens,
         n_best=n_best,
     )
-    return Listed(spans, min(window.no_answer for window in scores))
+    return Listed(spans, min(no_answer for _, no_answer in scores))
 
 
 def window_scores(
@@ -163,8 +170,8 @@ def window_scores(
         scores = []
         for row, length in enumerate(sequences.lengths.tolist()):
             own_starts, own_ends = starts[row, :length], ends[row, :length]
-            null = null_score([own_starts], [own_ends])
-            scores.append(WindowScores(independent_candidates(own_starts, own_ends), null))
+            candidates = independent_candidates(own_starts, own_ends)
+            scores.append((candidates, float(own_starts[0] + own_ends[0])))
         return scores
     head = model.joint_span_head
     padded, may_answer = joint_states(batch, states, sequences)
@@ -176,6 +183,6 @@ def window_scores(
     ends = end.double().cpu().numpy()
     no_answer = head.no_answer(padded, start).tolist()
     return [
-        WindowScores(joint_candidates(starts[row], columns[row], ends[row]), no_answer[row])
+        (joint_candidates(starts[row], columns[row], ends[row]), no_answer[row])
         for row in range(len(starts))
     ]

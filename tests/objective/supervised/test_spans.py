@@ -28,7 +28,6 @@ from sublayer.objective.supervised import text as texts
 from sublayer.objective.supervised.batches import AskedSplit
 from sublayer.objective.supervised.loss import span_losses
 from sublayer.objective.supervised.predictions import (
-    WindowScores,
     answer_examples,
     answer_questions,
     rank_question,
@@ -230,7 +229,7 @@ def test_every_answer_of_the_shared_piece_comes_back_from_perfect_logits(real_da
             logits = np.zeros((2, 128))
             logits[0, first] = logits[1, last] = 10.0
             candidates, null = independent_candidates(*logits), sum(logits[:, 0])
-            scores.append(WindowScores(candidates, null))
+            scores.append((candidates, null))
         listed = rank_question(encoded, number, passage, scores, 30)
         found = listed.prediction(is_joint=False, has_unanswerable=False)
         if (found.text, found.start) != (answer.text, answer.start):
