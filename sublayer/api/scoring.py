@@ -18,13 +18,13 @@ from sublayer.api.arguments import (
 from sublayer.api.results import Found, html_table, page, rows_of
 from sublayer.config.objective import BleuTokenizer
 from sublayer.config.table import LONGEST_WINDOW, MOST_ROWS
-from sublayer.config.train import PROBES, check_names
 from sublayer.errors import ConfigError
 from sublayer.numbers import DASH, format_plain
 from sublayer.options import Option, PathText, checked
 from sublayer.system.stages import stage
 from sublayer.system.terminal import noted, paragraph, terminal_width
 from sublayer.tables import table
+from sublayer.tasks.probes import PROBES, check_names
 
 if TYPE_CHECKING:
     from sublayer.objective.evaluation import Evaluation
@@ -269,11 +269,12 @@ def ask_probes(
     predicts no text.
     """
     with stage("starting PyTorch"):
-        from sublayer.evaluation.probes import Settings, ask, check_model, read_probes
+        from sublayer.evaluation.probes import ask, check_model, read_probes
         from sublayer.objective.evaluation import context_of
         from sublayer.runs.texts import TokenProgress, recipe_of
+        from sublayer.tasks.probes import Settings
 
-    chosen = PROBES if names == "all" else [name.strip() for name in names.split(",")]
+    chosen = list(PROBES) if names == "all" else [name.strip() for name in names.split(",")]
     compared = [word.strip() for word in (words or "").split(",")]
     if words is not None and (len(compared) != 2 or not all(compared)):
         raise ConfigError(

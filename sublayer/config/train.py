@@ -1,7 +1,7 @@
 """``[train]``: length, batches and checkpoints; ``[init]``: the start of training."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -24,8 +24,9 @@ from sublayer.config.table import (
 )
 from sublayer.counts import count
 from sublayer.errors import ConfigError
-from sublayer.nearest import LONGEST_WORD, nearest_hint
+from sublayer.nearest import LONGEST_WORD
 from sublayer.tasks.own_table import METRICS
+from sublayer.tasks.probes import check_names
 from sublayer.tasks.registry import TASKS
 
 LAST = "last"
@@ -63,8 +64,6 @@ def is_better(name: str, values: Mapping[str, float], best: Mapping[str, float])
     return value < other if name in LOWER_IS_BETTER else value > other
 
 
-PROBES = ("cola", "sst2", "race", "winograd", "dpr")
-"""In the order in which they are shown."""
 PREFIX = "probes"
 """Prefix of their scores among those of an evaluation: ``probes/sst2``."""
 
@@ -86,18 +85,6 @@ def check_probes(probes: Probes) -> None:
     for name, folder in probe_folders(probes).items():
         if folder == "":
             raise ConfigError(f"train.probes: {name} names no folder: give that of its files")
-
-
-def check_names(names: Sequence[str], where: str = "") -> None:
-    """Raise ConfigError for an unknown probe, and for one that is named twice."""
-    for name in names:
-        if name not in PROBES:
-            raise ConfigError(
-                f"{where}{name[:LONGEST_WORD]} is no probe{nearest_hint(name, PROBES)}: there are "
-                f"{', '.join(PROBES)}"
-            )
-        if names.count(name) > 1:
-            raise ConfigError(f"{where}probe {name} is named twice")
 
 
 if TYPE_CHECKING:

@@ -1,26 +1,20 @@
-"""Zero-shot probes: tasks answered by the predictions of a model, with nothing trained.
+"""Tasks answered zero-shot by the predictions of a model, with nothing trained.
 
-Source: Radford et al. 2018, sec. 5 and figure 2; choices of ours stand beside each probe.
+Source: Radford et al. 2018, sec. 5 and figure 2.
 """
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from sublayer.config.train import check_names
 from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.prompted_likelihood import (
     EncodedQuery,
-    Nats,
-    Query,
     decoder_nats,
     encode_queries,
     target_nats,
@@ -28,239 +22,20 @@ from sublayer.evaluation.prompted_likelihood import (
 from sublayer.evaluation.split_work import Progress, silent
 from sublayer.model.build import Decoder, EncoderDecoder
 from sublayer.system.stages import stage
-from sublayer.tasks.metrics import METRICS
-from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split, wording_of
+from sublayer.tasks.probes import (
+    PROBES,
+    Nats,
+    Probe,
+    ProbeExamples,
+    Settings,
+    best_threshold,
+    check_names,
+)
+from sublayer.tasks.registry import TASKS, find_files, locate_files, read_split
 from sublayer.tasks.rows import Found
 from sublayer.tasks.scoring import score
-from sublayer.tasks.task import Example, Prediction, Task
+from sublayer.tasks.task import Example, Task
 from sublayer.text_model import TextModel
-
-_WORDS = ("negative", "positive")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Settings of probes."""
-
-    words: tuple[str, str] | None = None
-    """Of SST-2: the words compared behind the sentence, by label; None: negative, positive."""
-    references: Mapping[str, float] = field(default_factory=dict)
-    """By probe, instead of the table's."""
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError for words that are empty or equal, and references that are no share."""
-        first, second = self.compared
-        if not first or not second or first == second:
-            raise ConfigError(
-                f"the words {first!r} and {second!r} cannot be compared: give two, that of the "
-                "first label, then that of the second, such as negative, positive"
-            )
-        for name, value in self.references.items():
-            if not 0.0 < value <= 1.0:
-                raise ConfigError(
-                    f"the reference {value:g} of {name} is no share: give such as 0.637"
-                )
-
-    @property
-    def compared(self) -> tuple[str, str]:
-        """Return the words that are compared."""
-        return _WORDS if self.words is None else self.words
-
-    def check_asked(self, names: Sequence[str]) -> None:
-        """Raise ConfigError for words, or a reference, of a probe that is not among ``names``."""
-        for name in self.references:
-            if name not in names:
-                raise ConfigError(
-                    f"{name} has a reference, and is not asked: leave it out, or ask it"
-                )
-        comparing = [name for name, probe in PROBES.items() if probe.compares_words]
-        if self.words is not None and not set(comparing) & set(names):
-            raise ConfigError(
-                f"{' and '.join(self.words)} are compared by the probe {', '.join(comparing)} "
-                "alone, which is not asked: leave them out, or ask it"
-            )
-
-    def only(self, name: str) -> "Settings":
-        """Return the settings of one probe."""
-        references = {probe: value for probe, value in self.references.items() if probe == name}
-        return Settings(self.words if PROBES[name].compares_words else None, references)
-
-
-class ProbeExamples(NamedTuple):
-    """The examples of a probe, with the queries of each."""
-
-    examples: Sequence[Example]
-    queries: Sequence[Sequence[Query]]
-    left_out: Mapping[str, int] = {}
-    """Counts of examples that cannot be asked, by the reason."""
-
-
-@dataclass(frozen=True)
-class Probe:
-    """A row of the table of probes."""
-
-    name: str
-    title: str
-    tasks: tuple[str, ...]
-    """The tasks whose files it reads: the first that is there."""
-    splits: tuple[str, ...]
-    """Of these the first that is there is scored; several that stand in one: ``train+dev``."""
-    metric: str
-    chance: float
-    """The score of guessing: 0 on the paper's axis."""
-    reference: float | None
-    """The score of a model of its time that was trained on the task: 1 on the paper's axis."""
-    source: str
-    """Of the reference."""
-    items: Callable[[Task, Sequence[Example], Settings], ProbeExamples]
-    by_token: bool = True
-    """True where texts are compared by the mean log-probability of their tokens, not the sum."""
-    compares_words: bool = False
-    """True where the words of ``Settings`` are compared."""
-    has_threshold: bool = False
-    """True where the one text of an example is judged by a threshold, which examples of the
-    training part choose, never those that are scored."""
-
-    def chance_error(self, n_examples: int) -> float:
-        """Return the standard error of guessing on so many examples.
-
-        Of accuracy that of a proportion; of a correlation 1 / sqrt(n).
-        """
-        if METRICS[self.metric].is_proportion:
-            return math.sqrt(self.chance * (1 - self.chance) / n_examples)
-        return 1 / math.sqrt(n_examples)
-
-    def answer(self, nats: Sequence[Nats], threshold: float | None) -> Prediction:
-        """Answer an example by the nats of its queries: with the likeliest, the first of equals."""
-        log_p = [mean_log_p(nll) if self.by_token else -float(nll.sum()) for nll in nats]
-        if threshold is not None:
-            return Prediction(label=int(log_p[0] >= threshold))
-        return Prediction(label=int(np.argmax(log_p)))
-
-
-def mean_log_p(nats: Nats) -> float:
-    """Return the mean log-probability of a text's tokens; of none the worst there is."""
-    return -float(nats.mean()) if len(nats) else -math.inf
-
-
-_NOTHING_BEHIND = "nothing stands behind the pronoun"
-_NOT_TWO = "its candidates are not two, of which one is right"
-
-
-def _cola(task: Task, examples: Sequence[Example], settings: Settings) -> ProbeExamples:
-    return ProbeExamples(
-        examples, [[Query("", example.fields["sentence"])] for example in examples]
-    )
-
-
-def best_threshold(nats: Sequence[Sequence[Nats]], examples: Sequence[Example]) -> float:
-    """Return the threshold of the highest Matthews correlation, the lowest of equal ones.
-
-    It lies between two sentences, or below all.
-    """
-    scores = np.array([mean_log_p(nll) for [nll] in nats])
-    labels = np.array([bool(example.label) for example in examples])
-    order = np.argsort(scores, kind="stable")
-    scores, labels = scores[order], labels[order]
-    places = np.flatnonzero(np.concatenate([[True], scores[1:] != scores[:-1]]))
-    # Below each place all are called unacceptable.
-    true_negative = np.concatenate([[0.0], np.cumsum(~labels)])[places]
-    false_negative = np.concatenate([[0.0], np.cumsum(labels)])[places]
-    true_positive = labels.sum() - false_negative
-    false_positive = (~labels).sum() - true_negative
-    norm = (true_positive + false_positive) * (true_positive + false_negative)
-    norm = norm * (true_negative + false_positive) * (true_negative + false_negative)
-    product = true_positive * true_negative - false_positive * false_negative
-    values = np.divide(product, np.sqrt(norm), out=np.zeros(len(places)), where=norm > 0)
-    index = int(places[values.argmax()])
-    return float((scores[index - 1] + scores[index]) / 2) if index else -math.inf
-
-
-def _sentiment(task: Task, examples: Sequence[Example], settings: Settings) -> ProbeExamples:
-    queries = []
-    for example in examples:
-        prompt = f"{example.fields['sentence'].rstrip()} very"
-        queries.append([Query(prompt, f" {word}") for word in settings.compared])
-    return ProbeExamples(examples, queries)
-
-
-def _race(task: Task, examples: Sequence[Example], settings: Settings) -> ProbeExamples:
-    """Ask for each option behind passage and question; of a blank, in its place."""
-    queries = []
-    for example in examples:
-        question, blank, _ = example.fields["question"].partition("_")
-        asked = question if blank else example.fields["question"]
-        prompt = f"{example.fields['article'].rstrip()} {asked}".rstrip()
-        queries.append([Query(prompt, f" {option.strip()}") for option in example.choices])
-    return ProbeExamples(examples, queries)
-
-
-def _pronouns(task: Task, examples: Sequence[Example], settings: Settings) -> ProbeExamples:
-    """Ask for the rest of each text behind each candidate in the pronoun's place."""
-    asked: list[Example] = []
-    queries: list[list[Query]] = []
-    left_out: Counter[str] = Counter()
-    for example in examples if task.kind == "choice" else _grouped(examples, left_out):
-        variants = list(_substituted(task, example))
-        if not variants or not variants[0].text.strip(" .,;:!?\"'"):
-            left_out[_NOTHING_BEHIND] += 1
-            continue
-        asked.append(example)
-        queries.append(variants)
-    return ProbeExamples(asked, queries, dict(left_out))
-
-
-def _grouped(examples: Sequence[Example], left_out: Counter[str]) -> Iterator[Example]:
-    """Put the rows of one pronoun together: its two candidates, of which one is right.
-
-    Of other numbers of candidates guessing would not score a half.
-    """
-    groups: dict[tuple[str, int], list[Example]] = {}
-    for example in examples:
-        key = example.fields["text"], example.extra["span2_index"]
-        groups.setdefault(key, []).append(example)
-    for rows in groups.values():
-        labels = {row.fields["span1_text"]: int(row.label or 0) for row in rows}
-        right = [index for index, label in enumerate(labels.values()) if label]
-        if len(labels) != 2 or len(right) != 1:
-            left_out[_NOT_TWO] += 1
-            continue
-        yield replace(rows[0], label=right[0], choices=tuple(labels))
-
-
-def _substituted(task: Task, example: Example) -> Iterator[Query]:
-    wording = wording_of(task)
-    assert wording.marked is not None, "the probe is of pronouns"
-    pronoun = example.fields[wording.pronoun]
-    marked = wording.marked(example)
-    start = marked.lower().find(f"*{pronoun.lower()}*")
-    before, rest = marked[:start], marked[start + len(pronoun) + 2 :]
-    for candidate in example.choices:
-        # A candidate in the middle of a sentence has no capital for its article.
-        if before.strip() and candidate.split(" ")[0].lower() in ("the", "a", "an"):
-            candidate = candidate[0].lower() + candidate[1:]
-        yield Query(f"{before}{candidate}", rest)
-
-
-_BEST = "the best single-task model before"
-_UNKNOWN = "the paper does not say which"
-PROBES: dict[str, Probe] = {
-    probe.name: probe
-    for probe in (
-        Probe("cola", "CoLA", ("cola",), ("dev",), "matthews", 0.0, 0.35,
-              f"Radford et al. 2018, table 4: {_BEST}", _cola, has_threshold=True),
-        Probe("sst2", "SST-2", ("sst2",), ("dev",), "accuracy", 0.5, 0.932,
-              f"Radford et al. 2018, table 4: {_BEST}", _sentiment, by_token=False,
-              compares_words=True),
-        Probe("race", "RACE", ("race", "race_middle", "race_high"), ("dev",), "accuracy", 0.25,
-              0.533, "Radford et al. 2018, table 3: the best model before", _race),
-        Probe("winograd", "Winograd schemas", ("wsc",), ("train+dev", "dev", "train"), "accuracy",
-              0.5, None, _UNKNOWN, _pronouns),
-        Probe("dpr", "DPR", ("dpr",), ("test",), "accuracy", 0.5, None, _UNKNOWN, _pronouns),
-    )
-}  # fmt: skip
-"""In the order in which they are shown."""
-
 
 _MOST_LEARNED = 2000
 """Training rows that a threshold is chosen by."""

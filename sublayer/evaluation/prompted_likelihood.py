@@ -19,16 +19,8 @@ from sublayer.model.cache import Cache
 from sublayer.model.context import Layout
 from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import nats_of_targets
+from sublayer.tasks.probes import Nats, Query
 from sublayer.text_model import TextModel
-
-
-class Query(NamedTuple):
-    """Two texts, of which the second is scored, given the first."""
-
-    prompt: str
-    """Empty: nothing stands before."""
-    text: str
-    """With the space that it begins with, if any."""
 
 
 class EncodedQuery(NamedTuple):
@@ -107,8 +99,6 @@ def _divided(
     return whole[:1], whole[1:]
 
 
-Nats = NDArray[np.float64]
-"""Of each token of a text, given those before it, ``[T]``."""
 _TOKENS = 4096
 """Tokens of a batch."""
 _ROWS = 256

@@ -14,12 +14,12 @@ from sublayer.data.store import Split
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.evaluation.items import Items
-from sublayer.evaluation.probes import PROBES
 from sublayer.evaluation.split_work import ALONE, Processes
 from sublayer.model.transformer import Transformer
 from sublayer.objective.base import Objective
 from sublayer.objective.evaluation import Evaluation
 from sublayer.objective.metric import Metric
+from sublayer.tasks.probes import PROBES
 from sublayer.tasks.scoring import points
 from sublayer.tasks.spec import TaskSpec
 from sublayer.text_model import TextModel

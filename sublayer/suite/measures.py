@@ -36,7 +36,7 @@ from sublayer.evaluation.bleu import (
 )
 from sublayer.evaluation.items import Numbers
 from sublayer.evaluation.likelihood import score
-from sublayer.evaluation.probes import PROBES, Settings, ask, check_model, read_probes
+from sublayer.evaluation.probes import ask, check_model, read_probes
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.lines import text_lines
 from sublayer.files.paths import expanded, resolved
@@ -61,6 +61,7 @@ from sublayer.objective.metric import Metric
 from sublayer.objective.translation.family import beam_settings
 from sublayer.study.results import Cell
 from sublayer.suite.file import PairsTable, ProbesTable, TextTable
+from sublayer.tasks.probes import PROBES, Settings
 from sublayer.tasks.registry import TASKS, cached_folder, find_files
 from sublayer.tasks.spec import TaskSpec
 from sublayer.text_model import TextModel

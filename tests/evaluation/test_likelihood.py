@@ -23,7 +23,7 @@ from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable
 from sublayer.evaluation.likelihood import Counter, Counts, Likelihood, score, windows
-from sublayer.evaluation.probes import PROBES, ask, best_threshold, read_probes
+from sublayer.evaluation.probes import ask, read_probes
 from sublayer.evaluation.prompted_likelihood import (
     EncodedQuery,
     Query,
@@ -34,6 +34,7 @@ from sublayer.evaluation.prompted_likelihood import (
 )
 from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
+from sublayer.tasks.probes import PROBES, best_threshold
 from sublayer.tasks.task import Example
 from tests.breadth import examples
 

@@ -21,12 +21,10 @@ from sublayer.cli.main import main
 from sublayer.config.data import DataConfig
 from sublayer.config.finetune import load_finetune
 from sublayer.config.load import load_recipe
-from sublayer.config.train import PROBES as NAMES
 from sublayer.data.prepare import prepare
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.evaluation.items import Items, ItemTable
-from sublayer.evaluation.probes import PROBES
 from sublayer.files.arrays import dump_arrays, dump_npz
 from sublayer.runs.finetuning import SCORES, finetune_seeds
 from sublayer.runs.folder import RunFolder, default_folder
@@ -342,7 +340,6 @@ WATCHED |= {"train.batch_sequences": 2, "train.threads": 1, "train.precision": "
 
 
 def test_every_evaluation_asks_and_nothing_else_changes(tmp_path, capsys):
-    assert tuple(PROBES) == NAMES
     write_tasks(tmp_path / "tasks")
     (tmp_path / "text.txt").write_text("\n".join(f"line {n} of a small text" for n in range(300)))
     tasks = ", ".join(f'{name} = "{tmp_path / "tasks"}"' for name in ("sst2", "winograd"))

@@ -392,7 +392,9 @@ def _written(
     ]
 
 
-def _ranked(asked: AskedSplit, part: TaskPart, targets: Sequence[Sequence[str]]) -> list[Prediction]:
+def _ranked(
+    asked: AskedSplit, part: TaskPart, targets: Sequence[Sequence[str]]
+) -> list[Prediction]:
     model = asked.model
     texts = sorted({text for options in targets for text in options})
     encoded_texts = asked.split.tokenizer.encode_many([text.encode() for text in texts])
