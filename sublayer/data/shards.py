@@ -27,12 +27,12 @@ from itertools import chain, islice
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from sublayer.counts import count
-from sublayer.data.arrays import AnyInts, Ints, TokenIds
+from sublayer.data.arrays import Ints, TokenIds
 from sublayer.data.store import read_store
 from sublayer.data.text.ranges import (
     NEEDS_UTF8,
@@ -68,10 +68,10 @@ PROCESS_BYTES = 180 << 20
 
 _MOST_PIECES = 1 << 15
 """Documents, or parts of them, after which a shard ends as well."""
-_BATCH_SENTENCES = 1024
-"""Sentences or pairs that are encoded at a time."""
+_BATCH_TEXTS = 1024
+"""Documents, sentences or pairs that are encoded at a time."""
 _BATCH_BYTES = 256 << 10
-"""Bytes of sentences after which a batch ends: libraries take a hundred times as much for them."""
+"""Bytes of them after which a batch ends: libraries take a hundred times as much memory."""
 _MOST_NAMED = 5
 _ONE_THREAD = {
     "OMP_NUM_THREADS": "1",
@@ -173,6 +173,19 @@ def cut_shards(
         yield Shard(number, pieces, summed, hashed.hexdigest())
 
 
+class Segment(NamedTuple):
+    """A text that is encoded on its own: a sentence, or a chunk of a document."""
+
+    text: bytes
+    piece: int
+    """The number of its piece in the shard."""
+    part: DocumentRange
+    start: int = 0
+    """Position of a chunk in its document."""
+    follows: bool = False
+    """True where the end of another document stands before it."""
+
+
 class ShardEncoder:
     """Encodes pieces and writes their ids, an end id between documents.
 
@@ -204,15 +217,12 @@ class ShardEncoder:
         if self._unit == "pair":
             self._add_pairs(pieces)
             return
-        for piece in pieces:
-            first = self._n_tokens
-            if self._unit == "none":
-                self._add(piece)
-            else:
-                for sentences in sentences_of(piece.part, self._unit, self.text.add):
-                    for batch in _sentence_batches(sentences):
-                        self._add_batch(batch)
-            self._pieces.extend((piece.source, piece.document, self._n_tokens - first))
+        for batch in _batches(self._segments(pieces)):
+            encoded = list(zip(batch, self._encode(batch), strict=True))
+            if self._unit != "none":
+                encoded = [(sentence, ids) for sentence, ids in encoded if len(ids)]
+                self._figures["dropped_sentences"] += len(batch) - len(encoded)
+            self._store(encoded)
 
     def close(self) -> None:
         """End the file."""
@@ -232,53 +242,71 @@ class ShardEncoder:
             }
         )
 
-    def _add(self, piece: Piece) -> None:
-        part = piece.part
-        end_id = self._tokenizer.end_id
-        if piece.begins and piece.document and end_id is not None:
-            self._append(np.array([end_id]))
-        # Cut only where a cut changes no id, so that chunks give the ids of the whole.
-        for start, chunk in part.chunks(self._tokenizer.cut):
-            self.text.add(chunk)
-            try:
-                ids = self._tokenizer.encode(chunk)
-            except NotUtf8 as error:
-                raise part.not_utf8(start + error.position, NEEDS_UTF8) from error
-            self._count(chunk, ids)
-            self._append(ids)
+    def _segments(self, pieces: Iterable[Piece]) -> Iterator[Segment]:
+        """Yield the texts of pieces that are encoded on their own, whatever stands beside them."""
+        for piece in pieces:
+            part, number = piece.part, self._new_piece(piece)
+            if self._unit == "none":
+                follows = bool(piece.begins and piece.document)
+                # Cut only where a cut changes no id, so that chunks give the ids of the whole.
+                for start, chunk in part.chunks(self._tokenizer.cut):
+                    self.text.add(chunk)
+                    yield Segment(chunk, number, part, start, follows)
+                    follows = False
+                if follows:
+                    yield Segment(b"", number, part, part.start, follows)
+                continue
+            for sentences in sentences_of(part, self._unit, self.text.add):
+                yield from (Segment(sentence.encode(), number, part) for sentence in sentences)
 
-    def _add_batch(self, sentences: list[bytes]) -> None:
-        # A long text is encoded a part at a time where its tokenizer can, those together are not.
-        is_one = len(sentences) == 1
-        encode = self._tokenizer.encode
-        encoded = [encode(sentences[0])] if is_one else self._tokenizer.encode_many(sentences)
-        kept = [(text, ids) for text, ids in zip(sentences, encoded, strict=True) if len(ids)]
-        self._figures["dropped_sentences"] += len(sentences) - len(kept)
-        self._store(kept)
+    def _new_piece(self, piece: Piece) -> int:
+        """Record a piece, to whose tokens ``_store`` adds; return its number in the shard."""
+        self._pieces.extend((piece.source, piece.document, 0))
+        return len(self._pieces) // 3 - 1
+
+    def _encode(self, segments: Sequence[Segment]) -> list[TokenIds]:
+        try:
+            # A long text is encoded a part at a time where its tokenizer can, those together not.
+            if len(segments) > 1:
+                return self._tokenizer.encode_many([segment.text for segment in segments])
+            return [self._tokenizer.encode(segments[0].text)]
+        except NotUtf8 as error:
+            if len(segments) > 1:  # one of them is it
+                return [ids for segment in segments for ids in self._encode([segment])]
+            position = segments[0].start + error.position
+            raise segments[0].part.not_utf8(position, NEEDS_UTF8) from error
 
     def _add_pairs(self, pieces: Iterable[Piece]) -> None:
         rest = iter(pieces)
-        while batch := list(islice(rest, _BATCH_SENTENCES)):
+        while batch := list(islice(rest, _BATCH_TEXTS)):
             # The words of both sides; the texts as they were read follow, and are not encoded.
             documents = [piece.part.document.read()[:].split(b"\n") for piece in batch]
             sources = self._tokenizer.encode_many([lines[0] for lines in documents])
             targets = self._tokenizer.encode_targets([lines[1] for lines in documents])
             for piece, lines, *sides in zip(batch, documents, sources, targets, strict=True):
-                first = self._n_tokens
+                number = self._new_piece(piece)
                 if all(map(len, sides)):
                     self._of_pairs.update(b"".join(text + b"\n" for text in lines[:2]))
-                    self._store(list(zip(lines, sides, strict=False)))
-                self._pieces.extend((piece.source, piece.document, self._n_tokens - first))
+                    texts = (Segment(text, number, piece.part) for text in lines)
+                    self._store(zip(texts, sides, strict=False))
 
-    def _store(self, sentences: list[tuple[bytes, TokenIds]]) -> None:
-        """Store sentences, each with its ids, one after another."""
-        start = self._n_tokens
-        for text, ids in sentences:
-            self._sentence_starts.append(start)
-            self._count(text, ids)
-            start += len(ids)
-        if sentences:
-            self._append(np.concatenate([ids for _, ids in sentences]))
+    def _store(self, encoded: Iterable[tuple[Segment, TokenIds]]) -> None:
+        """Store segments with their ids, one after another."""
+        rows: list[TokenIds] = []
+        first = self._n_tokens
+        for segment, ids in encoded:
+            self._count(segment.text, ids)
+            if self._unit != "none":
+                self._sentence_starts.append(self._n_tokens)
+            if segment.follows and self._tokenizer.end_id is not None:
+                rows.append(np.array([self._tokenizer.end_id], dtype=np.int32))
+                self._n_tokens += 1
+            rows.append(ids)
+            self._n_tokens += len(ids)
+            self._pieces[3 * segment.piece + 2] += self._n_tokens - first
+            first = self._n_tokens
+        if rows:
+            self._file.write(np.concatenate(rows).astype(self._dtype).tobytes())
 
     def _count(self, text: bytes, ids: TokenIds) -> None:
         figures, tokenizer = self._figures, self._tokenizer
@@ -293,28 +321,24 @@ class ShardEncoder:
             n_bytes = int(tokenizer.token_bytes[ids].sum())
             figures["losses"] += n_bytes != len(text) or tokenizer.decode(ids) != text
 
-    def _append(self, ids: AnyInts) -> None:
-        self._file.write(ids.astype(self._dtype).tobytes())
-        self._n_tokens += len(ids)
-
 
 def dtype_of(tokenizer: Tokenizer) -> np.dtype[Any]:
     """Return the type of stored ids: of two bytes below 65,536 ids, else of four."""
     return np.dtype("<u2" if tokenizer.vocab_size < 1 << 16 else "<u4")
 
 
-def _sentence_batches(sentences: Iterable[str]) -> Iterator[list[bytes]]:
-    """Yield sentences as bytes, so many that a batch is small; a long one is alone."""
-    batch: list[bytes] = []
+def _batches(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
+    """Yield segments, so many that a batch is small; a long one is alone."""
+    batch: list[Segment] = []
     n_bytes = 0
-    for sentence in sentences:
-        text = sentence.encode()
-        if batch and (n_bytes + len(text) > _BATCH_BYTES or len(batch) == _BATCH_SENTENCES):
+    for segment in segments:
+        size = len(segment.text)
+        if batch and (n_bytes + size > _BATCH_BYTES or len(batch) == _BATCH_TEXTS):
             yield batch
             batch = []
             n_bytes = 0
-        batch.append(text)
-        n_bytes += len(text)
+        batch.append(segment)
+        n_bytes += size
     if batch:
         yield batch
 

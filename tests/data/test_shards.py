@@ -83,6 +83,17 @@ def test_ids_documents_and_sources_are_kept(path):
     assert (store.is_lossless, store.n_characters) == (False, len(characters))
 
 
+def test_small_documents_are_encoded_together_as_each_is_alone(path, monkeypatch):
+    texts = [*PARAGRAPHS, b"One \xff two", b"", "É.".encode()]
+    expected = [id_ for text in texts for id_ in (BPE.end_id, *BPE.encode(text).tolist())][1:]
+    together = Mock(wraps=BPE.encode_many)
+    monkeypatch.setattr(BPE, "encode_many", together)
+    store = stored(path, [ranges(*texts)], BPE)
+    assert store.ids.tolist() == expected and together.call_count == 1
+    ends = np.flatnonzero(store.ids == BPE.end_id)
+    assert store.document_starts.tolist() == [0, *(ends + 1)]
+
+
 @pytest.mark.parametrize("n_bytes", [7, 64])
 def test_a_chunk_border_changes_nothing(path, monkeypatch, n_bytes):
     text = "naïve text\n\nof several wörds, écrit pour être coupé \n".encode() * 9
@@ -110,9 +121,10 @@ def test_a_store_cut_or_changed_anywhere_is_not_read(path, document, unit, paddi
 
 @pytest.mark.parametrize("bounds, sizes", [((2, 99), [2, 2]), ((9, 14), [2, 1, 1])])
 def test_sentences_are_encoded_in_batches_and_long_ones_alone(path, monkeypatch, bounds, sizes):
-    for name, most in zip(("SENTENCES", "BYTES"), bounds, strict=True):
+    for name, most in zip(("TEXTS", "BYTES"), bounds, strict=True):
         monkeypatch.setattr(shards, f"_BATCH_{name}", most)
-    batches = list(shards._sentence_batches(["One.", "Two three.", "Longer than that.", "Four."]))
+    texts = (b"One.", b"Two three.", b"Longer than that.", b"Four.")
+    batches = list(shards._batches(shards.Segment(text, 0, DOCUMENTS[0]) for text in texts))
     assert [len(batch) for batch in batches] == sizes
     blank = DocumentRange(MemoryDocument("blank", b" \n\n "))
     pieces = [[DocumentRange(SENTENCES), blank, DOCUMENTS[0]], [DocumentRange(SENTENCES, 17)]]

@@ -241,22 +241,24 @@ class SubwordTokenizer(Tokenizer):
             if index % 2:
                 bytes_ = [self._byte_ids[ord(character) - _ESCAPE] for character in part]
                 ids.append(np.array(bytes_, dtype=np.int32))
-            elif self._can_cut:
-                split = split_words if self._is_divided else split_before_spaces
-                # A part at a time: the words of a whole text take many times its memory.
-                for span in batches(part, _SPAN_CHARACTERS):
-                    ids.append(self._words.encode(split(span), self._encode_each))
-            else:
-                ids += [np.array(row, dtype=np.int32) for row in self._encode_each([part])]
+                continue
+            # A part at a time: the words of a whole text take many times its memory.
+            for span in batches(part, _SPAN_CHARACTERS) if self._can_cut else [part]:
+                ids += self._encode_texts([span])
         return np.concatenate(ids)
 
     def encode_many(self, texts: Sequence[bytes]) -> list[TokenIds]:
         """Encode several texts, as ``encode`` does one; together, where all are UTF-8."""
         try:
-            decoded = [text.decode("utf-8") for text in texts]
+            return self._encode_texts([text.decode("utf-8") for text in texts])
         except UnicodeDecodeError:
             return super().encode_many(texts)
-        return [np.array(ids, dtype=np.int32) for ids in self._encode_each(decoded)]
+
+    def _encode_texts(self, texts: list[str]) -> list[TokenIds]:
+        if not self._can_cut:
+            return [np.array(ids, dtype=np.int32) for ids in self._encode_each(texts)]
+        split = split_words if self._is_divided else split_before_spaces
+        return self._words.encode_many(list(map(split, texts)), self._encode_each)
 
     def encode_with_spans(self, text: str) -> tuple[TokenIds, Ints]:
         """Encode a text as a whole; return beside the ids where each begins and ends, ``[T, 2]``.

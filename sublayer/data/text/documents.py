@@ -162,7 +162,7 @@ Document = FileDocument | MemoryDocument | Record
 def content_keys(documents: Sequence[Document]) -> NDArray[np.uint64]:
     """Return the first 8 bytes of each document's SHA-256 as a number, ``[N]``."""
     if isinstance(documents, Records):
-        return np.ascontiguousarray(documents.digests[:, :8]).view(">u8")[:, 0].astype(np.uint64)
+        return documents.digests.view(">u8")[:, 0].astype(np.uint64)
     keys = (int(document.digest()[:16], 16) for document in documents)
     return np.fromiter(keys, dtype=np.uint64, count=len(documents))
 
@@ -170,7 +170,9 @@ def content_keys(documents: Sequence[Document]) -> NDArray[np.uint64]:
 def sizes_of(documents: Sequence[Document]) -> Ints:
     """Return the bytes of each document, ``[N]``."""
     if isinstance(documents, Records):
-        return np.diff(documents.stops, prepend=0)
+        sizes = documents.stops.copy()
+        sizes[1:] -= documents.stops[:-1]
+        return sizes
     return np.array([document.n_bytes for document in documents], dtype=np.int64)
 
 

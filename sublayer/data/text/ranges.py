@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from sublayer.data.arrays import Ints
+from sublayer.data.arrays import AnyInts
 from sublayer.data.text.documents import Document, LazySequence, Records, sizes_of
 from sublayer.data.text.files import FileDocument, Text
 from sublayer.errors import DataError
@@ -92,7 +92,7 @@ def chunk_stops(name: str, text: Text, start: int, stop: int, cut: Cut) -> Itera
 class WholeDocuments(LazySequence[DocumentRange]):
     """Whole documents as ranges, made when accessed: all, or those of ``numbers`` ``[N]``."""
 
-    def __init__(self, documents: Sequence[Document], numbers: Ints | None = None) -> None:
+    def __init__(self, documents: Sequence[Document], numbers: AnyInts | None = None) -> None:
         self._documents = documents
         self._numbers = numbers
 

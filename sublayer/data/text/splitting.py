@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from sublayer.counts import count
+from sublayer.data.arrays import Bools, Ints
 from sublayer.data.text.documents import Document, content_keys, sizes_of
 from sublayer.data.text.files import body_range
 from sublayer.data.text.ranges import DocumentRange, WholeDocuments
@@ -18,6 +19,8 @@ from sublayer.errors import DataError
 SplitName = Literal["train", "valid", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "valid", "test")
 """In the order in which they follow in a text."""
+
+_BLOCK_DOCUMENTS = 1 << 16
 
 Parts = Mapping[SplitName, Sequence[DocumentRange]]
 """The ranges of each split; none where it is taken from elsewhere, or nothing is held out."""
@@ -99,36 +102,51 @@ def _whole(documents: Sequence[Document], shares: Shares, *, name: str) -> Parts
     Where no document is small enough for a share, it gets the smallest. Equal documents stay
     together.
     """
-    # Of the distinct documents [D], in order of their hashes; ``which`` [N] is that of each.
-    distinct, which = np.unique(content_keys(documents), return_inverse=True)
-    sizes = np.zeros(len(distinct), dtype=np.int64)
-    np.add.at(sizes, which, sizes_of(documents))
-    if len(distinct) < len(shares):
+    # Numbers of the documents [N] in order of their hashes; the equal ones stand together.
+    keys = content_keys(documents)
+    order = np.argsort(keys, kind="stable").astype(np.min_scalar_type(len(keys)))
+    keys.sort()
+    is_first = np.append(True, keys[1:] != keys[:-1])
+    del keys
+    n_distinct = int(is_first.sum())
+    if n_distinct < len(shares):
         raise DataError(
-            f"{name} has {count(len(distinct), 'different document')}, "
+            f"{name} has {count(n_distinct, 'different document')}, "
             f"too few for {len(shares)} splits by document: add "
             "some, name the files one by one in a list (each is then cut), "
             "or give data.valid_path and data.test_path"
         )
-    splits = np.zeros(len(distinct), dtype=np.int8)
+    # Of the distinct documents [D].
+    sizes = np.add.reduceat(sizes_of(documents)[order], np.flatnonzero(is_first))
+    splits = np.zeros(n_distinct, dtype=np.int8)
     unfilled: list[SplitName] = [split for split in ("test", "valid") if split in shares]
     while unfilled:
         split = unfilled.pop(0)
-        room = math.floor(shares[split] * int(sizes.sum()))
-        free = np.flatnonzero(splits == 0)
+        is_free = splits == 0
         # One is left for each split that is still empty, training included.
-        n_most = len(free) - len(unfilled) - 1
-        least = sizes[free].min()
-        taken: list[int] = []
-        for index, size in zip(free.tolist(), sizes[free].tolist(), strict=True):
-            if room < least or len(taken) == n_most:
-                break
-            if size <= room:
-                taken.append(index)
-                room -= size
-        splits[taken or free[sizes[free].argmin()]] = SPLITS.index(split)
-    marks = splits[which]
+        n_most = int(is_free.sum()) - len(unfilled) - 1
+        taken = _fill(sizes, is_free, math.floor(shares[split] * int(sizes.sum())), n_most)
+        splits[taken] = SPLITS.index(split)
+    del sizes
+    marks = np.empty(len(order), dtype=np.int8)
+    marks[order] = splits[np.cumsum(is_first) - 1]
     return {
-        split: WholeDocuments(documents, np.flatnonzero(marks == index))
+        split: WholeDocuments(documents, np.flatnonzero(marks == index).astype(order.dtype))
         for index, split in enumerate(SPLITS)
     }
+
+
+def _fill(sizes: Ints, is_free: Bools, room: int, n_most: int) -> list[int]:
+    """Take the first free documents that fit into a room, ``n_most`` at most; else the smallest."""
+    largest = np.iinfo(sizes.dtype).max
+    least = sizes.min(where=is_free, initial=largest)
+    taken: list[int] = []
+    for start in range(0, len(sizes), _BLOCK_DOCUMENTS):
+        block = slice(start, start + _BLOCK_DOCUMENTS)
+        for index in (start + np.flatnonzero(is_free[block] & (sizes[block] <= room))).tolist():
+            if room < least or len(taken) == n_most:
+                return taken
+            if sizes[index] <= room:
+                taken.append(index)
+                room -= int(sizes[index])
+    return taken or [int(np.where(is_free, sizes, largest).argmin())]

@@ -6,14 +6,14 @@ Each distinct word is encoded once, and its ids put wherever it stands.
 import re
 import string
 from collections.abc import Callable, Sequence
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from threading import Lock
 from typing import Any
 from unicodedata import category
 
 import numpy as np
 
-from sublayer.data.arrays import AnyInts, TokenIds
+from sublayer.data.arrays import AnyInts, Ints, TokenIds
 from sublayer.data.subwords.library import has_fields, is_gpt1
 from sublayer.tasks.scripts import UNSPACED
 
@@ -60,6 +60,10 @@ class RaggedIds:
         rows._starts = np.cumsum(rows._lengths) - rows._lengths
         return rows
 
+    def lengths(self, numbers: AnyInts) -> Ints:
+        """Return how many ids each of some rows has."""
+        return self._lengths[numbers]
+
     def take(self, numbers: AnyInts) -> TokenIds:
         """Return the ids of rows ``numbers``, concatenated; a number may stand there twice."""
         lengths = self._lengths[numbers]  # [rows taken], as the next two
@@ -97,12 +101,16 @@ class WordCache:
 
     def encode(self, words: Sequence[str], encode: Encode) -> TokenIds:
         """Encode words as ``encode_words`` does; ``encode`` is the same in every call."""
+        return self.encode_many([words], encode)[0]
+
+    def encode_many(self, texts: Sequence[Sequence[str]], encode: Encode) -> list[TokenIds]:
+        """Encode the words of several texts, as ``encode`` does those of one."""
         with self._lock:
             numbers = self._numbers
             n_known = len(numbers)
             # A word that is new has the next number.
-            of_words = (numbers.setdefault(word, len(numbers)) for word in words)
-            indices = np.fromiter(of_words, dtype=np.int64, count=len(words))
+            of_words = (numbers.setdefault(word, len(numbers)) for text in texts for word in text)
+            indices = np.fromiter(of_words, dtype=np.int64, count=sum(map(len, texts)))
             new = list(islice(reversed(numbers), len(numbers) - n_known))[::-1]
             try:
                 self._rows.append(encode(new) if new else [])
@@ -110,10 +118,12 @@ class WordCache:
                 self.__init__()  # type: ignore[misc]
                 raise
             self._n_characters += sum(map(len, new))
+            ends = np.cumsum(np.append(0, self._rows.lengths(indices)))  # in ids, of each word
+            bounds = ends[np.cumsum([0, *map(len, texts)])]
             ids = self._rows.take(indices)
             if len(numbers) > _MOST_WORDS or self._n_characters > _MOST_CHARACTERS:
                 self._forget()
-            return ids
+            return [ids[start:stop] for start, stop in pairwise(bounds.tolist())]
 
     def _forget(self) -> None:
         """Forget all but the first words: frequent ones come up early."""
