@@ -47,7 +47,7 @@ from sublayer.data.tokenizers.base import NotUtf8, Tokenizer, count_characters
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.data.tokenizers.settings import marks_pattern
 from sublayer.errors import ConfigError, DataError, SublayerError
-from sublayer.files.arrays import FooterFile, aligned, check_bytes, mapped, read_description
+from sublayer.files.arrays import FooterFile, check_bytes, read_columns, read_description
 from sublayer.files.cache_folder import held_in_cache, replacing, writing_to
 from sublayer.files.file_text import FileText, blocks_of
 from sublayer.files.lines import changed
@@ -431,32 +431,27 @@ def _holds(path: Path, text: TextSum) -> bool:
     try:
         part = _Part(path)
         check_bytes(path, 0, part.meta["n_id_bytes"], part.meta["crc32"])
-        check_bytes(
-            path, aligned(part.meta["n_id_bytes"]), part.n_bytes, part.meta["columns_crc32"]
-        )
         return part.text == text != TextSum()
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
 class _Part:
-    """The file of an encoded shard."""
+    """The file of an encoded shard; ``pieces`` ``[P, 3]`` are source, document and tokens."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.meta, self.n_bytes = read_description(path)
+        self.meta, n_bytes = read_description(path)
         self.text = TextSum(**self.meta["text"])
+        meta = self.meta
+        pieces, self.sentence_starts = read_columns(
+            path, meta["n_id_bytes"], meta["n_columns"], n_bytes, meta["columns_crc32"]
+        )
+        self.pieces: Ints = pieces.reshape(-1, 3)
 
     def ids(self) -> Iterator[bytes]:
         """Yield the ids as they are stored."""
         return blocks_of(FileText(self.path, 0, self.meta["n_id_bytes"]))
-
-    def columns(self) -> tuple[Ints, Ints]:
-        """Return source, document and tokens of each piece ``[P, 3]``, and sentence starts."""
-        first = aligned(self.meta["n_id_bytes"])
-        numbers = mapped(self.path, "<i8", first, sum(self.meta["n_columns"]))
-        pieces, sentence_starts = np.split(numbers, self.meta["n_columns"][:1])
-        return pieces.reshape(-1, 3), sentence_starts
 
 
 def _check_encoded(part: Path, shard: Shard, sources: Sources) -> None:
@@ -492,7 +487,7 @@ def _join(
         nonlocal last
         last_kept = -1
         for part, shift in zip(parts, shifts.tolist(), strict=False):
-            source, document, n_tokens = part.columns()[0].T
+            source, document, n_tokens = part.pieces.T
             starts = shift + np.cumsum(n_tokens) - n_tokens
             if unit == "none" and tokenizer.end_id is not None:
                 starts += document > 0  # behind the end of the document before
@@ -508,7 +503,7 @@ def _join(
 
     def sentence_starts() -> Iterator[bytes]:
         for part, shift in zip(parts, shifts, strict=False):
-            yield _bytes(part.columns()[1] + shift)
+            yield _bytes(part.sentence_starts + shift)
 
     with replacing(path) as file:
         joined = FooterFile(file)

@@ -17,7 +17,7 @@ from sublayer.data.arrays import AnyInts, Floats, Ints
 from sublayer.data.parallel.sources import PairText
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import DataError
-from sublayer.files.arrays import aligned, check_bytes, mapped, read_description
+from sublayer.files.arrays import check_bytes, read_columns, read_description
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,10 @@ def read_store(path: Path) -> TokenStore | None:
         dtype = np.dtype(meta["dtype"])
         n_id_bytes = meta["n_tokens"] * dtype.itemsize
         counts = [meta["n_documents"], meta["n_sources"], meta.get("n_sentences", 0)]
-        first = aligned(n_id_bytes)
-        if first + 8 * sum(counts) != n_bytes:
-            raise ValueError("its size is not what it describes")
         check_bytes(path, 0, n_id_bytes, meta["crc32"])
-        check_bytes(path, first, n_bytes, meta["starts_crc32"])
-        starts = mapped(path, "<i8", first, sum(counts))
-        document_starts, source_starts, sentence_starts = np.split(starts, np.cumsum(counts[:2]))
+        document_starts, source_starts, sentence_starts = read_columns(
+            path, n_id_bytes, counts, n_bytes, meta["starts_crc32"]
+        )
         return TokenStore(
             ids=np.memmap(path, dtype=dtype, mode="r", shape=(meta["n_tokens"],)),
             document_starts=document_starts,

@@ -10,7 +10,7 @@ import json
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -130,7 +130,7 @@ class FooterFile:
 
     def write_columns(self, *columns: Iterable[bytes]) -> tuple[list[int], int]:
         """Write columns from a multiple of 8 bytes on; return the bytes of each, and their CRC."""
-        self._file.write(b"\0" * (aligned(self.n_bytes) - self.n_bytes))
+        self._file.write(b"\0" * (_aligned(self.n_bytes) - self.n_bytes))
         sizes, crc32 = [], 0
         for column in columns:
             sizes.append(0)
@@ -182,13 +182,23 @@ def check_bytes(path: Path, start: int, stop: int, crc32: int) -> None:
         raise ValueError("its arrays are damaged")
 
 
-def mapped(path: Path, dtype: str, start: int, count: int) -> NDArray[Any]:
-    """Map ``count`` numbers of a file from byte ``start`` on, which is a multiple of their size."""
-    if not count:
-        return np.zeros(0, dtype=dtype)  # which cannot be mapped
-    return np.memmap(path, dtype=dtype, mode="r", offset=start, shape=(count,)).view(np.ndarray)
+def read_columns(
+    path: Path, n_bytes: int, counts: Sequence[int], stop: int, crc32: int
+) -> list[NDArray[np.int64]]:
+    """Map the columns of whole numbers that stand behind the ``n_bytes`` of a file, up to ``stop``.
+
+    Raises ValueError where they are not of these sizes, or as ``check_bytes`` does.
+    """
+    first, total = _aligned(n_bytes), sum(counts)
+    if first + 8 * total != stop:
+        raise ValueError("its size is not what it describes")
+    check_bytes(path, first, stop, crc32)
+    numbers: NDArray[Any] = np.zeros(0, dtype="<i8")  # which cannot be mapped
+    if total:
+        numbers = np.memmap(path, dtype="<i8", mode="r", offset=first, shape=(total,))
+    return np.split(numbers.view(np.ndarray), np.cumsum(counts[:-1]))
 
 
-def aligned(n_bytes: int) -> int:
+def _aligned(n_bytes: int) -> int:
     """Round a number of bytes up to a multiple of 8, so that any array may begin there."""
     return -(-n_bytes // 8) * 8

@@ -35,7 +35,7 @@ from sublayer.data.text.files import (
 )
 from sublayer.data.text.records import HubSet, parse_hub, read_kind, row_runs
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.arrays import FooterFile, aligned, check_bytes, mapped, read_description
+from sublayer.files.arrays import FooterFile, read_columns, read_description
 from sublayer.files.cache_folder import read_or_make, replacing
 from sublayer.files.file_text import FileText, blocks_of
 from sublayer.files.lines import read_lines
@@ -86,17 +86,15 @@ class Records(LazySequence["Record"]):
         self._bounds: list[int] = meta["bounds"]
         self.n_empty: int = meta["n_empty"]
         self.identity: list[Any] = ["records", meta["sha256"]]
+        if len(self._bounds) != len(names):
+            raise ValueError("it is of other files")
         n: int = meta["n_documents"]
-        stops = aligned(meta["n_bytes"])
-        lines = stops + n * _NUMBER_BYTES
-        digests = lines + n * _NUMBER_BYTES
-        if n_bytes != digests + n * _DIGEST_BYTES or len(self._bounds) != len(names):
-            raise ValueError("its size is not what it describes")
-        check_bytes(path, stops, n_bytes, meta["crc32"])
+        counts = (n, n, n * _DIGEST_BYTES // _NUMBER_BYTES)
         self.text = FileText(path, 0, meta["n_bytes"])
-        self.stops: Ints = mapped(path, "<i8", stops, n)
-        self.lines: Ints = mapped(path, "<i8", lines, n)
-        self.digests = mapped(path, "u1", digests, n * _DIGEST_BYTES).reshape(n, _DIGEST_BYTES)
+        self.stops, self.lines, digests = read_columns(
+            path, meta["n_bytes"], counts, n_bytes, meta["crc32"]
+        )
+        self.digests = digests.view(np.uint8).reshape(n, _DIGEST_BYTES)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Be opened again by a process that is sent some of the documents, once for all of them."""
