@@ -84,7 +84,7 @@ ROWS = {
         ("data.sentencepiece.model.parse_model", None, (b"\xff\xff",), "damaged"),
         ("data.sentencepiece.model.unpacked", None, ({"model": "?", "sha256": ""},), "not base64"),
         ("data.text.files.read_path", None, ("a" * 5000, AT), "cannot read"),
-        ("data.text.records.json_records", b"\n" * 2 + b"{" + b'"a":[' * 10**5, (AT,), "line 3"),
+        ("data.text.records.json_records", b"\n" * 2 + b"{" + b'"a":[' * 10**5, (AT,), ":3 is not"),
         ("files.storage.check_name", None, (Path("\udcff"), DataError), "is not UTF-8"),
         (texts_of_stage, None, (GONE, STAGE), "stage tasks: "),
         (texts_of_stage, None, (RTE, TASKS), "stage tasks: "),

@@ -20,6 +20,7 @@ from sublayer.files.lines import (
     decoded,
     held_lines,
     parquet_file,
+    python_value,
     read_lines,
     read_start,
 )
@@ -46,7 +47,8 @@ def read_tsv(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 _T = TypeVar("_T")
 _LONGEST_FIELD = 16 << 20
-_PARQUET_ROWS = 8192
+_PARQUET_ROWS = 64
+"""Rows that are read at a time: a book each are no more than a few dozen megabytes."""
 _SHOWN_NAMES = 16
 _DELIMITERS = (",", ";", "\t", "|")
 _BEGINNING = 64
@@ -177,6 +179,14 @@ def read_records(path: Path, kind: str = "") -> Iterator[Record]:
             f"{path} is a web page, not a table: download the file itself, on GitHub its raw form"
         )
     return reader(path)
+
+
+def whole_rows(records: Iterable[Record]) -> Iterator[Record]:
+    """Yield records; raise DataError, with the place, at a row of too many or few fields."""
+    for record in records:
+        if record.problem:
+            raise DataError(f"{record.place} has {record.problem}: mend the row, or remove it")
+        yield record
 
 
 def is_json(path: Path) -> bool:
@@ -425,11 +435,21 @@ def _row(path: Path, line: int, names: Sequence[str], cells: Sequence[str]) -> R
     return Record(path, line, dict(zip(names, cells, strict=False)), problem)
 
 
-def _parquet(path: Path) -> Iterator[Record]:
+def read_parquet(path: Path, *choices: tuple[str, ...]) -> Iterator[Record]:
+    """Read the rows of a Parquet file: the first choice of columns that are all there, else all.
+
+    With choices of which none is there, columns that are there twice are left out.
+
+    Raises DataError where the file is damaged, with the row, or has a column twice that is read.
+    """
     with parquet_file(path) as file:
-        names = _columns(path, list(file.schema_arrow.names))
+        there = list(file.schema_arrow.names)
+        chosen = next((names for names in choices if set(names) <= set(there)), ())
+        once = [name for name in there if choices and there.count(name) == 1]
+        names = list(chosen) or once or there
+        _columns(path, [name for name in there if name in names])
         row = 0
-        for batch in file.iter_batches(batch_size=_PARQUET_ROWS):
+        for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=names):
             columns = [_values(batch.column(name), path, row) for name in names]
             for values in zip(*columns, strict=True):
                 row += 1
@@ -439,11 +459,8 @@ def _parquet(path: Path) -> Iterator[Record]:
 def _values(column: Any, path: Path, before: int) -> list[Any]:
     try:
         return list(column.to_pylist())
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}: a text behind row {before} has byte 0x{error.object[error.start]:02x}, "
-            "which is not UTF-8: write the file again with texts in UTF-8"
-        ) from None
+    except UnicodeDecodeError:  # which of them it is
+        return [python_value(value, path, row) for row, value in enumerate(column, before + 1)]
 
 
 @contextmanager
@@ -529,7 +546,7 @@ _READERS: dict[str, Callable[[Path], Iterator[Record]]] = {
     ".ndjson": _json,
     ".csv": read_csv,
     ".tsv": read_tsv_records,
-    ".parquet": _parquet,
+    ".parquet": read_parquet,
     ".xlsx": read_xlsx,
 }
 """By the suffix of a file's name."""

@@ -11,13 +11,14 @@ import torch
 
 from sublayer.config.data import DataConfig
 from sublayer.data.parallel.batches import TranslationBatches, fill, side_lengths
-from sublayer.data.parallel.files import Fields, line_pairs, parquet_pairs, record_pairs, tab_pairs
+from sublayer.data.parallel.files import TRANSLATION, Fields, line_pairs, record_pairs, tab_pairs
 from sublayer.data.parallel.sources import find_pairs, read_pairs, refused_pair
 from sublayer.data.prepare import find_texts, prepare
 from sublayer.data.store import Split, TokenStore
 from sublayer.data.text.records import json_records
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.errors import DataError
+from sublayer.tasks.records import read_parquet
 from tests.data.releases import write_release
 
 FIELDS = Fields("en", "de")
@@ -59,7 +60,8 @@ def test_records_and_lines_with_tabs_hold_pairs(tmp_path, nested):
     found = list(record_pairs(records, FIELDS))
     assert found == [(number + 1, left, right) for number, left, right in EXPECTED]
     parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / "a.parquet")
-    assert list(parquet_pairs(tmp_path / "a.parquet", FIELDS)) == EXPECTED
+    rows = read_parquet(tmp_path / "a.parquet", FIELDS, (TRANSLATION,))
+    assert list(record_pairs(rows, FIELDS)) == EXPECTED
     lines = ["a cat .\teine Katze .\tby whom", "\tleer", "two\u2028dogs\tzwei Hunde"]
     path = written(tmp_path / "a.tsv", "\n".join(lines).encode())
     assert list(tab_pairs(path, FIELDS, [])) == EXPECTED

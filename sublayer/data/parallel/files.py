@@ -7,7 +7,7 @@ stand for.
 
 import html
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, zip_longest
@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 from sublayer.counts import count
 from sublayer.data.cache import corpus_folders
 from sublayer.data.text.files import FileDocument, read_unchanged
-from sublayer.data.text.records import Records, parquet_records, shown_fields
+from sublayer.data.text.records import shown_fields
 from sublayer.data.text.splitting import SplitName
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.lines import PACKED, decoded, read_lines
+from sublayer.tasks.records import Record
 
 Pair = tuple[int, str, str]
 """The line or row of a pair, from 1, its source and its target, without line ends."""
@@ -32,7 +33,7 @@ _HEADERS = {
     *("chinese", "japanese", "korean", "arabic", "turkish", "polish", "czech", "vietnamese"),
 }
 """Words that name a column of texts, not all of which are a field's."""
-_TRANSLATION = "translation"
+TRANSLATION = "translation"
 """The field under which the hub's data sets hold an object of a text per language."""
 
 
@@ -106,36 +107,33 @@ def _named_columns(columns: list[str], fields: Fields) -> tuple[int, int] | None
     return (0, 1) if all(name in _HEADERS for name in names[:2]) and names[0] != names[1] else None
 
 
-def record_pairs(records: Records, fields: Fields) -> Iterator[Pair]:
+def record_pairs(records: Iterable[Record], fields: Fields) -> Iterator[Pair]:
     """Read a pair from two fields of each record, or of the object in its ``translation``.
 
     A text that is null is empty, and newlines within one become spaces. Raises DataError, with its
     place, at a record without both texts.
     """
-    for where, line, read in records:
-        record = read if isinstance(read, dict) else {}
-        inner = record.get(_TRANSLATION)
-        if isinstance(inner, dict) and not set(fields) <= record.keys():
-            record = inner
+    for record in records:
+        values = record.values
+        inner = values.get(TRANSLATION)
+        if isinstance(inner, dict) and not set(fields) <= values.keys():
+            values = inner
         texts = []
         for side, name in fields._asdict().items():
-            if name not in record:
-                names = shown_fields(record)
+            if name not in values:
                 raise DataError(
-                    f"{where}: no field {name!r}: set data.{side}_field to one of {names}"
+                    f"{record.place}: no field {name!r}: set data.{side}_field to one of "
+                    f"{shown_fields(values)}"
                 )
-            text = record[name] if record[name] is not None else ""
+            text = values[name] if values[name] is not None else ""
             if not isinstance(text, str):
-                raise DataError(f"{where}: field {name!r} is {type(text).__name__}, not text")
+                raise DataError(
+                    f"{record.place}: field {name!r} is {type(text).__name__}, not text"
+                )
             # Pairs are stored a line a text.
             texts.append(text.replace("\n", " "))
         source, target = texts
-        yield line, source, target
-
-
-def parquet_pairs(path: Path, fields: Fields) -> Iterator[Pair]:
-    """Read a pair a row of Parquet; raise as ``record_pairs`` and ``parquet_records`` do."""
-    return record_pairs(parquet_records(path, fields, (_TRANSLATION,)), fields)
+        yield record.line, source, target
 
 
 _LEFT_OUT = ("<url>", "<talkid>", "<keywords>")

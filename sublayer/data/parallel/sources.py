@@ -11,19 +11,19 @@ from sublayer.config.data import HUB, DataConfig, pair_fields
 from sublayer.counts import count
 from sublayer.data.cache import content_key
 from sublayer.data.parallel.files import (
+    TRANSLATION,
     Fields,
     Pair,
     PairSource,
     find_corpus,
     line_pairs,
-    parquet_pairs,
     record_pairs,
     tab_pairs,
 )
 from sublayer.data.text.documents import Records, open_pack
 from sublayer.data.text.files import FileDocument, RawDocument, check_text, read_unchanged
 from sublayer.data.text.ranges import DocumentRange
-from sublayer.data.text.records import json_records, parse_hub, table_records
+from sublayer.data.text.records import json_records, parse_hub
 from sublayer.data.text.splitting import SplitName
 from sublayer.data.tokenizers.languages import LanguageRules
 from sublayer.errors import ConfigError, DataError
@@ -31,7 +31,13 @@ from sublayer.files.cache_folder import replacing
 from sublayer.files.parsing import read_json
 from sublayer.files.paths import expanded
 from sublayer.system.stages import note
-from sublayer.tasks.records import sheets_note, suffix_of
+from sublayer.tasks.records import (
+    read_parquet,
+    read_records,
+    sheets_note,
+    suffix_of,
+    whole_rows,
+)
 
 VERSION = 3
 """Changes whenever equal files would give other pairs."""
@@ -148,13 +154,13 @@ def _of_records(entry: str, fields: Fields, cache: Path) -> PairSource:
     def read_rows() -> Iterator[Pair]:
         if suffix_of(path) == ".xlsx" and (sheets := sheets_note(path)):
             notes.append(sheets)
-        yield from record_pairs(table_records(path), fields)
+        yield from record_pairs(whole_rows(read_records(path)), fields)
 
     readers: dict[str, Callable[[], Iterator[Pair]]] = {
         "tab, named": partial(tab_pairs, path, fields, notes),
         "json": lambda: record_pairs(json_records(path), fields),
         "rows": read_rows,
-        "parquet": partial(parquet_pairs, path, fields),
+        "parquet": lambda: record_pairs(read_parquet(path, fields, (TRANSLATION,)), fields),
     }
     file = FileDocument(path, cache)
     read = partial(read_unchanged, [file], readers[kind])

@@ -33,7 +33,7 @@ from sublayer.data.text.files import (
     read_path,
     read_unchanged,
 )
-from sublayer.data.text.records import HubSet, parse_hub, read_kind, row_runs
+from sublayer.data.text.records import HubSet, parse_hub, read_kind, row_runs, texts_of
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.arrays import FooterFile, read_columns, read_description
 from sublayer.files.cache_folder import read_or_make, replacing
@@ -347,7 +347,7 @@ def read_hub(
     name = str(data_set)
 
     def read() -> Iterator[RawDocument]:
-        rows = data_set.rows(reading.text_field)
+        rows = texts_of(data_set.records(reading.text_field), reading.text_field)
         return row_runs(rows) if in_runs else rows
 
     identity = (name, data_set.revision, reading.text_field, in_runs)

@@ -11,13 +11,17 @@ from sublayer.config.data import HUB
 from sublayer.data.text.files import FileDocument, RawDocument, Text, body_range
 from sublayer.errors import DataError
 from sublayer.files.file_text import count_line_ends
-from sublayer.files.lines import decoded, parquet_file, python_value, read_lines, unpacked
+from sublayer.files.lines import decoded, read_lines, unpacked
 from sublayer.files.parsing import parse_json
 from sublayer.system.extras import extra_module
-from sublayer.tasks.records import is_json_list, read_records, suffix_of
-
-Records = Iterator[tuple[str, int, Any]]
-"""The place of each record in messages, its line or row from 1, and its fields by name."""
+from sublayer.tasks.records import (
+    Record,
+    is_json_list,
+    read_parquet,
+    read_records,
+    suffix_of,
+    whole_rows,
+)
 
 ROWS_PER_DOCUMENT = 1000
 """Sentences per document, of a corpus published as sentences without document boundaries."""
@@ -25,97 +29,59 @@ ROWS_PER_DOCUMENT = 1000
 _SHOWN_FIELDS = 8
 _BLOCK_BYTES = 1 << 20
 _LONGEST_DOCUMENT = 256 << 20
-_PARQUET_ROWS = 64
-"""Rows that are read at a time: a book each are no more than a few dozen megabytes."""
 _START = re.compile(rb'<doc id="[^"]*"[^>]*?(?: title="([^"]*)")?>\s*')
 
 
-def json_records(path: Path) -> Records:
+def json_records(path: Path, field: str = "text") -> Iterator[Record]:
     """Read the objects of JSON lines, or the objects and texts of a list; blank lines are none.
 
-    Raises DataError with file and line, or member from 1, where one is broken or anything else.
+    A text of a list is an object of one ``field``. Raises DataError with file and line, or member
+    from 1, where one is broken or anything else.
     """
     if is_json_list(path):
         for number, member in enumerate(parse_json(unpacked(path), str(path), DataError), 1):
             if not isinstance(member, str | dict):
                 kind = type(member).__name__
                 raise DataError(f"{path}, member {number} is {kind}, not an object with a text")
-            yield f"{path}, member {number}", number, member
+            yield Record(path, number, {field: member} if isinstance(member, str) else member)
         return
     for line, data in read_lines(path):
         text = decoded(path, line, data)
         if not text.strip():
             continue
-        where = f"{path}, line {line}"
         try:
-            record = json.loads(text)
+            values = json.loads(text)
         except (RecursionError, ValueError) as error:
             reason = getattr(error, "msg", str(error)).removesuffix(" at")
             raise DataError(
-                f"{where}: not JSON ({reason}); one JSON object a line is read"
+                f"{path}:{line} is not JSON ({reason}); one JSON object a line is read"
             ) from error
-        if not isinstance(record, dict):
-            raise DataError(f"{where}: not a JSON object, of which one a line is read")
-        yield where, line, record
+        if not isinstance(values, dict):
+            raise DataError(f"{path}:{line} is not a JSON object, of which one a line is read")
+        yield Record(path, line, values)
 
 
-def table_records(path: Path, suffix: str = "") -> Records:
-    """Read the rows of a table with a header, of a kind by its suffix; ``suffix`` replaces that.
-
-    Raises DataError, with file and line, at a row of too many or few fields.
-    """
-    for record in read_records(path, suffix):
-        if record.problem:
-            raise DataError(f"{record.place} has {record.problem}: mend the row, or remove it")
-        yield record.place, record.line, dict(record.values)
-
-
-def parquet_records(path: Path, *choices: tuple[str, ...]) -> Records:
-    """Read the rows of a Parquet file: the first choice of columns that are all there, else all.
-
-    Without a choice, columns that are there twice are left out.
-
-    Raises DataError where the file is damaged, with the row, or has a chosen column twice.
-    """
-    with parquet_file(path) as file:
-        there = file.schema_arrow.names
-        chosen = next((names for names in choices if set(names) <= set(there)), ())
-        once = tuple(name for name in there if there.count(name) == 1)
-        names = chosen or once or tuple(there)
-        for name in names:
-            if there.count(name) > 1:
-                raise DataError(
-                    f"{path} has {there.count(name)} columns {name!r}: rename all but one, or "
-                    "leave them out"
-                )
-        row = 0
-        for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=list(names)):
-            for values in zip(*(batch.column(name) for name in names), strict=True):
-                row += 1
-                record = (python_value(value, path, row) for value in values)
-                yield f"{path}, row {row}", row, dict(zip(names, record, strict=True))
-
-
-def texts_of(records: Records, field: str) -> Iterator[RawDocument]:
-    """Read the text in a field of each record, empty for null; a record may be the text itself.
+def texts_of(records: Iterable[Record], field: str) -> Iterator[RawDocument]:
+    """Read the text in a field of each record, empty for null.
 
     Raises DataError, with its place, at a record without such a text, and at a lone surrogate.
     """
-    for where, line, record in records:
-        text = record if isinstance(record, str) else record.get(field)
+    for record in records:
+        values = record.values
+        text = values.get(field)
         problem = ""
-        if record is not text and field not in record:
+        if field not in values:
             problem = f"no field {field!r}"
         elif text is not None and not isinstance(text, str):
             problem = f"field {field!r} is {type(text).__name__}, not text"
         if problem:
-            texts = [name for name, value in record.items() if isinstance(value, str)]
+            texts = [name for name, value in values.items() if isinstance(value, str)]
             remedy = f"set data.text_field (--text-field) to {shown_fields(texts)}"
             if not texts:
                 # Where the field alone was read, nothing is known of others.
-                remedy = "" if set(record) == {field} else "none of it is a text"
-            raise DataError(": ".join(filter(None, (where, problem, remedy))))
-        yield line, encoded(text, where)
+                remedy = "" if set(values) == {field} else "none of it is a text"
+            raise DataError(": ".join(filter(None, (record.place, problem, remedy))))
+        yield record.line, encoded(text, record.place)
 
 
 def encoded(text: str | None, where: str) -> bytes:
@@ -252,11 +218,12 @@ def read_kind(
     if rows_of == "line":
         rows: Iterator[RawDocument] = ((n, line) for n, line in read_lines(path) if line.strip())
     elif rows_of == "parquet":
-        rows = texts_of(parquet_records(path, (field,)), field)
+        rows = texts_of(read_parquet(path, (field,)), field)
     elif rows_of == "csv":
-        rows = texts_of(table_records(path, ".tsv" if suffix_of(path) == ".tsv" else ".csv"), field)
+        suffix = ".tsv" if suffix_of(path) == ".tsv" else ".csv"
+        rows = texts_of(whole_rows(read_records(path, suffix)), field)
     else:
-        rows = texts_of(json_records(path), field)
+        rows = texts_of(json_records(path, field), field)
     return row_runs(rows) if runs else rows
 
 
@@ -299,17 +266,12 @@ class HubSet:
                 "fetch it where there is a network, or name its files in data.path"
             ) from error
 
-    def records(self, field: str = "") -> Records:
+    def records(self, field: str = "") -> Iterator[Record]:
         """Read the rows, of one field where there is such; raise DataError as ``load`` does."""
         data_set = self.load()
         if field in data_set.column_names:
             data_set = data_set.select_columns([field])
-        for row, record in enumerate(data_set, 1):
-            yield f"{self}, row {row}", row, record
-
-    def rows(self, field: str) -> Iterator[RawDocument]:
-        """Read the text in ``field`` of each row; raise DataError as ``texts_of`` does."""
-        return texts_of(self.records(field), field)
+        return (Record(str(self), row, values) for row, values in enumerate(data_set, 1))
 
 
 def parse_hub(entry: str) -> HubSet:
