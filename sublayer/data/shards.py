@@ -102,7 +102,7 @@ class TextSum:
         self.crc32 = zlib.crc32(data, self.crc32)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Piece:
     """A range of a document: all that is encoded of it, or up to where a cut changes no id."""
 

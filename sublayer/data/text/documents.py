@@ -119,7 +119,7 @@ def _reopened(path: Path, names: Sequence[str]) -> Records:
     return Records(path, names)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Record:
     """A document of a packed file."""
 

@@ -19,7 +19,7 @@ Cut = Callable[[bytes, int], int]
 """``cut(text, near)`` returns the last position up to ``near`` to split a text; 0 without one."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DocumentRange:
     """A range of a document, in bytes; up to its end where ``stop`` is None."""
 
