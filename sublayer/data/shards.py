@@ -332,13 +332,14 @@ def _batches(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
     batch: list[Segment] = []
     n_bytes = 0
     for segment in segments:
-        size = len(segment.text)
-        if batch and (n_bytes + size > _BATCH_BYTES or len(batch) == _BATCH_TEXTS):
+        if batch and n_bytes + len(segment.text) > _BATCH_BYTES:
             yield batch
-            batch = []
-            n_bytes = 0
+            batch, n_bytes = [], 0
         batch.append(segment)
-        n_bytes += size
+        n_bytes += len(segment.text)
+        if n_bytes > _BATCH_BYTES or len(batch) == _BATCH_TEXTS:
+            yield batch
+            batch, n_bytes = [], 0
     if batch:
         yield batch
 
