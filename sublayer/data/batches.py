@@ -252,12 +252,7 @@ class Windows:
             offsets = position_bits % self._n_starts[sources].astype(np.uint64)
             return self._firsts[sources] + offsets.astype(np.int64)
         rows = step * self.batch_sequences + np.arange(self.batch_sequences)
-        epochs, windows = np.divmod(rows, self.n_windows)
-        # A batch may end one epoch and begin the next.
-        for epoch in np.unique(epochs):
-            is_in_epoch = epochs == epoch
-            windows[is_in_epoch] = self._orders.plan(int(epoch))[windows[is_in_epoch]]
-        return windows * self.context
+        return self._orders.take(rows, self.n_windows) * self.context
 
     def _ahead(self, window: Ints) -> Ints:
         """Stack the tokens one position ahead of the context's, two, and so on: [A, B, T]."""

@@ -189,6 +189,17 @@ class Epochs(Generic[Plan]):
         epoch = bisect_right(self.ends, item) - 1
         return epoch, item - self.ends[epoch]
 
+    def take(self: "Epochs[Ints]", numbers: Ints, size: int) -> Ints:
+        """Return items, by their numbers through all epochs, of plans that are orders of ``size``.
+
+        Items that follow each other may end one epoch and begin the next.
+        """
+        epochs, items = np.divmod(numbers, size)
+        for epoch in np.unique(epochs).tolist():
+            is_of_epoch = epochs == epoch
+            items[is_of_epoch] = self.plan(epoch)[items[is_of_epoch]]
+        return items
+
     def start(self, epoch: int) -> int:
         """Count the items before an epoch."""
         while len(self.ends) <= epoch:

@@ -280,11 +280,7 @@ class ExampleBatches:
             n_asked *= 2
 
     def _at(self, first: int, stop: int) -> Ints:
-        epochs, examples = np.divmod(np.arange(first, stop), self.n_epoch)
-        for epoch in np.unique(epochs).tolist():
-            is_of_epoch = epochs == epoch
-            examples[is_of_epoch] = self._epochs.plan(epoch)[examples[is_of_epoch]]
-        return examples
+        return self._epochs.take(np.arange(first, stop), self.n_epoch)
 
     def _order(self, epoch: int) -> Ints:
         keys = seeds(self._seed, Purpose.EXAMPLE_ORDER, epoch, self.n_epoch)
