@@ -47,7 +47,7 @@ with open(path, "rb") as file:
 before = peak()
 piece = Piece(DocumentRange(FileDocument(Path(path), Path(path + ".cache"))), 0, True, True)
 with open("/dev/null", "wb") as file:
-    ShardEncoder(file, tokenizer, unit, is_first=True).add_all([piece])
+    ShardEncoder(file, tokenizer, unit).add_all([piece])
 print(json.dumps([before, peak()]))
 """
 
