@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from sublayer.config.objective import MaskedObjective
 from sublayer.data.arrays import Bools, Ints
 from sublayer.data.batches import IGNORED
-from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, best_fit, pack_examples
+from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, pack_examples
 
 Unit = Literal["token", "word", "ngram"]
 _DEFAULTS = MaskedObjective()
@@ -190,9 +189,3 @@ def pack(examples: Sequence[Example], *, width: int, pad_id: int) -> PackedBatch
         sequence = PackedSequence(example.ids, example.segments, readout=0, targets=targets)
         unpacked.append(Unpacked([sequence], example.label, 1.0, number))
     return pack_examples(unpacked, width=width, written_width=0, pad_id=pad_id)
-
-
-def packed_order(examples: Sequence[Example], *, width: int) -> list[int]:
-    """List the indices of examples in the order in which ``pack`` puts them into its rows."""
-    sizes = [(len(example.ids), 0) for example in examples]
-    return list(chain.from_iterable(best_fit(sizes, (width, 0))))

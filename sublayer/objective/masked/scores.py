@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sublayer.config.objective import MaskedObjective
 from sublayer.data.masked.batches import PairBatches, PairSettings
-from sublayer.data.masked.masking import Example, packed_order
+from sublayer.data.masked.masking import Example
 from sublayer.data.masked.pairs import PairRule, make_pairs
 from sublayer.data.packing import PackedBatch
 from sublayer.data.store import Split
@@ -92,8 +92,8 @@ class _ScoredBatches:
         def score_one(index: int) -> _T:
             positions = self._ranges[index]
             made = self._batches.make(positions)
-            order = np.array(packed_order(made, width=self._batches.context), dtype=np.int64)
-            result = work(self._batches.packed(made).to(device), made, order)
+            batch = self._batches.packed(made)
+            result = work(batch.to(device), made, np.array(batch.numbers, dtype=np.int64))
             progress(positions.stop, self._ranges[-1].stop)
             return result
 
