@@ -66,7 +66,7 @@ MOST_PROCESSES = 8
 PROCESS_BYTES = 180 << 20
 """Memory allowed for each; 120 MiB were measured, and more where a text cannot be cut."""
 
-_MOST_PIECES = 1 << 15
+_MOST_PIECES = 1 << 14
 """Documents, or parts of them, after which a shard ends as well."""
 _BATCH_TEXTS = 1024
 """Documents, sentences or pairs that are encoded at a time."""
@@ -432,27 +432,31 @@ def _holds(path: Path, text: TextSum) -> bool:
     try:
         part = _Part(path)
         check_bytes(path, 0, part.meta["n_id_bytes"], part.meta["crc32"])
+        part.columns()
         return part.text == text != TextSum()
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
 class _Part:
-    """The file of an encoded shard; ``pieces`` ``[P, 3]`` are source, document and tokens."""
+    """The file of an encoded shard."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.meta, n_bytes = read_description(path)
+        self.meta, self.n_bytes = read_description(path)
         self.text = TextSum(**self.meta["text"])
-        meta = self.meta
-        pieces, self.sentence_starts = read_columns(
-            path, meta["n_id_bytes"], meta["n_columns"], n_bytes, meta["columns_crc32"]
-        )
-        self.pieces: Ints = pieces.reshape(-1, 3)
 
     def ids(self) -> Iterator[bytes]:
         """Yield the ids as they are stored."""
         return blocks_of(FileText(self.path, 0, self.meta["n_id_bytes"]))
+
+    def columns(self) -> tuple[Ints, Ints]:
+        """Return source, document and tokens of each piece ``[P, 3]``, and sentence starts."""
+        counts, crc32 = self.meta["n_columns"], self.meta["columns_crc32"]
+        pieces, sentence_starts = read_columns(
+            self.path, self.meta["n_id_bytes"], counts, self.n_bytes, crc32
+        )
+        return pieces.reshape(-1, 3), sentence_starts
 
 
 def _check_encoded(part: Path, shard: Shard, sources: Sources) -> None:
@@ -488,7 +492,7 @@ def _join(
         nonlocal last
         last_kept = -1
         for part, shift in zip(parts, shifts.tolist(), strict=False):
-            source, document, n_tokens = part.pieces.T
+            source, document, n_tokens = part.columns()[0].T
             starts = shift + np.cumsum(n_tokens) - n_tokens
             if unit == "none" and tokenizer.end_id is not None:
                 starts += document > 0  # behind the end of the document before
@@ -504,7 +508,7 @@ def _join(
 
     def sentence_starts() -> Iterator[bytes]:
         for part, shift in zip(parts, shifts, strict=False):
-            yield _bytes(part.sentence_starts + shift)
+            yield _bytes(part.columns()[1] + shift)
 
     with replacing(path) as file:
         joined = FooterFile(file)
