@@ -11,7 +11,7 @@ import torch
 
 from sublayer.config.data import DataConfig
 from sublayer.data.parallel.batches import TranslationBatches, fill, side_lengths
-from sublayer.data.parallel.files import TRANSLATION, Fields, line_pairs, record_pairs, tab_pairs
+from sublayer.data.parallel.files import TRANSLATION, line_pairs, record_pairs, tab_pairs
 from sublayer.data.parallel.sources import find_pairs, read_pairs, refused_pair
 from sublayer.data.prepare import find_texts, prepare
 from sublayer.data.store import Split, TokenStore
@@ -21,7 +21,7 @@ from sublayer.errors import DataError
 from sublayer.tasks.records import read_parquet
 from tests.data.releases import write_release
 
-FIELDS = Fields("en", "de")
+FIELDS = ("en", "de")
 SOURCE, TARGET = ["a cat .", "", "two\u2028dogs"], ["eine Katze .", "leer", "zwei Hunde"]
 EXPECTED = [(number, *texts) for number, texts in enumerate(zip(SOURCE, TARGET, strict=True), 1)]
 EN = ["A man's hat.", "Two dogs, running!", "", "One very long sentence about nothing at all here"]

@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pydantic import ValidationError
-
 from sublayer.config.data import HUB, INTRINSIC, WATCHED
 from sublayer.data.text.documents import Document, Reading, cache_documents, read_documents
 from sublayer.data.text.files import FileDocument, RawDocument, read_path
@@ -21,7 +19,6 @@ from sublayer.data.text.records import encoded
 from sublayer.errors import DataError
 from sublayer.files.download import Download, fetch
 from sublayer.files.lines import decoded
-from sublayer.files.parsing import Typed
 
 
 def read_passages(entries: Sequence[str], cache: Path) -> Sequence[Document]:
@@ -48,22 +45,6 @@ def passages(file: FileDocument) -> Iterator[RawDocument]:
     yield from passages_of(file.name, bytes(file.read()[:]))
 
 
-class _Paragraph(Typed):
-    context: str
-
-
-class _Article(Typed):
-    paragraphs: list[_Paragraph]
-
-
-class _Squad(Typed):
-    data: list[_Article]
-
-
-class _Race(Typed):
-    article: str
-
-
 def passages_of(name: str, text: bytes) -> Iterator[RawDocument]:
     """Read the passages of the text of such a file, as ``passages`` does, under a name."""
     try:
@@ -75,14 +56,16 @@ def passages_of(name: str, text: bytes) -> Iterator[RawDocument]:
         where = f"{name}, line {line}"
         try:
             if isinstance(record, dict) and isinstance(record.get("data"), list):
-                articles = _Squad.model_validate(record).data
-                texts = [para.context for article in articles for para in article.paragraphs]
+                articles = record["data"]
+                texts = [passage["context"] for one in articles for passage in one["paragraphs"]]
             else:
-                texts = [_Race.model_validate(record).article]
-        except ValidationError as error:
-            raise _neither(where, "no passage of either") from error
-        for passage in texts:
-            yield line, encoded(passage, where)
+                texts = [record["article"]]
+        except (KeyError, TypeError):
+            texts = [None]
+        if not all(isinstance(text, str) for text in texts):
+            raise _neither(where, "no passage of either")
+        for text in texts:
+            yield line, encoded(text, where)
 
 
 def _parsed(text: str, name: str, line: int) -> Any:

@@ -23,6 +23,10 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.files.lines import PACKED, decoded, read_lines
 from sublayer.tasks.records import Record
 
+Fields = tuple[str, str]
+"""The fields or columns of records that hold source and target.
+
+Of a TSV file without a line that names them they are the first two columns."""
 Pair = tuple[int, str, str]
 """The line or row of a pair, from 1, its source and its target, without line ends."""
 
@@ -35,16 +39,6 @@ _HEADERS = {
 """Words that name a column of texts, not all of which are a field's."""
 TRANSLATION = "translation"
 """The field under which the hub's data sets hold an object of a text per language."""
-
-
-class Fields(NamedTuple):
-    """The fields or columns of records that hold a pair.
-
-    Of a TSV file without a line that names them they are the first two columns.
-    """
-
-    source: str
-    target: str
 
 
 def line_pairs(source: Path, target: Path) -> Iterator[Pair]:
@@ -119,7 +113,7 @@ def record_pairs(records: Iterable[Record], fields: Fields) -> Iterator[Pair]:
         if isinstance(inner, dict) and not set(fields) <= values.keys():
             values = inner
         texts = []
-        for side, name in fields._asdict().items():
+        for side, name in zip(("source", "target"), fields, strict=True):
             if name not in values:
                 raise DataError(
                     f"{record.place}: no field {name!r}: set data.{side}_field to one of "

@@ -121,7 +121,7 @@ def find_pairs(data: DataConfig, cache: Path, split: SplitName) -> PairSource | 
         raise ConfigError(
             f"data.{prefix}path = {path!r} is a list, of which pairs cannot be read: name one file"
         )
-    return _of_records(path, Fields(*pair_fields(data)), cache)
+    return _of_records(path, pair_fields(data), cache)
 
 
 def _of_files(source: Path, target: Path, cache: Path) -> PairSource:
