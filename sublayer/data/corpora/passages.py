@@ -57,15 +57,15 @@ def passages_of(name: str, text: bytes) -> Iterator[RawDocument]:
         try:
             if isinstance(record, dict) and isinstance(record.get("data"), list):
                 articles = record["data"]
-                texts = [passage["context"] for one in articles for passage in one["paragraphs"]]
+                texts = [part["context"] for article in articles for part in article["paragraphs"]]
             else:
                 texts = [record["article"]]
         except (KeyError, TypeError):
             texts = [None]
-        if not all(isinstance(text, str) for text in texts):
+        if not all(isinstance(passage, str) for passage in texts):
             raise _neither(where, "no passage of either")
-        for text in texts:
-            yield line, encoded(text, where)
+        for passage in texts:
+            yield line, encoded(passage, where)
 
 
 def _parsed(text: str, name: str, line: int) -> Any:
