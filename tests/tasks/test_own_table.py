@@ -81,11 +81,11 @@ def _read(path, content, **more):
     return read_table(OwnTable(write(path, content), "review", label="stars", **more))
 
 
-def test_bytes_of_parquet_that_are_no_text_are_named_with_the_row_before(tmp_path):
+def test_bytes_of_parquet_that_are_no_text_are_named_with_their_row(tmp_path):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     bad = arrow.Array.from_buffers(arrow.string(), 2, arrow.array([b"one", b"t\xffwo"]).buffers())
     parquet.write_table(arrow.table({"text": bad}), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match="a.parquet: a text behind row 0 has byte 0xff, which is"):
+    with pytest.raises(DataError, match="a.parquet, row 2: byte 0xff is not UTF-8"):
         list(read_records(tmp_path / "a.parquet"))
 
 
