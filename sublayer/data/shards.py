@@ -266,7 +266,7 @@ class ShardEncoder:
 
     def _encode(self, segments: Sequence[Segment]) -> list[TokenIds]:
         try:
-            # A long text is encoded a part at a time where its tokenizer can, those together not.
+            # Where its tokenizer can, a text alone is encoded a part at a time, several are not.
             if len(segments) > 1:
                 return self._tokenizer.encode_many([segment.text for segment in segments])
             return [self._tokenizer.encode(segments[0].text)]
