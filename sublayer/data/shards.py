@@ -306,7 +306,8 @@ class ShardEncoder:
             self._pieces[3 * segment.piece + 2] += self._n_tokens - first
             first = self._n_tokens
         if rows:
-            self._file.write(np.concatenate(rows).astype(self._dtype).tobytes())
+            stored = np.concatenate(rows, dtype=self._dtype, casting="unsafe")
+            self._file.write(stored.tobytes())
 
     def _count(self, text: bytes, ids: TokenIds) -> None:
         figures, tokenizer = self._figures, self._tokenizer
