@@ -15,7 +15,6 @@ from sublayer.errors import CheckpointError
 from sublayer.files.parsing import read_json_object
 from sublayer.interop.foreign_config import (
     ClassConfig,
-    ClassFields,
     Field,
     Unsayable,
     format_value,
@@ -67,22 +66,13 @@ def _problem(value: Any) -> Any:
     return value
 
 
-_LABELS = {
+LABELS = {
     "id2label": Field(None, optional(_words)),
     "num_labels": Field(2, whole(MOST_LABELS)),
 }
-_TYPED_LABELS = {**_LABELS, "problem_type": training_only(None, optional(_problem))}
-
-
-def with_labels(fields: ClassFields, *, is_typed: bool) -> ClassFields:
-    """Return a class's fields with those of labels; ``is_typed``: with the kind of problem, too."""
-    return with_fields(fields, _TYPED_LABELS if is_typed else _LABELS)
-
-
-def with_fields(fields: ClassFields, others: Mapping[str, Field]) -> ClassFields:
-    """Return a class's fields with others, which are not ignored then."""
-    ignored = fields.ignored - others.keys()
-    return replace(fields, fields={**fields.fields, **others}, ignored=ignored)
+"""Fields of a config.json with the words of outputs."""
+TYPED_LABELS = {**LABELS, "problem_type": training_only(None, optional(_problem))}
+"""The same with the kind of problem."""
 
 
 def label_words(content: ClassConfig) -> tuple[str, ...]:

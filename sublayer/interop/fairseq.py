@@ -11,7 +11,7 @@ from torch import Tensor
 
 from sublayer.config.data import is_codes_file
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.table import LONGEST_WINDOW, MOST_LABELS, MOST_LAYERS, WIDEST, WIDEST_FFN
+from sublayer.config.stacks import stacks
 from sublayer.counts import count
 from sublayer.data.subwords.word_bpe import WordBpeTokenizer, find_dictionary, read_codes
 from sublayer.data.tokenizers.base import Tokenizer
@@ -25,10 +25,10 @@ from sublayer.interop.folder import CONFIG, check_paths
 from sublayer.interop.foreign_config import Content, format_value
 from sublayer.interop.huggingface import save_imported
 from sublayer.interop.representable import refused_fields
-from sublayer.interop.seq2seq import M2M100, translator_pairs
+from sublayer.interop.seq2seq import BLOCK, M2M100, UNIT
 from sublayer.interop.tokenizers import check_tokenizer
 from sublayer.interop.translator_tokenizers import UNKNOWN_LANGUAGE
-from sublayer.interop.weight_map import Pair, assemble, pair_linear
+from sublayer.interop.weight_map import Pair, assemble, pair_blocks, pair_linear
 from sublayer.model.model_folder import check_finite, check_float
 from sublayer.model.transformer import Transformer
 from sublayer.tasks.spec import TaskSpec
@@ -182,13 +182,13 @@ def read_fairseq(path: Path) -> tuple[TextModel, FairseqWeights, int]:
     final = _has_final_norm(weights, checkpoint.tensors)
     if encodes:
         config = _read_bert_config(settings, weights.tensors, has_final_norm=final)
-        names = _bert_pairs(config)
-        model = assemble(weights.tensors, names, config, title=_BERT_TITLE, file=settings.file)
+        pairs = _pairs(config, _BERT_OUTPUT)
+        model = assemble(weights.tensors, pairs, config, title=_BERT_TITLE, file=settings.file)
         text_model = TextModel(model, vocabulary, _bert_task(settings, config))
         return text_model, weights, checkpoint.n_optimizer
     config = _read_translator_config(settings, vocab_size=vocab_size, has_final_norm=final)
-    names = translator_pairs(config, table=_TABLE, output=_OUTPUT)
-    model = assemble(weights.tensors, names, config, title=_TITLE, file=settings.file)
+    pairs = _pairs(config, _OUTPUT)
+    model = assemble(weights.tensors, pairs, config, title=_TITLE, file=settings.file)
     tokenizer = None
     if vocabulary is not None:
         source = settings.fields.get("source_lang") or UNKNOWN_LANGUAGE
@@ -500,16 +500,24 @@ def _read_bert_config(
     )
 
 
-def _bert_pairs(config: ResolvedModel) -> Iterator[Pair]:
-    """Pair the tensors that ``_prepare_bert`` left with a model's."""
-    yield from translator_pairs(config, table=_TABLE, output=_BERT_OUTPUT)
+def _pairs(config: ResolvedModel, output: str) -> Iterator[Pair]:
+    """Pair the tensors that ``_prepare`` left with a model's; ``output`` names the output matrix.
+
+    The feed-forward network that stands first in a block is Macaron Net's first half.
+    """
+    yield Pair((_TABLE,), "embedding.weight")
+    halves = {"ffn 0": ("macaron_layer_norm", "macaron_fc1", "macaron_fc2")}
+    yield from pair_blocks(config, UNIT, {**BLOCK, **halves})
+    *beside, last = stacks(config)
+    for stack in beside:
+        yield from pair_linear(f"{stack.name}.layer_norm", "source.final_norm")
+    yield from pair_linear(f"{last.name}.layer_norm", "final_norm")
+    yield Pair((output,), "head.weight")
     yield Pair((_SEGMENTS,), "segment_table.weight")
-    if config.head != "none":
-        yield from pair_linear(f"{_HEAD}0", "head.projection")
-        yield from pair_linear(f"{_HEAD}2", "head.norm")
-    yield from pair_linear(
-        _CLASSIFIER, "sentence_head" if config.sentence_classes else "label_head"
-    )
+    yield from pair_linear(f"{_HEAD}0", "head.projection")
+    yield from pair_linear(f"{_HEAD}2", "head.norm")
+    for head in ("sentence_head", "label_head"):
+        yield from pair_linear(_CLASSIFIER, head)
 
 
 def _bert_task(content: Content, config: ResolvedModel) -> TaskSpec | None:

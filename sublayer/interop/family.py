@@ -1,8 +1,7 @@
-"""The base of families: a class of transformers, its representable models, its folders."""
+"""The base of families: classes of transformers, their representable models, their folders."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,26 +9,15 @@ from torch import Tensor
 
 from sublayer.config.recipe import ResolvedModel
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.interop.answers import Answers
-from sublayer.interop.foreign_config import ClassConfig, ClassFields
-from sublayer.interop.representable import Table
+from sublayer.interop.answers import Answers, label_words
+from sublayer.interop.foreign_config import ClassConfig, ClassFields, Field
+from sublayer.interop.representable import ANY, COMMON, Table, rows_of
 from sublayer.interop.tokenizers import read_tokenizer
-from sublayer.interop.weight_map import Pair
+from sublayer.interop.weight_map import BlockNames, Pair, check_tied, pair_blocks, pair_linear
+from sublayer.tasks.task import Task
 
 Fields = dict[str, Any]
 Tensors = Mapping[str, Tensor]
-ENDINGS: Mapping[Answers, str] = {
-    "labels": "ForSequenceClassification",
-    "choices": "ForMultipleChoice",
-    "spans": "ForQuestionAnswering",
-}
-"""Endings of the names of classes that answer tasks."""
-OUTPUTS: Mapping[Answers, Mapping[str, str]] = {
-    "labels": {"logits": "label_logits"},
-    "choices": {"logits": "choice_logits"},
-    "spans": {"start_logits": "start_logits", "end_logits": "end_logits"},
-}
-"""Outputs of those classes, and ours that they are compared with."""
 NO_OTHER_HEAD: Fields = {
     "head": "none",
     "softmax": "tokens",
@@ -50,56 +38,163 @@ class Oracle:
     """Ours by the names of theirs."""
 
 
-class Family(ABC):
-    """A class of transformers, and how models of it are read and written.
+@dataclass(frozen=True)
+class Answering:
+    """A class of transformers that answers a kind of task."""
+
+    ending: str
+    """Of its name."""
+    heads: tuple[str, ...]
+    outputs: Mapping[str, str]
+    """As an oracle's."""
+    always: Fields
+    """Fields of every model of the class."""
+    left_out: Fields = field(default_factory=lambda: NO_OTHER_HEAD)
+    """Fields of a model without the heads that the class has not."""
+    fields: Mapping[str, Field] = field(default_factory=dict)
+    """Fields of its config.json that others of the family do not read."""
+
+
+class Family:
+    """Classes of transformers for a model with different heads: one for each kind of answers.
 
     Names of tensors are without the prefix.
     """
 
+    model_type: str
+    name: str
+    """Beginning of the names of classes."""
     title: str
-    table: Table
-    """Models that the class can represent."""
+    """The model's name, in errors; the class's where it answers a task."""
+    predicts = "ForConditionalGeneration"
+    """Ending of the name of the class that predicts tokens."""
     fields: ClassFields
-    """Fields of its config.json."""
+    """Fields of config.json."""
+    constants: Fields = {}
+    """Fields of config.json that are written with one value."""
+    always: Fields
+    """Fields of every model of the class, which config.json does not say."""
+    exceptions: Table = {}
+    """Values that the class has an equal for, of fields for which that does not follow from
+    ``fields`` and ``always``. Any other field of a model must have its default."""
+    answering: Mapping[Answers, Answering] = {}
     prefix: str
     """Beginning of the names of tensors in a file, except those of heads."""
     heads: tuple[str, ...]
     """Beginnings of the names of heads; the first is the one that answers a task."""
-    answers: Answers = "tokens"
+    ties: Mapping[str, str] = {}
+    """Tensors that are others, by name, where config.json ties them."""
+    parts: tuple[tuple[str, str], ...]
+    """Names of our maps, norms and tensors outside blocks, and theirs; a model may lack some."""
+    unit: str
+    """Beginning of the names of a sub-layer."""
+    block: Mapping[str, BlockNames]
+    """Names of its norm and maps, by the kind of sub-layer."""
+    is_transposed = False
+    """True where the maps of blocks are ``[d_in, d_out]``."""
+
+    def __init__(self, answers: Answers = "tokens") -> None:
+        self.answers = answers
+        self.known_as = self.title
+        table = {**COMMON, **self.fields.rows(), **rows_of(self.always), **self.exceptions}
+        if answers != "tokens":
+            row = self.answering[answers]
+            self.title, self.heads = self.name + row.ending, row.heads
+            self.always = {**self.always, **row.left_out, **row.always}
+            self.fields = self.fields.extended(row.fields)
+            table |= {**dict.fromkeys(row.left_out, ANY), **rows_of(row.always)}
+        if answers == "labels":
+            table["label_outputs"] = ANY
+        self.table: Table = table
+        """Models that the class can represent."""
 
     def is_ignored(self, name: str) -> bool:
         """Return whether a tensor holds no weights."""
         return False
 
-    @abstractmethod
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
-        """Settle alternatives of a file: ties, old names, copies."""
+        """Settle alternatives of a file: ties, old names, copies.
 
-    @abstractmethod
+        Raises CheckpointError where config.json ties tensors that differ.
+        """
+        weights = dict(tensors)
+        if content.flag("tie_word_embeddings"):
+            for copy, source in self.ties.items():
+                check_tied(weights, copy, source)
+                if copy in weights:
+                    weights.setdefault(source, weights.pop(copy))
+        return weights
+
     def read_config(self, content: ClassConfig, weights: Tensors) -> ResolvedModel:
         """Convert a config.json to a resolved config; ``weights`` are those of ``prepare``.
 
         Raises CheckpointError, naming the field, where a recipe cannot say the same.
         """
+        rows = reversed(self.fields.links().items())
+        theirs = {link.ours: name for name, link in rows}
+        if "d_head" not in theirs:
+            content.heads(theirs["n_heads"], theirs["d_model"])
+        fields = {**self.always, **content.ours, **self.particular(content, weights)}
+        if self.answers == "labels":
+            fields["label_outputs"] = len(label_words(content))
+        return content.resolve(fields)
 
-    @abstractmethod
+    def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
+        """Convert what several fields of a config.json, or the tensors, say together.
+
+        Raises CheckpointError where they contradict each other.
+        """
+        return {}
+
     def required_fields(self, config: ResolvedModel) -> Fields:
         """Return the fields, with values, of all that the class always has (see ``expand``)."""
+        required = dict(self.always)
+        if "embedding_scale" in required:
+            # Scaled embeddings become a plain table, which is not the output matrix.
+            required["tie_embeddings"] = config.tie_embeddings and config.embedding_scale == "none"
+        if required.get("share") == "none":
+            required |= {"share_groups": 1, "share_inner": 1}
+        return required
 
-    @abstractmethod
     def write_config(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
         """Convert an expanded config to a config.json, without what training alone sees.
 
         Raises ConfigError where the class cannot have the model's special ids.
         """
+        return {
+            "architectures": [self.oracle(config).name],
+            "model_type": self.model_type,
+            **self.fields.write(config),
+            **self.constants,
+            **self.written(config, tokenizer),
+            "dtype": "float32",
+        }
 
-    @abstractmethod
-    def pairs(self, config: ResolvedModel) -> Iterable[Pair]:
-        """Pair the class's tensors with an expanded model's."""
+    def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
+        """Return the special ids, and fields that follow from several of a model's."""
+        return {}
 
-    @abstractmethod
+    def pairs(self, config: ResolvedModel) -> Iterator[Pair]:
+        """Pair the class's tensors with an expanded model's, and more that it may lack."""
+        for ours, theirs in self.parts:
+            is_tensor = ours.endswith((".weight", ".bias"))
+            yield from [Pair((theirs,), ours)] if is_tensor else pair_linear(theirs, ours)
+        names = self.block_names(config)
+        yield from pair_blocks(config, self.unit, names, is_transposed=self.is_transposed)
+
+    def block_names(self, config: ResolvedModel) -> Mapping[str, BlockNames]:
+        """Return the names of a block's parts, by the kind of sub-layer."""
+        return self.block
+
     def oracle(self, config: ResolvedModel) -> Oracle:
         """Return the class with which logits are compared."""
+        if self.answers in self.answering:
+            return Oracle(self.title, self.answering[self.answers].outputs)
+        return Oracle(self.name + self.predicts, {"logits": "logits"})
+
+    def describe_unanswered(self, task: Task) -> str | None:
+        """Return what a task is answered from where that is more than the classes read."""
+        return None
 
     def settle(self, config: ResolvedModel, weights: Tensors) -> dict[str, Tensor]:
         """Return an expanded model's weights that compute the same in the class."""
@@ -109,9 +204,9 @@ class Family(ABC):
         """Return the tensors that a file holds beside those of ``pairs``, as copies of others."""
         return {}
 
-    @abstractmethod
     def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
         """Return the files of a tokenizer, which reads texts up to ``max_len``."""
+        return {}
 
     def read_tokenizer(self, folder: Path, *, vocab_size: int) -> Tokenizer | None:
         """Read the tokenizer of a folder; None where there is none."""

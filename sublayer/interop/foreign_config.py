@@ -1,28 +1,25 @@
 """Configs of other systems' models: fields by rules, a class's defaults, activations by name."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from sublayer.config.architecture import FFNS
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.resolve import resolve_model
-from sublayer.config.table import (
-    LARGEST_FACTOR,
-    LARGEST_VOCABULARY,
-    LONGEST_WINDOW,
-    MOST_HEADS,
-    MOST_LAYERS,
-    WIDEST,
-    WIDEST_FFN,
-)
+from sublayer.config.table import LONGEST_WINDOW, MOST_HEADS
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.interop.representable import (
+    ANY,
+    TRAINING_ONLY,
+    Table,
+    is_gelu,
+    network_rows,
+    networks,
+)
 
-_LARGEST_EPS = 1.0
-"""The most that a norm may add to the variance."""
 ValueRule = Callable[[Any], Any]
 """Reads a value of a file. Raises ValueError, in words that follow the value, where it is none."""
 _SHOWN_CHARACTERS, _MOST_BITS = 60, 128
@@ -97,10 +94,16 @@ def optional(inner: ValueRule) -> ValueRule:
     return lambda value: None if value is None else inner(value)
 
 
-VOCABULARY, WINDOW = whole(LARGEST_VOCABULARY), whole(LONGEST_WINDOW)
-WIDTH, FFN_WIDTH = whole(WIDEST), whole(WIDEST_FFN)
-LAYERS, HEADS = whole(MOST_LAYERS), whole(MOST_HEADS)
-EPS, FACTOR = positive(_LARGEST_EPS), positive(LARGEST_FACTOR)
+def rule_of(name: str) -> ValueRule:
+    """Build the rule of a value that becomes a model's field: of its type, up to its bound."""
+    info = ModelConfig.model_fields[name]
+    types = get_args(info.annotation) or (info.annotation,)
+    if bool in types:
+        return flag
+    most = next((bound.le for bound in info.metadata if hasattr(bound, "le")), None)
+    if most is None:
+        return share
+    return whole(most) if int in types else positive(most)
 
 
 def format_value(value: Any) -> str:
@@ -151,9 +154,10 @@ class Content:
     ) -> dict[str, str]:
         """Read an activation, of those ``known`` by name, as the model's fields ffn and gelu.
 
-        ``known`` maps each name to an activation and the form of a GELU.
+        ``known`` maps each name to a network and the form of a GELU.
         """
-        return activation_fields(*known[self.read(name, one_of(known), default)])
+        ffn, gelu = known[self.read(name, one_of(known), default)]
+        return {"ffn": ffn, "gelu": gelu}
 
     def refuse(self, names: Sequence[str]) -> None:
         """Raise CheckpointError where fields that a recipe has no equal for are switched on.
@@ -228,20 +232,82 @@ class Content:
 
 
 @dataclass(frozen=True)
+class Link:
+    """A field of a model that a field of a class's config.json says, in both directions."""
+
+    ours: str
+    values: Mapping[Any, Any] = field(default_factory=dict)
+    """Our values by the file's; none where they are the same."""
+
+    def read(self, value: Any) -> dict[str, Any]:
+        """Convert the file's value to fields of a model."""
+        return {self.ours: self.values[value] if self.values else value}
+
+    def write(self, config: ResolvedModel) -> Any:
+        """Convert the fields of a model, with values that ``rows`` allow, to the file's value."""
+        value = getattr(config, self.ours)
+        if not self.values:
+            return value
+        return next(theirs for theirs, ours in self.values.items() if ours == value)
+
+    def rows(self) -> Table:
+        """Return the values of the fields that the file has an equal for."""
+        return {self.ours: tuple(self.values.values()) if self.values else ANY}
+
+
+class Networks(Link):
+    """The feed-forward network and the form of its GELU, of which the file has one name.
+
+    ``values`` has both by the name; the first of several names is written.
+    """
+
+    def read(self, value: Any) -> dict[str, Any]:
+        """Return the fields ``ffn`` and ``gelu``."""
+        return dict(zip(("ffn", "gelu"), super().read(value)["ffn"], strict=True))
+
+    def write(self, config: ResolvedModel) -> Any:
+        """Return the name of the one network that all blocks have."""
+        (ffn,) = networks(config)
+        gelus = (config.gelu,) if is_gelu(ffn) else ("exact", "tanh")
+        return next(name for name, (n, gelu) in self.values.items() if n == ffn and gelu in gelus)
+
+    def rows(self) -> Table:
+        """Allow the networks that have a name, with the GELUs that it means."""
+        return network_rows(set(self.values.values()))
+
+
+@dataclass(frozen=True)
 class Field:
     """A field of a class's config: its default there, and the values that it may have."""
 
     default: Any
     rule: ValueRule
-    ours: str = ""
-    """The field of a model that has the same values; empty where there is none."""
+    link: Link | None = None
+    """The fields of a model that say the same; None where there are none."""
     is_computed: bool = True
     """True where it changes the results of a trained model."""
 
 
-def training_only(default: Any, rule: ValueRule, ours: str = "") -> Field:
+def same(default: Any, ours: str) -> Field:
+    """Build a field whose values are those of a model's field; null is one if it is the default."""
+    rule = rule_of(ours)
+    rule = optional(rule) if default is None else rule
+    return Field(default, rule, Link(ours), is_computed=ours not in TRAINING_ONLY)
+
+
+def switch(default: bool, ours: str, on: Any, off: Any) -> Field:
+    """Build a field that says one of two values of a model's field."""
+    return Field(default, flag, Link(ours, {True: on, False: off}))
+
+
+def network(default: str, known: Mapping[str, tuple[str, str]]) -> Field:
+    """Build a field that names the feed-forward network; ``known``: see ``Networks``."""
+    return Field(default, one_of(known), Networks("ffn", known))
+
+
+def training_only(default: Any, rule: ValueRule, link: Link | None = None) -> Field:
     """Build a field that changes training, and nothing that a trained model computes."""
-    return Field(default, rule, ours, is_computed=False)
+    return Field(default, rule, link, is_computed=False)
 
 
 def harmless(*allowed: Any) -> Field:
@@ -273,7 +339,7 @@ class ClassConfig(Content):
     unknown: tuple[str, ...]
     """The names in the file that the class has not."""
     ours: Mapping[str, Any]
-    """The fields of a model that have the same values."""
+    """The fields of a model that they say."""
 
 
 @dataclass(frozen=True)
@@ -291,8 +357,6 @@ class ClassFields:
     """Other names of some fields, and the fields that they mean."""
     ignored: frozenset[str]
     """Names that the class knows, and that change no logits."""
-    ids: tuple[str, ...] = ()
-    """The fields that must be within the vocabulary, unless they are null."""
 
     def read(self, content: Content) -> ClassConfig:
         """Read a file's fields by their rules, with the class's defaults for those left out.
@@ -322,21 +386,46 @@ class ClassFields:
             if self.fields[field].is_computed:
                 given[name] = value
         complete = {name: field.default for name, field in self.fields.items()} | read
-        for name in self.ids:
-            value = complete[name]
-            if value is not None and value >= complete["vocab_size"]:
+        for name, value in complete.items():
+            is_id = name.endswith("_token_id") and value is not None
+            if is_id and value >= complete["vocab_size"]:
                 whose = "" if name in read else f" (what {self.title} has by default)"
                 raise CheckpointError(
                     f"{content.file}: {name} = {value}{whose} is not within "
                     f"vocab_size = {complete['vocab_size']}"
                 )
-        ours = {row.ours: complete[name] for name, row in self.fields.items() if row.ours}
+        ours: dict[str, Any] = {}
+        sources: dict[str, str] = {}
+        for name, link in self.links().items():
+            for key, value in link.read(complete[name]).items():
+                if ours.setdefault(key, value) != value:
+                    first = f"{sources[key]} = {format_value(ours[key])}"
+                    raise CheckpointError(
+                        f"{content.file}: {first} and {name} = {format_value(value)}: "
+                        "both stacks have one"
+                    )
+                sources.setdefault(key, name)
         return ClassConfig(content.file, complete, given, tuple(unknown), ours)
 
+    def links(self) -> dict[str, Link]:
+        """Return the fields that say something of a model, by their names."""
+        return {name: row.link for name, row in self.fields.items() if row.link is not None}
+
     def write(self, config: ResolvedModel) -> dict[str, Any]:
-        """Return the fields that have the values of a model's fields."""
-        rows = self.fields.items()
-        return {name: getattr(config, field.ours) for name, field in rows if field.ours}
+        """Convert the fields of a model that the class's say."""
+        return {name: link.write(config) for name, link in self.links().items()}
+
+    def rows(self) -> Table:
+        """Return the values of a model's fields that the class's can say."""
+        rows: dict[str, Any] = {}
+        for link in self.links().values():
+            rows |= link.rows()
+        return rows
+
+    def extended(self, others: Mapping[str, Field]) -> "ClassFields":
+        """Return these fields with others, which are not ignored then."""
+        ignored = self.ignored - others.keys()
+        return replace(self, fields={**self.fields, **others}, ignored=ignored)
 
 
 def _unquantized(value: Any) -> None:
@@ -387,33 +476,5 @@ ACTIVATIONS: dict[str, tuple[str, str]] = {
     "silu": ("swish", "tanh"),
     "swish": ("swish", "tanh"),
 }
-"""transformers' names of activations: ours (see ``FFNS``) and the form of a GELU, whose two tanh
-forms are one formula. The first name of several is written."""
-
-
-def network_activation(ffn: str) -> str | None:
-    """Return the activation of a network without a gate; None for a gated or unknown one."""
-    row = FFNS.get(ffn)
-    if row is None or row.is_gated:
-        return None
-    return row.activation
-
-
-def has_activation_name(ffn: str) -> bool:
-    """Return whether transformers names the activation of a network; it names none with a gate."""
-    return network_activation(ffn) in [activation for activation, _ in ACTIVATIONS.values()]
-
-
-def activation_name(ffn: str, gelu: str) -> str:
-    """Return transformers' name of the activation of a network that ``has_activation_name``.
-
-    ``gelu`` counts only where the activation is one.
-    """
-    activation = network_activation(ffn)
-    wanted = (activation, gelu if activation == "gelu" else "tanh")
-    return next(name for name, meaning in ACTIVATIONS.items() if meaning == wanted)
-
-
-def activation_fields(activation: str, gelu: str) -> dict[str, str]:
-    """Return the fields ``ffn`` and ``gelu`` of the plain network that has an activation."""
-    return {"ffn": next(n for n in FFNS if network_activation(n) == activation), "gelu": gelu}
+"""Networks without a gate and the forms of their GELUs, of which two are one formula, by
+transformers' names of activations."""

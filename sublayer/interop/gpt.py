@@ -1,56 +1,29 @@
 """GPT-2 and GPT-1, as transformers has them: configs and weights, to and from ours."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from sublayer.config.recipe import ResolvedModel
-from sublayer.config.stacks import entries
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError
-from sublayer.interop.answers import Answers, label_words, with_fields, with_labels
-from sublayer.interop.family import ENDINGS, NO_OTHER_HEAD, OUTPUTS, Family, Fields, Oracle, Tensors
+from sublayer.interop.answers import TYPED_LABELS, Answers
+from sublayer.interop.family import Answering, Family, Fields, Tensors
 from sublayer.interop.foreign_config import (
     ACTIVATIONS,
     ALWAYS_IGNORED,
-    EPS,
-    FACTOR,
-    FFN_WIDTH,
-    HEADS,
-    LAYERS,
     NEVER,
-    VOCABULARY,
-    WIDTH,
-    WINDOW,
-    ClassConfig,
     ClassFields,
     Field,
-    activation_fields,
-    activation_name,
-    flag,
     harmless,
     names,
-    one_of,
+    network,
     optional,
-    share,
+    same,
+    switch,
     token_id,
-    training_only,
-)
-from sublayer.interop.representable import (
-    ALL,
-    ANSWERS,
-    ANY,
-    NO_ENCODER,
-    ONE_STACK,
-    Rule,
-    Table,
-    final_norms,
-    networks,
 )
 from sublayer.interop.tokenizers import (
     decoder_files,
@@ -59,18 +32,19 @@ from sublayer.interop.tokenizers import (
     read_traversal_tokenizer,
     traversal_files,
 )
-from sublayer.interop.weight_map import Pair, Zeros, check_tied, pair_linear
+from sublayer.interop.weight_map import Pair, Zeros, pair_linear
+from sublayer.tasks.task import Task
 
 _SHARED = {
-    "n_embd": Field(768, WIDTH, "d_model"),
-    "n_layer": Field(12, LAYERS, "n_layers"),
-    "n_head": Field(12, HEADS, "n_heads"),
-    "layer_norm_epsilon": Field(1e-5, EPS, "norm_eps"),
-    "tie_word_embeddings": Field(True, flag, "tie_embeddings"),
-    "resid_pdrop": training_only(0.1, share, "dropout"),
-    "embd_pdrop": training_only(0.1, share, "dropout_embedding"),
-    "attn_pdrop": training_only(0.1, share, "dropout_attention"),
-    "initializer_range": training_only(0.02, FACTOR, "init_std"),
+    "n_embd": same(768, "d_model"),
+    "n_layer": same(12, "n_layers"),
+    "n_head": same(12, "n_heads"),
+    "layer_norm_epsilon": same(1e-5, "norm_eps"),
+    "tie_word_embeddings": same(True, "tie_embeddings"),
+    "resid_pdrop": same(0.1, "dropout"),
+    "embd_pdrop": same(0.1, "dropout_embedding"),
+    "attn_pdrop": same(0.1, "dropout_attention"),
+    "initializer_range": same(0.02, "init_std"),
     "is_encoder_decoder": harmless(False),
     **NEVER,
 }
@@ -90,26 +64,31 @@ GPT2_FIELDS = ClassFields(
     title="GPT2Config",
     fields={
         **_SHARED,
-        "vocab_size": Field(50257, VOCABULARY, "vocab_size"),
-        "n_positions": Field(1024, WINDOW, "max_len"),
-        "n_inner": Field(None, optional(FFN_WIDTH), "d_ff"),
-        "activation_function": Field("gelu_new", one_of(ACTIVATIONS)),
-        "scale_attn_weights": Field(True, flag),
+        "vocab_size": same(50257, "vocab_size"),
+        "n_positions": same(1024, "max_len"),
+        "n_inner": same(None, "d_ff"),
+        "activation_function": network("gelu_new", ACTIVATIONS),
+        "scale_attn_weights": switch(True, "attention_scale", "sqrt", "none"),
         "scale_attn_by_inverse_layer_idx": harmless(False),
         "reorder_and_upcast_attn": harmless(False),
     },
     aliases=_ALIASES,
     ignored=_IGNORED,
 )
-_GPT1_ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}
-"""GPT-1's names of activations, by transformers' others: its GELU is that by tanh."""
+# Its GELU is that by tanh, of whatever name.
+_GPT1_ACTIVATIONS = {
+    "gelu": ("gelu", "tanh"),
+    "relu": ("relu", "tanh"),
+    "silu": ("swish", "tanh"),
+    "swish": ("swish", "tanh"),
+}
 GPT1_FIELDS = ClassFields(
     title="OpenAIGPTConfig",
     fields={
         **_SHARED,
-        "vocab_size": Field(40478, VOCABULARY, "vocab_size"),
-        "n_positions": Field(512, WINDOW, "max_len"),
-        "afn": Field("gelu", one_of(_GPT1_ACTIVATIONS)),
+        "vocab_size": same(40478, "vocab_size"),
+        "n_positions": same(512, "max_len"),
+        "afn": network("gelu", _GPT1_ACTIVATIONS),
     },
     aliases=_ALIASES,
     ignored=_IGNORED | names("n_special predict_special_tokens"),
@@ -121,162 +100,82 @@ _SUMMARY = {
     "summary_proj_to_labels": harmless(True),
     "summary_activation": harmless(None, ""),
 }
-GPT2: Table = {
-    "kind": ("decoder",),
-    **ALL,
-    **ONE_STACK,
-    **NO_ENCODER,
-    "norm_order": ("pre",),
-    "final_norm": final_norms("affine", "plain"),
-    "attention_scale": ("sqrt", "none"),
-    "head_bias": (False,),
-}
-GPT1: Table = {
-    **GPT2,
-    "norm_order": ("post",),
-    "final_norm": final_norms("none"),
-    "attention_scale": ("sqrt",),
-    # A GELU is that by tanh.
-    "gelu": Rule(lambda config: config.gelu == "tanh" or "gelu" not in networks(config)),
-    "d_ff": Rule(lambda config: config.d_ff == 4 * config.d_model),
-    # Positions as classes are left out, and the certificate says it.
-    "softmax": ("tokens", "all"),
-}
 _OUTPUT, _SCORE, _CHOOSES = "lm_head.weight", "score.weight", "multiple_choice_head."
+_LABELS = Answering(
+    "ForSequenceClassification",
+    heads=(_SCORE,),
+    outputs={"logits": "label_logits"},
+    always={"pooler": "none"},
+    fields={**TYPED_LABELS, "pad_token_id": Field(None, optional(token_id))},
+)
+# Beside the head that predicts tokens, which the class always has.
+_CHOICES = Answering(
+    "DoubleHeadsModel",
+    heads=(_CHOOSES, _OUTPUT),
+    outputs={"logits": "logits", "mc_logits": "choice_logits"},
+    always={"pooler": "none", "label_outputs": 1},
+    left_out={},
+    fields=_SUMMARY,
+)
+
+
+_PARTS = (("final_norm", "ln_f"), ("head.weight", _OUTPUT))
 
 
 class Gpt2(Family):
     """GPT-2's classes: of tokens, or of labels, read at a row's last token that is no padding."""
 
-    model_type, name, base_title = "gpt2", "GPT2", "GPT-2's language model"
-    base_table, base_fields = GPT2, GPT2_FIELDS
-    prefix = "transformer."
-    words, positions = "wte.weight", "wpe.weight"
-
-    def __init__(self, answers: Answers = "tokens") -> None:
-        self.answers = answers
-        self.title, self.table, self.fields = self.base_title, self.base_table, self.base_fields
-        self.heads = (_OUTPUT,)
-        if answers == "labels":
-            padding = {"pad_token_id": Field(None, optional(token_id))}
-            fields = with_fields(with_labels(self.fields, is_typed=True), padding)
-            self.fields = replace(fields, ids=tuple(padding))
-            self.title = self.name + ENDINGS["labels"]
-            self.table = {**self.table, **ANSWERS, "pooler": ("none",), "label_outputs": ANY}
-            self.heads = (_SCORE,)
-        elif answers == "choices":
-            self.fields = with_fields(self.fields, _SUMMARY)
-            self.title = f"{self.name}DoubleHeadsModel"
-            # Beside the head that predicts tokens, which the class always has.
-            self.table = {**self.table, "pooler": ("none",), "label_outputs": (1,)}
-            self.heads = (_CHOOSES, _OUTPUT)
+    model_type, name, title, predicts = "gpt2", "GPT2", "GPT-2", "LMHeadModel"
+    fields = GPT2_FIELDS
+    constants: Fields = {"use_cache": True}
+    always: Fields = {
+        "kind": "decoder",
+        "norm_order": "pre",
+        "norm_affine": True,
+        "final_norm": "affine",
+        "bias": True,
+        "positions": "learned",
+        "share": "none",
+        "embedding_scale": "none",
+    }
+    answering: Mapping[Answers, Answering] = {"labels": _LABELS}
+    prefix, heads = "transformer.", (_OUTPUT,)
+    parts = (("embedding", "wte"), ("positions.tables.0", "wpe"), *_PARTS)
+    ties = {_OUTPUT: "wte.weight"}
+    unit, is_transposed = "h.{layer}.", True
+    block = {
+        "attention": ("ln_1", "attn.c_attn", "attn.c_proj"),
+        "ffn": ("ln_2", "mlp.c_fc", "mlp.c_proj"),
+    }
 
     def is_ignored(self, name: str) -> bool:
         """Return whether a tensor is a causal mask, which older versions of transformers saved."""
         return name.endswith((".attn.bias", ".attn.masked_bias"))
 
-    def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
-        """Leave out an output matrix that is the embedding matrix.
-
-        Raises CheckpointError where config.json ties the two and they differ.
-        """
-        weights = dict(tensors)
-        if content.flag("tie_word_embeddings"):
-            if self.answers == "choices" and _OUTPUT in weights and self.words not in weights:
-                weights[self.words] = weights.pop(_OUTPUT)
-            check_tied(weights, _OUTPUT, self.words)
-            weights.pop(_OUTPUT, None)
-        return weights
-
-    def read_config(self, content: ClassConfig, weights: Tensors) -> ResolvedModel:
-        """Convert config.json and the fields of the heads to a resolved model config."""
-        heads: Fields = {}
-        if self.answers == "labels":
-            heads = {**NO_OTHER_HEAD, "label_outputs": len(label_words(content))}
-        elif self.answers == "choices":
-            heads = {"label_outputs": 1}
-        n_heads = content.heads("n_head", "n_embd")
-        fields = {**content.ours, "n_heads": n_heads, **self._class_fields(content.fields), **heads}
-        return content.resolve(fields, context=content.fields["n_positions"])
-
-    def _class_fields(self, given: Mapping[str, Any]) -> Fields:
-        return {
-            "d_ff": given["n_inner"] or 4 * given["n_embd"],
-            **activation_fields(*ACTIVATIONS[given["activation_function"]]),
-            "attention_scale": "sqrt" if given["scale_attn_weights"] else "none",
-        }
-
-    def required_fields(self, config: ResolvedModel) -> Fields:
-        """Return the fields of what GPT-2 always has; scaled embeddings need a plain table, too."""
-        return {
-            "bias": True,
-            "norm_affine": True,
-            "final_norm": "affine",
-            "positions": "learned",
-            "share": "none",
-            "tie_embeddings": config.tie_embeddings and config.embedding_scale == "none",
-            "embedding_scale": "none",
-            **(NO_OTHER_HEAD if self.answers == "labels" else {}),
-        }
-
-    def write_config(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
-        """Convert an expanded config, without the dropout of hidden ffn units."""
+    def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
+        """Return the special ids: the end is the beginning, too."""
         end_id = None if tokenizer is None else tokenizer.end_id
-        pad_id = None if tokenizer is None else tokenizer.pad_id
-        padding: Fields = {} if pad_id is None else {"pad_token_id": pad_id}
+        ids: Fields = {"bos_token_id": end_id, "eos_token_id": end_id}
         if self.answers == "labels":
-            padding = {"pad_token_id": padding_id(tokenizer)}
-        activation = activation_name(str(entries(config)[1].variant), config.gelu)
-        return {
-            "architectures": [self.oracle(config).name],
-            "model_type": self.model_type,
-            **self.base_fields.write(config),
-            **self._written_fields(config, activation),
-            "bos_token_id": end_id,
-            "eos_token_id": end_id,
-            **padding,
-            "dtype": "float32",
-        }
-
-    def _written_fields(self, config: ResolvedModel, activation: str) -> Fields:
-        is_scaled = config.attention_scale == "sqrt"
-        return {
-            "activation_function": activation,
-            "scale_attn_weights": is_scaled,
-            "use_cache": True,
-        }
+            ids["pad_token_id"] = padding_id(tokenizer)
+        elif tokenizer is not None and tokenizer.pad_id is not None:
+            ids["pad_token_id"] = tokenizer.pad_id
+        return ids
 
     def pairs(self, config: ResolvedModel) -> Iterator[Pair]:
         """Pair the tensors; norms of GPT-1 stand after a sub-layer."""
-        yield Pair((self.words,), "embedding.weight")
-        yield Pair((self.positions,), "positions.tables.0.weight")
-        pair_map = partial(pair_linear, is_transposed=True)  # [d_in, d_out]
-        for layer in range(config.n_layers):
-            theirs = f"h.{layer}"
-            attention, ffn = (f"decoder.sublayers.{index}.{layer}" for index in (0, 1))
-            yield from pair_linear(f"{theirs}.ln_1", f"{attention}.norm")
-            yield from pair_map(f"{theirs}.attn.c_attn", f"{attention}.function.projection")
-            yield from pair_map(f"{theirs}.attn.c_proj", f"{attention}.function.output")
-            yield from pair_linear(f"{theirs}.ln_2", f"{ffn}.norm")
-            yield from pair_map(f"{theirs}.mlp.c_fc", f"{ffn}.function.input")
-            yield from pair_map(f"{theirs}.mlp.c_proj", f"{ffn}.function.output")
-        if config.norm_order == "pre":
-            yield from pair_linear("ln_f", "final_norm")
-        if config.head != "none" and not config.tie_embeddings:
-            yield Pair((_OUTPUT,), "head.weight")
+        yield from super().pairs(config)
         if self.answers == "labels":
-            yield Pair((_SCORE,), "label_head.weight")
-            yield Zeros((), "label_head.bias")
+            yield Pair((_SCORE,), _WEIGHT)
+            yield Zeros((), _BIAS)
         elif self.answers == "choices":
             yield from pair_linear(f"{_CHOOSES}summary", "label_head")
 
-    def oracle(self, config: ResolvedModel) -> Oracle:
-        """Return the class by its answers."""
-        if self.answers == "tokens":
-            return Oracle(f"{self.name}LMHeadModel", {"logits": "logits"})
-        if self.answers == "labels":
-            return Oracle(self.title, OUTPUTS["labels"])
-        return Oracle(self.title, {"logits": "logits", "mc_logits": "choice_logits"})
+    def describe_unanswered(self, task: Task) -> str | None:
+        """Return the rows that a task is answered from where the class reads one."""
+        if task.kind == "choice":
+            return None if "choices" in self.answering else "a row for each choice"
+        return "both orders of its texts, whose states are added" if task.is_symmetric else None
 
     def settle(self, config: ResolvedModel, weights: Tensors) -> dict[str, Tensor]:
         """Write the bias of labels into the weights: the classifiers have none."""
@@ -288,8 +187,7 @@ class Gpt2(Family):
 
     def copies(self, config: ResolvedModel) -> Mapping[str, str]:
         """Return the output matrix of two heads: some versions take it for the embedding matrix."""
-        is_tied = self.answers == "choices" and config.tie_embeddings
-        return {_OUTPUT: self.words} if is_tied else {}
+        return self.ties if self.answers == "choices" and config.tie_embeddings else {}
 
     def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
         """Return the files of a decoder, or of a classifier that reads traversals."""
@@ -305,26 +203,24 @@ class Gpt2(Family):
 class Gpt1(Gpt2):
     """GPT-1's classes: of tokens, of labels, or of tokens and choices."""
 
-    model_type, name, base_title = "openai-gpt", "OpenAIGPT", "GPT-1's language model"
-    base_table, base_fields = GPT1, GPT1_FIELDS
-    words, positions = "tokens_embed.weight", "positions_embed.weight"
+    model_type, name, title = "openai-gpt", "OpenAIGPT", "GPT-1"
+    fields = GPT1_FIELDS
+    constants: Fields = {}
+    always: Fields = {
+        **Gpt2.always,
+        "norm_order": "post",
+        "final_norm": "none",
+        # Positions as classes are left out, and the certificate says it.
+        "softmax": "tokens",
+        "init": "normal",
+    }
+    answering = {"labels": _LABELS, "choices": _CHOICES}
+    parts = (("embedding", "tokens_embed"), ("positions.tables.0", "positions_embed"), *_PARTS)
+    ties = {_OUTPUT: "tokens_embed.weight"}
 
     def is_ignored(self, name: str) -> bool:
         """Return whether a tensor is a mask, or the numbers of positions, which were saved, too."""
         return super().is_ignored(name) or name == "position_ids"
-
-    def _class_fields(self, given: Mapping[str, Any]) -> Fields:
-        activation = ACTIVATIONS[_GPT1_ACTIVATIONS[given["afn"]]]
-        plain = {"d_ff": 4 * given["n_embd"], "norm_order": "post", "init": "normal"}
-        return {**plain, **activation_fields(*activation)}
-
-    def required_fields(self, config: ResolvedModel) -> Fields:
-        """Return the fields of what GPT-1 always has."""
-        return {**super().required_fields(config), "final_norm": "none", "softmax": "tokens"}
-
-    def _written_fields(self, config: ResolvedModel, activation: str) -> Fields:
-        known = _GPT1_ACTIVATIONS.items()
-        return {"afn": next(name for name, elsewhere in known if elsewhere == activation)}
 
 
 _WEIGHT, _BIAS = "label_head.weight", "label_head.bias"

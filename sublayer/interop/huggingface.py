@@ -18,7 +18,6 @@ from sublayer.files.storage import new_folder
 from sublayer.interop.answers import describe_labels, folder_task, with_row_of_each
 from sublayer.interop.certificate import CERTIFICATE, certify, certify_tokenizer
 from sublayer.interop.families import (
-    check_task,
     choose_family,
     describe_class,
     families_of,
@@ -172,10 +171,7 @@ def export_huggingface(text_model: TextModel, out: Path) -> dict[str, Any]:
     """
     check_paths(out, out)
     model, tokenizer, spec = text_model.model, text_model.tokenizer, text_model.task
-    task = None
-    if spec is not None:
-        check_task(spec, model.config)
-        task = spec.tasks[0]
+    task = None if spec is None else spec.tasks[0]
     family = family_for(model.config, task)
     required = family.required_fields(model.config)
     full, weights = expand(model.state_dict(), model.config, required)

@@ -1,13 +1,15 @@
-"""Models that foreign classes can represent: for every field of a model the values, or a rule."""
+"""Models that foreign classes can represent: of each field of a model some values, or a rule."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sublayer.config.architecture import Entry, with_cross
+from sublayer.config.architecture import FFNS, Entry, with_cross
+from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import ResolvedModel, extra
+from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import entries, stacks
-from sublayer.interop.foreign_config import has_activation_name
+from sublayer.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -20,37 +22,64 @@ class Rule:
 
 
 Table = Mapping[str, tuple[Any, ...] | Rule]
-"""For every field of a model the values that a class has an equal for, or a rule."""
+"""Of some fields of a model the values that a class has an equal for, or a rule."""
 
 
 def refused_fields(config: ResolvedModel, table: Table) -> list[str]:
     """List the fields of a resolved config, with their values, that a class has no equal for.
 
-    A field without a row is among them, whatever its value: nobody has said what becomes of it.
-    One that counts only where another has certain values is left out where that other is refused.
-    Each reads as ``model.norm = rms``; an empty list says that the class can represent the model.
+    A field without a row is among them unless it has its default, or counts for nothing. One that
+    counts only where another has certain values is left out where that other is refused. Each reads
+    as ``model.norm = rms``; an empty list says that the class can represent the model.
     """
     refused = []
-    for name in {**table, **type(config).model_fields}:
-        allowed = table.get(name, ())
-        if isinstance(allowed, Rule):
-            is_allowed = allowed.holds(config)
+    for name in type(config).model_fields:
+        row = table.get(name)
+        if row is None:
+            is_allowed = _is_idle(config, name) or getattr(config, name) == _default(config, name)
+        elif isinstance(row, Rule):
+            is_allowed = row.holds(config)
         else:
-            is_allowed = getattr(config, name) in allowed
+            is_allowed = getattr(config, name) in row
         if not is_allowed:
             refused.append(name)
     described = []
     for name in refused:
-        deciders = extra(type(config).model_fields[name]).get("needs") or ()
-        if set(deciders).isdisjoint(refused):
+        if set(_deciders(config, name)).isdisjoint(refused):
             described.append(f"model.{name} = {_format_field(config, name, table.get(name))}")
     return described
 
 
-def _format_field(config: ResolvedModel, name: str, rule: Any) -> str:
+def _deciders(config: ResolvedModel, name: str) -> Mapping[str, tuple[Any, ...]]:
+    """Return the fields that decide whether a field counts, with the values by which it does."""
+    if name == "final_norm":
+        return {"norm": ("layer", "rms")}
+    needs: Mapping[str, tuple[Any, ...]] = extra(type(config).model_fields[name]).get("needs") or {}
+    return needs
+
+
+def _is_idle(config: ResolvedModel, name: str) -> bool:
+    deciders = _deciders(config, name).items()
+    return any(getattr(config, decider) not in values for decider, values in deciders)
+
+
+def _default(config: ResolvedModel, name: str) -> Any:
+    """Return the value that a field has where no recipe gives one."""
+    default = type(config).model_fields[name].default
+    if default is not None:
+        return default
+    model = ModelConfig.model_construct(**{**dict(config), name: None})
+    try:
+        derived = resolve_model(model, vocab_size=config.vocab_size, context=1)
+    except ConfigError:
+        return None
+    return getattr(derived, name)
+
+
+def _format_field(config: ResolvedModel, name: str, row: tuple[Any, ...] | Rule | None) -> str:
     value = getattr(config, name)
-    if isinstance(rule, Rule) and rule.value is not None:
-        value = rule.value(config)
+    if isinstance(row, Rule) and row.value is not None:
+        value = row.value(config)
     if isinstance(value, bool):
         return str(value).lower()
     return str(list(value) if isinstance(value, tuple) else value)
@@ -66,10 +95,11 @@ def _has_usual_block(config: ResolvedModel) -> bool:
 
 
 def _has_usual_decoder_block(config: ResolvedModel) -> bool:
-    encoder, decoder = stacks(config)
+    encoder, *beside = stacks(config)
     usual = [("attention", 1.0), ("cross", 1.0), ("ffn", 1.0)]
     # What follows from the encoder's block is named there.
-    return _steps(decoder.block) in (usual, _steps(with_cross(encoder.block)))
+    allowed = (usual, _steps(with_cross(encoder.block)))
+    return all(_steps(decoder.block) in allowed for decoder in beside)
 
 
 def networks(config: ResolvedModel) -> list[str]:
@@ -77,99 +107,68 @@ def networks(config: ResolvedModel) -> list[str]:
     return sorted({entry.variant for entry in entries(config) if entry.variant is not None})
 
 
-def one_network(has_name: Callable[[str], bool]) -> Rule:
-    """Build the rule of the same network in every block, which a class has a name for."""
+def network_rows(known: Collection[tuple[str, str]]) -> Table:
+    """Return the rows of the same network in every block, of those ``known`` with their GELUs."""
+    names = {name for name, _ in known}
 
-    def holds(config: ResolvedModel) -> bool:
-        return len(networks(config)) <= 1 and all(map(has_name, networks(config)))
+    def has_gelu(config: ResolvedModel) -> bool:
+        gelus = [name for name in networks(config) if name in names and is_gelu(name)]
+        return all((name, config.gelu) in known for name in gelus)
 
     def in_the_way(config: ResolvedModel) -> str:
-        unnamed = [name for name in networks(config) if not has_name(name)]
-        return ", ".join(unnamed or networks(config))
+        unknown = [name for name in networks(config) if name not in names]
+        return ", ".join(unknown or networks(config))
 
-    return Rule(holds, in_the_way)
+    def is_one(config: ResolvedModel) -> bool:
+        return len(networks(config)) <= 1 and names.issuperset(networks(config))
+
+    return {"ffn": Rule(is_one, in_the_way), "gelu": Rule(has_gelu)}
 
 
-def final_norms(*allowed: str, norm: str = "layer") -> Rule:
-    """Build the rule of the norm after the last block; with other norms, the norm is named."""
-    return Rule(lambda config: config.norm != norm or config.final_norm in allowed)
+def is_gelu(network: str) -> bool:
+    """Return whether a network's activation is a GELU, of one form or the other."""
+    return FFNS[network].activation == "gelu"
 
 
 ANY = Rule(lambda config: True)
-"""A number that every class has, or that trained weights no longer show."""
-TABLE_AS_WIDE_AS_MODEL = Rule(lambda config: config.d_embed == config.d_model)
-"""``d_embed == d_model``."""
-
-EITHER = (True, False)
-_ANY = """
-    norm_eps first_position rotary_base relative_buckets relative_distance n_layers d_model
-    n_heads d_ff share_groups share_inner vocab_size max_len dropout dropout_attention
-    dropout_ffn dropout_embedding dropout_final init_std vocab_multiple
-"""
-"""Fields of which every class has all values, or that change no number of a trained model."""
-# Parts that a class always or never has may be written otherwise (see ``expand``): biases as zeros,
-# shared weights once for each block, sinusoids as a table.
-ALL: Table = {
-    **dict.fromkeys(_ANY.split(), ANY),
-    "swish_beta": (1.0,),
-    # Attention, then a feed-forward network, each added whole.
+"""All values of a field."""
+TRAINING_ONLY = (
+    *("dropout", "dropout_attention", "dropout_ffn", "dropout_embedding", "dropout_embedding_of"),
+    *("dropout_final", "init", "init_std", "vocab_multiple", "zero_padding"),
+)
+"""Fields of a model that change no number of a trained one."""
+EXPANDED: Mapping[tuple[str, Any], tuple[Any, ...]] = {
+    ("bias", True): (False,),
+    ("norm_affine", True): (False,),
+    ("head_bias", True): (False,),
+    ("final_norm", "affine"): ("plain",),
+    ("positions", "learned"): ("sinusoidal", "none"),
+    ("segments", "both"): ("none", "second"),
+    ("share", "none"): ("all", "attention", "ffn"),
+    ("embedding_scale", "none"): ("sqrt",),
+    ("project_embeddings", "always"): ("as-needed",),
+    ("softmax", "tokens"): ("all",),
+}
+"""Values of a field of which other models can be written: biases as zeros, shared weights once for
+each block, sinusoids as a table (see ``expand``)."""
+COMMON: Table = {
+    **dict.fromkeys(TRAINING_ONLY, ANY),
+    # Attention, then a feed-forward network, each added whole; in a decoder beside an encoder with
+    # cross-attention between them.
     "block": Rule(_has_usual_block),
-    # The same in every block, without a gate, of an activation that transformers has.
-    "ffn": one_network(has_activation_name),
-    "gelu": ("exact", "tanh"),
-    "norm": ("layer",),
-    "norm_affine": EITHER,
-    "positions": ("learned", "sinusoidal", "none"),
-    "sinusoids": ("tensor2tensor", "fairseq", "marian", "interleaved"),
-    "d_head": Rule(lambda config: config.d_head * config.n_heads == config.d_model),
-    "share": ("none", "all", "attention", "ffn"),
-    "softmax": ("tokens",),
-    "tie_embeddings": EITHER,
-    "embedding_scale": ("none", "sqrt"),
-    "output_scale": ("none",),
-    "attention_scale": ("sqrt",),
-    "bias": EITHER,
-    "label_outputs": (0,),
-    "span_head": ("none",),
-    "dropout_embedding_of": ("sum", "matrix"),
-    "init": ("normal", "scaled", "truncated", "xavier", "kaiming", "t5"),
-    "zero_padding": EITHER,
-}
-ONE_STACK: Table = {
-    "n_decoder_layers": ANY,
-    "decoder_block": ANY,
-    "decoder_start": ("end", "pad"),
-}
-"""Fields that only a decoder beside an encoder has."""
-NO_ENCODER: Table = {
-    "embedding_norm": (False,),
-    "d_embed": TABLE_AS_WIDE_AS_MODEL,
-    "embedding_projection": ("tokens", "sum"),
-    "project_embeddings": ("as-needed",),
+    "decoder_block": Rule(_has_usual_decoder_block),
+    # They count where the field before them is not the default, and are written out with it.
+    **dict.fromkeys(("sinusoids", "first_position", "share_groups", "share_inner"), ANY),
+    # Where the table is as wide as the model, and is not projected.
+    "embedding_projection": ANY,
     # Every token is of the first segment, which has no vector, or one of zeros.
     "segments": ("none", "second"),
-    "head": ("linear",),
-    "head_activation": ("ffn", "relu", "gelu", "swish"),
-    "pooler": ("none", "tanh"),
-    "sentence_classes": (0, 1, 2),
+    "softmax": ("tokens",),
 }
-"""Fields that encoders alone are exported with."""
-PAIR: Table = {
-    "kind": ("encoder-decoder",),
-    **ALL,
-    **NO_ENCODER,
-    "n_decoder_layers": ANY,
-    # Attention, cross-attention, then a feed-forward network, each added whole.
-    "decoder_block": Rule(_has_usual_decoder_block),
-    "decoder_start": ("end", "pad"),
-}
-"""An encoder and a decoder beside it."""
-ANSWERS: Table = {
-    "head": ("none", "linear", "transform"),
-    "softmax": ("tokens", "all"),
-    "head_activation": ("ffn", "relu", "gelu", "swish"),
-    "head_bias": EITHER,
-    "output_scale": ("none", "sqrt"),
-    "sentence_classes": (0, 1, 2),
-}
-"""Heads that a model may have beside the one that answers, and that are left out."""
+"""Rows of every class."""
+
+
+def rows_of(always: Mapping[str, Any]) -> Table:
+    """Return the rows of fields that a class always has, whatever can be written so included."""
+    rows = {name: (value, *EXPANDED.get((name, value), ())) for name, value in always.items()}
+    return {name: row for name, row in rows.items() if name not in TRAINING_ONLY}

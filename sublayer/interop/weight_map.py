@@ -96,6 +96,43 @@ def pair_linear(
         )
 
 
+BlockNames = tuple[str, str | tuple[str, ...], str]
+"""Names of a sub-layer's norm, of its first map or maps, and of its last, below the sub-layer's."""
+
+
+def pair_blocks(
+    config: ResolvedModel,
+    unit: str,
+    names: Mapping[str, BlockNames],
+    *,
+    is_transposed: bool = False,
+) -> Iterator[Pair]:
+    """Pair the tensors of the blocks of all stacks; shared ones stand once.
+
+    ``unit`` is the beginning of the names of a sub-layer, with the fields ``stack``, ``layer``,
+    ``index`` (in the block), ``group`` and ``inner``. ``names`` go by the kind of sub-layer, or by
+    that with the index, such as ``ffn 0``.
+    """
+    for stack in stacks(config):
+        # Ours is a decoder that contains the encoder as its source.
+        prefix = "source." if stack.feeds_memory else ""
+        layers = range(n_copies(config, stack, stack.block[0]))
+        for layer, (index, entry) in product(layers, enumerate(stack.block)):
+            group, inner = divmod(layer, config.share_inner)
+            theirs = unit.format(
+                stack=stack.name, layer=layer, index=index, group=group, inner=inner
+            )
+            ours = f"{prefix}{stack.name}.sublayers.{index}.{layer}"
+            norm, into, out = names.get(f"{entry.name} {index}") or names[entry.name]
+            into = (into,) if isinstance(into, str) else into
+            first = "projection" if entry.ffn is None else "input"
+            maps = {first: tuple(theirs + name for name in into), "output": (theirs + out,)}
+            yield from pair_linear(theirs + norm, f"{ours}.norm")
+            for name, of_map in maps.items():
+                ours_of_map = f"{ours}.function.{name}"
+                yield from pair_linear(of_map, ours_of_map, is_transposed=is_transposed)
+
+
 def shapes_of(config: ResolvedModel) -> dict[str, torch.Size]:
     """Return the shape of each tensor of a resolved config's model, which takes no memory."""
     with torch.device("meta"):
@@ -124,6 +161,8 @@ def read_pairs(
 ) -> dict[str, Tensor]:
     """Convert another system's tensors, which ``title`` names and ``file`` describes, to ours.
 
+    Pairs of what the model lacks are left out.
+
     They become float32, but where all are float64. Raises CheckpointError, naming the tensor, where
     one is missing, has another shape, is unknown, or holds anything but finite floating-point
     numbers.
@@ -135,8 +174,8 @@ def read_pairs(
             f"{file} says {count(n_blocks, 'block')} of weights, "
             f"and the weights hold {count(len(tensors), 'tensor')}"
         )
-    pairs = list(pairs)
     shapes = shapes_of(config)
+    pairs = [pair for pair in pairs if pair.ours in shapes]
     names = [name for pair in pairs for name in pair.theirs]
     missing = [name for name in names if name not in tensors]
     if missing:
@@ -190,10 +229,14 @@ def with_weights(config: ResolvedModel, weights: Mapping[str, Tensor]) -> Transf
 
 
 def write_pairs(weights: Mapping[str, Tensor], pairs: Iterable[Pair]) -> dict[str, Tensor]:
-    """Convert a model's tensors to another system's, by name; each is a copy."""
+    """Convert a model's tensors to another system's, by name; each is a copy.
+
+    Pairs of what the model lacks are left out.
+    """
     tensors: dict[str, Tensor] = {}
     for pair in pairs:
-        tensors |= pair.write(weights[pair.ours])
+        if pair.ours in weights:
+            tensors |= pair.write(weights[pair.ours])
     return tensors
 
 
