@@ -33,9 +33,10 @@ from sublayer.tasks.spec import TaskSpec
 from sublayer.tasks.task import Example
 from sublayer.text_model import TextModel
 from tests.interop.answering import answered, model_for
-from tests.interop.exported import CONTEXT, EXPORTED, config_of, task_of, with_random_vectors
+from tests.interop.classes import CLASSES, EXPORTED, SMALL_CHANGES, VOCAB_SIZE
+from tests.interop.exported import CONTEXT, config_of, task_of, with_random_vectors
 from tests.interop.folders import change_json, change_weights, check_refused, close, read_json
-from tests.interop.tiny import CLASSES, VOCAB_SIZE, model_type, ours, theirs, tiny
+from tests.interop.tiny import model_type, ours, theirs, tiny
 from tests.task_files import write_rte
 
 each_class = pytest.mark.parametrize("name", list(CLASSES))
@@ -94,24 +95,11 @@ def test_a_class_comes_in_and_goes_out_with_its_logits_and_bits(tmp_path, name):
     assert read_json(tmp_path / "back" / "config.json")["architectures"] == [CLASSES[name][0]]
 
 
-OF_ENCODERS, EPS = {"hidden_act": "relu", "layer_norm_eps": 0.01}, {"layer_norm_epsilon": 0.01}
-SMALL_CHANGES = {
-    "t5": {"feed_forward_proj": "gelu_new", "scale_decoder_outputs": False,
-           "relative_attention_max_distance": 9, **EPS},
-    "bert": OF_ENCODERS, "albert": OF_ENCODERS,
-    "openai-gpt": {"afn": "silu", **EPS},
-    "gpt2": {"activation_function": "relu", "scale_attn_weights": False, **EPS},
-    "marian": {"activation_function": "gelu", "scale_embedding": True},
-    "m2m_100": {"activation_function": "gelu", "scale_embedding": False},
-}  # fmt: skip
-"""Values of another kind than a field's default, which fit a tiny model's tensors."""
-
-
 @each_class
 def test_fields_left_out_or_renamed_are_read_as_transformers_reads_them(tmp_path, name):
     aliases = {field: alias for alias, field in FAMILIES[name].fields.aliases.items()}
     labels = {"num_labels": 3} if name.endswith("labels") else {}
-    changed = {**CLASSES[name][1], **SMALL_CHANGES[model_type(name)], **labels}
+    changed = {**CLASSES[name][1], **SMALL_CHANGES.get(model_type(name), {}), **labels}
     renamed = {aliases.get(field, field): value for field, value in changed.items()}
     fields = {"model_type": model_type(name), **renamed}
     original = dataclasses.replace(tiny(name), fields=fields)

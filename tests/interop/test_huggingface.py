@@ -39,9 +39,10 @@ from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.text_model import TextModel
 from tests.breadth import TRIES_ALL, examples
+from tests.interop.classes import CLASSES
 from tests.interop.exported import resolved
 from tests.interop.folders import WEIGHTS, change_weights, check_refused, close, opened, read_json
-from tests.interop.tiny import CLASSES, tiny
+from tests.interop.tiny import tiny
 
 TOKENS = torch.randint(23, (2, 13), generator=torch.Generator().manual_seed(5))
 SHARED, model_of = [HealthCheck.function_scoped_fixture], cache(tiny)

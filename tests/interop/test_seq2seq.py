@@ -33,9 +33,10 @@ from sublayer.model.build import build
 from sublayer.model.cache import Cache
 from sublayer.text_model import TextModel
 from tests.data.sentencepiece_files import EN, LINES, TEXTS, t5_model, write_marian, write_t5
+from tests.interop.classes import VOCAB_SIZE
 from tests.interop.exported import config_of
 from tests.interop.folders import change_json, check_refused, close, opened, read_json
-from tests.interop.tiny import VOCAB_SIZE, theirs, tiny
+from tests.interop.tiny import theirs, tiny
 from tests.sentinels import encode_with_sentinels
 
 PLAIN = ["relu", "gelu", "gelu_new", "silu"]

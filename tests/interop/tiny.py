@@ -7,41 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-VOCAB_SIZE, LENGTH = 23, 7
-_GPT1 = {"vocab_size": VOCAB_SIZE, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 16}
-_GPT2 = {**_GPT1, "n_inner": 10}
-_ENCODER = {"vocab_size": VOCAB_SIZE, "hidden_size": 12, "num_hidden_layers": 2}
-_ENCODER |= {"num_attention_heads": 3, "intermediate_size": 10, "max_position_embeddings": 16}
-_ALBERT = {**_ENCODER, "embedding_size": 8}
-_LABELS = {"id2label": {"0": "no", "1": "it may be", "2": "yes"}}
-_TRANSLATOR = {"vocab_size": VOCAB_SIZE, "d_model": 12, "encoder_layers": 2, "decoder_layers": 1}
-_TRANSLATOR |= {"encoder_attention_heads": 3, "decoder_attention_heads": 3, "encoder_ffn_dim": 10}
-_TRANSLATOR |= {"decoder_ffn_dim": 10, "max_position_embeddings": 16}
-_T5 = {"vocab_size": VOCAB_SIZE, "d_model": 12, "d_kv": 5, "d_ff": 10, "num_layers": 2}
-_T5 |= {"num_decoder_layers": 1, "num_heads": 3, "decoder_start_token_id": 0}
-_T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 5}
+from tests.interop.classes import CLASSES, VOCAB_SIZE
 
-
-def _choices(title, fields):
-    return title, {**fields, "architectures": [title]}
-
-
-CLASSES = {
-    "gpt2": ("GPT2LMHeadModel", _GPT2), "openai-gpt": ("OpenAIGPTLMHeadModel", _GPT1),
-    "bert": ("BertForPreTraining", _ENCODER), "albert": ("AlbertForPreTraining", _ALBERT),
-    "bert for labels": ("BertForSequenceClassification", {**_ENCODER, **_LABELS}),
-    "bert for choices": _choices("BertForMultipleChoice", _ENCODER),
-    "bert for spans": ("BertForQuestionAnswering", _ENCODER),
-    "albert for labels": ("AlbertForSequenceClassification", {**_ALBERT, **_LABELS}),
-    "albert for choices": _choices("AlbertForMultipleChoice", _ALBERT),
-    "albert for spans": ("AlbertForQuestionAnswering", _ALBERT),
-    "gpt2 for labels": ("GPT2ForSequenceClassification", {**_GPT2, **_LABELS}),
-    "openai-gpt for labels": ("OpenAIGPTForSequenceClassification", {**_GPT1, **_LABELS}),
-    "openai-gpt for choices": ("OpenAIGPTDoubleHeadsModel", _GPT1),
-    "m2m_100": ("M2M100ForConditionalGeneration", _TRANSLATOR),
-    "t5": ("T5ForConditionalGeneration", _T5),
-    "marian": ("MarianMTModel", {**_TRANSLATOR, "pad_token_id": 22, "decoder_start_token_id": 22}),
-}  # fmt: skip
+LENGTH = 7
 
 
 @dataclass(frozen=True)
