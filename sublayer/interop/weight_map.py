@@ -278,7 +278,9 @@ def unwrap(
     while len(first := {name.partition(".")[0] for name in stripped}) == 1:
         (outer,) = first
         prefix = f"{outer}."
-        if prefix in prefixes or not all(name.startswith(prefix) for name in stripped):
+        if any(known.startswith(prefix) for known in prefixes):
+            break
+        if not all(name.startswith(prefix) for name in stripped):
             break
         removed[outer] = None
         stripped = strip_prefix(stripped, prefix)
