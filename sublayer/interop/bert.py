@@ -221,7 +221,7 @@ class Bert(Family):
             weights[modern] = tensors[name]
         weights = super().prepare(content, weights)
         biases = [f"{self.predictions}.{name}" for name in ("decoder.bias", "bias")]
-        if not content.flag("tie_word_embeddings"):
+        if not content.fields["tie_word_embeddings"]:
             # Where the two differ, the one beside the matrix counts.
             used = [weights[name] for name in biases if name in weights]
             weights |= dict.fromkeys(biases, used[0]) if used else {}

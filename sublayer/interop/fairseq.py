@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor
 from sublayer.config.data import is_codes_file
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import stacks
+from sublayer.config.table import MOST_LABELS
 from sublayer.counts import count
 from sublayer.data.subwords.word_bpe import WordBpeTokenizer, find_dictionary, read_codes
 from sublayer.data.tokenizers.base import Tokenizer
@@ -22,7 +22,25 @@ from sublayer.interop.answers import default_words, task_of
 from sublayer.interop.certificate import certify
 from sublayer.interop.fairseq_file import find_checkpoint, read_checkpoint
 from sublayer.interop.folder import CONFIG, check_paths
-from sublayer.interop.foreign_config import Content, format_value
+from sublayer.interop.foreign_config import (
+    REQUIRED,
+    ClassConfig,
+    ClassFields,
+    Content,
+    Field,
+    Link,
+    flag,
+    format_value,
+    names,
+    network,
+    optional,
+    rule_of,
+    same,
+    share,
+    switch,
+    switched_off,
+    whole,
+)
 from sublayer.interop.huggingface import save_imported
 from sublayer.interop.representable import refused_fields
 from sublayer.interop.seq2seq import BLOCK, M2M100, UNIT
@@ -46,34 +64,88 @@ _ACTIVATIONS = {
     "gelu_fast": ("gelu", "tanh"),
     "swish": ("swish", "tanh"),
 }
-_REFUSED = (
-    "encoder_learned_pos",
-    "decoder_learned_pos",
-    "no_token_positional_embeddings",
-    "layernorm_embedding",
-    "no_normalize_affine",
-    "no_decoder_final_norm",
-    "adaptive_input",
-    "adaptive_softmax_cutoff",
-    "no_cross_attention",
-    "cross_self_attention",
-    "encoder_layers_to_keep",
-    "decoder_layers_to_keep",
-    "encoder_layerdrop",
-    "decoder_layerdrop",
-    "quant_noise_pq",
-    "quant_noise_scalar",
-    "base_layers",
-    "char_inputs",
-    "scale_attn",
-    "scale_fc",
-    "scale_heads",
-    "scale_resids",
-    "use_factorized_embedding",
-    "encoder_recurrent_stacking",
-    "decoder_recurrent_stacking",
-)
 _MACARON = (None, False, True, "new")
+
+
+def _macaron(value: Any) -> bool:
+    if not any(type(value) is type(known) and value == known for known in _MACARON):
+        raise ValueError("is not true, false or 'new'")
+    return bool(value)
+
+
+def _even_width(value: Any) -> int:
+    width: int = rule_of("d_model")(value)
+    if width % 2:
+        raise ValueError("is odd: sinusoids come in pairs")
+    return width
+
+
+_BOTH = {
+    "encoder_embed_dim": Field(REQUIRED, _even_width, Link("d_model")),
+    "encoder_layers": same(REQUIRED, "n_layers"),
+    "encoder_attention_heads": same(REQUIRED, "n_heads"),
+    "encoder_ffn_embed_dim": same(REQUIRED, "d_ff"),
+    "encoder_normalize_before": switch(False, "norm_order", "pre", "post"),
+    "dropout": same(0.1, "dropout"),
+    "attention_dropout": same(0.0, "dropout_attention"),
+    "activation_dropout": Field(None, optional(share)),
+    # Older versions call it by the one activation that they had.
+    "relu_dropout": Field(0.0, share),
+    "macaron": Field(False, _macaron),
+    "share_all_embeddings": Field(False, flag),
+    **switched_off(("encoder_learned_pos", "no_token_positional_embeddings")),
+}
+_TRANSLATOR = ClassFields(
+    title="fairseq's Transformer",
+    fields={
+        **_BOTH,
+        "decoder_embed_dim": same(REQUIRED, "d_model"),
+        "decoder_layers": same(REQUIRED, "n_decoder_layers"),
+        "decoder_attention_heads": same(REQUIRED, "n_heads"),
+        "decoder_ffn_embed_dim": same(REQUIRED, "d_ff"),
+        "decoder_normalize_before": switch(False, "norm_order", "pre", "post"),
+        "activation_fn": network("relu", _ACTIVATIONS),
+        "act_fn": Field(None, lambda value: value),
+        "decoder_input_dim": Field(None, optional(rule_of("d_model"))),
+        "decoder_output_dim": Field(None, optional(rule_of("d_model"))),
+        "no_scale_embedding": switch(False, "embedding_scale", "none", "sqrt"),
+        "share_decoder_input_output_embed": Field(False, flag),
+        "max_source_positions": Field(None, optional(rule_of("max_len"))),
+        "max_target_positions": Field(None, optional(rule_of("max_len"))),
+        **switched_off(
+            names(
+                """
+                decoder_learned_pos layernorm_embedding no_normalize_affine no_decoder_final_norm
+                adaptive_input adaptive_softmax_cutoff no_cross_attention cross_self_attention
+                encoder_layers_to_keep decoder_layers_to_keep encoder_layerdrop decoder_layerdrop
+                quant_noise_pq quant_noise_scalar base_layers char_inputs scale_attn scale_fc
+                scale_heads scale_resids use_factorized_embedding encoder_recurrent_stacking
+                decoder_recurrent_stacking
+                """
+            )
+        ),
+    },
+    aliases={},
+    ignored=frozenset(),
+)
+# Macaron Net's BERT. Source: Lu et al. 2019 (1906.02762), as released (zhuohan123/macaron-net,
+# ``bert``). Pre-training saves an encoder with heads for masked tokens and for pairs, fine-tuning
+# one with a head for labels.
+_BERT = ClassFields(
+    title="Macaron Net's BERT",
+    fields={
+        **_BOTH,
+        "act_fn": network("gelu", {"relu": ("relu", "exact"), "gelu": ("gelu", "exact")}),
+        "no_normalize_affine": switch(False, "norm_affine", on=False, off=True),
+        "n_classes": Field(None, optional(whole(MOST_LABELS))),
+        "max_positions": Field(None, optional(rule_of("max_len"))),
+        "criterion": Field(None, lambda value: value),
+    },
+    aliases={},
+    ignored=frozenset(),
+)
+_LONGEST, _LONGEST_BERT = 1024, 384
+"""Tokens of an input where the settings do not say it."""
 _SIDES = ("encoder", "decoder")
 _TABLE, _OUTPUT = "encoder.embed_tokens.weight", "decoder.output_projection.weight"
 _TARGET_TABLE, _OLD_OUTPUT = "decoder.embed_tokens.weight", "decoder.embed_out"
@@ -85,20 +157,13 @@ _NUMBERED = {
 }
 _NORM = re.compile(r"(encoder|decoder)(\.layers\.\d+\.)layer_norms\.([012])\.(weight|bias)")
 _FUSED = re.compile(r"(.+_attn\.)in_proj_(weight|bias)")
-# Macaron Net's BERT. Source: Lu et al. 2019 (1906.02762), as released (zhuohan123/macaron-net,
-# ``bert``). Pre-training saves an encoder with heads for masked tokens and for pairs, fine-tuning
-# one with a head for labels.
 _BERT_OUTPUT = "embed_out"
 _HEAD, _SEGMENTS, _CLASSIFIER = "mid_layer.", "encoder.embed_segment.weight", "classifier"
-_BERT_ACTIVATIONS = {"relu": ("relu", "exact"), "gelu": ("gelu", "exact")}
-_BERT_REFUSED = ("encoder_learned_pos", "no_token_positional_embeddings")
-_LONGEST = 384
 _BINARY, _CLASSES, _NUMBER = (
     "cross_entropy_classify_binary",
     "cross_entropy_classify",
     "mean_squared_error",
 )
-_TITLE, _BERT_TITLE = "fairseq's Transformer", "Macaron Net's BERT"
 _READS_WORDS = (
     "it reads words that spaces divide, as the text was prepared for training, "
     "and writes such words"
@@ -119,17 +184,6 @@ _RENAMED = {
 }
 
 
-@dataclass(frozen=True)
-class FairseqWeights:
-    """A checkpoint's weights by their newest names, and the names left out."""
-
-    tensors: dict[str, Tensor]
-    no_weights: list[str]
-    """The names of buffers."""
-    copies: list[str]
-    """The newest names of tensors that equal the encoder's embedding matrix."""
-
-
 def import_fairseq(path: Path, out: Path) -> dict[str, Any]:
     """Convert a checkpoint of fairseq to a new model folder; return its certificate.
 
@@ -143,59 +197,58 @@ def import_fairseq(path: Path, out: Path) -> dict[str, Any]:
     logits there, ConfigError where ``out`` exists.
     """
     check_paths(path, out)
-    text_model, weights, n_optimizer = read_fairseq(path)
+    text_model, weights, left_out = read_fairseq(path)
     model = text_model.model
-    left_out = {
-        "optimizer_tensors": n_optimizer,
-        "no_weights": weights.no_weights,
-        "copies": weights.copies,
-    }
     note = _LACKS_CODES
     if text_model.tokenizer is not None:
         note = _READS_TEXT if model.config.kind == "encoder" else _READS_WORDS
-    compared = _certify(model, weights.tensors)
+    compared = _certify(model, weights)
     certificate = {**compared, "left_out": left_out, "tokenizer": note}
     save_imported(text_model, out, certificate)
     return certificate
 
 
-def read_fairseq(path: Path) -> tuple[TextModel, FairseqWeights, int]:
+def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, Any]]:
     """Read the model of a checkpoint, in evaluation mode.
 
-    Beside it stand its tensors, and how many tensors of an optimizer there are. It has a tokenizer
-    where codes and a dictionary are beside the file.
+    Beside it stand its tensors by their newest names, and what was left out: the number of an
+    optimizer's tensors, the names of buffers and of copies of the embedding matrix. It has a
+    tokenizer where codes and a dictionary are beside the file.
 
     Raises CheckpointError where any of the files is damaged, or they do not belong together.
     """
     file = find_checkpoint(path)
     checkpoint = read_checkpoint(file)
-    settings = checkpoint.settings
     encodes = _is_bert(checkpoint.tensors)
-    weights = _prepare(settings, checkpoint.tensors)
-    table = weights.tensors[_TABLE]
+    fields = _BERT if encodes else _TRANSLATOR
+    weights, no_weights = _upgraded(checkpoint.tensors)
+    table = weights[_TABLE]
     if table.dim() != 2 or not len(table):
         shape = list(table.shape)
         raise CheckpointError(f"{_TABLE} has shape {shape}, which is no embedding matrix's")
-    vocab_size = len(table)
-    kind = MosesTokenizer if encodes else WordBpeTokenizer
-    vocabulary = _read_vocabulary(file.parent, vocab_size, kind)
-    final = _has_final_norm(weights, checkpoint.tensors)
+    settings = fields.read(checkpoint.settings)
+    take_copies, read_config = _take_translator_copies, _read_translator_config
     if encodes:
-        config = _read_bert_config(settings, weights.tensors, has_final_norm=final)
-        pairs = _pairs(config, _BERT_OUTPUT)
-        model = assemble(weights.tensors, pairs, config, title=_BERT_TITLE, file=settings.file)
-        text_model = TextModel(model, vocabulary, _bert_task(settings, config))
-        return text_model, weights, checkpoint.n_optimizer
-    config = _read_translator_config(settings, vocab_size=vocab_size, has_final_norm=final)
-    pairs = _pairs(config, _OUTPUT)
-    model = assemble(weights.tensors, pairs, config, title=_TITLE, file=settings.file)
-    tokenizer = None
-    if vocabulary is not None:
-        source = settings.fields.get("source_lang") or UNKNOWN_LANGUAGE
-        target = settings.fields.get("target_lang") or UNKNOWN_LANGUAGE
-        rules = LanguageRules(str(source)), LanguageRules(str(target))
-        tokenizer = BilingualTokenizer(vocabulary, *rules)
-    return TextModel(model, tokenizer), weights, checkpoint.n_optimizer
+        take_copies, read_config = _prepare_bert, _read_bert_config
+    copies = take_copies(settings, weights)
+    kind = MosesTokenizer if encodes else WordBpeTokenizer
+    tokenizer = _read_vocabulary(file.parent, len(table), kind)
+    final = _has_final_norm(weights, checkpoint.tensors)
+    shared = _shared_fields(settings, len(table), has_final_norm=final)
+    config = settings.resolve({**shared, **read_config(settings, weights)})
+    pairs = _pairs(config, _BERT_OUTPUT if encodes else _OUTPUT)
+    model = assemble(weights, pairs, config, title=fields.title, file=settings.file)
+    if tokenizer is not None and not encodes:
+        sides = [checkpoint.settings.fields.get(f"{side}_lang") for side in ("source", "target")]
+        rules = [LanguageRules(str(side or UNKNOWN_LANGUAGE)) for side in sides]
+        tokenizer = BilingualTokenizer(tokenizer, *rules)
+    task = _bert_task(settings, config)
+    left_out = {
+        "optimizer_tensors": checkpoint.n_optimizer,
+        "no_weights": no_weights,
+        "copies": copies,
+    }
+    return TextModel(model, tokenizer, task), weights, left_out
 
 
 def _read_vocabulary(
@@ -228,7 +281,7 @@ def _read_vocabulary(
 def _certify(model: Transformer, weights: Mapping[str, Tensor]) -> dict[str, Any]:
     config = model.config
     if config.kind == "encoder":
-        return {"checked": False, "reason": f"no class of it is {_BERT_TITLE}"}
+        return {"checked": False, "reason": f"no class of it is {_BERT.title}"}
     lacking = ", ".join(refused_fields(config, _ORACLE.table))
     if config.norm_order == "post":
         lacking = "post-norm with fairseq's sinusoids"
@@ -243,14 +296,13 @@ def _certify(model: Transformer, weights: Mapping[str, Tensor]) -> dict[str, Any
     return certify(model, described.given, tensors, _ORACLE.oracle(config))
 
 
-def _prepare(content: Content, tensors: Mapping[str, Tensor]) -> FairseqWeights:
-    """Rename and split a checkpoint's tensors, so that each is accounted for.
+def _upgraded(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
+    """Rename and split a checkpoint's tensors; return them, and the names of buffers.
 
-    Norms that had numbers get names, queries, keys and values that were one matrix three. Of tables
-    that are one, one stays.
+    Norms that had numbers get names, queries, keys and values that were one matrix three.
 
     Raises CheckpointError where a tensor stands under an old and a new name, an embedding matrix is
-    missing, copies differ, or numbers are not finite floats.
+    missing, or numbers are not finite floats.
     """
     buffers = [f"{side}.{name}" for side in _SIDES for name in _NO_WEIGHTS]
     no_weights = sorted(name for name in buffers if name in tensors)
@@ -269,21 +321,18 @@ def _prepare(content: Content, tensors: Mapping[str, Tensor]) -> FairseqWeights:
         check_finite(name, tensor)
     if _TABLE not in weights:
         raise CheckpointError(f"the weights lack {_TABLE}")
-    take_copies = _prepare_bert if _is_bert(tensors) else _take_translator_copies
-    copies = take_copies(content, weights)
-    return FairseqWeights(weights, no_weights, copies)
+    return weights, no_weights
 
 
-def _has_final_norm(weights: FairseqWeights, tensors: Mapping[str, Tensor]) -> bool:
-    """Return whether a norm follows each stack.
+def _has_final_norm(weights: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> bool:
+    """Return whether a norm follows each stack, by upgraded weights and the file's tensors.
 
     It does behind pre-norm blocks, but in checkpoints older than version 2.
     """
     version = tensors.get("encoder.version")
     if version is not None and version.numel() == 1 and float(version) >= 2:
         return True
-    norms = [f"{side}.layer_norm.weight" for side in _SIDES]
-    return any(norm in weights.tensors for norm in norms)
+    return any(f"{side}.layer_norm.weight" in weights for side in _SIDES)
 
 
 def _upgrade(name: str, tensor: Tensor) -> dict[str, Tensor]:
@@ -307,7 +356,7 @@ def _upgrade(name: str, tensor: Tensor) -> dict[str, Tensor]:
     return {name: tensor}
 
 
-def _take_translator_copies(content: Content, weights: dict[str, Tensor]) -> list[str]:
+def _take_translator_copies(settings: ClassConfig, weights: dict[str, Tensor]) -> list[str]:
     """Remove what equals the encoder's embedding matrix, which is then the only one.
 
     Raises CheckpointError where there is no decoder's, or one that is said to be a copy differs.
@@ -317,16 +366,19 @@ def _take_translator_copies(content: Content, weights: dict[str, Tensor]) -> lis
             f"the weights lack {_TARGET_TABLE}: of fairseq's models only translators and Macaron "
             "Net's BERT can be imported"
         )
-    ties = ("share_all_embeddings", "share_decoder_input_output_embed")
-    is_tied = True in [content.flag(name, False) for name in ties]
     return [
-        *_drop_copy(content, weights, _TARGET_TABLE, is_tied=True),
-        *_drop_copy(content, weights, _OUTPUT, is_tied=is_tied),
+        *_drop_copy(settings, weights, _TARGET_TABLE, is_tied=True),
+        *_drop_copy(settings, weights, _OUTPUT, is_tied=_is_tied(settings)),
     ]
 
 
+def _is_tied(settings: ClassConfig) -> bool:
+    ties = ("share_all_embeddings", "share_decoder_input_output_embed")
+    return any(settings.fields.get(name) for name in ties)
+
+
 def _drop_copy(
-    content: Content, weights: dict[str, Tensor], name: str, *, is_tied: bool
+    settings: ClassConfig, weights: dict[str, Tensor], name: str, *, is_tied: bool
 ) -> list[str]:
     """Remove a matrix that is the embedding matrix, and return its name in a list.
 
@@ -338,95 +390,60 @@ def _drop_copy(
     if not torch.equal(weights[name], weights[_TABLE]):
         raise CheckpointError(
             f"{name} differs from {_TABLE}, with which it is one matrix, of source and target "
-            f"alike, or by {content.file}"
+            f"alike, or by {settings.file}"
         )
     del weights[name]
     return [name]
 
 
-def _read_translator_config(
-    content: Content, *, vocab_size: int, has_final_norm: bool
-) -> ResolvedModel:
-    """Convert the settings of fairseq's Transformer, or of Macaron Net's, to a resolved config.
+def _read_translator_config(settings: ClassConfig, weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Convert the settings of fairseq's Transformer, or of Macaron Net's, to fields of a model.
 
-    What no setting says comes from the weights: ``vocab_size``, and whether a norm follows each
-    stack. The source's and the target's longest input are one here, the shorter of both.
+    The source's and the target's longest input are one here, the shorter of both.
 
-    Raises CheckpointError, naming the setting, where it is malformed, or asks for something
-    that a recipe cannot say.
+    Raises CheckpointError, naming the setting, where it asks for something that a recipe cannot
+    say.
     """
-    content.refuse(_REFUSED)
-    is_macaron = _is_macaron(content)
+    given = settings.fields
     for name in ("activation_fn", "act_fn"):
-        other = content.fields.get(name) or "relu"
+        other = given[name] or "relu"
         # Of Macaron Net's code: another activation, found beside it, would be another code's.
-        if other != "relu" and (is_macaron or name == "act_fn"):
+        if other != "relu" and (given["macaron"] or name == "act_fn"):
             raise CheckpointError(
-                f"{content.file}: {name} = {format_value(other)}: "
+                f"{settings.file}: {name} = {format_value(other)}: "
                 "Macaron Net's translation models have relu"
             )
-    for name in ("embed_dim", "ffn_embed_dim", "attention_heads", "normalize_before"):
-        content.both_sides(name)
-    shared = _shared_fields(content, vocab_size)
     for name in ("decoder_input_dim", "decoder_output_dim"):
-        if content.whole(name, shared["d_model"]) != shared["d_model"]:
+        if given[name] not in (None, given["decoder_embed_dim"]):
             raise CheckpointError(
-                f"{content.file}: {name} = {content.fields[name]} is not decoder_embed_dim = "
-                f"{shared['d_model']}: the embedding matrix is as wide as the model"
+                f"{settings.file}: {name} = {given[name]} is not decoder_embed_dim = "
+                f"{given['decoder_embed_dim']}: the embedding matrix is as wide as the model"
             )
-    ties = ("share_all_embeddings", "share_decoder_input_output_embed")
-    longest = [content.whole(f"max_{side}_positions", 1024) for side in ("source", "target")]
-    return content.resolve(
-        {
-            **shared,
-            "kind": "encoder-decoder",
-            "block": "macaron" if is_macaron else "transformer",
-            "n_decoder_layers": content.whole("decoder_layers", most=MOST_LAYERS),
-            **content.activation("activation_fn", "relu", _ACTIVATIONS),
-            "final_norm": "affine" if has_final_norm and shared["norm_order"] == "pre" else "none",
-            "decoder_start": "end",
-            "embedding_scale": "none" if content.flag("no_scale_embedding", False) else "sqrt",
-            "tie_embeddings": any(content.flag(name, False) for name in ties),
-            "init": "xavier",
-            "max_len": min(longest),
-        }
-    )
-
-
-def _shared_fields(content: Content, vocab_size: int) -> dict[str, Any]:
-    """Return the fields of a model that translators and Macaron Net's BERT have alike."""
-    d_model = content.whole("encoder_embed_dim", most=WIDEST)
-    if d_model % 2:
-        raise CheckpointError(
-            f"{content.file}: encoder_embed_dim = {d_model} is odd: sinusoids come in pairs"
-        )
-    # Older versions call it by the one activation that they had.
-    has_new_name = content.fields.get("activation_dropout")
+    longest = [given[f"max_{side}_positions"] or _LONGEST for side in ("source", "target")]
     return {
-        "n_layers": content.whole("encoder_layers", most=MOST_LAYERS),
-        "d_model": d_model,
-        "n_heads": content.heads("encoder_attention_heads", "encoder_embed_dim"),
-        "d_ff": content.whole("encoder_ffn_embed_dim", most=WIDEST_FFN),
-        "norm_order": "pre" if content.flag("encoder_normalize_before", False) else "post",
-        "norm_eps": 1e-5,
-        "positions": "sinusoidal",
-        "sinusoids": "fairseq",
-        "first_position": _PAD_ID + 1,
-        "dropout": content.share("dropout", 0.1),
-        "dropout_attention": content.share("attention_dropout", 0.0),
-        "dropout_ffn": content.share("activation_dropout" if has_new_name else "relu_dropout", 0.0),
-        "vocab_size": vocab_size,
+        "kind": "encoder-decoder",
+        "block": "macaron" if given["macaron"] else "transformer",
+        "decoder_start": "end",
+        "tie_embeddings": _is_tied(settings),
+        "init": "xavier",
+        "max_len": min(longest),
     }
 
 
-def _is_macaron(content: Content) -> bool:
-    """Return whether blocks are Macaron Net's. Raises CheckpointError where the setting is odd."""
-    value = content.fields.get("macaron")
-    if not any(type(value) is type(known) and value == known for known in _MACARON):
-        raise CheckpointError(
-            f"{content.file}: macaron = {format_value(value)} is not true, false or 'new'"
-        )
-    return bool(value)
+def _shared_fields(settings: ClassConfig, n_rows: int, *, has_final_norm: bool) -> dict[str, Any]:
+    """Return the fields of a model that translators and Macaron Net's BERT have alike."""
+    given, ours = settings.fields, settings.ours
+    final_norm = "affine" if ours.get("norm_affine", True) else "plain"
+    return {
+        **ours,
+        "norm_eps": 1e-5,
+        "final_norm": final_norm if has_final_norm and ours["norm_order"] == "pre" else "none",
+        "positions": "sinusoidal",
+        "sinusoids": "fairseq",
+        "first_position": _PAD_ID + 1,
+        "dropout_ffn": given["activation_dropout"] or given["relu_dropout"],
+        "vocab_size": n_rows,
+    }
 
 
 def _is_bert(tensors: Mapping[str, Tensor]) -> bool:
@@ -434,7 +451,7 @@ def _is_bert(tensors: Mapping[str, Tensor]) -> bool:
     return _SEGMENTS in tensors and not any(name.startswith("decoder.") for name in tensors)
 
 
-def _prepare_bert(content: Content, weights: dict[str, Tensor]) -> list[str]:
+def _prepare_bert(settings: ClassConfig, weights: dict[str, Tensor]) -> list[str]:
     """Turn upgraded weights, in place, into those by our conventions; return the copies left out.
 
     The first segment's vector, which the code pads with, is left out where it is zero; the output
@@ -452,52 +469,35 @@ def _prepare_bert(content: Content, weights: dict[str, Tensor]) -> list[str]:
     for name in (f"{_CLASSIFIER}.weight", f"{_CLASSIFIER}.bias"):
         if name in weights:
             weights[name] = -weights[name]
-    is_tied = content.flag("share_all_embeddings", False)
-    return _drop_copy(content, weights, _BERT_OUTPUT, is_tied=is_tied)
+    return _drop_copy(settings, weights, _BERT_OUTPUT, is_tied=_is_tied(settings))
 
 
-def _read_bert_config(
-    content: Content, weights: Mapping[str, Tensor], *, has_final_norm: bool
-) -> ResolvedModel:
-    """Convert the settings of the fork's BERT, or of its classifier, to a resolved config.
+def _read_bert_config(settings: ClassConfig, weights: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Convert the settings of the fork's BERT, or of its classifier, to fields of a model.
 
     The activation that the code is given reaches the second network of a Macaron block alone: the
     first has ReLU. Its norms may have no parameters, but that of the head for masked tokens.
-
-    Raises CheckpointError, naming the setting, where it is malformed, or asks for something
-    that a recipe cannot say.
     """
-    content.refuse(_BERT_REFUSED)
-    activation = content.activation("act_fn", "gelu", _BERT_ACTIVATIONS)
-    ffn = f"ffn:{activation['ffn']}"
-    block = ["ffn:relu*0.5", "attention", f"{ffn}*0.5"]
-    shared = _shared_fields(content, len(weights[_TABLE]))
-    is_plain = content.flag("no_normalize_affine", False)
-    has_final_norm = has_final_norm and shared["norm_order"] == "pre"
+    given = settings.fields
+    ffn = f"ffn:{settings.ours['ffn']}"
+    block = ["ffn:relu*0.5", "attention", f"{ffn}*0.5"] if given["macaron"] else ["attention", ffn]
     head = {
         "head": "transform",
         "sentence_classes": 1,
         "tie_embeddings": _BERT_OUTPUT not in weights,
     }
     if not _predicts(weights):
-        n_outputs = content.whole("n_classes", 1, most=MOST_LABELS)
-        head = {"head": "none", "label_outputs": n_outputs}
-    return content.resolve(
-        {
-            **shared,
-            "kind": "encoder",
-            "block": block if _is_macaron(content) else ["attention", ffn],
-            **activation,
-            "norm_affine": not is_plain,
-            "final_norm": ("plain" if is_plain else "affine") if has_final_norm else "none",
-            "embedding_scale": "sqrt",
-            "segments": "second" if len(weights[_SEGMENTS]) == 1 else "both",
-            **head,
-            "init": "kaiming",
-            "zero_padding": True,
-            "max_len": content.whole("max_positions", _LONGEST, most=LONGEST_WINDOW),
-        }
-    )
+        head = {"head": "none", "label_outputs": given["n_classes"] or 1}
+    return {
+        "kind": "encoder",
+        "block": block,
+        "embedding_scale": "sqrt",
+        "segments": "second" if len(weights[_SEGMENTS]) == 1 else "both",
+        **head,
+        "init": "kaiming",
+        "zero_padding": True,
+        "max_len": given["max_positions"] or _LONGEST_BERT,
+    }
 
 
 def _pairs(config: ResolvedModel, output: str) -> Iterator[Pair]:
@@ -520,7 +520,7 @@ def _pairs(config: ResolvedModel, output: str) -> Iterator[Pair]:
         yield from pair_linear(_CLASSIFIER, head)
 
 
-def _bert_task(content: Content, config: ResolvedModel) -> TaskSpec | None:
+def _bert_task(settings: ClassConfig, config: ResolvedModel) -> TaskSpec | None:
     """Return the task of a fine-tuned model; None where it was not.
 
     Labels have no words there. One output is the logit of the second of two labels, or a number
@@ -531,7 +531,7 @@ def _bert_task(content: Content, config: ResolvedModel) -> TaskSpec | None:
     n_outputs = config.label_outputs
     if not n_outputs:
         return None
-    criterion = content.fields.get("criterion")
+    criterion = settings.fields["criterion"]
     if criterion == _NUMBER and n_outputs == 1:
         return task_of("number", (), config, numbers=(1.0, 5.0))
     if criterion == _BINARY and n_outputs == 1:
@@ -539,7 +539,7 @@ def _bert_task(content: Content, config: ResolvedModel) -> TaskSpec | None:
     if criterion == _CLASSES and n_outputs > 1:
         return task_of("classes", default_words(n_outputs), config)
     raise CheckpointError(
-        f"{content.file}: criterion = {format_value(criterion)} of n_classes = {n_outputs} does "
+        f"{settings.file}: criterion = {format_value(criterion)} of n_classes = {n_outputs} does "
         f"not say what is answered: it is {_BINARY} or {_NUMBER} of one output, or {_CLASSES}"
     )
 

@@ -118,7 +118,7 @@ class Family:
         Raises CheckpointError where config.json ties tensors that differ.
         """
         weights = dict(tensors)
-        if content.flag("tie_word_embeddings"):
+        if content.fields["tie_word_embeddings"]:
             for copy, source in self.ties.items():
                 check_tied(weights, copy, source)
                 if copy in weights:
@@ -130,10 +130,6 @@ class Family:
 
         Raises CheckpointError, naming the field, where a recipe cannot say the same.
         """
-        rows = reversed(self.fields.links().items())
-        theirs = {link.ours: name for name, link in rows}
-        if "d_head" not in theirs:
-            content.heads(theirs["n_heads"], theirs["d_model"])
         fields = {**self.always, **content.ours, **self.particular(content, weights)}
         if self.answers == "labels":
             fields["label_outputs"] = len(label_words(content))

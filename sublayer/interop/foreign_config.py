@@ -1,6 +1,6 @@
 """Configs of other systems' models: fields by rules, a class's defaults, activations by name."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
@@ -9,7 +9,6 @@ from pydantic import ValidationError
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.resolve import resolve_model
-from sublayer.config.table import LONGEST_WINDOW, MOST_HEADS
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.representable import (
     ANY,
@@ -24,7 +23,8 @@ ValueRule = Callable[[Any], Any]
 """Reads a value of a file. Raises ValueError, in words that follow the value, where it is none."""
 _SHOWN_CHARACTERS, _MOST_BITS = 60, 128
 """Of a value in a line of error, and of a number that is written out in one."""
-_MISSING = object()
+REQUIRED = object()
+"""Default of a field that a file must have."""
 
 
 class Unsayable(ValueError):
@@ -119,98 +119,31 @@ def format_value(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Content:
-    """The fields of a file.
-
-    Its readers raise CheckpointError, with the file and the field, where one is missing that has no
-    default, is none of its kind, or asks for something that a recipe cannot say.
-    """
+    """The fields of a file."""
 
     file: str
     """The name that messages have for it."""
     fields: Mapping[str, Any]
 
-    def read(self, name: str, rule: ValueRule, default: Any = _MISSING) -> Any:
-        """Read a field by its rule; a missing one is ``default``, without which it is refused.
+    def read(self, name: str, rule: ValueRule) -> Any:
+        """Read a field by its rule.
 
-        The rule holds for the default as well.
+        Raises CheckpointError, with the file and the field, where it is none of its kind, or asks
+        for something that a recipe cannot say.
         """
-        value = self.fields.get(name, default)
-        if value is _MISSING:
-            raise CheckpointError(f"{self.file} does not say {name}")
+        value = self.fields[name]
         try:
             return rule(value)
         except Unsayable as problem:
+            reason = f" ({problem})" if str(problem) else ""
             raise CheckpointError(
                 f"{self.file} asks for what a recipe cannot say: "
-                f"{name} = {format_value(value)} ({problem})"
+                f"{name} = {format_value(value)}{reason}"
             ) from None
         except ValueError as problem:
             raise CheckpointError(
                 f"{self.file}: {name} = {format_value(value)} {problem}"
             ) from None
-
-    def activation(
-        self, name: str, default: str, known: Mapping[str, tuple[str, str]]
-    ) -> dict[str, str]:
-        """Read an activation, of those ``known`` by name, as the model's fields ffn and gelu.
-
-        ``known`` maps each name to a network and the form of a GELU.
-        """
-        ffn, gelu = known[self.read(name, one_of(known), default)]
-        return {"ffn": ffn, "gelu": gelu}
-
-    def refuse(self, names: Sequence[str]) -> None:
-        """Raise CheckpointError where fields that a recipe has no equal for are switched on.
-
-        Missing, null, false and 0 are off.
-        """
-        named = []
-        for name in names:
-            value = self.fields.get(name)
-            if value:
-                named.append(f"{name} = {format_value(value)}")
-        if named:
-            raise CheckpointError(
-                f"{self.file} asks for what a recipe cannot say: {', '.join(named)}"
-            )
-
-    def whole(self, name: str, default: int | None = None, most: int = LONGEST_WINDOW) -> int:
-        """Read a whole number from 1 to ``most``; without a default it must be there.
-
-        With one, null is the default too.
-        """
-        if default is not None and self.fields.get(name) is None:
-            return default
-        return int(self.read(name, whole(most)))
-
-    def share(self, name: str, default: float) -> float:
-        """Read a probability of dropping, from 0 to less than 1."""
-        return float(self.read(name, share, default))
-
-    def flag(self, name: str, default: bool = True) -> bool:
-        """Read true or false; a field that is not there is ``default``."""
-        return bool(self.read(name, flag, default))
-
-    def heads(self, name: str, width_name: str) -> int:
-        """Read a number of heads, which must divide the model's width, ``width_name``."""
-        n_heads, width = self.whole(name, most=MOST_HEADS), self.fields[width_name]
-        if width % n_heads:
-            raise CheckpointError(
-                f"{self.file}: {name} = {n_heads} does not divide {width_name} = {width}"
-            )
-        return n_heads
-
-    def both_sides(self, name: str) -> None:
-        """Raise CheckpointError where ``encoder_NAME`` and ``decoder_NAME`` differ.
-
-        What is false, 0 or not there is the same.
-        """
-        encoder, decoder = (self.fields.get(f"{side}_{name}") for side in ("encoder", "decoder"))
-        if (encoder or decoder) and encoder != decoder:
-            raise CheckpointError(
-                f"{self.file}: encoder_{name} = {format_value(encoder)} and decoder_{name} = "
-                f"{format_value(decoder)}: both stacks have one"
-            )
 
     def resolve(self, fields: Mapping[str, Any], *, context: int = 1) -> ResolvedModel:
         """Build a resolved model config of the model's fields that were read.
@@ -325,6 +258,16 @@ def harmless(*allowed: Any) -> Field:
     return Field(allowed[0], rule, is_computed=False)
 
 
+def _switched_off(value: Any) -> None:
+    if value:
+        raise Unsayable
+
+
+def switched_off(names: Collection[str]) -> dict[str, Field]:
+    """Build fields that a recipe has no equal for: null, false and 0 are read."""
+    return dict.fromkeys(names, Field(None, _switched_off, is_computed=False))
+
+
 def names(text: str) -> frozenset[str]:
     """Read names that whitespace divides."""
     return frozenset(text.split())
@@ -387,6 +330,8 @@ class ClassFields:
                 given[name] = value
         complete = {name: field.default for name, field in self.fields.items()} | read
         for name, value in complete.items():
+            if value is REQUIRED:
+                raise CheckpointError(f"{content.file} does not say {name}")
             is_id = name.endswith("_token_id") and value is not None
             if is_id and value >= complete["vocab_size"]:
                 whose = "" if name in read else f" (what {self.title} has by default)"
@@ -394,18 +339,22 @@ class ClassFields:
                     f"{content.file}: {name} = {value}{whose} is not within "
                     f"vocab_size = {complete['vocab_size']}"
                 )
-        ours: dict[str, Any] = {}
-        sources: dict[str, str] = {}
-        for name, link in self.links().items():
-            for key, value in link.read(complete[name]).items():
-                if ours.setdefault(key, value) != value:
-                    first = f"{sources[key]} = {format_value(ours[key])}"
-                    raise CheckpointError(
-                        f"{content.file}: {first} and {name} = {format_value(value)}: "
-                        "both stacks have one"
-                    )
-                sources.setdefault(key, name)
+        ours = self._read_links(content.file, complete)
         return ClassConfig(content.file, complete, given, tuple(unknown), ours)
+
+    def _read_links(self, file: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Convert values to fields of a model; two that say one must agree, heads divide it."""
+        ours: dict[str, Any] = {}
+        said: dict[str, str] = {}
+        for name, link in self.links().items():
+            for key, value in link.read(values[name]).items():
+                words = f"{name} = {format_value(values[name])}"
+                if ours.setdefault(key, value) != value:
+                    raise CheckpointError(f"{file}: {said[key]} and {words}: both stacks have one")
+                said.setdefault(key, words)
+        if "d_head" not in ours and ours["d_model"] % ours["n_heads"]:
+            raise CheckpointError(f"{file}: {said['n_heads']} does not divide {said['d_model']}")
+        return ours
 
     def links(self) -> dict[str, Link]:
         """Return the fields that say something of a model, by their names."""

@@ -165,7 +165,7 @@ class M2M100(Family):
         The output matrix is a copy where config.json ties it. Raises CheckpointError where a copy
         differs.
         """
-        others = (_OUTPUT,) if content.flag("tie_word_embeddings") else ()
+        others = (_OUTPUT,) if content.fields["tie_word_embeddings"] else ()
         return super().prepare(content, one_table(tensors, *others))
 
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:

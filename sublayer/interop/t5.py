@@ -153,7 +153,7 @@ class T5(Family):
         Raises CheckpointError where a stack's table differs.
         """
         weights = one_table(tensors, _OUTPUT)
-        is_tied = content.flag("tie_word_embeddings")
+        is_tied = content.fields["tie_word_embeddings"]
         if is_tied and _OUTPUT in weights and torch.equal(weights[_OUTPUT], weights[_TABLE]):
             del weights[_OUTPUT]
         return weights
