@@ -35,8 +35,6 @@ _FLOAT64_PARAMETERS = 1_000_000_000
 _OF_POSITIONS = ("logits", "start_logits", "end_logits", "states")
 _NAMES = {"pooler": "pooled", "vocabulary": "logits", "sentence": "sentence_logits"}
 """Heads whose outputs are compared as they are."""
-_OF_CHOICES = "ForMultipleChoice"
-_OF_BOTH = "DoubleHeadsModel"
 _COPIES = 3
 """Models that are in memory together: the one at hand, a copy of it, and transformers'."""
 # Beyond rounding by far: the deviation of a tensor in the wrong place.
@@ -146,28 +144,22 @@ class CertificateBatch:
             outputs["label_logits"] = labels
         return outputs
 
-    def theirs(self, oracle: Any) -> Any:
-        """Return the outputs of a model of transformers, as that class returns them."""
-        if type(oracle).__name__.endswith(_OF_BOTH):
-            output = oracle(self.tokens[None])
-            output.logits = output.logits[0]
-            return output
-        if self.kind == "decoder":
-            return oracle(self.tokens)
+    def theirs(self, model: Any, oracle: Oracle) -> dict[str, Tensor]:
+        """Return the outputs of a model of transformers, by the names that ours have."""
         mask = self.mask.long()
-        if oracle.config.is_encoder_decoder:
-            return oracle(
-                self.tokens,
-                attention_mask=mask,
-                decoder_input_ids=self.tokens.flip(1),
-                use_cache=False,
-            )
-        inputs = [self.tokens, mask, self.segments]
-        if type(oracle).__name__.endswith(_OF_CHOICES):
-            # Its rows are the choices of one example.
-            inputs = [tensor[None] for tensor in inputs]
-        tokens, mask, segments = inputs
-        return oracle(tokens, attention_mask=mask, token_type_ids=segments)
+        inputs: dict[str, Any] = {"input_ids": self.tokens}
+        if self.kind == "encoder-decoder":
+            inputs |= {"attention_mask": mask, "decoder_input_ids": self.tokens.flip(1)}
+            inputs["use_cache"] = False
+        elif self.kind == "encoder":
+            inputs |= {"attention_mask": mask, "token_type_ids": self.segments}
+        if oracle.has_choices:
+            inputs = {name: tensor[None] for name, tensor in inputs.items()}
+        output = model(**inputs)
+        outputs = {ours: getattr(output, name) for name, ours in oracle.outputs.items()}
+        if oracle.has_choices and "logits" in outputs:
+            outputs["logits"] = outputs["logits"][0]
+        return outputs
 
     def kept(self, name: str, logits: Tensor) -> Tensor:
         """Leave out padded positions of ours by name, whose logits mean nothing.
@@ -219,11 +211,11 @@ def certify(
     compared = HIDDEN_STATES if "states" in oracle.outputs.values() else LOGITS
     differences: dict[str, float] = {}
     for dtype in dtypes:
-        output = batch.theirs(theirs.to(dtype))
+        expected = batch.theirs(theirs.to(dtype), oracle)
         computed = batch.ours(copy.deepcopy(model).to(device="cpu", dtype=dtype).eval(), task)
         kept = [
-            (batch.kept(ours, computed[ours]), batch.kept(ours, getattr(output, name)))
-            for name, ours in oracle.outputs.items()
+            (batch.kept(name, computed[name]), batch.kept(name, outputs))
+            for name, outputs in expected.items()
         ]
         differences[_name(dtype)] = max(_compare(*pair, dtype, widest, compared) for pair in kept)
         largest = max(float(logits.abs().max()) for _, logits in kept)
@@ -358,7 +350,7 @@ def _compare(
     if not expected.isfinite().all():
         raise CheckpointError(
             f"the {compared} of these weights are not finite in "
-            f"{str(dtype).removeprefix('torch.')}: they are damaged or too large, and "
+            f"{_name(dtype)}: they are damaged or too large, and "
             "nothing was written"
         )
     difference = float((computed - expected).abs().max())
@@ -369,7 +361,7 @@ def _compare(
     if not difference <= allowed:
         raise CheckpointError(
             f"the model's {compared} differ from transformers' by {difference:.3g} in "
-            f"{str(dtype).removeprefix('torch.')} (largest {_single(compared)} {largest:.3g}): "
+            f"{_name(dtype)} (largest {_single(compared)} {largest:.3g}): "
             "it was not written"
         )
     return difference

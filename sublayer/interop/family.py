@@ -36,6 +36,8 @@ class Oracle:
     name: str
     outputs: Mapping[str, str]
     """Ours by the names of theirs."""
+    has_choices: bool = False
+    """True where its rows are the choices of an example."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,8 @@ class Family:
     def oracle(self, config: ResolvedModel) -> Oracle:
         """Return the class with which logits are compared."""
         if self.answers in self.answering:
-            return Oracle(self.title, self.answering[self.answers].outputs)
+            outputs = self.answering[self.answers].outputs
+            return Oracle(self.title, outputs, has_choices=self.answers == "choices")
         return Oracle(self.name + self.predicts, {"logits": "logits"})
 
     def describe_unanswered(self, task: Task) -> str | None:

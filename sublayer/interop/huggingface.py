@@ -161,11 +161,10 @@ def save_imported(text_model: TextModel, out: Path, certificate: dict[str, Any])
 def export_huggingface(text_model: TextModel, out: Path) -> dict[str, Any]:
     """Write a model as a new folder that transformers loads, and return its certificate.
 
-    Decoders become GPT-2, encoders BERT or ALBERT, encoder-decoders with relative positions T5,
-    others M2M100 or Marian. A tokenizer that transformers has no equal of is left out, and the
-    certificate says of a translator's why.
+    It is of the nearest class that can represent the model (see ``family_for``). A tokenizer that
+    transformers has no equal of is left out, and the certificate says of a translator's why.
 
-    Raises ConfigError, naming every field that those classes cannot represent, and where ``out``
+    Raises ConfigError, naming every field that no class can represent, and where ``out``
     exists or cannot be written; CheckpointError where the written model gives other logits. Nothing
     is written then.
     """
