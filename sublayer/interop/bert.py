@@ -55,7 +55,6 @@ BERT_FIELDS = ClassFields(
         "hidden_dropout_prob": same(0.1, "dropout"),
         "attention_probs_dropout_prob": same(0.1, "dropout_attention"),
     },
-    aliases={},
     ignored=ALWAYS_IGNORED
     | names(
         """
@@ -79,7 +78,6 @@ ALBERT_FIELDS = ClassFields(
         "hidden_dropout_prob": same(0.0, "dropout"),
         "attention_probs_dropout_prob": same(0.0, "dropout_attention"),
     },
-    aliases={},
     ignored=ALWAYS_IGNORED
     | names("down_scale_factor gap_size ln_type net_structure_type num_memory_blocks"),
 )

@@ -125,8 +125,6 @@ _TRANSLATOR = ClassFields(
             )
         ),
     },
-    aliases={},
-    ignored=frozenset(),
 )
 # Macaron Net's BERT. Source: Lu et al. 2019 (1906.02762), as released (zhuohan123/macaron-net,
 # ``bert``). Pre-training saves an encoder with heads for masked tokens and for pairs, fine-tuning
@@ -141,8 +139,6 @@ _BERT = ClassFields(
         "max_positions": Field(None, optional(rule_of("max_len"))),
         "criterion": Field(None, lambda value: value),
     },
-    aliases={},
-    ignored=frozenset(),
 )
 _LONGEST, _LONGEST_BERT = 1024, 384
 """Tokens of an input where the settings do not say it."""

@@ -296,10 +296,10 @@ class ClassFields:
     title: str
     """The class's own name."""
     fields: Mapping[str, Field]
-    aliases: Mapping[str, str]
-    """Other names of some fields, and the fields that they mean."""
-    ignored: frozenset[str]
+    ignored: frozenset[str] = frozenset()
     """Names that the class knows, and that change no logits."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Other names of some fields, and the fields that they mean."""
 
     def read(self, content: Content) -> ClassConfig:
         """Read a file's fields by their rules, with the class's defaults for those left out.
