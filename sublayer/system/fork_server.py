@@ -43,9 +43,11 @@ class ForkServer:
                 self._server = subprocess.Popen(self._command, stdin=theirs.fileno())
         return Forked(self._requests, argument)
 
-    def close(self) -> None:
-        """End the server, whose processes go on."""
+    def close(self, *, at_once: bool = False) -> None:
+        """End the server, whose processes go on; ``at_once`` also before it has forked them all."""
         if self._server is not None:
+            if at_once:
+                self._server.kill()
             self._requests.close()
             self._server.wait()
             self._server = None
@@ -111,8 +113,10 @@ def forked_argument(preload: Callable[[], None]) -> str | None:
                 if not argument:
                     return None
                 own_input, status = descriptors
+                os.set_inheritable(status, False)  # a later process would hold it open
                 try:
-                    process = os.fork() if can_fork else _spawn(argument.decode(), own_input)
+                    text = argument.decode()
+                    process = os.fork() if can_fork else _spawn(text, own_input, status)
                 except OSError:  # too little memory, or too many processes: its status ends
                     os.close(status)
                 else:
@@ -120,7 +124,7 @@ def forked_argument(preload: Callable[[], None]) -> str | None:
                         for other in statuses.values():
                             os.close(other)
                         os.dup2(own_input, 0)
-                        return argument.decode()
+                        return text
                     with suppress(OSError):  # nobody waits for it
                         os.write(status, _NUMBER.pack(process))
                     statuses[process] = status
@@ -132,8 +136,8 @@ def forked_argument(preload: Callable[[], None]) -> str | None:
                 os.close(status)
 
 
-def _spawn(argument: str, own_input: int) -> int:
-    """Start a process of this command alone; return its number."""
+def _spawn(argument: str, own_input: int, status: int) -> int:
+    """Start a process of this command alone, which holds its own status; return its number."""
     command = [*sys.orig_argv, argument]
-    actions = [(os.POSIX_SPAWN_DUP2, own_input, 0)]
+    actions = [(os.POSIX_SPAWN_DUP2, own_input, 0), (os.POSIX_SPAWN_DUP2, status, status)]
     return os.posix_spawn(sys.executable, command, os.environ, file_actions=actions)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sublayer.study.jobs.backends import LocalProcesses
 from sublayer.system.fork_server import ForkServer, forked_argument
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks safely")
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux fork
 
 def main() -> int:
     """Do what the argument says: end with a code, or at the end of the standard input."""
-    argument = forked_argument(start_thread if "WITH_THREAD" in os.environ else lambda: None)
+    argument = forked_argument(_PRELOADS[os.environ.get("PRELOAD", "")])
     if argument is None:
         return 0
     if argument.isdecimal():
@@ -32,6 +33,9 @@ def main() -> int:
 
 def start_thread() -> None:
     threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+
+
+_PRELOADS = {"": lambda: None, "thread": start_thread, "long": lambda: time.sleep(600)}
 
 
 @pytest.fixture
@@ -53,10 +57,12 @@ def begun(path: Path) -> int:
     return int(path.read_text())
 
 
-@pytest.mark.parametrize("variables", [{}, {"WITH_THREAD": "1"}], ids=["forked", "spawned"])
-def test_each_process_has_its_own_end(server, tmp_path, monkeypatch, variables):
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+BOTH = pytest.mark.parametrize("preload", ["", "thread"], ids=["forked", "spawned"])
+
+
+@BOTH
+def test_each_process_has_its_own_end(server, tmp_path, monkeypatch, preload):
+    monkeypatch.setenv("PRELOAD", preload)
     waiting, killed = (server.start(str(tmp_path / name)) for name in ("waiting", "killed"))
     assert [code_of(server, argument) for argument in "30"] == [3, 0]
     begun(tmp_path / "killed")
@@ -67,14 +73,30 @@ def test_each_process_has_its_own_end(server, tmp_path, monkeypatch, variables):
     assert waiting.wait() == 0 and not (tmp_path / "waiting").exists()
 
 
-def test_a_process_outlasts_a_server_that_is_killed_and_another_begins(server, tmp_path):
-    waiting = server.start(str(tmp_path / "waiting"))
+@BOTH
+def test_a_process_outlasts_a_server_that_is_killed_and_another_begins(
+    server, tmp_path, monkeypatch, preload
+):
+    monkeypatch.setenv("PRELOAD", preload)
+    waiting, later = (server.start(str(tmp_path / name)) for name in ("waiting", "later"))
+    begun(tmp_path / "later")
     os.kill(begun(tmp_path / "waiting"), signal.SIGKILL)
     server._server.wait()
     assert code_of(server, "3") == 3
     assert waiting.poll() is None
     waiting.stdin.close()
     assert waiting.wait() == -signal.SIGKILL and not (tmp_path / "waiting").exists()
+    assert later.poll() is None  # of which the first is no part
+    later.stdin.close()
+    assert later.wait() == -signal.SIGKILL
+
+
+def test_a_server_that_still_imports_is_ended_at_once(monkeypatch):
+    monkeypatch.setenv("PRELOAD", "long")
+    backend = LocalProcesses(1)
+    backend._server = ForkServer(__name__)
+    backend.start("one", "one", Path("one"), None)
+    backend.close(at_once=True)
 
 
 def test_signals_of_the_terminal_end_no_server(server):

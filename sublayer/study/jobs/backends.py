@@ -150,6 +150,8 @@ class LocalProcesses(Backend):
 
     def close(self, *, at_once: bool = False) -> None:
         """End all processes, and wait for them."""
+        if at_once:
+            self._server.close(at_once=True)
         for process in (*self._running.values(), *self._ending):
             if at_once:
                 process.kill()
