@@ -321,7 +321,11 @@ class StudyOptions(TypedDict, total=False):
 
 
 def study_options(
-    options: StudyOptions, *, device: str | None = None, on: str | None = None
+    options: StudyOptions,
+    *,
+    device: str | None = None,
+    on: str | None = None,
+    resume: bool = False,
 ) -> "Options":
     """Return the options of a study in the types in which it reads them."""
     from sublayer.study.options import Options
@@ -331,7 +335,7 @@ def study_options(
     readers |= {"vary": tuple, "tune": tuple}
     for name in given.keys() & readers.keys():
         given[name] = readers[name](given[name])
-    return Options(device=device, on=on, **given)
+    return Options(device=device, on=on, resume=resume, **given)
 
 
 def as_text(target: Any, what: str = "a path") -> str:

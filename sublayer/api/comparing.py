@@ -104,6 +104,10 @@ def compare(
     ] = None,
     device: Device = None,
     tables: TableFiles = (),
+    resume: Annotated[
+        bool,
+        Option("Resume the study in its folder, as happens without it too; refuse to begin one."),
+    ] = False,
     **options: Unpack[StudyOptions],
 ) -> Comparison:
     """Train the arms of a study, or of recipes, at an equal budget, and judge their differences.
@@ -120,7 +124,7 @@ def compare(
     with stage("starting PyTorch"):
         from sublayer.reporting.files import report_study
 
-    asked = study_options(options, device=device, on=on)
+    asked = study_options(options, device=device, on=on, resume=resume)
     results, report = report_study(sources, overrides or (), asked)
     for file in files:
         write_tables(results, file)

@@ -66,10 +66,6 @@ def _shown(compared: comparing.Comparison, details: bool) -> Result:
 def compare(
     source: Source,
     words: Words = (),
-    resume: Annotated[
-        bool,
-        Option("Resume the study in its folder, as happens without it too; refuse to begin one."),
-    ] = False,
     details: Details = False,
     **options: Any,
 ) -> Result:
@@ -80,21 +76,9 @@ def compare(
     trains those that are missing, and intervals widen for the further look. Ctrl-C stops, and
     active runs save; with --on they go on, and the same command joins them.
     """
-    from sublayer.files.storage import describe_absence
-    from sublayer.study.definition import is_run, load_asked, split_words
+    from sublayer.study.definition import split_words
 
-    sources, settings = split_words(source, words)
-    folder = options.get("out")
-    if resume and folder is None and not any(map(is_run, sources)):
-        vary, scale = options.get("vary", ()), options.get("scale")
-        study = load_asked(sources, settings, vary_texts=vary, scale=scale)
-        folder = Path("runs") / (study.folder or study.name)
-    if resume and folder is not None and not Path(folder).is_dir():
-        raise ConfigError(
-            f"{describe_absence(folder)}, so that there is nothing to resume: leave out --resume "
-            "to begin there, or name the folder by --out"
-        )
-    return _shown(comparing.compare(sources, settings, **options), details)
+    return _shown(comparing.compare(*split_words(source, words), **options), details)
 
 
 @client_of(

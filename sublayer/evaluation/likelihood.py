@@ -3,7 +3,7 @@
 It is divided by exact tokens, bytes, characters and words."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from typing import NamedTuple
@@ -59,24 +59,33 @@ class Counter:
                 self._begins_word[token] = not is_space[0]
                 self._ends_word[token] = is_space[-1]
 
-    def count(self, start: int, stop: int) -> Counts:
-        """Count the text of the tokens from position ``start`` to before ``stop``."""
-        ids = np.asarray(self._split.ids[start:stop])
-        # Of the token before each, [N].
-        before = np.asarray(self._split.ids[max(0, start - 1) : max(0, stop - 1)])
-        follows_word_end = np.ones(len(ids), dtype=np.bool_)
-        follows_word_end[len(ids) - len(before) :] = self._ends_word[before]
-        documents = self._split.document_starts
-        first, last = np.searchsorted(documents, (start, stop))
-        follows_word_end[documents[first:last] - start] = True
-        # A token that begins inside a word continues it; the word was counted before.
-        n_words = self._inner_words[ids].sum() + (self._begins_word[ids] & follows_word_end).sum()
-        tokenizer = self._split.tokenizer
-        n_bytes, n_characters = (
-            int(table[ids].sum(dtype=np.int64))
-            for table in (tokenizer.token_bytes, tokenizer.token_characters)
+    def count(self, ranges: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
+        """Count the text of the tokens of ranges of positions, each from its start to before its
+        stop; return the ``Counts`` of each, ``[N, 4]``.
+        """
+        starts, stops = np.asarray(ranges, dtype=np.int64).reshape(-1, 2).T
+        n_tokens = stops - starts
+        ends = n_tokens.cumsum()
+        positions = np.arange(n_tokens.sum()) + np.repeat(stops - ends, n_tokens)
+        ids, documents = self._split.ids, self._split.document_starts
+        tokens, before = ids[positions], ids[np.maximum(positions - 1, 0)]
+        is_first = np.searchsorted(documents, positions, "right") > np.searchsorted(
+            documents, positions
         )
-        return Counts(len(ids), n_bytes, n_characters, int(n_words))
+        # A token that begins inside a word continues it; the word was counted before.
+        follows_word_end = is_first | (positions == 0) | self._ends_word[before]
+        begins_word = self._begins_word[tokens] & follows_word_end
+        tokenizer = self._split.tokenizer
+        sizes = (
+            np.ones_like(positions),
+            tokenizer.token_bytes[tokens],
+            tokenizer.token_characters[tokens],
+            self._inner_words[tokens] + begins_word,
+        )
+        sums = np.zeros((len(positions) + 1, len(sizes)), dtype=np.int64)
+        np.cumsum(np.stack(sizes, axis=1), axis=0, dtype=np.int64, out=sums[1:])
+        counts: NDArray[np.int64] = sums[ends] - sums[ends - n_tokens]
+        return counts
 
 
 _LARGEST_EXPONENT = 709
@@ -261,8 +270,8 @@ def score(
     def score_one(index: int) -> tuple[float, NDArray[np.float64], NDArray[np.int64]]:
         total, nats = _score_batch(model, split.ids, batches[index], context, starts)
         progress(tokens_done[index], n_tokens)
-        counts = [counter.count(window.first, window.stop) for window in batches[index]]
-        return total, nats, np.array(counts, dtype=np.int64)
+        scored = [(window.first, window.stop) for window in batches[index]]
+        return total, nats, counter.count(scored)
 
     with evaluating(model):
         rows = compute_each(score_one, len(batches), processes)

@@ -7,7 +7,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -101,17 +103,18 @@ class RunTable:
     def coded(self, column: str) -> Coded:
         """Read a column as names; raise DataError for lists and objects."""
         cells = self.columns[column]
-        texts: dict[Any, str] = {}
-        for row, cell in enumerate(cells):
-            try:
-                if cell not in texts:
-                    texts[cell] = _name(cell)
-            except TypeError:
-                where = self.place(row, column)
-                raise DataError(
-                    f"{where}: a list or an object is no name: choose another column"
-                ) from None
-        return Coded.of([texts[cell] for cell in cells])
+        codes: dict[Any, int] = {}
+        places: dict[str, int] = {}
+        try:
+            for cell in dict.fromkeys(cells):
+                codes[cell] = places.setdefault(_name(cell), len(places))
+        except TypeError:
+            row = next(row for row, cell in enumerate(cells) if not _is_hashable(cell))
+            where = self.place(row, column)
+            raise DataError(
+                f"{where}: a list or an object is no name: choose another column"
+            ) from None
+        return Coded(np.fromiter(map(codes.__getitem__, cells), np.int64, len(cells)), (*places,))
 
     def numbers(self, column: str) -> NDArray[np.float64]:
         """Read a column as numbers, ``[R]``, NaN where a cell is empty.
@@ -119,6 +122,9 @@ class RunTable:
         Raises DataError, with line and column, for a text that is no number.
         """
         cells = self.columns[column]
+        with suppress(TypeError, ValueError):  # a cell that is empty, a truth or no text
+            if "_" not in "".join(cells):
+                return np.fromiter(map(float, cells), np.float64, len(cells))
         values = [_number(cell) for cell in cells]
         if None in values:
             row = values.index(None)
@@ -234,6 +240,14 @@ def _number(cell: Any) -> float | None:
         return None
 
 
+def _is_hashable(cell: Any) -> bool:
+    try:
+        hash(cell)
+    except TypeError:
+        return False
+    return True
+
+
 def _name(value: Any) -> str:
     """Write a cell as a name, in which 3.0 is 3."""
     if isinstance(value, float) and value.is_integer():
@@ -272,7 +286,8 @@ def _delimited(path: Path, suffix: str) -> RunTable:
         delimiter = ";"
     csv.field_size_limit(_LONGEST_CELL)
     try:
-        rows = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))
+        # Of tuples of texts the garbage collector knows that they hold no circle.
+        rows = [*map(tuple, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))]
     except csv.Error as error:
         raise DataError(f"{path} is no CSV file ({error}): write it again") from None
     while rows and not rows[-1]:
@@ -287,13 +302,14 @@ def _delimited(path: Path, suffix: str) -> RunTable:
     names = list(map(str, places))
     if has_header:
         names = [name or f"column {number}" for number, name in zip(places, header, strict=True)]
-    for line, row in enumerate(rows, 1):
-        if len(row) != len(names):
-            raise DataError(
-                f"{path}, line {line}: it has {count(len(row), 'cell')}, and the table has "
-                f"{count(len(names), 'column')}: write a cell for each, empty where there is none"
-            )
-    cells = list(zip(*rows[has_header:], strict=True))
+    sizes = list(map(len, rows))
+    if {*sizes} != {len(names)}:
+        line, size = next((n, size) for n, size in enumerate(sizes, 1) if size != len(names))
+        raise DataError(
+            f"{path}, line {line}: it has {count(size, 'cell')}, and the table has "
+            f"{count(len(names), 'column')}: write a cell for each, empty where there is none"
+        )
+    cells = [list(map(itemgetter(n), rows[has_header:])) for n in range(len(names))]
     first_line = 1 + has_header
     return table_of(str(path), names, cells, first_line=first_line, has_header=has_header)
 

@@ -46,6 +46,7 @@ def check_runs(sources: Sequence[str], overrides: Overrides, options: Options) -
             ),
         )
     given = command_line([], overrides, replace(options, device=None)).split()[2:]
+    given += ["--resume"] if options.resume else []
     check_rules(
         "", (given, f"runs that exist are compared as they are: leave out {' '.join(given)}")
     )

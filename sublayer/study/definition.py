@@ -251,6 +251,7 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
     usual = next(option for option in (*_PREFERRED_SCALES, *file.scale) if option in file.scale)
     scale = usual if scale is None else scale
     check_choice(f"{name}: ", "scale", scale, file.scale)
+    _check_recipes(path, file)
     table = file.at(scale)
     has_stages = table.stages is not None
     settings = override_layer(overrides, "command line").values
@@ -318,6 +319,18 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
         paper=_paper_budgets(path, file, scale),
         question=question,
     )
+
+
+def _check_recipes(path: Path, file: StudyFile) -> None:
+    """Raise ConfigError for a recipe of any scale that is none, or that its settings do not fit."""
+    for scale in file.scale:
+        table = file.at(scale)
+        recipes = [table.recipe, *(arm.recipe or table.recipe for arm in table.arms or ())]
+        for recipe in dict.fromkeys(recipes):
+            try:
+                _load_of_scale(path, table, recipe)
+            except ConfigError as error:
+                raise ConfigError(f"{path.stem}: scale {scale}: {error}") from None
 
 
 def _paper_budgets(path: Path, file: StudyFile, scale: str) -> dict[str, dict[str, float]]:
@@ -416,12 +429,15 @@ class _Scale:
         return moved
 
     def _load(self, recipe: str, overrides: Mapping[str, Any]) -> LoadedRecipe:
-        source: Path | str = recipe
-        beside = self._path.parent / source
-        if source not in shipped_recipes() and beside.exists():
-            source = beside
-        loaded = load_recipe(source, self._table.set, origin=f"study {self._path.stem}")
+        loaded = _load_of_scale(self._path, self._table, recipe)
         return vary(loaded, overrides, origin="command line") if overrides else loaded
+
+
+def _load_of_scale(path: Path, table: ScaleTable, recipe: str) -> LoadedRecipe:
+    """Load a recipe, shipped or beside the study's file, with the settings of a scale over it."""
+    beside = path.parent / recipe
+    is_beside = recipe not in shipped_recipes() and beside.exists()
+    return load_recipe(beside if is_beside else recipe, table.set, origin=f"study {path.stem}")
 
 
 _NOT_SAID = (

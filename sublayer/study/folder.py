@@ -20,7 +20,7 @@ from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
 from sublayer.files.checkpoints import Input
 from sublayer.files.parsing import check_typed, parse_toml, read_toml
-from sublayer.files.storage import write_file
+from sublayer.files.storage import describe_absence, write_file
 from sublayer.model.init import DRAWING_RULE
 from sublayer.runs.folder import RunFolder, folders_named
 from sublayer.runs.inputs import check_same_inputs, list_inputs, of_checksums
@@ -78,7 +78,7 @@ class StudyFolder:
         Raises it too where a seed gave other initial weights when the study began: runs of one seed
         are compared, so that the two must not be mixed.
         """
-        difference = self._difference()
+        difference = self.foreign_content()
         if difference is not None:
             raise ConfigError(f"{self.path} holds {difference}: give another --out")
         if self._plan is not None and not self._has_our_weights():
@@ -120,7 +120,7 @@ class StudyFolder:
 
     def is_ours(self) -> bool:
         """Return whether the folder holds this study."""
-        return self._plan is not None and self._difference() is None
+        return self._plan is not None and self.foreign_content() is None
 
     def is_begun(self) -> bool:
         """Return whether a study has begun here."""
@@ -239,7 +239,7 @@ class StudyFolder:
     def _has_our_weights(self) -> bool:
         return self._plan is not None and self._plan.get("initial_weights") == DRAWING_RULE
 
-    def _difference(self) -> str | None:
+    def foreign_content(self) -> str | None:
         """Name the foreign content of the folder; None where it holds this study or nothing."""
         if self._plan is None:
             return None if is_free(self.path) else "other files"
@@ -305,19 +305,30 @@ def is_free(folder: Path) -> bool:
     return all(path.name.startswith(".") for path in folder.iterdir())
 
 
-def find_folder(study: Study, request: Request, out: Path | None) -> StudyFolder:
+def find_folder(
+    study: Study, request: Request, out: Path | None, *, resume: bool = False
+) -> StudyFolder:
     """Return the folder ``out``, else the one that holds the study, else the first free one.
 
-    Raises ConfigError where a study.toml on the way is damaged.
+    Raises ConfigError where a study.toml on the way is damaged, and with ``resume`` where none
+    holds a study to go on with.
     """
-    if out is not None:
-        return StudyFolder(out, request)
     names = study.folder or study.name
-    for path in takewhile(os.path.lexists, folders_named(names)):
+    for path in () if out else takewhile(os.path.lexists, folders_named(names)):
         folder = StudyFolder(path, request)
         if folder.is_ours():
             return folder  # its margin and looks are checked where it is gone on with
-    return StudyFolder(next(filter(is_free, folders_named(names))), request)
+    folder = StudyFolder(out or next(filter(is_free, folders_named(names))), request)
+    if resume and not folder.is_begun():
+        first = out or next(folders_named(names))
+        held = f"{first} holds {StudyFolder(first, request).foreign_content() or 'no study'}"
+        if not os.path.lexists(first):
+            held = describe_absence(first)
+        raise ConfigError(
+            f"{held}, so that there is nothing to resume: leave out --resume to begin in "
+            f"{folder.path}, or name the folder by --out"
+        )
+    return folder
 
 
 _TOKENIZER = ".tokenizer"

@@ -29,6 +29,8 @@ class Options:
     tune: tuple[str, ...] = ()
     scale: str | None = None
     out: Path | None = None
+    resume: bool = False
+    """True where no study may begin."""
     device: str | None = None
     jobs: int = 1
     """Runs that are made at a time."""

@@ -93,7 +93,7 @@ class _Runner:
             metric, *_ = study_metrics(study)
             margin, factor = study.question.margin_of(study.name, metric), metric.factor
         request = Request.of(self._asked, margin=margin, margin_factor=factor)
-        self.folder = find_folder(study, request, options.out)
+        self.folder = find_folder(study, request, options.out, resume=options.resume)
         self.folder.check()
         self._path = self.folder.path
         self._resuming = command_line(sources, overrides, options, out=self._path)

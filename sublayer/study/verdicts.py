@@ -117,7 +117,12 @@ def foresee(
     margin = study.question.margin_of(study.name, metric)
     spread, item_error = study.question.spread_of(study.name, metric), 0.0
     whence = "at the spread stated in the study"
-    if folder is not None and (earlier := _earlier_spread(folder, metric)) is not None:
+    try:
+        earlier = None if folder is None else _earlier_spread(folder, metric)
+    except CheckpointError as error:
+        earlier = None
+        yield f"the spread of the earlier runs is not used: {error}"
+    if earlier is not None:
         spread, item_error = earlier
         whence = "at the spread of the earlier runs"
     n_seeds = looks.planned[-1]
@@ -175,7 +180,7 @@ class _SpreadEntry(Typed):
     """Of an arm."""
     parts: dict[str, Number | None] | None = None
     """Of a difference."""
-    correlation: Number = 0.0
+    correlation: Number | None = None
     """Of arms over seeds."""
 
 
@@ -191,16 +196,18 @@ class _Earlier(Typed):
 def _earlier_spread(folder: Path, metric: Metric) -> tuple[float, float] | None:
     """Return spread over seeds and standard error over items of earlier results in a folder.
 
-    The part of the spread that arms share, which cancels in differences, is left out.
+    The part of the spread that arms share, which cancels in differences, is left out. Raises
+    CheckpointError for damaged results.
     """
     try:
         earlier = read_typed(folder / RESULTS, _Earlier, CheckpointError)
-    except (FileNotFoundError, CheckpointError):
+    except FileNotFoundError:
         return None
     known = [arm.sd for arm in earlier.arms if arm.sd]
     if earlier.metric != metric.name or not known:
         return None
     errors = [(row.parts or {}).get("items") or 0.0 for row in earlier.differences]
     variance = sum(sd**2 for sd in known) / len(known)
-    shared = min(max(earlier.pairing.correlation if earlier.pairing else 0.0, 0.0), 0.99)
+    correlation = (earlier.pairing and earlier.pairing.correlation) or 0.0
+    shared = min(max(correlation, 0.0), 0.99)
     return (variance * (1.0 - shared)) ** 0.5, max(errors, default=0.0)

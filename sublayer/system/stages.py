@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from sublayer.system.launch import is_first_launched
-from sublayer.system.terminal import is_live, lasting_stderr
+from sublayer.system.terminal import is_live, lasting_stderr, paragraph
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -63,6 +63,11 @@ def console_of(stream: TextIO) -> "Console":
     from rich.console import Console
 
     return Console(file=stream, force_terminal=True, emoji=False, markup=False, highlight=False)
+
+
+def print_wrapped(console: "Console", text: str) -> None:
+    """Print a text, its lines wrapped at words to the terminal's width."""
+    console.print("\n".join(map(paragraph, text.split("\n"))), soft_wrap=True)
 
 
 def live_lines(
@@ -179,8 +184,8 @@ class LiveStages(Stages):
                 self._live.refresh()
 
     def note(self, text: str) -> None:
-        """Print a line above the one that moves."""
-        self._console.print(text, soft_wrap=True)
+        """Print a text above the line that moves."""
+        print_wrapped(self._console, text)
 
     @contextmanager
     def hidden(self) -> Iterator[None]:

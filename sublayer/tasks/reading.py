@@ -52,14 +52,14 @@ class ReadSplit:
         """True where rows need no labels."""
         return self.name.startswith("test")
 
-    def add_known(self, example: Example, row: Record) -> bool:
+    def add_known(self, example: Example, row: Record, *columns: str) -> bool:
         """Keep an example, or leave it out if it has no label or answer, though it is no test's.
 
-        Return whether it was kept.
+        ``columns`` are those of which one has it. Return whether it was kept.
         """
         if example.is_labelled or self.is_test:
             return self.add(example, row)
-        self.skip(UNLABELLED, row.place)
+        self.skip(NO_COLUMN if row.values.keys().isdisjoint(columns) else UNLABELLED, row.place)
         return False
 
     def add(self, example: Example, row: Record) -> bool:
@@ -127,7 +127,7 @@ class ReadSplit:
         return where
 
 
-UNLABELLED = "no label (-1 or empty)"
+UNLABELLED, NO_COLUMN = "no label (-1 or empty)", "no label (its column is missing)"
 """Why a row of a training or development set is left out."""
 NO_LABEL = -1
 """Label that the hub's copies have where the publisher keeps the labels to himself."""

@@ -227,3 +227,9 @@ def test_a_comparison_that_is_not_there_is_not_resumed(out, here, sublayer):
     refused = sublayer(*words)
     assert refused.code == 2 and "nothing to resume" in refused.err
     assert not list(here.iterdir())
+    held = here / (out[1] if out else "runs/gpt-ffn")
+    held.mkdir(parents=True)
+    (held / ("other.txt" if not out else ".hidden")).touch()  # of another study, or of none
+    refused = sublayer(*words)
+    assert refused.code == 2 and f"{held.relative_to(here)} holds " in refused.err
+    assert len([*here.rglob("*")]) == 3

@@ -381,6 +381,21 @@ def foreseen(looks: Looks, margin: float) -> tuple[float, int | None]:
     return float(size[1]), few and int(few[1])
 
 
+@pytest.mark.parametrize("field, value, line", [
+    ("correlation", None, "0.0185 bits per byte with 3 .* at the spread of the earlier runs"),
+    ("correlation", 0.9, "0.00584 bits"), ("sd", None, "unknown without"),
+    ("sd", "0.01", "spread of the earlier runs is not used: .*damaged: arms.0.sd"),
+])  # fmt: skip
+def test_an_odd_value_of_earlier_results_is_announced(tmp_path, field, value, line):
+    arm, pairing = {"sd": 0.004}, {"correlation": 0.0}
+    (pairing if field == "correlation" else arm)[field] = value
+    results = {"metric": "bits_per_byte", "arms": [arm], "differences": [], "pairing": pairing}
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    study = load_study("gpt", vary_texts=["model.ffn=gelu,swiglu"])
+    lines = "\n".join(foresee(study, BITS_PER_BYTE, fixed(3), tmp_path))
+    assert re.search(line, lines), lines
+
+
 def test_drawn_studies_of_a_fixed_number_of_seeds_find_it_four_times_in_five():
     size, _ = foreseen(fixed(3), margin=1.0)
     draws = np.random.default_rng(0).normal(0.0, SPREAD, (20_000, 2, 3))

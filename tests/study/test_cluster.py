@@ -83,9 +83,11 @@ def is_alive(process: str) -> bool:
 
 
 @pytest.mark.parametrize("needs, nodes, line", [
-    (Needs(16, GIB), NODES, "16 cores and 1 GiB of .* 8 cores and 64 GiB .* 2 GPUs: give"),
-    (Needs(4, 65 * GIB), NODES, "4 cores and 65 GiB"), (Needs(1, GIB), [], "no node that takes"),
-    (Needs(1, 0, gpus=1), NODES[:1], "1 core and 1 GPU, .* 2 cores and 4 GiB of memory: give "),
+    (Needs(16, GIB), NODES, "16 cores and 1 GiB .* 8 cores .* 2 GPUs: give fewer train.threads$"),
+    (Needs(4, 65 * GIB), NODES, "4 cores and 65 GiB .*: give a smaller model or batch$"),
+    (Needs(1, GIB), [], "no node that takes"),
+    (Needs(1, 0, gpus=1), NODES[:1], "1 core and 1 GPU, .* 4 GiB of memory: give --device cpu$"),
+    (Needs(9, 0, gpus=1), NODES[:1], ": give fewer train.threads, and give --device cpu$"),
 ])  # fmt: skip
 def test_what_no_node_has_is_refused(needs, nodes, line):
     with pytest.raises(ConfigError, match=f"--on slurm: .*{line}"):

@@ -194,6 +194,7 @@ def test_names_are_kept_short_and_of_trials_the_lowest_loss_is_chosen():
     (CPU, "[scale.Cpu]", "no name of a scale"),
     (CPU, f"{CPU}\nseeds = 0", r"scale\.cpu\.seeds = 0"),
     (CPU, '[scale.10m]\narms = [{ nmae = "a" }]\n' + CPU, r"scale\.10m\.arms 1, name is missing"),
+    (CPU, f'[scale.10m]\nrecipe = "gtp"\n{CPU}', "scale 10m: .*gtp"),
     ('set.model = { ffn = "swiglu", d_ff = 96 }', 'set.model.ffn = "relu"', "equal"),
     ('"model.ffn" = "relu"', '"train.seed" = 3', r"train\.seed"),
     (SEEDS, 'tune_by = "loss"\n', "tune_by"),

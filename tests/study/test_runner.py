@@ -163,6 +163,11 @@ def test_the_folder_of_another_study_is_refused_and_left_alone(studies, settings
         with pytest.raises(ConfigError, match=difference):
             compared("gpt", **{**asked, **changed})
     assert files(folder) == before
+    kept = copied(studies.plain(), "runs/gpt-ffn")
+    longer = {"overrides": settings_of(studies.text, "train.steps=6"), "vary": [FFN], "seeds": 3}
+    with pytest.raises(ConfigError, match=r"gpt-ffn holds another study: .* in runs/gpt-ffn\.2"):
+        compared("gpt", **longer, resume=True)
+    shutil.rmtree(kept)
     path = folder / "study.toml"
     kept = path.read_text()
     path.write_text(kept.replace(read_toml(path)["inputs"]["ffn=gelu"][2]["digest"], "0" * 64))

@@ -133,6 +133,9 @@ def test_on_a_terminal_the_innermost_stage_is_a_line_below_all_notes(monkeypatch
     shown.end(outer)
     assert [line for line in seen() if line] == ["a [red]document[/] is :books: long", "a row"]
     assert stream.getvalue().endswith("\x1b[?25h\r\x1b[1A\x1b[2K"), "the cursor is shown again"
+    shown.note("a note that is longer than the terminal is wide\n  and a path/" + 40 * "l")
+    wrapped = ["a note that is longer than the terminal", "is wide", "  and a", "path/" + 40 * "l"]
+    assert [line for line in seen() if line][2:] == wrapped
 
 
 def test_stages_are_left_where_they_fail_and_heard_elsewhere():

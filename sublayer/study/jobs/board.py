@@ -11,6 +11,7 @@ from sublayer.system.stages import (
     format_seconds,
     live_lines,
     print_line,
+    print_wrapped,
     start_ticking,
 )
 from sublayer.system.terminal import is_live, lasting_stderr
@@ -214,8 +215,8 @@ class TerminalBoard(Board):
         self._ended = text
 
     def note(self, text: str) -> None:
-        """Print a line above the board."""
-        self._console.print(text, soft_wrap=True)
+        """Print a text above the board."""
+        print_wrapped(self._console, text)
 
     def _draw(self) -> "Group":
         from rich.console import Group

@@ -211,10 +211,13 @@ def check_needs(needs: Iterable[Needs], nodes: Sequence[Needs], on: str) -> Need
     for job in needs:
         if not any(node.n_jobs(job) for node in nodes):
             largest = max(nodes, key=lambda node: (node.gpus, node.cores, node.memory_bytes))
+            lacks_memory = 0 < largest.memory_bytes < job.memory_bytes
+            remedies = ["give fewer train.threads"] if largest.cores < job.cores else []
+            remedies += ["give a smaller model or batch"] if lacks_memory else []
+            remedies += ["give --device cpu"] if largest.gpus < job.gpus else []
             raise ConfigError(
                 f"--on {on}: a run takes {_describe(job)}, and the largest of "
-                f"{count(len(nodes), 'node')} has {_describe(largest)}: give fewer train.threads, "
-                "a smaller model or batch, or --device cpu"
+                f"{count(len(nodes), 'node')} has {_describe(largest)}: {', and '.join(remedies)}"
             )
         most = Needs(
             max(job.cores, most.cores),

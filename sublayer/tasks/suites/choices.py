@@ -86,7 +86,7 @@ class StoryCloze(Published):
             label=label,
             is_labelled=label is not None,
         )
-        result.add_known(example, row)
+        result.add_known(example, row, *names[_N_UNLABELLED:])
 
 
 _BLOCK = "a block of another number of lines than 4"

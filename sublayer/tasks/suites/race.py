@@ -199,7 +199,7 @@ class Race(Published):
                 is_labelled=answer is not None,
                 source=article,
             )
-            result.add_known(example, row)
+            result.add_known(example, row, "answer", "answers")
 
     def answer_files(
         self, file: AnswerFile, answered: PredictedRows, notes: list[str]

@@ -192,7 +192,7 @@ class Squad(Published):
             is_labelled=bool(placed) or is_impossible,
             source=row.text("title") if row.has("title") else context,
         )
-        result.add_known(example, row)
+        result.add_known(example, row, "answers")
 
     def answer_files(
         self, file: AnswerFile, answered: PredictedRows, notes: list[str]

@@ -269,7 +269,7 @@ class MultiRC(SuperGlueObjects):
             source=texts[0],
             extra=dict(zip(("passage", "question", "answer"), idx, strict=True)),
         )
-        result.add_known(example, answer)
+        result.add_known(example, answer, "label", "isAnswer")
 
     def answer_rows(self, file: AnswerFile, answered: PredictedRows) -> Iterator[dict[str, Any]]:
         """Yield passages with all of their questions and answers."""
@@ -346,7 +346,7 @@ class ReCoRD(SuperGlueObjects):
             source=texts[0],
             extra={"passage": idx[0], "query": idx[1]},
         )
-        result.add_known(example, row)
+        result.add_known(example, row, "answers")
 
     def published_number(self, example: Example) -> int:
         """Return the number of a query, whatever its passage."""
@@ -395,7 +395,9 @@ class WiC(SuperGlueColumns):
         names = [name for of_sentence in _PLACES.values() for name in of_sentence]
         extra = {name: row.whole(name) for name in names if row.has(name)}
         example = self.example(row, result)
-        if example is None or not result.add_known(replace(example, extra=extra), row):
+        if example is None:
+            return
+        if not result.add_known(replace(example, extra=extra), row, *self.names.label):
             return
         if not all(
             _stands(example.fields["word"], example.fields[sentence], slice(extra[a], extra[b]))
@@ -443,7 +445,7 @@ class WSC(SuperGlueObjects):
             source=text,
             extra={"span1_index": spans[0][1], "span2_index": spans[1][1]},
         )
-        if not result.add_known(example, row):
+        if not result.add_known(example, row, "label"):
             return
         for part, repair in enumerate(_REPAIRS):
             if [span[part] for span in spans] != [span[part] for span in written]:
