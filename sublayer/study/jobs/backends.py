@@ -13,7 +13,7 @@ import subprocess
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -83,10 +83,6 @@ class Backend(ABC):
     def stop(self, names: Collection[str]) -> None:
         """Have jobs save and end; those that have not begun are taken back."""
 
-    def release(self, name: str) -> None:
-        """Note that a job has ended."""
-        del name  # of a cluster nothing is kept
-
     def describe_loss(self, name: str) -> str:
         """Return why a job may have ended that wrote no end."""
         del name
@@ -120,7 +116,7 @@ class LocalProcesses(Backend):
         self.most_jobs = most_jobs
         self._server = ForkServer(_WORKER)
         self._running: dict[str, subprocess.Popen[bytes] | Forked] = {}
-        self._ending: list[subprocess.Popen[bytes] | Forked] = []
+        self._codes: dict[str, int] = {}
 
     def start(self, name: str, label: str, folder: Path, needs: Needs | None) -> None:
         """Start the process of a folder."""
@@ -128,22 +124,21 @@ class LocalProcesses(Backend):
 
     def active(self) -> Mapping[str, str]:
         """Return the jobs whose processes live."""
-        return {name: "" for name, process in self._running.items() if process.poll() is None}
+        for name, process in list(self._running.items()):
+            code = process.poll()
+            if code is not None:
+                _close(self._running.pop(name))
+                self._codes[name] = code
+        return dict.fromkeys(self._running, "")
 
     def stop(self, names: Collection[str]) -> None:
         """End the input of processes."""
-        for name in names:
+        for name in self._running.keys() & names:
             _close(self._running[name])
-
-    def release(self, name: str) -> None:
-        """Have a process end whose job has."""
-        _close(self._running[name])
-        self._ending = [process for process in self._ending if process.poll() is None]
-        self._ending.append(self._running.pop(name))
 
     def describe_loss(self, name: str) -> str:
         """Return the signal or the code that a process ended with."""
-        code = self._running[name].wait()
+        code = self._codes[name]
         if code < 0:
             return f"its process was ended by signal {-code}, as happens where memory is lacking"
         return f"its process ended with code {code}"
@@ -152,14 +147,13 @@ class LocalProcesses(Backend):
         """End all processes, and wait for them."""
         if at_once:
             self._server.close(at_once=True)
-        for process in (*self._running.values(), *self._ending):
+        for process in self._running.values():
             if at_once:
                 process.kill()
             _close(process)
-        for process in (*self._running.values(), *self._ending):
+        for process in self._running.values():
             process.wait()
         self._running.clear()
-        self._ending.clear()
         self._server.close()
 
 
@@ -199,7 +193,6 @@ class Slurm(Cluster):
                 f"--on {self.name}: Slurm has {named}: name one of "
                 f"{', '.join(partitions) or 'none'} as --on slurm:PARTITION"
             )
-        self._jobs: dict[str, list[str]] = {}
 
     def nodes(self) -> list[Needs]:
         """Return the nodes of the partition that are not down or drained."""
@@ -240,26 +233,30 @@ class Slurm(Cluster):
             raise SchedulerError(self.line(error)) from None
 
     def active(self) -> Mapping[str, str]:
-        """Return the jobs of this user; the last word of a job's name is ours."""
-        user, states = f"--user={os.getuid()}", "--states=all"
-        listed = self._ask("squeue", "--noheader", user, states, "--format=%i|%T|%r|%j")
-        reasons = {}
-        self._jobs = {}
-        for line in listed.splitlines():
-            identity, state, reason, name = line.split("|", 3)
-            if state not in self._ENDED:
-                name = name.split(" ")[-1]
-                self._jobs.setdefault(name, []).append(identity)
-                reasons[name] = reason if state in self._WAITING else ""
-        return reasons
+        """Return the jobs of this user."""
+        return {
+            name: reason if state in self._WAITING else ""
+            for _, state, reason, name in self._list()
+        }
 
     def stop(self, names: Collection[str]) -> None:
         """End jobs; those that run have the time that the site gives."""
         with suppress(SchedulerError):
-            self.active()
-            ids = [identity for name in names for identity in self._jobs.get(name, ())]
+            ids = [identity for identity, _, _, name in self._list() if name in names]
             if ids:
                 self._ask("scancel", *ids)
+
+    def _list(self) -> Iterator[tuple[str, str, str, str]]:
+        """Yield number, state, reason to wait and name of this user's jobs that have not ended.
+
+        The last word of a job's name is ours.
+        """
+        user, states = f"--user={os.getuid()}", "--states=all"
+        listed = self._ask("squeue", "--noheader", user, states, "--format=%i|%T|%r|%j")
+        for line in listed.splitlines():
+            identity, state, reason, name = line.split("|", 3)
+            if state not in self._ENDED:
+                yield identity, state, reason, name.split(" ")[-1]
 
     def _ask(self, *command: str) -> str:
         """Return the output of a command of Slurm. Raises SchedulerError."""
@@ -302,18 +299,20 @@ class Ray(Cluster):
                 f"--on {self.name}: no cluster of Ray answers ({printed}): start one with ray "
                 "start --head, of ray[default], or name it with --on ray:HOST:PORT"
             )
-        self._url = done.stdout.split()[-1]
-        with _variable("RAY_ADDRESS", self._url):
-            self._client = self._library.JobSubmissionClient(self._url)
-        self._ids: dict[str, list[str]] = {}
+        url = done.stdout.split()[-1]
+        states, before = import_module("ray.util.state"), os.environ.get("RAY_ADDRESS")
+        os.environ["RAY_ADDRESS"] = url  # which Ray prefers to an argument
+        try:
+            self._client = self._library.JobSubmissionClient(url)
+            self._nodes = states.list_nodes(address=url, limit=10_000)
+        finally:
+            del os.environ["RAY_ADDRESS"]
+            os.environ |= {} if before is None else {"RAY_ADDRESS": before}
         self._starts: dict[str, Callable[[], None]] = {}
 
     def nodes(self) -> list[Needs]:
         """Return the nodes that are alive and have cores."""
-        states = import_module("ray.util.state")
-        with _variable("RAY_ADDRESS", self._url):
-            listed = states.list_nodes(address=self._url, limit=10_000)
-        alive = [node.resources_total for node in listed if node.state == "ALIVE"]
+        alive = [node.resources_total for node in self._nodes if node.state == "ALIVE"]
         return [
             Needs(int(has["CPU"]), int(has.get("memory", 0)), int(has.get("GPU", 0)))
             for has in alive
@@ -346,13 +345,9 @@ class Ray(Cluster):
     def active(self) -> Mapping[str, str]:
         """Return the jobs that wait or run; those that Ray no longer lets wait are begun again."""
         reasons = {}
-        self._ids = {}
         try:
-            for job in self._client.list_jobs():
-                _, _, rest = (job.submission_id or "").partition("sublayer-")
-                name = rest.partition("-")[0]
+            for name, job in self._list():
                 if not job.status.is_terminal():
-                    self._ids.setdefault(name, []).append(job.submission_id)
                     reasons[name] = "Resources" if job.status == "PENDING" else ""
                 elif str(job.error_type).endswith("START_TIMEOUT") and name in self._starts:
                     self._starts[name]()
@@ -364,15 +359,18 @@ class Ray(Cluster):
 
     def stop(self, names: Collection[str]) -> None:
         """Take jobs back."""
-        with suppress(SchedulerError, OSError, RuntimeError):
-            self.active()
-            for name in names:
-                for identity in self._ids.get(name, ()):
-                    self._client.stop_job(identity)
+        for name in names:
+            self._starts.pop(name, None)
+        with suppress(OSError, RuntimeError):
+            for name, job in self._list():
+                if name in names and not job.status.is_terminal():
+                    self._client.stop_job(job.submission_id)
 
-    def release(self, name: str) -> None:
-        """Begin the job no more."""
-        self._starts.pop(name, None)
+    def _list(self) -> Iterator[tuple[str, Any]]:
+        """Yield the cluster's jobs with our names of them."""
+        for job in self._client.list_jobs():
+            _, _, name = (job.submission_id or "").partition("sublayer-")
+            yield name.partition("-")[0], job
 
 
 def _check_answer(name: str, where: str) -> None:
@@ -386,19 +384,6 @@ def _check_answer(name: str, where: str) -> None:
             f"--on {name}: nothing answers there ({one_line(str(error))}): start a cluster with "
             "ray start --head, or name another"
         ) from None
-
-
-@contextmanager
-def _variable(name: str, value: str) -> Iterator[None]:
-    """Set a variable of the environment, which Ray prefers to an argument."""
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        del os.environ[name]
-        if before is not None:
-            os.environ[name] = before
 
 
 CLUSTERS: Mapping[str, Callable[[str], Cluster]] = {"ray": Ray, "slurm": Slurm}

@@ -118,7 +118,6 @@ class JobLoop:
         self._board = default_board(total)
         self._folder = self._study / CLUSTER if self._is_cluster else Path(tempfile.mkdtemp())
         self._stop_file = self._folder / "stop" if self._is_cluster else None
-        self._said: set[str] = set()
 
     def close(self) -> None:
         """End the processes of this machine, and remove their files."""
@@ -205,7 +204,9 @@ class JobLoop:
                     "same command resumes once there is a cluster again"
                 ) from None
             if silence_s >= _SILENCE_S:
-                self._say(f"no answer for two minutes ({error}): it is asked again")
+                self._board.warn(
+                    backend.name, f"no answer for two minutes ({error}): it is asked again"
+                )
             return
         if self._active is None and self._is_cluster:
             n_there = sum(run.name in active for run in self._waiting)
@@ -215,7 +216,7 @@ class JobLoop:
         for run in self._running:
             reason = active.get(run.name, "")
             if reason not in _USUAL:
-                self._say(f"{run.job.label} waits on {backend.name} for {reason}")
+                self._board.warn(run.job.label, f"waits on {backend.name} for {reason}")
 
     def _submit(self) -> None:
         """Start jobs of runs that wait, as many as there may be; join those that are there."""
@@ -236,7 +237,9 @@ class JobLoop:
                         raise
                     else:
                         self._due = self._clock.now() + _PAUSE_S
-                        self._say(f"{run.job.label} was not taken ({error}): it is tried again")
+                        self._board.warn(
+                            run.job.label, f"was not taken ({error}): it is tried again"
+                        )
                     return
                 self._active[run.name] = ""
             self._running.append(self._waiting.popleft())
@@ -290,7 +293,6 @@ class JobLoop:
     def _drop(self, run: _Run) -> None:
         """Take a job that has ended off the board and off the running ones."""
         self._hide(run)
-        self._backend.release(run.name)
         self._running.remove(run)
         self._due = self._clock.now()  # there may be room
 
@@ -352,12 +354,6 @@ class JobLoop:
         if run.shown is not None:
             self._board.drop(run.job.label)
         run.shown = None
-
-    def _say(self, text: str) -> None:
-        """Print a line, once."""
-        if text not in self._said:
-            self._said.add(text)
-            self._board.note(text)
 
     def _leave(self) -> Interrupted:
         """Return the error of a command that ends while its jobs go on."""
