@@ -536,7 +536,7 @@ class RunMaker:
             scoring=WHOLE_TEST if pairs else self.scoring,
             finetunes=finetunes,
             is_scored=tried is None or stage != PRETRAINING,
-            members=[finder.path(*pair, seed, number) for pair in pairs],
+            members=tuple(finder.path(*pair, seed, number) for pair in pairs),
             inspecting=None if tried else self.inspecting,
             plan=self.folder.last_seal(),
         )

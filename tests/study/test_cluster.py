@@ -289,7 +289,13 @@ class Runs:
         self.study = folder / "study"
         self.study.mkdir()
         self.jobs = [
-            Job(f"run {number}", self.study / f"run-{number}", loaded.recipe, data, loaded.recipe)
+            Job(
+                label=f"run {number}",
+                path=self.study / f"run-{number}",
+                recipe=loaded.recipe,
+                data=data,
+                scored=loaded.recipe,
+            )
             for number in range(n_runs)
         ]
         self.cluster = Scripted()

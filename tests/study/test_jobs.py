@@ -52,12 +52,17 @@ def test_a_job_and_a_status_are_read_as_they_were_written(tmp_path):
     scored = load_recipe("gpt", ["train.seed=7", "data.path=/text.txt"]).recipe
     data = Mock(spec=Data, checksums={"test": "ab"})
     job = Job(
-        "ffn=gelu, seed 3", Path("/runs/é"), loaded.recipe, data, scored, members=(Path("/a"),)
+        label="ffn=gelu, seed 3",
+        path=Path("/runs/é"),
+        recipe=loaded.recipe,
+        data=data,
+        scored=scored,
+        members=(Path("/a"),),
     )
     files = JobFiles(tmp_path / "job")
     files.write_job(job, "cuda:1", tmp_path / "stop")
     order = files.read_job()
-    assert replace(order.job(), data=data) == job
+    assert Job(data=data, **vars(order.spec)) == job
     known = {"test": "ab"}, "cuda:1", installed_versions(), tmp_path / "stop"
     assert (order.checksums, order.device, order.versions, order.stop_file) == known
     assert files.read_status() is None

@@ -7,8 +7,9 @@ replaces as it goes; on a cluster both lie in the study's folder, which all node
 import json
 import os
 import platform
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from sublayer.errors import (
 )
 from sublayer.files.storage import write_file
 from sublayer.study.inspection import Inspecting
-from sublayer.study.scoring import Scoring
+from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.system.memory import lacks_memory
 from sublayer.training.progress import Status
 
@@ -96,21 +97,36 @@ class JobStatus:
 _STATUS = TypeAdapter(JobStatus)
 
 
+@dataclass(frozen=True, kw_only=True)
+class JobSpec:
+    """A run of a study that is to be made, or is there, without its data."""
+
+    label: str
+    """The arm, its trial and the seed, for people."""
+    path: Path
+    recipe: Recipe
+    scored: Recipe
+    """The recipe by whose objective it is scored."""
+    scoring: Scoring = WHOLE_TEST
+    """The split and the windows that it is scored on."""
+    finetunes: bool = False
+    """True for a run of a stage of tasks, fine-tuned and scored as `sublayer finetune` does."""
+    is_scored: bool = True
+    """True where it is scored on the study's split; trials are chosen by validation."""
+    members: tuple[Path, ...] = ()
+    """Runs whose answers are averaged: then nothing is trained, and ``recipe`` is the first's."""
+    inspecting: Inspecting | None = None
+    """The inspection of its layers on the scored text; None: none."""
+    plan: Mapping[str, Any] | None = None
+    """The study's sealed plan, kept where the run begins; None of one that sealed none."""
+
+
 class Order(BaseModel):
     """A job as its process reads it, by absolute paths."""
 
     model_config = ConfigDict(frozen=True)
 
-    label: str
-    path: Path
-    recipe: Recipe
-    scored: Recipe
-    scoring: Scoring
-    finetunes: bool
-    is_scored: bool
-    members: tuple[Path, ...]
-    inspecting: Inspecting | None
-    plan: dict[str, Any] | None
+    spec: JobSpec
     checksums: dict[str, str]
     """Checksums of its text; empty: it is not prepared yet."""
     device: str | None
@@ -119,14 +135,6 @@ class Order(BaseModel):
     """Versions of the packages of the command."""
     stop_file: Path | None
     """A file that asks it to save and stop, on a cluster."""
-
-    def job(self) -> "Job":
-        """Return the job, whose data are not prepared."""
-        from sublayer.study.jobs.run import Job, SharedData
-
-        beside = {"checksums", "device", "versions", "stop_file"}
-        of_job = {name: value for name, value in self if name not in beside}
-        return Job(data=SharedData(1), **of_job)
 
 
 @dataclass(frozen=True)
@@ -144,14 +152,15 @@ class JobFiles:
         """Write a job for its next process, by absolute paths; forget the status of the last."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.forget_status()
-        absolute = {
-            "path": job.path.absolute(),
-            "recipe": absolute_paths(job.recipe),
-            "scored": absolute_paths(job.scored),
-            "members": tuple(member.absolute() for member in job.members),
-        }
+        spec = replace(
+            job,
+            path=job.path.absolute(),
+            recipe=absolute_paths(job.recipe),
+            scored=absolute_paths(job.scored),
+            members=tuple(member.absolute() for member in job.members),
+        )
         order = Order(
-            **{**vars(job), **absolute},
+            spec=spec,
             checksums=dict(job.checksums),
             device=device,
             versions=installed_versions(),

@@ -36,7 +36,8 @@ from sublayer.runs.folder import ENSEMBLE
 from sublayer.runs.items import read_items, write_items
 from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data
-from sublayer.study.inspection import Inspecting, inspect_run, read_layers
+from sublayer.study.inspection import inspect_run, read_layers
+from sublayer.study.jobs.files import JobSpec
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import stage
@@ -108,31 +109,13 @@ class Outcome:
         return None if self._items is None else self._items.tables.get(name)
 
 
-@dataclass(frozen=True)
-class Job:
-    """A run of a study that is to be made, or is there."""
+@dataclass(frozen=True, kw_only=True)
+class Job(JobSpec):
+    """A run of a study that is to be made, or is there, with its data."""
 
-    label: str
-    """The arm, its trial and the seed, for people."""
-    path: Path
-    recipe: Recipe
     data: Data | SharedData
     """Its data, or the place that prepares them when the run is made: the data of a run that starts
     from another are unknown until that has ended."""
-    scored: Recipe
-    """The recipe by whose objective it is scored."""
-    scoring: Scoring = WHOLE_TEST
-    """The split and the windows that it is scored on."""
-    finetunes: bool = False
-    """True for a run of a stage of tasks, fine-tuned and scored as `sublayer finetune` does."""
-    is_scored: bool = True
-    """True where it is scored on the study's split; trials are chosen by validation."""
-    members: Sequence[Path] = ()
-    """Runs whose answers are averaged: then nothing is trained, and ``recipe`` is the first's."""
-    inspecting: Inspecting | None = None
-    """The inspection of its layers on the scored text; None: none."""
-    plan: Mapping[str, Any] | None = None
-    """The study's sealed plan, kept where the run begins; None of one that sealed none."""
 
     @property
     def scores(self) -> Path:

@@ -101,8 +101,9 @@ def _make(order: "Order", reporter: "_Reporter") -> None:
         import torch
 
         from sublayer.data.shards import limited_to
-        from sublayer.study.jobs.run import finish_run, is_finished
-    job, threads = order.job(), order.recipe.train.threads
+        from sublayer.study.jobs.run import Job, SharedData, finish_run, is_finished
+    job = Job(data=SharedData(1), **vars(order.spec))
+    threads = job.recipe.train.threads
     while True:
         if is_held(job.path):
             with stage(f"waiting for {job.path}, where another process works"):
