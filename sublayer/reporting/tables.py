@@ -138,20 +138,20 @@ def arms_sheet(results: Results, columns: Iterable[str] = WHOLE) -> Sheet:
 class _Compared:
     """A comparison, with its secondary analyses."""
 
-    each: Difference
-    found: Secondary
+    difference: Difference
+    analysis: Secondary
     decimals: int
     reached: SameQuality | None
     """The steps at equal quality; None where they are not known."""
 
 
 def _part(name: str) -> Callable[[_Compared], str]:
-    return lambda it: format_plain(getattr(it.each.parts, name, None), it.decimals + 1)
+    return lambda it: format_plain(getattr(it.difference.parts, name, None), it.decimals + 1)
 
 
 def _probability(it: _Compared) -> str:
     """Write a probability with two decimals, never as 0 or 1, and its interval where that shows."""
-    better = it.found.superiority
+    better = it.analysis.superiority
     shares = []
     for value in () if better is None else (better.estimate, better.low, better.high):
         if value is None:
@@ -164,7 +164,7 @@ def _probability(it: _Compared) -> str:
 
 
 def _won(it: _Compared) -> str:
-    better = it.found.superiority
+    better = it.analysis.superiority
     return DASH if better is None else f"{better.share * better.n_pairs:g} of {better.n_pairs}"
 
 
@@ -190,7 +190,7 @@ def _range(low: float, high: float, form: Callable[[float], str]) -> str:
 
 
 def _published_effect(it: _Compared) -> str:
-    published = it.found.published
+    published = it.analysis.published
     if published is None:
         return DASH
     text = format_signed(published.effect, it.decimals)
@@ -204,18 +204,20 @@ def _published_effect(it: _Compared) -> str:
 
 
 _COMPARISONS: Mapping[str, Callable[[_Compared], str]] = {
-    "difference": lambda it: format_signed(it.each.mean, it.decimals),
-    "CI": lambda it: format_interval(it.each.low, it.each.high, it.decimals),
-    "p": lambda it: format_p(it.each.p),
-    "verdict": lambda it: it.each.verdict,
-    "seeds": lambda it: str(it.each.n_seeds),
-    "standard error": lambda it: format_plain(it.each.standard_error, it.decimals + 1),
+    "difference": lambda it: format_signed(it.difference.mean, it.decimals),
+    "CI": lambda it: format_interval(it.difference.low, it.difference.high, it.decimals),
+    "p": lambda it: format_p(it.difference.p),
+    "verdict": lambda it: it.difference.verdict,
+    "seeds": lambda it: str(it.difference.n_seeds),
+    "standard error": lambda it: format_plain(it.difference.standard_error, it.decimals + 1),
     "from seeds": _part("seeds"),
     "from test items": _part("items"),
-    "from tuning": lambda it: _part("tuning")(it) if getattr(it.each.parts, "tuning", 0) else DASH,
-    "detectable": lambda it: format_plain(it.each.detectable, it.decimals),
-    "paired t, p": lambda it: format_p(getattr(it.found.paired_t, "p", None)),
-    "Welch's t, p": lambda it: format_p(getattr(it.found.welch_t, "p", None)),
+    "from tuning": lambda it: (
+        _part("tuning")(it) if getattr(it.difference.parts, "tuning", 0) else DASH
+    ),
+    "detectable": lambda it: format_plain(it.difference.detectable, it.decimals),
+    "paired t, p": lambda it: format_p(getattr(it.analysis.paired_t, "p", None)),
+    "Welch's t, p": lambda it: format_p(getattr(it.analysis.welch_t, "p", None)),
     "P(a run is better)": _probability,
     "pairs of runs won": _won,
     "steps at equal quality": _steps,
@@ -242,12 +244,12 @@ def _comparisons(results: Results, columns: Iterable[str], *, are_judged: bool =
             compared.append(_Compared(difference, analysis, n_decimals(results), match))
     cells = {name: [_COMPARISONS[name](it) for it in compared] for name in columns}
     cells = {name: column for name, column in cells.items() if set(column) - {DASH}}
-    names = [comparison(results, it.each) for it in compared]
+    names = [comparison(results, it.difference) for it in compared]
     headings = [f"{confidence(results)} CI" if name == "CI" else name for name in cells]
     legend = []
     if are_judged and compared:
         for name, it in zip(names, compared, strict=True):
-            if tests := tests_in_words(it.found, it.decimals):
+            if tests := tests_in_words(it.analysis, it.decimals):
                 legend.append(f"{name}: {tests}")
         legend += [_CAUTION, *filter(None, (_SECONDARY.get(name) for name in cells))]
     return Sheet(
