@@ -131,7 +131,7 @@ class BeamSearch(TypedDict, total=False):
     length_rule: Annotated[
         Literal["fairseq", "gnmt"] | None,
         Option(
-            "What divides a hypothesis's log probability: "
+            "The divisor of a hypothesis's log probability: "
             "n^p of its n tokens (fairseq), or ((5 + n) / 6)^p (gnmt). "
             "Default: the run's objective.length_rule, fairseq."
         ),
@@ -173,7 +173,7 @@ class TextFormat(TypedDict, total=False):
     documents: Annotated[
         DocumentRule | None,
         Option(
-            "What counts as one document of --path: each file, each block between blank lines, "
+            "The unit that is one document of --path: each file, each block between blank lines, "
             "each JSON record, or each row of CSV (the field data.documents).",
         ),
     ]

@@ -152,7 +152,10 @@ class Judging(TypedDict, total=False):
     filter: Annotated[str | None, Option("The filter of the samples' answers.", metavar="NAME")]
     names: Annotated[
         str | None,
-        Option("How files, folders or columns are named, as '{arm}-{seed}'.", metavar="PATTERN"),
+        Option(
+            "The pattern of the names of files, folders or columns: '{arm}-{seed}'.",
+            metavar="PATTERN",
+        ),
     ]
     baseline: Annotated[
         str | None, Option("The arm to judge against. Default: first.", metavar="ARM")
@@ -176,13 +179,11 @@ class Judging(TypedDict, total=False):
     ]
     lower_is_better: Annotated[
         bool | None,
-        Option(
-            "Which direction of the score is good.", flag="--lower-is-better/--higher-is-better"
-        ),
+        Option("The better direction of the score.", flag="--lower-is-better/--higher-is-better"),
     ]
     look: Annotated[
         int | None,
-        Option("Which of --looks planned looks this is.", least=1, most=MOST_LOOKS),
+        Option("The number of this look, of --looks that are planned.", least=1, most=MOST_LOOKS),
     ]
     looks: Annotated[
         int | None, Option("Looks that were planned in all.", least=1, most=MOST_LOOKS)

@@ -119,7 +119,7 @@ class Finetuned(Result):
             ]
         if result["select"].startswith("dev"):
             lines.append(
-                "selected by the development set, which is what is scored (data.select = "
+                "selected by the development set, which is scored too (data.select = "
                 f"{result['select']}): as in the papers, and too good by that"
             )
         lines.append(f"model and record: {as_typed(result['run'])}")
@@ -263,8 +263,8 @@ def _columns(
             for known, other in ((_TEXTS, there[0]), (_LABELS, there[-1]))
         )
         raise ConfigError(
-            f"{table} has the columns {named(there)}: say which is the text and which what is "
-            f"right, such as --text {given.get('text', text)} --label {given.get('label', label)}"
+            f"{table} has the columns {named(there)}: say which is the text and which the "
+            f"answer, such as --text {given.get('text', text)} --label {given.get('label', label)}"
         )
     table_of("", given)
     first, *_ = find_table(table).values()

@@ -127,7 +127,7 @@ _STEPS = (
     ("way", "{way:.4g}"),
 )
 """Columns of tables: their headings, and the format of a row's fields."""
-_LAYERS = "the distance between a step and what its flows lead to, as a fraction of the way"
+_LAYERS = "the distance between the ends of a step and of its flows, as a fraction of the way"
 _ERRORS = "the error of a single step of size h, and its order in h"
 _TERMS = (
     "Euler sub-steps: all err by h^2; "

@@ -312,7 +312,7 @@ def _process_notes(plans: "Sequence[ProcessPlan]", machine: "Machine") -> Iterat
         if plans[0].shards[0].computing_seconds is not None:
             yield (
                 "time: that of one process on all cores, as which the processes together are taken "
-                "to compute; what they send is not in it"
+                "to compute; communication is not in it"
             )
     else:
         peak = "the peak" if machine.share == 1.0 else f"{100 * machine.share:g}% of the peak"

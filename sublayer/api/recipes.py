@@ -18,8 +18,8 @@ from sublayer.system.terminal import entries, noted, paragraph, terminal_width
 from sublayer.tables import table
 
 _NEXT = (
-    "A recipe is for train, plan and compare, a study for plan and compare. What a recipe sets: "
-    "`sublayer recipes NAME --changed`; what a study trains and takes: `sublayer plan NAME`."
+    "A recipe is for train, plan and compare, a study for plan and compare. A recipe's "
+    "settings: `sublayer recipes NAME --changed`; a study's runs and costs: `sublayer plan NAME`."
 )
 
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from sublayer.runs.texts import ScoredText
 
 _LEGEND = (
-    "from 0, which guessing scores, to 1, the reference: what a model of the paper's time scored "
-    "that was trained on the task"
+    "from 0, which guessing scores, to 1, the reference: the score of a model of the paper's "
+    "time that was trained on the task"
 )
 
 
@@ -141,9 +141,9 @@ def evaluate(
     choose: Annotated[
         Literal["greedy"] | None,
         Option(
-            "Of several fine-tuned runs, choose those that score best together on what was held "
-            "out of train, never on what is scored: one by one while the score rises. Default: all "
-            "runs are members.",
+            "Of several fine-tuned runs, choose those that score best together on examples "
+            "held out of train, never on the scored split: one by one while the score rises. "
+            "Default: all runs are members.",
         ),
     ] = None,
     batch: Annotated[

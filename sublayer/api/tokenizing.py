@@ -75,8 +75,8 @@ def tokenize(
     keep_accents: Annotated[
         bool | None,
         Option(
-            "Whether unigram, wordpiece and moses-bpe keep characters as they are written, or é "
-            'becomes e and “ ". '
+            "Keep or strip accents in unigram, wordpiece and moses-bpe: é stays, or becomes e, as "
+            '“ becomes ". '
             "Default: kept (see `sublayer fields data.keep_accents`).",
             flag="--keep-accents/--strip-accents",
         ),
@@ -84,8 +84,8 @@ def tokenize(
     lowercase: Annotated[
         bool | None,
         Option(
-            "Whether unigram, wordpiece and moses-bpe lower capitals. Default: as published, they "
-            "do, and with --sentinels they do not.",
+            "Lower or keep capitals in unigram, wordpiece and moses-bpe. Default: lowered, as "
+            "published; with --sentinels kept.",
             flag="--lowercase/--keep-capitals",
         ),
     ] = None,

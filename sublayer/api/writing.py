@@ -144,8 +144,8 @@ class Fillings(Result):
             shown.append(
                 table([name, "probability", "text"], rows, right=[1])
                 if rows
-                else f"{name}: nothing of what the model wrote fills it, as a T5 trained on gaps "
-                "does"
+                else f"{name}: none of the text that the model wrote fills it, as that of a T5 "
+                "trained on gaps does"
             )
         return "\n\n".join(shown)
 
@@ -247,7 +247,7 @@ def generate(
     tokens: Annotated[
         int | None,
         Option(
-            "Tokens to add. Default: 200, or what the targets of a run that fills gaps have.",
+            "Tokens to add. Default: 200, or the length of the targets of a run that fills gaps.",
             least=1,
             most=1_000_000_000,
         ),
@@ -304,8 +304,8 @@ def generate(
         ),
         (
             beam is not None and drawn_by,
-            f"--beam {beam} finds the most probable, and {' '.join(drawn_by[:1])} is of what is "
-            "drawn: leave out one",
+            f"--beam {beam} finds the most probable, and {' '.join(drawn_by[:1])} is of drawn "
+            "tokens: leave out one",
         ),
     )
     path = Path(run)

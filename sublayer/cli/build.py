@@ -45,7 +45,8 @@ Json = Annotated[
     ),
 ]
 Details = Annotated[
-    bool, Option("Print what the report has, too: intervals, notes, costs, what arms differ by.")
+    bool,
+    Option("Print the details of the report, too: intervals, notes, costs, differing settings."),
 ]
 TextPair = Annotated[
     str | None,

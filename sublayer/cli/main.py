@@ -1,4 +1,4 @@
-"""The commands: what ``sublayer`` lists, and what its exit codes mean."""
+"""The commands as ``sublayer`` lists them, and its exit codes."""
 
 import errno
 import os
@@ -42,10 +42,10 @@ COMMANDS = {
     "compare": "Say which variants are better at an equal budget, and how surely.",
     "judge": "Say which arm is better, of runs of any trainer, with an exit code.",
     "report": "Write the HTML report of a run or a comparison again.",
-    "runs": "List runs and comparisons: what, when, how good, how to resume.",
-    "tasks": "List the tasks, and what a folder has of them.",
+    "runs": "List runs and comparisons: kind, date, score, next command.",
+    "tasks": "List the tasks, and their files in a folder.",
     "evaluate": "Score how well a model predicts a text.",
-    "inspect": "Measure what the blocks of models do to the embeddings of a text.",
+    "inspect": "Measure the effect of the blocks of models on the embeddings of a text.",
     "generate": "Continue a prompt, or fill the gaps of a text.",
     "fill": "Fill the masks of a text by an encoder or a T5, with probabilities.",
     "embed": "Write a vector of each line of a file: pooled hidden states.",
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code.
 
     0 done, 10 to 12 verdicts of ``judge`` other than better, 2 the user's mistake, 3 training
-    failed, 130 interrupted, 75 pre-empted; for these, one line on standard error says what to do. 1
+    failed, 130 interrupted, 75 pre-empted; for these, one line on standard error has the remedy. 1
     where the result cannot be printed, 4 where ``report --verify`` finds that results do not follow
     from their plan. A bug is raised as it is.
     """

@@ -63,7 +63,7 @@ Runs = Annotated[
 Probes = Annotated[
     str | None,
     Option(
-        "Ask a model that predicts text what it answers without training: cola, sst2, race, "
+        "Ask a model that predicts text for answers without training: cola, sst2, race, "
         "winograd, dpr, with commas between, or all; --path names the folder of their files.",
         metavar="NAMES",
     ),
@@ -128,8 +128,8 @@ def evaluate(
     if suite is not None:
         refuse(
             {**options, "probes": probes},
-            "is of one model's own text or task: with --suite leave it out, the suite says what is "
-            "scored",
+            "is of one model's own text or task: with --suite leave it out, the suite names its "
+            "measures",
             but=("device",),
         )
         return _evaluate_suite(suite, runs, {"csv": csv, "html": html}, options.get("device"))

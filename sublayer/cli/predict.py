@@ -118,7 +118,7 @@ def predict(
         bool,
         Option(
             "Print each row with its answer as an object of JSON, a line each; with --submission "
-            "what was written, as one.",
+            "one object of the files written.",
             flag="--json",
         ),
     ] = False,
@@ -138,7 +138,7 @@ def predict(
         given["precision"] = None if precision == "float32" else precision
         reason = "has no effect with --submission, which answers whole test sets: leave it out"
         refuse(given, reason, but=("batch", "device"))
-        _check_one_process("what is handed in is written")
+        _check_one_process("a submission is written")
         return _submit([run, *places], submission, suite, data, options)
     runs, file = _divided(run, places)
     columns = ToldColumns(text or "", text_pair or "", names_among(choices))

@@ -66,7 +66,7 @@ def recipes(
         ),
         (
             source is None and "changed" in options,
-            "--changed shows what a recipe sets: name one, such as modern",
+            "--changed shows the settings of a recipe: name one, such as modern",
         ),
     )
     if source is None:
@@ -124,7 +124,7 @@ _MOST_ENTRIES = 8
 """Files of a folder that are listed where none is known."""
 _NEXT = (
     "Files that are not in the cache are downloaded where a task is trained without a folder of "
-    "its files. What a folder has: `sublayer tasks DIR`; a task in each format: "
+    "its files. The tasks of a folder: `sublayer tasks DIR`; a task in each format: "
     "`sublayer tasks NAME --show`."
 )
 _READERS = {
@@ -141,8 +141,8 @@ def tasks(
     name: Annotated[
         str | None,
         Argument(
-            "A folder, to see what it has of each task; or a task. Without it, all are "
-            "listed, with what the cache has.",
+            "A folder, to see its files of each task; or a task. Without it, all are "
+            "listed, with those in the cache.",
             metavar="DIR|NAME",
             complete="tasks",
         ),
@@ -313,8 +313,7 @@ def _example(task: "Task", folder: Path | None, tokenizer: "Tokenizer | None", r
         files = find_files(task, folder)
         if not files:
             raise DataError(
-                f"{folder} has no files of {task.title}: `sublayer tasks {folder}` lists what it "
-                "has"
+                f"{folder} has no files of {task.title}: `sublayer tasks {folder}` lists its tasks"
             )
         split = next(name for name in task.splits if name in files)
         examples = read_split(task, split, files[split]).examples

@@ -136,8 +136,8 @@ def report(
         bool,
         Option(
             "Write nothing: check that a comparison's results follow from its sealed plan and "
-            "from what each test item scored, and list what does not. Exit code 0: they follow; "
-            f"{DEVIATES}: they do not, or no plan was sealed.",
+            "from the scores of its test items, and list those that do not. Exit code 0: they "
+            f"follow; {DEVIATES}: they do not, or no plan was sealed.",
         ),
     ] = False,
     **options: Any,

@@ -81,8 +81,8 @@ def finetune(
     group: Annotated[
         str | None,
         Option(
-            "The column of the document or author: rows of one are never divided between what is "
-            "trained on and what is scored.",
+            "The column of the document or author: the rows of one are never divided between "
+            "training and scored data.",
             metavar="COLUMN",
         ),
     ] = None,

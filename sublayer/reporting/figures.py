@@ -298,7 +298,7 @@ def draw_metrics(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 def draw_costs(results: Results) -> tuple[list[str], list[str]]:
     """Plot quality against each cost in which arms differ; return also the costs that are equal.
 
-    Equal is what differs by half a percent at most.
+    Costs that differ by half a percent at most are equal.
     """
     plots, equal = [], []
     for name, (label, cost) in _COSTS.items():

@@ -134,7 +134,7 @@ def n_decimals(judged: RunsVerdict) -> int:
 
 
 def condition_lines(judged: RunsVerdict) -> list[str]:
-    """Describe the conditions of the verdicts, what a look spends, and how its champion fits."""
+    """Describe the conditions of the verdicts, the level of a look, and the fit of its champion."""
     runs, look, asked = judged.runs, judged.in_loop, judged.asked
     n_compared = len(judged.comparisons)
     whose = "two models" if len(runs.arms) == 2 else f"{len(runs.arms)} models"

@@ -521,7 +521,7 @@ def render_verification(result: Mapping[str, Any]) -> str:
     if result["judged_by_other_code"]:
         lines.append(
             f"note      judged with sublayer {result['judged_by_other_code']}, which is not this "
-            "code: what differs in results.json alone may come of that"
+            "code: differences in results.json alone may come of that"
         )
     lines += [
         f"{deviation['kind']}: {deviation['where']}: {deviation['what']}"

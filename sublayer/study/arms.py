@@ -360,9 +360,9 @@ def choose_trial(
 ) -> Trial:
     """Choose the trial with the lowest validation loss; the first where none finished.
 
-    ``losses`` are by trial's name, None for one that failed, or what stands for a loss, lower the
-    better. Of equal ones that is chosen of which there are runs already, ``compared`` by name, then
-    the lowest of ``ties``, then the earliest.
+    ``losses`` are by trial's name, None for one that failed, or other scores, lower the better. Of
+    equal ones that is chosen of which there are runs already, ``compared`` by name, then the lowest
+    of ``ties``, then the earliest.
     """
 
     def rank(trial: Trial) -> tuple[object, bool, float]:

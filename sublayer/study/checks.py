@@ -91,7 +91,7 @@ def check_study(study: Study, *, n_trials: int = 1) -> None:
 
 
 def _check_metrics(study: Study, arms: Sequence[str]) -> None:
-    """Raise ConfigError where the arms of a plain study are scored by what they have not."""
+    """Raise ConfigError where the arms of a plain study are scored by metrics that they lack."""
     metric, *others = study_metrics(study)
     names = [metric.name, *(other.name for other in others)]
     for title, scores in study.published.items():

@@ -269,7 +269,7 @@ def keep_baselines(folder: Path, kept: Kept, runs: Runs) -> None:
     for stage in kept.chain.stages:
         if not stage.finetunes or stage.name in kept.baselines:
             continue
-        # An ensemble reads what its members do.
+        # An ensemble reads the files of its members.
         name = stage.before[0] if stage.ensemble else stage.name
         outcomes = (run for arm in kept.arms for _, run in runs[arm.name, name].seeded())
         done = next((outcome for outcome in outcomes if outcome.record is not None), None)

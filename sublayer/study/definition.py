@@ -205,8 +205,7 @@ def split_words(source: str, words: Sequence[str]) -> tuple[list[str], list[str]
     """Split a command line's words into sources and ``key=value`` settings.
 
     ``source`` is the first word. Paths of runs may have an equals sign. All before the first
-    setting is compared; what comes after it is a setting, or a mistake that says so where it is
-    read.
+    setting is compared; every word after it is read as a setting, or refused where it is read.
     """
     # os.path takes a setting that is too long for a path.
     settings = (n for n, word in enumerate(words) if "=" in word and not exists(word))  # noqa: PTH110
@@ -455,7 +454,7 @@ _NOT_SAID = (
 
 
 def other_settings(arms: Sequence[Arm]) -> Iterator[str]:
-    """Say of each arm what differs from the baseline's beside the model."""
+    """Yield the settings of each arm, beside the model, that differ from the baseline's."""
     baseline = arms[0]
     before = _settings(baseline.loaded)
     for arm in arms[1:]:

@@ -306,7 +306,7 @@ def _keep(scored: Scored, run: Recorded, kept: Path) -> None:
     if scored.items is not None:
         write_items(kept, scored.items, family_of(run.recipe.objective).tables())
     write_json(kept / TEST, scored.scores)
-    write_json(kept / _SCORED, _mark(run))  # last: what stands beside it is whole
+    write_json(kept / _SCORED, _mark(run))  # last: the files beside it are whole
 
 
 def _mark(run: Recorded) -> dict[str, str]:

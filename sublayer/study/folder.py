@@ -182,7 +182,7 @@ class StudyFolder:
                 now = of_checksums(data[arm.name].checksums, {})
                 note(
                     f"{self.path} was begun by an earlier version: of its data the checksums of "
-                    f"{arm.name} alone are compared with what it began with"
+                    f"{arm.name} alone are compared with those at its start"
                 )
             check_same_inputs(what, arm.loaded.recipe, before, now, "give another --out")
 

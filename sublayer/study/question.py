@@ -216,8 +216,8 @@ class Seeds:
             ),
             (
                 shared,
-                f"seed {min(shared, default=0)} would tune and be compared, so that what was lucky "
-                "in the choice is scored as skill: give other --first-tuning-seed or --first-seed",
+                f"seed {min(shared, default=0)} would tune and be compared, so that luck in "
+                "the choice is scored as skill: give other --first-tuning-seed or --first-seed",
             ),
         )
 

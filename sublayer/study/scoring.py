@@ -74,7 +74,7 @@ class Scoring(Table):
     def split_of(self, data: "Data") -> "Split":
         """Return the split that is scored, of a text that has one."""
         split = self.find(data)
-        assert split is not None, "a comparison of what is not held out is refused"
+        assert split is not None, "a comparison without a held-out split is refused"
         return split
 
     def describe(self, recipe: Recipe) -> str:

@@ -260,7 +260,7 @@ def list_alterations(
             name = f"seal {seal.hash[:SHOWN_DIGITS]} of {shown_date(seal.date)}"
             yield "", f"{name} does not match its hash, or the seal before it: one was edited"
         former = seal.hash
-    # What stands in the seal alone is taken from there.
+    # Parts that the seal alone has are taken from there.
     sealed = seals[-1].plan
     stated = describe_plan(
         study,

@@ -215,13 +215,13 @@ class _Identity(Typed):
 
 
 def differing_stages(before: str | None, now: str | None) -> str:
-    """Say in a few words what differs between two texts of ``describe_stages``; "" for nothing.
+    """Name the difference between two texts of ``describe_stages``; "" for none.
 
     Raises ConfigError where one is damaged.
     """
     if before is None or now is None:
         return "" if before == now else "stages"
-    source = "what the study's folder says of its stages"
+    source = "the stages in the study's folder"
     old, new = (
         check_typed(parse_json(text, source, ConfigError), _Identity, source, ConfigError)
         for text in (before, now)

@@ -169,7 +169,7 @@ class StudyFile(_SharedTable):
     names the metric of a column that is not its score, or lists those that are columns beside it;
     ``averages`` are over columns, of which several in a list count as one; ``published`` has the
     published scores of others than the arms.
-    Of a study without stages it is of arms, by metric, instead of what stands with them.
+    Of a study without stages it is of arms, by metric, instead of their own.
 
     ``margin`` is the smallest difference of the metric that matters, either way, with
     ``margin_reason``: a number in the unit that differences are shown in, or with that unit behind
@@ -215,8 +215,8 @@ class StudyFile(_SharedTable):
     def published_of(self, scale: str) -> Published:
         """Return the published scores of arms at a scale, with those of others.
 
-        Of a scale without stages they are by metric: what stands for all scales is of the columns
-        of stages where another scale has them.
+        Of a scale without stages they are by metric: those of all scales are of the columns of
+        stages where another scale has them.
         """
         table = self.at(scale)
         if self.has_stages and table.stages is None:
@@ -279,7 +279,7 @@ def check_not_compared(
     for key, value in given.items():
         if key in compared:
             raise ConfigError(
-                f"{prefix}{key} is what the arms of {study} differ in: leave out "
+                f"the arms of {study} differ in {prefix}{key}: leave out "
                 f"{prefix}{key}={show(value)}"
             )
 

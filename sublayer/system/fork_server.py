@@ -96,7 +96,7 @@ class Forked:
 def forked_argument(preload: Callable[[], None]) -> str | None:
     """Return the argument that this process was started or forked with; None once a server ends.
 
-    ``preload`` imports what the processes of a server need.
+    ``preload`` imports the libraries of a server's processes.
     """
     if len(sys.argv) > 2:
         return sys.argv[2]

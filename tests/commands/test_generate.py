@@ -128,7 +128,7 @@ def test_a_prefix_model_goes_on_with_its_prompt(sublayer, prefix):
     (PROMPT, "--window exact", "--window exact is of decoders"),
     (PROMPT, "--stop x", "--stop 'x' is of decoders"),
     (PROMPT, "--beam 2 --top-p 0.5", "--beam 2 finds the most probable, and"),
-    (PROMPT, "--beam 2 --batch 3", "--batch 3 is of what is drawn"),
+    (PROMPT, "--beam 2 --batch 3", "--batch 3 is of drawn tokens"),
     (PROMPT, "--batch 3 --temperature 0", "the same text 3 times"),
 ])  # fmt: skip
 def test_a_prompt_that_cannot_be_filled_is_refused(sublayer, spans, prompt, options, message):

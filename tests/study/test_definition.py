@@ -222,7 +222,7 @@ def vary(*texts: str) -> object:
 @pytest.mark.parametrize("load, message", [
     (lambda: load_study("gpt", scale="cpu"), "gpt is a recipe"),
     (lambda: load_study("dmeo"), "study demo"),
-    (lambda: load_study("demo", ["model.ffn=glu"]), r"model\.ffn is what the arms"),
+    (lambda: load_study("demo", ["model.ffn=glu"]), r"arms of demo differ in model\.ffn:"),
     (lambda: vary("model.ffn=relu,"), "two values or more"),
     (lambda: vary("model.ffn=relu,gelu", "model.ffn=glu,geglu"), "given twice"),
     (lambda: vary("title=a,b"), "title"),

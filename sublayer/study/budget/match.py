@@ -221,7 +221,7 @@ def match_budgets(
     matches = match_arms(even, models, rule, steps=measures.steps(even[0]), step_seconds=seconds)
     matched_arms = []
     for arm, settings, match in zip(arms, shared, matches, strict=True):
-        assert match is not None, "with steps and seconds every rule has what it needs"
+        assert match is not None, "with steps and seconds every rule can match"
         settings |= override_layer(match.overrides, ORIGIN).values
         matched_arms.append(settle(arm, settings, match.overrides, match.mismatch))
     return matched_arms

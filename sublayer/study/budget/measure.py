@@ -196,7 +196,7 @@ def train_step(
 ) -> TrainStep:
     """Build the training step of a recipe, on random tokens; no text is read.
 
-    All processes of ``world`` enter. Its weights, and what its schedule says, are as good as any:
+    All processes of ``world`` enter. Its weights and its learning rates are as good as any:
     only its time counts. Sets the number of PyTorch's threads for the whole process.
     """
     context = recipe.data.context

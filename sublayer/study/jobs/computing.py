@@ -172,7 +172,7 @@ def needs_of(
 ) -> Needs:
     """Return the needs of a run; ``n_models`` is how many are held at a time.
 
-    ``preparing_bytes`` are what its text may take before the model is built. Its threads are
+    ``preparing_bytes`` are those that its text may take before the model is built. Its threads are
     settled. A job with a GPU asks for no memory of the node: sites set its share.
     """
     threads = recipe.train.threads

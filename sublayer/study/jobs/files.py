@@ -76,7 +76,7 @@ def end_of(error: BaseException) -> End:
     if lacks_memory(error):
         text = "too little memory beside the others: the same command resumes with fewer --jobs"
         return End("ConfigError", (text,))
-    text = f"its process failed ({type(error).__name__}: {error}), see what it printed"
+    text = f"its process failed ({type(error).__name__}: {error}), see its output"
     return End(_CRASH, (f"{text}: the same command resumes",))
 
 
