@@ -67,7 +67,7 @@ def refuse(options: Mapping[str, Any], reason: str, but: Sequence[str] = ()) -> 
             raise ConfigError(f"--{name.replace('_', '-')} {reason}")
 
 
-class Result(Protocol):
+class CommandResult(Protocol):
     """The result of a command; ``str`` is the text that is printed, ``exit_code`` 0 unless set."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ class Result(Protocol):
 _RESULTS: ContextVar[TextIO | None] = ContextVar("results", default=None)
 
 
-def print_result(result: Result, *, as_json: bool) -> None:
+def print_result(result: CommandResult, *, as_json: bool) -> None:
     """Print a result as one line of JSON or as text; raise OutputLost where that fails."""
     if as_json:
         write_result(f"{json.dumps(as_json_values(result.to_dict()), allow_nan=False)}\n")
@@ -125,7 +125,7 @@ def has_work(name: str) -> bool:
 
 def client_of(
     function: Callable[..., Any] | None = None, example: str = ""
-) -> Callable[[Callable[..., Result | None]], Callable[..., None]]:
+) -> Callable[[Callable[..., CommandResult | None]], Callable[..., None]]:
     """Make a command of a function that returns the result to print, None where it printed it.
 
     Before its own options the command has those that ``function`` declares, and ``--json`` where it
@@ -133,7 +133,7 @@ def client_of(
     returns them, and may set ``exit_code`` of its result.
     """
 
-    def decorate(command: Callable[..., Result | None]) -> Callable[..., None]:
+    def decorate(command: Callable[..., CommandResult | None]) -> Callable[..., None]:
         declared = {**(options_of(function) if function else {}), **options_of(command)}
         parameters = {
             **(signature_of(function).parameters if function else {}),

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from sublayer.api import inspecting, run, scoring, writing
 from sublayer.api.results import Found
-from sublayer.cli.build import Result, client_of, has_work, refuse
+from sublayer.cli.build import CommandResult, client_of, has_work, refuse
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.lines import text_lines
@@ -20,7 +20,7 @@ from sublayer.tasks.records import suffix_of
 
 
 @client_of(run.import_model, "sublayer import huggingface downloads/gpt2 --out runs/gpt2")
-def import_(**options: Any) -> Result:
+def import_(**options: Any) -> CommandResult:
     """Import a model of another system, with its tokenizer if it has one, into a new folder that
     all commands read.
 
@@ -37,7 +37,7 @@ def import_(**options: Any) -> Result:
 
 
 @client_of(run.export, "sublayer export runs/book --to huggingface exported")
-def export(**options: Any) -> Result:
+def export(**options: Any) -> CommandResult:
     """Write a model so that transformers loads it: a decoder as GPT-2 or GPT-1, an encoder as BERT
     or ALBERT, an encoder-decoder as M2M100, Marian or T5.
 
@@ -112,7 +112,7 @@ def evaluate(
     csv: CsvFile = None,
     html: HtmlFile = None,
     **options: Any,
-) -> Result | None:
+) -> CommandResult | None:
     """Score how well a model predicts a text, or answers tasks, that it was not trained on.
 
     A decoder gives bits per byte (lower is better; compares across tokenizers), and the loss per
@@ -146,7 +146,7 @@ def evaluate(
 
 def _evaluate_suite(
     suite: Path, runs: Sequence[Path], files: Mapping[str, Path | None], device: str | None
-) -> Result:
+) -> CommandResult:
     """Score models side by side, and write the scorecard to files, by their kinds.
 
     Raises ConfigError, DataError and CheckpointError before anything is computed.
@@ -191,7 +191,7 @@ def embed(
         ),
     ],
     **options: Any,
-) -> Result:
+) -> CommandResult:
     """Write a vector of each line of a file: the final hidden states of its tokens, pooled.
 
     Encoders, decoders, LSTMs and the encoders of encoder-decoders have them, fine-tuned or not. A
@@ -268,7 +268,7 @@ def inspect(
         ),
     ] = (),
     **options: Any,
-) -> Result:
+) -> CommandResult:
     """Measure the effect of each block of a model on a text's tokens, and compare models by it.
 
     layers: the L2 distance, the cosine and the angle between each block's input and output, and the
@@ -286,5 +286,5 @@ def inspect(
     """
     if "beyond" in options and what != "layers":
         raise ConfigError("--beyond is of inspect layers: leave it out")
-    result: Result = getattr(inspecting, f"inspect_{what}")(*runs, **options)
+    result: CommandResult = getattr(inspecting, f"inspect_{what}")(*runs, **options)
     return result

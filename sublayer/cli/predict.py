@@ -13,7 +13,7 @@ from sublayer.api.writing import load_answerer
 from sublayer.api.writing import predict as predict_rows
 from sublayer.cli.build import (
     Choices,
-    Result,
+    CommandResult,
     TextPair,
     client_of,
     names_among,
@@ -123,7 +123,7 @@ def predict(
         ),
     ] = False,
     **options: Any,
-) -> Result | None:
+) -> CommandResult | None:
     """Answer rows by a fine-tuned model: the same rows, in order, with the answers beside them.
 
     A class has its label and the probability of each, a choice its text and its number, a number
@@ -361,7 +361,7 @@ def _written(named: NamedPrediction, as_json: bool) -> str:
 
 def _submit(
     runs: Sequence[Path], out: Path, suite: str | None, data: str | None, options: dict[str, Any]
-) -> Result:
+) -> CommandResult:
     """Answer the test sets of a suite by runs, and write the submission."""
     from sublayer.runs.finetuning import submit
     from sublayer.system.machine import choose_device

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from sublayer.api import recipes as api
 from sublayer.api.arguments import Settings
 from sublayer.api.results import Found
-from sublayer.cli.build import Result, client_of
+from sublayer.cli.build import CommandResult, client_of
 from sublayer.cli.completion import SHELLS, Shell
 from sublayer.config.listing import FieldRow, field_rows, find_fields, json_schema
 from sublayer.config.messages import show as quoted
@@ -50,7 +50,7 @@ def recipes(
         ),
     ] = None,
     **options: Any,
-) -> Result:
+) -> CommandResult:
     """List the recipes and studies, or show all fields of a recipe, each with the recipe or rule
     that its value comes from.
     """
@@ -89,7 +89,7 @@ def fields(
         ),
     ] = None,
     schema: Annotated[bool, Option("Print the JSON Schema of a recipe file, for editors.")] = False,
-) -> Result:
+) -> CommandResult:
     """List the fields that a recipe may set: type, unit, default, when it counts, and which recipes
     set it.
 
@@ -177,7 +177,7 @@ def tasks(
             needs="show",
         ),
     ] = None,
-) -> Result:
+) -> CommandResult:
     """List the tasks that models are fine-tuned on, and their files in a folder.
 
     Files are found by the names that their publishers or the hub give them, in the folder, in that
@@ -299,7 +299,9 @@ def _faults(task: Mapping[str, Any]) -> Iterator[str]:
         yield from (hanging(f"{task['name']}, {name}: {text}", "", "    ") for text in texts)
 
 
-def _example(task: "Task", folder: Path | None, tokenizer: "Tokenizer | None", row: int) -> Result:
+def _example(
+    task: "Task", folder: Path | None, tokenizer: "Tokenizer | None", row: int
+) -> CommandResult:
     """Show the example ``row``, from 0, of a task's first split in a folder, in each format.
 
     Without a folder, the names of its parts stand for its texts. Raises DataError where there is no
@@ -391,7 +393,7 @@ def completion(
             "~/.zshrc takes a line, unless it has it."
         ),
     ] = False,
-) -> Result:
+) -> CommandResult:
     """Print the script by which a shell completes sublayer's commands, options, recipes, runs,
     fields and their choices, or install it.
 

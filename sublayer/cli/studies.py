@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from sublayer.api import comparing, planning, run
 from sublayer.api.results import Found
-from sublayer.cli.build import Details, Result, client_of
+from sublayer.cli.build import CommandResult, Details, client_of
 from sublayer.errors import ConfigError
 from sublayer.options import Argument, Option
 from sublayer.system.memory import cores, total_memory
@@ -42,7 +42,7 @@ Words = Annotated[
 def demo(
     out: Annotated[Path, Option("The study's folder.")] = Path("runs/demo"),
     details: Details = False,
-) -> Result:
+) -> CommandResult:
     """Compare tiny decoders on the prose of the running Python installation, and write
     runs/demo/report.html.
 
@@ -55,7 +55,7 @@ def demo(
     return _shown(comparing.compare("demo", out=out, jobs=jobs), details)
 
 
-def _shown(compared: comparing.Comparison, details: bool) -> Result:
+def _shown(compared: comparing.Comparison, details: bool) -> CommandResult:
     return Found(compared.to_dict(), compared.details) if details else compared
 
 
@@ -68,7 +68,7 @@ def compare(
     words: Words = (),
     details: Details = False,
     **options: Any,
-) -> Result:
+) -> CommandResult:
     """Train every arm at an equal budget with the same seeds, and say which is better, with
     intervals.
 
@@ -84,7 +84,7 @@ def compare(
 @client_of(
     planning.plan, "sublayer plan gpt train.minutes=5 --vary model.ffn=gelu,swiglu --measure"
 )
-def plan(source: Source, words: Words = (), **options: Any) -> Result:
+def plan(source: Source, words: Words = (), **options: Any) -> CommandResult:
     """Give the cost of a run or of each arm of a comparison: parameters, FLOPs, memory, disk; with
     --measure, time; and which difference it can find. With --processes, the cost of each of them.
 
@@ -109,7 +109,7 @@ def judge(
         Path | None, Option("Also write runs and differences: .csv, .md or .tex.", metavar="FILE")
     ] = None,
     **options: Any,
-) -> Result:
+) -> CommandResult:
     """Judge runs of any trainer: which arm is better than the baseline, with intervals.
 
     Reads CSV, TSV, JSON lines and Parquet, and says how it understood their columns. Exit codes: 0
@@ -141,7 +141,7 @@ def report(
         ),
     ] = False,
     **options: Any,
-) -> Result:
+) -> CommandResult:
     """Write the HTML report of a comparison, or of a run, from its folder, and print its path.
 
     Nothing is trained. The report of an unfinished comparison shows the runs that have ended, and
@@ -166,7 +166,7 @@ def runs(
         Sequence[str], Argument("Folders to look for runs in. Default: runs.", metavar="FOLDER")
     ] = (),
     **options: Any,
-) -> Result:
+) -> CommandResult:
     """List runs, comparisons and imported models, the newest first.
 
     A score is the best on the validation split during training, unless it is marked (test). Below

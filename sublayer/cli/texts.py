@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from sublayer.api import tokenizing, writing
-from sublayer.cli.build import Json, Result, client_of, print_result, write_result
+from sublayer.cli.build import CommandResult, Json, client_of, print_result, write_result
 from sublayer.counts import count, enumerate_names
 from sublayer.errors import DataError, Interrupted
 from sublayer.system.stages import note
@@ -20,7 +20,7 @@ _UNDERLINED, _PLAIN = "\x1b[4m", "\x1b[24m"
     writing.generate,
     'sublayer generate runs/book --prompt "The " --tokens 200 --temperature 0.8',
 )
-def generate(as_json: Json = False, **options: Any) -> Result | None:
+def generate(as_json: Json = False, **options: Any) -> CommandResult | None:
     """Continue a prompt. One continuation appears as it is made; several, each after a line,
     when all are done.
 
@@ -64,7 +64,7 @@ def _underlined(completion: "Completion") -> str:
 
 
 @client_of(writing.fill, 'sublayer fill runs/albert-small --text "The [MASK] sat on the mat."')
-def fill(**options: Any) -> Result:
+def fill(**options: Any) -> CommandResult:
     """Fill the masks of a text: the likeliest fillings of each, with their probabilities.
 
     An encoder fills each mask with one token, given that all others are masked. A T5 fills each
@@ -74,7 +74,7 @@ def fill(**options: Any) -> Result:
 
 
 @client_of(writing.translate, "sublayer translate runs/multi30k-tiny < captions.en > captions.de")
-def translate(as_json: Json = False, **options: Any) -> Result | None:
+def translate(as_json: Json = False, **options: Any) -> CommandResult | None:
     """Translate each line of standard input to a line of standard output, in order.
 
     An empty line stays one. A line that is longer than the model reads becomes an empty line, and
@@ -134,7 +134,7 @@ class LineInput:
     "sublayer tokenize --path book.txt --kind bpe --vocab-size 4096 --out tokenizer.json "
     '--text "a word"',
 )
-def tokenize(**options: Any) -> Result:
+def tokenize(**options: Any) -> CommandResult:
     """Train a tokenizer on a text and save it, or show how one splits a text into tokens.
 
     A recipe uses a saved tokenizer with data.tokenizer=FILE.

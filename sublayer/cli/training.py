@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from sublayer.api import finetuning, run
 from sublayer.api.results import Found
-from sublayer.cli.build import Choices, Result, TextPair, client_of, names_among
+from sublayer.cli.build import Choices, CommandResult, TextPair, client_of, names_among
 from sublayer.config.layers import RUN_RECIPE
 from sublayer.errors import ConfigError
 from sublayer.files.lines import PACKED
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     run.train,
     "sublayer train gpt data.path=book.txt model.n_layers=4 train.minutes=2 --out runs/book",
 )
-def train(**options: Any) -> Result | None:
+def train(**options: Any) -> CommandResult | None:
     """Train a model as a recipe says, and keep it with its record in a folder of its own.
 
     Ctrl-C saves and stops; the same command with --resume resumes, and ends with the same weights
@@ -88,7 +88,7 @@ def finetune(
     ] = None,
     id: Annotated[str | None, Option("The column of the rows' ids.", metavar="COLUMN")] = None,
     **options: Any,
-) -> Result:
+) -> CommandResult:
     """Fine-tune a model on a task, and score it beside what needs no model.
 
     A part of the training examples is held out to choose the checkpoint; the published development

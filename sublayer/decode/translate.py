@@ -19,7 +19,7 @@ WINDOW = 2048
 
 
 @dataclass(frozen=True)
-class Translation:
+class TranslatedLine:
     """The hypotheses of a line, the best first; none where it was not translated.
 
     A line that was not is empty, or too long for the model.
@@ -62,7 +62,7 @@ def translate_lines(
     window: int = WINDOW,
     are_words: bool = False,
     progress: Callable[[int], None] | None = None,
-) -> Iterator[Translation]:
+) -> Iterator[TranslatedLine]:
     """Translate lines of text, or of words that spaces divide, and yield the results in order.
 
     A line without a token gives none; nor does one that is longer than the model reads, which is
@@ -94,7 +94,7 @@ def _translate_window(
     tokenizer: BilingualTokenizer,
     sentences: int,
     progress: Callable[[int], None] | None,
-) -> list[Translation]:
+) -> list[TranslatedLine]:
     end_id = tokenizer.sep_id
     pad_id = tokenizer.pad_id
     assert end_id is not None and pad_id is not None, "the vocabulary was checked"
@@ -103,7 +103,7 @@ def _translate_window(
         n_tokens = len(ids) + 1
         n_unknown = 0 if tokenizer.unk_id is None else int((ids == tokenizer.unk_id).sum())
         is_too_long = n_tokens > model.config.max_len
-        translations.append(Translation([], n_tokens, n_unknown, is_too_long=is_too_long))
+        translations.append(TranslatedLine([], n_tokens, n_unknown, is_too_long=is_too_long))
     order = [
         index
         for index, translation in enumerate(translations)

@@ -17,8 +17,7 @@ from sublayer.data.parallel.sources import PairText
 from sublayer.data.store import Split
 from sublayer.data.tokenizers.languages import LanguageRules
 from sublayer.decode.beam import BeamSettings
-from sublayer.decode.translate import Translation as TranslatedLine
-from sublayer.decode.translate import tokenizer_of
+from sublayer.decode.translate import TranslatedLine, tokenizer_of
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.bleu import (
     COMPOUNDS,

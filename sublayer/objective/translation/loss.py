@@ -19,8 +19,7 @@ from sublayer.data.parallel.sources import PairText
 from sublayer.data.store import Split
 from sublayer.data.tokenizers.base import Ids
 from sublayer.decode.beam import BeamSettings
-from sublayer.decode.translate import Translation as TranslatedLine
-from sublayer.decode.translate import translate_lines
+from sublayer.decode.translate import TranslatedLine, translate_lines
 from sublayer.evaluation.bleu import COMPOUNDS, MEASURES, LineCounts, score_of_counts
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, quotient_of
 from sublayer.evaluation.split_work import ALONE, Processes, add_up, compute_each
