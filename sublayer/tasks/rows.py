@@ -265,7 +265,7 @@ class ColumnsTask(Published):
         """Add the example of a row, if it has texts and, unless it is a test's, a label."""
         example = self.example(row, result)
         if example is not None:
-            result.add_known(example, row, *self.names.label)
+            result.add_known(example, row, *self.label)
 
     def example(self, row: Record, result: ReadSplit) -> Example | None:
         """Return the example of a row; None where a text is null, or no label is meant.

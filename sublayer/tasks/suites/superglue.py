@@ -397,7 +397,7 @@ class WiC(SuperGlueColumns):
         example = self.example(row, result)
         if example is None:
             return
-        if not result.add_known(replace(example, extra=extra), row, *self.names.label):
+        if not result.add_known(replace(example, extra=extra), row, *self.label):
             return
         if not all(
             _stands(example.fields["word"], example.fields[sentence], slice(extra[a], extra[b]))
