@@ -222,6 +222,7 @@ def test_rows_without_a_text_and_columns_that_are_there_are_kept(predicted):
     ("review\n", "new.csv", "new.csv has no rows"), ("", "new.csv", "new.csv is empty"),
     ("review\n\xff", "new.csv", "is not UTF-8"),
     ("review\na\n", "gone new.csv", "gone is not there: name runs, and then one file of rows"),
+    ("review\na\n", "gone lost new.csv", "gone is not there: name runs"),
     ("review\na\n", "new.csv new.csv", "new.csv is more than one file"),
     ("review\na\n", "new.csv run", "new.csv is a file, and a run follows it"),
 ])  # fmt: skip

@@ -505,3 +505,18 @@ def test_thresholds_equal_a_slow_search():
         found = best_threshold([[np.array([-each])] for each in scores], examples)
         best = max(matthews(scores >= each, labels) for each in [-np.inf, *scores])
         assert matthews(scores >= found, labels) == pytest.approx(best, abs=1e-12)
+
+
+def test_texts_of_about_equal_lengths_share_a_batch(monkeypatch):
+    monkeypatch.setattr("sublayer.evaluation.prompted_likelihood._TOKENS", 20)
+    model, n_read = drawn_tiny_model(), []
+    hidden = model.hidden
+
+    def counted(tokens, *rest, **settings):
+        n_read.append(tokens.shape)
+        return hidden(tokens, *rest, **settings)
+
+    monkeypatch.setattr(model, "hidden", counted)
+    lengths = [(1, 9), (4, 1), (9, 1), (1, 4)]
+    decoder_nats(model, [EncodedQuery(tuple(range(n)), (n,) * m) for n, m in lengths])
+    assert n_read == [(2, 9), (2, 4)]

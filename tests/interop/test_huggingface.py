@@ -139,9 +139,11 @@ def config(**fields):
     return lambda folder: model_of("gpt2").save(folder, **fields)
 
 
-def index(tensor, shard):
+def index(tensor, shard, copy=""):
     def damage(folder):
         (folder / WEIGHTS).rename(folder / "a.safetensors")
+        if copy:
+            shutil.copy(folder / "a.safetensors", folder / copy)
         places = dict.fromkeys(tiny("gpt2").tensors, "a.safetensors") | {tensor: shard}
         (folder / f"{WEIGHTS}.index.json").write_text(json.dumps({"weight_map": places}))
 
@@ -161,6 +163,7 @@ def nested(folder):
 @pytest.mark.parametrize("damage, message", [
     (index("more", "a.safetensors"), "a.safetensors lacks more, which"),
     (index("more", "b.safetensors"), "b.safetensors is not there"),
+    (index("more", "b.safetensors", "b.safetensors"), "b.safetensors holds .*another file of"),
     (index("wte.weight", "../b.safetensors"), "names '../b.safetensors', which is not"),
     (config(n_layer=900), "says 900 blocks of weights"), (shutil.rmtree, "is not a folder"),
     (config(n_inner=3), r"mlp.c_fc.weight has shape \[12, 10\], config.json says \[12, 3\]"),

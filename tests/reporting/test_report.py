@@ -26,7 +26,7 @@ from sublayer.inspection.sample import spread_windows
 from sublayer.numbers import NO_BREAK, format_quantity
 from sublayer.objective.causal import BITS_PER_BYTE
 from sublayer.objective.metric import Metric
-from sublayer.reporting.figures import ProbedRun, put_probes
+from sublayer.reporting.figures import ProbedRun, draw_metrics, put_probes
 from sublayer.reporting.files import report_again, report_study, results_to_json
 from sublayer.reporting.html import render_report, write_report
 from sublayer.reporting.secondary import turn_lines
@@ -567,6 +567,13 @@ def test_a_run_is_drawn_for_the_probes_that_it_asked_alone():
     (axes,) = figure.axes
     found = [list(line.get_ydata()) for line in axes.lines[:-1]]
     assert found == [[0.0, pytest.approx(0.5)], [pytest.approx(1.0)], [pytest.approx(0.25)]]
+
+
+def test_a_metric_that_was_evaluated_once_is_a_point():
+    lines = [{"kind": "train", "step": step, "loss": 3.0 - step} for step in (1, 2)]
+    valid = [{"kind": "valid", "step": step, "loss": 3.0 - step} for step in (1, 2)]
+    (point,), (line,) = draw_metrics([*lines, valid[0]]), draw_metrics([*lines, *valid])
+    assert point.count("<use") == line.count("<use") + 2  # in the legend too
 
 
 def keys(content: Any, name: str = "") -> Iterator[str]:
