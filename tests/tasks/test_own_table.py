@@ -53,7 +53,8 @@ def test_fields_are_divided_and_lines_counted(tmp_path, name, content, records):
     ("a.jsonl", '{"a": 1}\n{"a": \n', "a.jsonl:2"), ("a.jsonl", '{"a": 1, "a": 2}\n', "a.jsonl:1"),
     ("a.jsonl", '{"a": NaN}\n', "a.jsonl:1"), ("a.jsonl", b'{"a": 1}\n\xff\n', "line 2: byte 0xff"),
     ("a.json", '[{"a": 1}, 2]', "a.json:2"), ("a.csv", 'a,b\n1,2\n"never ends,3\n4,5\n', "a.csv:3"),
-    ("a.csv", "a,b\n1\r2,3\n", "a.csv:2"), ("a.parquet", b"PAR1", "a.parquet"),
+    ("a.csv", "a,b\n1\r2,3\n", "a.csv:2"),
+    ("a.parquet", b"PAR1", "a.parquet is not a whole Parquet file (Parquet f"),
     *((f"a.csv{each}", b"BZh9 no archive", "damaged") for each in (".bz2", ".xz", ".zip")),
     ("a.xlsx", b"PK\3\4", "no whole .xlsx"), ("a.xls", b"", "save it as "),
 ])  # fmt: skip
