@@ -183,6 +183,8 @@ def test_jobs_of_ray_are_known_by_their_names_and_one_that_waited_too_long_begin
     active = cluster.active()
     assert [active.get(name) for name in "abcd"] == ["", "Resources", None, "Resources"]
     assert (begun, ended) == (["d"], ["sublayer-d-1"])
+    cluster.stop(["d"])
+    assert (cluster.active().get("d"), begun) == (None, ["d"])
     del jobs[-1]
     cluster.stop(["b", "c"])
     assert ended[1:] == ["sublayer-b-1"]
