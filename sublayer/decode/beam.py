@@ -3,9 +3,9 @@
 The rules are fairseq's (0.6.0, with which Macaron Net was tested): of the best ``2 * beam``
 continuations of a sentence, an end that ranks among the first ``beam`` closes a hypothesis, and the
 best ``beam`` others continue; a sentence is done once ``beam`` hypotheses are closed; at the
-longest length all that are left are closed; a hypothesis has at least one token beside its end. A
-departure: the longest length is each sentence's own, where fairseq takes that of the longest source
-beside it, so that a translation does not depend on the sources beside it.
+maximum length all remaining ones are closed; a hypothesis has at least one token before its end.
+Departure: the maximum length depends on the sentence's source, not, as in fairseq, on the longest
+source in the batch, so that a translation does not depend on its batch.
 """
 
 import math
@@ -37,12 +37,12 @@ _DEFAULTS = TranslationObjective()
 
 @dataclass(frozen=True)
 class BeamSettings:
-    """Width of the beam, length penalty and longest length of a search for translations.
+    """Beam width, length penalty and maximum length of a translation search.
 
     A hypothesis of n tokens, its end included, scores ``log p / n ** penalty`` (fairseq) or ``log p
     / ((5 + n) / 6) ** penalty`` (gnmt: Wu et al. 2016, Vaswani et al. 2017). It has at most
-    ``int(max_length_ratio * s + max_length_offset)`` tokens beside its end, where s counts the
-    source's, its end included. Width, rule and penalty are the recipe's unless given.
+    ``int(max_length_ratio * s + max_length_offset)`` tokens before its end, where s is the length
+    of the source with its end. Width, rule and penalty default to the recipe's.
 
     Raises ConfigError for values without meaning: a beam outside 1 to ``WIDEST_BEAM``, a penalty
     that is not finite or beyond ``LARGEST_PENALTY`` either way, lengths that are not finite, or a
@@ -76,21 +76,21 @@ class BeamSettings:
 
     @classmethod
     def of(cls, objective: TranslationObjective) -> "BeamSettings":
-        """Return the settings that a recipe asks for; lengths are those by default.
+        """Return a recipe's settings, with default lengths.
 
         Raises ConfigError as the settings do.
         """
         return cls(objective.beam, objective.length_rule, objective.length_penalty)
 
     def max_length(self, n_source: int) -> int:
-        """Compute the most tokens beside its end that a translation of so many may have.
+        """Compute the maximum length of a translation, without its end.
 
-        ``n_source`` counts the source's end. The model's own positions may end before.
+        ``n_source`` counts the source's end. The model may have fewer positions.
         """
         return int(self.max_length_ratio * n_source + self.max_length_offset)
 
     def score(self, log_p: float, n_tokens: int) -> float:
-        """Score a closed hypothesis of so many tokens, its end included; higher is better.
+        """Score a closed hypothesis by its length, end included; higher is better.
 
         ``log_p`` is in nats, the end's included.
         """
@@ -141,20 +141,19 @@ def search(
     sentences: int = 32,
     goes_on: GoesOn | None = None,
 ) -> Iterator[tuple[int, list[BeamHypothesis]]]:
-    """Translate sources, and yield the number of each with its hypotheses, the best first.
+    """Translate sources; yield the index of a source and its hypotheses, best first.
 
-    A source is its ids without their end. ``sentences`` are translated at a time: those that are
-    done make room for the next, which changes speed and memory only; they come in the order in
-    which they are done. Numbers count ``sources`` from 0; these are read as room appears. A
-    sentence has at most ``beam`` hypotheses; a translation has no padding, ``pad_id``, which may be
-    the end, and is never empty. ``start_id`` is the decoder's first id, by default the end.
-    Ids that end a text as the end does, ``other_ends``, count as it: the end's probability is that
-    of all of them. ``continuations`` selects how they continue: the best ways, or, with a beam of
-    1, drawn ones. With a beam of 1, ``goes_on`` says of a sentence's number and its ids so far
-    whether it is to be written on; where not, it ends there.
+    A source is its ids without the end. ``sentences`` are translated at a time and yielded in order
+    of completion; a finished one makes room for the next source, which is read then. Indices begin
+    at 0. ``sentences`` changes speed and memory only. A sentence has at most ``beam`` hypotheses; a
+    translation has no padding, ``pad_id``, which may be the end, and is never empty. ``start_id``
+    is the decoder's first id, by default the end. ``other_ends`` also end a text: their
+    probabilities are added to the end's. ``continuations`` selects the best continuations or, with
+    a beam of 1, samples them. With a beam of 1, ``goes_on`` decides from a sentence's index and ids
+    so far whether it continues.
 
-    Raises ConfigError where the model would drop units out or this machine cannot hold the rows,
-    and, when it comes to it, where a source is longer than the model's positions.
+    Raises ConfigError where dropout is active or memory does not hold the rows, and, once it is
+    reached, for a source longer than the model's positions.
     """
     if model.training:
         raise ConfigError(
@@ -190,12 +189,12 @@ def search_behind(
     end_id: int,
     pad_id: int,
 ) -> list[list[BeamHypothesis]]:
-    """Search for continuations of prompts by a decoder, by the rules of ``search``.
+    """Search continuations of prompts with a decoder, as ``search`` does.
 
-    Returns the hypotheses of each prompt, the best first. The longest length is that of a source of
-    as many tokens as the prompts.
+    Returns the hypotheses of each prompt, best first. The maximum length is computed from the
+    prompts' length as from a source's.
 
-    Raises ConfigError where this machine cannot hold the cache, or the text becomes longer than the
+    Raises ConfigError where memory does not hold the cache, or the text exceeds the model's
     positions.
     """
     n, length = prompts.shape
@@ -211,7 +210,7 @@ def search_behind(
 
 
 class _PromptRows:
-    """The hypotheses of prompts, ``beam`` of each, as rows of a decoder's cache."""
+    """Hypotheses of prompts, ``beam`` of each, as rows of a decoder's cache."""
 
     def __init__(
         self, model: Decoder, prompts: Int[Tensor, "N P"], beam: int, max_len: int
@@ -228,7 +227,7 @@ class _PromptRows:
         self._written = torch.zeros(n, beam, 0, dtype=torch.long, device=device)
 
     def logits(self, tokens: Int[Tensor, " R"]) -> Float[Tensor, "R V"]:
-        """Return the logits behind tokens; behind the prompts, at first, whatever the tokens."""
+        """Return the next-token logits; the first call ignores the tokens: the prompts are read."""
         if not self.lengths[0]:
             return self._logits
         newest = tokens.view(*self._written.shape[:2], 1)
@@ -236,7 +235,7 @@ class _PromptRows:
         return self._model.last_logits(tokens[:, None], self._cache)
 
     def written(self, slot: int, hypothesis: int) -> Int[Tensor, " L"]:
-        """Return the tokens that a hypothesis has written."""
+        """Return the tokens of a hypothesis."""
         return self._written[slot, hypothesis]
 
     def advance(self, origins: Int[Tensor, "N beam"]) -> None:
@@ -247,11 +246,11 @@ class _PromptRows:
         self.lengths = [length + 1 for length in self.lengths]
 
     def free(self, slots: Sequence[int]) -> None:
-        """Keep the rows of slots, whose hypotheses are closed."""
+        """Do nothing: rows of closed hypotheses stay."""
 
 
 class _Search:
-    """Sentences in work, one in each slot or none.
+    """Beam search over slots of one sentence or none.
 
     Row i * beam + j is hypothesis j of slot i, in no order.
     """
@@ -285,17 +284,17 @@ class _Search:
         self._tokens = torch.zeros(0, settings.beam, dtype=torch.long, device=self._device)
 
     def make_slots(self, count: int) -> None:
-        """Make slots, where there are none."""
+        """Create the slots, unless they exist."""
         beam = self._settings.beam
         self._slots = [None] * count
         self._log_p = self._log_p.new_zeros(count, beam)
         self._tokens = self._tokens.new_zeros(count, beam)
 
     def begin(self, sentences: Sequence[_Sentence], slots: Sequence[int], start_id: int) -> None:
-        """Begin sentences in slots that are free."""
+        """Start sentences in free slots."""
         for slot, sentence in zip(slots, sentences, strict=True):
             self._slots[slot] = sentence
-        # One hypothesis begins; the others are not there yet.
+        # One hypothesis starts; the others do not exist yet.
         self._tokens[slots] = start_id
         self._log_p[slots] = -torch.inf
         self._log_p[slots, 0] = 0.0
@@ -305,7 +304,7 @@ class _Search:
         return sum(sentence is not None for sentence in self._slots)
 
     def step(self) -> list[tuple[int, list[BeamHypothesis]]]:
-        """Extend every hypothesis by a token; return the sentences that are done."""
+        """Extend every hypothesis by a token; return the finished sentences."""
         n_written = list(self._rows.lengths)
         rows = self._tokens.flatten()  # [R]
         logits = self._next_logits(rows).to(self._log_p.dtype)  # [R, V]
@@ -318,7 +317,7 @@ class _Search:
         is_possible = np.isfinite(best.log_p)
         self._close(best, is_end & is_possible, n_written)
 
-        # The best that continue come first, in their order; ends behind them.
+        # The best continuing hypotheses first, in order; ends after them.
         order = np.argsort(is_end, axis=1, kind="stable")
         order = order[:, : self._settings.beam]  # [N, beam]
         goes_on = np.take_along_axis(~is_end & is_possible, order, 1)
@@ -329,7 +328,7 @@ class _Search:
         return self._finish(done)
 
     def _join_ends(self, logits: Float[Tensor, "R V"]) -> None:
-        """Let the end stand for all that ends a text: exp(its logit) is their sum."""
+        """Merge all ids that end a text into the end: the logsumexp of their logits."""
         if not self._other_ends:
             return
         ends = [self._end, *self._other_ends]
@@ -338,7 +337,7 @@ class _Search:
         logits[:, self._end] = joined
 
     def _mask(self, logits: Float[Tensor, "R V"], n_written: list[int]) -> None:
-        """Mask padding, an end at once, and all but the end at the longest length."""
+        """Mask padding, the end at the first token, and all but the end at the maximum length."""
         beam = self._settings.beam
         if self._pad != self._end:
             logits[:, self._pad] = -torch.inf
@@ -367,7 +366,7 @@ class _Search:
             sentence.closed.append(BeamHypothesis(ids, log_p, score))
 
     def _done(self, goes_on: NDArray[np.bool_], n_written: list[int]) -> list[int]:
-        """Return the slots whose sentences have no hypothesis left to extend, or enough closed."""
+        """Return slots whose sentence has no open hypothesis or enough closed ones."""
         done = []
         for slot, sentence in enumerate(self._slots):
             if sentence is None:
@@ -379,7 +378,7 @@ class _Search:
         return done
 
     def _given_up(self, chosen: Continuations, done: list[int]) -> list[int]:
-        """Return the slots whose one hypothesis is not to be written on, closed as it is."""
+        """Close hypotheses that ``goes_on`` stops, as they are; return their slots."""
         if self._goes_on is None:
             return []
         given_up = []
@@ -396,7 +395,7 @@ class _Search:
         return given_up
 
     def _advance(self, chosen: Continuations, goes_on: NDArray[np.bool_]) -> None:
-        """Extend every hypothesis; those that do not continue have no probability."""
+        """Extend every hypothesis; ended ones get probability 0."""
         self._tokens = self._tensor(chosen.tokens)
         is_masked = self._tensor(~goes_on)
         log_p = self._tensor(chosen.log_p).to(self._log_p)
@@ -404,7 +403,7 @@ class _Search:
         self._rows.advance(self._tensor(chosen.origins))
 
     def _finish(self, done: list[int]) -> list[tuple[int, list[BeamHypothesis]]]:
-        """Empty slots, and return what their sentences closed, the best first."""
+        """Empty slots; return their sentences' closed hypotheses, best first."""
         finished = []
         for slot in done:
             sentence = self._slots[slot]
@@ -422,7 +421,7 @@ class _Search:
 
 
 class _SourceSearch(_Search):
-    """A search of an encoder-decoder: sources are encoded as slots become free."""
+    """Beam search of an encoder-decoder: sources are encoded as slots become free."""
 
     def __init__(
         self,
@@ -451,7 +450,7 @@ class _SourceSearch(_Search):
         return self._stepper(tokens, self._cache)
 
     def admit(self, sources: list[tuple[int, NDArray[np.integer]]]) -> None:
-        """Start sentences in free slots; where there are none to start, drop slots not in use."""
+        """Start sentences in free slots; without any, drop unused slots."""
         if not sources:
             self._shrink()
             return
@@ -471,7 +470,7 @@ class _SourceSearch(_Search):
     def _batch(
         self, sources: list[NDArray[np.integer]]
     ) -> tuple[Int[Tensor, "n S"], Bool[Tensor, "n S"] | None]:
-        """Stack sources with their ends, padded; the mask is None where all tokens are real."""
+        """Stack padded sources with their ends; the mask is None without padding."""
         lengths = np.array([len(ids) + 1 for ids in sources])
         shape = (len(sources), lengths.max())
         tokens = np.full(shape, self._pad, dtype=np.int64)

@@ -1,7 +1,6 @@
 """A decoding step of an encoder-decoder, unrolled: one token of every hypothesis.
 
-Equal to a forward pass over each hypothesis with its source alone, which is tested over every axis
-of the model.
+Equal to a forward pass over one hypothesis and its source; tested over every axis of the model.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,29 +39,29 @@ SublayerIndex = tuple[int, int]
 
 @dataclass
 class KeysAndValues:
-    """The keys and values of one executed attention.
+    """Key/value cache of one executed attention.
 
-    ``[N, H, L, beam, K]`` each to the hypotheses themselves, ``[N, H, S, K]`` to the memory.
+    Self-attention: ``[N, H, L, beam, K]``; cross-attention: ``[N, H, S, K]``.
     """
 
     keys: Tensor
     values: Tensor
 
     def map(self, change: Callable[[Tensor], Tensor]) -> None:
-        """Replace both, one at a time, so that the old one is free before the next is made."""
+        """Replace keys, then values, so that only one old tensor is alive with its copy."""
         self.keys = change(self.keys)
         self.values = change(self.values)
 
 
 class BeamCache:
-    """N slots, each of ``beam`` hypotheses of a sentence, that grow by a token at a time.
+    """Key/value cache of N slots with ``beam`` hypotheses of a sentence each.
 
-    Slot n has filled ``lengths[n]`` positions. At each all its hypotheses have written; when one of
-    them continues as two, nothing is copied: ``ancestors[n, j, l]`` is whose keys, values and token
-    of position l hypothesis j reads. A sentence that is done leaves its slot to the next.
+    Slot n has filled ``lengths[n]`` positions, written by all its hypotheses. A hypothesis that
+    branches is not copied: hypothesis j reads the keys, values and token that hypothesis
+    ``ancestors[n, j, l]`` wrote at position l. A finished sentence leaves its slot to the next.
 
-    While all sentences are equally long, as those that began together are, a step writes to one
-    position of all slots, and with one hypothesis nothing is hidden from it.
+    While all sentences are equally long, as after a common start, a step writes one position of all
+    slots, and a single hypothesis needs no mask.
     """
 
     def __init__(self, beam: int, device: torch.device) -> None:
@@ -90,11 +89,11 @@ class BeamCache:
 
     @property
     def n_slots(self) -> int:
-        """Slots, in use or not."""
+        """Number of slots, used or not."""
         return len(self.lengths)
 
     def positions(self) -> Int[Tensor, " R"]:
-        """Return the position of each row's next token in its own hypothesis.
+        """Return the position of each row's next token in its hypothesis.
 
         Rows are ``n_slots * beam``, slot by slot.
         """
@@ -102,25 +101,24 @@ class BeamCache:
         return lengths.repeat_interleave(self.beam)
 
     def key_positions(self) -> Int[Tensor, " LB"]:
-        """Return the position of each key of this step's window: one of every hypothesis.
+        """Return the positions of the keys of this step's window, of every hypothesis.
 
-        In the order of ``append``'s keys. The same for all slots, whatever their lengths.
+        In the order of ``append``'s keys; equal for all slots, whatever their lengths.
         """
         positions = torch.arange(self.window, device=self.device)
         return positions.repeat_interleave(self.beam)
 
     def begin(self, tokens: Int[Tensor, " R"]) -> Bool[Tensor, "N beam L beam"] | None:
-        """Take the next tokens; return which keys of its slot are hidden from each hypothesis.
+        """Take the next tokens; return the mask of keys hidden from each hypothesis.
 
-        Hidden is what others than its ancestors wrote, and what lies behind a slot's own length;
-        None hides nothing. The axes are slot, hypothesis that reads, position, hypothesis that
-        wrote; ``L`` is the window of this step, which is set here: the step's ``append`` and
-        ``key_positions`` go by it.
+        Keys of non-ancestors and beyond a slot's length are hidden; None hides nothing. The axes
+        are slot, reading hypothesis, position, writing hypothesis; ``L`` is the window of this
+        step, which is set here for ``append`` and ``key_positions``.
         """
         self.window = max(self.lengths) + 1
         room = self.inputs.shape[1]
         if self.window > room:
-            # Twice, so that all copies together stay within a few times the final size.
+            # Doubling keeps the total of all copies within a few times the final size.
             self._lengthen(2 * self.window)
         of_live = zip(self.lengths, self._is_live, strict=True)
         in_use = {length for length, is_live in of_live if is_live}
@@ -147,11 +145,10 @@ class BeamCache:
         k: Float[Tensor, "N H beam K"],
         v: Float[Tensor, "N H beam K"],
     ) -> tuple[Float[Tensor, "N H LB K"], Float[Tensor, "N H LB K"]]:
-        """Write an attention's new keys and values; return those of every hypothesis so far.
+        """Write an attention's new keys and values; return all of every hypothesis.
 
-        Those returned are ordered by position, and within each by hypothesis, as ``begin`` says
-        which of them are hidden. Room in the type and on the device of ``k`` is made at the first
-        call for an index.
+        They are ordered by position, then hypothesis, as the mask of ``begin``. The first call for
+        an index allocates them, with the dtype and device of ``k``.
         """
         if index not in self.kept:
             n_slots, n_heads, beam, d_head = k.shape
@@ -168,20 +165,19 @@ class BeamCache:
         return keys, values
 
     def written(self, slot: int, hypothesis: int) -> Int[Tensor, " L"]:
-        """Return the tokens that a hypothesis has read, but for the first, with which all begin.
+        """Return the tokens that a hypothesis has read, without the common first one.
 
-        Called after ``begin`` and before ``advance``: the token at ``lengths[slot]``, which this
-        step has read, is the last of them.
+        Called between ``begin`` and ``advance``: the last is the token that this step has read, at
+        ``lengths[slot]``.
         """
         positions = torch.arange(1, self.lengths[slot] + 1, device=self.device)
         ancestors = self.ancestors[slot, hypothesis, positions]
         return self.inputs[slot, positions, ancestors]
 
     def advance(self, origins: Int[Tensor, "N beam"]) -> None:
-        """Count the token that was written; hypothesis j continues from ``origins[:, j]``.
+        """Count the written token; hypothesis j continues from ``origins[:, j]``.
 
-        Origins are hypotheses of the same slot, 0 to ``beam - 1``. Slots that are not in use stay
-        at their length.
+        Origins are hypotheses of the same slot, 0 to ``beam - 1``. Unused slots keep their length.
         """
         if self.beam > 1:
             seen = self.ancestors[:, :, : self.window]
@@ -193,7 +189,7 @@ class BeamCache:
     def free(self, slots: Sequence[int]) -> None:
         """Empty slots for other sentences.
 
-        Their keys and values stay in memory, hidden, until others are written over them.
+        Their keys and values stay in memory, hidden, until they are overwritten.
         """
         for slot in slots:
             self.lengths[slot] = 0
@@ -208,8 +204,8 @@ class BeamCache:
         """Start sentences in free slots, or in the first ones, with their cross keys and values.
 
         ``cross`` has an entry of n rows for each cross entry of the model; ``hidden`` is True at
-        the padding of a memory. Where there are no slots yet, as many are made as are named, and
-        ``cross`` and ``hidden`` are kept, not copied; later a wider memory widens that of all.
+        the padding of a memory. The first call creates as many slots as it names and keeps
+        ``cross`` and ``hidden`` without a copy; later a wider memory widens all.
         """
         self._memory = None
         if not self.n_slots:
@@ -222,7 +218,7 @@ class BeamCache:
             self._widen_memory(width)
         chosen = torch.tensor(slots, device=self.device)
         self.ancestors[chosen] = _NOBODY
-        # Positions behind a memory that is shorter than others are hidden.
+        # Padding behind a shorter memory is hidden.
         self.hidden[chosen] = True
         self.hidden[chosen, :width] = hidden
         for index, held in self.cross.items():
@@ -245,9 +241,9 @@ class BeamCache:
             cross.map(partial(_widened, width=width, dim=2))
 
     def memory(self) -> tuple[int, Bool[Tensor, "N S"] | None]:
-        """Return the tokens of the longest memory, S, and which of each slot's are padding.
+        """Return the length S of the longest memory, and the padding mask of each slot.
 
-        Columns beyond S are padding of every slot. None: there is no padding.
+        None without padding; columns beyond S are padding of every slot.
         """
         if self._memory is None:
             n_real = (~self.hidden).sum(1)
@@ -257,7 +253,7 @@ class BeamCache:
         return self._memory
 
     def keep(self, slots: Sequence[int]) -> None:
-        """Keep some slots alone, in the order given; slot ``slots[i]`` becomes slot i."""
+        """Keep only some slots, in their order; ``slots[i]`` becomes slot i."""
         chosen = torch.tensor(slots, dtype=torch.long, device=self.device)
         self._memory = None
         self.lengths = [self.lengths[slot] for slot in slots]
@@ -276,7 +272,7 @@ class BeamCache:
 
 
 def _widened(tensor: Tensor, width: int, *, dim: int, value: bool | float = 0) -> Tensor:
-    """Extend an axis to ``width``, with ``value``."""
+    """Extend an axis to ``width`` with ``value``."""
     shape = list(tensor.shape)
     shape[dim] = width - shape[dim]
     filling = tensor.new_full(shape, value)
@@ -288,7 +284,7 @@ _ALL = StepKeys()
 
 @dataclass(frozen=True)
 class _Step:
-    """The context of the sub-layers of a step."""
+    """Context of a step's sub-layers."""
 
     cache: BeamCache
     rotations: Rotations | None
@@ -303,12 +299,11 @@ class _Step:
 
 
 class BeamStepper:
-    """Add one token to every row of a cache, and return the logits of the next.
+    """Append a token to every row of a cache; return the next-token logits.
 
-    Weights may be packed, which copies them: it serves as long as the model's do not change. There
-    is no dropout in the blocks. ``n_rows`` is for how many rows weights are packed; a call may have
-    another number, but where it is one. One row in float32 or float64 on a CPU goes through the
-    blocks as a vector, not as a matrix of one row.
+    Packed weights are copies: they are valid while the model's do not change. Without dropout.
+    Weights are packed for ``n_rows`` rows; unless it is 1, a call may have another number. One row
+    in float32 or float64 on a CPU is computed as a vector, not as a matrix of one row.
     """
 
     def __init__(self, model: EncoderDecoder, n_rows: int) -> None:
@@ -332,8 +327,8 @@ class BeamStepper:
     ) -> None:
         """Encode sources, and start their hypotheses in slots of a cache.
 
-        Row i of ``source``, its end included, goes to ``slots[i]``; ``mask`` is True at real
-        tokens, None where all are. Raises ConfigError where a source is longer than the positions.
+        Row i of ``source``, with its end, goes to ``slots[i]``; ``mask`` is True at real tokens,
+        None without padding. Raises ConfigError for a source longer than the model's positions.
         """
         model = self._model
         memory = model.encode(source, mask)
@@ -342,16 +337,15 @@ class BeamStepper:
             for index, sublayer in enumerate(model.stack.block(layer)):
                 if isinstance(sublayer.function, CrossAttention):
                     k, v = sublayer.function.key_value(memory.states)
-                    # The two are views of one product, which reads of either would step through.
+                    # Both are strided views of one product: copies are read faster.
                     cross[layer, index] = KeysAndValues(k.contiguous(), v.contiguous())
         hidden = torch.zeros_like(source, dtype=torch.bool) if mask is None else ~mask
         cache.admit(slots, cross, hidden)
 
     def __call__(self, tokens: Int[Tensor, " R"], cache: BeamCache) -> Float[Tensor, "R V"]:
-        """Take the step; the cache counts it when it learns which hypotheses continue: ``advance``.
+        """Take the step; ``BeamCache.advance`` completes it, with the surviving hypotheses.
 
-        Rows are ``n_slots * beam``, slot by slot, those of slots that are not in use included:
-        their logits mean nothing.
+        Rows are ``n_slots * beam``, slot by slot; logits of unused slots are meaningless.
         """
         model = self._model
         positions = cache.positions()[:, None]  # [R, 1]
@@ -374,7 +368,7 @@ class BeamStepper:
         return self._logits(model.final_norm(x))
 
     def _bias(self, cache: BeamCache, dtype: torch.dtype) -> Float[Tensor, "N H 1 LB"] | None:
-        """Compute the position bias of scores: hypotheses of a slot have the same length."""
+        """Compute the attention bias: hypotheses of a slot have the same length."""
         scheme = self._model.positions
         if not scheme.biases_scores:
             return None
@@ -440,7 +434,7 @@ class BeamStepper:
 
 
 def _rotated(x: Float[Tensor, "N H beam K"], rotation: Rotation) -> Float[Tensor, "N H beam K"]:
-    """Rotate each row by its own position, for which rows stand one behind another."""
+    """Rotate each row by its position, with the rows laid out as a sequence."""
     n_slots, n_heads, beam, d_head = x.shape
     by_row = x.transpose(1, 2).reshape(-1, n_heads, 1, d_head)
     by_slot = rotation(by_row).view(n_slots, beam, n_heads, d_head)

@@ -1,4 +1,4 @@
-"""Continuations of the hypotheses of every sentence, the best or drawn, from a step's logits."""
+"""Continuations of hypotheses, best or sampled, from a step's logits."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,11 +24,11 @@ def top(
 
     Both are ordered from the highest score down; ``count`` is at most V.
 
-    The highest stand in the pieces of highest maximum, so that few pieces are searched: on a CPU
-    that is faster.
+    The highest scores lie in the pieces with the highest maxima, so that few pieces are searched,
+    which is faster on a CPU.
     """
     n_pieces = scores.shape[1] // _PIECE
-    # Of few pieces the most would be gathered, and nothing saved.
+    # With few pieces most would be gathered, which saves nothing.
     if n_pieces <= 2 * count:
         best = scores.topk(count, -1)
         return best.values, best.indices
@@ -38,7 +38,7 @@ def top(
     pieces = maxima.topk(count, -1, sorted=False).indices[:, :, None]  # [R, C, 1]
     index = pieces.expand(-1, -1, _PIECE)
     in_pieces = by_piece.gather(1, index).flatten(1)  # [R, C piece]
-    # Behind the last whole piece stand fewer scores than a piece has: all are looked at.
+    # The incomplete last piece is searched in full.
     rest = scores[:, n_whole:]
     candidates = torch.cat([in_pieces, rest], 1)
     best = candidates.topk(count, -1)  # [R, C]
@@ -53,9 +53,9 @@ def top(
 
 
 def log_sum_exp(logits: Float[Tensor, "R V"]) -> Float[Tensor, "R 1"]:
-    """Compute ``logsumexp`` of each row: on a CPU faster than the native one.
+    """Compute ``logsumexp`` of each row, on a CPU faster than the native one.
 
-    In the type of the logits. Departure from the native one: a row of minus infinity alone gives
+    In the dtype of the logits. Departure from the native one: a row of only minus infinity gives
     NaN, not minus infinity.
     """
     # The largest share is 1 / sum(exp(logit - largest logit)).
@@ -68,7 +68,7 @@ def log_sum_exp(logits: Float[Tensor, "R V"]) -> Float[Tensor, "R 1"]:
 
 @dataclass(frozen=True)
 class Continuations:
-    """Continuations of each slot, the best first; ``[N, C]`` each."""
+    """Continuations of each slot, best first; all fields are ``[N, C]``."""
 
     log_p: NDArray[np.floating]
     """The natural log-probability of the whole hypothesis; minus infinity where there is none."""
@@ -88,10 +88,10 @@ class Continuations:
 def best_continuations(
     logits: Float[Tensor, "R V"], partition: Float[Tensor, "R 1"], log_p: Float[Tensor, "N beam"]
 ) -> Continuations:
-    """Select the best ``2 * beam`` continuations of each slot: of each row, then of all its rows.
+    """Select the best ``2 * beam`` continuations of each slot.
 
     ``partition`` is the log of the partition function of each row, ``log_p`` the log-probability of
-    each hypothesis so far, in nats. Rows are ``N * beam``, slot by slot; what must not follow has a
+    each hypothesis so far, in nats. Rows are ``N * beam``, slot by slot; forbidden tokens have a
     logit of minus infinity. C is ``2 * beam``, or ``beam * V`` where that is less.
     """
     n_slots, beam = log_p.shape
@@ -116,10 +116,10 @@ Continue = Callable[[Tensor, Tensor, Tensor], Continuations]
 
 
 class DrawnContinuations:
-    """Draw one continuation of the one hypothesis of each slot; a function of the calls before.
+    """Sample a continuation of each slot's only hypothesis; depends on the calls before.
 
-    ``log_p`` is the model's own, whatever the temperature and the cuts of the sampling. It is
-    called as ``best_continuations`` is, with a beam of 1. Slots not in use draw nothing.
+    ``log_p`` is the model's, before temperature and truncation. Called as ``best_continuations``,
+    with a beam of 1. Unused slots sample nothing.
     """
 
     def __init__(self, sampling: Sampling, seed: int, device: torch.device) -> None:
@@ -132,7 +132,7 @@ class DrawnContinuations:
         partition: Float[Tensor, "N 1"],
         log_p: Float[Tensor, "N 1"],
     ) -> Continuations:
-        """Draw a token for each slot, ``[N, 1]``."""
+        """Sample a token for each slot, ``[N, 1]``."""
         assert log_p.shape[1] == 1, "only one hypothesis of each slot is drawn"
         in_use = log_p[:, 0].isfinite()
         tokens = torch.zeros_like(log_p, dtype=torch.long)  # [N, 1]

@@ -38,7 +38,7 @@ _SHOWN = 32
 
 @dataclass(frozen=True)
 class Prompt:
-    """The texts around gaps, one more than there are gaps, and their ids."""
+    """The texts around n gaps, n + 1 of them, and their ids."""
 
     texts: list[str]
     ids: list[list[int]]
@@ -47,7 +47,7 @@ class Prompt:
 
     @property
     def source(self) -> list[int]:
-        """Return the ids that an encoder reads, without its end."""
+        """Return the encoder's input ids, without the end."""
         source = list(self.ids[0])
         for sentinel, ids in zip(self.sentinels, self.ids[1:], strict=False):
             source.append(sentinel)
@@ -56,19 +56,19 @@ class Prompt:
 
     @property
     def begins_with_gap(self) -> bool:
-        """Return whether an encoder reads a sentinel first."""
+        """Check whether the encoder's input begins with a sentinel."""
         return bool(self.sentinels) and not self.ids[0]
 
 
 def prompt_with_gaps(tokenizer: Tokenizer, text: str) -> Prompt:
-    """Read a text in which ``<extra_id_0>``, ``<extra_id_1>`` ... stand for its gaps.
+    """Parse a text with gaps marked ``<extra_id_0>``, ``<extra_id_1>`` ...
 
-    Text is encoded as it was in training, where gaps were cut out of ids: a space before a gap was
-    part of the cut text, and is not read; text that follows a gap without whitespace begins no
-    word, as it has no piece for the space that a tokenizer puts before a text.
+    Text is encoded as in training, where gaps were cut out of ids: a space before a gap belonged to
+    the cut text, and is dropped; text that follows a gap without whitespace does not begin a word:
+    it lacks the piece for the space that a tokenizer prepends.
 
-    Raises ConfigError where the gaps are not numbered in their order from 0, or there is none, or
-    the tokenizer has fewer sentinels; DataError as the tokenizer does.
+    Raises ConfigError where gaps are not numbered in order from 0, there are none, or more than the
+    tokenizer has sentinels; DataError as the tokenizer does.
     """
     parts, names = split_at_gaps(text.encode("utf-8", "surrogateescape"))
     _check_gaps(names, len(tokenizer.sentinel_ids))
@@ -80,7 +80,7 @@ def prompt_with_gaps(tokenizer: Tokenizer, text: str) -> Prompt:
 
 
 def prompt_to_go_on(tokenizer: Tokenizer, text: str) -> Prompt:
-    """Read a text whose one gap is all that follows it. Raises DataError as the tokenizer does."""
+    """Parse a text with one gap, at its end. Raises DataError as the tokenizer does."""
     ids = encode_before_gap(tokenizer, text.encode("utf-8", "surrogateescape"))
     return Prompt([text, ""], [ids, []], ())
 
@@ -105,13 +105,13 @@ def _check_gaps(names: list[str], n_sentinels: int) -> None:
 
 
 def encode_before_gap(tokenizer: Tokenizer, part: bytes) -> list[int]:
-    """Encode the text before a gap, without the spaces that end it."""
+    """Encode the text before a gap, without trailing spaces."""
     ids: list[int] = tokenizer.encode(part.rstrip(b" ")).tolist()
     return ids
 
 
 def _encode_behind_gap(tokenizer: Tokenizer, part: bytes) -> list[int]:
-    """Encode text that follows a gap: where no space does, behind a character that is cut off."""
+    """Encode text after a gap; without a leading space, behind a character that is cut off."""
     ids: list[int] = tokenizer.encode(part).tolist()
     if not part or part[:1].isspace():
         return ids
@@ -132,9 +132,9 @@ def _is_space(tokenizer: Tokenizer, id_: int) -> bool:
 
 @dataclass(frozen=True)
 class FillSettings:
-    """Settings of filling gaps: most probably, by a beam, or ``n_drawn`` times by a sampling.
+    """Settings of filling gaps: by beam search, or by ``n_drawn`` samples.
 
-    Raises ConfigError for both, or for several drawn without a sampling.
+    Raises ConfigError for both, or for several samples without a sampling rule.
     """
 
     beam: int = 1
@@ -186,19 +186,18 @@ class Completion:
 
 
 class Filled(NamedTuple):
-    """A completed text, and where in it each gap's text stands."""
+    """A completed text, and the position of each gap's text in it."""
 
     text: str
     places: list[slice]
 
 
 def find_fills(written: Sequence[int], prompt: Prompt) -> list[slice | None]:
-    """Find the tokens that fill each gap: those behind its sentinel; None for one without it.
+    """Find each gap's tokens, those after its sentinel; None without a sentinel.
 
-    Of sentinels that are written again only the first counts. Where a prompt begins with a gap and
-    the written ids begin with text, that text fills the gap, and the first sentinel stands before
-    the filling of the second: so read targets of independent noise, whose sentinels stand for the
-    text between gaps.
+    Only the first of repeated sentinels counts. Where a prompt begins with a gap and the written
+    ids begin with text, that text fills the gap, and the first sentinel precedes the second gap's
+    text, as in targets of independent noise, whose sentinels mark the text between gaps.
     """
     if not prompt.sentinels:
         return [slice(0, len(written))]
@@ -219,7 +218,7 @@ def find_unplaced(
 ) -> list[int]:
     """Return the ids that fill no gap, sentinels aside.
 
-    They stand before the first sentinel, or behind one that was written before.
+    They precede the first sentinel, or follow a repeated one.
     """
     places = [range(*fill.indices(len(written))) for fill in fills if fill is not None]
     placed, names = set(chain(*places)), set(prompt.sentinels)
@@ -227,10 +226,10 @@ def find_unplaced(
 
 
 def complete(tokenizer: Tokenizer, prompt: Prompt, fills: Sequence[Sequence[int]]) -> Filled:
-    """Put the ids that fill each gap into a text.
+    """Insert the ids of each gap into the prompt's text.
 
-    The prompt stays as it is, but for the whitespace before a gap, which the tokens decide: there
-    is none where they have none there, else the prompt's own, or the tokens' where that has none.
+    The prompt is unchanged except for whitespace before a gap: none where the tokens begin without
+    it, else the prompt's, or the tokens' where the prompt has none.
     """
     text = prompt.texts[0]
     ids = list(prompt.ids[0])
@@ -253,7 +252,7 @@ def complete(tokenizer: Tokenizer, prompt: Prompt, fills: Sequence[Sequence[int]
 
 
 def _divided(tokenizer: Tokenizer, before: Sequence[int], fill: Sequence[int]) -> tuple[str, str]:
-    """Decode what fills a gap behind other ids: the whitespace before its text, and the text."""
+    """Decode a gap's ids in the context of the ids before: leading whitespace, and text."""
     known = _decode(tokenizer, before)
     whole = _decode(tokenizer, [*before, *fill])
     stem = known.rstrip()
@@ -269,10 +268,10 @@ def _decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
 def _token_scores(
     model: EncoderDecoder, source: list[int], first_id: int
 ) -> Callable[[list[int]], list[float]]:
-    """Return a function of the ids written for a source: the log-probability of each token.
+    """Build the function from written ids to the log-probability of each token.
 
-    In nats, given those before it. It takes a pass over these ids, so that the search itself
-    keeps no probabilities of tokens.
+    In nats, given the tokens before. It takes another pass, so that the search keeps no token
+    probabilities.
     """
     device = model.embedding.weight.device
     memory = model.encode(torch.tensor([source], device=device))
@@ -293,12 +292,12 @@ def fill_gaps(
 ) -> list[Completion]:
     """Fill the gaps of a text, ``<extra_id_0>``, ``<extra_id_1>`` ... in their order.
 
-    Returns the completions of a beam, the most probable first, or those that were drawn. Writing
-    ends at a sentinel that stands for no gap as it does at the end. A function of weights,
-    text and settings. Unknown characters are read as the unknown.
+    Returns the hypotheses of a beam, most probable first, or samples. Decoding also ends at a
+    sentinel of no gap. Deterministic in weights, text and settings. Unknown characters are read as
+    the unknown token.
 
-    Raises ConfigError where the model or the text is not one with gaps, the text is longer than the
-    model reads, or the model would drop units out; DataError as the tokenizer does.
+    Raises ConfigError where the model fills no gaps, the text has none or exceeds the model's
+    positions, or dropout is active; DataError as the tokenizer does.
     """
     tokenizer = _tokenizer_of(text_model)
     if not tokenizer.sentinel_ids:
@@ -314,7 +313,7 @@ def fill_gaps(
 def go_on(
     text_model: TextModel, text: str, settings: FillSettings | None = None
 ) -> list[Completion]:
-    """Continue a text, as a model of ``objective.noise = prefix`` does: one gap is its end.
+    """Continue a text with a model of ``objective.noise = prefix``: a gap at the end.
 
     Returns and raises as ``fill_gaps`` does.
     """
@@ -392,16 +391,16 @@ MOST_FILLINGS = 1000
 
 
 def fill_masks(text_model: TextModel, text: str, n: int = 5) -> list[list[Filling]]:
-    """Return the ``n`` likeliest fillings of each mask of a text, the likeliest first.
+    """Return the ``n`` likeliest fillings of each mask of a text, likeliest first.
 
-    A mask is written ``[MASK]``, ``<mask>`` or as the model's vocabulary calls it. An encoder
-    fills each with one token, given all others masked (Devlin et al. 2019, sec. 3.1), never with a
-    special one. A T5 (Raffel et al. 2020, sec. 3.1.4) fills each with any number of tokens, also
-    where the text has ``<extra_id_0>`` and so on: a beam of ``n`` is searched, and the
-    probability is that of all its hypotheses that fill the gap so.
+    A mask is ``[MASK]``, ``<mask>`` or the mask token of the model's vocabulary. An encoder fills
+    it with one token, never a special one, while all other masks stay (Devlin et al. 2019, sec.
+    3.1). A T5 (Raffel et al. 2020, sec. 3.1.4) fills it, or ``<extra_id_0>`` and so on, with any
+    number of tokens: the probability sums over all hypotheses of a beam of ``n`` that fill the gap
+    alike.
 
-    Raises ConfigError where the text has no mask or is longer than the model reads, the model is of
-    another kind, has no tokenizer or its tokenizer no mask, or predicts no tokens.
+    Raises ConfigError where the text has no mask or exceeds the model's positions, or the model is
+    of another kind, predicts no tokens, or lacks a tokenizer or a mask token.
     """
     model, tokenizer = text_model.model, text_model.tokenizer
     if not isinstance(text, str):
@@ -459,7 +458,8 @@ def _by_masks(model: Encoder, tokenizer: Tokenizer, text: str, n: int) -> list[l
             f"the model's tokenizer, of kind {tokenizer.kind}, has no [MASK], [CLS] or [SEP], by "
             "which an encoder fills: name another model"
         )
-    # Each part apart, as transformers does; white space before a mask is a part of what fills it.
+    # Parts are encoded separately, as in transformers; whitespace before a mask belongs to its
+    # filling.
     parts = _mask_names(tokenizer).split(text)
     if len(parts) == 1:
         raise ConfigError(_no_mask(special_names(tokenizer)[mask_id]))

@@ -1,9 +1,9 @@
-"""Products of a few vectors with constant weights, stored in the layout that is read fastest.
+"""Products of a few vectors with constant weights, stored in the fastest layout.
 
-Generating is bound by reading weights. On a CPU one vector in float32 reads a transposed matrix
-faster than ``F.linear`` reads it as it is, and so do a few on Intel's processors; elsewhere these,
-and everywhere many vectors and bfloat16, gain from weights that oneDNN has packed. Either holds a
-copy of the weights. The gain as a whole: ``benchmarks/generate_speed.py``.
+Generation is bound by reading weights. On a CPU a product with one float32 vector is faster from a
+transposed matrix than by ``F.linear``, on Intel's processors also with a few; in all other cases,
+many vectors and bfloat16 included, weights packed by oneDNN are faster. Both copy the weights.
+Total gain: ``benchmarks/generate_speed.py``.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ from sublayer.model.layers.stack import Sublayer
 from sublayer.model.transformer import Transformer
 from sublayer.system.machine import processor
 
-# On Intel's processors so many rows take less time than with packed weights, with avx512 and
-# without; of more, some do and some do not: benchmarks/kernel_choices.py.
+# On Intel's processors up to so many rows are faster than with packed weights, with and without
+# avx512; more rows are not always: benchmarks/kernel_choices.py.
 _FEW_ROWS = 64
 
 PackedLinear = Callable[[Tensor], Tensor]
@@ -30,7 +30,7 @@ PackedLinear = Callable[[Tensor], Tensor]
 def takes_vectors(weight: Tensor, n_rows: int) -> bool:
     """Check whether a product takes one row as a vector ``[D]``, not as a matrix of one row.
 
-    So it does on a CPU in float32 and float64, where a product of matrix and vector is faster.
+    True on a CPU in float32 and float64, where a matrix-vector product is faster.
     """
     return (
         n_rows == 1
@@ -44,9 +44,8 @@ def pack_linear(
 ) -> PackedLinear:
     """Build the function ``x -> matrix x + bias`` of ``n_rows`` rows ``[B, D]``.
 
-    Where ``takes_vectors``, the one row is a vector ``[D]``; else another number of rows than
-    ``n_rows``, by which the layout is chosen, is right too. It holds a copy of the matrix or the
-    matrix itself, and gives neither a gradient.
+    Where ``takes_vectors``, the one row is a vector ``[D]``; else ``n_rows`` only chooses the
+    layout, and any number of rows works. It holds the matrix or a copy, without gradients.
     """
     matrix = matrix.detach()
     bias = None if bias is None else bias.detach()
@@ -60,7 +59,7 @@ def pack_linear(
 
 
 def transposed(matrix: Float[Tensor, "N D"], bias: Float[Tensor, " N"] | None) -> PackedLinear:
-    """Build the map of rows from a transposed copy, which MKL multiplies with."""
+    """Build the map from a transposed copy, multiplied by MKL."""
     columns = matrix.t().contiguous()
     if bias is None:
         return lambda x: torch.mm(x, columns)
@@ -70,7 +69,7 @@ def transposed(matrix: Float[Tensor, "N D"], bias: Float[Tensor, " N"] | None) -
 def packed(
     matrix: Float[Tensor, "N D"], bias: Float[Tensor, " N"] | None, n_rows: int
 ) -> PackedLinear:
-    """Build the map of rows from a copy as oneDNN packs it for ``n_rows``."""
+    """Build the map from a copy that oneDNN packs for ``n_rows``."""
     ordered = torch.ops.mkldnn._reorder_linear_weight(matrix.contiguous(), n_rows)
     apply = torch.ops.mkldnn._linear_pointwise
     return lambda x: apply(x, ordered, bias, "none", [], "")
@@ -78,7 +77,7 @@ def packed(
 
 def _by_vector(matrix: Tensor, bias: Tensor | None) -> PackedLinear:
     n_outputs, n_inputs = matrix.shape
-    # The longer runs of memory are read faster, be they rows or columns.
+    # Longer contiguous runs, of rows or columns, are read faster.
     ordered = matrix.contiguous() if n_inputs > n_outputs else matrix.t().contiguous().t()
     if bias is None:
         return lambda x: torch.mv(ordered, x)
@@ -86,7 +85,7 @@ def _by_vector(matrix: Tensor, bias: Tensor | None) -> PackedLinear:
 
 
 def _has_fast_blas(matrix: Tensor) -> bool:
-    """Check whether MKL multiplies, on a processor that it is made for.
+    """Check whether MKL multiplies, on an Intel processor.
 
     On others oneDNN is faster: benchmarks/kernel_choices.py.
     """
@@ -100,7 +99,7 @@ def _packs(matrix: Tensor) -> bool:
     has_mkldnn: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if matrix.device.type != "cpu" or not has_mkldnn:
         return False
-    # PyTorch's compiler calls them by the same names.
+    # PyTorch's compiler uses the same names.
     names = ("_reorder_linear_weight", "_linear_pointwise")
     has_operations = all(hasattr(torch.ops.mkldnn, name) for name in names)
     if matrix.dtype == torch.bfloat16:
@@ -115,7 +114,7 @@ Branch = Callable[..., Tensor]
 def residual(sublayer: Sublayer, branch: Branch) -> Branch:
     """Build a residual sub-layer from its branch, with its norm and its step size.
 
-    Its arguments beside the rows go to the branch. There is no dropout.
+    Further arguments go to the branch. There is no dropout.
     """
     # The method, not the module: a module's call looks for hooks, which costs every step.
     norm = sublayer.norm.forward
@@ -147,7 +146,7 @@ def feed_forward(ffn: nn.Module, n_rows: int) -> Branch:
 
 
 def linear(module: Linear | StackedLinear, n_rows: int) -> PackedLinear:
-    """Unroll a linear map, or stacked ones, whose outputs stand one after another."""
+    """Unroll a linear map, or stacked ones with concatenated outputs."""
     matrix = module.weight.flatten(0, -2)  # stacked maps one below another
     bias = None if module.bias is None else module.bias.flatten()
     return pack_linear(matrix, bias, n_rows)

@@ -64,7 +64,7 @@ class Continuation:
         self._n_shown = 0
 
     def add(self, token: int) -> None:
-        """Add a token, unless the text is over: at a stop, or at the token that ends a document."""
+        """Add a token, unless a stop or the end of a document has ended the text."""
         if self.is_over:
             return
         self.is_over = token == self._tokenizer.end_id
@@ -109,7 +109,7 @@ def continue_prompt(
     window: Literal["exact", "rolling"] | None = None,
     show: Show | None = None,
 ) -> Continued:
-    """Draw ``n`` continuations of a prompt; ``show`` takes the prompt and the first as it grows.
+    """Sample ``n`` continuations of a prompt; ``show`` gets the prompt and the growing first.
 
     Raises ConfigError for a prompt with a gap or with characters unknown to the tokenizer.
     """
@@ -148,7 +148,7 @@ def continue_prompt(
 def _shown(
     steps: Iterator[Tensor], n_tokens: int, begin: Callable[[], None] | None
 ) -> Iterator[Tensor]:
-    """Show how many tokens each continuation has; with ``begin``, that the prompt is being read.
+    """Show the length of each continuation; before that, with ``begin``, the reading of the prompt.
 
     It is called once the first token is there.
     """
@@ -169,11 +169,10 @@ def _shown(
 def complete_prompt(
     text_model: TextModel, run: Path, prompt: str, settings: FillSettings, n_tokens: int | None
 ) -> tuple[list[Completion], float]:
-    """Fill the gaps of a prompt, or, by a model that knows none, continue it; return the seconds.
+    """Fill the gaps of a prompt, or continue it with a model without gaps; return the seconds.
 
-    ``n_tokens`` are written at most; None for as many as targets had in training. Raises
-    ConfigError for a translator, for more tokens than the model writes, and for characters unknown
-    to the tokenizer.
+    At most ``n_tokens`` are written; None: the target length in training. Raises ConfigError for a
+    translator, for more tokens than the model writes, and for unknown characters.
     """
     tokenizer = tokenizer_of(run, text_model)
     if isinstance(tokenizer, BilingualTokenizer):
@@ -190,7 +189,7 @@ def complete_prompt(
     most_tokens, knows_gaps = settings.most_tokens, bool(tokenizer.sentinel_ids)
     if path is not None:
         recipe = read_run_recipe(path)
-        # As many as targets had in training, which counts their end.
+        # The target length in training, which counts the end.
         most_tokens = recipe.objective.lengths(recipe.data.context).written - 1
         knows_gaps = recipe.objective.n_sentinels(recipe.data.context) > 0
     settings = replace(settings, most_tokens=n_tokens or most_tokens)
@@ -226,14 +225,14 @@ def check_no_gap(run: Path, kind: str, prompt: str) -> None:
 
 
 def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """Encode a prompt; raise ConfigError for text that the tokenizer does not know.
+    """Encode a prompt; raise ConfigError for characters unknown to the tokenizer.
 
-    Bytes of the command line that are no UTF-8 are encoded as they are.
+    Bytes that are not UTF-8 are encoded as they are.
     """
     text = prompt.encode("utf-8", "surrogateescape")
     ids: list[int] = tokenizer.encode(text).tolist()
     if tokenizer.unk_id is not None and tokenizer.unk_id in ids:
-        # The first character that is unknown by itself, or else the whole prompt.
+        # The first character that is unknown by itself, or else the prompt.
         unknown = (char for char in prompt if tokenizer.unk_id in tokenizer.encode(char.encode()))
         raise ConfigError(
             f"--prompt has {next(unknown, prompt)!r}, which the model's tokenizer does not know: "
@@ -243,9 +242,9 @@ def encode_prompt(tokenizer: Tokenizer, prompt: str) -> list[int]:
 
 
 def _space_behind(tokenizer: Tokenizer, ids: list[int], prompt: str) -> str:
-    """Return the space behind a prompt's last word where the tokenizer takes it for whole.
+    """Return the space after a prompt's last word where the tokenizer takes the word as complete.
 
-    Words that end in a mark have a space in it, which a prompt has seldom at its end.
+    End-of-word marks contain a space, which a prompt seldom ends with.
     """
     ends_word = tokenizer.decode(ids[-1:]).endswith(b" ")
     return " " if ends_word and not prompt[-1:].isspace() else ""

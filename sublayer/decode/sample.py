@@ -1,4 +1,4 @@
-"""Sampling with a cache: each new token costs one step of the model, not a whole context."""
+"""Sampling with a cache: a new token costs one step of the model, not a full context."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Window = Literal["exact", "rolling"]
 
 @dataclass(frozen=True)
 class Sampling:
-    """The rule by which a token is sampled from the model's probabilities.
+    """Sampling parameters: temperature, top-k and top-p.
 
     ``temperature`` divides the logits, 0 takes the most probable token. ``top_k`` keeps the k most
     probable, ``top_p`` the fewest whose probabilities reach p (Holtzman et al. 2020); both act
@@ -53,7 +53,7 @@ class Sampling:
         choices leave it as it is. Raises CheckpointError where logits on a CPU are not finite.
         """
         top = logits.amax(-1, keepdim=True)
-        # Another device is not waited for: models that overflow everywhere are not loaded.
+        # No synchronisation with another device: models that always overflow are not loaded.
         if top.device.type == "cpu" and not top.isfinite().all():
             raise CheckpointError(
                 "the model's logits are not finite behind this text: its weights are too large; "
@@ -100,16 +100,15 @@ def generate(
 ) -> Iterator[Int[Tensor, " B"]]:
     """Yield ``n_tokens`` tokens after each row of a prompt, one position at a time.
 
-    Up to ``context`` tokens (the longest that the model takes, or was trained on) each costs one
-    step. Beyond, where positions are absolute no cache can follow: ``exact`` reads the last
-    ``context`` tokens again for every token; ``rolling`` reads the newer half of them again
-    whenever the window is full, so that a token costs about two steps and sees between half and all
-    of the context. An LSTM has read all of the text whatever its length, and keeps nothing but its
-    state, so that ``context`` and ``window`` change nothing. Deterministic in weights, prompt and
-    ``seed``.
+    Up to ``context`` tokens (the model's maximum, or the training length) a token costs one step.
+    Beyond, absolute positions invalidate the cache: ``exact`` rereads the last ``context`` tokens
+    for every token; ``rolling`` rereads their newer half whenever the window is full, so that a
+    token costs about two steps and sees between half and all of the context. For an LSTM, which
+    keeps only its state, ``context`` and ``window`` change nothing. Deterministic in weights,
+    prompt and ``seed``.
 
-    Raises ConfigError where the prompt is empty or longer than the context, the model would drop
-    units out, or this machine cannot hold the cache: at the first token, as every generator does.
+    Raises ConfigError, at the first token, where the prompt is empty or longer than the context,
+    dropout is active, or memory does not hold the cache.
     """
     if model.training:
         raise ConfigError(
@@ -131,7 +130,7 @@ def generate(
 
 
 class _Reader:
-    """Compute the logits after a growing text, reading only its new tokens where it can."""
+    """Compute the logits after a growing text, reading only new tokens where possible."""
 
     def __init__(
         self, model: Decoder, n_rows: int, context: int, window: Window, n_tokens: int
@@ -140,7 +139,7 @@ class _Reader:
         self._context = context
         self._window = window
         weight = model.embedding.weight
-        # The products of attention are slower in bfloat16 on a CPU.
+        # Attention is slower in bfloat16 on a CPU.
         wide = torch.promote_types(weight.dtype, torch.float32)
         dtype = wide if weight.device.type == "cpu" else weight.dtype
         self._cache = Cache(model.config, n_rows, context, dtype, weight.device)
@@ -153,7 +152,7 @@ class _Reader:
             self._step = Stepper(model, n_rows)
 
     def read(self, tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B V"]:
-        """Return the logits of the token after ``tokens``: the last call's tokens and one more."""
+        """Return the next-token logits of ``tokens``: the last call's tokens and one more."""
         is_full = not self._cache.is_endless and self._cache.length == self._context
         if is_full:
             n_kept = self._context

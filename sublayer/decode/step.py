@@ -1,6 +1,6 @@
-"""Steps of decoders and LSTMs, unrolled: one token of every row, in as few operations as it takes.
+"""Unrolled steps of decoders and LSTMs: one token of every row, in as few operations as possible.
 
-Equal to a forward pass behind a cache, which is tested over every axis of the model.
+Equal to a forward pass with a cache; tested over every axis of the model.
 """
 
 from collections.abc import Callable
@@ -33,10 +33,10 @@ _FIRST_ROOM = 64
 
 
 class StepBias:
-    """The bias of the newest query of a stack and of all keys up to its own.
+    """Attention bias of a stack's newest query over all keys.
 
-    It depends on how far a key stands from its query alone: that of a query at the end of many keys
-    ends with that of a query at the end of fewer.
+    It depends only on the distance between key and query, so that the bias over many keys ends with
+    the bias over fewer.
     """
 
     def __init__(self, scheme: Positions) -> None:
@@ -47,7 +47,7 @@ class StepBias:
     def of(
         self, n_positions: int, dtype: torch.dtype, device: torch.device
     ) -> Float[Tensor, "1 H 1 S"] | None:
-        """Return the bias of the query at the last of S = ``n_positions``; None for none."""
+        """Return the bias of a query at position S - 1, S = ``n_positions``; None for none."""
         if not self._scheme.biases_scores:
             return None
         if n_positions > self._room:
@@ -63,24 +63,24 @@ _ALL = StepKeys()
 
 @runtime_checkable
 class StepKeyValues(Protocol):
-    """Keys and values that a step writes of its token, and then reads of all."""
+    """Key/value cache of one attention that a step appends to and reads."""
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type in which they are kept."""
+        """The dtype of the cache."""
 
     def append_folded(
         self, k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"]
     ) -> tuple[Float[Tensor, "BH S K"], Float[Tensor, "BH S K"]]:
-        """Write a token's, and return those of all, rows and heads as one axis."""
+        """Append a token's keys and values; return all, rows and heads as one axis."""
 
 
 class Stepper:
-    """Add one token to every row of a cache without padding, and return the logits of the next.
+    """Append a token to every row of a cache without padding; return the next-token logits.
 
-    Weights may be packed, which copies them: it serves as long as the model's do not change. There
-    is no dropout in the blocks. ``n_rows`` is the number of rows of every call; one row in float32
-    or float64 on a CPU goes through the blocks as a vector, not as a matrix of one row.
+    Packed weights are copies: they are valid while the model's do not change. Without dropout.
+    ``n_rows`` is the number of rows of every call; one row in float32 or float64 on a CPU is
+    computed as a vector, not as a matrix of one row.
     """
 
     def __init__(self, model: Decoder, n_rows: int) -> None:
@@ -92,13 +92,13 @@ class Stepper:
         self._logits = unrolled_head(model, n_rows)
 
     def __call__(self, tokens: Int[Tensor, " B"], cache: Cache) -> Float[Tensor, "B V"]:
-        """Take the step: the tokens stand at position ``cache.length``, which grows by one.
+        """Take the step at position ``cache.length``, which grows by one.
 
-        Raises ConfigError where the cache is full; nothing is written to it then.
+        Raises ConfigError where the cache is full, which then stays as it is.
         """
         cache.check(1)
         position = cache.length
-        # Filled in, not copied: a copy would wait for another device at every token.
+        # Filled, not copied: a copy would synchronise with the device at every token.
         positions = torch.full((1,), position, device=tokens.device)
         bias = self.bias_of(position + 1, cache.dtype, tokens.device)
 
@@ -114,7 +114,7 @@ class Stepper:
     def bias_of(
         self, n_positions: int, dtype: torch.dtype, device: torch.device
     ) -> Float[Tensor, "BH 1 S"] | None:
-        """Return the bias of the scores of a token at the last of so many positions."""
+        """Return the attention bias of a token at the last of so many positions."""
         bias = self._step_bias.of(n_positions, dtype, device)
         return None if bias is None else bias.expand(self._n_rows, -1, -1, -1).flatten(0, 1)
 
@@ -125,9 +125,9 @@ class Stepper:
         bias: Float[Tensor, "#BH 1 S"] | None,
         key_values: Callable[[int, int], StepKeyValues | None],
     ) -> Float[Tensor, "B V"]:
-        """Compute the logits behind tokens at a position, and write their keys and values.
+        """Compute the next-token logits at a position, and write keys and values.
 
-        ``bias`` is added to scores; ``key_values`` are those of an entry of a block.
+        ``bias`` is added to scores; ``key_values`` returns the cache of an executed attention.
         """
         model = self._model
         x = model.embed_tokens(tokens[:, None], positions)[:, 0]  # [B, D]
@@ -181,10 +181,10 @@ class Stepper:
 
 
 class LstmStepper:
-    """Read one token of every row, and return the logits of the next.
+    """Read one token of every row; return the next-token logits.
 
-    The layers are computed as in a forward pass, of one token. The output matrix may be packed,
-    which copies it: it serves as long as the model's weights do not change.
+    The layers run as a forward pass of one token. A packed output matrix is a copy: it is valid
+    while the model's weights do not change.
     """
 
     def __init__(self, model: Decoder, n_rows: int) -> None:
@@ -209,7 +209,7 @@ Record = Callable[[Compute], Compute]
 
 @dataclass(frozen=True)
 class _Placed:
-    """Keys and values of one attention, the first ``room``, written where a tensor says."""
+    """The first ``room`` keys and values of an attention, written at a position in a tensor."""
 
     key_values: KeyValues
     position: Int[Tensor, " 1"]
@@ -224,10 +224,10 @@ class _Placed:
 
 
 class FixedStepper:
-    """Do what ``Stepper`` does, for one cache, by a computation that is recorded.
+    """``Stepper`` for one cache, replayed from a CUDA graph.
 
-    It reads a room of the cache, what stands behind the token hidden. Where the room is full, the
-    step is recorded anew with one of twice as many tokens.
+    It attends to a fixed room of the cache, positions beyond the token masked. A full room is
+    doubled and the step recorded again.
     """
 
     def __init__(self, model: Decoder, n_rows: int, cache: Cache, record: Record) -> None:
@@ -241,7 +241,7 @@ class FixedStepper:
         self._step: Compute | None = None
 
     def __call__(self, tokens: Int[Tensor, " B"], cache: Cache) -> Float[Tensor, "B V"]:
-        """Take the step in the cache that it is for; the logits last until the next one.
+        """Take the step in its cache; the next step overwrites the logits.
 
         Raises ConfigError where the cache is full.
         """
@@ -261,7 +261,7 @@ class FixedStepper:
             self._room *= 2
         room = min(self._room, self._cache.max_len)
         keys = torch.arange(room, device=self._position.device)
-        # The biases of the room's last position hold those of every other one.
+        # The bias of the room's last position contains all others.
         table = self._stepper.bias_of(room, self._cache.dtype, keys.device)  # [B H, 1, S]
 
         def key_values(layer: int, index: int) -> _Placed | None:
@@ -285,16 +285,15 @@ _FEWEST_TOKENS = 64
 
 
 def pays(device: torch.device, n_tokens: int) -> bool:
-    """Check whether to record a step that is taken for so many tokens."""
+    """Check whether recording a step pays off for so many tokens."""
     return device.type == "cuda" and n_tokens >= _FEWEST_TOKENS
 
 
 def record(compute: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """Record a computation, and return what replays it: the same tensor, written anew.
+    """Record a computation; return its replay, which overwrites and returns the same tensor.
 
-    It must read and write the same memory each time, wait for nothing, and change nothing when it
-    is done twice: it is, before it is recorded. Source: the documentation of
-    ``torch.cuda.CUDAGraph``.
+    It must use the same memory in every call, never synchronise, and be idempotent: it runs before
+    it is recorded. Source: the documentation of ``torch.cuda.CUDAGraph``.
     """
     current = torch.cuda.current_stream()
     aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]

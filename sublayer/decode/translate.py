@@ -1,4 +1,4 @@
-"""Translation of lines in order, in windows sorted by length: constant memory on any input."""
+"""Translation of lines in order, in windows sorted by length, in constant memory."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -20,9 +20,9 @@ WINDOW = 2048
 
 @dataclass(frozen=True)
 class TranslatedLine:
-    """The hypotheses of a line, the best first; none where it was not translated.
+    """Hypotheses of a line, best first; none where it was not translated.
 
-    A line that was not is empty, or too long for the model.
+    Untranslated lines are empty, or too long for the model.
     """
 
     hypotheses: list[BeamHypothesis]
@@ -35,7 +35,7 @@ class TranslatedLine:
 
     @property
     def ids(self) -> NDArray[np.int64]:
-        """The ids of the best hypothesis without its end, empty where there is none."""
+        """Ids of the best hypothesis without its end; empty without hypotheses."""
         if not self.hypotheses:
             return np.zeros(0, dtype=np.int64)
         return self.hypotheses[0].ids
@@ -44,7 +44,7 @@ class TranslatedLine:
 def tokenizer_of(text_model: TextModel) -> BilingualTokenizer:
     """Return a translator's tokenizer.
 
-    Raises ConfigError where the model has none, or one of another kind.
+    Raises ConfigError where it is missing or of another kind.
     """
     if not isinstance(text_model.tokenizer, BilingualTokenizer):
         raise ConfigError(
@@ -63,12 +63,12 @@ def translate_lines(
     are_words: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[TranslatedLine]:
-    """Translate lines of text, or of words that spaces divide, and yield the results in order.
+    """Translate lines of text or of space-separated words; yield results in order.
 
-    A line without a token gives none; nor does one that is longer than the model reads, which is
-    marked, never cut. ``window`` lines are read and sorted by length before the first of them is
-    translated; ``sentences`` are translated at a time, which changes speed and memory only.
-    ``progress`` is told how many lines of the window are done.
+    A line without tokens has no hypotheses; nor has one that exceeds the model's positions, which
+    is marked, never cut. Windows of ``window`` lines are read, sorted by length, then translated,
+    ``sentences`` at a time, which changes speed and memory only. ``progress`` receives the number
+    of translated lines of the window.
 
     Raises ConfigError where the model has no vocabulary of two languages, and as ``search`` does.
     """
