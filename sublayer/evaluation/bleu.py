@@ -40,7 +40,7 @@ Numbers = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LineCounts:
-    """The counts from which a measure is computed, line by line, and its signature."""
+    """Counts of a measure, line by line, and its sacreBLEU signature."""
 
     name: str
     """One of ``MEASURES``, or ``COMPOUNDS``."""
@@ -55,14 +55,14 @@ class LineCounts:
 
     @property
     def value(self) -> float:
-        """The score of all lines, from 0 to 100: the corpus', not a mean over lines."""
+        """Corpus score, from 0 to 100; not a mean over lines."""
         sums = self.counts.sum(0)
         return score_of_counts(self.name, sums)
 
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines as text as it is written, and as words that spaces divide, with the words' rule."""
+    """Lines as plain text and as space-separated words, with the rule that divided them."""
 
     texts: Sequence[str]
     words: Sequence[str]
@@ -78,13 +78,12 @@ class Lines:
 def translated_lines(
     translations: Sequence[Ids], tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None = None
 ) -> Lines:
-    """Return translations, ids without their end, as they are scored.
+    """Return translations, ids without their end, as scored lines.
 
-    ``tokens`` is sacreBLEU's tokenizer, by default that of the target's language. The words are
-    those that papers score: the vocabulary's, but where that divides words at hyphens (WMT14):
-    there text as it is written is divided again without. Source: zhuohan123/macaron-net,
-    ``test-wmt14-en2de-base.sh``. Where sacreBLEU's tokenizer finds words without spaces, they are
-    its own.
+    ``tokens`` is sacreBLEU's tokenizer, by default the one for the target language. Words are
+    divided as in papers: by the vocabulary's rule, except that words which it splits at hyphens
+    (WMT14) are divided again without. Source: zhuohan123/macaron-net, ``test-wmt14-en2de-base.sh``.
+    For languages without spaces the words come from sacreBLEU's tokenizer.
     """
     texts = [tokenizer.write(ids) for ids in translations]
     vocab_words = (" ".join(tokenizer.words(ids)) for ids in translations)
@@ -94,7 +93,7 @@ def translated_lines(
 def reference_lines(
     pairs: Sequence[PairText], tokenizer: BilingualTokenizer, tokens: BleuTokenizer | None = None
 ) -> Lines:
-    """Return the references of pairs as translations are scored against them."""
+    """Return the references of pairs as scored lines."""
     vocab_words = (pair.target_words for pair in pairs)
     return _as_scored([pair.target for pair in pairs], vocab_words, tokenizer, tokens)
 
@@ -105,7 +104,7 @@ def _as_scored(
     tokenizer: BilingualTokenizer,
     tokens: BleuTokenizer | None,
 ) -> Lines:
-    """Divide texts into scored words; ``vocab_words`` are the words of the vocabulary."""
+    """Divide texts into scored words; ``vocab_words`` are divided by the vocabulary."""
     name = tokens or bleu_tokenizer_of(tokenizer.target.language)
     if name not in _BETWEEN_SPACES:
         words = list(map(metric("sacrebleu", lowercase=False, tokens=name).tokenizer, texts))
@@ -120,15 +119,14 @@ def _as_scored(
 def count_translations(
     translations: Lines, references: Lines, *, lowercase: bool, compounds: bool = False
 ) -> dict[str, LineCounts]:
-    """Count by lines what all reported scores of translations are computed from.
+    """Count the statistics of all reported scores of translations, line by line.
 
-    bleu: of words after the rules of the target's language, or between spaces where it has none, as
-    its signature says beside sacreBLEU's own; of a language without spaces those of sacreBLEU's
-    tokenizer. sacrebleu and chrf: of text as it is written.
-    ``lowercase``: both sides in lower case. ``compounds`` adds bleu_compounds: of words with each
-    hyphen within a word made a word of its own, on both sides. Vaswani et al. 2017 and after them
-    fairseq and Macaron Net report it for WMT14 English to German. It inflates: fairseq's own system
-    has 29.29 so, and 28.6 by sacreBLEU.
+    bleu: on words by the rules of the target language, which its signature names, or on
+    space-separated words without rules; for a language without spaces on words of sacreBLEU's
+    tokenizer. sacrebleu and chrf: on plain text. ``lowercase``: both sides in lower case.
+    ``compounds`` adds bleu_compounds: hyphens within words are separate words, on both sides, as
+    reported for WMT14 English to German by Vaswani et al. 2017, fairseq and Macaron Net. It
+    inflates: fairseq's system scores 29.29, against 28.6 by sacreBLEU.
 
     Raises DataError as ``check_lines`` does, ConfigError where sacrebleu is not installed.
     """
@@ -147,7 +145,7 @@ def count_translations(
         tokens = references.tokens
         counted = count_lines(name, texts, reference, lowercase=lowercase, tokens=tokens, more=more)
         if behind is not None:
-            # sacreBLEU's signature cannot say what divided the words.
+            # sacreBLEU's signature cannot name the rule that divided the words.
             signature = f"{counted.signature}|words:{references.rule}{behind}"
             counted = replace(counted, signature=signature)
         counts[name] = counted
@@ -155,19 +153,19 @@ def count_translations(
 
 
 def word_rule_of(moses: str, tokens: BleuTokenizer) -> str:
-    """Return the rule that divides words of ``bleu``: Moses', spaces, or sacreBLEU's tokenizer."""
+    """Return the word rule of ``bleu``: Moses, spaces, or sacreBLEU's tokenizer."""
     if tokens not in _BETWEEN_SPACES:
         return tokens
     return "spaces" if moses == "none" else "moses"
 
 
 def metric(name: str, *, lowercase: bool, tokens: BleuTokenizer = "13a") -> Any:
-    """Return sacreBLEU's object for a measure, without cached references.
+    """Return the sacreBLEU metric of a measure, without cached references.
 
-    bleu is of words that are there already, not smoothed; sacrebleu has sacreBLEU's ``tokens`` and
-    its default smoothing; chrf is chrF2.
+    bleu takes divided words, without smoothing; sacrebleu has sacreBLEU's ``tokens`` and default
+    smoothing; chrf is chrF2.
 
-    Raises ConfigError where sacrebleu is not installed, or what its tokenizer needs.
+    Raises ConfigError where sacrebleu or a package of its tokenizer is not installed.
     """
     library = _library()
     if name == "chrf":
@@ -180,7 +178,7 @@ def metric(name: str, *, lowercase: bool, tokens: BleuTokenizer = "13a") -> Any:
 
 
 def check_bleu_tokenizer(tokens: BleuTokenizer) -> None:
-    """Raise ConfigError, with the remedy, where a tokenizer of BLEU lacks a package."""
+    """Raise ConfigError, with the remedy, where BLEU's tokenizer lacks a package."""
     _library()
     names = get_args(BleuTokenizer)
     if tokens not in names:
@@ -206,7 +204,7 @@ def check_bleu_tokenizer(tokens: BleuTokenizer) -> None:
 
 
 def check_lines(texts: Sequence[str], references: Sequence[str]) -> None:
-    """Raise DataError, with both counts, unless there are translations, a reference for each."""
+    """Raise DataError, with both counts, unless there are as many references as translations."""
     if len(texts) != len(references):
         raise DataError(
             f"{len(texts):,} translations cannot be scored against {len(references):,} references"
@@ -228,12 +226,11 @@ def count_lines(
 ) -> LineCounts:
     """Count the statistics of a measure, line by line; ``more`` are further references.
 
-    bleu is of words that spaces divide, as of multi-bleu.perl: 4-grams of the corpus, not smoothed,
-    what papers of machine translation call tokenised BLEU, comparable only between equal words.
-    sacrebleu is of texts as they are written, by one of sacreBLEU's tokenizers. chrf is the F2 of
-    the character n-grams of texts, n from 1 to 6 (Popovic 2015).
+    bleu is tokenised BLEU on space-separated words, as by multi-bleu.perl: 4-grams of the corpus,
+    not smoothed, comparable only under equal tokenisation. sacrebleu takes plain text and one of
+    sacreBLEU's tokenizers. chrf is the F2 of character n-grams, n from 1 to 6 (Popovic 2015).
 
-    Of further references a blank one is none. Raises DataError as ``check_lines`` does, ConfigError
+    A blank further reference is ignored. Raises DataError as ``check_lines`` does, ConfigError
     where sacrebleu is not installed, or as ``check_bleu_tokenizer`` does.
     """
     for reference in (references, *more):
@@ -241,17 +238,17 @@ def count_lines(
     measure = metric(name, lowercase=lowercase, tokens=tokens)
     streams: list[list[str | None]] = [list(references)]
     streams += [[line if line.strip() else None for line in lines] for lines in more]
-    # What sacreBLEU's own tests add up: the n-grams of each line, and those that it shares with the
-    # reference.
+    # The statistics that sacreBLEU's significance tests sum: n-grams of a line, and matches with
+    # its reference.
     counts = measure._extract_corpus_statistics(list(texts), streams)
     columns = np.asarray(counts, dtype=np.int64)
     return LineCounts(name, columns, str(measure.get_signature()))
 
 
 def score_of_counts(name: str, sums: NDArray[np.number]) -> float:
-    """Compute a measure of ``count_lines`` from its counts, summed over lines, ``[K]``.
+    """Compute a measure from the counts of ``count_lines``, summed over lines, ``[K]``.
 
-    Whether lines were counted in lower case is in the counts already.
+    Lower-casing is part of the counts.
     """
     return _score_of_sums(metric(name, lowercase=False), sums)
 
@@ -268,7 +265,7 @@ def _library() -> Any:
 
 @dataclass(frozen=True)
 class PairedSystems:
-    """Two systems by one measure, from 0 to 100."""
+    """Comparison of two systems by one measure, from 0 to 100."""
 
     value: float
     other: float
@@ -288,10 +285,9 @@ def compare_translations(ours: LineCounts, theirs: LineCounts) -> PairedSystems:
 
     Source: Koehn 2004; Riezler and Maxwell 2005.
 
-    Departure: sacreBLEU's p of the paired bootstrap is not computed. It shifts absolute differences
-    by their mean, where differences with their signs are to be shifted, and so calls systems that
-    are alike different about twice as often as it says: in 11 of 100 comparisons at a nominal 5
-    (``tests/evaluation/test_bleu.py``).
+    Departure: sacreBLEU's p of the paired bootstrap is not computed. It shifts absolute instead of
+    signed differences by their mean, and so finds equal systems different about twice as often as
+    nominal: in 11 of 100 comparisons instead of 5 (``tests/evaluation/test_bleu.py``).
     """
     measure = metric(ours.name, lowercase=False)
     mine, others = (system.counts.astype(np.float64) for system in (ours, theirs))
@@ -308,15 +304,15 @@ def compare_translations(ours: LineCounts, theirs: LineCounts) -> PairedSystems:
 def randomisation_p(
     measure: Any, ours: Numbers, theirs: Numbers, *, n_exchanges: int = N_EXCHANGES
 ) -> float:
-    """Return how probable a difference as large, of either sign, is between systems alike.
+    """Compute the two-sided p value of a difference by approximate randomisation.
 
-    The counts of two systems' lines, ``[N, K]`` as of ``LineCounts``, are exchanged between them,
-    each line or not by a throw of a coin, ``n_exchanges`` times; ``measure`` is sacreBLEU's object.
-    The observed assignment is one of the possible ones, so that of systems whose lines could as
-    well be each other's at most 5 of 100 have a p up to 0.05. Source: Riezler and Maxwell 2005.
+    The counts of lines, ``[N, K]`` as in ``LineCounts``, are exchanged between the systems at
+    random, line by line, ``n_exchanges`` times; ``measure`` is a sacreBLEU metric. The observed
+    assignment counts as one of them, so that under exchangeable lines p is at most 0.05 in at most
+    5 of 100 comparisons. Source: Riezler and Maxwell 2005.
 
-    Departure: a difference as large as the one observed counts as chance, where sacreBLEU asks for
-    a larger one, by which systems that differ in one line of a thousand would differ beyond doubt.
+    Departure: a difference equal to the observed one counts as chance; sacreBLEU counts only larger
+    ones, which makes systems that differ in one line of a thousand significantly different.
     """
     observed = abs(_score_of_sums(measure, ours.sum(0)) - _score_of_sums(measure, theirs.sum(0)))
     exchanged = np.abs(_exchanged_differences(measure, ours, theirs, n_exchanges))
@@ -343,7 +339,7 @@ def _exchanged_differences(
 ) -> Numbers:
     generator = np.random.default_rng(SEED)
     is_exchanged = generator.integers(2, size=(n_exchanges, len(ours)), dtype=bool)
-    # As numbers a few at a time: they take eight times the memory.
+    # In batches: as float64 they take eight times the memory.
     parts = np.array_split(is_exchanged, _N_EXCHANGED_PARTS)
     surplus = ours - theirs
     moved = np.concatenate([part.astype(np.float64) @ surplus for part in parts])  # [exchanges, K]

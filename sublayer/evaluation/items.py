@@ -1,4 +1,4 @@
-"""Numbers of each item of a test, so that every metric follows from sums over items."""
+"""Per-item numbers of a test; every metric is a function of their sums."""
 
 import hashlib
 import math
@@ -38,7 +38,7 @@ class ItemTable:
         return min(len(column) for column in self.columns.values())
 
     def sums(self, times: Numbers | None = None) -> Sums:
-        """Add the columns up, each item once, or as often as ``times`` says, ``[N]``."""
+        """Sum the columns, items weighted by ``times``, ``[N]``, if given."""
         columns = self.columns.items()
         if times is None:
             return {name: column.sum(0, dtype=np.float64) for name, column in columns}
@@ -48,7 +48,7 @@ class ItemTable:
 
 @dataclass(frozen=True)
 class Items:
-    """The items of a test, in a table for each measure."""
+    """Items of a test, in a table per measure."""
 
     split: str
     """The name of the split."""
@@ -59,7 +59,7 @@ class Items:
 
 @dataclass(frozen=True)
 class FromItems:
-    """A metric as a function of the items of a test: the table, and the value of its sums."""
+    """A metric as a function of a test's items: the table, and the function of its sums."""
 
     table: str
     """The name of a table in ``Items.tables``."""
@@ -67,13 +67,13 @@ class FromItems:
     """The metric of the table's sums, over whichever items they were taken."""
 
     def of(self, items: Items) -> float | None:
-        """Compute the metric of all items; None where the test has no such table."""
+        """Compute the metric over all items; None where the test lacks its table."""
         table = items.tables.get(self.table)
         return None if table is None else self.value(table.sums())
 
 
 def ratio(total: str, count: str) -> Callable[[Sums], float]:
-    """Return the metric that divides the sum of a column by that of another; NaN of nothing."""
+    """Return the metric ``sum(total) / sum(count)``; NaN for a count of 0."""
 
     def value(sums: Sums) -> float:
         n = float(sums[count])
@@ -83,15 +83,15 @@ def ratio(total: str, count: str) -> Callable[[Sums], float]:
 
 
 def quotient_of(measure: EvaluatedMetric) -> FromItems:
-    """Return how a quotient of sums follows from items; NaN of nothing."""
+    """Return a quotient of sums as a metric of items; NaN for a count of 0."""
     value = ratio(*measure.columns)
     return FromItems(measure.table, lambda sums: value(sums) / measure.unit)
 
 
 class Digest:
-    """The SHA-256 of a row of items, whatever integers they are stored as.
+    """SHA-256 of a sequence of items, independent of their integer type.
 
-    ``names`` are hashed first: items that are scored in two ways have two digests.
+    ``names`` are hashed first: items scored in two ways have two digests.
     """
 
     def __init__(self, *names: str) -> None:
@@ -100,14 +100,14 @@ class Digest:
             self._sha256.update(f"{name}\n".encode())
 
     def add(self, ids: Iterable[int] | NDArray[np.integer]) -> None:
-        """Add the integers of one item, or of several, and their number."""
+        """Add the integers of one or several items, and their number."""
         values = ids if isinstance(ids, np.ndarray) else np.array(list(ids), dtype=np.int64)
         self._sha256.update(f"{values.size}\n".encode())
         flat = values.reshape(-1)
-        # A text is larger than the part that is read at a time.
+        # In chunks, to limit the memory of the conversion.
         for start in range(0, flat.size, _CHUNK):
             self._sha256.update(flat[start : start + _CHUNK].astype("<i8").tobytes())
 
     def hexdigest(self) -> str:
-        """Return the digest of all that was added so far, in hexadecimal."""
+        """Return the digest so far, in hexadecimal."""
         return self._sha256.hexdigest()

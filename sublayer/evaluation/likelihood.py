@@ -1,6 +1,7 @@
 """The likelihood of a text under a model: every token but the first, scored exactly once.
 
-It is divided by exact tokens, bytes, characters and words."""
+Units are exact: tokens, bytes, characters and words.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ _WHITESPACE = b" \t\n\r\x0b\x0c"
 
 
 class Counts(NamedTuple):
-    """Size of a piece of text in each unit that a likelihood is divided by."""
+    """Size of a text in the units of a likelihood."""
 
     tokens: int
     bytes: int
@@ -36,12 +37,11 @@ class Counts(NamedTuple):
 
 
 class Counter:
-    """Count what ranges of a split hold, from one table per tokenizer.
+    """Count tokens, bytes, characters and words of ranges of a split.
 
-    A character counts with the token that holds the first byte of its UTF-8 form. A word is a
-    longest run of bytes that are not ASCII whitespace; it counts with the token that holds its
-    first byte, so that a range which begins inside a word does not count that word, and one which
-    ends inside a word does. No word goes from one document into the next.
+    A character or word counts with the token of its first UTF-8 byte, so that a range which begins
+    inside a word does not count it, and one which ends inside does. A word is a maximal run of
+    bytes that are not ASCII whitespace, within a document.
     """
 
     def __init__(self, split: Split) -> None:
@@ -53,16 +53,14 @@ class Counter:
         for token in np.flatnonzero(tokenizer.token_bytes).tolist():
             if piece := tokenizer.decode([token]):
                 is_space = [byte in _WHITESPACE for byte in piece]
-                # Words that begin behind the first byte.
+                # Words that begin after the first byte.
                 begun = sum(before and not here for before, here in pairwise(is_space))
                 self._inner_words[token] = begun
                 self._begins_word[token] = not is_space[0]
                 self._ends_word[token] = is_space[-1]
 
     def count(self, ranges: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-        """Count the text of the tokens of ranges of positions, each from its start to before its
-        stop; return the ``Counts`` of each, ``[N, 4]``.
-        """
+        """Count the text of token ranges ``[start, stop)``; return their ``Counts``, ``[N, 4]``."""
         starts, stops = np.asarray(ranges, dtype=np.int64).reshape(-1, 2).T
         n_tokens = stops - starts
         ends = n_tokens.cumsum()
@@ -72,7 +70,7 @@ class Counter:
         is_first = np.searchsorted(documents, positions, "right") > np.searchsorted(
             documents, positions
         )
-        # A token that begins inside a word continues it; the word was counted before.
+        # A token that begins inside a word continues a word already counted.
         follows_word_end = is_first | (positions == 0) | self._ends_word[before]
         begins_word = self._begins_word[tokens] & follows_word_end
         tokenizer = self._split.tokenizer
@@ -106,7 +104,7 @@ class Window:
 
 @dataclass(frozen=True)
 class WindowNats:
-    """Windows in the order of the text, with the nats and the text of what each scores."""
+    """Windows in text order, with the nats and text counts of their scored tokens."""
 
     windows: list[Window]
     nats: NDArray[np.float64]
@@ -117,12 +115,11 @@ class WindowNats:
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Negative log-likelihood of the scored tokens, and the amount of text that they stand for.
+    """Negative log-likelihood of the scored tokens, and the size of their text.
 
-    ``nats`` is the negative log-likelihood of ``tokens`` tokens, which stand for exactly ``bytes``
-    bytes of UTF-8, ``characters`` characters and ``words`` whitespace-separated words
-    (:class:`Counter` says how cut words count). A ratio over nothing is
-    NaN; a perplexity too large for a float is infinite.
+    ``nats`` is the negative log-likelihood of ``tokens`` tokens: exactly ``bytes`` bytes of UTF-8,
+    ``characters`` characters and ``words`` whitespace-separated words (cut words:
+    :class:`Counter`). A ratio over nothing is NaN; a perplexity too large for a float is infinite.
     """
 
     nats: float
@@ -164,10 +161,9 @@ def windows(
 ) -> list[Window]:
     """Cut a sequence into windows of ``context`` inputs, ``stride`` tokens apart.
 
-    The first scores all its targets, every later one its last ``stride``; so each token but the
-    first is scored once, in a window that depends on its position alone (a window at the end of the
-    text is cut short). With ``max_tokens``, as many evenly spread windows as score at most so many
-    tokens, and at least one.
+    The first scores all its targets, every later one its last ``stride``: all tokens but the first
+    are scored once, in a window that depends only on their position (the last window is cut short).
+    With ``max_tokens``, evenly spread windows that score at most so many tokens, at least one.
 
     Of 10 tokens, ``context`` 4 and ``stride`` 2 give windows that begin at 0, 2, 4 and 6, and score
     tokens 1 to 4, 5 and 6, 7 and 8, and 9.
@@ -196,11 +192,11 @@ def windows(
 
 
 def spread_windows(n_tokens: int, *, context: int, stride: int, max_tokens: int) -> list[Window]:
-    """Cut out evenly spread windows that score the same tokens whatever the context is.
+    """Choose evenly spread windows that score the same tokens for any context.
 
-    The tokens behind the first are parts of ``stride``, of which as many are scored as make at most
-    ``max_tokens``, and at least one, each at the end of a window as long as the text before allows.
-    Where ``max_tokens`` are all, the windows are those of :func:`windows`. Raises as that does.
+    The tokens after the first are divided into parts of ``stride``; at most ``max_tokens`` tokens,
+    at least one part, are scored, at the end of windows as long as the text before allows. Where
+    ``max_tokens`` covers all tokens, this is :func:`windows`. Raises as that does.
     """
     check_stride(stride, context)
     n_targets = n_tokens - 1
@@ -210,7 +206,7 @@ def spread_windows(n_tokens: int, *, context: int, stride: int, max_tokens: int)
     n_kept = max(1, min(n_parts, max_tokens // stride))
     kept = []
     for i in range(n_kept):
-        # The middle of the i-th of so many equal shares, behind its context.
+        # The middle of the i-th of equal shares, after its context.
         part = (2 * i + 1) * n_parts // (2 * n_kept)
         first = 1 + part * stride
         stop = min(first + stride, n_tokens)
@@ -241,20 +237,19 @@ def score(
 ) -> Likelihood:
     """Score a split under a model.
 
-    The first token is context only; every other one is scored once, as :func:`windows` says
-    (``stride`` 1 gives each the full context; ``stride = context`` reads the text once). Where
-    ``max_tokens`` limits them, ``same_tokens`` scores those of :func:`spread_windows`. Ends of
-    documents are scored and have no bytes. ``respect_boundaries`` keeps attention and positions
-    inside documents. ``batch_sequences`` windows are computed at a time, which changes speed and
-    memory only. ``progress`` is told the tokens done and the tokens in all.
+    The first token is context only; every other one is scored once, in the windows of
+    :func:`windows` (``stride`` 1: full context for all; ``stride = context``: the text is read
+    once). Under ``max_tokens``, ``same_tokens`` scores the tokens of :func:`spread_windows`. Ends
+    of documents are scored and have no bytes. ``respect_boundaries`` keeps attention and positions
+    inside documents. ``batch_sequences``, the windows per batch, changes speed and memory only.
+    ``progress`` receives the tokens done and the total.
 
-    Where a lossy tokenizer made the ids, bytes and characters of a whole split are those that were
-    read, and those of a part its share of them, in proportion to the bytes that the ids stand for.
-    Words are those of the text that the ids stand for.
+    For a lossy tokenizer, bytes and characters of a split are counted in the original text, and a
+    part's in proportion to the bytes of its decoded ids. Words are counted in the decoded text.
 
-    The arithmetic is that of the model's weights, or of the caller's autocast; sums over batches
-    are in float64, in order. ``processes`` share the batches, and all return the same. Raises
-    ConfigError and DataError as :func:`windows` does.
+    Computed in the dtype of the weights, or of the caller's autocast; batches are summed in
+    float64, in order. ``processes`` share the batches, and all return the same. Raises ConfigError
+    and DataError as :func:`windows` does.
     """
     n_ids = len(split.ids)
     if max_tokens is not None and same_tokens:
@@ -285,9 +280,9 @@ def score(
 
 
 def _as_read(split: Split, counts: Counts) -> Counts:
-    """Scale bytes and characters of the ids' text to those that were read.
+    """Scale bytes and characters of the decoded text to the original text.
 
-    How long that is, is known of the whole alone.
+    The original's size is known only for the split.
     """
     store = split.store
     assert store.n_characters is not None, "it is lossy"
@@ -305,8 +300,8 @@ def _as_read(split: Split, counts: Counts) -> Counts:
 
 
 def _batches(plan: list[Window], size: int) -> Iterator[list[Window]]:
-    # The first window may score more than the others, and would make all of its batch compute as
-    # many logits.
+    # The first window may score more tokens: in a batch with others, all would compute as many
+    # logits.
     n_alone = int(len({window.stop - window.first for window in plan[:2]}) != 1)
     if n_alone:
         yield plan[:n_alone]
@@ -322,18 +317,18 @@ def _score_batch(
     context: int,
     document_starts: NDArray[np.integer] | None,
 ) -> tuple[float, NDArray[np.float64]]:
-    """Compute the nats of a batch of windows, in all and ``[B]``."""
+    """Compute the nats of a batch of windows, ``[B]``, and their sum."""
     device = next(model.parameters()).device
-    # Of each window: its inputs, and those before the first whose target is scored.
+    # Per window: inputs, and inputs before the first scored target.
     input_counts = [window.stop - 1 - window.start for window in batch]
     unscored_counts = [window.first - 1 - window.start for window in batch]
     n_inputs = min(context, max(input_counts))
-    # No logits are needed of inputs that no window of the batch scores.
+    # Inputs that no window of the batch scores need no logits.
     n_unscored = min(unscored_counts)
     bounds = np.array([(window.start, window.first, window.stop) for window in batch])
     starts, firsts, stops = bounds.T[:, :, None]  # [B, 1] each
     positions = starts + np.arange(n_inputs + 1)  # [B, T + 1]
-    # A window at the end of the text is filled with its last token, which is not scored again.
+    # A window at the end of the text is padded with the last token, which is not scored again.
     within_text = np.minimum(positions, len(ids) - 1)
     rows = np.asarray(ids[within_text], dtype=np.int64)
     tokens = torch.from_numpy(rows[:, :-1]).to(device)

@@ -1,4 +1,4 @@
-"""Tasks answered zero-shot by the predictions of a model, with nothing trained.
+"""Zero-shot evaluation of tasks by a model's predictions.
 
 Source: Radford et al. 2018, sec. 5 and figure 2.
 """
@@ -43,7 +43,7 @@ _MOST_LEARNED = 2000
 
 @dataclass(frozen=True)
 class ProbeScore:
-    """The score of a model by a probe."""
+    """Score of a model on a probe."""
 
     probe: Probe
     value: float
@@ -55,7 +55,7 @@ class ProbeScore:
 
     @property
     def normalised(self) -> float | None:
-        """Return it on the paper's axis: 0 is chance, 1 the reference; None without one."""
+        """Return the score on the paper's scale: 0 is chance, 1 the reference; None without one."""
         if self.reference is None:
             return None
         return (self.value - self.probe.chance) / (self.reference - self.probe.chance)
@@ -78,7 +78,7 @@ class ProbeScore:
 
 @dataclass(frozen=True)
 class ReadProbe:
-    """A probe with its examples, which any number of models can be asked."""
+    """A probe with its examples, for any number of models."""
 
     probe: Probe
     items: ProbeExamples
@@ -92,7 +92,7 @@ class ReadProbe:
     def encoded(
         self, items: ProbeExamples, tokenizer: Tokenizer, context: int
     ) -> list[EncodedQuery]:
-        """Encode all queries of items, once for every evaluation of a training."""
+        """Encode all queries of items, once for all evaluations of a training run."""
         key = id(items), tokenizer.fingerprint, context
         if key not in self._encoded:
             flat = [query for queries in items.queries for query in queries]
@@ -103,10 +103,10 @@ class ReadProbe:
 def read_probes(
     names: Sequence[str], folder: str | None, settings: Settings | None = None
 ) -> list[ReadProbe]:
-    """Read the files of probes from a folder, or else from the cache.
+    """Read the files of probes from a folder, by default from the cache.
 
-    Raises ConfigError for unknown names, none at all, and settings of probes that are not asked,
-    DataError where files are missing.
+    Raises ConfigError for unknown names, none at all, and settings of unused probes; DataError
+    where files are missing.
     """
     settings = settings or Settings()
     check_names(names)
@@ -116,13 +116,13 @@ def read_probes(
 
 
 def probe_files(name: str, folder: str | None) -> list[Path]:
-    """List the files of a probe in a folder, or else in the cache; raise as ``read_probes``."""
+    """List the files of a probe in a folder or the cache; raise as ``read_probes`` does."""
     _, files = _find(PROBES[name], folder)
     return sorted(path for paths in files.values() for path in paths)
 
 
 def check_model(text_model: TextModel, what: str) -> None:
-    """Raise ConfigError where a model does not predict text, and so cannot be probed."""
+    """Raise ConfigError where a model does not predict text."""
     model, tokenizer = text_model.model, text_model.tokenizer
     if tokenizer is None:
         raise ConfigError(f"{what} has no tokenizer.json, without which it reads no text")
@@ -146,7 +146,7 @@ def ask(
     context: int,
     progress: Progress = silent,
 ) -> list[ProbeScore]:
-    """Ask probes of a model that reads ``context`` tokens; raise as ``check_model`` does."""
+    """Score a model that reads ``context`` tokens on probes; raise as ``check_model`` does."""
     check_model(text_model, "the model")
     return [_ask(text_model, probe, context, progress) for probe in probes]
 
@@ -185,7 +185,7 @@ def _read(probe: Probe, folder: str | None, settings: Settings) -> ReadProbe:
 
 
 def _find(probe: Probe, folder: str | None) -> tuple[Task, Found]:
-    """Find the files of the first of a probe's tasks that is there."""
+    """Find the files of a probe's first available task."""
     *others, last = (TASKS[name] for name in probe.tasks)
     for task in others:
         if folder is not None and (files := find_files(task, folder)):
@@ -229,11 +229,11 @@ def _ask(text_model: TextModel, read: ReadProbe, context: int, progress: Progres
 def _nats(
     text_model: TextModel, read: ReadProbe, items: ProbeExamples, context: int, progress: Progress
 ) -> tuple[list[list[Nats]], int]:
-    """Return the nats of the queries of each example, and how many examples were cut."""
+    """Compute the nats of each example's queries; count the cut examples."""
     model, tokenizer = text_model.model, text_model.tokenizer
     assert tokenizer is not None, "a model without a tokenizer is refused"
     if isinstance(model, EncoderDecoder):
-        # A source has a sentinel and an end, too.
+        # A source also has a sentinel and an end.
         encoded = read.encoded(items, tokenizer, max(1, context - 2))
         starts_with_pad = model.config.decoder_start == "pad"
         first = tokenizer.pad_id if starts_with_pad else tokenizer.end_id

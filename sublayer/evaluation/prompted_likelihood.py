@@ -1,4 +1,4 @@
-"""The likelihood of texts behind prompts, and requests of evaluation harnesses."""
+"""Likelihood of texts given prompts, and the requests of evaluation harnesses."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, takewhile
@@ -37,13 +37,13 @@ class EncodedQuery(NamedTuple):
 def encode_queries(
     queries: Sequence[Query], tokenizer: Tokenizer, context: int
 ) -> list[EncodedQuery]:
-    """Encode queries, each as one text, so that tokens are those of the text as a whole.
+    """Encode queries, prompt and text as one text.
 
-    The scored text begins with the first token that differs from those of the prompt alone. Where
-    nothing stands before, the prompt is the end of a document, which training has seen before each;
-    where a tokenizer has none, the first token of the text, which is then not scored. A prompt
-    loses its beginning where ``context`` tokens do not hold it beside the longest text that follows
-    it, and so is the same for all of them; a text that is longer alone loses its end.
+    The scored text begins with the first token that differs from the encoded prompt. An empty
+    prompt is the end-of-document token, which precedes every document in training; without such a
+    token it is the first token of the text, which is then not scored. A prompt is truncated at its
+    beginning, alike for all its texts, where it does not fit ``context`` with the longest of them;
+    a text longer than ``context`` is truncated at its end.
     """
     prompts = [query.prompt.encode() for query in queries]
     wholes = [f"{query.prompt}{query.text}".encode() for query in queries]
@@ -58,7 +58,7 @@ def encode_queries(
         longest[query.prompt] = max(longest.get(query.prompt, 0), len(text))
     encoded = []
     for query, (prompt, text) in zip(queries, divided, strict=True):
-        # The last token of a text is predicted, and not read.
+        # The last token of a text is predicted, not read.
         room = max(1, context + 1 - longest[query.prompt])
         kept_text = text[:context]
         kept_prompt = prompt[-room:]
@@ -70,7 +70,7 @@ def encode_queries(
 def _encode_wholes(
     tokenizer: Tokenizer, prompts: Sequence[bytes], wholes: Sequence[bytes]
 ) -> list[list[int]]:
-    """Encode texts as wholes; what stands before a place where a cut changes no id only once."""
+    """Encode texts; a common part before a safe cut, which changes no id, is encoded once."""
     cuts = [
         tokenizer.cut(whole, len(prompt)) for prompt, whole in zip(prompts, wholes, strict=True)
     ]
@@ -110,7 +110,7 @@ _MOST_BEHIND = 16
 
 
 class _Prompt(NamedTuple):
-    """A prompt, and the queries that it stands before, by their numbers."""
+    """A prompt, and the indices of its queries."""
 
     ids: tuple[int, ...]
     numbers: list[int]
@@ -125,10 +125,10 @@ def decoder_nats(
 ) -> list[Nats]:
     """Compute the nats of each token of the texts, in the order of the queries.
 
-    ``with_tops`` adds whether each was the likeliest of all tokens, ``[T, 2]``.
+    ``with_tops`` adds a column, 1 where a token is the likeliest, ``[T, 2]``.
 
-    Prompts that several texts follow are read once, into a cache; prompts of equal length go
-    together, so that none is padded. Deterministic, in the precision of the weights.
+    Prompts shared by several texts are read once, into a cache; prompts of equal length are
+    batched, without padding. Deterministic, in the precision of the weights.
     """
     by_prompt: dict[tuple[int, ...], _Prompt] = {}
     for number, query in enumerate(queries):
@@ -155,7 +155,7 @@ def decoder_nats(
 def _batches_of_rows(
     queries: Sequence[EncodedQuery], numbers: Sequence[int]
 ) -> Iterator[list[int]]:
-    """Yield queries of about equal lengths, as many as fill a batch, the longest first."""
+    """Yield batches of queries of similar lengths, longest first."""
     lengths = {n: len(queries[n].prompt) + len(queries[n].text) for n in numbers}
     batch: list[int] = []
     for number in sorted(numbers, key=lengths.__getitem__, reverse=True):
@@ -170,9 +170,9 @@ def _batches_of_rows(
 def _batches_of_prompts(
     queries: Sequence[EncodedQuery], prompts: Sequence[_Prompt]
 ) -> Iterator[list[_Prompt]]:
-    """Yield prompts of one length, as many as fill a batch beside the texts behind them.
+    """Yield batches of prompts of one length, sized with their texts.
 
-    The longest come first: memory that one batch has freed then holds the next.
+    Longest first: a batch then fits the memory freed by the one before.
     """
     for _, alike in groupby(
         sorted(prompts, key=lambda row: len(row.ids), reverse=True), lambda row: len(row.ids)
@@ -193,14 +193,14 @@ def _batches_of_prompts(
 def _score_rows(
     model: Decoder, queries: Sequence[EncodedQuery], numbers: Sequence[int], with_tops: bool
 ) -> dict[int, Nats]:
-    """Score queries as rows of their own; no token sees the padding to its right."""
+    """Score queries as rows; no token sees the padding to its right."""
     wholes = [(*queries[number].prompt, *queries[number].text) for number in numbers]
     tokens = _padded(wholes, model)  # [B, T]
     inputs = tokens[:, :-1]
     final = model.hidden(inputs, Layout.causal(inputs)).final
     firsts = torch.tensor([len(queries[number].prompt) for number in numbers])
     stops = torch.tensor([len(whole) for whole in wholes])
-    places = torch.arange(1, tokens.shape[1])  # of the tokens that are predicted
+    places = torch.arange(1, tokens.shape[1])  # of predicted tokens
     is_scored = (places >= firsts[:, None]) & (places < stops[:, None])
     nats = _nats(model, final, tokens[:, 1:], is_scored.to(tokens.device), with_tops)
     return _by_query(nats, [len(queries[number].text) for number in numbers], numbers)
@@ -209,7 +209,7 @@ def _score_rows(
 def _score_behind(
     model: Decoder, queries: Sequence[EncodedQuery], prompts: Sequence[_Prompt], with_tops: bool
 ) -> dict[int, Nats]:
-    """Score all texts behind prompts of one length, each prompt read once."""
+    """Score all texts of prompts of one length; a prompt is read once."""
     device = model.embedding.weight.device
     rows = _padded([prompt.ids for prompt in prompts], model)  # [P, T]
     numbers = [number for prompt in prompts for number in prompt.numbers]
@@ -225,12 +225,12 @@ def _score_behind(
     layout = Layout.causal(rows)
     final = model.hidden(rows, layout, cache=cache).final
     cache.advance(rows.shape[1], None)
-    # The row of the prompt that each text stands behind.
+    # The row of each text's prompt.
     of_text = torch.tensor(
         [row for row, prompt in enumerate(prompts) for _ in prompt.numbers], device=device
     )
     tokens = _padded(texts, model)  # [N, T]
-    states = final[of_text, -1:]  # [N, 1, D], which predict the first token
+    states = final[of_text, -1:]  # [N, 1, D], predict the first token
     if longest > 1:
         inputs = tokens[:, :-1]
         cache.take_rows(of_text)
@@ -250,7 +250,7 @@ def _nats(
     is_scored: Tensor,
     with_tops: bool,
 ) -> Nats:
-    """Compute the nats of the tokens that are scored alone, row by row."""
+    """Compute the nats of the scored tokens, row by row."""
     matrix, bias = model.output_projection()
     embedded = model.to_embedding(states[is_scored])
     nats = nats_of_targets(embedded, matrix, bias, targets[is_scored]).each.double()
@@ -269,7 +269,7 @@ def _by_query(nats: Nats, lengths: Sequence[int], numbers: Sequence[int]) -> dic
 
 
 def _padded(rows: Sequence[Sequence[int]], model: Decoder) -> Int[Tensor, "B T"]:
-    """Put rows of tokens together, padded behind by whatever id."""
+    """Stack rows of tokens, right-padded with any id."""
     longest = max(map(len, rows))
     ids = [[*row, *[0] * (longest - len(row))] for row in rows]
     return torch.tensor(ids, dtype=torch.long, device=model.embedding.weight.device)
@@ -285,9 +285,9 @@ def target_nats(
 ) -> list[NDArray[np.float64]]:
     """Compute the nats of each token of the texts, in the order of the queries.
 
-    The source is the prompt, the first sentinel and the end, the target that sentinel and the
-    text, behind ``first_id``, as in span corruption. Nothing is padded, so that queries of equal
-    lengths go together.
+    As in span corruption, the source is the prompt, the first sentinel and the end; the target,
+    after ``first_id``, is that sentinel and the text. Queries of equal lengths are batched, without
+    padding.
     """
     by_lengths: dict[tuple[int, int], list[int]] = {}
     for number, query in enumerate(queries):
@@ -324,9 +324,9 @@ _KNOWN = ("until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p")
 
 
 class Requests:
-    """Answers requests by a decoder or an LSTM that reads ``context`` tokens.
+    """Requests of an evaluation harness, answered by a decoder or LSTM of ``context`` tokens.
 
-    Raises ConfigError where the model is of another kind, or has no tokenizer.
+    Raises ConfigError for a model of another kind or without a tokenizer.
     """
 
     def __init__(self, text_model: TextModel, context: int, what: str) -> None:
@@ -343,11 +343,10 @@ class Requests:
         self._context = context
 
     def likelihoods(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[float, bool]]:
-        """Return the log-probability of each second text behind the first, and whether it is what
-        greedy decoding would write.
+        """Return the log-probability of each continuation, and whether greedy decoding writes it.
 
-        Encoded as probes are: both as one text, so that a prompt loses its beginning where the
-        context does not hold it.
+        Encoded as probes are: both as one text, the prompt truncated at its beginning to fit the
+        context.
         """
         queries = [Query(prompt, text) for prompt, text in pairs]
         encoded = encode_queries(queries, self._tokenizer, self._context)
@@ -359,8 +358,8 @@ class Requests:
     def wholes(self, texts: Sequence[str]) -> list[float]:
         """Return the log-probability of each text, every token scored once.
 
-        The first stands behind the end of a document; where the tokenizer marks none, it is not
-        scored. Longer texts are read in windows that do not overlap, but the last, which is full.
+        The first token follows an end of document; without one in the tokenizer it is not scored.
+        Longer texts are read in disjoint windows, except the last, which is full.
         """
         parts = [
             (number, part)
@@ -385,10 +384,10 @@ class Requests:
         return windows
 
     def written(self, prompt: str, settings: Mapping[str, Any]) -> str:
-        """Continue a prompt up to the first of ``until``, which is left out, or its most tokens.
+        """Continue a prompt up to the first of ``until``, excluded, or the maximum length.
 
-        Greedy unless ``do_sample``. Raises ConfigError for a setting that is not known, and for an
-        empty prompt where the tokenizer marks no end of a document.
+        Greedy unless ``do_sample``. Raises ConfigError for an unknown setting, and for an empty
+        prompt where the tokenizer has no end of document.
         """
         for name in settings:
             if name not in _KNOWN:

@@ -1,7 +1,7 @@
-"""Evaluation divided among processes: each computes its parts, and all receive every result.
+"""Evaluation divided among processes; all receive every result.
 
-Results are in the order of the parts, whoever computed them, so that scores do not depend on the
-number of processes where the parts do not.
+Results are in the order of the parts, so that scores do not depend on the number of processes where
+the parts do not.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,15 +18,15 @@ def silent(n_done: int, n_all: int) -> None:
 
 @runtime_checkable
 class Processes(Protocol):
-    """The processes that share an evaluation."""
+    """Process group of an evaluation."""
 
     def own(self, n: int) -> range:
-        """Return which of ``n`` parts are this process's."""
+        """Return this process's share of ``n`` parts."""
 
     def gather(self, results: Sequence[Result], n: int) -> list[Result]:
-        """Return the results of all ``n`` parts, in order; ``results`` are those of this process.
+        """Gather the results of all ``n`` parts, in order; ``results`` are this process's.
 
-        Every process must call it, and all receive the same.
+        A collective: every process calls it, and all receive the same.
         """
 
 
@@ -46,7 +46,7 @@ def compute_each(
 ) -> list[Result]:
     """Compute ``work(0)`` to ``work(n - 1)``, divided among processes; return all in order.
 
-    ``progress`` hears of the parts that this process has done.
+    ``progress`` receives the number of parts that this process has done.
     """
     results = []
     for done, index in enumerate(processes.own(n), 1):
@@ -56,7 +56,7 @@ def compute_each(
 
 
 def add_up(values: Iterable[float]) -> float:
-    """Add numbers one after another, in their order: the same sum to the last bit."""
+    """Add numbers in order: bit-identical sums."""
     total = 0.0
     for value in values:
         total += value

@@ -1,4 +1,4 @@
-"""Vectors of texts: the final hidden states of a model, pooled over the tokens of each text."""
+"""Text embeddings: final hidden states, pooled over the tokens of a text."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ _WINDOW = 2048
 
 @dataclass(frozen=True)
 class Vectors:
-    """Vectors of some texts, one behind another, and their cut and empty ones."""
+    """Vectors of consecutive texts, with truncated and empty texts."""
 
     values: NDArray[np.float32]
     """``[N, D]``; zeros where the model reads no token, special ones included."""
@@ -56,17 +56,16 @@ def embed_texts(
     batch: int = BATCH,
     progress: Callable[[int], None] = lambda n_done: None,
 ) -> Iterator[Vectors]:
-    """Compute the vector of each text, in order; yield those of some 2,000 texts at a time.
+    """Compute the vectors of texts, in order; yield some 2,000 at a time.
 
-    A vector is the mean of the final hidden states of all tokens that the model reads of the text,
-    its special tokens included, or the state of the first or the last one. An encoder reads
-    ``[CLS] text [SEP]``, an encoder-decoder's encoder the text and its end, a decoder or LSTM the
-    text alone. With ``normalize`` its Euclidean norm is 1. ``batch`` texts are computed at a time,
-    which changes speed and memory only; ``progress`` hears how many texts are done.
+    A vector is the mean of the final hidden states over all tokens, special ones included, or the
+    state of the first or last token. An encoder reads ``[CLS] text [SEP]``, an encoder-decoder's
+    encoder the text and its end, a decoder or LSTM only the text. ``normalize`` scales it to
+    Euclidean norm 1. ``batch``, the texts per batch, changes speed and memory only; ``progress``
+    receives the number of texts done.
 
-    Raises ConfigError where the model has no tokenizer or not the marks that it reads, for another
-    pooling or a batch below 1, and for the first token of a decoder, whose state is the same
-    whatever follows.
+    Raises ConfigError where the model lacks a tokenizer or its special tokens, for an unknown
+    pooling or a batch below 1, and for the first token of a decoder, whose state is constant.
     """
     if pool not in get_args(Pooling):
         raise ConfigError(f"pool is {pool!r}, not one of {', '.join(get_args(Pooling))}")
@@ -80,7 +79,7 @@ def embed_texts(
         lengths = np.array([len(ids) for ids in encoded], dtype=np.int64)
         rows = [[*first, *ids[:room].tolist(), *last] for ids in encoded]
         values = np.zeros((len(rows), model.config.d_model), dtype=np.float32)
-        # Similar lengths together, so that little is computed on padding.
+        # Similar lengths together, to save padding.
         order = [int(n) for n in np.argsort(lengths, kind="stable") if rows[int(n)]]
         for low in range(0, len(order), batch):
             some = order[low : low + batch]
@@ -99,9 +98,9 @@ def embed_all(
     normalize: bool = False,
     batch: int | None = None,
 ) -> NDArray[np.float32]:
-    """Return the vectors of all texts, ``[N, D]``, as ``embed_texts`` gives them; report cuts.
+    """Return the vectors of all texts, ``[N, D]``, as from ``embed_texts``; report truncation.
 
-    Raises as that does, and ConfigError where the texts are one text.
+    Raises as that does, and ConfigError where ``texts`` is a string.
     """
     if isinstance(texts, str):
         raise ConfigError("texts is one text: give a list of them")
@@ -115,7 +114,7 @@ def embed_all(
 
 
 def describe_unread(parts: Sequence[Vectors], unit: str) -> list[str]:
-    """Describe cut texts, empty ones, and tokens unknown to the vocabulary, a line each."""
+    """Describe truncated texts, empty ones and unknown tokens, a line each."""
     if not parts:
         return []
     n_all = count(sum(len(part.values) for part in parts), unit)
@@ -138,7 +137,7 @@ def describe_unread(parts: Sequence[Vectors], unit: str) -> list[str]:
 
 
 def _reading(text_model: TextModel, pool: Pooling) -> tuple[Tokenizer, list[int], list[int]]:
-    """Return a model's tokenizer, and the ids that it reads before a text and behind it."""
+    """Return a model's tokenizer, and the special ids before and after a text."""
     model, tokenizer = text_model.model, text_model.tokenizer
     if tokenizer is None:
         raise ConfigError(
@@ -196,7 +195,7 @@ def _pooled(
 def _states(
     model: Transformer, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"]
 ) -> Float[Tensor, "B T D"]:
-    """Compute final hidden states; padding, behind the texts, is seen by none of them."""
+    """Compute final hidden states; right padding is masked."""
     if isinstance(model, EncoderDecoder):
         return model.encode(tokens, mask).states
     if isinstance(model, Encoder):

@@ -1,4 +1,4 @@
-"""The change of tokens by a block: distance and angle, their means over models, their plot."""
+"""Change of hidden states by a block: distance and angle, means over models, plot."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ Real = Annotated[float, BeforeValidator(lambda value: math.nan if value is None 
 
 @dataclass(frozen=True)
 class Spread:
-    """A quantity over tokens: its mean, and its lower quartile, median and upper quartile."""
+    """Mean, lower quartile, median and upper quartile of a quantity over tokens."""
 
     mean: Real
     quartiles: tuple[Real, Real, Real]
@@ -42,13 +42,13 @@ class LayerChange:
     """True where the model itself ends before it: a shared block that was run further."""
 
     def spread(self, quantity: str) -> Spread:
-        """Return one of its ``QUANTITIES``."""
+        """Return the spread of one of ``QUANTITIES``."""
         spread: Spread = getattr(self, quantity)
         return spread
 
 
 def flat(change: LayerChange) -> dict[str, Any]:
-    """Return a block's means by name, and after them the quartiles, as JSON shows them."""
+    """Return a block's means by name, then the quartiles, as in JSON."""
     means = {}
     quartiles = {}
     for name in QUANTITIES:
@@ -59,12 +59,12 @@ def flat(change: LayerChange) -> dict[str, Any]:
 
 
 def finite(value: float) -> float | None:
-    """Return a number as JSON has it: None where it is not finite."""
+    """Return a number for JSON: None where it is not finite."""
     return value if math.isfinite(value) else None
 
 
 def mean_changes(models: Sequence[Sequence[LayerChange]]) -> list[LayerChange]:
-    """Average each block over models of equally many: means, and each quartile by itself."""
+    """Average means and quartiles of each block over models of equal depth."""
     averaged = []
     for changes in zip(*models, strict=True):
         spreads = [_mean_spread([change.spread(name) for change in changes]) for name in QUANTITIES]
@@ -90,7 +90,7 @@ PANELS = {"distance": "L2 distance", "angle_degrees": "angle, degrees"}
 
 @dataclass(frozen=True)
 class Line:
-    """Blocks that are drawn as one line, in its own look."""
+    """Blocks drawn as one line, with its style."""
 
     look: Look
     changes: Sequence[LayerChange]
@@ -101,11 +101,11 @@ class Line:
 def draw_layers(runs: Mapping[str, Sequence[LayerChange]]) -> str:
     """Plot each run's means over tokens, with quartiles as bands; return the SVG text.
 
-    The left panel has L2 distances, the right one angles in degrees, both against the number of
-    the block. A name of more than 72 characters keeps its end, which tells runs apart.
+    L2 distances (left) and angles in degrees (right) against the block's number. A name of more
+    than 72 characters is cut at its beginning: the end distinguishes runs.
 
-    Source: Lan et al. 2020 (1909.11942), Fig. 1.
-    Departure: the bands, and what lies beyond a model's own blocks, which the figure does not have.
+    Source: Lan et al. 2020 (1909.11942), Fig. 1. Departure: bands, and executions beyond a model's
+    blocks, which the figure lacks.
     """
     lines = [Line(look(index), changes) for index, changes in enumerate(runs.values())]
 
@@ -121,8 +121,8 @@ def draw_layers(runs: Mapping[str, Sequence[LayerChange]]) -> str:
 def put_lines(axes: Any, lines: Sequence[Line], quantity: str) -> list[Any]:
     """Draw a quantity of ``PANELS`` of each line against the block, on axes of matplotlib.
 
-    A dot is the mean over tokens, hollow where the block was run beyond the model's own; a band
-    reaches from the lower quartile to the upper one. Returns matplotlib's lines.
+    A dot is the mean over tokens, hollow for executions beyond the model's blocks; a band spans the
+    quartiles. Returns matplotlib's lines.
     """
     drawn = []
     for line in lines:
@@ -138,7 +138,7 @@ def put_lines(axes: Any, lines: Sequence[Line], quantity: str) -> list[Any]:
         n_own = sum(not change.is_beyond for change in line.changes)
         drawn.append(dots(axes, layers[:n_own], means[:n_own], line.look))
         if n_own < len(layers):
-            # From the last block of the model's own, which has its dot.
+            # From the model's last block, which has its dot.
             hollow = {"markevery": slice(1, None), "fillstyle": "none"}
             dots(axes, layers[n_own - 1 :], means[n_own - 1 :], line.look, **hollow)
     axes.set_xlabel("block")

@@ -2,14 +2,14 @@
 
 A pre-norm layer is a step of size 1 of ``dx/dt = F(x) + G(x)``, where F sums its attention
 sub-layers and G its feed-forward networks, norms and step sizes included (Lu et al. 2019, sec. 3).
-F and G are the layer's own, so both schemes and the flow are of one equation, whichever the layer
-was trained as. A translator's decoder has a third flow, its attention to the source, which both
-schemes follow after the first; its input stands still there.
+F and G are the trained layer's, so that schemes and flow belong to one equation, whichever scheme
+the layer was trained with. A translator's decoder has a third flow, cross-attention to a constant
+source, which both schemes follow after the first.
 
-A post-norm layer whose norms N have no gains is a step on the sphere of the states that N leaves as
-they are: ``N(x + F(x))`` is an Euler step of ``dx/dt = P F(x)``, P being the projection on what is
-tangent to the sphere, the derivative of N. It holds up to the norm's eps. With gains N moves what
-it normed, so that a step of size 0 is none, and there is no such equation.
+A post-norm layer whose norms N have no gains is a step on the sphere of the fixed points of N:
+``N(x + F(x))`` is an Euler step of ``dx/dt = P F(x)``, where P, the derivative of N, projects on
+the tangent space. It holds up to the norm's eps. With gains N is not the identity on normed states,
+a step of size 0 is not the identity, and there is no such equation.
 """
 
 import copy
@@ -46,7 +46,7 @@ _KINDS: tuple[Kind, ...] = (Attention, CrossAttention, FeedForward)
 
 
 def check_flows(config: ResolvedModel, name: str) -> None:
-    """Raise ConfigError where a model's layers are no steps of a flow, or none can be measured."""
+    """Raise ConfigError where a model's layers are not measurable steps of a flow."""
     if config.kind == "lstm":
         raise ConfigError(
             f"{name} is an LSTM, whose layers replace their input and add nothing to it: only "
@@ -74,14 +74,14 @@ def check_flows(config: ResolvedModel, name: str) -> None:
 
 
 def is_on_sphere(config: ResolvedModel) -> bool:
-    """Return whether a norm follows each step, so that the states between them are normed."""
+    """Check whether a norm follows each step, so that states lie on a sphere."""
     return config.norm_order == "post" and config.norm != "none"
 
 
 class LayerFlow:
-    """The sub-layers and norms of a layer in continuous time, for one batch.
+    """A layer's sub-layers and norms in continuous time, for one batch.
 
-    Each field is what sub-layers of a kind add to the states ``[B, T, D]`` in a unit of time.
+    A field is the derivative of states ``[B, T, D]`` due to one kind of sub-layer.
     """
 
     def __init__(self, block: Sequence[Sublayer], context: Context) -> None:
@@ -101,11 +101,11 @@ class LayerFlow:
         return integrate(self._velocity, x, 1.0, n_steps=_REFERENCE_STEPS)
 
     def lie(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """Take Lie's step: an Euler step of each field, the network's last."""
+        """Take Lie's step: an Euler step of each field, the feed-forward network's last."""
         return self._steps(x, [(kind, 1.0) for kind in self._by_kind])
 
     def strang(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
-        """Take Strang's step: half of the network's before the others, and half behind them."""
+        """Take Strang's step: the others between two half steps of the feed-forward network."""
         halves = [(kind, 0.5) for kind in self._by_kind if kind is FeedForward]
         wholes = [(kind, 1.0) for kind in self._by_kind if kind is not FeedForward]
         return self._steps(x, [*halves, *wholes, *halves])
@@ -139,10 +139,10 @@ class LayerFlow:
 
 @dataclass(frozen=True)
 class LayerErrors:
-    """Errors of an executed layer, from 1, as shares of the distance that its flow covers.
+    """Errors of an executed layer, numbered from 1, relative to the distance of its flow.
 
-    All distances are L2, and means over tokens; a share is a ratio of two such means, NaN where
-    the flow covers no distance.
+    Distances are L2, averaged over tokens; an error is a ratio of two averages, NaN where the
+    flow's is 0.
     """
 
     stack: str
@@ -167,23 +167,22 @@ def measure_splitting(
     batch_sequences: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[LayerErrors]:
-    """Compare each layer's Lie, Strang and own step with a fine integration of its flow.
+    """Compare each layer's step, and Lie's and Strang's, with a fine integration of its flow.
 
-    Of a translator ``sample`` are sources, which its encoder reads; ``targets`` are what its
-    decoder reads beside each, without which only the encoder's layers are measured.
-    ``batch_sequences`` rows are computed at a time, which changes speed and memory only;
-    ``progress`` is called with the tokens done and the tokens in all. The model is one that
-    ``check_flows`` lets pass.
+    For a translator ``sample`` holds sources and ``targets`` the decoder's inputs; without them
+    only the encoder's layers are measured. ``batch_sequences``, the rows per batch, changes speed
+    and memory only; ``progress`` receives the tokens done and the total. The model has passed
+    ``check_flows``.
 
     Lie's and Strang's steps have Euler sub-steps, as residual sub-layers are. The reference takes
     16 Runge-Kutta steps of fourth order. Everything is computed in float64 on a copy of the model,
-    on the CPU. Returned are the encoder's layers first, each stack's in the order of execution; of
-    post-norm models without the first layer of each stack, whose input no norm behind has normed.
+    on the CPU. Returns the encoder's layers first, in the order of execution; for post-norm models
+    without the first layer of each stack, whose input is not normed.
     """
-    # Errors are small differences of large states, of which float32 keeps few digits.
+    # Small differences of large states have few digits in float32.
     model = copy.deepcopy(model).to(device="cpu", dtype=torch.float64).eval()
     source_body = model.source if isinstance(model, EncoderDecoder) else model
-    # What enters the first layer is on no sphere of the norms behind.
+    # The first layer's input is not on the norms' sphere.
     first_layer = 1 if is_on_sphere(model.config) else 0
     reader = _Measured(source_body, model.embedding, first_layer)
     writer = _Measured(model, model.embedding, first_layer)
@@ -205,7 +204,7 @@ def measure_splitting(
 
 
 class _Measured:
-    """A stack's layers, and the distances of the tokens that it has read."""
+    """A stack's layers, with summed distances over tokens."""
 
     def __init__(self, body: Body, embedding: TokenEmbedding, first_layer: int) -> None:
         self._body = body
@@ -229,7 +228,7 @@ class _Measured:
         for layer in self._layers:
             before = states[layer]
             after = states[layer + 1]
-            # What enters the first block was captured with its positions.
+            # The first block's captured input contains its positions.
             if layer > 0:
                 before = body.positions.add(before, layer, layout.positions)
             modules = body.stack.block(layer)
@@ -240,7 +239,7 @@ class _Measured:
         return hidden.final
 
     def errors(self) -> list[LayerErrors]:
-        """Return the means over all tokens that were read."""
+        """Return the means over all tokens."""
         means = (self._sums / self.n_tokens).tolist()
         errors = []
         for layer in self._layers:
@@ -278,10 +277,10 @@ _SCHEMES = {"lie": "Lie", "strang": "Strang"}
 def draw_layers(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """Plot both schemes' errors of each layer of each run, a panel per stack; return the SVG.
 
-    ``runs`` are by name the fields of ``LayerErrors`` of every layer. Errors are shares of the
-    way that a layer's flow covers, on an axis from 0 that all panels share.
+    ``runs`` maps names to the fields of ``LayerErrors`` of every layer. Panels share the axis of
+    relative errors, from 0.
     """
-    # Each stack once, in the order in which the runs name them.
+    # Each stack once, in order of appearance.
     stacks = list(dict.fromkeys(layer["stack"] for layers in runs.values() for layer in layers))
 
     def fill(panels: Any) -> Mapping[str, Any]:
@@ -289,7 +288,7 @@ def draw_layers(runs: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         for name, layers in runs.items():
             for quantity, scheme in _SCHEMES.items():
                 style = look(len(lines))
-                # One of the panels' lines stands for all of them in the legend.
+                # The legend shows one panel's lines for all.
                 for axes, stack in zip(panels, stacks, strict=True):
                     sub = [layer for layer in layers if layer["stack"] == stack]
                     numbers, values = ([layer[key] for layer in sub] for key in ("layer", quantity))

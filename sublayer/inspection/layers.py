@@ -1,4 +1,4 @@
-"""The distance and the angle between each block's input and output."""
+"""Distance and angle between each block's input and output."""
 
 from collections.abc import Callable
 
@@ -23,24 +23,22 @@ def measure_layers(
     beyond: int = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[LayerChange]:
-    """Compare the input and the output of every executed block, over the real tokens of a sample.
+    """Compare input and output of every executed block over a sample's real tokens.
 
-    A block's input is what enters it: vectors of positions that are added before it belong to it.
-    Its output is what leaves it: after the norm of a post-norm block, before the model's final
-    norm. Blocks that share weights all count. An encoder reads its rows as first segments.
-    ``beyond`` further executions of the one block that a model has (``is_one_block``) read the
-    output of the last one. ``batch_sequences`` rows are computed at a time, which changes speed and
-    memory only; ``progress`` is called with the tokens done and the tokens in all.
+    A block's input includes position vectors added before it; its output is taken after the norm of
+    a post-norm block, before the model's final norm. Blocks that share weights all count. An
+    encoder reads its rows as first segments. The single block of a model (``is_one_block``) is
+    executed ``beyond`` more times, on its last output. ``batch_sequences``, the rows per batch,
+    changes speed and memory only; ``progress`` receives the tokens done and the total.
 
-    The blocks compute in the type of the model's weights, the comparison is in float64; a token of
-    which a state is 0 has no angle, and makes the block's NaN. Source: Lan et al. 2020
-    (1909.11942), sec. 3.1 and Fig. 1, which do not name the text; the angle is averaged over
-    tokens, and not that of the mean cosine.
-    Departure: the executions beyond the model's own, which the figure does not have.
+    Blocks compute in the dtype of the weights, the comparison in float64; a state of 0 has no
+    angle, and makes the block's NaN. Source: Lan et al. 2020 (1909.11942), sec. 3.1 and Fig. 1,
+    which do not name the text; the angle is averaged over tokens, not computed from the mean
+    cosine. Departure: executions beyond the model's blocks, which the figure lacks.
     """
     assert beyond == 0 or is_one_block(model.config), "blocks of their own have no further one"
     device = next(model.parameters()).device
-    batches: list[list[Floats]] = []  # of each batch, each block's quantities [5, N]
+    batches: list[list[Floats]] = []  # by batch and block, [5, N]
     n_done = 0
     with evaluating(model):
         for low in range(0, len(sample), batch_sequences):
@@ -64,13 +62,13 @@ def measure_layers(
 def compare_states(
     before: Float[Tensor, "N D"], after: Float[Tensor, "N D"]
 ) -> Float[Tensor, "5 N"]:
-    """Compute a ``LayerChange``'s quantities, in its order, of each token's state, in float64.
+    """Compute the quantities of ``LayerChange`` for each token, in its order, in float64.
 
     A state of 0 has no direction: its cosine and its angle are NaN.
     """
     before = before.double()
     after = after.double()
-    norm_in = before.norm(dim=1)  # [N], as all quantities
+    norm_in = before.norm(dim=1)  # [N], like all quantities
     norm_out = after.norm(dim=1)
     unit_in = before / norm_in[:, None]
     unit_out = after / norm_out[:, None]

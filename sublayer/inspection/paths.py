@@ -1,7 +1,7 @@
-"""The paths of tokens through a stack, a step for each sub-layer, and their plot.
+"""Paths of tokens through a stack, a step per sub-layer, and their plot.
 
 Tokens are particles that move through the residual stream (Lu et al. 2019, 1906.02762, sec. 3): an
-attention moves each by what all of them are, a feed-forward network each by itself.
+attention moves a token depending on all tokens, a feed-forward network depending on itself.
 """
 
 import math
@@ -44,7 +44,7 @@ _START, _END = "where a token starts", "where it ends"
 
 @dataclass(frozen=True)
 class Paths:
-    """The states of tokens in the residual stream: before all steps, and after each."""
+    """States of tokens in the residual stream, before the first step and after each."""
 
     stack: str
     """``encoder`` or ``decoder``."""
@@ -58,7 +58,7 @@ class Paths:
 
 @dataclass(frozen=True)
 class Panel:
-    """The paths of a stack's tokens, projected on the plane in which its states vary most."""
+    """Paths of a stack's tokens, projected on the plane of largest variance."""
 
     stack: str
     tokens: Sequence[str]
@@ -72,7 +72,7 @@ class Panel:
 
 
 def check_steps(config: ResolvedModel, name: str) -> None:
-    """Raise ConfigError where a model has no residual sub-layers whose steps move tokens."""
+    """Raise ConfigError where a model has no residual sub-layers."""
     if config.kind == "lstm":
         raise ConfigError(
             f"{name} is an LSTM, which has no sub-layers that add a step to a token's state: "
@@ -82,15 +82,15 @@ def check_steps(config: ResolvedModel, name: str) -> None:
 
 @torch.inference_mode()
 def follow_tokens(model: Transformer, samples: Sequence[Sample], *, n_tokens: int) -> list[Paths]:
-    """Follow the first ``n_tokens`` real tokens of a row through each stack that reads one.
+    """Follow the first ``n_tokens`` real tokens of a row through each stack.
 
-    ``samples`` have a row each: the input of a decoder or an encoder; of an encoder-decoder the
-    encoder's input and, unless it is left out, the decoder's beside it. All tokens of a row
-    are read, however few are followed. The model is one that ``check_steps`` lets pass; it computes
-    in the type of its weights. An encoder reads its row as a first segment.
+    ``samples`` have one row: the input of a decoder or encoder; for an encoder-decoder the
+    encoder's input and, optionally, the decoder's. All tokens of a row are read, however few are
+    followed. The model has passed ``check_steps``; it computes in the dtype of its weights. An
+    encoder reads its row as a first segment.
 
-    The first state is what enters the first block, the last is before the model's final norm. A
-    norm behind a sub-layer is a step of its own.
+    The first state is the first block's input, the last is before the model's final norm. A norm
+    after a sub-layer is a separate step.
     """
     device = next(model.parameters()).device
     rows = [sample.to(device) for sample in samples]
@@ -128,7 +128,7 @@ def _follow(
 
 
 def _moves(body: Body, layer: int, x: Tensor, context: Context) -> Iterator[tuple[str, Tensor]]:
-    """Run a block, counted from 0, and yield the kind of each step with the stream after it."""
+    """Run a block, counted from 0; yield each step's kind and the stream after it."""
     if layer > 0:
         positioned = body.positions.add(x, layer, context.layout.positions)
         if positioned is not x:
@@ -146,12 +146,11 @@ def _moves(body: Body, layer: int, x: Tensor, context: Context) -> Iterator[tupl
 def project(
     states: Float[Tensor, "*rows D"],
 ) -> tuple[Float[Tensor, "*rows 2"], tuple[float, float]]:
-    """Project states on their two first principal components.
+    """Project states on their first two principal components.
 
-    Returned are the coordinates, from the mean of the states, and the shares of the variance along
-    both axes, the larger first; NaN where the states are equal and have none. The largest part of
-    each axis is positive, so that equal states have equal coordinates on every machine. Where they
-    vary in less than two dimensions, missing coordinates are 0.
+    Returns coordinates relative to the mean, and both axes' shares of the variance, the larger
+    first; NaN where the variance is 0. The largest component of each axis is positive, so that
+    coordinates are equal on every machine. Missing dimensions have coordinates 0.
     """
     rows = states.flatten(0, -2)
     centred = rows - rows.mean(0)
@@ -176,28 +175,28 @@ class Box:
     top: float
 
     def raised(self, height: float) -> "Box":
-        """Return the box so much higher."""
+        """Return the box, raised."""
         return Box(self.left, self.bottom + height, self.right, self.top + height)
 
     def covers(self, other: "Box") -> bool:
-        """Return whether both have some area in common."""
+        """Check whether both boxes overlap."""
         is_beside = self.right <= other.left or other.right <= self.left
         is_above = self.bottom >= other.top or other.bottom >= self.top
         return not (is_beside or is_above)
 
 
 def raise_labels(boxes: Sequence[Box], *, gap: float) -> list[float]:
-    """Return how much higher each label has to stand so that none covers another.
+    """Compute by how much to raise each label so that none covers another.
 
-    They are placed from the lowest to the highest; a free label stays in place, and one that is not
-    stands ``gap``, more than 0, above all that were in its way.
+    Labels are placed from the lowest to the highest; a free one stays, another is raised to
+    ``gap``, more than 0, above all that it overlaps.
     """
     heights = [0.0] * len(boxes)
     placed: list[Box] = []
     order = sorted(range(len(boxes)), key=lambda index: (boxes[index].bottom, boxes[index].left))
     for index in order:
         box = boxes[index]
-        # Each pass stands above all that were in the way, so that none is in the way twice.
+        # Each pass raises the label above all overlaps, so that none recurs.
         while in_the_way := [other for other in placed if other.covers(box)]:
             top = max(other.top for other in in_the_way)
             heights[index] += top - box.bottom + gap
@@ -207,11 +206,10 @@ def raise_labels(boxes: Sequence[Box], *, gap: float) -> list[float]:
 
 
 def draw_paths(panels: Sequence[Panel], titles: Sequence[str]) -> str:
-    """Plot the path of each token of each panel, its legs by what moved it; return the SVG text.
+    """Plot the token paths of each panel, steps styled by kind; return the SVG text.
 
-    Above each panel stands its title, which may be empty. A ring is where a token starts, a point
-    where it ends. Both axes of a panel have one scale; those of different panels have nothing in
-    common.
+    Titles may be empty. A ring marks the start of a path, a dot its end. Both axes of a panel have
+    one scale; panels have independent axes.
     """
 
     def draw(figure: Any) -> None:
@@ -228,7 +226,7 @@ def draw_paths(panels: Sequence[Panel], titles: Sequence[str]) -> str:
         figure.set_size_inches(_WIDTH, _HEIGHT * len(panels) + height)
         handles = [lines[name] for name in names]
         figure.legend(handles, names, loc="outside upper left", ncols=_COLUMNS)
-        # Where labels stand is known when all else is, which they move no more.
+        # Labels are placed last, when the layout is fixed.
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
         for axes in all_axes:
@@ -240,7 +238,7 @@ def draw_paths(panels: Sequence[Panel], titles: Sequence[str]) -> str:
 def _draw_panel(axes: Any, panel: Panel) -> dict[str, Any]:
     """Draw the paths of a stack with the names of its tokens; return a line for each entry.
 
-    A line leads from a label that is moved to the end of its path.
+    A line connects a moved label to the end of its path.
     """
     drawn = {}
     states = np.array(panel.coordinates)  # [M, N, 2]
@@ -257,7 +255,7 @@ def _draw_panel(axes: Any, panel: Panel) -> dict[str, Any]:
     line = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.5, "shrinkA": 0.0, "shrinkB": 0.0}
     at = {"xytext": (_OFFSET, _OFFSET), "textcoords": "offset points", "arrowprops": line}
     for token, end in zip(panel.tokens, states[-1], strict=True):
-        # A $ in a token begins no formula.
+        # A $ in a token must not begin a formula.
         axes.annotate(token, end, **at, fontsize=8.0, parse_math=False, zorder=5)
     axes.set_aspect("equal", adjustable="datalim")
     axes.margins(0.08)

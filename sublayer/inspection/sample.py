@@ -1,4 +1,4 @@
-"""A sample of a text for measures inside a model: whole windows or lines, evenly spread."""
+"""Evenly spread samples of a text, windows or lines, for measurements inside a model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from sublayer.model.context import Layout
 
 @dataclass(frozen=True)
 class Sample:
-    """Rows of tokens that a model reads side by side; padding, if any, is at their ends."""
+    """A batch of token rows, right-padded."""
 
     tokens: Int[Tensor, "B T"]
     mask: Bool[Tensor, "B T"] | None = None
@@ -32,7 +32,7 @@ class Sample:
         return self.tokens.shape[0]
 
     def __getitem__(self, rows: slice) -> "Sample":
-        """Return rows, without columns that are padding in all of them."""
+        """Return rows, without all-padding columns."""
         width = self.tokens.shape[1]
         if self.mask is not None:
             width = int(self.mask[rows].any(0).nonzero().max()) + 1
@@ -43,7 +43,7 @@ class Sample:
         return self._each(lambda values: values.to(device))
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Sample":
-        """Change the tokens, and the mask and the numbers of documents that there are."""
+        """Map the tokens, and the mask and document ids if present."""
         mask, ids = (
             None if values is None else change(values) for values in (self.mask, self.document_ids)
         )
@@ -51,14 +51,14 @@ class Sample:
 
     @property
     def n_tokens(self) -> int:
-        """Number of real tokens, of all rows."""
+        """Total number of real tokens."""
         if self.mask is None:
             return self.tokens.numel()
         return int(self.mask.sum())
 
     @property
     def is_real(self) -> Bool[Tensor, "B T"]:
-        """True at real tokens, also where none is padding."""
+        """True at real tokens; never None."""
         if self.mask is None:
             return torch.ones_like(self.tokens, dtype=torch.bool)
         return self.mask
@@ -74,9 +74,8 @@ def spread_windows(
 ) -> Sample:
     """Take evenly spread windows of ``context`` tokens, without overlap, in the order of the text.
 
-    There is one at least; beyond that they hold ``max_tokens`` at most. They hold the text alone,
-    without the tokens that some encoders expect around it. ``respect_boundaries`` keeps attention
-    and positions inside documents.
+    At least one, and at most ``max_tokens`` tokens beyond it, without the special tokens that some
+    encoders expect. ``respect_boundaries`` keeps attention and positions inside documents.
 
     Raises DataError where the text is shorter than a window.
     """
@@ -100,11 +99,10 @@ def spread_windows(
 
 
 def spread_pairs(batches: TranslationBatches, *, max_tokens: int) -> tuple[Sample, Sample]:
-    """Take evenly spread pairs, at least one, that hold about ``max_tokens`` on both sides.
+    """Take evenly spread pairs, at least one, of about ``max_tokens`` on both sides.
 
-    Returned are the sources, with their ends, and the decoder's input beside each: what it reads
-    first, and the target without its end. The shortest pairs come first, so that rows which are
-    computed together have little padding.
+    Returns sources with their ends, and decoder inputs: the first token, and the target without its
+    end. Shortest pairs come first, so that batches have little padding.
     """
     lengths = batches.lengths.sum(1)  # [N], of both sides
     chosen = _spread_by_length(lengths, max_tokens)
@@ -112,9 +110,9 @@ def spread_pairs(batches: TranslationBatches, *, max_tokens: int) -> tuple[Sampl
 
 
 def corrupted_rows(pieces: ScoredPieces) -> tuple[Sample, Sample]:
-    """Take all of these pieces of a text, with their gaps, and the decoder's input beside each.
+    """Take all pieces of a text, with their gaps, and the decoder inputs.
 
-    That is its first token, and the target without its end.
+    A decoder input is the first token, and the target without its end.
     """
     return _both_sides(corrupted_batch(pieces.split, [pieces.pieces], pieces.rule))
 
@@ -128,7 +126,7 @@ def _both_sides(batch: PackedBatch) -> tuple[Sample, Sample]:
 def spread_rows(rows: Sequence[AnyInts], *, pad_id: int, max_tokens: int) -> Sample:
     """Take evenly spread rows, at least one, of about ``max_tokens``, the shortest first.
 
-    They are padded with ``pad_id`` at their ends, to the length of the longest that is taken.
+    Rows are right-padded with ``pad_id`` to the longest.
     """
     all_lengths = np.array([len(row) for row in rows])
     indices = _spread_by_length(all_lengths, max_tokens)  # [B]
@@ -143,7 +141,7 @@ def spread_rows(rows: Sequence[AnyInts], *, pad_id: int, max_tokens: int) -> Sam
 
 
 def _spread_by_length(lengths: Ints, max_tokens: int) -> Ints:
-    """Choose evenly spread items of about ``max_tokens`` in all, the shortest first."""
+    """Choose evenly spread items of about ``max_tokens`` in total, shortest first."""
     n_wanted = int(max_tokens / lengths.mean())
     n_chosen = min(len(lengths), max(1, n_wanted))
     chosen = _spread(len(lengths), n_chosen)

@@ -1,7 +1,7 @@
-"""Operator splitting: the local errors of Lie's, Strang's and other schemes, in numbers and drawn.
+"""Operator splitting: local errors of Lie's, Strang's and other schemes, measured and plotted.
 
-The equation is ``dx/dt = F(x) + G(x)``. A splitting follows F and G in turn, each for shares of a
-step. Sources: Lu et al. 2019 (1906.02762), sec. 3 (its theorem is of exact flows: Bobylev and
+The equation is ``dx/dt = F(x) + G(x)``. A splitting follows F and G in turn, for fractions of a
+step. Sources: Lu et al. 2019 (1906.02762), sec. 3 (its theorem is for exact flows: Bobylev and
 Ohwada 2001); Yoshida 1990.
 """
 
@@ -28,7 +28,7 @@ Flow = Callable[[Array, float], Array]
 
 @dataclass(frozen=True)
 class Problem:
-    """An equation in two parts with a known flow of each and of both."""
+    """An equation in two parts, with the flows of the parts and of their sum."""
 
     name: str
     fields: Mapping[str, Field]
@@ -42,8 +42,8 @@ class Problem:
 def linear_problem(*, seed: int = 0, size: int = 6, commute: bool = False) -> Problem:
     """Build ``F = A x``, ``G = B x`` of random matrices ``[size, size]``.
 
-    Their flows are exact, by matrix exponentials. ``commute``: A and B have equal eigenvectors, so
-    that with exact flows no splitting errs.
+    Flows are exact, by matrix exponentials. ``commute``: A and B have equal eigenvectors, so that
+    splittings of exact flows have no error.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     if commute:
@@ -58,7 +58,7 @@ def linear_problem(*, seed: int = 0, size: int = 6, commute: bool = False) -> Pr
 
 
 def _random_matrix(rng: np.random.Generator, size: int) -> Array:
-    # Its largest eigenvalues are of about size 1.
+    # Scaled to largest eigenvalues of about 1.
     matrix: Array = rng.standard_normal((size, size)) / math.sqrt(size)
     return matrix
 
@@ -78,7 +78,7 @@ def nonlinear_problem(*, seed: int = 0, size: int = 6) -> Problem:
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     a, b = (_random_matrix(rng, size) for _ in range(2))
-    # A flow of F and G together follows their sum, not one after the other.
+    # The joint flow follows the sum of F and G, not one after the other.
     fields: dict[str, Field] = {
         "F": lambda x: np.tanh(a @ x),
         "G": lambda x: np.sin(b @ x),
@@ -115,7 +115,7 @@ Part = tuple[Literal["F", "G"], float]
 _ROUNDING = 1e-13
 """Errors up to this are of rounding alone."""
 
-# Yoshida's shares: of the outer steps, and of the one between them, which goes back.
+# Yoshida's coefficients: of the outer steps, and of the negative one between them.
 _OUTER = 1 / (2 - 2 ** (1 / 3))
 _INNER = 1 - 2 * _OUTER
 _BETWEEN = (_OUTER + _INNER) / 2
@@ -140,7 +140,7 @@ SPLITTINGS: dict[str, tuple[Part, ...]] = {
 
 @dataclass(frozen=True)
 class Errors:
-    """The errors of a splitting's single step for each of ``steps``, and their log-log slopes."""
+    """Errors of a splitting's single step for each of ``steps``, and their log-log slopes."""
 
     splitting: str
     """A name of ``SPLITTINGS``."""
@@ -153,7 +153,7 @@ class Errors:
 
     @property
     def slopes(self) -> tuple[float, ...]:
-        """Return the order that each halving of the step shows; NaN where only rounding is left.
+        """Return the observed order of each halving of the step; NaN at rounding error.
 
         The local error of a scheme of order p falls as ``h ** (p + 1)``: with exact flows Lie's
         slope is 2, Strang's 3.
@@ -170,12 +170,12 @@ STEPS = tuple(2.0**-k for k in range(3, 9))
 
 
 def euler(field: Field) -> Flow:
-    """Return the flow of a single Euler step, of first order, as of a residual sub-layer."""
+    """Return the flow of an Euler step, of first order, as in a residual sub-layer."""
     return lambda x, t: x + t * field(x)
 
 
 def midpoint(field: Field) -> Flow:
-    """Return the flow of a single midpoint step, of second order."""
+    """Return the flow of a midpoint step, of second order."""
 
     def flow(x: Array, t: float) -> Array:
         half = t / 2
@@ -186,7 +186,7 @@ def midpoint(field: Field) -> Flow:
 
 
 def substep_flows(problem: Problem, substeps: Substeps) -> Mapping[str, Flow]:
-    """Return the flow by which each part of a step is followed, by the names of the fields."""
+    """Return the flow of each field, by name."""
     if substeps == "exact":
         return problem.flows
     scheme = {"Euler": euler, "midpoint": midpoint}[substeps]
@@ -194,7 +194,7 @@ def substep_flows(problem: Problem, substeps: Substeps) -> Mapping[str, Flow]:
 
 
 def step(parts: Sequence[Part], flows: Mapping[str, Flow], x: Array, h: float) -> Array:
-    """Take one step of a splitting, of size ``h``: its parts in turn, each from the end before."""
+    """Take one step of size ``h`` of a splitting: its parts in turn."""
     for name, share in parts:
         x = flows[name](x, share * h)
     return x
@@ -203,7 +203,7 @@ def step(parts: Sequence[Part], flows: Mapping[str, Flow], x: Array, h: float) -
 def local_errors(
     problem: Problem, splitting: str, substeps: Substeps, steps: Sequence[float] = STEPS
 ) -> Errors:
-    """Measure how far a splitting's single step is from the true flow, for each step size.
+    """Measure the distance between a splitting's single step and the true flow, by step size.
 
     ``splitting`` is a name of ``SPLITTINGS``. Distances are L2.
     """
@@ -225,7 +225,7 @@ def _step_error(problem: Problem, splitting: str, flows: Mapping[str, Flow], h: 
 def leading_term(problem: Problem, splitting: str, h: float = 1e-4) -> Array:
     """Estimate the coefficient of h^2 in the error of Euler sub-steps, from two small steps.
 
-    The vector, ``[D]``, is what ``predicted_term`` computes for a linear equation.
+    ``predicted_term`` computes this vector, ``[D]``, for a linear equation.
     """
     flows = substep_flows(problem, "Euler")
     half = h / 2
@@ -237,12 +237,12 @@ def leading_term(problem: Problem, splitting: str, h: float = 1e-4) -> Array:
 def coefficients(splitting: str) -> dict[tuple[str, str], float]:
     """Compute the coefficients of h^2 in the error of Euler sub-steps, by pairs of parts.
 
-    That of ``(P, Q)`` multiplies ``P'(x) Q(x)``. Each pair of parts, Q's share q before P's share
-    p, gives p q; the exact flow has a half of each. With F first, Lie's are -1/2 of (F, F) and (G,
-    G), -1/2 of (F, G) and 1/2 of (G, F); of Strang's the last two are 0.
+    The coefficient of ``(P, Q)`` multiplies ``P'(x) Q(x)``. A fraction q of Q before a fraction p
+    of P contributes p q; the exact flow has 1/2 for each pair. With F first, Lie's are -1/2 for (F,
+    F) and (G, G), -1/2 for (F, G) and 1/2 for (G, F); Strang's last two are 0.
     """
     parts = SPLITTINGS[splitting]
-    # The exact flow's part is subtracted: a half of each pair.
+    # Less the exact flow's 1/2 for each pair.
     products = {(later, earlier): -0.5 for later in "FG" for earlier in "FG"}
     for index, (later, later_share) in enumerate(parts):
         parts_before = parts[:index]
@@ -252,7 +252,7 @@ def coefficients(splitting: str) -> dict[tuple[str, str], float]:
 
 
 def predicted_term(problem: Problem, splitting: str) -> Array:
-    """Compute what ``leading_term`` estimates, for a linear equation: ``P'(x) Q(x) = P(Q(x))``."""
+    """Compute the leading term for a linear equation, where ``P'(x) Q(x) = P(Q(x))``."""
     fields = problem.fields
     total: Array = np.zeros_like(problem.start)
     for (later, earlier), coefficient in coefficients(splitting).items():
@@ -262,10 +262,10 @@ def predicted_term(problem: Problem, splitting: str) -> Array:
 
 
 def known_errors() -> list[dict[str, Any]]:
-    """Measure the errors of a step of each splitting on equations whose flows are known."""
+    """Measure the single-step errors of each splitting on equations with known flows."""
     rows = []
     for problem in (linear_problem(), nonlinear_problem(), linear_problem(commute=True)):
-        # Where operators commute, approximate sub-steps err by nothing but their own error.
+        # Where operators commute, only the sub-steps' errors remain.
         is_commuting = "commute" in problem.name
         for substeps in get_args(Substeps)[: 1 if is_commuting else None]:
             for splitting in SPLITTINGS:
@@ -276,7 +276,7 @@ def known_errors() -> list[dict[str, Any]]:
 
 
 def leading_terms() -> list[dict[str, Any]]:
-    """Compute the leading term of each splitting's error, as worked out and as measured."""
+    """Compute the leading error term of each splitting, predicted and measured."""
     problem = linear_problem()
     terms = []
     for splitting in SPLITTINGS:
@@ -302,8 +302,8 @@ def draw_errors(rows: Sequence[Mapping[str, Any]], equation: str = "linear") -> 
     """Plot the error of a single step against its size, a line per splitting; return the SVG.
 
     Both axes are logarithmic. A row is a splitting of an ``equation`` with one kind of
-    ``substeps``, and its ``steps`` and ``errors`` stand pair by pair; each equation that is drawn
-    has a row for either panel, exact flows and Euler steps.
+    ``substeps``, and paired ``steps`` and ``errors``. Every equation has rows for both panels,
+    exact flows and Euler steps.
     """
     drawn = [row for row in rows if row["equation"] == equation]
 
