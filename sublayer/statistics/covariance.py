@@ -1,9 +1,9 @@
 """Variance of contrasts over seeds: arms share seeds, and few seeds do not tell how they covary.
 
 The run of arm ``a`` with seed ``s`` scores ``mean[a] + e[a, s]``; columns of ``e`` are independent
-and normal, with a covariance matrix over arms. Two arms need no more than the paired t test. For
-more, structures of that matrix are averaged (after Hoeting et al. 1999): seeds that all arms share
-little or much of, one arm that spreads more or less than the others, and a free matrix (inverse
+and normal, with a covariance matrix over arms. Two arms need only the paired t test. For more,
+structures of that matrix are averaged (after Hoeting et al. 1999): a small or large variance shared
+by all arms, one arm with a larger or smaller variance than the others, and a free matrix (inverse
 Wishart) around several centres. Given a structure, the variance of each contrast is a scaled
 inverse chi-squared, so that its test is Student's.
 
@@ -11,9 +11,9 @@ Each structure has two weights, of its errors and its share of the level. p is t
 structures of likelihood times the first weight times the structure's p, divided by the sum of
 likelihood times the second. Averaged over residuals, and by the first weights over structures, the
 test errs at the level times the sum of the shares, about half of it, and at somewhat more where
-``_MOST_CAUTION`` ends the ratio of the two sums, which is the caution. With equal weights p is that
-of the posterior, which spends the level alike on all residuals, whereas a difference is found most
-often, for the same errors, where arms spread alike; see ``benchmarks/verdict_bound.py``.
+``_MOST_CAUTION`` ends the ratio of the two sums, which is the caution. With equal weights p is the
+posterior's, which spends the level equally on all residuals; for the same errors, power is largest
+where arms have equal variances; see ``benchmarks/verdict_bound.py``.
 """
 
 import math
@@ -36,11 +36,11 @@ _SMALLEST = 1e-5
 _FEW = 4.0
 """Degrees of freedom below which columns are few."""
 _MANY = 30
-"""Columns from which on each contrast has a variance of its own."""
+"""Columns from which on each contrast has a separate variance."""
 _MOST_CAUTION = 4.0
 """Upper limit of caution: more would cost power and hardly save errors."""
 _SCALES = np.exp(np.linspace(math.log(1e-3), math.log(1e2), 24))
-"""Scales of the free matrix, relative to that which fits best, over which it is averaged."""
+"""Scales of the free matrix, relative to the best-fitting one, over which it is averaged."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class VariancePosterior:
     weights: Numbers
     """``[M]``, of the components; they add up to 1."""
     scales: Numbers
-    """``[M]``: the variance of the mean, as each component estimates it."""
+    """``[M]``: each component's estimate of the variance of the mean."""
     freedoms: Numbers
     """``[M]``: degrees of freedom of each estimate."""
     caution: float = 1.0
-    """Factor of p: below 1 where arms spread alike, above where they may not."""
+    """Factor of p: below 1 if arms have equal variances, above if they may not."""
 
     @property
     def variance(self) -> float:
@@ -85,7 +85,7 @@ class Spreads(ABC):
 
     _floor = 0.0
     _freedom: float | None = None
-    """Arguments of ``Covariance`` beside the values."""
+    """Arguments of ``Covariance`` besides the values."""
 
     def __init__(self, scores: RunScores, baseline: str) -> None:
         self._scores = scores
@@ -94,13 +94,12 @@ class Spreads(ABC):
 
     @abstractmethod
     def _values(self, shared: NDArray[np.bool_]) -> Numbers | None:
-        """Return the values of some seeds, NaN where arms lack one; None: too few."""
+        """Return the values of some seeds, NaN for missing ones; None if too few."""
 
     def covariance(self, contrasts: Sequence[Contrast]) -> Numbers:
         """Return the posterior mean covariance of the means of contrasts, ``[C, C]``.
 
-        Contrasts of different seeds are taken as those of the seeds of the first, scaled; it is 0
-        where nothing is known of them.
+        Contrasts of other seeds than the first's are scaled; unknown covariances are 0.
         """
         covariance = np.zeros((len(contrasts), len(contrasts)))
         for row, one in enumerate(contrasts):
@@ -141,8 +140,8 @@ class SeedSpreads(Spreads):
     def spread(self, contrast: Contrast) -> VariancePosterior | None:
         """Return the spread of a contrast; None with fewer than two seeds of its arms.
 
-        Seeds that all of its arms have are blocks; other arms that have them too inform the
-        covariance. Arms without two common seeds are compared as independent samples (Welch).
+        Common seeds of its arms are blocks; other arms with these seeds inform the covariance. Arms
+        without two common seeds are independent samples (Welch).
         """
         table = self._table(self._scores.common(contrast.weights))
         return self._welch(contrast) if table is None else table.spread(contrast)
@@ -150,8 +149,8 @@ class SeedSpreads(Spreads):
     def unshared_variance(self, arm: str, others: Sequence[str]) -> float:
         """Estimate the variance of an arm's runs, less the part of a seed that arms share.
 
-        Half the variance of its difference from each other arm, averaged; that of the arm itself
-        where it has no seed in common. 0 with fewer than two runs.
+        Half the variance of its difference from each other arm, averaged; the arm's variance
+        without common seeds. 0 with fewer than two runs.
         """
         halves = []
         scores = self._scores.row(arm)
@@ -187,7 +186,7 @@ class Covariance:
     """Posterior of the covariance of arms, from ``values`` ``[A, S]`` without gaps; baseline first.
 
     Columns are independent draws: seeds, or units of a test. No arm spreads less than ``floor``.
-    With ``freedom``, columns are residuals that estimate with so many degrees of freedom.
+    With ``freedom``, columns are residuals with so many degrees of freedom.
     """
 
     def __init__(
@@ -208,7 +207,7 @@ class Covariance:
     def spread(self, contrast: Contrast) -> VariancePosterior:
         """Return the spread of a contrast's mean over columns; of two arms the paired t test's.
 
-        So it is of more arms with many columns.
+        The same holds for more arms with many columns.
         """
         (row,) = weights_of([contrast], self.arms)
         values = row @ self._values
@@ -239,14 +238,14 @@ class Covariance:
         """Weights ``[M]``, covariances ``[M, A, A]``, degrees of freedom of components; caution."""
         n_arms, n = len(self.arms), self._freedom
         fixed, free = _structures(n_arms, n < _FEW)
-        # Of structures up to a scale, which has Jeffreys' prior.
+        # Structures up to a scale, which has Jeffreys' prior.
         traces = np.einsum("kab,ab->k", fixed.inverses, self._squares)
         half = n_arms * n / 2
         logs = math.lgamma(half) - n / 2 * fixed.determinants - half * np.log(traces)
         covariances = [fixed.matrices * (traces / (n_arms * n))[:, None, None]]
         freedoms = [np.full(len(logs), float(n_arms * n))]
         likelihoods = [logs]
-        # Of the free matrix around each of its centres, over a grid of scales.
+        # The free matrix around each of its centres, over a grid of scales.
         nu = n_arms + 1.0 + free.extra
         fits = np.einsum("kab,ab->k", free.inverses, self._squares) / (n_arms * n)
         scales = fits[:, None] * _SCALES * (nu - n_arms + 1)[:, None]  # [F, G]
@@ -258,7 +257,7 @@ class Covariance:
         logs = shape / 2 * (free.determinants[:, None] + n_arms * np.log(scales))
         logs = logs + constant[:, None] - (shape + n) / 2 * np.linalg.slogdet(posterior)[1]
         freedom = nu + n - n_arms + 1
-        # Degrees of freedom that a prior adds are not taken at their word where columns are more.
+        # With more columns, degrees of freedom added by a prior count less.
         inflation = 1.0 + 2.0 / n * (1.0 - 2.0 / max(n, 2)) ** 3
         posterior *= (inflation / freedom)[:, None, None, None]
         covariances.append(posterior.reshape(-1, n_arms, n_arms))
@@ -326,15 +325,16 @@ whole-other    2     9  0.04542 0.00000 0.00215 0.00031
 whole-other    4     9  0.00150 0.00000 0.00005 0.00001
 whole-other    8     9  0.05381 0.00001 0.00138 0.00132
 """
-"""Structures up to a scale, a line each: the arms whose own part, or whole score, spreads by
-another factor; the factor; the variance of what all arms share of a seed (that of an arm's own part
-is 1); how much errors under it count, and which share of the level is given to residuals like its
-own, for fewer than five columns and for more.
+"""Structures up to a scale, a line each: arms whose specific part, or total score, has another
+standard deviation; the factor; the shared variance of a seed (an arm's specific part has 1); weight
+of errors under it, and share of the level for residuals like its own, for fewer than five columns
+and for more.
 
 These numbers, and those of ``_FREE``, were fitted once, in simulations of 3, 4 and 8 arms with 3 to
 20 seeds: the greatest power with about 5 % false verdicts at most under 51 covariance matrices.
 ``benchmarks/verdict_errors.py`` holds them against others, and ``benchmarks/verdict_bound.py``
-against what no rule can exceed."""
+against what no rule can exceed.
+"""
 _FREE = """
 1  0        0  0.00002 0.00193 0.00290 0.00028
 1  0        8  0.01734 0.00111 0.00482 0.00018
@@ -352,8 +352,8 @@ _FREE = """
 1  1000000  0  0.09391 0.00995 0.01806 0.00468
 1  1000000  8  0.08367 0.00831 0.02208 0.00348
 """
-"""Centres of the free matrix: the baseline's own spread, the shared variance, degrees of freedom
-beyond the fewest, and errors and shares as in ``_FIXED``."""
+"""Centres of the free matrix: the baseline's specific spread, the shared variance, degrees of
+freedom beyond the minimum, and errors and shares as in ``_FIXED``."""
 
 
 @dataclass(frozen=True)
@@ -366,16 +366,16 @@ class _Structures:
     errors: Numbers
     """``[K]``: weights of the errors under each."""
     shares: Numbers
-    """``[K]``: shares of the level; the rest to 1 is given to no residuals."""
+    """``[K]``: shares of the level; the rest to 1 goes to no residuals."""
     extra: Numbers
-    """``[K]``: degrees of freedom of an inverse Wishart prior beyond the fewest."""
+    """``[K]``: degrees of freedom of an inverse Wishart prior beyond the minimum."""
 
 
 @lru_cache(maxsize=64)
 def _structures(n_arms: int, are_few: bool) -> tuple[_Structures, _Structures]:
     """Return the structures known up to a scale, and the centres of the free matrix.
 
-    The baseline is the first arm. ``are_few``: the columns.
+    The baseline is the first arm. ``are_few``: few columns.
     """
     weights = slice(0, 2) if are_few else slice(2, 4)
     fixed, free = [], []
@@ -392,7 +392,7 @@ def _structures(n_arms: int, are_few: bool) -> tuple[_Structures, _Structures]:
 
 
 def _places(n_arms: int, which: str) -> list[tuple[int, ...]]:
-    """Return the arms that may be the ones that spread by another factor."""
+    """Return the arms that may have another spread."""
     if which == "alike":
         return [()]
     if which.endswith("baseline"):
@@ -403,9 +403,9 @@ def _places(n_arms: int, which: str) -> list[tuple[int, ...]]:
 def _matrix(
     n_arms: int, shared: float, arms: Sequence[int], factor: float, is_whole: bool
 ) -> Numbers:
-    """Return the covariance of arms with a shared part, own parts spreading by 1 or ``factor``.
+    """Return the covariance of arms: a shared part, specific parts scaled by 1 or ``factor``.
 
-    The shared part is spread by it, too, where ``is_whole``.
+    With ``is_whole``, it scales the shared part, too.
     """
     scales = np.ones(n_arms)
     scales[list(arms)] = factor

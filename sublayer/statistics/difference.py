@@ -6,74 +6,73 @@ from typing import Literal
 from sublayer.statistics.simultaneous import Parts
 
 Verdict = Literal["better", "worse", "no difference that matters", "cannot tell", "no verdict"]
-"""There is none where one seed was planned, or where two arms cannot be compared."""
+"""No verdict: a single planned seed, or two arms that cannot be compared."""
 DECIDED: frozenset[Verdict] = frozenset({"better", "worse", "no difference that matters"})
 
 CONFIDENCE = 0.95
-"""Of all intervals of a study together, at the number of seeds that was planned."""
+"""Confidence level of all intervals of a study together, at the planned number of seeds."""
 ERROR = 0.05
 POWER = 0.8
-"""Of a test, at the difference that is called detectable."""
+"""Power of a test at the detectable difference."""
 FEWEST_SEEDS = 3
-"""Of each arm, from which on a variance over seeds is estimated."""
+"""Runs per arm from which on a variance over seeds is estimated."""
 MOST_SEEDS = 1000
-"""More are never proposed."""
+"""Most seeds that are proposed."""
 
 
 @dataclass(frozen=True)
 class Difference:
     """One arm less another, over the seeds that finished, in the metric's unit.
 
-    What needs two seeds of both is None where there are fewer.
+    Fields that need two seeds of both are None with fewer.
     """
 
     arm: str
     baseline: str
     seeds: tuple[int, ...]
-    """Those that both finished, in order."""
+    """Seeds that both finished, in order."""
     mean: float | None
-    """None where one of them finished none."""
+    """None if one of them finished none."""
     sd: float | None = None
-    """Standard deviation over seeds of the difference of a single seed."""
+    """Standard deviation over seeds of a single seed's difference."""
     low: float | None = None
-    """Of the confidence interval of the mean, simultaneous over all comparisons, at ``level``."""
+    """Confidence interval of the mean, simultaneous over all comparisons, at ``level``."""
     high: float | None = None
     p: float | None = None
-    """Two-sided, of the same procedure, corrected for comparisons and looks: at most 0.05 where the
-    interval excludes 0, and only there."""
+    """Two-sided, from the same procedure, corrected for comparisons and looks: at most 0.05 if and
+    only if the interval excludes 0."""
     p_raw: float | None = None
-    """As ``p``, of this comparison alone and of a single look."""
+    """As ``p``, for this comparison and a single look, uncorrected."""
     verdict: Verdict = "cannot tell"
     standard_error: float | None = None
-    """Of the mean, all sources together."""
+    """Standard error of the mean, all sources together."""
     parts: Parts | None = None
     level: float = ERROR
-    """The probability of a false verdict that this look may spend, all comparisons together."""
+    """Error that this look may spend, over all comparisons."""
     single_level: float | None = None
-    """The level of this comparison alone, uncorrected, at which its interval is computed."""
+    """Uncorrected level of this comparison, at which its interval is computed."""
     excluded: float | None = None
-    """Larger differences, in either direction, are excluded by the interval."""
+    """Bound on the difference in either direction, from the interval."""
     equivalent: float | None = None
-    """The smallest margin with which the verdict would be equivalence (two one-sided tests)."""
+    """Smallest margin for a verdict of equivalence (two one-sided tests)."""
     n_items: int | None = None
     n_documents: int | None = None
-    """None where items belong to no documents, or it is not known."""
+    """None if items belong to no documents, or if unknown."""
     on_this_text: bool = False
-    """True where the verdict holds for this test text alone: it is of one or two documents."""
+    """True if the verdict holds only for this test text of one or two documents."""
     more_seeds: int | None = None
-    """Further seeds with which a difference of the margin would be found four times in five, at the
-    level of the look that would judge them. None: no margin, over a thousand, or decided."""
+    """Further seeds that detect a difference of the margin with power 0.8, at the level of their
+    look. None: no margin, over a thousand, or decided."""
     detectable: float | None = None
-    """The true difference that so many seeds find four times in five, at this spread and level."""
+    """True difference that so many seeds detect with power 0.8, at this spread and level."""
     n_failed: tuple[int, int] = (0, 0)
-    """Runs of the arm and of its baseline that ended without a score."""
+    """Runs of the arm and of its baseline without a score."""
     by_ranks: bool = False
-    """True where ranks decide, not the interval: runs failed (the worst), or scores are
-    two-valued."""
+    """True if ranks decide, not the interval: runs failed (the worst), or scores are two-valued."""
     n_seeds: int = 0
-    """Seeds planned until the look at which it was judged."""
+    """Seeds planned until the look of this judgement."""
     note: str = ""
-    """A remark, such as seeds that are missing."""
+    """A remark, such as missing seeds."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +80,9 @@ class Pairing:
     """Correlation of arms over seeds."""
 
     is_paired: bool
-    """True where differences were taken seed by seed; not without common seeds."""
+    """True if differences are paired by seed; not without common seeds."""
     correlation: float
-    """Of the scores of two arms over seeds, the mean over all pairs of arms."""
+    """Correlation of two arms' scores over seeds, averaged over all pairs of arms."""
     n_arms: int
 
 
@@ -93,4 +92,4 @@ class Judgement:
 
     differences: tuple[Difference, ...] = ()
     pairing: Pairing | None = None
-    """None where no spread was estimated."""
+    """None if no spread was estimated."""

@@ -1,4 +1,4 @@
-"""Variance of contrasts over the items of a test, beside their variance over seeds."""
+"""Variance of contrasts over test items, in addition to the variance over seeds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,15 +13,15 @@ Effects = NDArray[np.float64]
 """``[U]`` in the metric's unit: its derivative with respect to the weight of each test unit."""
 
 FEWEST_DOCUMENTS = 3
-"""From which on documents are the units of a test, and a verdict extends to other documents."""
+"""Documents from which on they are the test units, and a verdict generalizes to other documents."""
 FEWEST_UNITS = 10
-"""Of a test of fewer documents, from which on a variance over its units is estimated."""
+"""Fewest units of a smaller test from which a variance over units is estimated."""
 
 
 def units_of(n_items: int, documents: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], int]:
     """Return the unit of each item, ``[N]``, and the number of units.
 
-    Units are documents from three on, and single items where items belong to none. One or two
+    Units are documents if there are three or more, else items without documents; one or two
     documents are cut into ten or more stretches of up to ``N ** (2/3)`` neighbours.
     """
     if documents is None:
@@ -45,10 +45,10 @@ def shares_of(
     documents: NDArray[np.int64] | None,
     weights: Effects | NDArray[np.int64] | None = None,
 ) -> Effects | None:
-    """Return the share of a test in each unit, ``[U]``; None where they are equal, or nearly.
+    """Return the share of a test in each unit, ``[U]``; None if they are equal, or nearly.
 
-    ``units`` are those of items, ``[N]``, as :func:`units_of` finds them in ``documents``. Items
-    count alike, or by ``weights``.
+    ``units`` are the items' units, ``[N]``, by :func:`units_of` of ``documents``. Items have equal
+    weights or ``weights``.
     """
     if documents is None or len(np.unique(documents)) < FEWEST_DOCUMENTS:
         return None
@@ -58,7 +58,7 @@ def shares_of(
 
 @dataclass(frozen=True)
 class ItemSpread:
-    """The variance of a contrast's mean over test units that all seeds share.
+    """The variance of a contrast's mean over test units shared by all seeds.
 
     Seeds and units are crossed random effects. The variance of a mean over ``S`` seeds and ``U``
     units is ``seeds / S + units / U + interaction / (S U)``; the last part is in the variance
@@ -66,9 +66,9 @@ class ItemSpread:
     """
 
     whole: VariancePosterior
-    """Of the mean over seeds: ``units / U + interaction / (S U)``."""
+    """Variance of the mean over seeds: ``units / U + interaction / (S U)``."""
     both: float
-    """The interaction's part of it, which further seeds reduce: ``interaction / (S U)``."""
+    """The interaction, which further seeds reduce: ``interaction / (S U)``."""
 
     @property
     def alone(self) -> float:
@@ -79,7 +79,7 @@ class ItemSpread:
 class ItemSpreads(Spreads):
     """Estimates the variance of contrasts over units, most of them with ``baseline``.
 
-    As over seeds, all arms tell of the covariance of their effects on units.
+    As over seeds, all arms inform the covariance of their effects on units.
     """
 
     _factors: Effects | float = 1.0
@@ -90,9 +90,9 @@ class ItemSpreads(Spreads):
             self._factors, self._freedom = unequal_units(scores.shares)
 
     def spread(self, contrast: Contrast) -> ItemSpread | None:
-        """Return the spread of a contrast; None where the items of a run are not known.
+        """Return the spread of a contrast; None if a run's items are unknown.
 
-        Of a single seed all of the variance over units counts: ``both`` is 0.
+        With a single seed all variance over units counts: ``both`` is 0.
         """
         scores = self._scores
         if scores.effects is None:
@@ -127,12 +127,12 @@ class ItemSpreads(Spreads):
 
 
 def unequal_units(shares: Effects) -> tuple[Effects, float]:
-    """Return by which factors to multiply effects of units, ``[U]``, and their degrees of freedom.
+    """Return factors that scale effects of units, ``[U]``, and their degrees of freedom.
 
-    A mean follows its large units, whose effects around it come out small: they are scaled so that
-    the variance over units is unbiased where these are alike but for their ``shares`` of the test
+    Large units dominate the mean, so their effects around it are too small: they are scaled so that
+    the variance over units is unbiased for units that differ only in their ``shares`` of the test
     (Bell and McCaffrey 2002). Its degrees of freedom are the effective number of units (Kish 1965)
-    less one, at least 1. Of equal units the factors are 1, and the degrees of freedom ``U - 1``.
+    less one, at least 1. Equal units have factors 1 and ``U - 1`` degrees of freedom.
     """
     squares = float(shares @ shares)
     factors = np.sqrt((1.0 - 1.0 / len(shares)) / (1.0 - 2.0 * shares + squares))
@@ -146,7 +146,7 @@ def _neighbour_correlation(effects: Effects) -> float:
 
 
 def _both(stacks: Sequence[Effects]) -> float:
-    """Return the interaction's part of the variance of the mean of effects, ``[S, U]`` each."""
+    """Return the interaction's part of the variance of the mean of effects, ``[S, U]`` per arm."""
     both = 0.0
     for stack in stacks:
         n_seeds, n_units = stack.shape

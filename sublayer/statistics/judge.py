@@ -1,4 +1,5 @@
-"""Judge a comparison: simultaneous confidence intervals, rank tests of failed runs, verdicts."""
+"""Judgement of a comparison: simultaneous confidence intervals, rank tests of failed runs,
+verdicts."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -34,48 +35,48 @@ from sublayer.statistics.scores import (
 from sublayer.statistics.simultaneous import Largest, Uncertainty, correlation_of
 
 ALONE = Largest(np.eye(1), 1)
-"""A comparison that is corrected for no others."""
+"""A single comparison, without correction."""
 _GAP = 3.0
-"""Of two clusters of scores, the least gap between them over the range of the wider one."""
+"""Least gap between two clusters of scores, relative to the wider cluster's range."""
 _FEWEST_SPLIT = 5
-"""Runs of an arm from which on two clusters of them tell something."""
+"""Runs per arm from which on two clusters are evidence."""
 _FAR = 100.0
 """Gap of two arms over the range of either, above which few runs show no equivalence."""
 
 
 @dataclass
 class ContrastFamily:
-    """Contrasts of arms that are judged as one family; see ``docs/verdicts.md``."""
+    """Contrasts of arms judged as one family; see ``docs/verdicts.md``."""
 
     scores: RunScores
     contrasts: Sequence[Contrast]
     is_lower_better: bool = field(kw_only=True)
     n_seeds: int = field(kw_only=True)
-    """Seeds that were planned until this look."""
+    """Seeds planned until this look."""
     level: float = ERROR
-    """The probability of a false verdict that this look may spend."""
+    """Error that this look may spend."""
     next_level: float | None = None
     """The level of the next look, for the seeds that it would take; None: the same."""
     margin: float | None = None
     """The smallest difference that matters, in the metric's unit."""
     n_awaited: int = 0
-    """Comparisons that count, though no run of them has ended."""
+    """Comparisons that count, even without an ended run."""
     tuned: Mapping[str, Tuned] = field(default_factory=dict)
-    """The trials of arms that were tuned by the judged metric."""
+    """Trials of arms tuned by the judged metric."""
     resolution: float = 0.0
     """The smallest step of the metric, in its unit."""
     scored_elsewhere: Collection[str] = ()
-    """Arms that were scored on other items than their baseline: they have no verdict."""
+    """Arms scored on other items than their baseline: no verdict."""
     over_items: bool = False
-    """Judge a single seed of each arm over the items of the test: a verdict on these trained models
-    alone. Otherwise there is none for fewer than three planned seeds."""
+    """Judge a single seed of each arm over the test items: a verdict on these trained models only.
+    Otherwise fewer than three planned seeds give none."""
     _found: dict[tuple[str, str], Uncertainty] = field(default_factory=dict, init=False)
     _largest: Largest = field(default=ALONE, init=False)
     _by_ranks: bool = field(default=False, init=False)
 
     @property
     def n_comparisons(self) -> int:
-        """Count the comparisons that intervals and p values are corrected for."""
+        """Count the comparisons for which intervals and p values are corrected."""
         return len(self.contrasts) + self.n_awaited
 
     @property
@@ -191,8 +192,8 @@ class ContrastFamily:
         mean = uncertainty.seeds.mean
         half = uncertainty.half_width(self.level, self._largest)
         low, high = mean - half, mean + half
-        # Equivalence is two one-sided tests at the level of the look (Schuirmann 1987). Those of
-        # several arms may err at both ends of the margin, so that Bonferroni's bound corrects.
+        # Equivalence is two one-sided tests at the level of the look (Schuirmann 1987). With
+        # several arms both ends of the margin may err, so Bonferroni's bound corrects.
         one_sided = min(1.0, 2.0 * self.level / self.n_comparisons)
         inner = min(half, uncertainty.half_width(one_sided, ALONE))
         single_level = uncertainty.p(half, ALONE)
@@ -214,11 +215,11 @@ class ContrastFamily:
         )
         scores = self.scores
         pair = scores.scores_of(contrast.arm), scores.scores_of(contrast.baseline)
-        luck = 0.0 if self.over_items else separation_p(*pair)  # which asks nothing of other seeds
+        luck = 0.0 if self.over_items else separation_p(*pair)  # which needs no other seeds
         if luck > self.level:
             effect = replace(effect, p=self._over_looks(luck), p_raw=luck, by_ranks=True)
         effect = replace(effect, verdict=self._verdict(effect))
-        # Runs that tie may be the same one of two values by luck: they show no equivalence.
+        # Tied runs may share one of two values by chance: no evidence of equivalence.
         places = [scores.arms.index(arm) for arm in contrast.weights]
         luck = max(separation_p(*pair, _FAR), one_cluster_p(scores.values, places))
         is_lucky = luck * self.n_comparisons > self.level and not self.over_items
@@ -244,7 +245,7 @@ class ContrastFamily:
         return math.sqrt(variance)
 
     def _detectable(self, uncertainty: Uncertainty, times: float, single_level: float) -> float:
-        """Return the difference that ``times`` as many seeds find four times in five."""
+        """Return the difference that ``times`` as many seeds detect with power 0.8."""
         variance = uncertainty.seeds.variance / times + uncertainty.apart
         freedom = round(uncertainty.freedom_with(times), 1)
         return detectable_effect(max(freedom, 1.0), single_level) * math.sqrt(variance)
@@ -266,7 +267,7 @@ class ContrastFamily:
         scores, rest = map(self.scores.scores_of, contrast.names)
         n, n_rest = effect.n_failed
         if not contrast.baseline or not len(scores) + n or not len(rest) + n_rest:
-            return ranked  # of several arms, or no run has ended of one of two
+            return ranked  # several arms, or one of two without an ended run
         p_raw, surplus = rank_p(scores, rest, n, n_rest, is_lower_better=self.is_lower_better)
         p = self._over_looks(min(1.0, self.n_comparisons * p_raw))
         verdict: Verdict = "better" if surplus > 0 else "worse"
@@ -293,7 +294,7 @@ def _usual_baseline(contrasts: Sequence[Contrast]) -> str:
 
 
 def _pairing(scores: RunScores) -> Pairing | None:
-    """Describe how arms correlate over the seeds that all have; None for fewer than two."""
+    """Describe the correlation of arms over their common seeds; None for fewer than two."""
     is_run = ~np.isnan(scores.values)
     arms = is_run.sum(1) > 1
     shared = is_run[arms].all(0)
@@ -320,9 +321,9 @@ def rank_p(
 ) -> tuple[float, float]:
     """Test by ranks whether one arm's runs are better than another's, failed ones the worst.
 
-    Returns the two-sided p of the exact permutation test of the rank sum, ties in it (Mann and
-    Whitney 1947; Lachin 1999 for failures as the worst rank), and by how much the mean rank of
-    ``values`` and their failures is better than the others', in ranks: positive is better.
+    Returns the two-sided p of the exact permutation test of the rank sum, with ties (Mann and
+    Whitney 1947; Lachin 1999 for failures as the worst rank), and the difference in mean rank
+    between ``values`` with their failures and the others: positive is better.
     """
     sign = -1.0 if is_lower_better else 1.0
     group = [sign * value for value in values] + [-np.inf] * n_failed
@@ -356,9 +357,9 @@ def _rank_sums(doubled: NDArray[np.int64], n: int) -> Numbers:
 def is_two_valued(values: Numbers) -> bool:
     """Return whether scores, ``[A, S]``, fall into two clusters that follow neither arms nor seeds.
 
-    So do fine-tunings of which some collapse. A gap of three times the range of either cluster
-    divides them, each has two runs at least, and an arm and a seed have runs in both: clusters of
-    whole arms, or of whole seeds, are effects of these.
+    Fine-tunings that sometimes collapse do so. The gap is at least three times either cluster's
+    range, each cluster has two runs or more, and some arm and some seed have runs in both: clusters
+    that follow arms or seeds are their effects.
     """
     ordered = values[~np.isnan(values)]
     if len(ordered) < 4 or np.ptp(ordered) == 0.0:
@@ -373,11 +374,11 @@ def is_two_valued(values: Numbers) -> bool:
 
 
 def one_cluster_p(values: Numbers, rows: Sequence[int]) -> float:
-    """Bound the probability that an arm's runs are all in one of two clusters by luck.
+    """Bound the probability that an arm's runs are all in one of two clusters by chance.
 
-    Where the runs of half of the arms or more, ``values`` ``[A, S]``, form two clusters in each,
-    those of an arm in ``rows`` that form but one may do so by chance, ``2 / 2 ** n``: how little
-    they spread tells little. 0 where there is no such arm.
+    If the runs of at least half of the arms, ``values`` ``[A, S]``, form two clusters each, an arm
+    in ``rows`` with a single cluster may have it by chance, ``2 / 2 ** n``: its small spread is
+    weak evidence. 0 without such an arm.
     """
     runs = [row[~np.isnan(row)] for row in values]
     are_split = np.zeros(len(runs), np.bool_)
@@ -402,10 +403,10 @@ def _widest(*groups: Numbers) -> float:
 
 
 def separation_p(values: Numbers, others: Numbers, times: float = 20.0) -> float:
-    """Bound the probability that two alike arms are told apart by luck, were runs two-valued.
+    """Bound the probability that chance separates two equal arms, if runs were two-valued.
 
-    Where the gap between two arms is so many ``times`` the range of either, they may be two
-    clusters by chance, each run with probability one half: ``2 / 4 ** n``. 0 for closer arms.
+    A gap of ``times`` the range of either arm may divide two clusters by chance, each run with
+    probability one half: ``2 / 4 ** n``. 0 for closer arms.
     """
     n = min(len(values), len(others))
     if not n:

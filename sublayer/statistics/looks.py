@@ -1,4 +1,4 @@
-"""Looks at which a comparison is judged, the error that each may spend, and the power of seeds."""
+"""Looks of a sequential comparison, the error that each may spend, and the power of seeds."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -29,15 +29,15 @@ from sublayer.statistics.simultaneous import (
 )
 
 GOING_ON = 0.005
-"""The error that the first look beyond a fixed plan spends, and each further one half as much: a
-study of a fixed number of seeds has spent 5 % with its plan, and says what more it spends."""
+"""Error spent by the first look beyond a fixed plan, halved at each further one: a fixed number of
+seeds has spent 5 % with its plan, and any further error is reported."""
 _PATTERN = (3, 5, 8, 12, 20)
 _DRAWS = 100_000
 _SEED = 18080444
 _SIMULATED = 48
 _POWER_SEED = 20060810
 _MOST_DRAWN = 20
-"""Seeds, beyond which an interval's width hardly varies: its expectation serves."""
+"""Seeds beyond which an interval's width hardly varies: its expectation serves."""
 
 
 @dataclass(frozen=True)
@@ -45,19 +45,18 @@ class Looks:
     """The numbers of seeds at which a comparison is judged.
 
     ``planned`` are stated before the first run. A comparison of a fixed number of seeds has one,
-    and may go on: every further number of seeds is a look that spends less. One that stops where
-    it is decided has several, and ends with the last.
+    and may continue: every further number of seeds is a look that spends less. A sequential one has
+    several, and ends with the last.
     """
 
     planned: tuple[int, ...]
     is_sequential: bool = False
 
     def levels(self, taken: Sequence[int], n_comparisons: int) -> dict[int, float]:
-        """Return the probability of a false verdict that each look may spend.
+        """Return the error that each look may spend.
 
-        ``taken`` are the numbers of seeds of all looks so far, in turn, that of a fixed plan
-        follows them; so few that they give no verdict are none. ``n_comparisons`` are judged
-        together.
+        ``taken`` are the numbers of seeds of all looks so far, in order, followed by a fixed
+        plan's; numbers too small for a verdict do not count. ``n_comparisons`` are judged together.
         """
         looks = self.all_after(taken)
         if self.is_sequential:
@@ -66,18 +65,18 @@ class Looks:
         return {**further, **dict.fromkeys(looks[:1], ERROR)}
 
     def level_of(self, look: int, taken: Sequence[int], n_comparisons: int) -> float:
-        """Return the level of a look; that of a plan for one with too few seeds for verdicts."""
+        """Return the level of a look; the plan's level for too few seeds for verdicts."""
         return self.levels(taken, n_comparisons).get(look, ERROR)
 
     def next_level(self, taken: Sequence[int], n_comparisons: int) -> float:
-        """Return the level of the look that would follow the last one."""
+        """Return the level of the look after the last one."""
         if self.is_sequential:
             return _level_of_each(self.planned, n_comparisons)
         further = max(len(self.all_after(taken)) - 1, 0)
         return GOING_ON * 0.5**further
 
     def all_after(self, taken: Sequence[int]) -> tuple[int, ...]:
-        """Return the numbers of seeds of all looks: the planned, behind those that were taken."""
+        """Return the numbers of seeds of all looks: the taken, then the planned."""
         if self.is_sequential:
             return self.planned
         looks = dict.fromkeys((*taken, *self.planned))
@@ -85,12 +84,12 @@ class Looks:
 
 
 def fixed(n_seeds: int) -> Looks:
-    """Plan one look, at so many seeds."""
+    """Plan one look, at ``n_seeds`` seeds."""
     return Looks((n_seeds,))
 
 
 def until_decided(at_most: int) -> Looks:
-    """Plan looks at 3, 5, 8, 12 and 20 seeds, and from there on at half as many more, to the last.
+    """Plan looks at 3, 5, 8, 12 and 20 seeds, and then at half as many more, to the last.
 
     Raises ConfigError where that would be a single look.
     """
@@ -101,7 +100,7 @@ def until_decided(at_most: int) -> Looks:
     looks = [look for look in _PATTERN if look < at_most]
     while round(looks[-1] * 1.5) < at_most and looks[-1] >= _PATTERN[-1]:
         looks.append(round(looks[-1] * 1.5))
-    # A last step of one seed more is hardly a look.
+    # A last step of one seed is hardly a look.
     if len(looks) > 1 and at_most - looks[-1] < 2:
         looks.pop()
     return Looks((*looks, at_most), is_sequential=True)
@@ -109,10 +108,10 @@ def until_decided(at_most: int) -> Looks:
 
 @lru_cache(maxsize=64)
 def _level_of_each(looks: tuple[int, ...], n_comparisons: int) -> float:
-    """Return the equal level of each look (Pocock 1977) by which all together spend the error.
+    """Return the equal level of each look (Pocock 1977) that spends the error over all looks.
 
-    Of means of normal numbers, arms against one baseline, drawn: t tests at these levels keep the
-    error closely (Jennison and Turnbull 2000, sec. 4.4).
+    Simulated for means of normal numbers, arms against one baseline: t tests at these levels keep
+    the error closely (Jennison and Turnbull 2000, sec. 4.4).
     """
     generator = np.random.default_rng(_SEED)
     counts = np.array(looks, dtype=np.float64)
@@ -128,13 +127,13 @@ def _level_of_each(looks: tuple[int, ...], n_comparisons: int) -> float:
 
 
 JudgeAt = Callable[[int], Judgement]
-"""Judges by the first so many seeds."""
+"""Judges by the first ``n`` seeds."""
 
 
 def judge_looks(judge_at: JudgeAt, looks: Iterable[int]) -> Judgement:
-    """Judge at each look in turn; a verdict stands with the interval of the look that decided it.
+    """Judge at each look in turn; a verdict keeps the interval of the look that decided it.
 
-    ``looks`` are numbers of seeds in order, of which all runs have ended that were still going on.
+    ``looks`` are numbers of seeds in order, whose active arms' runs have all ended.
     """
     standing: dict[tuple[str, str], Difference] = {}
     latest = None
@@ -150,7 +149,7 @@ def judge_looks(judge_at: JudgeAt, looks: Iterable[int]) -> Judgement:
 
 
 def without_verdicts(judgement: Judgement) -> Judgement:
-    """Return differences without verdict and p, as a secondary metric has them."""
+    """Return differences without verdict and p, as for a secondary metric."""
     shown = [
         replace(difference, verdict="no verdict", p=None) for difference in judgement.differences
     ]
@@ -158,9 +157,9 @@ def without_verdicts(judgement: Judgement) -> Judgement:
 
 
 def unfinished(judgement: Judgement, n_seeds: int) -> Judgement:
-    """Return the differences alone, as long as runs of ``n_seeds`` have not ended.
+    """Return differences without intervals, while runs of ``n_seeds`` have not ended.
 
-    An interval would be a look that is not counted.
+    An interval would be an uncounted look.
     """
     note = f"unfinished: judged once all {n_seeds} seeds have ended"
     shown = [
@@ -180,14 +179,14 @@ def unfinished(judgement: Judgement, n_seeds: int) -> Judgement:
 
 
 def undecided_arms(judgement: Judgement, arms: Iterable[str], weights: Iterable[str]) -> set[str]:
-    """Return the arms that go on: those of differences that are not decided.
+    """Return the arms that continue: those of undecided differences.
 
-    ``weights`` are the arms of a contrast of several, which go on until it is decided.
+    ``weights`` are the arms of a contrast of several, which continue until it is decided.
     """
     known = set(arms)
     going_on = set()
     for difference in judgement.differences:
-        # A comparison without a verdict has none at another look either.
+        # A comparison without a verdict has none at later looks either.
         if difference.verdict in DECIDED or difference.verdict == "no verdict":
             continue
         if difference.baseline:
@@ -199,10 +198,9 @@ def undecided_arms(judgement: Judgement, arms: Iterable[str], weights: Iterable[
 
 @lru_cache(maxsize=4096)
 def detectable_effect(freedom: float, level: float) -> float:
-    """Compute the true difference, in standard errors, that a t test finds four times in five.
+    """Compute the true difference, in standard errors, that a t test detects with power 0.8.
 
-    ``level`` is two-sided, of this one test. The chance of a verdict in the wrong direction is
-    neglected.
+    ``level`` is two-sided, for this test. Verdicts in the wrong direction are neglected.
     """
     from scipy.special import stdtrit
 
@@ -215,7 +213,7 @@ def seeds_for(
 ) -> int | None:
     """Find the fewest seeds whose ``detectable`` is at most a difference; None: more than ``most``.
 
-    ``detectable`` never rises with the number of seeds. No number of them finds a difference of 0.
+    ``detectable`` never rises with the number of seeds. No number detects a difference of 0.
     """
     size = abs(difference)
     if not size or detectable(most) > size:
@@ -232,11 +230,11 @@ def seeds_for(
 
 @lru_cache(maxsize=1024)
 def planned_detectable(n_arms: int, n_seeds: int, level: float, item_error: float = 0.0) -> float:
-    """Compute the difference that a study will find four times in five, before it has run.
+    """Compute the difference that a study will detect with power 0.8, before it has run.
 
-    All arms are compared with one; each spreads over seeds, beside what all share of a seed, with
-    the standard deviation 1, the unit of the result. ``item_error`` is the standard error of a
-    difference over test items. Intervals are those that the judge gives to simulated scores.
+    All arms are compared with one; without the shared part of a seed, an arm's standard deviation
+    over seeds is 1, the unit of the result. ``item_error`` is the standard error of a difference
+    over test items. Intervals are the judge's for simulated scores.
     """
     if n_arms <= 2 and not item_error:
         return detectable_effect(n_seeds - 1.0, level) * math.sqrt(2.0 / n_seeds)
@@ -244,7 +242,7 @@ def planned_detectable(n_arms: int, n_seeds: int, level: float, item_error: floa
     contrasts = against_baseline(arms, arms[0])
     n = min(n_seeds, _MOST_DRAWN)
     shrink = math.sqrt(n / n_seeds)
-    # At most so many seeds are drawn; the spread of a mean is that of all of them.
+    # At most so many seeds are drawn; the spread of a mean is for all seeds.
     error = item_error / shrink
     items = ItemSpread(known_spread(0.0, error**2, 1e4, 10_000), 0.0) if error else None
     generator = np.random.default_rng(_POWER_SEED)

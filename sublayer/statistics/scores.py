@@ -1,4 +1,4 @@
-"""Scores of runs by arm and seed and of the trials that tuned them, and contrasts of arms."""
+"""Scores of runs by arm and seed and of tuning trials, and contrasts of arms."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ Numbers = NDArray[np.float64]
 _DRAWS = 4000
 _SEED = 19690127
 _FREEDOM = 4.0
-"""Degrees of freedom that the arm's variance counts for beside that of a trial's own runs."""
+"""Degrees of freedom of the arm's variance, next to the variance of a trial's runs."""
 
 
 @dataclass(frozen=True)
@@ -23,17 +23,17 @@ class RunScores:
 
     arms: tuple[str, ...]
     seeds: tuple[int, ...]
-    """In the order in which they were run: a look takes the first of them."""
+    """In the order of their runs: a look takes the first."""
     values: Numbers
-    """``[A, S]``; NaN where a run has no score."""
+    """``[A, S]``; NaN for a run without a score."""
     failed: NDArray[np.bool_]
     """``[A, S]``: runs that ended without a score."""
     effects: Numbers | None = None
     """``[A, S, U]``: derivative of the metric with respect to the weight of each unit, 0 on average
-    (infinitesimal jackknife); NaN for runs whose items were not kept. None: none were."""
+    (infinitesimal jackknife); NaN for runs without kept items. None: no run has any."""
     n_items: int | None = None
     n_documents: int | None = None
-    """None where items belong to no documents, or it is not known."""
+    """None if items belong to no documents, or if unknown."""
     shares: Numbers | None = None
     """``[U]``, the share of the test in each unit. None: units are of equal size."""
 
@@ -59,7 +59,7 @@ class RunScores:
         table = np.array([values[arm].get(seed, np.nan) for arm, seed in runs], np.float64)
         has_failed = np.array([seed in failed.get(arm, ()) for arm, seed in runs], np.bool_)
         moved = None
-        for n in n_units:  # one number at most: a test has the same units for all runs
+        for n in n_units:  # at most one number: all runs of a test have the same units
             unknown = np.full(n, np.nan)
             rows = [effects.get(arm, {}).get(seed, unknown) for arm, seed in runs]
             moved = np.array(rows, np.float64).reshape(*shape, n)
@@ -85,7 +85,7 @@ class RunScores:
         return row
 
     def scores_of(self, arm: str) -> Numbers:
-        """Return the scores of an arm's runs that have one."""
+        """Return the scores of an arm's finished runs."""
         row = self.row(arm)
         return row[~np.isnan(row)]
 
@@ -94,7 +94,7 @@ class RunScores:
         return sum(int(self.failed[self.arms.index(arm)].sum()) for arm in arms if arm in self.arms)
 
     def common(self, arms: Iterable[str]) -> NDArray[np.bool_]:
-        """Return which seeds all of ``arms`` have, ``[S]``."""
+        """Return the seeds that all of ``arms`` have, ``[S]``."""
         shared = np.ones(len(self.seeds), dtype=np.bool_)
         for arm in arms:
             shared &= ~np.isnan(self.row(arm))
@@ -103,18 +103,18 @@ class RunScores:
 
 @dataclass(frozen=True)
 class Contrast:
-    """A weighted sum of the means of arms, 0 where they are alike; mostly one arm less another."""
+    """A weighted sum of the means of arms, 0 if all are equal; mostly one arm less another."""
 
     arm: str
     """The arm, or the name of the contrast."""
     baseline: str
-    """The arm that is subtracted; empty for a contrast of more than two."""
+    """The subtracted arm; empty for a contrast of more than two."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """By arm; they add up to 0."""
 
     @property
     def names(self) -> tuple[str, str]:
-        """The names by which it is found among other contrasts."""
+        """The names that identify it among other contrasts."""
         return self.arm, self.baseline
 
     def side(self, sign: float) -> list[str]:
@@ -122,7 +122,7 @@ class Contrast:
         return [arm for arm, weight in self.weights.items() if sign * weight > 0]
 
     def of_seeds(self, scores: RunScores) -> dict[int, float]:
-        """Return the contrast of each seed that all of its arms have."""
+        """Return the contrast of each seed common to its arms."""
         shared = scores.common(self.weights)
         total = np.zeros(len(scores.seeds))
         for arm, weight in self.weights.items():
@@ -144,7 +144,7 @@ def against_baseline(
 ) -> list[Contrast]:
     """Return the contrast of each arm with the baseline, or with its arm in ``against``.
 
-    An arm that is against itself is compared with none.
+    An arm against itself is a control, without a contrast.
     """
     against = against or {}
     pairs = [(arm, against.get(arm, baseline)) for arm in arms]
@@ -158,7 +158,7 @@ def weights_of(contrasts: Sequence[Contrast], arms: Sequence[str]) -> Numbers:
 
 
 def mean_of(contrast: Contrast, scores: RunScores) -> float | None:
-    """Return a contrast of the means of arms, over all of their runs; None where one has none."""
+    """Return a contrast of the means of arms, over all of their runs; None if an arm has none."""
     total = []
     for arm, weight in contrast.weights.items():
         values = scores.scores_of(arm)
@@ -173,16 +173,16 @@ class Tuned:
     """Validation scores of an arm's trials, lower is better, in the unit of the judged metric."""
 
     scores: tuple[float, ...]
-    """Of each trial, the mean over its runs. The lowest was selected."""
+    """Means of each trial over its runs. The lowest was selected."""
     n_runs: int
     """Of each trial."""
     compared: Mapping[int, float] = field(default_factory=dict)
-    """Scores of the runs that are compared, by seed: further runs of the selected trial."""
+    """Scores of the compared runs, by seed: further runs of the selected trial."""
     runs: tuple[Sequence[float], ...] = ()
-    """The scores of each trial's runs, by tuning seed, where they are known."""
+    """The scores of each trial's runs, by tuning seed, if known."""
 
     def of_seeds(self, seeds: Iterable[int]) -> "Tuned":
-        """Return the trials with the scores of these compared seeds alone."""
+        """Return the trials with only the scores of these compared seeds."""
         compared = {seed: self.compared[seed] for seed in seeds if seed in self.compared}
         return replace(self, compared=compared)
 
@@ -190,10 +190,10 @@ class Tuned:
 def choice_variance(tuned: Tuned, variance: float) -> float:
     """Estimate the variance of an arm's score over repetitions of its hyperparameter search.
 
-    ``variance`` is that of a single run, beside what trials of one seed share. The search is
-    repeated by parametric bootstrap, around the observed scores of the trials; the score of the
-    selected trial is that of the runs that are compared, since it was selected by luck too. Squared
-    distances between trials hold the noise of both, which is subtracted, but for half at most.
+    ``variance`` is a single run's, without the part that trials share by seed. The search is
+    repeated by parametric bootstrap, around the observed scores of the trials; the selected trial
+    has the score of the compared runs, since chance helped select it. The noise in squared
+    distances between trials is subtracted, down to half of them.
     """
     n_trials = len(tuned.scores)
     if n_trials < 2 or variance <= 0.0:
@@ -214,7 +214,7 @@ def choice_variance(tuned: Tuned, variance: float) -> float:
 
 
 def _variances(tuned: Tuned, variance: float) -> np.ndarray:
-    """Return the variance of a run of each trial: the arm's, and that of its own runs."""
+    """Return the variance of a run of each trial: pooled from the arm and the trial's runs."""
     variances = np.full(len(tuned.scores), variance)
     if len(tuned.runs) != len(tuned.scores):
         return variances

@@ -1,6 +1,6 @@
 """Secondary analyses: classical tests, probability of superiority, curves, power, best of n trials.
 
-None of them decides. Each is of one comparison alone, at its own level, without correction.
+None of them decides. Each covers a single comparison, uncorrected.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Numbers = NDArray[np.float64]
 
 _LEVEL = 0.05
 _FAR = 100.0
-"""A t from which on its own spread is that of the estimated standard deviation alone."""
+"""A t from which on its spread is due only to the estimated standard deviation."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class TTest:
 
 
 def paired_t(a: ArrayLike, b: ArrayLike) -> TTest | None:
-    """Test ``a - b``, ``[S]`` each, seed by seed; None for fewer than two or for no spread."""
+    """Test ``a - b``, ``[S]`` each, paired by seed; None for fewer than two or for no spread."""
     differences = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
     n = len(differences)
     if n < 2:
@@ -62,15 +62,16 @@ def _t_test(mean: float, variance: float, freedom: float) -> TTest | None:
 
 @dataclass(frozen=True)
 class Superiority:
-    """Probability that one run of A beats one run of B with another seed."""
+    """Probability that a run of A beats a run of B with another seed."""
 
     share: float
-    """Of all pairs of a run of A and one of B, those that A wins; half of those that are equal."""
+    """Share of pairs of a run of A and a run of B that A wins, ties half."""
     n_pairs: int
     estimate: float | None = None
-    """Of normal runs with the means and spreads seen; None where runs failed, or are too few."""
+    """Estimate for normal runs with the observed means and spreads; None if runs failed or are too
+    few."""
     low: float | None = None
-    """Of the 95% CI of ``estimate``; None without any spread."""
+    """95% CI of ``estimate``; None without any spread."""
     high: float | None = None
 
 
@@ -81,13 +82,13 @@ def superiority(
     is_lower_better: bool,
     n_failed: tuple[int, int] = (0, 0),
 ) -> Superiority | None:
-    """Estimate the probability that a run of A beats one of B; None where either has no run.
+    """Estimate the probability that a run of A beats one of B; None if either has no run.
 
-    ``n_failed`` runs of each count as the worst of all. The share is Mann and Whitney's statistic
-    over the number of pairs. The estimate is ``Phi(d)``, where ``d`` is the difference of the means
-    in units of the root of the summed variances; its interval is that of the noncentrality of t
-    (Reiser and Guttman 1986), by Welch's degrees of freedom where spreads differ. Runs are taken as
-    independent: where arms vary together by seed, the interval of a small difference is too wide.
+    ``n_failed`` runs of each are the worst. The share is the Mann-Whitney statistic over the number
+    of pairs. The estimate is ``Phi(d)``, where ``d`` is the difference of the means in units of the
+    root of the summed variances; its interval is that of the noncentrality of t (Reiser and Guttman
+    1986), by Welch's degrees of freedom where spreads differ. Runs are taken as independent: if
+    arms correlate over seeds, the interval of a small difference is too wide.
     """
     from scipy.special import ndtr
 
@@ -110,7 +111,7 @@ def superiority(
     if total <= (1e-12 * difference) ** 2:
         return Superiority(share, n_pairs, 0.5 * (1.0 + float(np.sign(difference))))
     freedom = total**2 / (of_x**2 / (len(x) - 1) + of_y**2 / (len(y) - 1))
-    size = total / (of_x / len(x) + of_y / len(y))  # runs of each, were they as many and as wide
+    size = total / (of_x / len(x) + of_y / len(y))  # effective runs of each
     d = difference / total**0.5
     low, high = _noncentrality(d * size**0.5, freedom)
     ends = ndtr(np.array([d, low / size**0.5, high / size**0.5]))
@@ -118,7 +119,7 @@ def superiority(
 
 
 def _noncentrality(t: float, freedom: float) -> tuple[float, float]:
-    """Return the 95% CI of the noncentrality of which ``t`` was drawn."""
+    """Return the 95% CI of the noncentrality of an observed ``t``."""
     from scipy.special import chdtri, nctdtr
 
     tails = np.array([_LEVEL / 2, 1 - _LEVEL / 2])
@@ -147,14 +148,14 @@ class Course:
     steps: tuple[int, ...]
     means: tuple[float, ...]
     lows: tuple[float, ...]
-    """Of pointwise 95% CIs, over seeds alone; as many as ``means``, or none of a single seed."""
+    """Pointwise 95% CIs, over seeds only; as many as ``means``, or none for a single seed."""
     highs: tuple[float, ...]
 
     @property
     def turns(self) -> tuple[int, int] | None:
         """The last evaluations, by step, at which the interval lay on each side of 0.
 
-        None where it never lay on one of the sides.
+        None if it never lay on one side.
         """
         above = [step for step, low in zip(self.steps, self.lows, strict=False) if low > 0.0]
         below = [step for step, high in zip(self.steps, self.highs, strict=False) if high < 0.0]
@@ -167,8 +168,8 @@ class Course:
 def course(steps: ArrayLike, a: ArrayLike, b: ArrayLike, *, is_paired: bool) -> Course:
     """Compute the difference ``a - b`` at each evaluation, with pointwise intervals over seeds.
 
-    ``steps`` is ``[E]``, ``a`` is ``[A, E]`` and ``b`` ``[B, E]``; where ``is_paired``, both have
-    the same seeds in the same order, and elsewhere intervals are Welch's.
+    ``steps`` is ``[E]``, ``a`` is ``[A, E]`` and ``b`` ``[B, E]``; with ``is_paired``, both have
+    the same seeds in the same order, else intervals are Welch's.
     """
     from scipy.special import stdtrit
 
@@ -200,9 +201,9 @@ class Ratio:
 
 
 def mean_ratio(ratios: ArrayLike) -> Ratio | None:
-    """Estimate a ratio of what two arms take, ``[S]``, by the t interval of its logarithm.
+    """Estimate the ratio of two arms' costs, ``[S]``, by the t interval of its logarithm.
 
-    None for fewer than three seeds, for a ratio of 0, and where all are equal.
+    None for fewer than three seeds, for a ratio of 0, and if all are equal.
     """
     values = np.asarray(ratios, dtype=float)
     if len(values) < 3 or values.min() <= 0.0:
@@ -223,11 +224,11 @@ def power_over_seeds(
     freedom_per_seed: float,
     level: float,
 ) -> Numbers:
-    """Compute the probability that so many seeds of each arm, ``[N]``, find a true difference.
+    """Compute the power for a true difference by seeds of each arm, ``[N]``.
 
-    The variance of the estimate is ``seed_variance / n + apart``: what no seed takes away is
-    ``apart``. Degrees of freedom are ``freedom_per_seed * (n - 1)``. ``level`` is two-sided, of
-    this one test; a verdict in the wrong direction does not count.
+    The variance of the estimate is ``seed_variance / n + apart``; seeds do not reduce ``apart``.
+    Degrees of freedom are ``freedom_per_seed * (n - 1)``. ``level`` is two-sided, for this test; a
+    verdict in the wrong direction does not count.
     """
     from scipy.special import nctdtr, stdtrit
 
@@ -244,9 +245,9 @@ def power_over_seeds(
 
 
 def implied_freedom(reach: float, level: float) -> float:
-    """Return the degrees of freedom of a t interval that reaches so many standard errors.
+    """Return the degrees of freedom of a t interval of a half-width in standard errors.
 
-    ``level`` is two-sided. At most 10,000: the interval of a known standard error.
+    ``level`` is two-sided. At most 10,000, as for a known standard error.
     """
     from scipy.special import stdtrit
 

@@ -21,7 +21,7 @@ _MOST_NODES = 120
 _FINE = 2048
 """Steps of log variance into which nodes are merged first."""
 _SIZES = np.geomspace(0.25, 64.0, 12)
-"""Sizes of a difference at which p is asked first, in standard errors."""
+"""Sizes of a difference at which p is evaluated first, in standard errors."""
 _LOG_DRAWS = 13
 _DRAWN_FROM = 2e-3
 """Tail probability below which draws are few: Bonferroni's bound, scaled, serves there."""
@@ -34,7 +34,7 @@ class Parts:
     seeds: float
     """Due to seeds: the standard error with an unlimited test set."""
     items: float | None
-    """Due to test items: the standard error with unlimited seeds. None: no items were kept."""
+    """Due to test items: the standard error with unlimited seeds. None without kept items."""
     tuning: float = 0.0
     """Due to hyperparameter selection: the standard error with both."""
 
@@ -58,7 +58,7 @@ class Uncertainty:
 
     @property
     def apart(self) -> float:
-        """The variance that further seeds do not reduce."""
+        """The variance that seeds do not reduce."""
         return self.choice + (self.items.alone if self.items else 0.0)
 
     @property
@@ -67,7 +67,7 @@ class Uncertainty:
         return math.sqrt(self.variance)
 
     def freedom_with(self, times: float) -> float:
-        """Return the degrees of freedom with ``times`` as many seeds, for power alone.
+        """Return the degrees of freedom with ``times`` as many seeds, for power only.
 
         Source: Satterthwaite 1946.
         """
@@ -88,7 +88,7 @@ class Uncertainty:
         return Parts(math.sqrt(of_seeds), math.sqrt(self.items.alone), tuning)
 
     def calibrated(self, level: float, largest: "Largest") -> "Uncertainty":
-        """Return the uncertainty whose intervals at ``level`` heed the caution of its spreads."""
+        """Return the uncertainty with intervals at ``level`` that include its spreads' caution."""
         items = self.items
         if items is not None:
             items = replace(items, whole=_calibrated(items.whole, level, largest))
@@ -111,7 +111,7 @@ class Uncertainty:
             tails = self._tails(sizes, largest)
         if tails[0] <= level:
             return float(sizes[0])
-        # Secants of log p over log size, on either side of which p is asked.
+        # Secants of log p over log size, between evaluated points.
         for _ in range(60):
             index = max(1, int(np.searchsorted(-tails, -level)))
             (low, high), (p_low, p_high) = (
@@ -130,7 +130,7 @@ class Uncertainty:
         return float(high)
 
     def _tails(self, sizes: Numbers, largest: "Largest") -> Numbers:
-        """Return the corrected p of differences of so many sizes, ``[N]``."""
+        """Return the corrected p of differences of the given sizes, ``[N]``."""
         is_single = len(self.seeds.scales) == 1 and not self.choice and self.items is None
         if largest.n == 1 and is_single:
             from scipy.special import stdtr
@@ -202,7 +202,7 @@ def _thinned(variances: Numbers, weights: Numbers) -> tuple[Numbers, Numbers]:
 def _merged(
     variances: Numbers, weights: Numbers, bins: NDArray[np.int64]
 ) -> tuple[Numbers, Numbers]:
-    """Return the mean variance and the weight of each bin that has any, in order."""
+    """Return the mean variance and the weight of each non-empty bin, in order."""
     sums: Numbers = np.bincount(bins, weights).astype(np.float64)
     means: Numbers = np.bincount(bins, weights * variances).astype(np.float64)
     is_used = sums > 0.0
@@ -211,7 +211,7 @@ def _merged(
 
 @lru_cache(maxsize=256)
 def inverse_chi2(freedom: float) -> Numbers:
-    """Return true over estimated variances with so many degrees of freedom, at the nodes."""
+    """Return the ratio of true to estimated variances by degrees of freedom, at the nodes."""
     from scipy.special import chdtri, ndtr
 
     factors: Numbers = freedom / np.maximum(chdtri(freedom, ndtr(-NODES)), 1e-300)
@@ -221,9 +221,9 @@ def inverse_chi2(freedom: float) -> Numbers:
 class Largest:
     """Distribution of the largest of ``n`` standard normal contrasts, in absolute value.
 
-    ``correlation`` is theirs, ``[C, C]``; the others, up to ``n``, correlate with none (Dunnett
-    1955, for any correlation). One contrast has its normal distribution; of more, the
-    distribution is that of evenly spread draws, in the far tail Bonferroni's bound.
+    ``correlation`` is theirs, ``[C, C]``; the others, up to ``n``, are uncorrelated (Dunnett 1955,
+    for any correlation). One contrast is normal; for more, the distribution is that over evenly
+    spread draws, in the far tail Bonferroni's bound.
     """
 
     def __init__(self, correlation: Numbers, n: int) -> None:
