@@ -1,4 +1,4 @@
-"""Activation memory of a training step: what blocks, ends and a whole pass save, and its peaks.
+"""Activation memory of a training step: bytes saved by blocks, ends and a full pass, and its peaks.
 
 Tensor by tensor, from the config alone, as the modules save them; tested against what autograd
 keeps. Sizes are bytes: of a micro-batch, or per token where the docstring says so. Configs are
@@ -37,8 +37,8 @@ _INDEX_BYTES = 4
 def block_activations(step: MicroBatch, stack: StackShape, *, is_last: bool = False) -> int:
     """Sum the bytes of activations of a micro-batch that one block of a stack saves.
 
-    Casts of stacked weights are among them: each block saves its own. Of the last block few states
-    may be read: what follows its last attention has these alone.
+    Casts of stacked weights count, once per block. If only some states of the last block are read,
+    sub-layers after its last attention save only these.
     """
     config, length = step.config, stack_length(stack, step.lengths)
     n_read = n_read_states(config, step.objective, length) if is_last else length
@@ -67,7 +67,7 @@ def block_activations(step: MicroBatch, stack: StackShape, *, is_last: bool = Fa
 def sublayer_activations(step: MicroBatch, stack: StackShape, entry: Entry) -> int:
     """Sum the bytes of activations of a micro-batch that a sub-layer saves.
 
-    Its norm's, its function's input and its dropout's mask, and what its function saves inside.
+    Inputs of its norm and its function, its dropout mask, and tensors saved inside the function.
     """
     config = step.config
     norm = norm_activations(config)
@@ -81,32 +81,32 @@ def sublayer_activations(step: MicroBatch, stack: StackShape, entry: Entry) -> i
 def norm_activations(config: ResolvedModel, width: int | None = None) -> int:
     """Compute the bytes that a norm saves of a token: its input and statistics in float32.
 
-    ``width`` is that of its input, ``d_model`` where it is None. Without a norm there are none.
+    ``width`` is the input width, ``d_model`` if None. Zero without a norm.
     """
     if config.norm == "none":
         return 0
-    # Of layer norm mean and inverse deviation, of RMS norm the inverse root of the mean square.
+    # Layer norm: mean and inverse deviation; RMS norm: inverse root of the mean square.
     n_statistics = 2 if config.norm == "layer" else 1
     n_inputs = width or config.d_model
     return FLOAT32_BYTES * (n_inputs + n_statistics)
 
 
 def score_bias(step: MicroBatch, stack: StackShape) -> int:
-    """Compute the bytes of the bias of scores: one tensor for all blocks of a stack.
+    """Compute the bytes of the score bias: one tensor for all blocks of a stack.
 
-    Kernels of a CPU save nothing of it, so that it is held by the forward pass alone, unless blocks
-    run again; a GPU's save it, in the type of the products. Where rows are padded or documents
-    kept apart, each row has positions of its own.
+    CPU kernels do not save it: only the forward pass holds it, unless blocks are recomputed. GPU
+    kernels save it, in the dtype of the products. With padding or document masking, positions
+    differ by row.
     """
     number_bytes = FLOAT32_BYTES if step.device == "cpu" else step.narrow
     return number_bytes * step.config.n_heads * _n_biased_pairs(step, stack)
 
 
 def score_bias_gradient(step: MicroBatch, stack: StackShape) -> int:
-    """Compute the bytes of the gradient of a bias of scores: none of one that is not learned.
+    """Compute the bytes of the gradient of a learned score bias; 0 for a fixed one.
 
-    Each block makes one as large as the bias, which is added to that of the blocks above it. A
-    GPU's kernels make one for each row, also of a bias that all rows share.
+    Each block makes one as large as the bias and adds it to the sum of the blocks above. GPU
+    kernels make one per row, even if all rows share the bias.
     """
     is_shared = not _has_own_positions(step, stack)
     n_rows = step.sequences if step.device == "cuda" and is_shared else 1
@@ -114,10 +114,9 @@ def score_bias_gradient(step: MicroBatch, stack: StackShape) -> int:
 
 
 def score_bias_index(step: MicroBatch, stack: StackShape) -> int:
-    """Compute the bytes of the rows of its table that a learned bias was looked up in.
+    """Compute the bytes of the table indices that look up a learned bias.
 
-    They are as many as there are pairs of a query and a key where each row of a batch has positions
-    of its own; else as many as there are offsets, which is nothing beside.
+    One per query-key pair if positions differ by row, else one per offset, which is negligible.
     """
     is_held = _learns_bias(step, stack) and _has_own_positions(step, stack)
     return _INDEX_BYTES * _n_biased_pairs(step, stack) if is_held else 0
@@ -128,7 +127,7 @@ def _learns_bias(step: MicroBatch, stack: StackShape) -> bool:
 
 
 def _n_biased_pairs(step: MicroBatch, stack: StackShape) -> int:
-    """Count the pairs of a query and a key that have biases of their own."""
+    """Count the query-key pairs with separate biases."""
     is_biased = POSITIONS[step.config.positions].in_attention == "bias"
     if not is_biased or not stack.attends_to_itself:
         return 0
@@ -152,7 +151,7 @@ _SEGMENT_BYTES = {
 def embedding_activations(step: MicroBatch) -> int:
     """Sum the bytes that the embedding stage saves of a token.
 
-    These are ids, the norm's input, the dropout's mask and the projection's input.
+    Ids, norm input, dropout mask and projection input.
     """
     config = step.config
     width = embedding_width(config)
@@ -164,7 +163,7 @@ def embedding_activations(step: MicroBatch) -> int:
 
 
 def n_dropped_in_matrix(config: ResolvedModel) -> int:
-    """Count the elements of the embedding matrix, where dropout is of them; else 0."""
+    """Count the elements of the embedding matrix if dropout is applied to it; else 0."""
     if config.dropout_embedding_of == "sum" or not config.dropout_embedding:
         return 0
     positions = config.max_len * embedding_width(config)
@@ -177,15 +176,15 @@ def final_norm_activations(step: MicroBatch) -> int:
 
 
 def final_activations(step: MicroBatch) -> int:
-    """Compute the bytes that the final norm and the dropout behind it save of a token."""
+    """Compute the bytes of a token that the final norm and the dropout after it save."""
     dropout_mask = step.config.d_model if step.config.dropout_final else 0
     return final_norm_activations(step) + dropout_mask
 
 
 def loss_activations(step: MicroBatch) -> int:
-    """Sum the bytes that heads save of a micro-batch, and of gradients made by forward passes.
+    """Sum the bytes of a micro-batch that heads save, with gradients computed in the forward pass.
 
-    The loss over the vocabulary computes its gradients beside its value: that of its matrix is as
+    The vocabulary loss computes gradients along with its value; the gradient of its matrix is as
     large as the matrix, whatever the micro-batch.
     """
     config, objective = step.config, step.objective
@@ -196,13 +195,13 @@ def loss_activations(step: MicroBatch) -> int:
         texts += step.sequences * (_ID_BYTES + step.narrow * config.d_model * n_states)
     if not n_predicted(step):
         return texts
-    # Of a position that predicts: its index, tensors that the head saves, and the gradient of the
-    # output matrix's input.
+    # Per predicting position: its index, tensors saved by the head, and the gradient of the output
+    # matrix's input.
     projects = has_head_projection(config)
     position = _ID_BYTES if objective.gathers_positions else 0
     position += step.narrow * config.d_model if projects else 0
     position += _transform_activations(step) if config.head == "transform" else 0
-    # Autocast computes layer norms in float32, which linear maps and our other norm narrow.
+    # Autocast computes layer norms in float32, which linear maps and RMS norm narrow.
     is_wide = config.norm == "layer" if config.head == "transform" else not projects
     position += (FLOAT32_BYTES if is_wide else step.narrow) * config.d_embed
     n_columns = config.d_embed + (1 if config.head_bias else 0)
@@ -228,7 +227,7 @@ def _transform_activations(step: MicroBatch) -> int:
 
 
 def _span_activations(step: MicroBatch) -> int:
-    """Compute the bytes of a token that heads for spans save."""
+    """Compute the bytes of a token that span heads save."""
     config = step.config
     state = step.narrow * config.d_model
     if config.span_head == "none" or not step.objective.trains("span"):
@@ -239,7 +238,7 @@ def _span_activations(step: MicroBatch) -> int:
     if step.precision == "float32" and norm:
         # Its input is what tanh has saved.
         norm -= FLOAT32_BYTES * config.d_model
-    # The start reads the state, the end it beside the start's, tanh and norm return as much each.
+    # The start reads the state; the end the state and the start's; tanh and norm return as much.
     return 5 * state + norm
 
 
@@ -252,7 +251,7 @@ def _classifier_activations(step: MicroBatch) -> int:
     is_normed_first = config.norm_order == "pre" and config.norm != "none"
     adds_positions = POSITIONS[config.positions].adds_before == "every"
     if norm_per_token and not adds_positions and (step.recomputes or is_normed_first):
-        # Its input is counted already: the next block saves the very tensor.
+        # Its input is counted already: the next block saves the same tensor.
         norm_per_token -= FLOAT32_BYTES * d_model
     predicts_below, _ = step.objective.n_classifiers()
     n_below = config.n_layers - 1 if predicts_below else 0
@@ -262,16 +261,16 @@ def _classifier_activations(step: MicroBatch) -> int:
 
 
 def n_predicted(step: MicroBatch) -> int:
-    """Count the positions of a micro-batch that have a loss over the vocabulary."""
+    """Count the positions of a micro-batch with a vocabulary loss."""
     return step.objective.n_predictions(step.lengths.written) * step.sequences
 
 
 def saved_activations(step: MicroBatch) -> int:
     """Sum the bytes that the forward pass of a micro-batch saves, the loss's gradients included.
 
-    Casts of weights that autocast keeps are not: see ``saved_casts``.
+    Without the casts of weights that autocast keeps: see ``saved_casts``.
     """
-    # Of an embedding matrix under dropout the mask is kept, a byte for each element.
+    # The dropout mask of an embedding matrix is kept, a byte per element.
     total = loss_activations(step) + n_dropped_in_matrix(step.config)
     for stack in stacks(step.config):
         total += stack_activations(step, stack)
@@ -279,13 +278,13 @@ def saved_activations(step: MicroBatch) -> int:
 
 
 def stack_activations(step: MicroBatch, stack: StackShape) -> int:
-    """Sum the bytes of activations of a micro-batch that a stack saves, what embeds it included."""
+    """Sum the bytes of a micro-batch that a stack saves, its embedding stage included."""
     n_read = n_read_states(step.config, step.objective, stack_length(stack, step.lengths))
     total = step.n_tokens(stack) * embedding_activations(step)
     total += step.sequences * n_read * final_activations(step)
     if step.recomputes:
         stream = FLOAT32_BYTES * step.config.d_model
-        total += stack.n_layers * step.n_tokens(stack) * stream  # their inputs alone
+        total += stack.n_layers * step.n_tokens(stack) * stream  # only their inputs
     else:
         total += (stack.n_layers - 1) * block_activations(step, stack)
         total += block_activations(step, stack, is_last=True)
@@ -298,7 +297,7 @@ def stack_activations(step: MicroBatch, stack: StackShape) -> int:
 def saved_casts(step: MicroBatch) -> int:
     """Sum the bytes of casts of unstacked matrices, which autocast keeps through all passes.
 
-    It lets go of them at the optimizer's step. There are none in float32.
+    They are freed at the optimizer step. None in float32.
     """
     config = step.config
     if step.precision == "float32":
@@ -321,17 +320,17 @@ _CHUNK_LOGITS = {"cpu": CPU_CHUNK_LOGITS, "cuda": GPU_CHUNK_LOGITS}
 
 @dataclass(frozen=True)
 class Peaks:
-    """The bytes that a pass holds at its peaks, beside weights and gradients."""
+    """Peak bytes of a pass, besides weights and gradients."""
 
     in_loss: int
     in_blocks: int
-    """As the block that goes backwards first does, when the loss has freed its saved tensors."""
+    """At the start of the blocks' backward pass; the loss has freed its saved tensors."""
     last_block: int
-    """As the block that goes backwards last ends, with every gradient there; 0 where it is less."""
+    """At the end of the blocks' backward pass, with all gradients; 0 if lower."""
 
     @property
     def activations(self) -> int:
-        """Return those of the highest peak of all."""
+        """Return the activations at the highest peak."""
         return max(self.in_loss, self.in_blocks)
 
 
@@ -340,8 +339,8 @@ def peaks_of_pass(step: MicroBatch) -> Peaks:
     casts = saved_casts(step)
     saved = saved_activations(step) + casts
     in_loss = saved + _loss_work(step)
-    # The loss has freed its saved tensors by the time that blocks go backwards, and has saved
-    # nothing while they go forwards.
+    # The loss has freed its saved tensors before the blocks' backward pass, and saved none during
+    # their forward pass.
     held = saved - loss_activations(step)
     if step.recomputes:
         return Peaks(in_loss, *_peaks_of_recomputing(step, held, casts))
@@ -349,16 +348,16 @@ def peaks_of_pass(step: MicroBatch) -> Peaks:
     work = max(_block_work(step, stack), _forward_work(step))
     n_tokens = stack_length(stack, step.lengths)
     if stack.n_layers > 1 and n_read_states(step.config, step.objective, n_tokens) < n_tokens:
-        # The last block works with less; by the time that the one below goes backwards it is free.
+        # The last block needs less, and has freed it before the backward pass of the block below.
         work -= block_activations(step, stack, is_last=True)
     return Peaks(in_loss, held + work, last_block=0)
 
 
 def _peaks_of_recomputing(step: MicroBatch, held: int, casts: int) -> tuple[int, int]:
-    """Compute the peaks of the first and of the last block backwards, where each runs again.
+    """Compute the peaks of the first and the last block backwards, both recomputed.
 
-    ``held`` are the bytes saved but for the loss's, ``casts`` among them. Tensors that the stacks
-    behind a block's own saved are free by then; the gradients of these stacks are there.
+    ``held`` are the bytes saved except by the loss, ``casts`` included. Later stacks have freed
+    their saved tensors and have their gradients.
     """
     config = step.config
     beside = n_dropped_in_matrix(config) + casts + score_bias(step, stacks(config)[0])
@@ -367,16 +366,16 @@ def _peaks_of_recomputing(step: MicroBatch, held: int, casts: int) -> tuple[int,
     for stack in reversed(stacks(config)):
         n_tokens = step.n_tokens(stack)
         one_input = n_tokens * FLOAT32_BYTES * config.d_model
-        # A block that runs again; its input, where it saves that and no cast, is saved already.
+        # A recomputed block; its input, if saved uncast, is counted already.
         block = block_activations(step, stack) + _block_work(step, stack)
         is_normed_first = config.norm_order == "pre" and config.norm != "none"
         if is_normed_first or step.precision == "float32":
             block -= one_input
         in_first_blocks.append(held - n_tokens * final_activations(step) + block)
-        # The block that goes backwards last has its input alone, and not all gradients yet.
+        # The last block backwards has only its input, and not all gradients yet.
         unmade = FLOAT32_BYTES * n_own_parameters(config, stack)
         if step.precision == "float32":
-            # A gradient that is computed there is the one that is kept.
+            # The gradient computed there is the one kept.
             estimates = [estimate_of(config, entry) for entry in stack.block]
             unmade += FLOAT32_BYTES * min(estimate.n_backward for estimate in estimates)
         in_last_blocks.append(one_input + beside + block - unmade)
@@ -385,21 +384,21 @@ def _peaks_of_recomputing(step: MicroBatch, held: int, casts: int) -> tuple[int,
 
 
 def _loss_work(step: MicroBatch) -> int:
-    """Compute the working memory of the loss: a chunk of logits, casts, a gradient's increment."""
+    """Compute the working memory of the loss: a chunk of logits, casts, a gradient increment."""
     config = step.config
     width = n_classes(config)
     n_rows_of_chunk = max(1, _CHUNK_LOGITS[step.device] // width)
     n_logits = width * min(n_predicted(step), n_rows_of_chunk)
-    # Their softmax takes their place.
+    # Softmax in place.
     logits = FLOAT32_BYTES * n_logits
     matrix = step.narrow * width * config.d_embed
-    # The matrix of the product, where it is not the embedding matrix; the one looked up in.
+    # The matrix of the product, if not the embedding matrix; the lookup matrix.
     copies = FLOAT32_BYTES * n_dropped_in_matrix(config)
     if config.softmax == "all":
         copies += FLOAT32_BYTES * width * config.d_embed
     if step.precision == "float32":
         return logits + matrix + copies
-    # The product stands beside the logits, and the matrix's cast beside its increment.
+    # The product coexists with the logits, and the matrix's cast with its increment.
     products = step.narrow * n_logits
     return logits + products + 2 * matrix + copies
 
@@ -407,9 +406,9 @@ def _loss_work(step: MicroBatch) -> int:
 def _block_work(step: MicroBatch, stack: StackShape) -> int:
     """Compute the largest working memory of a sub-layer's backward pass, in a stack's last block.
 
-    These are gradients of tensors between its matrix products. Tensors that the sub-layers after it
-    in the block have saved are free by then. While blocks go forwards, an embedding matrix that was
-    dropped waits for the head; where a block runs again, it is gone.
+    Gradients of tensors between its matrix products; later sub-layers of the block have freed their
+    saved tensors. An embedding matrix with dropout is held for the head during the forward pass; it
+    is gone when a block is recomputed.
     """
     dropped = 0 if step.recomputes else FLOAT32_BYTES * n_dropped_in_matrix(step.config)
     beyond_saved = []
@@ -424,8 +423,8 @@ def _block_work(step: MicroBatch, stack: StackShape) -> int:
         freed += sublayer_activations(step, stack, entry)
     if stack.n_layers == 1:
         return max(beyond_saved)
-    # Blocks below have the gradient of a bias from the last one beside their own, in place of the
-    # tensors that the last one saved.
+    # Blocks below hold the last block's bias gradient besides their own, in place of the tensors
+    # that the last one saved.
     above = score_bias_gradient(step, stack)
     if not step.recomputes:
         above = max(0, above - block_activations(step, stack))
@@ -433,9 +432,9 @@ def _block_work(step: MicroBatch, stack: StackShape) -> int:
 
 
 def _forward_work(step: MicroBatch) -> int:
-    """Compute the working memory of the last attention's forward pass under a bias.
+    """Compute the working memory of the last attention's forward pass with a bias.
 
-    The bias is held till then. Tensors that the sub-layers after it save are not there yet.
+    The bias is held until then. Later sub-layers have saved nothing yet.
     """
     stack = stacks(step.config)[-1]
     bias = score_bias(step, stack)
@@ -451,7 +450,7 @@ def _forward_work(step: MicroBatch) -> int:
     assert isinstance(estimate, AttentionEstimate), "an entry that attends to something"
     n_queries = stack_length(stack, step.lengths)
     n_keys = step.lengths.read if attention.kind.attends_to == "memory" else n_queries
-    # Scores and weights: as many as the backward pass has twice.
+    # Scores and weights: twice as many in the backward pass.
     per_token = step.narrow * estimate.scores_per_key(step, n_queries, n_keys) // 2
     scores = step.n_tokens(stack) * per_token
     return bias + scores - unsaved

@@ -1,9 +1,8 @@
-"""Several processes that train one model: their devices, memory, traffic and time.
+"""Data-parallel training of one model: devices, memory, traffic and time of its processes.
 
-From the settings alone. Sizes are bytes; ``benchmarks/processes_memory.py`` holds those of memory
-against processes that talk through gloo. Traffic is of ring algorithms: around a ring of n,
-all-gather and reduce-scatter of N bytes send ``N (n - 1) / n``, all-reduce twice that (Patarasuk &
-Yuan 2009).
+From the settings only. Sizes are bytes; ``benchmarks/processes_memory.py`` checks memory against
+processes over gloo. Traffic assumes ring algorithms: around a ring of n, all-gather and
+reduce-scatter of N bytes send ``N (n - 1) / n``, all-reduce twice that (Patarasuk & Yuan 2009).
 """
 
 import math
@@ -37,30 +36,30 @@ _GB = 10**9
 _TERA = 10**12
 
 DEVICES_PER_MACHINE = 8
-"""Devices of the table that their links join: those of one machine."""
+"""Devices of one machine: those joined by the table's links."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """A device that computes one process's part.
+    """A device that runs one process.
 
-    Rates are those of datasheets, which no program reaches: dense ones, not those of half-empty
-    matrices. Links are one way, half of what datasheets add up.
+    Rates are datasheet peaks, which no program reaches, for dense matrices. Links are one way: half
+    of the datasheet's sum.
     """
 
     title: str
     memory_bytes: int
-    """By 10**9, as it is sold; a driver may leave some more or less of it."""
+    """Units of 10**9, as sold; a driver may leave somewhat more or less."""
     bfloat16_per_s: float
     """Floating-point operations of matrix products."""
     float32_per_s: float
-    """The same without TF32, which PyTorch leaves off and nothing here switches on."""
+    """Without TF32, which PyTorch disables by default and nothing here enables."""
     link_bytes_per_s: float
     """One way, between devices of one machine."""
     source: str
 
     def peak(self, precision: Precision) -> float:
-        """Return the most operations of matrix products in a second."""
+        """Return the peak rate of matrix products, in operations per second."""
         return self.bfloat16_per_s if precision == "bfloat16" else self.float32_per_s
 
 
@@ -115,7 +114,7 @@ DEVICES = {
         24 * _GB,
         165.2 * _TERA,
         82.6 * _TERA,
-        32 * _GB,  # PCIe 4.0 x16, through the host's memory, which takes more time
+        32 * _GB,  # PCIe 4.0 x16, through host memory, which is slower
         "NVIDIA Ada white paper, as quoted at waredb.com/processor/nvidia-geforce-rtx-4090",
     ),
     "l4": Device(
@@ -128,14 +127,14 @@ DEVICES = {
         "grokipedia.com/page/NVIDIA_L4_vs_L40S; float32: fpsbench.com",
     ),
 }
-"""Devices by the name that ``plan --device`` takes."""
+"""Devices by name, as ``plan --device`` takes them."""
 
 THIS_MACHINE = "cpu"
-"""Processes of this machine's processor, of which no table knows anything."""
+"""Processes on this machine's processor, which is in no table."""
 
 
 def check_device(name: str) -> None:
-    """Raise ConfigError, with the nearest name, for a name neither of the table nor ``cpu``."""
+    """Raise ConfigError, with the nearest name, for a name neither in the table nor ``cpu``."""
     known = (*DEVICES, THIS_MACHINE)
     if name not in known:
         raise ConfigError(
@@ -150,33 +149,33 @@ SHARDS: Sequence[Shard] = ("none", "optimizer", "full")
 
 @dataclass(frozen=True)
 class Group:
-    """The processes that train together, and the part of a model that each of them keeps."""
+    """A group of processes that train together, and the part of a model that each keeps."""
 
     size: int
     shard: Shard = "none"
     exact: bool = False
-    """True where sums are those of one tree over micro-batches, as with ``train.exact``."""
+    """True if sums over micro-batches form one tree, as with ``train.exact``."""
     begins_whole: bool = False
-    """True where each process has all weights before they are divided, those of another model."""
+    """True if each process holds the full weights of another model before they are sharded."""
 
     @property
     def is_divided(self) -> bool:
-        """Return whether a process has a part of the weights alone."""
+        """Return whether each process keeps only a part of the weights."""
         return self.shard != "none" and self.size > 1
 
 
 @dataclass(frozen=True)
 class Units:
-    """Bytes of weights that are gathered together: those of each block, and of all the rest."""
+    """Bytes of weights gathered together: of each block, and of the rest."""
 
     blocks: tuple[int, ...]
-    """Of each executed block, the weights that no other shares."""
+    """Per executed block, the weights that it shares with no other."""
     root: int
-    """The weights outside the blocks, and those that several of them share."""
+    """Weights outside the blocks, and weights shared by several."""
 
     @property
     def largest_block(self) -> int:
-        """Return the bytes of the largest block; 0 where all is shared."""
+        """Return the bytes of the largest block; 0 if all weights are shared."""
         return max(self.blocks, default=0)
 
     @property
@@ -186,7 +185,7 @@ class Units:
 
 
 def units_of(config: ResolvedModel, objective: ObjectiveTable) -> Units:
-    """Return the units of a model with the heads that only training needs, in float32."""
+    """Return the units of a model with its training-only heads, in float32."""
     blocks = []
     for stack in stacks(config):
         unshared = FLOAT32_BYTES * n_own_parameters(config, stack)
@@ -216,9 +215,8 @@ def process_memory(
     backward = _backwards(step, sizes.peaks, units.root)
     if group.is_divided:
         return _divided(step, sizes, units, n_passes, group, backward)
-    # A whole copy: its gradients stay, in the buckets in which they are summed. Those of
-    # micro-batches before the last are summed beside the buckets, and so are those of weights that
-    # are used several times, until their last use.
+    # A full copy: gradients stay in the buckets that sum them. Gradients of earlier micro-batches,
+    # and of weights with several uses until the last use, are summed outside the buckets.
     beside = sizes.gradients if n_passes > 1 else 0
     moving = max(beside + max(sizes.peaks.activations, backward), sizes.update)
     gradients = sizes.gradients + beside
@@ -235,9 +233,9 @@ def _divided(
     group: Group,
     backward: int,
 ) -> TrainingMemory:
-    """Estimate a part of the model, where weights are gathered as they are needed.
+    """Estimate a sharded model, whose weights are gathered as needed.
 
-    ``backward`` are the bytes of a pass as blocks go backwards.
+    ``backward`` are the bytes of a pass during the blocks' backward pass.
     """
     n, peaks, root, block = group.size, sizes.peaks, units.root, units.largest_block
     held = sizes.gradients if n_passes > 1 else 0
@@ -245,9 +243,9 @@ def _divided(
     if group.shard == "full":
         in_loss = root
         in_blocks = root + 2 * block  # the next one is gathered ahead
-    # A block's gradients, and those of the one before it as they are sent.
+    # Gradients of a block, and of the previous one in transit.
     in_blocks += 2 * block
-    # The root goes last, with its gradients as they came and as they are sent.
+    # The root comes last, with its gradients as computed and in transit.
     of_blocks = max(0, sizes.gradients - root)
     end = 2 * root + (root + of_blocks) // n + block
     update = (sizes.gradients + sizes.update) // n
@@ -272,13 +270,13 @@ def _divided(
 
 
 def _backwards(step: MicroBatch, peaks: Peaks, root: int) -> int:
-    """Compute the bytes of a pass as blocks go backwards, with the gradients that stay to its end.
+    """Compute the bytes of the blocks' backward pass, with the gradients that stay to its end.
 
-    Those are the root's: of the output matrix from the loss on, and of what blocks share from the
-    first of them on, which is the last that is executed.
+    These are the root's: the output matrix's from the loss on, and shared weights' from the first
+    block backwards on, the last executed.
     """
     stack = stacks(step.config)[-1]
-    # Sums of gradients in a sub-layer's work are those of its unit, which are counted with it.
+    # Gradient sums in a sub-layer's work belong to its unit, and are counted there.
     estimates = [estimate_of(step.config, entry) for entry in stack.block]
     summed = max(estimate.n_backward for estimate in estimates)
     in_blocks = peaks.in_blocks - FLOAT32_BYTES * summed
@@ -290,7 +288,7 @@ def _backwards(step: MicroBatch, peaks: Peaks, root: int) -> int:
 
 
 def _exact(step: MicroBatch, sizes: StepSizes, n_passes: int, n_processes: int) -> TrainingMemory:
-    """Estimate a whole copy with a sum of gradients for each level of the tree."""
+    """Estimate a full copy with a gradient sum for each level of the tree."""
     gradients = sizes.gradients
     most, left = tree_sums(n_passes)
     pass_peak = max(sizes.peaks.activations, sizes.peaks.last_block + gradients)
@@ -305,10 +303,10 @@ def _exact(step: MicroBatch, sizes: StepSizes, n_passes: int, n_processes: int) 
 
 
 def tree_sums(n_parts: int) -> tuple[int, int]:
-    """Count a process's sums of gradients in a binary tree: the most, with the newest; at the end.
+    """Count a process's gradient sums in a binary tree: at most, with the newest; at the end.
 
-    A sum of ``2**level`` parts is joined with another of as many. The parts begin at a multiple of
-    their number, as those of every process do where all have equally many.
+    Sums of ``2**level`` parts are joined in pairs. Parts begin at a multiple of their number, as
+    for equal counts in all processes.
     """
     most = max(bin(n_before).count("1") + 1 for n_before in range(n_parts))
     return most, bin(n_parts).count("1")
@@ -325,16 +323,15 @@ class Traffic:
 
     @property
     def total(self) -> int:
-        """Return all that a process sends."""
+        """Return the bytes sent in total."""
         return self.gathering + self.summing
 
 
 def step_traffic(units: Units, gradients: int, *, n_passes: int, group: Group) -> Traffic:
     """Count the bytes that each process sends in a step of ``n_passes`` micro-batches.
 
-    ``gradients`` are the bytes of all of them. They are summed once a step. Weights that are
-    divided are gathered once, too; with ``full`` those of blocks for both passes of every
-    micro-batch.
+    ``gradients`` are the bytes of all gradients, summed once a step. Sharded weights are gathered
+    once, too; with ``full``, block weights for both passes of every micro-batch.
     """
     n = group.size
     if n == 1:
@@ -356,25 +353,24 @@ def _ring(size: int, n: int) -> int:
 _REMEDY = "make model.d_model, model.n_layers or the vocabulary smaller"
 _ID_BYTES = 8
 _COPIES_OF_IDS = 4
-"""A batch's ids while it is made: their positions, the ids read there, tokens and targets."""
+"""Ids of a batch under construction: positions, the ids read there, tokens and targets."""
 
 
 def check_training(
     recipe: ResolvedRecipe, *, device: DeviceKind = "cpu", n_processes: int = 1
 ) -> None:
-    """Raise ConfigError where the training of a recipe cannot fit into this machine's memory.
+    """Raise ConfigError if a recipe's training cannot fit into this machine's memory.
 
-    Only certain sizes count: weights, gradients and the optimizer's states, the ids of a batch
-    where they are as long as its windows, and the tensors of a pass where every window is full. Of
-    training on a GPU only the weights count, which are made beside it first, unless they are made
-    in parts. A batch is divided among ``n_processes``, each of which is taken to have all of the
-    memory, and so are weights and states as ``train.shard`` says.
+    Only certain sizes count: weights, gradients, optimizer states, batch ids if as long as the
+    windows, and tensors of a pass if every window is full. For a GPU, only the weights count, which
+    are first built in host memory, unless in parts. The batch is divided among ``n_processes``, as
+    are weights and states by ``train.shard``; each process is assumed to have all of the memory.
     """
     train, model, frozen = recipe.train, recipe.model, recipe.init.frozen
     group = Group(n_processes, train.shard, train.exact)
     weights = FLOAT32_BYTES * count_parameters(model, recipe.objective).training
     if device == "cuda":
-        # On the GPU are gradients, states and the tensors of a pass; the model is built beside it.
+        # The GPU holds gradients, states and the tensors of a pass; the model is built on the host.
         if not group.is_divided:
             check_memory(weights, "the model", _REMEDY)
         return
@@ -404,11 +400,11 @@ def check_training(
         keeps_documents_apart=recipe.data.boundaries == "respect",
         frozen=frozen,
     )
-    # Copies that are whole hold one process's memory at least.
+    # Full copies need at least the memory of one process.
     counted = group if group.is_divided else Group(1)
     n_passes = math.ceil(sequences / micro)
     memory = process_memory(step, recipe.optimizer, n_passes=n_passes, group=counted)
-    # Only certain sizes count: the holes between tensors are not.
+    # Only certain sizes count: fragmentation is not.
     check_memory(
         memory.step,
         f"a training step of {micro:,} windows of {recipe.data.context:,} tokens at a time",

@@ -1,4 +1,4 @@
-"""Parameters and floating-point operations of a model, computed from its config alone.
+"""Parameters and floating-point operations of a model, from its config only.
 
 Configs are resolved (``sublayer.config.resolve.resolve_model``): no derived field is None.
 The counts are tested to equal those of the built module.
@@ -27,19 +27,19 @@ from sublayer.model.micro_batch import stack_length
 
 @dataclass(frozen=True)
 class Parameters:
-    """Numbers of parameters of a model, by the parts that are counted.
+    """Parameter counts of a model by part.
 
-    Papers count different parts of an encoder: the last three are None for other kinds.
+    Papers count different parts of an encoder: the last three are None for other models.
     """
 
     total: int
-    """Each one once, as saved."""
+    """Each parameter once, as saved."""
     training: int
-    """``total`` with the heads that only training needs."""
+    """``total`` with training-only heads."""
     non_embedding: int
     """``total`` without tables of tokens, positions and segments; an untied output matrix stays."""
     executed: int
-    """Weights that blocks share once per executed block; a tied embedding matrix counts once."""
+    """Shared block weights once per executed block; a tied embedding matrix once."""
     encoder: int | None = None
     """Without pooler and heads."""
     with_pooler: int | None = None
@@ -49,7 +49,7 @@ class Parameters:
 
 
 def count_parameters(config: ResolvedModel, objective: ObjectiveTable = NEXT_TOKEN) -> Parameters:
-    """Count the parameters of the built model, and those that an objective adds in training.
+    """Count the parameters of the built model, and the training-only ones of an objective.
 
     Learned slopes and every bias, gain and offset count.
     """
@@ -81,13 +81,13 @@ def count_parameters(config: ResolvedModel, objective: ObjectiveTable = NEXT_TOK
 
 
 def all_classifiers(config: ResolvedModel, objective: ObjectiveTable) -> int:
-    """Count the training-only classifiers of all executed blocks together."""
+    """Count the training-only classifiers of all executed blocks."""
     below, last = objective.n_classifiers()
     return (config.n_layers - 1) * below + last
 
 
 def trained_heads(config: ResolvedModel, objective: ObjectiveTable) -> list[HeadRow]:
-    """Return the rows of the heads that have a loss, with the pooler where one of them reads it."""
+    """Return the heads with a loss, and the pooler if one of them reads it."""
     asked = asked_heads(config)
     pooler = asked.pop("pooler", None)
     trained = [row for name, row in asked.items() if objective.trains(name)]
@@ -104,7 +104,7 @@ def trained_on_texts(config: ResolvedModel, objective: ObjectiveTable) -> list[H
 def n_read_states(config: ResolvedModel, objective: ObjectiveTable, n_tokens: int) -> int:
     """Count the positions of an example whose final states are read, of ``n_tokens``.
 
-    The last attention has its queries there, and what follows it is computed there alone.
+    Queries of the last attention and all later layers are computed only there.
     """
     if not objective.reads_texts_alone():
         return n_tokens
@@ -120,17 +120,17 @@ def flops_per_token(
 ) -> int:
     """Count the floating-point operations of training on one token: three forward passes.
 
-    A backward pass takes two. A multiply-add is two. Counted: every matrix product, at the width it
-    runs, once per executed block; attention over ``context`` tokens (of a decoder half of it, for a
-    query sees half the keys on average; where one state of a text is read, the last attention has
-    that query alone, and what follows it that state); the heads that have a loss where they
-    predict, or once per window where they read a text; losses that stop on the way, by their mean
-    over the run. Not counted: lookups, biases, norms, activations, softmax, rotations, biases of
-    scores, dropout, the optimizer.
+    A backward pass takes two. A multiply-add is two. Counted: every matrix product, at its actual
+    width, once per executed block; attention over ``context`` tokens (half of it in a decoder,
+    whose queries see half the keys on average; if one state of a text is read, the last attention
+    and later layers have only that position); heads with a loss, at predicting positions or once
+    per window for heads of texts; losses that stop during the run, by their mean over it. Not
+    counted: lookups, biases, norms, activations, softmax, rotations, biases of scores, dropout, the
+    optimizer.
 
-    An encoder-decoder's token is one of the target with one of the source. Where an objective's
-    examples read and write other lengths than ``context``, it is a share ``1 / context`` of one.
-    ``context`` is in tokens. What recomputation runs again is not counted.
+    An encoder-decoder's token is one of the target with one of the source. If an objective's
+    examples have lengths other than ``context``, a token is ``1 / context`` of an example.
+    ``context`` is in tokens. Recomputation is not counted.
     """
     d_model = config.d_model
     d_embed = config.d_embed
@@ -156,12 +156,12 @@ def flops_per_token(
     heads = n_predictions * (per_prediction + classifiers) + per_example
     entering = n_entering * projection
     products = blocks / context + entering / context + heads / context
-    # Forward and twice that backward; a product is a multiplication and an addition.
+    # Forward and twice as much backward; a multiply-add is two operations.
     return round(3 * 2 * products)
 
 
 def _block_products(config: ResolvedModel, stack: StackShape, lengths: Lengths, n_read: int) -> int:
-    """Count the multiply-adds of an example in a block, of which so many states are read."""
+    """Count the multiply-adds of an example in a block of which ``n_read`` states are read."""
     n_tokens, total = stack_length(stack, lengths), 0
     for index, entry in enumerate(stack.block):
         estimate = estimate_of(config, entry)
@@ -175,26 +175,27 @@ def _block_products(config: ResolvedModel, stack: StackShape, lengths: Lengths, 
 
 
 def entry_parameters(config: ResolvedModel, entry: Entry) -> int:
-    """Count the parameters of one copy of a sub-layer, its norm included."""
+    """Count the parameters of one copy of a sub-layer, with its norm."""
     norm = norm_parameters(config, config.d_model) if config.norm_affine else 0
     return norm + estimate_of(config, entry).n_parameters()
 
 
 def entry_sets(config: ResolvedModel) -> Iterator[tuple[StackShape, Entry, int]]:
-    """Yield each entry of each stack's block, with its sets of weights as ``n_copies`` counts."""
+    """Yield the entries of each stack's block, with their sets of weights as ``n_copies``
+    counts."""
     for stack in stacks(config):
         for entry in stack.block:
             yield stack, entry, n_copies(config, stack, entry)
 
 
 def n_own_parameters(config: ResolvedModel, stack: StackShape) -> int:
-    """Count the parameters that a block of a stack shares with no other."""
+    """Count the parameters of a block that it shares with no other."""
     unshared = (entry for entry in stack.block if n_copies(config, stack, entry) == stack.n_layers)
     return sum(entry_parameters(config, entry) for entry in unshared)
 
 
 def embedding_parameters(config: ResolvedModel) -> int:
-    """Count the parameters that stand before the first blocks, but for those of positions."""
+    """Count the parameters before the first blocks, except positions."""
     total = _token_and_segment_tables(config)
     if is_factorised(config):
         total += linear_parameters(config, config.d_embed, config.d_model)

@@ -1,9 +1,9 @@
-"""Peak memory of a training step from the config alone.
+"""Peak memory of a training step, from the config only.
 
-Made of parameters, optimizer states, tensors of the passes, and kernels' working memory; tested
-against what autograd keeps, and against whole processes. Configs are resolved. Sizes are bytes,
-counts are of numbers. Where bfloat16 is emulated, which no run chooses by itself, its products make
-copies in float32 that are not counted.
+Parameters, optimizer states, activations, and working memory of kernels; tested against the tensors
+that autograd keeps, and against the memory of processes. Configs are resolved. Sizes are bytes,
+counts are of numbers. Emulated bfloat16, which no run chooses by default, makes float32 copies that
+are not counted.
 """
 
 import math
@@ -34,75 +34,75 @@ from sublayer.model.micro_batch import FLOAT32_BYTES, MicroBatch, Precision
 _UPDATE_PART = {"cpu": CPU_UPDATE_PART, "cuda": GPU_UPDATE_PART}
 _HOLES: dict[Precision, float] = {"float32": 0.27, "bfloat16": 0.38}
 _HOLES_AGAIN: dict[Precision, float] = {"float32": 0.36, "bfloat16": 0.48}
-"""Fragmentation: memory that the allocator holds between tensors, as a share of those that move.
+"""Fragmentation: memory held between tensors, as a share of the tensors that move.
 
-Weights and the optimizer's states stay. This memory is free, but in pieces too small for the next
-tensor. It is more with several passes, where the gradients of the first are in the way of the next.
-The tests hold whole processes to 10 % of it.
+Weights and optimizer states do not move. It is free, but in pieces too small for the next tensor,
+and grows with several passes, whose gradients split it. Tests hold the estimate to within 10 % of a
+process's memory.
 """
 _HOLES_OF_LSTM = 0.15
-"""Of an LSTM, whose layers each keep one large tensor, and few small ones."""
+"""For an LSTM, whose layers keep one large tensor and few small ones."""
 _BESIDE_RETURNED: dict[Precision, float] = {"float32": 0.0, "bfloat16": 0.1}
-"""The same where blocks are computed again, for which freed memory goes back at once."""
+"""For recomputed blocks, whose freed memory returns to the system at once."""
 
 
 @dataclass(frozen=True)
 class TrainingMemory:
-    """Bytes that a process holds as it trains, beside the program itself."""
+    """Memory of a training process in bytes, besides the program."""
 
     weights: int
-    """Its own, in float32 under either precision, the heads that only training needs included."""
+    """The process's weights, in float32 under either precision, training-only heads included."""
     gradients: int
-    """Its own; all of them where several micro-batches are summed before they are divided."""
+    """The process's gradients; all gradients if several micro-batches are summed before
+    sharding."""
     optimizer: int
-    """Its own states: the numbers that the optimizer keeps of each parameter between steps. Without
-    those of Adafactor's means that are whole in each process: next to nothing."""
+    """The process's optimizer states. Adafactor's means, unsharded and negligible, are not
+    counted."""
     gathered: int
-    """The weights of others at the most, and gradients on their way to them; 0 of one process."""
+    """Most gathered weights of other processes, and gradients in transit; 0 for one process."""
     activations: int
-    """Tensors for the backward pass, casts of weights included, and a kernel's most work memory."""
+    """Tensors saved for the backward pass, casts of weights included, and the largest kernel
+    workspace."""
     step: int
-    """The peak of all that a step allocates.
+    """Peak of all allocations of a step.
 
-    It may be less than the sum of those above: the first backward pass begins without gradients,
-    the optimizer's step needs no activations.
+    It may be less than the sum of the above: the first backward pass begins without gradients, the
+    optimizer step needs no activations.
     """
     building: int
-    """The peak as the model is built: in parts, of which one parameter is whole at a time."""
+    """Peak while the model is built: if in parts, with one full parameter at a time."""
     evaluating: int
-    """With all weights gathered, as each evaluation has them; its activations are not counted."""
+    """Memory with all weights gathered, as in an evaluation, without its activations."""
     total: int
-    """The process's memory at the highest peak, with the holes that the allocator holds between
-    tensors, and ``saving``."""
+    """The process's memory at the highest peak, with fragmentation and ``saving``."""
     saving: int = 0
-    """Copies that a checkpoint is written from while training goes on; of whole copies, the first
-    process's."""
+    """Copies for a checkpoint written during training; of full copies, only the first process's."""
 
     def beside_saving(self) -> Self:
-        """Return the same with copies of weights and states in the same memory."""
+        """Return the same memory with checkpoint copies of weights and states."""
         saving = self.weights + self.optimizer
         return replace(self, saving=saving, total=self.total + saving)
 
 
 @dataclass(frozen=True)
 class StepSizes:
-    """Bytes of the parts of a step, before any of them are divided among processes."""
+    """Bytes of the parts of a step, before any sharding."""
 
     weights: int
     gradients: int
     states: int
     peaks: Peaks
     update: int
-    """Beside states and gradients."""
+    """Besides states and gradients."""
 
 
 def step_sizes(
     step: MicroBatch, optimizer: OptimizerConfig, *, is_divided: bool = False
 ) -> StepSizes:
-    """Compute the parts of an optimizer step, of which ``step`` is one pass: a micro-batch.
+    """Compute the parts of an optimizer step from ``step``, one pass over a micro-batch.
 
-    Parameters that are frozen have neither gradients nor states; a pass may keep less of them than
-    is counted.
+    Frozen parameters have neither gradients nor states; a pass may keep less for them than is
+    counted.
     """
     n_parameters = count_parameters(step.config, step.objective).training
     n_trained = n_parameters - n_frozen_parameters(step.config, step.frozen)
@@ -120,12 +120,12 @@ def training_memory(
 ) -> TrainingMemory:
     """Estimate the peak memory of one process whose steps have ``n_passes`` equal passes.
 
-    ``step`` is one of them. Several passes hold the gradients of those before.
+    ``step`` is one pass. Later passes hold the gradients of earlier ones.
     """
     sizes = step_sizes(step, optimizer)
     backward = sizes.peaks.activations + sizes.gradients
     if n_passes == 1:
-        # Gradients are not there before the backward pass makes them.
+        # Gradients exist only from the backward pass on.
         backward = max(sizes.peaks.activations, sizes.peaks.last_block + sizes.gradients)
     moving = max(backward, sizes.gradients + sizes.update)
     return whole_copy(step, sizes, n_passes, moving=moving)
@@ -140,10 +140,10 @@ def whole_copy(
     gradients: int | None = None,
     kept: int = 0,
 ) -> TrainingMemory:
-    """Add up the memory of a process that has all weights and states, which stay.
+    """Add up the memory of a process that keeps all weights and states.
 
-    ``moving`` is the peak of all else, ``gradients`` are those of a step unless given, of which
-    ``kept`` stay with the weights.
+    ``moving`` is the peak of all else; ``gradients`` are by default a step's, of which ``kept``
+    stay with the weights.
     """
     staying = sizes.weights + sizes.states + kept
     return TrainingMemory(
@@ -160,9 +160,9 @@ def whole_copy(
 
 
 def holes(step: MicroBatch, n_passes: int, *, is_returned: bool = False) -> float:
-    """Return the memory that the allocator holds between tensors, as a share of those that move.
+    """Return the fragmentation: free memory between tensors, as a share of the tensors that move.
 
-    ``is_returned``: freed memory goes back to the system, as it does where blocks are recomputed.
+    ``is_returned``: freed memory returns to the system, as with recomputed blocks.
     """
     if step.device == "cuda":
         return 0.0
@@ -180,10 +180,10 @@ def n_states(
     optimizer: OptimizerConfig,
     frozen: Frozen = NOTHING,
 ) -> int:
-    """Count the numbers that an optimizer keeps of all parameters that are not frozen.
+    """Count the numbers in the optimizer states of all trained parameters.
 
-    Its counts of steps take next to nothing and are left out. The state of a matrix which
-    ``matrix_shapes`` leaves out is counted as a vector's.
+    Step counters are negligible and left out. A matrix that ``matrix_shapes`` leaves out counts as
+    a vector.
     """
     shapes = matrix_shapes(config, objective)
     shapes.subtract(_frozen_shapes(config, frozen))
@@ -197,10 +197,10 @@ def n_states(
 
 
 def matrix_shapes(config: ResolvedModel, objective: ObjectiveTable) -> Counter[tuple[Role, Shape]]:
-    """Count the matrices of blocks and vocabulary by role and the shape in which they are stored.
+    """Count the matrices of blocks and vocabulary by role and stored shape.
 
-    Left out are tables of positions and segments, the maps on either side of the blocks, the
-    pooler and its readers, and the parameters that a row of a table adds without their shapes.
+    Left out: tables of positions and segments, the maps before and after the blocks, the pooler and
+    its readers, and a table row's extra parameters without shapes.
     """
     sets = ((entry, n_sets) for _, entry, n_sets in entry_sets(config))
     shapes = _shapes_of_entries(config, sets)
@@ -214,7 +214,7 @@ def matrix_shapes(config: ResolvedModel, objective: ObjectiveTable) -> Counter[t
 def _shapes_of_entries(
     config: ResolvedModel, sets: Iterable[tuple[Entry, int]]
 ) -> Counter[tuple[Role, Shape]]:
-    """Count the matrices of entries of blocks, of which there are so many sets of weights."""
+    """Count the matrices of block entries by shape, times their number of weight sets."""
     shapes: Counter[tuple[Role, Shape]] = Counter()
     for entry, n_sets in sets:
         for shape in estimate_of(config, entry).matrix_shapes():
@@ -223,7 +223,7 @@ def _shapes_of_entries(
 
 
 def n_frozen_parameters(config: ResolvedModel, frozen: Frozen) -> int:
-    """Count the parameters of the parts that are frozen, as they are built."""
+    """Count the parameters of the frozen parts, as built."""
     positions = POSITIONS[config.positions]
     total = embedding_parameters(config) if frozen.embeddings else 0
     if frozen.embeddings and positions.has_rows:
@@ -236,7 +236,7 @@ def n_frozen_parameters(config: ResolvedModel, frozen: Frozen) -> int:
 
 
 def _frozen_shapes(config: ResolvedModel, frozen: Frozen) -> Counter[tuple[Role, Shape]]:
-    """Count the frozen matrices of those that ``matrix_shapes`` counts."""
+    """Count the frozen matrices among those of ``matrix_shapes``."""
     shapes = _shapes_of_entries(config, _frozen_sets(config, frozen))
     if frozen.embeddings:
         shapes["embedding", (config.vocab_size, config.d_embed)] += 1
@@ -244,7 +244,7 @@ def _frozen_shapes(config: ResolvedModel, frozen: Frozen) -> Counter[tuple[Role,
 
 
 def _frozen_sets(config: ResolvedModel, frozen: Frozen) -> Iterator[tuple[Entry, int]]:
-    """Yield the entries of blocks, with the sets of weights that are frozen."""
+    """Yield the block entries with their frozen sets of weights."""
     if frozen.n_layers:
         (stack,) = stacks(config)
         yield from zip(stack.block, n_frozen_sets(config, frozen.n_layers), strict=True)
@@ -253,7 +253,7 @@ def _frozen_sets(config: ResolvedModel, frozen: Frozen) -> Iterator[tuple[Entry,
 def update_work(
     step: MicroBatch, optimizer: OptimizerConfig, n_trained: int, *, is_divided: bool = False
 ) -> int:
-    """Compute the bytes of an update beside states, of ``n_trained`` parameters."""
+    """Compute the bytes of an update of ``n_trained`` parameters, besides states."""
     matrices = matrix_shapes(step.config, step.objective)
     n_together = _UPDATE_PART[step.device]
     return FLOAT32_BYTES * optimizer.update_numbers(
