@@ -1,4 +1,4 @@
-"""Folders of runs: lm-evaluation-harness's samples, TensorBoard's events, our runs and studies."""
+"""Folders of runs: lm-evaluation-harness samples, TensorBoard events, our runs and studies."""
 
 import lzma
 import math
@@ -40,14 +40,14 @@ _Run = tuple[str, str]
 _AGREE = 1e-6
 _LARGEST_EVENT = 1 << 28
 STUDY_ITEMS = "items.safetensors.xz"
-"""Items of all runs of a comparison, rounded, and neighbours added together, as earlier versions
-wrote them: read where the runs are not there, as in records."""
+"""Items of all runs of a comparison in earlier versions' format, rounded, neighbours summed: read
+if the runs are missing, as in records."""
 _ITEMS_VERSION = 1
 _MAX_UNPACKED = 128 << 20
 
 
 def runs_below(path: Path) -> list[Path]:
-    """Return a folder, or the runs of this program in it where it is none itself."""
+    """Return a folder if it is a run of this program, else the runs in it."""
     if any((path / name).is_file() for name in (RESULTS, STUDY, RECORD, SCORES)):
         return [path]
     folders = {file.parent for name in (RECORD, SCORES) for file in path.glob(f"*/{name}")}
@@ -57,7 +57,7 @@ def runs_below(path: Path) -> list[Path]:
 def read_folder(path: Path, asked: JudgingOptions, namer: RunName) -> Understood:
     """Read a folder of runs of any kind, or one file of samples.
 
-    Raises DataError where it holds no known kind of run.
+    Raises DataError if it holds no known kind of run.
     """
     if path.is_file() and SAMPLES.fullmatch(path.name):
         return _samples(path.parent, [path], asked, namer)
@@ -79,7 +79,7 @@ def read_folder(path: Path, asked: JudgingOptions, namer: RunName) -> Understood
 
 @contextmanager
 def _whole(path: Path) -> Iterator[None]:
-    """Raise DataError for a file that differs from what its writer produces."""
+    """Raise DataError for a file that does not have its writer's format."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -90,10 +90,10 @@ def _whole(path: Path) -> Iterator[None]:
 def _samples(
     path: Path, samples: Sequence[Path], asked: JudgingOptions, namer: RunName
 ) -> Understood:
-    """Read samples of lm-evaluation-harness: a model a folder, a document of the task an item.
+    """Read lm-evaluation-harness samples: a model per folder, an item per document of the task.
 
-    Several runs of a model are told apart by the seeds in their results. The value of bits_per_byte
-    is a sum over items divided by their bytes, as the harness aggregates it.
+    Seeds in the results distinguish several runs of a model. The value of bits_per_byte is a sum
+    over items divided by their bytes, as the harness aggregates it.
     """
     named = {sample: match for sample in samples if (match := SAMPLES.fullmatch(sample.name))}
     task = asked.choose("task", sorted(match["task"] for match in named.values()), path)
@@ -174,7 +174,7 @@ def _samples_of_run(path: Path, asked: JudgingOptions, arm: str, seed: str) -> t
 def _events(
     path: Path, events: Sequence[Path], asked: JudgingOptions, namer: RunName
 ) -> Understood:
-    """Read the scalars of TensorBoard's event files: each folder of files is a run."""
+    """Read the scalars of TensorBoard event files: each folder of files is a run."""
     records, runs = [], []
     tag = ""
     for folder in sorted({event.parent for event in events}):
@@ -199,7 +199,8 @@ def _events(
 
 
 def _scalars(path: Path) -> Iterator[tuple[str, int, float]]:
-    """Yield tag, step and value of each scalar of an event file; a last record may be cut short."""
+    """Yield tag, step and value of each scalar of an event file; the last record may be
+    truncated."""
     problems: Any = import_module("google.protobuf.message")
     from tensorboardX.proto.event_pb2 import Event
 
@@ -212,7 +213,7 @@ def _scalars(path: Path) -> Iterator[tuple[str, int, float]]:
             if length > _LARGEST_EVENT:
                 raise problems.DecodeError
             if stop + 4 > len(data):
-                return  # which is still being written
+                return  # still being written
             event = Event.FromString(data[start + 12 : stop])
         except problems.DecodeError as error:
             raise DataError(
@@ -222,7 +223,7 @@ def _scalars(path: Path) -> Iterator[tuple[str, int, float]]:
             if value.WhichOneof("value") == "simple_value":
                 yield value.tag, event.step, value.simple_value
             elif value.WhichOneof("value") == "tensor" and not value.tensor.tensor_shape.dim:
-                # As newer versions of TensorBoard write scalars.
+                # Scalars of newer versions of TensorBoard.
                 tensor = value.tensor
                 kind = {1: "<f", 2: "<d"}.get(tensor.dtype, "")  # DT_FLOAT, DT_DOUBLE
                 listed = [*tensor.float_val, *tensor.double_val]
@@ -264,7 +265,7 @@ def _comparison(path: Path, asked: JudgingOptions, namer: RunName) -> Understood
 
 
 def _run(path: Path, asked: JudgingOptions, namer: RunName) -> Understood:
-    """Read a run's folder: the scores of its test, else of its validation, and its items."""
+    """Read a run's folder: its test scores, else its validation scores, and its items."""
     split = "valid"
     measures: Mapping[str, Any]
     if (path / TEST).is_file():
@@ -295,13 +296,13 @@ def _run(path: Path, asked: JudgingOptions, namer: RunName) -> Understood:
 
 
 def _table_name(metric: str, tables: Mapping[str, ItemTable]) -> str | None:
-    """Return the table of items whose columns a metric follows from; None where it is unknown."""
+    """Return the item table that determines a metric; None if unknown."""
     known = (measure.table for measure in _measures(metric))
     return next((name for name in known if name in tables), None)
 
 
 def _measures(metric: str) -> list[EvaluatedMetric]:
-    """Return our metrics of a name that are quotients of columns: of several objectives, alike."""
+    """Return our metrics of a name that are quotients of columns, one per objective."""
     named = [table.evaluated.get(metric) for table in OBJECTIVES.values()]
     return [measure for measure in named if measure is not None and measure.table]
 
@@ -314,7 +315,7 @@ def _of_runs(
     tables: Mapping[_Run, ItemTable],
     added: int = 1,
 ) -> Understood:
-    """Add the records of our runs: of whole runs, and of items where all that ended have them."""
+    """Add the records of our runs: run scores, and items if all finished runs have them."""
     (note,) = about.said
     whole = []
     for run in [*values, *sorted(failed)]:
@@ -363,13 +364,13 @@ class RunItems:
     seed: int
     items: Items
     added: Mapping[str, int] = field(default_factory=dict)
-    """By table, how many neighbours were added together at a time, in files of earlier versions."""
+    """By table, the number of summed neighbours, in files of earlier versions."""
 
 
 def read_comparison_items(folder: Path, results: Mapping[str, Any]) -> list[RunItems]:
-    """Read the items of the runs that a comparison's results name; ``folder`` is its folder.
+    """Read the items of the runs that a comparison's results name, in its ``folder``.
 
-    Raises CheckpointError where items are damaged.
+    Raises CheckpointError if items are damaged.
     """
     kept = []
     n_runs = 0
@@ -383,7 +384,7 @@ def read_comparison_items(folder: Path, results: Mapping[str, Any]) -> list[RunI
                 if (run / scores).is_file()
                 and read_json_object(run / scores, CheckpointError).get(results["metric"]) == value
             ]
-            # Of several runs with one score none is known to be the arm's.
+            # Several runs with equal scores: the arm's is unknown.
             items = read_items(runs[0]) if len(runs) == 1 else None
             if items is not None:
                 kept.append(RunItems(arm["name"], seed, items))
@@ -416,20 +417,20 @@ class _KeptRun(Typed):
 
 
 class _Group(Typed):
-    """A table of the runs that scored the same items."""
+    """A table of runs scored on the same items."""
 
     table: str
     unit: str
     digest: Sha256
     runs: Annotated[list[Count], Field(min_length=1)]
-    """Indices into the header's runs, in the order of the rows of columns."""
+    """Indices into the header's runs, in row order of the columns."""
     added: Annotated[Count, Field(ge=1)]
-    """Number of neighbours that were added together at a time."""
+    """Number of summed neighbours."""
     columns: Annotated[list[str], Field(min_length=1)]
     steps: dict[str, Number]
-    """Columns that are stored as counts of a step, and that step."""
+    """Columns stored as counts of a step, with that step."""
     shared: list[str]
-    """Columns that are the same in all runs, and stored once."""
+    """Columns equal in all runs, stored once."""
     has_documents: bool
 
 
@@ -440,10 +441,10 @@ class _Header(Typed):
 
 
 def read_study_items(path: Path) -> list[RunItems]:
-    """Read the items of a study's runs from the file of an earlier version.
+    """Read the items of a study's runs from an earlier version's file.
 
-    Sums of neighbouring items stand for the items: ``RunItems.added`` is their number. Raises
-    CheckpointError where the file is missing, damaged, or of a version that is not known.
+    Items are sums of ``RunItems.added`` neighbours. Raises CheckpointError if the file is missing,
+    damaged, or of an unknown version.
     """
     try:
         packed = read_bytes(path, CheckpointError, max_bytes=_MAX_UNPACKED)
@@ -480,7 +481,7 @@ def read_study_items(path: Path) -> list[RunItems]:
 def _table_of(
     arrays: Mapping[str, NDArray[Any] | None], group: _Group, row: int, path: Path
 ) -> ItemTable:
-    """Build the table of one run, the group's at ``row``, of the group's arrays."""
+    """Build the table of one run, the group's at ``row``, from the group's arrays."""
     columns = {}
     for name in group.columns:
         array = arrays[name]

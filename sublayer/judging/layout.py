@@ -40,24 +40,24 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Understood:
-    """The records of sources, and how they were read."""
+    """The records of sources, with their interpretation."""
 
     records: tuple[Records, ...]
     metric: str
     said: tuple[str, ...]
-    """The meaning found for columns and names, a line each."""
+    """Interpretations of columns and names, a line each."""
     is_lower_better: bool | None = None
-    """None: nothing says."""
+    """None: unknown."""
     why: str = ""
     """The source of the metric's direction."""
     without_items: tuple[Records, ...] = ()
-    """The values of whole runs, for beside sources that have no items; empty: these are all."""
+    """Values per run, to join with sources without items; empty: same as the records."""
     split: str = ""
-    """The split of a text that was scored; empty: unknown."""
+    """The scored split of a text; empty: unknown."""
 
 
 def direction_of(metric: str) -> bool | None:
-    """Return whether lower is better, by a metric's name; None where it does not say."""
+    """Return whether lower is better, by a metric's name; None if unknown."""
     words = [word for word in re.split(r"[^a-z0-9]+", metric.lower()) if word]
     joined = f"_{'_'.join(words)}_"
     is_lower, is_higher = bool(LOWER.search(joined)), bool(HIGHER.search(joined))
@@ -65,9 +65,9 @@ def direction_of(metric: str) -> bool | None:
 
 
 def with_direction(understood: Understood, asked: bool | None) -> Understood:
-    """Settle which direction is better, by the option, the source or the metric's name.
+    """Settle the better direction, by the option, the source or the metric's name.
 
-    Raises ConfigError where none of them says so.
+    Raises ConfigError if none of them states it.
     """
     if asked is not None:
         return replace(understood, is_lower_better=asked, why="as asked")
@@ -83,7 +83,7 @@ def with_direction(understood: Understood, asked: bool | None) -> Understood:
 
 
 def check_one_metric(sources: Iterable[tuple[str, str]]) -> None:
-    """Raise ConfigError where sources, given as metric and name, have different metrics."""
+    """Raise ConfigError if sources, given as metric and name, have different metrics."""
     named = dict(sources)
     if len({metric.lower() for metric in named}) > 1:
         (one, of_one), (other, of_other), *_ = named.items()
@@ -95,7 +95,7 @@ def check_one_metric(sources: Iterable[tuple[str, str]]) -> None:
 
 @dataclass(frozen=True)
 class RunName:
-    """Reads arm and seed off the name of a run."""
+    """Parser of arm and seed from the name of a run."""
 
     pattern: re.Pattern[str]
     is_asked: bool
@@ -103,9 +103,9 @@ class RunName:
 
     @classmethod
     def of(cls, names: str) -> "RunName":
-        """Return what ``--names`` says, as ``{arm}-{seed}``; of an empty text: ``seed`` and digits.
+        """Return the pattern of ``--names``, as ``{arm}-{seed}``; by default ``seed`` and digits.
 
-        Raises ConfigError where ``{arm}`` is missing.
+        Raises ConfigError if ``{arm}`` is missing.
         """
         if not names:
             return cls(_SEED, is_asked=False)
@@ -114,11 +114,11 @@ class RunName:
         stem = without_ending(names)
         text = re.escape(stem).replace(r"\{arm\}", "(?P<arm>.+?)")
         text = text.replace(r"\{seed\}", "(?P<seed>[^/]+?)")
-        text += f"({re.escape(names.removeprefix(stem))})?"  # files are read without their endings
+        text += f"({re.escape(names.removeprefix(stem))})?"  # files are matched without suffixes
         return cls(re.compile(text), is_asked=True, n_slashes=names.count("/"))
 
     def read(self, name: str) -> tuple[str, str] | None:
-        """Return arm and seed, an empty one where the pattern has none; None without a match."""
+        """Return arm and seed, empty if not in the pattern; None without a match."""
         match = self.pattern.fullmatch(name)
         if match is None:
             if self.is_asked:
@@ -132,7 +132,7 @@ class RunName:
         return (arm, groups["seed"]) if arm else None
 
     def require(self, name: str) -> tuple[str, str]:
-        """Return arm and seed; raise ConfigError for a name that does not say them."""
+        """Return arm and seed; raise ConfigError for a name without them."""
         arm_seed = self.read(name)
         if arm_seed is None:
             raise ConfigError(
@@ -142,10 +142,10 @@ class RunName:
         return arm_seed
 
     def of_source(self, path: str, *, has_seed: bool = False) -> tuple[str, str]:
-        """Return the arm and the seed that a source's path says, for what no column does.
+        """Return the arm and the seed that a source's path gives if no column does.
 
-        Of a pattern with slashes, so many folders above the file are read; a file that is called by
-        its seed alone has its arm from the folder.
+        A pattern with slashes matches as many parent folders; a file named by only its seed has the
+        folder's name as its arm.
         """
         parts = [part for part in Path(path).parts if part not in ("/", ".", "..")] or [path]
         parts[-1] = without_ending(parts[-1])
@@ -157,7 +157,7 @@ class RunName:
 
 
 def without_ending(name: str) -> str:
-    """Return the name of a file of scores without its endings, such as ``.csv.gz``."""
+    """Return the name of a file of scores without suffixes such as ``.csv.gz``."""
     while (ending := Path(name).suffix).lower() in _ENDINGS:
         name = name.removesuffix(ending)
     return name
@@ -168,25 +168,25 @@ class ColumnRoles:
     """The role of each column of a table."""
 
     roles: Mapping[str, str]
-    """By role a column, or the word for what tells it apart: ``columns``, ``rows`` or ``files``."""
+    """Column by role, or the distinguishing dimension: ``columns``, ``rows`` or ``files``."""
     values: tuple[str, ...]
-    """The columns of numbers: one, or one for each arm, seed, item or run."""
+    """Numeric columns: one, or one per arm, seed, item or run."""
     metric: str
     unused: tuple[str, ...]
 
     @property
     def is_of_runs(self) -> bool:
-        """True where each column of numbers is a run, named by arm and seed."""
+        """True if each numeric column is a run, named by arm and seed."""
         return self.roles.get("arm") == self.roles.get("seed") == COLUMNS
 
 
 def understand_tables(
     tables: Sequence[RunTable], asked: JudgingOptions, *, n_sources: int = 0
 ) -> list[Understood]:
-    """Read tables as records, an arm a table where none of their columns says so.
+    """Read tables as records, an arm per table if no column names arms.
 
-    ``n_sources`` counts what else is judged with them; at least the tables. Raises ConfigError
-    where the role of a column is doubtful, with the option that says it.
+    ``n_sources`` counts all sources judged together, tables included. Raises ConfigError, with the
+    option that decides, if the role of a column is ambiguous.
     """
     namer = RunName.of(asked.names)
     of_runs = [table.of_runs() for table in tables]
@@ -248,7 +248,7 @@ def _layout(table: RunTable, asked: JudgingOptions, n_tables: int, n_sources: in
 def _values(
     table: RunTable, asked: JudgingOptions, roles: dict[str, str], free: Sequence[str]
 ) -> Sequence[str]:
-    """Return the columns of numbers, and note in ``roles`` what tells several apart."""
+    """Return the numeric columns; set in ``roles`` the dimension that distinguishes them."""
     over = next((role for role, word in roles.items() if word == COLUMNS), "")
     if over and asked.value:
         raise ConfigError(f"--{over} columns leaves --value without effect: leave one out")
@@ -287,7 +287,7 @@ def _values(
 
 
 def _check_rows(table: RunTable, roles: Mapping[str, str], over: set[str], n_sources: int) -> None:
-    """Raise ConfigError where nothing says what the arms are, or what a row is."""
+    """Raise ConfigError if nothing identifies the arms, or the meaning of a row."""
     if "arm" not in roles and n_sources == 1:
         raise ConfigError(
             f"{table.name} is one table, and no column says what the arms are: give --arm NAME, or "
@@ -301,7 +301,7 @@ def _check_rows(table: RunTable, roles: Mapping[str, str], over: set[str], n_sou
 
 
 def _records(table: RunTable, layout: ColumnRoles, namer: RunName) -> Records:
-    """Read a table as a long one: a row for each filled cell of its columns of numbers."""
+    """Read a wide table as a long one: a row for each filled numeric cell."""
     value = np.stack([table.numbers(name) for name in layout.values], axis=1)  # [R, C]
     empty = np.stack([_empty(table, name) for name in layout.values], axis=1)
     over = COLUMNS in layout.roles.values()
@@ -348,7 +348,7 @@ def _empty(table: RunTable, column: str) -> NDArray[np.bool_]:
 
 
 def _export(table: RunTable, asked: JudgingOptions, namer: RunName) -> Understood | None:
-    """Read the curves of runs that W&B or TensorBoard exports; None: the table is neither's."""
+    """Read the curves of a W&B or TensorBoard export of runs; None for any other table."""
     step, *others = table.columns
     if list(table.columns) == _TENSORBOARD:
         name = Path(table.name).stem

@@ -1,9 +1,8 @@
 """The ledger of a loop: candidate after candidate against a moving champion, one error for all.
 
 A loop that judges a hundred candidates at 5 % each keeps two or three that are no better. A ledger
-is a file that remembers the looks that were taken, and gives each further one its level, so that
-over the whole loop the probability of keeping any candidate that is no better is at most 5 %, the
-error of its plan:
+is a file that records looks and gives the next one its level, so that over the loop the probability
+of keeping any candidate that is no better is at most 5 %, the error of its plan:
 
 - Of ``n`` looks that may still come, the next may spend ``1 / n`` of the error that is left. A
   plan of 100 looks gives each 0.0005, as Bonferroni's correction does; without an end it is as
@@ -14,10 +13,10 @@ error of its plan:
 - Only a keep is an error, and it is on one side: a two-sided judgement has twice the spending for
   its level.
 
-Every look counts, also a second one at the same candidate with more seeds. The same runs judged
-again are the same look, and cost nothing. By the union bound this holds for candidates with runs of
-their own however they depend on each other; that a champion was kept for its runs, and is judged by
-them again, is held by simulation (``benchmarks/ledger_errors.py``).
+Every look counts, also a second one at the same candidate with more seeds. Judging the same runs
+again is the same look, at no cost. By the union bound this holds for candidates with separate runs
+under any dependence; the reuse of a champion's runs, for which it was kept, is validated by
+simulation (``benchmarks/ledger_errors.py``).
 """
 
 import hashlib
@@ -43,9 +42,9 @@ from sublayer.system.stages import stage
 
 VERSION = 1
 ERROR = 0.05
-"""The probability of keeping any candidate that is no better, over a whole loop."""
+"""Family-wise error of a loop: probability of keeping any candidate that is no better."""
 FIRST_HUNDRED = 100
-"""Looks of a loop without an end that may spend equally; together they have half of the error."""
+"""Looks that share half of the error equally in a loop without an end."""
 Probability = TypeVar("Probability", float, NDArray[np.float64])
 _BEGINS = b'{"sublayer_ledger": '
 _WAITING_S = 0.05
@@ -53,8 +52,8 @@ _WAITING_S = 0.05
 Line = dict[str, Any]
 """A line of a ledger: the plan, or a look."""
 ChampionIs = Literal["first", "unchanged", "kept", "former", "not kept", "new"]
-"""The earlier role of the champion's runs: none at the first look, the champion at the look before,
-a candidate kept since, an earlier champion, a candidate not kept, or none at any look."""
+"""Earlier role of the champion's runs: none at the first look, the previous champion, a candidate
+kept since, an earlier champion, a candidate not kept, or none at any look."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class LedgerPlan:
 
 @dataclass(frozen=True)
 class LedgerRuns:
-    """The runs of a candidate or champion, known by their content."""
+    """The runs of a candidate or champion, identified by their content."""
 
     name: str
     seeds: tuple[str, ...]
@@ -80,35 +79,35 @@ class LedgerRuns:
 
 @dataclass(frozen=True)
 class LedgerLook:
-    """A look that was taken, and the error that it leaves."""
+    """A look, and the error that it leaves."""
 
     number: int
     """From 1."""
     planned: int | None
     level: float
-    """Two-sided, of all candidates of the look together."""
+    """Two-sided, for all candidates of the look together."""
     spending: float
     """The probability of a false keep at this look."""
     is_returned: bool
-    """True where it got its spending back, as it kept all of its candidates."""
+    """True if its spending was returned, since it kept all of its candidates."""
     left: float
-    """Of the error, for the looks to come."""
+    """Error left for later looks."""
     error: float
-    """Of the whole loop."""
+    """Error of the loop."""
     candidates: tuple[str, ...]
     kept: tuple[str, ...]
     champion: str
     champion_is: ChampionIs
     is_repeated: bool
-    """True where the same runs had been judged before, at that look, so that nothing was spent."""
+    """True if an earlier look judged the same runs, so that nothing was spent."""
     seal: str
-    """Of the ledger's line: who logs it can tell later whether lines were taken away."""
+    """Seal of the ledger's line: a log of it shows later whether lines were removed."""
 
 
 def runs_of(
     name: str, values: Mapping[Any, float | None], items: Mapping[Any, ArrayLike] | None = None
 ) -> LedgerRuns:
-    """Describe runs by seed: the metric's value, None where a run failed, and ``[N]`` items."""
+    """Describe runs by seed: the metric's value, None for a failed run, and ``[N]`` items."""
     digest = hashlib.sha256()
     seeds = sorted(values, key=str)
     for seed in seeds:
@@ -128,10 +127,10 @@ def looks_to_share(number: int, planned: int | None) -> int:
 
 
 def level_of(spending: Probability, n_candidates: int) -> Probability:
-    """Return the two-sided level of a look that keeps falsely with a probability of ``spending``.
+    """Return the two-sided level of a look whose false keeps have probability ``spending``.
 
-    Of several candidates against one champion, of which one may be better and another worse, the
-    bound is that of estimates that are not negatively correlated.
+    For several candidates against one champion, some better and some worse, the bound assumes
+    estimates without negative correlation.
     """
     if n_candidates == 1:
         return 2 * spending
@@ -152,14 +151,14 @@ class Ledger:
 
     @property
     def n_looks(self) -> int:
-        """The number of looks that were taken."""
+        """The number of looks so far."""
         return len(self._looks)
 
     def level_for(self, candidates: Sequence[LedgerRuns], champion: LedgerRuns) -> float:
-        """Return the two-sided level at which candidates are judged together against a champion.
+        """Return the two-sided level of a joint judgement of candidates against a champion.
 
-        It is that of the earlier look where the same runs have been judged before. Raises
-        ConfigError where all looks of the plan are spent.
+        The same runs have the level of their earlier look. Raises ConfigError if all looks of the
+        plan are spent.
         """
         self._asked = champion, candidates
         earlier = self._earlier(champion, candidates)
@@ -168,10 +167,10 @@ class Ledger:
         return _round(level_of(self._spending(), len(candidates)))
 
     def record(self, differences: Sequence[Difference]) -> LedgerLook:
-        """Record the look whose level was asked for: its judgement and its kept candidates.
+        """Record the look of the last level: its judgement and its kept candidates.
 
-        A candidate is kept where it is better. Where the same runs have been judged before nothing
-        is written. Raises DataError where they came out otherwise then.
+        Better candidates are kept. Runs that were judged before are not written. Raises DataError
+        if their judgement changed.
         """
         assert self._asked is not None, "a look is recorded once, after its level was asked for"
         champion, candidates = self._asked
@@ -219,7 +218,7 @@ class Ledger:
         return _round(self._left / looks_to_share(number, planned))
 
     def _earlier(self, champion: LedgerRuns, candidates: Sequence[LedgerRuns]) -> Line | None:
-        """Return the line of the look at which the same runs were judged, if there is one."""
+        """Return the line of the look that judged the same runs, if any."""
         contents = sorted(candidate.sha256 for candidate in candidates)
         for line in self._looks:
             then = sorted(row["sha256"] for row in line["candidates"])
@@ -269,11 +268,10 @@ class Ledger:
 
 @contextmanager
 def open_ledger(path: Path, plan: LedgerPlan) -> Iterator[Ledger]:
-    """Open a ledger, begun where there is none or an empty file; other processes wait.
+    """Open a ledger, new if the file is missing or empty; other processes wait.
 
-    A plan without looks takes those of the file. A file that was begun, and in which no look was
-    recorded, is taken away again. Raises ConfigError for a plan that is not that of the file,
-    DataError for a file that is no whole ledger.
+    A plan without looks takes the file's. A new file without any recorded look is removed again.
+    Raises ConfigError for a plan other than the file's, DataError for an incomplete ledger.
     """
     if plan.looks is not None and plan.looks < 1:
         raise ConfigError(f"--looks {plan.looks} is too few: give at least 1")
@@ -292,13 +290,13 @@ def open_ledger(path: Path, plan: LedgerPlan) -> Iterator[Ledger]:
             if is_begun and ledger.n_looks == 0:
                 os.ftruncate(descriptor, 0)
                 if is_made:
-                    path.unlink()  # still locked: who waits for it will see that it is gone
+                    path.unlink()  # still locked: waiting processes see that it is gone
     finally:
         os.close(descriptor)
 
 
 def _acquire(path: Path) -> tuple[int, bool]:
-    """Open and lock a ledger; return its descriptor, and whether it was made now, empty."""
+    """Open and lock a ledger; return its descriptor, and whether it is new, empty."""
     flags = os.O_RDWR | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
     while True:
         is_made = not os.path.lexists(path)
@@ -320,7 +318,7 @@ def _acquire(path: Path) -> tuple[int, bool]:
                 raise ConfigError(
                     f"--ledger {path} has no folder, or links to nothing: make it, or name another"
                 ) from None
-            # Taken away in between.
+            # Removed in between.
         except OSError as problem:
             why = problem.strerror or problem
             raise DataError(f"--ledger {path} cannot be opened and locked: {why}") from None
@@ -358,7 +356,7 @@ def _read(descriptor: int, path: Path) -> list[Line]:
 
 
 def _checked(plan: LedgerPlan, header: Line, path: Path) -> LedgerPlan:
-    """Return the plan of a file, which must be the one asked for."""
+    """Return the plan of a file, which must match the given one."""
     kept = LedgerPlan(**{name: header[name] for name in asdict(plan)})
     for name, now in asdict(plan).items():
         then = header[name]
@@ -403,14 +401,14 @@ def _round(value: float) -> float:
 
 
 def _seal(line: Line, before: str) -> str:
-    """Return the seal of a line, over its content and the seal of the line before."""
+    """Return the seal of a line: the hash of its content and of the previous line's seal."""
     content = {name: value for name, value in line.items() if name != "seal"}
     text = json.dumps(content, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(f"{before}\n{text}".encode()).hexdigest()[:32]
 
 
 def _append(descriptor: int, line: Line, path: Path) -> None:
-    """Write a line and wait until it is on the disk; a partial write is undone."""
+    """Write a line and sync it to disk; a partial write is undone."""
     size = os.fstat(descriptor).st_size
     data = json.dumps(line, ensure_ascii=False).encode() + b"\n"
     try:

@@ -1,4 +1,4 @@
-"""Options of a judgement, and which of them exclude each other."""
+"""Options of a judgement, and their mutual exclusions."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from sublayer.errors import ConfigError
 from sublayer.statistics.difference import ERROR
 
 COLUMNS, ROWS, FILES = "columns", "rows", "files"
-"""Words that an option takes instead of a column's name."""
+"""Keywords of an option in place of a column's name."""
 ROLES = {
     "arm": (COLUMNS, ROWS, FILES),
     "seed": (COLUMNS, ROWS),
@@ -18,7 +18,7 @@ ROLES = {
     "document": (),
     "step": (),
 }
-"""The roles of columns, each with the words that it takes."""
+"""The roles of columns, each with its keywords."""
 LAST = "last"
 
 
@@ -33,14 +33,14 @@ class JudgingOptions:
     value: str = ""
     step: str = ""
     at: str = ""
-    """The step whose values count, or ``last``; empty: the last, where all runs have it."""
+    """The step whose values count, or ``last``; empty: the last, if all runs have it."""
     names: str = ""
-    """The pattern of runs' names, as ``{arm}-{seed}``."""
+    """The pattern of run names, such as ``{arm}-{seed}``."""
     task: str = ""
     filter: str = ""
     nan_is_failed: bool = False
     common: bool = False
-    """True where seeds and items that some run lacks are left out."""
+    """True: leave out seeds and items that some run lacks."""
     baseline: str = ""
     new: str = ""
     lower_is_better: bool | None = None
@@ -49,15 +49,15 @@ class JudgingOptions:
     look: int | None = None
     looks: int | None = None
     ledger: Path | None = None
-    """The file that counts the looks of a loop; ``looks`` are those that the loop has in all."""
+    """The ledger file of a loop; ``looks`` are the loop's total."""
 
     @property
     def level(self) -> float:
-        """The probability of a false verdict of this look: an equal share of 5 %."""
+        """The error of this look: an equal share of 5 %."""
         return ERROR / self.looks if self.look and self.looks else ERROR
 
     def check(self) -> None:
-        """Raise ConfigError for options that have no meaning, alone or together."""
+        """Raise ConfigError for options without meaning, by themselves or combined."""
         words = {role: word for role in ROLES if (word := getattr(self, role))}
         for role, word in words.items():
             if word in (COLUMNS, ROWS, FILES) and word not in ROLES[role]:
@@ -84,9 +84,9 @@ class JudgingOptions:
             )
 
     def choose(self, option: str, names: Iterable[str], where: object, usual: str = "") -> str:
-        """Return the name that an option says, else the usual or the only one.
+        """Return the chosen name, else the usual or the only one.
 
-        Raises ConfigError where a source has no such name, or several of which none is usual.
+        Raises ConfigError if a source lacks the name, or has several, none of them usual.
         """
         known = list(dict.fromkeys(names))
         name = getattr(self, option) or usual or (known[0] if len(known) == 1 else "")
@@ -99,7 +99,7 @@ class JudgingOptions:
         return str(name)
 
     def refuse(self, *names: str, why: str) -> None:
-        """Raise ConfigError for the first of some options that is given."""
+        """Raise ConfigError for the first given option among some."""
         for name in names:
             if getattr(self, name):
                 raise ConfigError(f"--{name} {getattr(self, name)} {why}: leave it out")

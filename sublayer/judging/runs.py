@@ -32,16 +32,16 @@ class Records:
     value: Numbers
     """``[R]``."""
     place: Callable[[int], str]
-    """The place of a row for an error: file, line and column."""
+    """The position of a row for an error: file, line and column."""
     item: Coded | None = None
-    """None: each row is the value of a whole run."""
+    """None: each row is the value of a run."""
     document: Coded | None = None
     weight: Numbers | None = None
-    """``[R]``: denominators; a run's score is the sum of its values over theirs; None: 1 each."""
+    """``[R]``: denominators; a run's score is sum of values over sum of these; None: 1 each."""
     step: Numbers | None = None
-    """``[R]``: the step of training at which the value was logged."""
+    """``[R]``: the training step of the value."""
     failed: NDArray[np.bool_] | None = None
-    """``[R]``: rows of failed runs; None: none is known."""
+    """``[R]``: rows of failed runs; None: no known failures."""
 
     @classmethod
     def of_run(
@@ -53,25 +53,25 @@ class Records:
         locate: Callable[[int], str],
         **further: Any,
     ) -> "Records":
-        """Build the records of one run, whose arm and seed all of its rows have."""
+        """Build the records of one run, with its arm and seed in all rows."""
         codes = np.zeros(len(value), dtype=np.int64)
         return cls(source, Coded(codes, (arm,)), Coded(codes, (seed,)), value, locate, **further)
 
 
 @dataclass(frozen=True)
 class ScoredRuns:
-    """Scores of arms and seeds, and how each unit of the test moves them."""
+    """Scores of arms and seeds, and the effect of each test unit on them."""
 
     arms: tuple[str, ...]
     seeds: tuple[str, ...]
     values: Numbers
-    """``[arm, seed]``; NaN where a run failed."""
+    """``[arm, seed]``; NaN for a failed run."""
     failed: NDArray[np.bool_]
     """``[arm, seed]``."""
     effects: Numbers | None = None
-    """``[arm, seed, unit]`` in the metric's unit: how it moves when a unit counts once more. Units
-    are documents where items belong to three or more, else items or stretches of them. None: no
-    items are known."""
+    """``[arm, seed, unit]`` in the metric's unit: its change when a unit counts once more. Units
+    are documents if there are three or more, else items or stretches of them. None: unknown
+    items."""
     n_items: int = 0
     n_documents: int | None = None
     shares: Numbers | None = None
@@ -94,8 +94,8 @@ class ScoredRuns:
 def assemble(sources: Sequence[Records], asked: JudgingOptions) -> ScoredRuns:
     """Put the rows of all sources in order, by arm, seed and item.
 
-    Raises DataError, with file, line and column, for a value that is not finite, a row that is
-    there twice, and seeds or items that some run lacks.
+    Raises DataError, with file, line and column, for a value that is not finite, a duplicate row,
+    and seeds or items that some run lacks.
     """
     rows = _Rows(sources)
     log: list[str] = []
@@ -113,7 +113,7 @@ def assemble(sources: Sequence[Records], asked: JudgingOptions) -> ScoredRuns:
 
 
 class _Rows:
-    """The rows of all sources, one behind the other: columns of codes and of numbers."""
+    """The rows of all sources, concatenated: columns of codes and of numbers."""
 
     def __init__(self, sources: Sequence[Records]) -> None:
         for role in ("item", "document", "step"):
@@ -153,7 +153,7 @@ class _Rows:
         return self._sources[number], old - int(self._starts[number])
 
     def place(self, row: int) -> str:
-        """Return where a row of those that are left stands."""
+        """Return the position of one of the remaining rows."""
         source, own_row = self._source(row)
         return source.place(own_row)
 
@@ -173,11 +173,11 @@ class _Rows:
         return run
 
     def take_step(self, at: str) -> str:
-        """Keep the rows of one step of each run, and say which."""
+        """Keep the rows of one step of each run, and note the step."""
         run, step = self._run, self.columns["step"]
         runs, first, places = np.unique(run, return_index=True, return_inverse=True)
         last = np.full(len(runs), -np.inf)
-        with np.errstate(invalid="ignore"):  # NaN, of a blank step, is the last of its run
+        with np.errstate(invalid="ignore"):  # NaN, of a blank step, sorts last in its run
             np.maximum.at(last, places, step)
         chosen = last
         if at not in ("", LAST):
@@ -206,7 +206,7 @@ class _Rows:
         return f"values: of step {low:g}{', the last' if low == last.max() else ''}"
 
     def check_names(self) -> None:
-        """Raise DataError where a row names no arm, seed, item or document."""
+        """Raise DataError for a row without arm, seed, item or document."""
         for role, names in self.names.items():
             if "" in names and getattr(self._sources[0], role) is not None:
                 rows = np.flatnonzero(self.columns[role] == names.index(""))
@@ -215,7 +215,7 @@ class _Rows:
                     raise DataError(f"{where}: the row names no {role}: fill it in")
 
     def check_twice(self) -> None:
-        """Raise DataError where two rows are of one item of a run, or of one run."""
+        """Raise DataError for two rows of one item of a run, or of one run."""
         key = self._run * len(self.names["item"]) + self.columns["item"]
         order = np.argsort(key, kind="stable")
         twice = np.flatnonzero(key[order][1:] == key[order][:-1])
@@ -235,7 +235,7 @@ class _Rows:
         )
 
     def check_finite(self, nan_is_failed: bool) -> None:
-        """Mark the rows of runs that failed; raise DataError for a NaN that may not say so."""
+        """Mark the rows of failed runs; raise DataError for other NaN."""
         value, run = self.columns["value"], self._run
         is_broken = ~np.isfinite(value)
         unknown = np.flatnonzero(is_broken & ~self.columns["failed"])
@@ -249,7 +249,7 @@ class _Rows:
         self.columns["failed"] = np.isin(run, run[is_broken])
 
     def keep_common(self) -> list[str]:
-        """Leave out the seeds that some arm lacks, then items that some run lacks; say which."""
+        """Leave out seeds that some arm lacks, then items that some run lacks; note which."""
         log = [self._leave_out("seed", np.asarray(self._there().all(0)), "some arm")]
         if self.has_items:
             is_failed = self.columns["failed"]
@@ -262,7 +262,7 @@ class _Rows:
         return [line for line in log if line]
 
     def _leave_out(self, role: str, is_common: NDArray[np.bool_], who: str) -> str:
-        """Leave out the rows of names that are not common, and say which."""
+        """Leave out the rows of names that are not common, and note which."""
         if is_common.all():
             return ""
         lacking = _named(role, self.names[role], ~is_common)
@@ -281,7 +281,7 @@ class _Rows:
         return there
 
     def check_complete(self) -> None:
-        """Raise DataError where an arm lacks a seed of another, or a run an item."""
+        """Raise DataError if an arm lacks a seed of another, or a run an item."""
         there = self._there()
         arms, seeds, items = (self.names[name] for name in ("arm", "seed", "item"))
         if not there.all():
@@ -291,7 +291,7 @@ class _Rows:
                 f"seeds do not meet: {arms[arm]} lacks {lacking}: add the runs, or {_COMMON}"
             )
         n_each = np.bincount(self._run, minlength=there.size)
-        n_each[self._run[self.columns["failed"]]] = len(items)  # of what failed none count
+        n_each[self._run[self.columns["failed"]]] = len(items)  # failed runs do not count
         run = int(n_each.argmin())
         if n_each[run] == len(items):
             return
@@ -305,7 +305,7 @@ class _Rows:
         )
 
     def runs(self, log: Sequence[str]) -> ScoredRuns:
-        """Return the scores of runs that are complete, and the effects of their items."""
+        """Return the scores of complete runs, and the effects of their items."""
         arms, seeds = self.names["arm"], self.names["seed"]
         shape = len(arms), len(seeds), len(self.names["item"])
         at = self.columns["arm"], self.columns["seed"], self.columns["item"]
@@ -335,7 +335,7 @@ class _Rows:
         )
 
     def _documents(self) -> Codes:
-        """Return the document of each item; raise DataError where an item is in two."""
+        """Return the document of each item; raise DataError for an item in two."""
         item, document = self.columns["item"], self.columns["document"]
         of_item = np.full(len(self.names["item"]), -1, dtype=np.int64)
         of_item[item] = document
@@ -357,7 +357,7 @@ def _natural(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def _named(role: str, names: Sequence[str], are_meant: NDArray[np.bool_]) -> str:
-    """List the names that are meant, the first few of many."""
+    """List names, the first few of many."""
     meant = [names[index] for index in np.flatnonzero(are_meant).tolist()]
     shown = ", ".join(meant[:_SHOWN])
     more = f" and {len(meant) - _SHOWN:,} more" if len(meant) > _SHOWN else ""

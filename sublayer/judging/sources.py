@@ -1,4 +1,4 @@
-"""Sources of runs to judge: tables, folders of runs, arrays."""
+"""Sources of judged runs: tables, folders of runs, arrays."""
 
 import os
 from collections import Counter
@@ -27,9 +27,9 @@ _OF_TABLES = ("arm", "seed", "item", "step")
 
 
 def read_paths(paths: Sequence[Path], asked: JudgingOptions) -> Understood:
-    """Read files and folders as records, and say how they were understood.
+    """Read files and folders as records, and describe their interpretation.
 
-    Raises DataError for unreadable sources, ConfigError for doubtful ones.
+    Raises DataError for unreadable sources, ConfigError for ambiguous ones.
     """
     namer = RunName.of(asked.names)
     twice = next((path for path, n in Counter(map(os.path.abspath, paths)).items() if n > 1), None)
@@ -41,7 +41,7 @@ def read_paths(paths: Sequence[Path], asked: JudgingOptions) -> Understood:
         if not path.exists():
             raise ConfigError(f"{describe_absence(path)}: name a table or a folder of runs")
         if path.is_dir() or path.name.startswith("samples_"):
-            # Which takes longer to import than what tables need.
+            # Slower to import than the code that tables need.
             from sublayer.judging.folders import read_folder, runs_below
 
             parts += [read_folder(run, asked, namer) for run in runs_below(path)]
@@ -57,7 +57,7 @@ def read_paths(paths: Sequence[Path], asked: JudgingOptions) -> Understood:
 
 
 def _together(parts: Sequence[Understood], paths: Sequence[str]) -> Understood:
-    """Put what sources hold together, in their order; without items where some have none."""
+    """Join the records of sources, in order; without items if some source has none."""
     splits = dict.fromkeys(part.split for part in parts if part.split)
     if len(splits) > 1:
         raise ConfigError(
@@ -85,11 +85,11 @@ def _together(parts: Sequence[Understood], paths: Sequence[str]) -> Understood:
 
 
 def read_objects(given: Sequence[Any], asked: JudgingOptions) -> Understood:
-    """Read what Python holds: paths, DataFrames, arrays ``[seed]`` or ``[seed, item]``, mappings.
+    """Read Python objects: paths, DataFrames, arrays ``[seed]`` or ``[seed, item]``, mappings.
 
-    A mapping is of arms to such arrays, where it is alone, or of seeds to numbers or items; with
-    a column that is known or asked for it is a table. The index of a Series is its seeds. Several
-    are arms, the first ``base``, the next ``new``. Raises as ``read_paths`` does.
+    A single mapping is of arms to such arrays, others of seeds to numbers or items; with a known or
+    named column it is a table. The index of a Series holds its seeds. Several objects are arms, the
+    first ``base``, the next ``new``. Raises as ``read_paths`` does.
     """
     asked.check()
     kinds = {_kind(source, asked) for source in given}
@@ -133,7 +133,8 @@ def _kind(given: Any, asked: JudgingOptions) -> str:
 
 
 def _of_array(name: str, scores: Any) -> Records:
-    """Read the scores of an arm; raise DataError, with the place, for a value that is no number."""
+    """Read the scores of an arm; raise DataError, with the position, for a value that is no
+    number."""
     if hasattr(scores, "to_dict") and hasattr(scores, "index"):  # a Series of pandas
         if not scores.index.is_unique:
             raise DataError(f"{name}: the index names a seed twice: give one value for each")

@@ -24,9 +24,9 @@ from sublayer.values import plain, table_rows
 TEXTS, OBJECTS, PARQUET = (".csv", ".tsv", ".txt"), (".jsonl", ".ndjson", ".json"), (".parquet",)
 """Suffixes of delimited texts, of JSON objects and of Parquet."""
 _HEAD_ROWS = 200
-"""Rows by which numeric columns are told."""
+"""Rows used to detect numeric columns."""
 _OWN_NAMES = ["kind", "arm", "baseline", "seed"]
-"""The first columns of a table that ``compare --table`` and ``judge --table`` write."""
+"""The first columns of tables written by ``compare --table`` and ``judge --table``."""
 _SHOWN = 40
 _LONGEST_CELL = 1 << 24
 _TRUTHS = {"true": 1.0, "false": 0.0}
@@ -37,7 +37,7 @@ _WHOLE = re.compile(r"-?\d+\.0*")
 
 @dataclass(frozen=True)
 class Coded:
-    """Names of rows, such as their seeds: each row's place in the list of names."""
+    """Names of rows, such as their seeds, as codes: indices into the list of names."""
 
     codes: NDArray[np.int64]
     """``[R]``."""
@@ -45,7 +45,7 @@ class Coded:
 
     @classmethod
     def of(cls, names: Sequence[str]) -> "Coded":
-        """Number names in the order in which they first occur."""
+        """Number names in order of first occurrence."""
         places = {name: code for code, name in enumerate(dict.fromkeys(names))}
         codes = np.fromiter(map(places.__getitem__, names), np.int64, len(names))
         return cls(codes, tuple(places))
@@ -57,13 +57,13 @@ class Coded:
 
 @dataclass(frozen=True)
 class RunTable:
-    """The columns of a table, with the places of its rows for errors."""
+    """The columns of a table, with the positions of its rows for errors."""
 
     name: str
     columns: Mapping[str, Sequence[Any]]
-    """Texts of a delimited file, Python's values of others, as many in each."""
+    """Texts of a delimited file, Python values of others, equally many in each."""
     first_line: int | None = None
-    """None: the rows of the source are no lines."""
+    """None: rows of the source are no lines."""
     has_header: bool = True
 
     @property
@@ -72,9 +72,9 @@ class RunTable:
         return len(next(iter(self.columns.values())))
 
     def of_runs(self) -> "RunTable":
-        """Return the table without the rows of differences that ``compare --table`` writes.
+        """Return the table without the rows of differences of ``compare --table``.
 
-        Raises DataError where there are no others.
+        Raises DataError without any others.
         """
         if list(self.columns)[: len(_OWN_NAMES)] != _OWN_NAMES:
             return self
@@ -87,7 +87,7 @@ class RunTable:
         return replace(self, columns=rows)
 
     def place(self, row: int, column: str = "") -> str:
-        """Return where a row is, from 0, and a column, for an error."""
+        """Return the position of a row, from 0, and a column, for an error."""
         line = f"row {row}" if self.first_line is None else f"line {row + self.first_line}"
         return f"{self.name}, {line}" + (f", column {column}" if column else "")
 
@@ -97,7 +97,7 @@ class RunTable:
         return 2 * sum(_number(cell) is not None for cell in filled) > len(filled)
 
     def is_unnamed(self, column: str) -> bool:
-        """Return whether a column has no heading of its own, as the row numbers of pandas."""
+        """Return whether a column has no heading, as the row numbers of pandas."""
         return self.has_header and bool(_UNNAMED.fullmatch(column))
 
     def coded(self, column: str) -> Coded:
@@ -117,12 +117,12 @@ class RunTable:
         return Coded(np.fromiter(map(codes.__getitem__, cells), np.int64, len(cells)), (*places,))
 
     def numbers(self, column: str) -> NDArray[np.float64]:
-        """Read a column as numbers, ``[R]``, NaN where a cell is empty.
+        """Read a column as numbers, ``[R]``, NaN for an empty cell.
 
         Raises DataError, with line and column, for a text that is no number.
         """
         cells = self.columns[column]
-        with suppress(TypeError, ValueError):  # a cell that is empty, a truth or no text
+        with suppress(TypeError, ValueError):  # a cell that is empty, a Boolean or no text
             if "_" not in "".join(cells):
                 return np.fromiter(map(float, cells), np.float64, len(cells))
         values = [_number(cell) for cell in cells]
@@ -138,7 +138,7 @@ class RunTable:
 
 
 class _ParquetColumns(Mapping[str, Sequence[Any]]):
-    """The columns of a Parquet file, each of which is read when it is first used."""
+    """The columns of a Parquet file, each read on first use."""
 
     def __init__(self, path: Path, names: Sequence[str]) -> None:
         self._path, self._names = path, names
@@ -166,7 +166,7 @@ class _ParquetColumns(Mapping[str, Sequence[Any]]):
 def table_of(
     name: str, names: Sequence[str], cells: Sequence[Sequence[Any]], **more: Any
 ) -> RunTable:
-    """Build a table of columns; raise DataError without rows, and for two columns of one name."""
+    """Build a table of columns; raise DataError without rows, and for duplicate names."""
     twice = next((column for column, times in Counter(names).items() if times > 1), None)
     if twice is not None:
         raise DataError(f"{name} has several columns {twice!r}: rename all but one")
@@ -176,7 +176,7 @@ def table_of(
 
 
 def read_table(path: Path) -> RunTable:
-    """Read a table by its suffix, packed (.gz and the like) or not.
+    """Read a table by its suffix, compressed (.gz and the like) or not.
 
     Raises DataError for another suffix, a damaged file, and without pyarrow for Parquet.
     """
@@ -203,10 +203,10 @@ def read_table(path: Path) -> RunTable:
 
 
 def table_of_rows(name: str, table: Any) -> RunTable:
-    """Return the table of a DataFrame or of a list of mappings; raise DataError for other rows."""
+    """Return the table of a DataFrame or a list of mappings; raise DataError for other rows."""
     index = [*getattr(getattr(table, "index", None), "names", ())]
     if index and None not in index and not set(index) & {*table.columns}:
-        table = table.reset_index()  # a DataFrame's index that has names is columns of it
+        table = table.reset_index()  # named index levels of a DataFrame become columns
     rows = table_rows(table)
     if rows is None:
         raise DataError(f"{name} has rows that are no mappings: give each the names of its cells")
@@ -214,7 +214,7 @@ def table_of_rows(name: str, table: Any) -> RunTable:
 
 
 def json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a file of JSON lines; raise DataError with the line of any other."""
+    """Yield the objects of a JSON lines file; raise DataError with the line of any other."""
     for line, content in enumerate(_text(path).rstrip().split("\n"), 1):  # strings may hold U+2028
         row = _json(content, path, line)
         if not isinstance(row, dict):
@@ -223,18 +223,18 @@ def json_lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def is_empty(cell: Any) -> bool:
-    """Return whether a cell has no value."""
+    """Return whether a cell is empty."""
     return cell is None or (isinstance(cell, str) and not cell.strip())
 
 
 def _number(cell: Any) -> float | None:
-    """Return a cell's number: NaN of an empty one, 1 and 0 of truths; None where it is a text."""
+    """Return a cell's number: NaN if empty, 1 and 0 for Booleans; None for a text."""
     if is_empty(cell):
         return math.nan
     if isinstance(cell, str) and (truth := _TRUTHS.get(cell.strip().lower())) is not None:
         return truth
     try:
-        # To Python 1_000 is a number, to nobody else.
+        # Only Python reads 1_000 as a number.
         return None if isinstance(cell, str) and "_" in cell else float(cell)
     except (TypeError, ValueError, OverflowError):
         return None
@@ -249,7 +249,7 @@ def _is_hashable(cell: Any) -> bool:
 
 
 def _name(value: Any) -> str:
-    """Write a cell as a name, in which 3.0 is 3."""
+    """Write a cell as a name; 3.0 becomes 3."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     text = "" if value is None else str(value).strip()
@@ -267,7 +267,7 @@ def _text(path: Path) -> str:
 
 
 def _json(text: str, path: Path, line: int | None = None) -> Any:
-    """Read a whole file, whose errors have their own line and column, or a line of one."""
+    """Parse a JSON file, whose errors have line and column, or a line of one."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -278,7 +278,7 @@ def _json(text: str, path: Path, line: int | None = None) -> Any:
 
 
 def _delimited(path: Path, suffix: str) -> RunTable:
-    """Read a CSV or TSV file; semicolons divide where its first line has no comma."""
+    """Read a CSV or TSV file, divided by semicolons if its first line has no comma."""
     text = _text(path).replace("\r\n", "\n")
     first = text.partition("\n")[0]
     delimiter = "\t" if suffix == ".tsv" or ("\t" in first and "," not in first) else ","
@@ -286,7 +286,7 @@ def _delimited(path: Path, suffix: str) -> RunTable:
         delimiter = ";"
     csv.field_size_limit(_LONGEST_CELL)
     try:
-        # Of tuples of texts the garbage collector knows that they hold no circle.
+        # The garbage collector does not track tuples of texts.
         rows = [*map(tuple, csv.reader(io.StringIO(text, newline=""), delimiter=delimiter))]
     except csv.Error as error:
         raise DataError(f"{path} is no CSV file ({error}): write it again") from None

@@ -22,12 +22,12 @@ EXIT_CODES: Mapping[Verdict, int] = {
     "worse": 12,
 }
 FEWEST_ITEMS = 10
-"""From which on items are judged."""
+"""Number of items from which on they are judged."""
 
 
 @dataclass(frozen=True)
 class RunsVerdict:
-    """The verdict on runs, with the runs and options that it rests on."""
+    """The verdict on runs, with the judged runs and options."""
 
     asked: JudgingOptions
     metric: str
@@ -36,15 +36,15 @@ class RunsVerdict:
     runs: ScoredRuns
     comparisons: tuple[Difference, ...]
     level: float
-    """The probability of a false verdict that this look spends."""
+    """The error that this look spends."""
     said: tuple[str, ...] = ()
-    """The meaning found for the sources, a line each."""
+    """Interpretations of the sources, a line each."""
     in_loop: LedgerLook | None = None
-    """The look that the ledger has of it."""
+    """The look's entry in the ledger."""
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict on the arm that was asked for, or on all: better where any is."""
+        """The verdict on the chosen arm, or on all: better if any is."""
         verdicts = {difference.arm: difference.verdict for difference in self.comparisons}
         if self.asked.new:
             return verdicts[self.asked.new]
@@ -63,7 +63,7 @@ class RunsVerdict:
 
     @property
     def is_of_items(self) -> bool:
-        """True where there is one run per arm, so that only items vary."""
+        """True with one run per arm, so that only items vary."""
         return len(self.runs.seeds) == 1
 
     def mean_of(self, arm: str) -> float | None:
@@ -81,7 +81,7 @@ def judge_runs(
     is_lower_better: bool,
     said: Sequence[str] = (),
 ) -> RunsVerdict:
-    """Judge runs; raise ConfigError for arms that are not there, DataError for too few runs."""
+    """Judge runs; raise ConfigError for unknown arms, DataError for too few runs."""
     for option, name in (("--baseline", asked.baseline), ("--new", asked.new)):
         if name and name not in runs.arms:
             raise ConfigError(f"{option} {name} is no arm: there are {', '.join(runs.arms)}")
@@ -121,7 +121,7 @@ def judge_runs(
     )
 
     def differences(level: float) -> tuple[Difference, ...]:
-        # Over seeds, and over items where those are known; single runs over items alone.
+        # Over seeds, and known items; single runs only over items.
         family = ContrastFamily(
             scores,
             against_baseline(runs.arms, baseline),
