@@ -1,4 +1,4 @@
-"""A difference and its verdict in words: the same of a study and of runs of any trainer."""
+"""A difference and its verdict in words, for studies and for runs of any trainer."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,9 +9,9 @@ from sublayer.statistics.difference import FEWEST_SEEDS, Difference
 
 
 def decimals_of(differences: Sequence[Difference], *, least: int, most: int, usual: int) -> int:
-    """Choose the decimals that show the narrowest interval with two figures.
+    """Choose the decimals that show the narrowest interval with two digits.
 
-    ``usual`` are those where no interval has an inside.
+    ``usual`` is the default if all intervals are points.
     """
     known = [
         difference.high - difference.low
@@ -25,7 +25,7 @@ def decimals_of(differences: Sequence[Difference], *, least: int, most: int, usu
 
 
 def here(differences: Sequence[Difference]) -> str:
-    """Return what follows a verdict on one or two documents, which says nothing of other texts."""
+    """Return the suffix of a verdict on one or two documents, which covers no other texts."""
     return " on this text" if any(difference.on_this_text for difference in differences) else ""
 
 
@@ -39,10 +39,10 @@ def finding(
     n_seeds: int,
     n_finished: Mapping[str, int],
 ) -> tuple[str, str]:
-    """Word a verdict: a predicate, and what follows the name of the baseline.
+    """Word a verdict: a predicate, and the text after the baseline's name.
 
-    ``unit`` stands behind its numbers; ``level`` is that of intervals, as ``95%``; ``n_seeds`` were
-    planned, and ``n_finished`` are the runs of each arm that finished.
+    ``unit`` follows its numbers; ``level`` is the intervals', as ``95%``; ``n_seeds`` were planned,
+    and ``n_finished`` are the finished runs of each arm.
     """
     verdict, mean, low, high = difference.verdict, difference.mean, difference.low, difference.high
     signed = f"{format_signed(mean, decimals)}{unit}"
@@ -70,14 +70,14 @@ def finding(
             how = "within" if is_inside else "two one-sided tests place it within"
             sized += f"; {how} the margin of {margin:.3g}"
         return "shows no difference from", f" that matters{text}: {sized}"
-    # The verdict says in which direction, so that sizes have no sign.
+    # The verdict gives the direction, so sizes have no sign.
     near, far = sorted((abs(low), abs(high)))
     ends = f"{near:.{decimals}f} to {far:.{decimals}f}"
     return f"is {verdict} than", f"{text} by {abs(mean):.{decimals}f}{unit} ({level} CI {ends})"
 
 
 def _by_ranks(difference: Difference, signed: str, n_finished: Mapping[str, int]) -> str:
-    """Return the detail of a comparison in which runs failed, or scores fall into two clusters."""
+    """Return the detail of a comparison by ranks: failed runs, or two clusters of scores."""
     pairs = zip((difference.arm, difference.baseline), difference.n_failed, strict=True)
     failed = [
         f"{n_failed} of {n_finished[name] + n_failed} runs of {name} failed"

@@ -1,4 +1,4 @@
-"""Plots of reports of studies and of runs; equal results give equal bytes."""
+"""Plots for reports of studies and runs; equal results give equal bytes."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,19 +23,19 @@ from sublayer.study.results import ArmResult, Curve, Results
 from sublayer.tables import Sheet
 
 _SIZE = (4.8, 3.1)  # inches of 72 units: legible both on a phone and at twice its width
-_SEEDS_HEIGHT = 0.75, 0.36  # with no arm, and of each
+_SEEDS_HEIGHT = 0.75, 0.36  # without arms, and per arm
 _COST_SIZE = (3.6, 3.0)
 _PROBES_SIZE = (6.4, 3.6)
 _STYLES = ("-", "--", ":", "-.")
-"""Of runs that stand in one figure; a probe has one colour in all of them."""
+"""Line styles of runs in one figure; a probe has one colour in all of them."""
 _LONGEST_NAME = 22
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 NO_METRIC = frozenset({"kind", "step", "tokens", "seconds"})
 _CERTAIN = 0.995
-"""A power that is drawn nowhere below it says no more than that seeds are enough."""
+"""Power above which a plot is left out: seeds are enough."""
 _STEPS = "optimizer steps"
 _AXES = ("steps", "tokens", "operations", "seconds")
-"""Costs that learning curves are drawn against."""
+"""Costs on the axes of learning curves."""
 _LABELS = {"steps": _STEPS, "operations": "floating-point operations"}
 _COSTS: Mapping[str, tuple[str, Callable[[ArmResult], float | None]]] = {
     "time": ("seconds of a run", lambda arm: arm.costs.seconds),
@@ -53,9 +53,9 @@ def looks(results: Results) -> dict[str, Look]:
 def _plot(
     put: Callable[[Any], None], x: str, y: str, title: str, key: str, *, size: Any = _SIZE
 ) -> str:
-    """Draw a plot with two labels, as SVG for a page that has the palette; ``put`` fills its axes.
+    """Draw a plot with two labels, as SVG for a page with the palette; ``put`` fills its axes.
 
-    ``key`` tells the plots of one page apart.
+    ``key`` distinguishes the plots of one page.
     """
 
     def draw(figure: Any) -> None:
@@ -69,7 +69,7 @@ def _plot(
 
 
 def draw_seeds(results: Results) -> str | None:
-    """Plot every seed of every arm, a row each, equal seeds joined; None without results."""
+    """Plot every seed of every arm, a row per arm, equal seeds joined; None without results."""
     arms = [arm for arm in results.arms if arm.values]
     if not arms:
         return None
@@ -105,16 +105,16 @@ def _shortened(name: str) -> str:
 
 
 def _unit_of(largest: float) -> tuple[float, str]:
-    """Return the power of 1000 that an axis is divided by, and the end of its label."""
+    """Return the power of 1000 that scales an axis, and the end of its label."""
     power = 3 * int(math.log10(largest) // 3) if largest >= 20_000 else 0
     words = {0: "", 3: ", thousands", 6: ", millions"}
     return 10.0**power, words.get(power, f", 10{str(power).translate(_RAISED)}")
 
 
 def draw_curves(results: Results) -> list[str]:
-    """Plot the deciding metric, the training loss, every further metric and all watched texts.
+    """Plot the deciding metric, the training loss, further metrics and watched texts.
 
-    A plot in which no run has two points is left out: it says no more than the table.
+    A plot without a run of two points is left out: it adds nothing to the table.
     """
     arms = results.arms
     label = f"validation, {results.metric.label}"
@@ -141,7 +141,7 @@ def _draw_curves(
 ) -> str | None:
     """Plot curves of each arm over an axis, mean and range over seeds; None of single points.
 
-    A mean ends where the arm's shortest curve does; of one point it is a dot with the arm's name.
+    A mean ends with the arm's shortest curve; a single point is a dot with the arm's name.
     """
     drawn = [
         (arm, *_aligned(arm, axis, arm_curves))
@@ -152,7 +152,7 @@ def _draw_curves(
     if max(map(len, all_values), default=0) < 2:
         return None
     scale, unit = _unit_of(max(x.max() for _, x, _ in drawn))
-    # The fall of the first third would flatten what separates the arms.
+    # The fall of the first third would flatten the differences between arms.
     late = [value for values in all_values for value in values[len(values) // 3 :]]
     margin = 0.05 * (max(late) - min(late)) or 0.1
 
@@ -188,19 +188,19 @@ def _aligned(arm: ArmResult, axis: str, curves: Sequence[Curve]) -> tuple[np.nda
 
 @dataclass(frozen=True)
 class ProbedRun:
-    """A run whose evaluations asked probes."""
+    """A run with probes at its evaluations."""
 
     name: str
     described: Mapping[str, Mapping[str, Any]]
     """By probe, its description in the record."""
     curves: Mapping[str, Sequence[tuple[int, float]]]
-    """By probe its score after so many steps."""
+    """By probe its score after each step."""
 
 
 def probed_run(
     name: str, record: Mapping[str, Any] | None, lines: Sequence[Mapping[str, Any]]
 ) -> list[ProbedRun]:
-    """Read the probes of a run off its record and its metrics; nothing of a run without any."""
+    """Read the probes of a run from its record and its metrics; empty without any."""
     described = (record or {}).get("probes") or {}
     curves: dict[str, list[tuple[int, float]]] = {}
     for probe in described:
@@ -223,9 +223,9 @@ def _probed_arms(results: Results) -> Iterator[ProbedRun]:
 
 
 def draw_probes(runs: Iterable[ProbedRun]) -> str | None:
-    """Plot the probes that have a reference, from chance to that; None where there are none.
+    """Plot probes with a reference, from chance to the reference; None without any.
 
-    The band around 0 is chance with two standard errors of the probe that has the fewest examples.
+    The band around 0 is chance with two standard errors of the probe with the fewest examples.
     """
     known = list(runs)
     if not _drawn(known):
@@ -265,7 +265,7 @@ def _drawn(runs: Sequence[ProbedRun]) -> list[str]:
 
 
 def draw_metrics(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Plot the metrics that a run logged, of training and validation; none of single points."""
+    """Plot the logged metrics of training and validation; none of single points."""
     plots = []
     looks = {"training": look(1), "validation": look(0)}
     for name in dict.fromkeys(key for line in lines for key in line if key not in NO_METRIC):
@@ -296,7 +296,7 @@ def draw_metrics(lines: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def draw_costs(results: Results) -> tuple[list[str], list[str]]:
-    """Plot quality against each cost in which arms differ; return also the costs that are equal.
+    """Plot quality against each cost in which arms differ; return also the equal costs.
 
     Costs that differ by half a percent at most are equal.
     """
@@ -381,7 +381,7 @@ def draw_courses(results: Results) -> list[str]:
 
 
 def draw_power(results: Results) -> str | None:
-    """Plot the power of each comparison over seeds; None where it is unknown, or certain."""
+    """Plot the power of each comparison over seeds; None if it is unknown, or certain."""
     known = [
         (analysis.arm, analysis.power) for analysis in secondary_analyses(results) if analysis.power
     ]
@@ -403,7 +403,7 @@ def draw_power(results: Results) -> str | None:
 
 
 def draw_expected_best(results: Results) -> list[str]:
-    """Plot the expected best of n trials of the arms, a plot for each stage that was tuned."""
+    """Plot the expected best of n trials of the arms, a plot for each tuned stage."""
     stages: dict[tuple[str, str], dict[str, list[float]]] = {}
     for arm in results.arms:
         for tuning in arm.tunings:
@@ -426,7 +426,7 @@ def draw_expected_best(results: Results) -> list[str]:
 def draw_layers(results: Results) -> list[str]:
     """Plot distance and angle against the block, a line for each arm; nothing without any.
 
-    A line is the mean over tokens and runs; a thin one is a run's, where there are several.
+    A line is the mean over tokens and runs; thin lines are single runs, if there are several.
     """
     lines = []
     for arm in results.arms:
@@ -448,8 +448,8 @@ def draw_layers(results: Results) -> list[str]:
 def layers_sheet(results: Results) -> Sheet:
     """Return the table of the inspected blocks: distances, then angles; no rows without any.
 
-    Of each the mean, the change from block to block, the last, and where any arm has them the range
-    of the blocks beyond its model's number.
+    For each: the mean, the change from block to block, the last, and, if any arm has them, the
+    range over blocks beyond the model's number.
     """
     read = [run for arm in results.arms for run in arm.layers.values()]
     has_beyond = any(change.is_beyond for run in read for change in run.changes)
@@ -472,7 +472,7 @@ def layers_sheet(results: Results) -> Sheet:
 
 
 def layers_read(results: Results) -> str:
-    """Name the tokens read for it, to follow "over"; empty where nothing was inspected."""
+    """Name the inspected tokens, to follow "over"; empty without an inspection."""
     inspected = [layer for arm in results.arms for layer in arm.layers.values()]
     if not inspected:
         return ""

@@ -1,4 +1,4 @@
-"""The files of a comparison: its report and ``results.json``, after its runs or from its folder."""
+"""Files of a comparison: report and ``results.json``, after its runs or from its folder."""
 
 import json
 from collections.abc import Sequence
@@ -44,14 +44,14 @@ def report_study(
 ) -> tuple[Results, Path]:
     """Run a study, or its missing runs, and write its report; return results and report.
 
-    Raises what ``run_study`` does, and TrainingError, the report written, where no arm is left with
-    two seeds to compare, or with the one that was planned.
+    Raises as ``run_study`` does, and TrainingError after the report, if no arm is left with two
+    seeds to compare, or with the single planned one.
     """
     results, folder = run_study(sources, overrides, options)
     report = write_results(results, folder)
     differences = results.differences
     if results.has_verdicts:
-        # Ranks tell something where not all runs failed.
+        # Ranks are informative unless all runs failed.
         is_compared = any(arm.values for arm in results.arms) and any(
             difference.low is not None or difference.by_ranks for difference in differences
         )
@@ -65,7 +65,7 @@ def report_study(
 
 
 def write_results(results: Results, folder: Path) -> Path:
-    """Write the report and ``results.json`` into a folder, and return the path of the report."""
+    """Write the report and ``results.json`` into a folder; return the report's path."""
     report = folder / REPORT
     with stage("writing the report"):
         write_report(results, report)
@@ -76,10 +76,9 @@ def write_results(results: Results, folder: Path) -> Path:
 def report_again(folder: Path, out: Path | None = None, tables: Sequence[Path] = ()) -> Path:
     """Write the report of a folder, and ``tables``; return the report's absolute path.
 
-    A comparison's report replaces the report in its folder. Raises ConfigError where the folder
-    holds neither a run nor a comparison, where the file is no report of this folder, and where a
-    table is there already or of a run, and
-    CheckpointError where its content is damaged.
+    A comparison's report replaces the report in its folder. Raises ConfigError if the folder holds
+    neither a run nor a comparison, if the file is no report of this folder, and if a table exists
+    or is asked for a run; CheckpointError if its content is damaged.
     """
     target = out or folder / REPORT
     mark = f"<!-- sublayer report of {_escaped(str(resolved(folder)))} -->"
@@ -90,7 +89,7 @@ def report_again(folder: Path, out: Path | None = None, tables: Sequence[Path] =
     if (folder / PLAN).is_file():
         results = results_of_folder(folder)
     elif (folder / RUNS).is_file():
-        # Scores are kept in the folder, so that nothing is computed again.
+        # Scores are kept in the folder: nothing is recomputed.
         results, _ = compare_runs(read_paths(folder), folder)
         write_results(results, folder)
     if results is not None:
@@ -122,7 +121,7 @@ def _escaped(text: str) -> str:
 
 
 def results_to_json(results: Results, report: Path) -> dict[str, Any]:
-    """Build the object that ``compare --json`` prints; ``report`` becomes an absolute path."""
+    """Build the object of ``compare --json``; ``report`` becomes an absolute path."""
     hypothesis, sealing = None, results.sealing
     if results.hypothesis_of is not None:
         arm, baseline = results.hypothesis_of

@@ -1,4 +1,4 @@
-"""Pages of HTML that need nothing else: reports of studies and of runs, verdicts, a scorecard."""
+"""Self-contained HTML pages: reports of studies and runs, verdicts, a scorecard."""
 
 import math
 import re
@@ -33,7 +33,7 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 def render_page(
     template: str, filters: Mapping[str, Callable[..., Any]] | None = None, **context: Any
 ) -> str:
-    """Render a template of a page, which has the palette; equal contexts give equal text."""
+    """Render a page template with the palette; equal contexts give equal text."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -110,7 +110,7 @@ def render_report(results: Results) -> str:
 
 
 def write_report(results: Results, path: Path) -> None:
-    """Write the report, whole or not at all. Raises OSError."""
+    """Write the report atomically. Raises OSError."""
     write_file(path, render_report(results))
 
 
@@ -120,9 +120,9 @@ def scorecard_page(card: Scorecard, title: str) -> str:
 
 
 def render_run(run: Path) -> str:
-    """Render a run's report; of one that has not ended, with what there is.
+    """Render a run's report, partial if the run is unfinished.
 
-    Raises ConfigError where the folder holds no run, and CheckpointError where one is damaged.
+    Raises ConfigError if the folder holds no run, and CheckpointError if it is damaged.
     """
     folder = RunFolder(run)
     recipe = folder.recipe()
@@ -145,7 +145,7 @@ def render_run(run: Path) -> str:
 
 
 def _settings(run: Path) -> dict[str, str]:
-    """Return the fields that the run's recipe sets other than their defaults, and were given."""
+    """Return the recipe fields that were set to other values than their defaults."""
     loaded = load_recipe(run)
     changed = {}
     for key, origin in loaded.origins.items():
@@ -190,7 +190,7 @@ def _texts(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _sample(run: Path, kind: str, context: int) -> str:
-    """Return a decoder's text after a prompt; nothing of other models, or without a model."""
+    """Return a decoder's text after a prompt; empty for other models, or without a model."""
     if kind != "decoder" or not (run / MODEL).is_dir():
         return ""
     from sublayer.study.samples import continuation
@@ -200,7 +200,7 @@ def _sample(run: Path, kind: str, context: int) -> str:
 
 
 def _unbroken(text: str) -> Any:
-    """Escape a sentence, and keep its numbers, as ``1.6e-2``, from being broken at the hyphen."""
+    """Escape a sentence, and keep numbers such as ``1.6e-2`` from breaking at the hyphen."""
     from markupsafe import Markup, escape
 
     return Markup(_EXPONENT.sub(r"<span class=number>\1</span>", str(escape(text))))
@@ -224,18 +224,18 @@ def _printable(text: str) -> Any:
 
 @dataclass(frozen=True)
 class Forest:
-    """The forest plot: differences and their intervals over one axis."""
+    """Forest plot: differences and their intervals over one axis."""
 
     rows: Sequence[tuple[Difference, Sequence[float]]]
-    """Differences, each with those of single seeds."""
+    """Differences, each with its single seeds."""
     margin: float | None
-    """Smaller differences do not matter; None: no margin was named."""
+    """Smaller differences do not matter; None: no margin."""
     is_lower_better: bool
-    """True where intervals on the left are those of better arms."""
+    """True if intervals on the left are those of better arms."""
 
     @cached_property
     def _ends(self) -> tuple[float, float]:
-        """The ends of the axis, which has all intervals, seeds and the margins on it, and 0."""
+        """The ends of the axis, which covers all intervals, seeds, the margins and 0."""
         shown = [0.0]
         for difference, pairs in self.rows:
             shown += [
@@ -248,7 +248,7 @@ class Forest:
         return min(shown) - free, max(shown) + free
 
     def place(self, value: float) -> float:
-        """Return the place of a difference from the left, in percent of the axis."""
+        """Return the position of a difference from the left, in percent of the axis."""
         low, high = self._ends
         return round(100 * (value - low) / (high - low), 2)
 
@@ -258,7 +258,7 @@ class Forest:
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """Places of round values, about six, with their labels."""
+        """Positions of about six round values, with their labels."""
         low, high = self._ends
         rough = (high - low) / 6
         unit = 10 ** math.floor(math.log10(rough))
@@ -271,7 +271,7 @@ class Forest:
 
 
 def forest_filters(decimals: int) -> dict[str, Callable[..., Any]]:
-    """Return the filters of its template, for so many decimals."""
+    """Return the filters of its template, for a number of decimals."""
 
     def signed(value: float | None, n_decimals: int = decimals) -> str:
         return numbers.format_signed(value, n_decimals)
@@ -283,7 +283,7 @@ def forest_filters(decimals: int) -> dict[str, Callable[..., Any]]:
 
 
 def _forest_of(results: Results) -> Forest:
-    """Lay out the differences of a study, with those of the seeds that both arms finished."""
+    """Lay out the differences of a study, with those of common seeds."""
     scores = {arm.name: dict(zip(arm.seeds, arm.values, strict=True)) for arm in results.arms}
     rows = []
     for difference in results.differences:

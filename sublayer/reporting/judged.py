@@ -27,14 +27,14 @@ _KEPT = (
     *("standard_error", "excluded", "equivalent", "detectable", "more_seeds", "n_failed"),
     "by_ranks",
 )
-"""Fields of a difference that ``--json`` prints."""
+"""Fields of a difference in ``--json``."""
 
 
 class JudgedRuns(RunsVerdict):
-    """A verdict as a text, as JSON and as a notebook shows it."""
+    """A verdict as a text, as JSON and as HTML in a notebook."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``sublayer judge --json`` prints."""
+        """Return the object of ``sublayer judge --json``."""
         runs, asked = self.runs, self.asked
         look = None if self.in_loop is None else asdict(self.in_loop)
         return {
@@ -84,7 +84,7 @@ class JudgedRuns(RunsVerdict):
 
 
 def judge_understood(understood: Understood, asked: JudgingOptions) -> JudgedRuns:
-    """Judge what sources hold; raise the errors of each step, before anything is judged."""
+    """Judge sources; raise the errors of each step before anything is judged."""
     directed = with_direction(understood, asked.lower_is_better)
     assert directed.is_lower_better is not None, "the direction is settled"
     direction = "lower" if directed.is_lower_better else "higher"
@@ -114,7 +114,7 @@ def statement(judged: RunsVerdict, difference: Difference) -> str:
 
 
 def headline(judged: RunsVerdict) -> str:
-    """Summarize the verdicts in a line, by name where there is one."""
+    """Summarize the verdicts in a line, named if there is one."""
     if len(judged.comparisons) == 1:
         (only,) = judged.comparisons
         return statement(judged, only).partition(" (")[0].partition(";")[0]
@@ -129,12 +129,12 @@ def confidence(judged: RunsVerdict) -> str:
 
 
 def n_decimals(judged: RunsVerdict) -> int:
-    """Choose the decimals that show the narrowest interval with two figures."""
+    """Choose the decimals that show the narrowest interval with two digits."""
     return decimals_of(judged.comparisons, least=0, most=_MOST_DECIMALS, usual=4)
 
 
 def condition_lines(judged: RunsVerdict) -> list[str]:
-    """Describe the conditions of the verdicts, the level of a look, and the fit of its champion."""
+    """Describe the conditions of the verdicts: level of a look, fit of its champion."""
     runs, look, asked = judged.runs, judged.in_loop, judged.asked
     n_compared = len(judged.comparisons)
     whose = "two models" if len(runs.arms) == 2 else f"{len(runs.arms)} models"
@@ -202,7 +202,7 @@ def _runs_sheet(judged: RunsVerdict) -> Sheet:
 
 
 def write_page(judged: RunsVerdict, path: Path) -> None:
-    """Write the verdict as a page of HTML that needs nothing else. Raises OSError."""
+    """Write the verdict as a self-contained HTML page. Raises OSError."""
     from sublayer.reporting.html import Forest, forest_filters, render_page
 
     runs, decimals = judged.runs, n_decimals(judged)
@@ -234,14 +234,14 @@ def write_page(judged: RunsVerdict, path: Path) -> None:
 def write_table(judged: RunsVerdict, path: Path) -> None:
     """Write every run and the differences, as CSV, Markdown or LaTeX by the suffix.
 
-    CSV has numbers to the last digit.
+    CSV has full precision.
     """
     if path.suffix.lower() != ".csv":
         sheets = differences_sheet(judged), _runs_sheet(judged)
         write_file(path, as_papers(path.suffix, sheets))
         return
     runs = judged.runs
-    # Lists, as a metric may have the name of another column.
+    # Lists, since a metric may have another column's name.
     rows: list[list[object]] = [
         ["run", arm, "", seed, "failed" if failed[n] else value, "", "", "", ""]
         for arm, values, failed in zip(runs.arms, runs.values.tolist(), runs.failed, strict=True)

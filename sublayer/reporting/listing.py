@@ -1,4 +1,4 @@
-"""Runs, comparisons and imported models below folders: a row each, from small files alone."""
+"""Runs, comparisons and imported models below folders: a row each, from small files only."""
 
 import os
 import shlex
@@ -28,24 +28,24 @@ State = Literal["finished", "unfinished", "running", "failed", "damaged"]
 
 STUDY, RUNS, RESULTS = "study.toml", "runs.json", "results.json"
 FAILURE, TEST, SCORES, ENSEMBLE = "failure.json", "test.json", "scores.json", "ensemble.json"
-"""Files of a run of a comparison: its failure, its scores of the test split, its members."""
+"""Files of a comparison's run: its failure, its test scores, its members."""
 _SCORES = {
     "bits_per_byte": ("", " bits/byte", 1.0, 3),
     "bleu": ("BLEU ", "", 1.0, 2),
     "mlm_accuracy": ("MLM ", "%", 100.0, 1),
     "loss": ("loss ", " nats", 1.0, 3),
 }
-"""Scores of which a row shows the first that there is: text before and after, factor, decimals."""
+"""Scores, the first available of which a row shows: text before and after, factor, decimals."""
 _DEEPEST = 6
-"""Folders within each other that are looked into."""
+"""Depth of nested folders that are searched."""
 _LONGEST_FOLDER = 22
-"""Characters of a folder beside the other columns; a longer one has a line of its own."""
+"""Width of the folder column in characters; a longer folder has a separate line."""
 _DETAIL = "    "
 
 
 @dataclass(frozen=True)
 class ListedScore:
-    """A score of a model, as files keep it."""
+    """A stored score of a model."""
 
     name: str
     """Its key, such as ``bits_per_byte``."""
@@ -71,29 +71,29 @@ class ListingRow:
     """Fields in which a run differs from the recipe, and their values."""
     score: ListedScore | None = None
     step: int | None = None
-    """Optimizer steps that were taken; of an unfinished run, up to its newest checkpoint."""
+    """Optimizer steps so far; of an unfinished run, up to its newest checkpoint."""
     steps: int | None = None
-    """Optimizer steps of the whole run."""
+    """Optimizer steps of the full run."""
     seconds: float | None = None
     arms: tuple[str, ...] = ()
     seeds: int | None = None
-    """Runs of each arm; None for a comparison of before that was kept."""
+    """Runs of each arm; None for a comparison that did not keep it."""
     finished: int | None = None
-    """Single runs of a comparison that were trained and scored."""
+    """Trained and scored runs of a comparison."""
     planned: int | None = None
     headline: str = ""
     """The verdicts of a comparison."""
     resume: str = ""
-    """The command that resumes an unfinished one; empty where none is known."""
+    """The command that resumes an unfinished one; empty if unknown."""
     problem: str = ""
-    """Why it failed, or cannot be read."""
+    """Reason why it failed, or cannot be read."""
 
 
 def find_rows(folders: Sequence[Path], *, with_arms: bool) -> list[ListingRow]:
     """Return a row for each run, comparison and imported model, the newest first.
 
-    ``with_arms`` adds the single runs of comparisons. What cannot be read has a row that says why.
-    Raises ConfigError for a folder that is not there.
+    ``with_arms`` adds the single runs of comparisons. Unreadable ones have a row with the reason.
+    Raises ConfigError for a missing folder.
     """
     rows: dict[Path, ListingRow] = {}
     for folder in folders:
@@ -107,7 +107,7 @@ def find_rows(folders: Sequence[Path], *, with_arms: bool) -> list[ListingRow]:
 def find_folders(
     folder: Path, *, with_arms: bool, deepest: int = _DEEPEST
 ) -> Iterator[tuple[Path, Kind]]:
-    """Find the runs, comparisons and models below a folder, by the names of files alone."""
+    """Find the runs, comparisons and models below a folder, by file names only."""
     kind: Kind | None = None
     if any(os.path.lexists(folder / name) for name in (STUDY, RUNS)):
         kind = "comparison"
@@ -121,7 +121,7 @@ def find_folders(
         try:
             inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
         except OSError:
-            return  # what may not be looked into holds nothing for this user
+            return  # no permission: nothing there for this user
         for path in inside:
             if path.is_dir() and not path.is_symlink():
                 yield from find_folders(path, with_arms=with_arms, deepest=deepest - 1)
@@ -141,7 +141,7 @@ def _row(path: Path, kind: Kind) -> ListingRow:
 
 
 def _newest(folder: Path, *names: str) -> float:
-    """Return when the newest of some files was written, of those that are there; 0 for none."""
+    """Return the newest modification time of existing files; 0 without any."""
     paths = (folder / name for name in names)
     return max((path.lstat().st_mtime for path in paths if path.exists()), default=0.0)
 
@@ -159,7 +159,7 @@ def _run_row(path: Path) -> ListingRow:
     steps = read_recipe(path / RUN_RECIPE).train.steps
     is_early = record is not None and bool(record.get("stopped_early"))
     if record is not None and steps is not None and record["step"] < steps and not is_early:
-        record = None  # it was given more steps, and stopped before it took one
+        record = None  # lengthened, and stopped before its next step
     failure = _json(path / FAILURE)
     state: State = "finished"
     if failure is not None:
@@ -214,16 +214,16 @@ def _shipped(name: str) -> dict[str, Any]:
 
 
 def _changed(name: str, given: Recipe) -> dict[str, Any]:
-    """Return the fields in which a run's recipe, as it was given, differs from a shipped one's.
+    """Return the fields in which a run's recipe, as given, differs from a shipped one.
 
-    Of a run that starts from another those, that its start did not give.
+    For a run that starts from another, fields that its start did not give.
     """
     changed = {}
     base = _shipped(name)
     start = read_start(given.init.run)
     for table, values in given.model_dump().items():
         for field_name, value in values.items() if isinstance(values, dict) else ():
-            # A field that a later layer dropped is unset: the one that replaces it is listed.
+            # A field that a later layer dropped is unset; its replacement is listed.
             if value is None or base[table].get(field_name) == value:
                 continue
             key = f"{table}.{field_name}"
@@ -236,7 +236,7 @@ class _Asked(Typed):
     recipes: dict[str, str]
     tune: list[str] = []
     tuning_seeds: list[Count] = []
-    """Of runs that are not scored, for they choose."""
+    """Seeds of tuning runs, which are not scored."""
 
 
 class _Study(Typed):
@@ -265,7 +265,7 @@ def comparison_row(path: Path) -> ListingRow:
         arms, seeds = list(study.asked.recipes), study.planned_seeds
         finished, failed = _count(path, study.asked.tuning_seeds)
         planned = study.planned_runs or None
-        # The command without the change to a folder that is the current one.
+        # The command without a change to the current folder.
         resume = study.command.removeprefix(f"cd {shlex.quote(str(Path.cwd()))} && ")
     else:
         compared = check_typed(read_json_object(file, ConfigError), _Runs, str(file), ConfigError)
@@ -295,18 +295,18 @@ def comparison_row(path: Path) -> ListingRow:
 
 
 def _count(path: Path, tuning_seeds: Sequence[int]) -> tuple[int, int]:
-    """Count the single runs that were trained and scored, and those that failed.
+    """Count the trained and scored runs, and the failed ones.
 
-    Those of ``tuning_seeds`` are trained alone.
+    Runs of ``tuning_seeds`` are only trained.
     """
     tuned = {f"seed-{seed}" for seed in tuning_seeds}
     ended = failed = 0
-    # Those of a chain lie below its stages.
+    # A chain's runs lie below its stages.
     for parent in ("arms", "stages"):
         for record in (path / parent).glob(f"**/seed-*/{RECORD}"):
             scores = (record.parent / name for name in (TEST, SCORES))
             ended += record.parent.name in tuned or any(file.exists() for file in scores)
-        # Ensembles of runs train nothing, of which there would be a record.
+        # Ensembles train nothing, so they have no record.
         for ensemble in (path / parent).glob(f"**/seed-*/{ENSEMBLE}"):
             ended += (ensemble.parent / SCORES).exists()
         failed += len(list((path / parent).glob(f"**/seed-*/{FAILURE}")))
@@ -314,7 +314,7 @@ def _count(path: Path, tuning_seeds: Sequence[int]) -> tuple[int, int]:
 
 
 def _headline(results: Mapping[str, Any]) -> str:
-    """Return the headline of the report; of results without one, how often each verdict occurs."""
+    """Return the headline of the report; without one, the number of each verdict."""
     headline, differences = results.get("headline"), results.get("differences")
     if isinstance(headline, str) or not isinstance(differences, list):
         return headline if isinstance(headline, str) else ""
@@ -373,7 +373,7 @@ def _cells(row: ListingRow) -> tuple[str, ...]:
 
 
 def format_score(score: ListedScore) -> str:
-    """Format a score with its unit, and the split where it is not the validation split."""
+    """Format a score with its unit, and its split if not validation."""
     before, after, factor, decimals = _SCORES[score.name]
     split = " (test)" if score.split == "test" else ""
     return f"{before}{score.value * factor:.{decimals}f}{after}{split}"
@@ -398,7 +398,7 @@ def _description(row: ListingRow) -> str:
 
 
 def _command(command: str) -> str:
-    """Format a command that can be copied: on a line, or on several that the shell joins."""
+    """Format a command to be copied: on a line, or on several that the shell joins."""
     lines = []
     line = _DETAIL.removesuffix(" ")
     for word in shlex.split(command):

@@ -1,4 +1,4 @@
-"""Plans as people read them: a table of arms, their total, shortages, several processes."""
+"""Plans for people: a table of arms, their total, shortages, several processes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -57,12 +57,12 @@ _SHORT: _Form = "{:.3g}".format
 
 
 def _cells(row: JsonObject, forms: Mapping[str, _Form]) -> list[str]:
-    """Format the numbers of a row by their keys, those that are not known empty."""
+    """Format the numbers of a row by key, unknown ones empty."""
     return ["" if row[key] is None else form(row[key]) for key, form in forms.items()]
 
 
 def _stages_sheet(stages: Sequence[JsonObject]) -> Sheet:
-    """Return the stages of a chain: those that arms share once."""
+    """Return the stages of a chain, shared ones once."""
     numbers: dict[str, tuple[str, _Form]] = {
         "runs": ("runs", _WHOLE),
         "steps": ("steps", _WHOLE),
@@ -120,7 +120,7 @@ def plan_lines(result: JsonObject) -> list[str]:
 def plan_sheet(arms: Sequence[JsonObject], *, of_one_process: bool = True) -> Sheet:
     """Return a row for each arm, without columns that are empty for all.
 
-    ``of_one_process`` keeps the columns of the costs of a run that one process trains.
+    ``of_one_process`` keeps the cost columns of a run trained by one process.
     """
     rows = []
     for arm in arms:
@@ -155,20 +155,20 @@ def plan_sheet(arms: Sequence[JsonObject], *, of_one_process: bool = True) -> Sh
 def _sheet(
     columns: Mapping[str, Sequence[str]], kept: Iterable[str] = (), n_texts: int = 1
 ) -> Sheet:
-    """Return columns as a table, without those that are empty for all."""
+    """Return columns as a table, without columns that are empty for all."""
     filled = {name: cells for name, cells in columns.items() if any(cells) or name in kept}
     rows = list(zip(*filled.values(), strict=True))
     return Sheet(list(filled), rows, texts=range(n_texts))
 
 
 def render_processes(processes: JsonObject) -> str:
-    """Format the ``processes`` of a plan as ``--json`` has them."""
+    """Format the ``processes`` of a plan from its JSON."""
     pairs = [(arm, shard) for arm in processes["arms"] for shard in arm["shards"]]
     shards = [shard for _, shard in pairs]
     names = {"arm": [arm["name"] for arm, _ in pairs], "shard": [row["shard"] for row in shards]}
     if len(processes["arms"]) == 1:
         del names["arm"]
-    # What none has, such as gathered weights of one process, has no column.
+    # Quantities absent from all, such as gathered weights of one process, have no column.
     parts = [part for part in _PARTS if any(shard["memory"][part] for shard in shards)]
     memory = {
         {"total": "peak"}.get(part, part): [_bytes(shard["memory"][part]) for shard in shards]
@@ -194,7 +194,7 @@ def render_processes(processes: JsonObject) -> str:
 
 
 def _places(processes: JsonObject) -> Iterator[str]:
-    """Yield where each arm is trained, and how its steps are divided."""
+    """Yield the place of each arm's training, and the division of its steps."""
     datasheet = processes["datasheet"]
     where = processes["device"] if datasheet is None else datasheet["title"]
     of_memory = "free for all" if processes["device"] == "cpu" else "each"

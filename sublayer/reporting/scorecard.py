@@ -1,6 +1,6 @@
 """A scorecard for people and programs: a table of its cells, as JSON and as CSV.
 
-Reports, ``compare`` and ``evaluate --suite`` show it in the same way.
+Shared by reports, ``compare`` and ``evaluate --suite``.
 """
 
 from typing import Any
@@ -47,7 +47,7 @@ def card_sheet(card: Scorecard) -> Sheet:
                 text += ", collapsed"
             elif cell.n_collapsed:
                 text += f", {cell.n_collapsed} of {cell.n_runs} collapsed"
-            # A published score as it is printed, to whatever digits.
+            # A published score as printed, with its digits.
             is_published = row.kind == "published"
             cells.append(f"{column.factor * cell.mean:.6g}" if is_published else text)
         rows.append(cells)

@@ -29,7 +29,7 @@ def tests_in_words(analysis: Secondary, decimals: int) -> str:
 
 
 def basis_lines(results: Results) -> Iterator[str]:
-    """Yield the basis of the verdicts: level, test, trials of tuning, share of the paper's budget.
+    """Yield the basis of the verdicts: level, test, tuning trials, share of the paper's budget.
 
     A line begins with its subject and a colon.
     """
@@ -73,7 +73,7 @@ def basis_lines(results: Results) -> Iterator[str]:
 
 
 def _of_paper(results: Results, name: str) -> str:
-    """Format the share of the paper's steps or tokens over the arms; empty where none is known."""
+    """Format the share of the paper's steps or tokens over the arms; empty if unknown."""
     known = [
         (amount / arm.paper[name], arm.paper[name])
         for arm in results.arms
@@ -88,7 +88,7 @@ def _of_paper(results: Results, name: str) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share in percent with two digits or more, whole from ten on."""
+    """Write a share in percent with at least two digits, whole from ten on."""
     percent = 100 * share
     if percent >= 9.95:
         return f"{percent:.0f}{_UNIT}"
@@ -96,7 +96,7 @@ def percent(share: float) -> str:
 
 
 def turn_lines(results: Results) -> Iterator[str]:
-    """Yield a sentence for each difference that is better at one evaluation and worse at another.
+    """Yield a sentence for each difference whose sign changes significantly between evaluations.
 
     By pointwise intervals.
     """
@@ -115,7 +115,7 @@ def turn_lines(results: Results) -> Iterator[str]:
 
 
 def power_words(results: Results) -> str:
-    """Describe the plot of power over seeds by the differences that it is for."""
+    """Describe the plot of power over seeds by the differences that it covers."""
     kinds = {analysis.power.of for analysis in secondary_analyses(results) if analysis.power}
     phrases = []
     if "margin" in kinds:

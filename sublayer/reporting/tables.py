@@ -1,4 +1,4 @@
-"""Tables of a study, each described once for the terminal, the page and files for a paper."""
+"""Tables of a study, defined once for the terminal, the page and files for a paper."""
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ from sublayer.study.study_file import DEVIATION
 from sublayer.tables import FILES, Sheet, as_csv, as_papers
 
 MARK = f"{NO_BREAK}!"
-"""The end of a cell beyond its tolerance."""
+"""End of a cell beyond its tolerance."""
 BRIEF = ("arm", "score", "seeds", "parameters", "FLOPs/token", "time")
 """Columns of the table of arms in a summary."""
 _MEMORY = (
@@ -46,9 +46,9 @@ _MEMORY = (
 _PUBLISHED = "Published: reported by the study's source for its own models, texts and lengths"
 _DECIDED = f"{NO_BREAK}*"
 _COSTS = {"steps": "steps", "flops": "FLOPs", "seconds": "time"}
-"""Costs that are read off the curves, with their headings."""
+"""Costs read off the curves, with their headings."""
 _FROM = "from"
-"""A range over runs of which not all reached it begins with this."""
+"""Start of a range over runs that not all reached."""
 _SECONDARY = {
     "P(a run is better)": (
         "P(a run is better): the probability that one run of the arm beats one run of the arm that "
@@ -66,9 +66,9 @@ _CAUTION = "None of these decides: each is for one comparison alone, not adjuste
 
 
 def comparison(results: Results, difference: Difference) -> str:
-    """Name a comparison by its arm, and by its baseline where that is not the first arm.
+    """Name a comparison by its arm, and by its baseline if that is not the first arm.
 
-    A contrast of more than two arms has none.
+    A contrast of more than two arms has no baseline.
     """
     if difference.baseline in ("", results.baseline):
         return difference.arm
@@ -82,7 +82,7 @@ def _score(results: Results, arm: ArmResult) -> str:
 
 
 def _published(results: Results, arm: ArmResult) -> str:
-    """Write published scores, those in other metrics than the deciding one with their names."""
+    """Write published scores, with the names of metrics other than the deciding one."""
     labels = {further.metric.name: f" {further.metric.label}" for further in results.further}
     labels[results.metric.name] = ""
     texts: list[str] = []
@@ -112,10 +112,10 @@ _ARMS: Mapping[str, Callable[[Results, ArmResult], str]] = {
     "memory": lambda _, arm: format_quantity(arm.costs.peak_memory_bytes, "B"),
     "time": lambda _, arm: format_duration(arm.costs.seconds),
 }
-"""The columns of the table of arms; published scores are left out where there are none."""
+"""The columns of the table of arms; without published scores if there are none."""
 
 DETAILED = tuple(name for name in _ARMS if name not in ("score", "seeds"))
-"""Columns of the table of arms beside one of differences, which has seeds and spreads."""
+"""Columns of the table of arms next to a table of differences, which has seeds and spreads."""
 WHOLE = tuple(name for name in _ARMS if name != "mean")
 
 
@@ -142,7 +142,7 @@ class _Compared:
     analysis: Secondary
     decimals: int
     reached: SameQuality | None
-    """The steps at equal quality; None where they are not known."""
+    """Steps at equal quality; None if unknown."""
 
 
 def _part(name: str) -> Callable[[_Compared], str]:
@@ -150,7 +150,7 @@ def _part(name: str) -> Callable[[_Compared], str]:
 
 
 def _probability(it: _Compared) -> str:
-    """Write a probability with two decimals, never as 0 or 1, and its interval where that shows."""
+    """Write a probability with two decimals, never as 0 or 1, and its interval if it shows."""
     better = it.analysis.superiority
     shares = []
     for value in () if better is None else (better.estimate, better.low, better.high):
@@ -223,14 +223,14 @@ _COMPARISONS: Mapping[str, Callable[[_Compared], str]] = {
     "steps at equal quality": _steps,
     "published effect": _published_effect,
 }
-"""The columns of tables of comparisons; those in which none has anything are left out."""
+"""The columns of tables of comparisons; empty ones are left out."""
 _OF_DIFFERENCES = (*("difference", "CI", "p", "verdict", "seeds"), "detectable")
 _OF_ERRORS = ("p", "verdict", "seeds", "standard error", "from seeds", "from test items")
 _OF_PAPERS = (*_OF_DIFFERENCES[:-1], "paired t, p", "Welch's t, p", *_SECONDARY)
 
 
 def _comparisons(results: Results, columns: Iterable[str], *, are_judged: bool = False) -> Sheet:
-    """Return columns of the comparisons, of the judged ones alone, with the t tests below."""
+    """Return columns of the comparisons, of the judged ones only, with the t tests below."""
     reached = {
         (quality.arm, quality.whose): quality
         for quality in same_quality(results)
@@ -274,14 +274,14 @@ def errors_sheet(results: Results) -> Sheet:
 
 
 def secondary_sheet(results: Results) -> Sheet:
-    """Return the secondary analyses of each comparison of two arms that has a verdict."""
+    """Return the secondary analyses of each comparison of two arms with a verdict."""
     return _comparisons(results, _SECONDARY, are_judged=True)
 
 
 def further_sheet(results: Results) -> Sheet:
     """Return the arms' values in the further metrics, with their differences.
 
-    A difference has its interval only where the study asks for a verdict on it.
+    A difference has its interval only if the study asks for a verdict on it.
     """
     headings = ["arm"]
     rows = [[arm.name] for arm in results.arms]
@@ -305,7 +305,7 @@ def further_sheet(results: Results) -> Sheet:
 
 
 def quality_sheet(results: Results) -> Sheet:
-    """Return the cost of the same quality: a row for each comparison that the curves tell of."""
+    """Return the cost of the same quality: a row for each comparison with curves."""
     rows, labels = [], []
     problems: dict[str, list[str]] = {}
     pairs = [difference for difference in results.differences if difference.baseline]
@@ -359,8 +359,8 @@ def _whole_percent(share: float) -> str:
 def budget_sheet(budgets: Sequence[ArmBudget], baseline: str) -> Sheet:
     """Return the excess of arms over their comparison partners, mostly ``baseline``.
 
-    The planned excess is in brackets where another was realised; ``MARK`` ends cells beyond their
-    tolerance. No rows where no arm is compared.
+    The planned excess is in brackets if the realised one differs; ``MARK`` ends cells beyond their
+    tolerance. No rows without a compared arm.
     """
     compared = [budget for budget in budgets if budget.against is not None]
     known = {
@@ -388,7 +388,7 @@ def budget_sheet(budgets: Sequence[ArmBudget], baseline: str) -> Sheet:
 
 
 def losses_sheet(results: Results) -> Sheet:
-    """Return the losses at the end of training; no rows where no arm has both."""
+    """Return the losses at the end of training; no rows unless an arm has both."""
     losses = {arm.name: final_losses(arm, results.metric) for arm in results.arms}
     rows = [
         [
@@ -404,7 +404,7 @@ def losses_sheet(results: Results) -> Sheet:
 
 
 def check_table_files(paths: Sequence[Path]) -> None:
-    """Raise ConfigError where a table cannot be written, by its suffix or its place."""
+    """Raise ConfigError for a table that cannot be written, by its suffix or its path."""
     for path in paths:
         check_free(path, "--table", FILES)
 
@@ -412,8 +412,8 @@ def check_table_files(paths: Sequence[Path]) -> None:
 def write_tables(results: Results, path: Path) -> None:
     """Write every run and the differences as CSV, Markdown or LaTeX, by the path's suffix.
 
-    CSV has numbers in the metrics' own units, to the last digit; the others as people see them.
-    Raises OSError.
+    CSV has numbers in the metrics' units, at full precision; the others in display format. Raises
+    OSError.
     """
     if path.suffix.lower() == ".csv":
         write_file(path, _csv(results))
@@ -471,7 +471,7 @@ _OF_A_DIFFERENCE = (
 
 
 def _csv(results: Results) -> str:
-    """Lay out runs and differences as rows of one table, each row with its kind."""
+    """Lay out runs and differences as rows of one table, each with its kind."""
     metrics = [results.metric.name, *(further.metric.name for further in results.further)]
     rows: list[dict[str, Any]] = []
     for arm in results.arms:

@@ -1,4 +1,4 @@
-"""Results as a terminal shows them: a summary, or all that the report has but its figures."""
+"""Results for a terminal: a summary, or the report without its figures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -26,13 +26,13 @@ from sublayer.tables import Sheet
 
 _WIDEST_VERDICT = len("cannot tell")
 _MOST_SHOWN = 8
-"""Comparisons of a summary."""
+"""Comparisons shown in a summary."""
 _BUILT_IN = ("python",)
 """The text of a recipe that names none."""
 
 
 def summarize(results: Results, report: Path) -> str:
-    """Format a verdict a line, a table of the arms, the conditions, and where the report lies."""
+    """Format verdicts a line each, a table of the arms, the conditions, and the report's path."""
     metric = results.metric
     better = "lower" if metric.is_lower_better else "higher"
     title = f"{results.title or results.name}, in {metric.label} ({better} is better):"
@@ -58,7 +58,7 @@ def summarize(results: Results, report: Path) -> str:
 
 
 def render(results: Results, report: Path) -> str:
-    """Format all that the report has but its figures: verdicts, intervals, caveats, costs."""
+    """Format the report without its figures: verdicts, intervals, caveats, costs."""
     results = in_display_units(results)
     lines = [paragraph(f"{conditions(results)}:"), ""]
     for statement in statements(results):
@@ -90,14 +90,14 @@ def render(results: Results, report: Path) -> str:
 
 
 def _beside(verdict: str, text: str) -> str:
-    """Wrap a text in a column beside a verdict, or below a long one."""
+    """Wrap a text in a column next to a verdict, or below a long one."""
     if len(verdict) > _WIDEST_VERDICT:
         return f"  {verdict}\n{_beside('', text)}"
     return hanging(text, f"  {verdict:<{_WIDEST_VERDICT}}  ", " " * (_WIDEST_VERDICT + 4))
 
 
 def shown(sheet: Sheet) -> list[str]:
-    """Format a table that has rows, and the lines below it, to the width of the terminal."""
+    """Format a table with rows, and the lines below it, to the width of the terminal."""
     below = [hanging(line, "", "  ") for line in sheet.legend]
     return [sheet.fitted(terminal_width()), *below] if sheet.rows else below
 
@@ -108,13 +108,13 @@ def render_scorecard(card: Scorecard) -> str:
 
 
 def planned_sheet(arms: Sequence[Mapping[str, Any]]) -> Sheet:
-    """Return what arms of a plan will take beyond others, as JSON has them."""
+    """Return the planned excess of arms over others, from JSON."""
     budgets = [read_budget(arm["name"], arm["excess"]) for arm in arms]
     return tables.budget_sheet(budgets, arms[0]["name"])
 
 
 def _differing(results: Results) -> Iterator[str]:
-    """Yield the fields in which each arm differs from the baseline, an arm a line."""
+    """Yield the fields in which each arm differs from the baseline, an arm per line."""
     fields = differing_fields(results.arms)
     for arm in results.arms:
         texts = []

@@ -1,4 +1,4 @@
-"""Verification of a study: do its results follow from its sealed plan and the items of its runs?"""
+"""Verification of a study: its results must follow from its sealed plan and its runs' items."""
 
 import hashlib
 import itertools
@@ -62,37 +62,37 @@ _NOT_JUDGED = ("report", "notes", "reproduction", "plan")
 _SHOWN_CHANGES = 3
 _LONGEST_VALUE = 60
 _FIRST = ("verdict", "mean", "low", "high", "values")
-"""Of the changes of an entry, those that are named first."""
+"""Number of changes of an entry that are named."""
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """Something in a study's folder that does not follow from the rest."""
+    """A part of a study's folder that contradicts the rest."""
 
     kind: str
     """Such as ``margin altered``."""
     where: str
-    """The file or folder, within that of the study."""
+    """The file or folder, relative to the study's."""
     what: str
 
 
 @dataclass(frozen=True)
 class Verification:
-    """The verification of a study, as ``report --verify --json`` prints it."""
+    """The verification of a study, as printed by ``report --verify --json``."""
 
     folder: str
     follows: bool
-    """True where results follow from plan and items: there is no deviation."""
+    """True if results follow from plan and items: no deviation."""
     sealed: str | None
     """The date of the first seal."""
     hash: str | None
     additions: tuple[str, ...]
     runs: int
-    """Runs that have begun, those that tune included."""
+    """Runs begun, tuning runs included."""
     values: int
-    """Scores that were computed again from items."""
+    """Scores recomputed from items."""
     judged_by_other_code: str | None
-    """Version and checksum, where the results were judged by other code than this."""
+    """Version and checksum of the code that judged the results, if not this one."""
     deviations: tuple[Deviation, ...]
 
 
@@ -103,16 +103,16 @@ class _Planned:
     arm: str
     is_compared: bool = True
     recipe: Mapping[str, Any] | None = None
-    """Its settings, by table and field; None where they follow from other runs."""
+    """Its settings, by table and field; None if they follow from other runs."""
     reads_texts: bool = True
-    """True where it is trained on the arm's own texts."""
+    """True if it is trained on the arm's texts."""
 
 
 def verify_study(folder: Path) -> Verification:
-    """Hold the plan, the runs, the results and the report of a study against each other.
+    """Verify the plan, the runs, the results and the report of a study against each other.
 
-    No text is read. Raises ConfigError where the folder holds no study, where the study has not
-    ended, or where its plan is damaged.
+    No text is read. Raises ConfigError if the folder holds no study, if the study has not ended, or
+    if its plan is damaged.
     """
     if not (folder / PLAN).is_file():
         text = f"{folder} holds no comparison: see sublayer runs"
@@ -182,7 +182,8 @@ def verify_study(folder: Path) -> Verification:
 
 
 def _awaits_seeds(seals: Sequence[Seal], plan: StudyPlan, results: Mapping[str, Any]) -> bool:
-    """Return whether seeds were added to the plan, and recorded, since the results were written."""
+    """Return whether seeds were added to the plan, with a record, since the results were
+    written."""
     sealed = len(seals[-1].plan.get("seeds", ())) if seals and not plan.asked.looks else 0
     return bool(sealed > max([results.get("planned_seeds", sealed), *plan.reported_seeds]))
 
@@ -192,7 +193,7 @@ def _of_plan(
     seals: Sequence[Seal],
     stage_texts: Mapping[str, Mapping[str, str]] | None,
 ) -> Iterator[Deviation]:
-    """Yield changes of the plan that are not sealed, or that were sealed after the first run."""
+    """Yield changes of the plan without a seal, or sealed after the first run."""
     if not seals:
         return
     for part, text in list_alterations(content, seals, stage_texts):
@@ -234,7 +235,7 @@ def _of_seals(paths: Mapping[Path, str], seals: Sequence[Seal]) -> Iterator[Devi
 
 
 def _planned_runs(folder: Path, plan: StudyPlan, seals: Sequence[Seal]) -> dict[Path, _Planned]:
-    """Return the runs that a study without stages may have, by their folders."""
+    """Return the runs that a study without stages may have, by folder."""
     trials = planned_trials(plan.asked.tune, plan.extended)
     if len(trials) < 2:
         trials = [NO_TRIAL, *trials]
@@ -269,7 +270,7 @@ def _laid_over(recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, Any]:
 def _planned_of_chain(
     folder: Path, plan: StudyPlan, kept: Kept, seals: Sequence[Seal]
 ) -> dict[Path, _Planned]:
-    """Return the runs that a study with stages may have, by their folders."""
+    """Return the runs that a study with stages may have, by folder."""
     recipes = {arm.name: arm.loaded.recipe for arm in asked_arms(folder, plan)}
     settled = {arm.name: arm.settings for arm in plan.settled}
     most = max([kept.n_seeds, *(len(seal.plan.get("seeds", [])) for seal in seals)])
@@ -281,7 +282,7 @@ def _planned_of_chain(
         for arm, trial in itertools.product(kept.arms, trials if len(trials) > 1 else ()):
             path = finder.path(arm.name, stage.name, 0, kept.tuning_number, trial)
             planned[path] = _Planned(arm.name, False, reads_texts=False)
-    # A trial that was chosen is compared, too.
+    # A selected trial is compared, too.
     for arm in kept.arms:
         part = kept.chain.of(arm.name)
         runs = [(PRETRAINING, 0)] if part.pretrains else []
@@ -308,7 +309,7 @@ def _of_number(
     planned: Mapping[Path, _Planned],
     results: Mapping[str, Any],
 ) -> Iterator[Deviation]:
-    """Yield runs that no plan has, and runs of the plan that have not ended."""
+    """Yield runs in no plan, and planned runs that have not ended."""
     ended = set()
     for path, where in paths.items():
         if path not in planned:
@@ -320,7 +321,7 @@ def _of_number(
             has_ended = True  # its damage is a deviation of the run
         if has_ended:
             ended.add(path)
-    # A study that stops where it is decided has the seeds that its results name.
+    # A sequential study has the seeds that its results name.
     seeds = seals[-1].plan["seeds"] if seals and not plan.asked.looks else []
     reported = {(arm["name"], seed) for arm in results.get("arms", ()) for seed in arm["seeds"]}
     reported |= {(failure["arm"], failure["seed"]) for failure in results.get("failures", ())}
@@ -361,7 +362,7 @@ def _of_run(
     first = recipe_of(parse_toml(began.recipe, origin, CheckpointError), origin)
     tables = first.model_dump(mode="json")
     if first.init.run is not None:
-        tables["data"].pop("tokenizer")  # the start's, which recipe.toml does not repeat
+        tables["data"].pop("tokenizer")  # from the start, not repeated in recipe.toml
     for key, value, other in _settings(tables, recipe):
         yield Deviation("run altered", where, f"it began with {key} = {value}, and has {other} now")
     if seals and planned is not None and planned.reads_texts:
@@ -388,7 +389,7 @@ def _of_run(
 def _settings(
     tables: Mapping[str, Any], others: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield the fields of a recipe that differ in another, with both values."""
+    """Yield the fields that differ between two recipes, with both values."""
     for table, fields in tables.items():
         if table in HEADINGS or not isinstance(fields, Mapping):
             continue
@@ -439,7 +440,7 @@ def _of_items(path: Path, where: str) -> tuple[int, list[Deviation]]:
 
 
 def _of_results(folder: Path, earlier: Mapping[str, Any]) -> Iterator[Deviation]:
-    """Judge the runs again, and yield where ``results.json`` differs."""
+    """Judge the runs again, and yield the differences from ``results.json``."""
     try:
         results = results_of_folder(folder)
         again = results_to_json(results, folder / REPORT)
@@ -465,9 +466,9 @@ def _of_results(folder: Path, earlier: Mapping[str, Any]) -> Iterator[Deviation]
 
 
 def _differing(old: Any, new: Any, *where: str) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-    """Yield where two JSON values differ, with both values; keys that one lacks are left out.
+    """Yield the differences of two JSON values, with both; missing keys are left out.
 
-    Entries of lists are named, as ``differences[wide against plain]`` and ``mean``.
+    List entries are named, as ``differences[wide against plain]`` and ``mean``.
     """
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         common = new.keys() & old.keys()
@@ -504,7 +505,7 @@ def _short(value: Any) -> str:
 
 
 def render_verification(result: Mapping[str, Any]) -> str:
-    """Format a verification, as JSON has it: its deviations, a line each."""
+    """Format a verification from its JSON: its deviations, a line each."""
     deviations = result["deviations"]
     summary = "the results follow from the plan and the items"
     if deviations:

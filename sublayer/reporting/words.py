@@ -1,4 +1,4 @@
-"""Verdicts, conditions and budgets in words: the same in reports, on the terminal and as JSON."""
+"""Verdicts, conditions and budgets in words, for reports, the terminal and JSON."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -26,11 +26,11 @@ from sublayer.study.notes import DOUBLE, describe_excesses
 from sublayer.study.results import SIGNATURE, Further, Results, StudyText
 
 LONGEST_HEADLINE = 120
-"""Characters: two lines of the report."""
+"""Characters in two lines of the report."""
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _SEVERAL = "their baselines"
 _NAMED = 3
-"""Texts that are named."""
+"""Texts named at most."""
 _HYPOTHESIS: dict[Verdict, str] = {
     "better": "holds",
     "worse": "the opposite holds",
@@ -38,14 +38,14 @@ _HYPOTHESIS: dict[Verdict, str] = {
     "cannot tell": "cannot tell",
     "no verdict": "not judged",
 }
-"""By the verdict on its contrast, in the order in which verdicts are counted."""
+"""By the verdict on its contrast, in counting order."""
 _REVERSED: dict[Verdict, Verdict] = {"better": "worse", "worse": "better"}
 _MATCHED: dict[str, Currency] = {
     "parameters": "parameters",
     "flops": "operations",
     "time": "time",
 }
-"""The currency that each rule makes equal."""
+"""The currency equalized by each rule."""
 _IN_UNITS = (
     *("mean", "sd", "low", "high", "detectable", "excluded", "equivalent", "standard_error"),
     "parts",
@@ -55,9 +55,9 @@ _PARTS = ("seeds", "items", "tuning")
 
 
 def in_display_units(results: Results) -> Results:
-    """Multiply scores by the display factor of their metric, which becomes 1: shares in percent.
+    """Multiply scores by their metric's display factor, which becomes 1: shares in percent.
 
-    Files keep the metric's own unit.
+    Files keep the metric's unit.
     """
     factor = results.metric.factor
     factors = {extra.metric.name: extra.metric.factor for extra in results.further}
@@ -95,7 +95,7 @@ def in_display_units(results: Results) -> Results:
 
 
 def _scaled(value: Any, factor: float, *names: str) -> Any:
-    """Multiply a number, each of several, or the fields of a dataclass that are named."""
+    """Multiply a number, each of several, or the named fields of a dataclass."""
     if value is None or isinstance(value, float):
         return None if value is None else factor * value
     if isinstance(value, tuple):
@@ -112,13 +112,13 @@ def n_decimals(results: Results) -> int:
 def decimals_for(differences: Sequence[Difference], metric: Metric) -> int:
     """Choose the decimals that show the narrowest interval with two digits.
 
-    They are 5 at most, and never fewer than the metric's own.
+    At most 5, at least the metric's.
     """
     return decimals_of(differences, least=metric.decimals, most=5, usual=metric.decimals)
 
 
 def describe_excess(results: Results, difference: Difference) -> str:
-    """Format the excess of an arm's budget, as ``12 % more operations``; empty for nothing.
+    """Format an arm's budget excess, as ``12 % more operations``; empty for none.
 
     Empty within the tolerance, and for a contrast of more than two arms.
     """
@@ -135,7 +135,7 @@ def describe_excess(results: Results, difference: Difference) -> str:
 
 
 def describe_largest(results: Results) -> str:
-    """Format by how much budgets differ at most, in one clause; empty where all are equal.
+    """Format the largest budget differences, in one clause; empty if all are equal.
 
     Equal: within the tolerance of 0.5%, and 3% of time.
     """
@@ -144,7 +144,7 @@ def describe_largest(results: Results) -> str:
 
 
 def describe_matching(results: Results) -> str:
-    """Name the currency that is equal, or only matched, where it did not become equal."""
+    """Name the equal currency, or the only matched one if it did not become equal."""
     if results.match not in _MATCHED:
         return "budgets not matched"
     currency = _MATCHED[results.match]
@@ -159,7 +159,7 @@ def describe_matching(results: Results) -> str:
 class Statement:
     """One comparison: ``arm predicate baseline detail``, as "gelu is better than relu by ...".
 
-    ``baseline`` is the arm that this one is compared with.
+    ``baseline`` is its comparison partner.
     """
 
     arm: str
@@ -169,9 +169,9 @@ class Statement:
     detail: str
     """Begins with a space or a mark, for it follows a name."""
     brief: str
-    """The sentence without the unit and the remarks, and without a full stop."""
+    """The sentence without unit, remarks and full stop."""
     further: tuple[str, ...] = ()
-    """Sentences on how sure the verdict is."""
+    """Sentences on the certainty of the verdict."""
 
     def __str__(self) -> str:
         """Join the parts into one sentence."""
@@ -197,7 +197,7 @@ def _statement(results: Results, difference: Difference) -> Statement:
         )
 
     predicate, detail = wording(f" {results.metric.difference}")
-    # A contrast of more than two arms is a sum, which is compared with 0.
+    # A contrast of more than two arms is a sum, compared with 0.
     baseline = difference.baseline or "0"
     brief = f"{difference.arm} {predicate} {baseline}{wording('')[1]}"
     if beyond := describe_excess(results, difference):
@@ -211,7 +211,7 @@ def _statement(results: Results, difference: Difference) -> Statement:
 
 
 def _certainty(results: Results, difference: Difference) -> Iterator[str]:
-    """Yield sentences on how sure a verdict is: p, the parts of the standard error, power."""
+    """Yield sentences on the certainty of a verdict: p, the parts of the standard error, power."""
     decimals = n_decimals(results)
     if difference.p is not None:
         n = results.n_comparisons
@@ -241,7 +241,7 @@ def _certainty(results: Results, difference: Difference) -> Iterator[str]:
 def headline(results: Results) -> str:
     """Summarize the verdicts and name the budget, in at most two lines for any number of arms.
 
-    Where names are too long for that, the budget is left out first, then the names.
+    If names are too long, the budget is left out first, then the names.
     """
     return "".join(headline_parts(results))
 
@@ -249,7 +249,7 @@ def headline(results: Results) -> str:
 def headline_parts(results: Results) -> tuple[str, ...]:
     """Return the verdict of the headline, its budget, its size, and the other verdicts.
 
-    A narrow screen leaves out the budget and the others, which are repeated below.
+    A narrow screen leaves out the budget and the others, repeated below.
     """
     parts: tuple[str, ...] = ()
     for parts in _headlines(in_display_units(results)):
@@ -259,7 +259,7 @@ def headline_parts(results: Results) -> tuple[str, ...]:
 
 
 def _headlines(results: Results) -> Iterator[tuple[str, ...]]:
-    """Yield headlines, the fullest first; the last names nothing that may be long."""
+    """Yield headlines, the fullest first; the last has no long names."""
     differences = results.of_arms
     largest = describe_largest(results)
     if not results.has_verdicts:
@@ -290,7 +290,7 @@ def _headlines(results: Results) -> Iterator[tuple[str, ...]]:
 
 
 def _one(results: Results, difference: Difference) -> tuple[str, str]:
-    """Word the verdict on a single comparison for a headline, and what follows the budget."""
+    """Word a single comparison's verdict for a headline, and the text after the budget."""
     arm, baseline, verdict = difference.arm, difference.baseline or "0", difference.verdict
     on_text = here([difference])
     if verdict == "no verdict":
@@ -304,7 +304,7 @@ def _one(results: Results, difference: Difference) -> tuple[str, str]:
     sentence = f"{arm} is {verdict} than {baseline}{on_text}"
     if difference.by_ranks:
         return sentence, ""
-    # Without its sign, for the verdict gives the direction.
+    # Without sign: the verdict gives the direction.
     size = f"{abs(difference.mean or 0.0):.{n_decimals(results)}f}"
     return f"{sentence} by {size} {results.metric.difference}", ""
 
@@ -352,7 +352,7 @@ def _margin_size(results: Results) -> str:
 
 
 def _detectable(results: Results, differences: Sequence[Difference]) -> str:
-    """Name the difference that would have been detected in each of some comparisons, if known."""
+    """Name the detectable difference of each of some comparisons, if known."""
     sizes = [difference.detectable for difference in differences]
     known = [size for size in sizes if size is not None]
     if len(known) < len(sizes) or not any(known):
@@ -388,7 +388,7 @@ def _seeds(results: Results) -> str:
 
 
 def fact_lines(results: Results) -> Iterator[str]:
-    """Yield what holds for all verdicts: the margin, test items, pairing, looks.
+    """Yield facts common to all verdicts: the margin, test items, pairing, looks.
 
     ``results`` are in display units. A line begins with its subject and a colon.
     """
@@ -438,7 +438,7 @@ def fact_lines(results: Results) -> Iterator[str]:
 
 
 def hypothesis_words(results: Results) -> tuple[Verdict, str] | None:
-    """Return the verdict on the hypothesis, and its words; None where there is none."""
+    """Return the verdict on the hypothesis, and its words; None without one."""
     if results.hypothesis_of is None:
         return None
     verdict: Verdict = "no verdict"
@@ -466,7 +466,7 @@ def _confidence(results: Results, difference: Difference) -> str:
 def budget_in_words(results: Results) -> str:
     """Name the length of the runs, as ``400 steps (410 k tokens)``, or its range over arms.
 
-    Empty where runs take no steps, as in a study of stages alone.
+    Empty if runs take no steps, as in a study of only stages.
     """
     steps = [arm.costs.steps for arm in results.arms if arm.costs.steps]
     if not steps:
@@ -481,7 +481,7 @@ def budget_in_words(results: Results) -> str:
 
 
 def text_line(results: Results) -> str:
-    """Name the text, its sizes and the date; empty where nothing is known."""
+    """Name the text, its sizes and the date; empty if unknown."""
     reproduction = results.reproduction
     sentences = []
     if reproduction.text is not None:
@@ -511,5 +511,5 @@ def _text_in_words(text: StudyText, results: Results) -> str:
 
 
 def is_scored_on_text(results: Results) -> bool:
-    """Return whether values are of a split of the text, as those of a chain's tasks are not."""
+    """Return whether values are on a split of the text, unlike a chain's task scores."""
     return not results.scored_on or "split" in results.scored_on
