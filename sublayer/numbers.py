@@ -1,7 +1,7 @@
-"""Numbers as people read them: signs, intervals, p values, prefixes, durations, shares.
+"""Number formats for people: signs, intervals, p values, prefixes, durations, shares.
 
-Thousands are divided by commas, percents stand without a space (``5%``), bytes have binary prefixes
-(IEC 80000-13: 1 KiB = 1,024 B), all other units decimal ones (1 kB/s = 1,000 B/s).
+Thousands are divided by commas, percents have no space (``5%``), bytes have binary prefixes (IEC
+80000-13: 1 KiB = 1,024 B), all other units decimal ones (1 kB/s = 1,000 B/s).
 """
 
 import math
@@ -20,7 +20,7 @@ def format_plain(value: float | None, decimals: int) -> str:
 
 
 def plus_minus(value: str, spread: str) -> str:
-    """Write a value with its spread, which stays on the same line."""
+    """Write a value with its spread, without a line break between."""
     return f"{value}{NO_BREAK}±{NO_BREAK}{spread}"
 
 
@@ -35,7 +35,7 @@ def interval_ends(interval: Sequence[float], decimals: int) -> tuple[str, str]:
     """Format the ends of an interval of differences, with their signs."""
     low, high = interval
     begin, end = f"{low:+z.{decimals}f}", f"{high:+z.{decimals}f}"
-    if begin.startswith("-") and high < 0:  # it leaves 0 out, if by less than is shown
+    if begin.startswith("-") and high < 0:  # it excludes 0, if by less than is shown
         end = f"-{end[1:]}"
     return begin, end
 
@@ -48,7 +48,7 @@ def format_interval(low: float | None, high: float | None, decimals: int) -> str
 
 
 def format_p(p: float | None) -> str:
-    """Write a p value with two figures, or as beyond 0.0001 or 0.99; a dash for None."""
+    """Write a p value with two digits, or as beyond 0.0001 or 0.99; a dash for None."""
     if p is None:
         return DASH
     if p < 0.0001:
@@ -63,7 +63,7 @@ def p_in_words(p: float) -> str:
 
 
 def format_quantity(value: float | None, unit: str = "") -> str:
-    """Write a large number with three figures and a prefix; a dash for None.
+    """Write a large number with three digits and a prefix; a dash for None.
 
     Whole numbers below 1000 stay as they are. ``unit`` follows the prefix, which is binary for
     bytes, ``B``, and else decimal.
@@ -108,7 +108,7 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_share(share: float | None) -> str:
-    """Write by which share something is more or less, in percent; a dash for None."""
+    """Write a relative difference in percent; a dash for None."""
     if share is None:
         return DASH
     if share == 0.0:
@@ -119,12 +119,12 @@ def format_share(share: float | None) -> str:
 
 
 def format_factor(factor: float) -> str:
-    """Write how many times as much something is: with a decimal below ten."""
+    """Write a ratio: with a decimal below ten."""
     return f"{factor:.1f}" if factor < 9.95 else f"{factor:,.0f}"
 
 
 def format_excess(share: float) -> str:
-    """Write by which share something is more or less, without a sign, whole from ten percent on."""
+    """Write a relative difference without sign, in whole percent from ten on."""
     percent = 100 * abs(share)
     # 99.97 % less is not 100 % less.
     if 99.0 < percent < 100.0:

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 _WORD = re.compile(r" *(?:[^ |]*\|(?=[^ ])|[^ |]+\|?)")
-"""A cell is broken behind a bar too, as in ``case:lc|eff:no``."""
+"""Cells break at bars, too, as in ``case:lc|eff:no``."""
 _HEADING_WORD = re.compile(r" *(?:[^ /]+/(?=[^ ]{2})|[^ ]+)")
-"""A heading is broken behind a slash too, as in ``FLOPs/token``."""
+"""Headings break at slashes, too, as in ``FLOPs/token``."""
 _GAP = 2
 _MOST_HEADING_LINES = 3
-"""Lines that a heading takes where breaking cells would help instead."""
+"""Heading height in lines above which cells are broken instead."""
 _FEWEST_DIVIDED = 2
-"""Columns, of which each part of a table that is divided has the first and another."""
+"""Columns of each part of a divided table, at least: the first and another."""
 Column = Sequence[str]
-"""A heading and the cells below it."""
+"""Minimum lines of a table column: a heading and the cells below it."""
 
 
 def table(
@@ -29,12 +29,11 @@ def table(
 ) -> str:
     """Format rows in columns as wide as their widest cell, so that lines can be searched and cut.
 
-    ``right`` lists the columns, from 0, that are set to the right: the numbers. The result is as
-    many lines as there are rows, under two of headings, without a line break at the end. One that
-    is wider than ``width`` has its headings broken at blanks, and where that is not enough its
-    cells; where that is not enough either, its columns stand in several tables, one below the
-    other, each with the first column. Raises ValueError for a row that has not as many cells as
-    there are headings.
+    ``right`` lists the right-aligned columns, from 0: the numbers. The result has two lines of
+    headings and a line per row, without a final line break. To fit ``width``, headings are broken
+    at blanks, then cells; then the table is split by columns into several, one below the other,
+    each with the first column. Raises ValueError for a row whose number of cells differs from the
+    headings'.
     """
     columns = list(zip(headings, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
@@ -58,7 +57,7 @@ def table(
 
 
 def _laid_out(columns: Sequence[Column], widths: Sequence[int], right: Collection[int]) -> str:
-    """Lay out columns, below each heading a rule; the cells of a row may take several lines."""
+    """Lay out columns with a rule below headings; cells may take several lines."""
     broken = [_broken_cells(column, width) for column, width in zip(columns, widths, strict=True)]
     for cells, width in zip(broken, widths, strict=True):
         cells.insert(1, ["-" * width])
@@ -80,7 +79,7 @@ def _broken_cells(column: Column, width: int) -> list[list[str]]:
 
 
 def _broken(cell: str, width: int, words: re.Pattern[str]) -> list[str]:
-    """Break a cell at blanks into lines of at most ``width``, where its words allow it."""
+    """Break a cell at blanks into lines of at most ``width``, if its words allow it."""
     if len(cell) <= width:
         return [cell]
     lines: list[str] = []
@@ -95,7 +94,7 @@ def _broken(cell: str, width: int, words: re.Pattern[str]) -> list[str]:
 def _with_broken_headings(
     columns: Sequence[Column], widths: Sequence[int], width: int
 ) -> list[int]:
-    """Break headings, first the one whose next line saves most, as long as they are too wide."""
+    """Break headings while they are too wide, the one that saves most first."""
     narrowed = list(widths)
     while _total(narrowed) > width:
         saved = []
@@ -128,7 +127,7 @@ def _with_broken_cells(
 
 
 def _filled(column: Column, width: int) -> int:
-    """Return the width of the lines that a column is broken into; at width 0, of its words."""
+    """Return the width of a column broken into lines; at width 0, of its longest word."""
     return max((len(line) for lines in _broken_cells(column, width) for line in lines), default=0)
 
 
@@ -137,7 +136,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 FILES = (".csv", ".md", ".tex")
-"""Suffixes of tables that are written as files."""
+"""Suffixes of table files."""
 _LATEX = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
     | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
@@ -148,16 +147,16 @@ _LATEX = str.maketrans(
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table for people: written to a terminal, in Markdown and in LaTeX, and drawn by a page."""
+    """A table for people: for terminal, Markdown, LaTeX and HTML."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
-    """Cells; the second line of one is a remark on the first."""
+    """Cells; a second line is a remark on the first."""
     caption: str = ""
     legend: Sequence[str] = ()
     """Lines below it, without full stops."""
     texts: Collection[int] = (0,)
-    """Columns, from 0, that hold texts; those of numbers are set to the right."""
+    """Text columns, from 0; number columns are right-aligned."""
 
     @property
     def flat(self) -> list[list[str]]:
@@ -168,19 +167,19 @@ class Sheet:
         ]
 
     def fitted(self, width: int | None = None) -> str:
-        """Format it for a terminal of so many columns."""
+        """Format it for a terminal of ``width`` columns."""
         headings, *rows = self.flat
         right = set(range(len(headings))).difference(self.texts)
         return table(headings, rows, right=right, width=width)
 
     def as_markdown(self) -> str:
-        """Format it in Markdown below its caption, all columns but the first to the right."""
+        """Format it in Markdown below its caption, all columns but the first right-aligned."""
         rows = [[cell.replace("|", "\\|") for cell in row] for row in self.flat]
         rows.insert(1, ["---", *["---:"] * (len(self.headings) - 1)])
         return "\n".join([self.caption, "", *(f"| {' | '.join(row)} |" for row in rows)])
 
     def as_latex(self) -> str:
-        """Format it in LaTeX, a float with a caption; it takes the package booktabs."""
+        """Format it in LaTeX, as a float with a caption; needs the package booktabs."""
         first, *others = (
             f"{' & '.join(cell.translate(_LATEX) for cell in row)} \\\\" for row in self.flat
         )
@@ -202,14 +201,14 @@ class Sheet:
 
 
 def as_papers(suffix: str, sheets: Iterable[Sheet]) -> str:
-    """Format tables in Markdown, for the suffix .md, or in LaTeX, one below the other."""
+    """Format tables in Markdown for the suffix .md, else in LaTeX, one below the other."""
     is_markdown = suffix.lower() == ".md"
     texts = [sheet.as_markdown() if is_markdown else sheet.as_latex() for sheet in sheets]
     return "\n\n".join(texts) + "\n"
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """Format rows as CSV; other names than those of columns are left out, missing cells empty."""
+    """Format rows as CSV; unknown names are left out, missing cells empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()

@@ -1,1 +1,1 @@
-"""Diagrams of architectures, drawn from a recipe: the figure, as SVG and as text."""
+"""Architecture diagrams of recipes, as SVG and as text."""

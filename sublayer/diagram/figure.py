@@ -1,4 +1,4 @@
-"""The figure of a recipe's architecture: parts from the input at its foot to the losses on top."""
+"""Figure of a recipe's architecture, from the input at the foot to the losses on top."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from sublayer.config.stacks import (
 from sublayer.counts import count
 
 Role = Literal["embedding", "norm", "attention", "recurrent", "ffn", "linear", "head", "loss"]
-"""The kind of a box, by which it is coloured."""
+"""The kind of a box, which sets its colour."""
 
 _NORMS = {"layer": "LayerNorm", "rms": "RMSNorm"}
 _SEGMENTS = {"both": "segment A or B", "second": "segment B, or none"}
@@ -34,7 +34,7 @@ _SHARED = {"attention": "attention weights", "ffn": "feed-forward weights"}
 
 @dataclass(frozen=True)
 class FigureBox:
-    """Something that is computed."""
+    """A computation."""
 
     role: Role
     title: str
@@ -44,7 +44,7 @@ class FigureBox:
 
 @dataclass(frozen=True)
 class Sum:
-    """A vector that is added to the stream, such as that of a position."""
+    """A vector added to the stream, such as a position embedding."""
 
     added: str
 
@@ -58,24 +58,24 @@ class Residual:
     is_pre_norm: bool
     step: float
     reads_memory: bool
-    """True where its keys and values are an encoder's states."""
+    """True if its keys and values are an encoder's states."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """The block that is repeated, its parts from the first to the last."""
+    """The repeated block, its parts from first to last."""
 
     parts: tuple[Sum | Residual | FigureBox, ...]
-    """A box replaces the stream, as a layer of an LSTM does."""
+    """A box replaces the stream, as an LSTM layer does."""
     n_layers: int
     notes: tuple[str, ...] = ()
-    """The weights that its layers share."""
+    """Weights shared by its layers."""
     loss: FigureBox | None = None
-    """The loss of every layer below the last."""
+    """Loss of every layer below the last."""
 
     @property
     def often(self) -> str:
-        """The number of its layers, in words."""
+        """Number of its layers, in words."""
         return f"× {self.n_layers} layers" if self.n_layers > 1 else "1 layer"
 
 
@@ -84,16 +84,16 @@ class FigureColumn:
     """A stack with its input and its readers."""
 
     name: str
-    """Empty where it is the only one."""
+    """Empty if it is the only one."""
     reads: str
     below: tuple[FigureBox | Sum, ...]
     block: Block
     above: tuple[FigureBox, ...] = ()
-    """Between the last block and the heads."""
+    """Parts between the last block and the heads."""
     heads: tuple[tuple[FigureBox, ...], ...] = ()
-    """Chains of boxes side by side, each from the stack to its loss."""
+    """Parallel chains of boxes, each from the stack to its loss."""
     feeds_memory: bool = False
-    """True where the next column's blocks attend to its output."""
+    """True if the next column's blocks attend to its output."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,10 @@ class RecipeFigure:
 
 
 class Drawer(ABC):
-    """Draws a column upwards from its foot, part by part."""
+    """Draws a column from its foot, part by part."""
 
     def column(self, column: FigureColumn) -> None:
-        """Draw all of a column below its heads."""
+        """Draw a column except its heads."""
         for part in column.below:
             self.part(part)
         self.block(column.block, column.name)
@@ -142,19 +142,19 @@ class Drawer(ABC):
 
     @abstractmethod
     def sum(self, part: Sum) -> None:
-        """Draw the sign of a sum, with the term beside it."""
+        """Draw a sum sign with its term."""
 
     @abstractmethod
     def block(self, block: Block, name: str) -> None:
-        """Draw the block, how often it is repeated, and what its layers share."""
+        """Draw the block, its number of repetitions, and the weights that its layers share."""
 
     @abstractmethod
     def split(self) -> float:
-        """Begin a residual sub-layer; return the place where the stream divides."""
+        """Begin a residual sub-layer; return the position of the split."""
 
     @abstractmethod
     def join(self, split: float, step: str) -> None:
-        """Add the sub-layer's output to the stream, which went past it since the split."""
+        """Add the sub-layer's output to the residual stream."""
 
     @abstractmethod
     def read_memory(self, box: FigureBox) -> None:
@@ -162,9 +162,9 @@ class Drawer(ABC):
 
 
 def describe(loaded: LoadedRecipe) -> RecipeFigure:
-    """Return the figure of a recipe, from its settings alone.
+    """Return the figure of a recipe, from its settings only.
 
-    The rows of the embedding matrix are V where the tokenizer says how many there are.
+    The embedding matrix has V rows if the tokenizer sets their number.
     """
     recipe = loaded.recipe
     n_rows = recipe.model.vocab_size
@@ -176,7 +176,7 @@ def describe(loaded: LoadedRecipe) -> RecipeFigure:
 
 
 def _title(loaded: LoadedRecipe) -> str:
-    """Return the recipe's title, or its changed fields, of which the title may not be true."""
+    """Return the recipe's title, or its changed fields, which may contradict the title."""
     changed = []
     for field, origin in loaded.origins.items():
         table, _, name = field.partition(".")
@@ -228,7 +228,7 @@ def _column(
 
 
 def _norm(model: ResolvedModel, *, affine: bool) -> FigureBox | None:
-    """Return a norm of the model's kind; None where it has none."""
+    """Return the model's norm; None if it has none."""
     if model.norm == "none":
         return None
     name = _NORMS.get(model.norm, f"{model.norm} norm")
@@ -238,10 +238,10 @@ def _norm(model: ResolvedModel, *, affine: bool) -> FigureBox | None:
 def _embeddings(
     model: ResolvedModel, vocabulary: str, *, is_shared: bool
 ) -> tuple[FigureBox | Sum, ...]:
-    """Return what stands between tokens and the first block.
+    """Return the parts between tokens and the first block.
 
-    ``is_shared``: two stacks have one embedding matrix. The first block's positions are drawn here
-    where nothing but the sum of embeddings could stand between the two.
+    ``is_shared``: two stacks share one embedding matrix. The first block's positions are drawn here
+    if only the sum of embeddings could lie between.
     """
     notes = [f"{vocabulary} × {model.d_embed:,}"]
     if model.embedding_scale == "sqrt":
@@ -276,7 +276,7 @@ def _is_changed_after_sum(model: ResolvedModel) -> bool:
 
 
 def _block(model: ResolvedModel, stack: StackShape, loss: FigureBox | None) -> Block:
-    """Return the block of a stack; ``loss`` is that of its layers below the last."""
+    """Return the block of a stack; ``loss`` is the loss of its layers below the last."""
     parts: list[Sum | Residual | FigureBox] = []
     if POSITIONS[model.positions].adds_before == "every":
         layers = "from layer 2 on" if _is_changed_after_sum(model) else "of the layer"
@@ -352,7 +352,7 @@ def _sharing(model: ResolvedModel, stack: StackShape) -> tuple[str, ...]:
 
 
 def _loss_below(objective: ObjectiveTable) -> FigureBox | None:
-    """Return the loss of every layer below the last; None where there is none."""
+    """Return the loss of every layer below the last; None without one."""
     for loss in objective.losses():
         if loss.is_of_each_layer:
             return FigureBox("loss", "Losses of the lower layers", (loss.title, *loss.notes))
@@ -364,7 +364,7 @@ def _heads(
 ) -> tuple[tuple[FigureBox, ...], ...]:
     """Return chains of boxes from the last block to each loss.
 
-    Heads that read another head stand behind it in its chain.
+    A head that reads another head follows it in its chain.
     """
     losses = [loss for loss in objective.losses() if not loss.is_of_each_layer]
     by_input: dict[str, list[str]] = {}

@@ -1,7 +1,7 @@
-"""A diagram as a file of its own: an SVG for light and dark, with the palette of the reports.
+"""SVG of a diagram, light and dark, in the palette of the reports.
 
-Columns stand side by side, each built up from its foot. Lengths are pixels; heights are measured
-upwards from the foot of the diagram.
+Columns are side by side, built up from the foot. Lengths are pixels; heights are measured upwards
+from the foot.
 """
 
 import textwrap
@@ -45,25 +45,25 @@ _MARGIN = 24.0
 _RADIUS = 9.0
 _PANEL = _BOX + 72.0
 _BYPASS = _BOX / 2 + 19.0
-"""Distance of the residual stream from the sub-layer that is added to it."""
+"""Distance of the residual stream from its sub-layer."""
 _GAP = 17.0
 _BETWEEN = 52.0
-"""Between two columns, where an encoder's states cross over."""
+"""Gap between two columns, crossed by an encoder's states."""
 _LANE = _BOX + 28.0
-"""Width of a chain of heads beside another."""
+"""Width of a chain of heads next to another."""
 _SIDE = 104.0
-"""Room for how often a block is repeated."""
+"""Room for the number of repetitions of a block."""
 _TITLE_LINE, _NOTE_LINE, _PADDING = 17.0, 14.5, 7.0
 _TITLE_LETTERS, _NOTE_LETTERS, _SIDE_LETTERS, _SUM_LETTERS = 31, 38, 17, 19
 _HEADING_LINE = 21.0
 _HEADING_LETTER = 6.9
-"""Width that a letter of the heading takes, at most."""
+"""Upper bound on the width of a letter of the heading."""
 _ABOVE = 14.0
-"""Between the heading and the diagram."""
+"""Gap between the heading and the diagram."""
 _LEAST_WIDTH = 440.0
 
 _Point = tuple[float, float]
-"""Right of the left edge, and above the foot."""
+"""Margin at the left edge and above the foot."""
 
 
 def draw_svg(figure: RecipeFigure) -> str:
@@ -114,7 +114,7 @@ def _file_head(width: float, height: float, figure: RecipeFigure) -> str:
 
 
 class _Drawing:
-    """The elements of a diagram, in layers that cover each other in their order."""
+    """The elements of a diagram, in layers from back to front."""
 
     def __init__(self) -> None:
         self.width = 0.0
@@ -127,7 +127,7 @@ class _Drawing:
         self.layers[layer].append("\n".join(elements))
 
     def add_box(self, box: FigureBox, x: float, bottom: float) -> None:
-        """Draw a rounded box with lines of text in its middle."""
+        """Draw a rounded box with centred lines of text."""
         title, notes, height = _lines(box)
         elements = [_rectangle(box.role, x, bottom, _BOX, height, 5.0)]
         y = -bottom - height + _PADDING
@@ -140,7 +140,7 @@ class _Drawing:
         self.add("boxes", *elements)
 
     def add_wire(self, *points: _Point, has_arrow: bool = False) -> None:
-        """Draw a line through points, with an arrow at its end where it enters something."""
+        """Draw a line through points, with an arrow at its end if it enters a box."""
         corners = " ".join(f"{x:g},{-height:g}" for x, height in points)
         elements = [_tag("polyline", "wire", points=corners)]
         if has_arrow:
@@ -155,7 +155,7 @@ class _Drawing:
         self.add("wires", *elements)
 
     def add_label(self, text: str, style: str, at: _Point, anchor: str = "middle") -> None:
-        """Write a line of text beside its subject."""
+        """Write a line of text next to its subject."""
         x, height = at
         self.add("labels", _tag("text", style, text, x=x, y=-height, text_anchor=anchor))
 
@@ -189,7 +189,7 @@ def _draw(figure: RecipeFigure) -> _Drawing:
         pen = _Pen(drawing, left + before + width / 2, is_labelled_right=is_labelled_right)
         pen.whole(column)
         if memory is not None:
-            # The states of the encoder enter what reads them in the decoder beside it.
+            # The encoder's states enter their readers in the decoder.
             between = pen.centre - _PANEL / 2 - _BETWEEN / 2
             start = (memory.centre, memory.height)
             for height in pen.readers:
@@ -204,18 +204,18 @@ def _draw(figure: RecipeFigure) -> _Drawing:
 
 
 class _Pen(Drawer):
-    """Draws a column upwards."""
+    """Draws a column from its foot."""
 
     def __init__(self, drawing: _Drawing, centre: float, *, is_labelled_right: bool) -> None:
         self.drawing = drawing
         self.centre = centre
         self.height = 0.0
         self.readers: list[float] = []
-        """Heights at which an encoder's states are read."""
+        """Heights where an encoder's states are read."""
         self._is_labelled_right = is_labelled_right
 
     def whole(self, column: FigureColumn) -> None:
-        """Draw all of a column."""
+        """Draw a column."""
         self.drawing.add_label(column.reads, "input", (self.centre, 0.0))
         self.height = 20.0
         self.column(column)
@@ -233,7 +233,7 @@ class _Pen(Drawer):
         self.centre, self.height = stream, highest
 
     def sum(self, part: Sum) -> None:
-        """Draw the sign of a sum, with the term to its right."""
+        """Draw a sum sign, with the term to its right."""
         lines = textwrap.wrap(part.added, _SUM_LETTERS)
         self._up(_GAP + 5.0 * len(lines), has_arrow=True)
         at = self._plus()
@@ -245,7 +245,7 @@ class _Pen(Drawer):
         self._up(6.0 * (len(lines) - 1))
 
     def _plus(self) -> float:
-        """Draw the sign of a sum on the stream; return the height of its middle."""
+        """Draw a sum sign on the stream; return the height of its middle."""
         at, arm, x = self.height + _RADIUS, _RADIUS - 4.0, self.centre
         path = f"M{x - arm:g} {-at:g}h{2 * arm:g}M{x:g} {-at - arm:g}v{2 * arm:g}"
         circle = _tag("circle", "sum", cx=x, cy=-at, r=_RADIUS)
@@ -272,7 +272,8 @@ class _Pen(Drawer):
             self.drawing.add_wire((self.centre, start), (x, start), has_arrow=True)
 
     def _repetition(self, block: Block, name: str, middle: float) -> None:
-        """Write beside a block how often it is repeated, and what its layers share."""
+        """Write next to a block its number of repetitions, and the weights that its layers
+        share."""
         notes = [line for note in block.notes for line in textwrap.wrap(note, _SIDE_LETTERS)]
         edge = self.centre + (_PANEL / 2 + 10.0) * (1 if self._is_labelled_right else -1)
         anchor = "start" if self._is_labelled_right else "end"
@@ -294,7 +295,7 @@ class _Pen(Drawer):
         self.readers.append(self.height - height / 2)
 
     def join(self, split: float, step: str) -> None:
-        """Draw the stream past a sub-layer, and the sum."""
+        """Draw the residual stream past a sub-layer, and the sum."""
         self._up(_GAP + (4.0 if step else 0.0), has_arrow=True)
         if step:
             beside = (self.centre - 11.0, self.height - 15.0)

@@ -1,4 +1,4 @@
-"""A diagram in a terminal: the same figure in lines of text, its input at the foot."""
+"""A diagram as lines of text for a terminal, its input at the foot."""
 
 import textwrap
 from itertools import zip_longest
@@ -6,18 +6,18 @@ from itertools import zip_longest
 from sublayer.diagram.figure import Block, Drawer, FigureBox, FigureColumn, RecipeFigure, Sum
 
 WIDTH = 79
-"""Letters of the longest line."""
+"""Columns of the longest line."""
 _COLUMN = 38
 _BOX = 26
-"""Letters within a box; one more on either side are its edges."""
+"""Characters within a box, without an edge character on either side."""
 _STREAM = 16
-"""Letters of a column before the stream."""
+"""Characters of a column before the stream."""
 _SIDE = _BOX - _STREAM + 5
-"""Letters between the stream and what goes past a sub-layer."""
+"""Characters between the stream and its residual bypass."""
 
 
 def draw_text(figure: RecipeFigure) -> str:
-    """Draw a figure in lines of at most ``WIDTH`` letters."""
+    """Draw a figure in lines of at most ``WIDTH`` characters."""
     lines = [figure.name]
     for text in (figure.title, figure.sizes):
         lines += textwrap.wrap(text, WIDTH)
@@ -39,7 +39,7 @@ class _Column(Drawer):
         self.lines: list[str] = []
 
     def whole(self, column: FigureColumn) -> None:
-        """Write all of a column."""
+        """Write a column."""
         self._centred(column.reads)
         self.column(column)
         if column.feeds_memory:
@@ -60,7 +60,7 @@ class _Column(Drawer):
             self.lines.append("  ".join(f"{part:<{_COLUMN}}" for part in row).rstrip())
 
     def sum(self, part: Sum) -> None:
-        """Write the sign of a sum, with the term to its right."""
+        """Write a sum sign, with the term to its right."""
         self._put("│")
         first, *rest = textwrap.wrap(part.added, _COLUMN - _STREAM - 6)
         for line in reversed(rest):
@@ -87,12 +87,12 @@ class _Column(Drawer):
         self.lines += [f" {line}" for line in reversed(wrapped)]
 
     def split(self) -> float:
-        """Write the corner from which the stream goes past a sub-layer."""
+        """Write the corner where the residual stream splits off."""
         self._put(f"├{'─' * _SIDE}╯")
         return len(self.lines)
 
     def join(self, split: float, step: str) -> None:
-        """Write the stream that went past, and the sum."""
+        """Write the residual stream's return, and the sum."""
         self._put(f"│  {step}".rstrip())
         for index in range(int(split), len(self.lines)):
             self.lines[index] = f"{self.lines[index]:<{_STREAM + _SIDE + 1}}│"
