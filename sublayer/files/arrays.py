@@ -1,7 +1,7 @@
 """Arrays of numbers in files: npz, safetensors of earlier versions, and files with a footer.
 
-A footer, a JSON description, is written last, and makes a file valid. It carries a checksum of its
-own, so a file cut short anywhere is told from a whole one.
+The footer, a JSON description with a checksum, is written last and makes a file valid: truncated
+files are detected.
 """
 
 import hashlib
@@ -41,19 +41,19 @@ _DAMAGED = (
 
 
 def dump_arrays(arrays: Arrays, header: Mapping[str, Any]) -> bytes:
-    """Format arrays as safetensors; whole numbers take as few bytes as the largest of them needs.
+    """Format arrays as safetensors; integers in the narrowest sufficient type.
 
-    Arrays keep their shapes; reading them back, whole numbers keep the narrow type. ``header`` is
-    any JSON. Raises ValueError for a number in it that is not finite.
+    Shapes are kept; integers are read back in the narrow type. ``header`` is any JSON. Raises
+    ValueError for a number in it that is not finite.
     """
     packed = {name: np.ascontiguousarray(_narrow(array)) for name, array in arrays.items()}
     return save(packed, metadata={_HEADER: json.dumps(header, allow_nan=False)})
 
 
 def dump_npz(arrays: Arrays, header: Mapping[str, Any]) -> bytes:
-    """Format arrays as a compressed npz file, which ``numpy.load`` reads; equal ones, equal bytes.
+    """Format arrays as a compressed npz file for ``numpy.load``; deterministic bytes.
 
-    Whole numbers are narrowed as in ``dump_arrays``. The array ``header`` is JSON text. Raises
+    Integers are narrowed as in ``dump_arrays``. The array ``header`` is JSON text. Raises
     ValueError for a number in it that is not finite.
     """
     packed: dict[str, NDArray[Any]] = {name: _narrow(array) for name, array in arrays.items()}
@@ -68,7 +68,7 @@ def load_arrays(
 ) -> tuple[dict[str, NDArray[np.number[Any]]], Any]:
     """Read arrays and header back, of either format; ``name`` is the file's, in errors.
 
-    Raises ``error`` where the bytes are damaged, and for arrays of anything but finite numbers.
+    Raises ``error`` for damaged bytes, and for arrays of anything but finite numbers.
     """
     header: Any
     arrays: dict[str, NDArray[Any]]
@@ -114,7 +114,7 @@ _CHECKED_BYTES = 256 << 20
 
 
 class FooterFile:
-    """A file being written: bytes, then columns of numbers, then the description that ends it."""
+    """A file being written: bytes, columns of numbers, final description."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -123,13 +123,13 @@ class FooterFile:
         """Of the bytes that were written before the columns."""
 
     def write(self, data: bytes) -> None:
-        """Write bytes that follow."""
+        """Append bytes."""
         self._file.write(data)
         self.n_bytes += len(data)
         self.crc32 = zlib.crc32(data, self.crc32)
 
     def write_columns(self, *columns: Iterable[bytes]) -> tuple[list[int], int]:
-        """Write columns from a multiple of 8 bytes on; return the bytes of each, and their CRC."""
+        """Write columns, aligned to 8 bytes; return their sizes in bytes, and their CRC."""
         self._file.write(b"\0" * (_aligned(self.n_bytes) - self.n_bytes))
         sizes, crc32 = [], 0
         for column in columns:
@@ -147,10 +147,10 @@ class FooterFile:
 
 
 def read_description(path: Path) -> tuple[dict[str, Any], int]:
-    """Return a file's description, and how many bytes stand before it.
+    """Return a file's description, and the number of bytes before it.
 
-    The arrays themselves are not read. Raises ValueError where the file is cut short, ends in
-    anything else, or has a description that differs from its checksum; OSError without a file.
+    Arrays are not read. Raises ValueError where the file is truncated, has no footer, or a
+    description that differs from its checksum; OSError without a file.
     """
     size = path.stat().st_size
     with open_file(path) as file:
@@ -172,7 +172,7 @@ def read_description(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def check_bytes(path: Path, start: int, stop: int, crc32: int) -> None:
-    """Raise ValueError where bytes of a file differ from their CRC-32; over 256 MiB are trusted."""
+    """Raise ValueError where bytes of a file differ from their CRC-32; beyond 256 MiB unchecked."""
     if stop - start > _CHECKED_BYTES:
         return
     checksum = 0
@@ -185,7 +185,7 @@ def check_bytes(path: Path, start: int, stop: int, crc32: int) -> None:
 def read_columns(
     path: Path, n_bytes: int, counts: Sequence[int], stop: int, crc32: int
 ) -> list[NDArray[np.int64]]:
-    """Map the columns of whole numbers that stand behind the ``n_bytes`` of a file, up to ``stop``.
+    """Memory-map the integer columns of a file from ``n_bytes``, aligned, to ``stop``.
 
     Raises ValueError where they are not of these sizes, or as ``check_bytes`` does.
     """
@@ -193,12 +193,12 @@ def read_columns(
     if first + 8 * total != stop:
         raise ValueError("its size is not what it describes")
     check_bytes(path, first, stop, crc32)
-    numbers: NDArray[Any] = np.zeros(0, dtype="<i8")  # which cannot be mapped
+    numbers: NDArray[Any] = np.zeros(0, dtype="<i8")  # empty: cannot be mapped
     if total:
         numbers = np.memmap(path, dtype="<i8", mode="r", offset=first, shape=(total,))
     return np.split(numbers.view(np.ndarray), np.cumsum(counts[:-1]))
 
 
 def _aligned(n_bytes: int) -> int:
-    """Round a number of bytes up to a multiple of 8, so that any array may begin there."""
+    """Round a number of bytes up to a multiple of 8, the alignment of any array."""
     return -(-n_bytes // 8) * 8

@@ -1,4 +1,4 @@
-"""The cache folder, for all that can be made again, where no reader ever sees half a file."""
+"""The cache folder, for reproducible files, written atomically."""
 
 import errno
 import os
@@ -23,9 +23,9 @@ def cache_folder(cache: Path | None = None) -> Path:
     """Return the cache folder: ``cache``, else SUBLAYER_CACHE, else the platform's for sublayer.
 
     The platform's is below XDG_CACHE_HOME or ~/.cache on Linux, ~/Library/Caches on macOS, the
-    local application data on Windows. Until it exists, ~/.cache/sublayer is used where that does:
-    all platforms had their cache there. An empty SUBLAYER_CACHE is as none. The folder may not
-    exist yet. Raises ConfigError where it is in the home folder of nobody.
+    local application data on Windows; an existing ~/.cache/sublayer, the earlier location, is used
+    until it exists. An empty SUBLAYER_CACHE counts as unset. The folder may not exist yet. Raises
+    ConfigError for the home folder of an unknown user.
     """
     if cache is not None:
         return cache
@@ -37,11 +37,11 @@ def cache_folder(cache: Path | None = None) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Write a file that appears at ``path`` only when it is whole, even with two processes at it.
+    """Write a file atomically, also with concurrent processes.
 
-    The folder is made where it is missing, and what processes that died left in it is removed.
+    Creates the folder, and removes remains of dead processes in it.
 
-    Raises DataError where the folder cannot be written or is full; nothing is left behind then.
+    Raises DataError, leaving nothing behind, where the folder cannot be written or is full.
     """
     with writing_to(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,10 +52,10 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def held_in_cache(folder: Path, does: str) -> Iterator[None]:
-    """Hold a folder of the cache; where another process has it, which ``does`` this, wait.
+    """Lock a folder of the cache; wait for another process, which ``does`` this.
 
-    Who has it looks again whether the file to be made is there. Raises DataError where the cache
-    cannot be written.
+    The holder checks again whether the file exists. Raises DataError where the cache cannot be
+    written.
     """
     with ExitStack() as stack:
         with writing_to(folder):
@@ -66,10 +66,10 @@ def held_in_cache(folder: Path, does: str) -> Iterator[None]:
 def read_or_make(
     path: Path, does: str, read: Callable[[], Read | None], make: Callable[[], object]
 ) -> Read:
-    """Read a file of the cache, which ``make`` writes where ``read`` gives None.
+    """Read a file of the cache; ``make`` writes it where ``read`` returns None.
 
-    Of several processes one does, and the others wait for it. Raises DataError where the cache
-    cannot be written.
+    Of several processes one writes, the others wait. Raises DataError where the cache cannot be
+    written.
     """
     content = read()
     if content is None:
@@ -83,13 +83,13 @@ def read_or_make(
 
 
 def lock_of(path: Path) -> Path:
-    """Return the folder that is held while a file of the cache is made."""
+    """Return the folder that is locked while a file of the cache is written."""
     return path.with_name(f"{path.name}.lock")
 
 
 @contextmanager
 def writing_to(path: Path) -> Iterator[None]:
-    """Raise DataError where ``path``, of the cache, cannot be written or the disk is full."""
+    """Raise DataError where ``path`` in the cache cannot be written or the disk is full."""
     try:
         yield
     except OSError as error:

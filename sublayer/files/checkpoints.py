@@ -2,8 +2,8 @@
 
 A checkpoint is a folder ``checkpoints/step-<n>``: ``model/`` (config, weights, tokenizer),
 ``training.safetensors`` (optimizer state, training-only heads), ``state.json`` and, written last,
-``manifest.json`` with every file's size and SHA-256. It is filled under another name and renamed
-once it is complete and on disk.
+``manifest.json`` with every file's size and SHA-256. It is written under a temporary name and
+renamed once it is on disk.
 """
 
 import json
@@ -25,8 +25,7 @@ RECORD = "record.json"
 
 
 class SavedEvaluation(Typed):
-    """An evaluation during training: its step, and metrics by name, the loss of a validation split
-    among them."""
+    """An evaluation during training: step, and metrics by name, validation loss included."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Number] = Field(init=False)
@@ -34,10 +33,10 @@ class SavedEvaluation(Typed):
 
 
 class Input(Typed):
-    """An input of a run or a study: a split by its name, ``tokenizer``, ``init.run``,
-    ``watch.NAME``, ``probes.NAME``.
+    """An input of a run or study: a split's name, ``tokenizer``, ``init.run``, ``watch.NAME``,
+    ``probes.NAME``.
 
-    ``value`` is shown to people; inputs are equal where their ``digest`` is.
+    ``value`` is for display; inputs are equal if their ``digest`` is.
     """
 
     name: str
@@ -99,7 +98,7 @@ class _Record(Typed):
 def read_record(run: Path) -> dict[str, Any] | None:
     """Read the record of a run, None without one; raise CheckpointError where it is damaged.
 
-    All that stands in it is returned; only the fields that the program uses are checked.
+    All content is returned; only fields that the program uses are checked.
     """
     path = run / RECORD
     try:
@@ -128,7 +127,7 @@ class _File(Typed):
 
 
 class SavedState(Typed):
-    """The state of the loop at a checkpoint, in ``state.json``."""
+    """State of the loop at a checkpoint, in ``state.json``."""
 
     step: Count
     """Optimizer steps taken."""
@@ -157,16 +156,16 @@ def checkpoint_path(root: Path, step: int) -> Path:
 
 @contextmanager
 def new_checkpoint(root: Path, step: int) -> Iterator[Path]:
-    """Give an empty folder to be filled, which becomes the checkpoint of ``step`` on leaving.
+    """Yield an empty folder that becomes the checkpoint of ``step`` on exit.
 
-    A kill at any moment leaves either no checkpoint of that step or a complete one. What stands
-    there already was refused, and is set aside. Raises OSError.
+    A kill at any moment leaves either no checkpoint of that step or a complete one. An existing
+    folder was refused before, and is set aside. Raises OSError.
     """
     root.mkdir(parents=True, exist_ok=True)
     remove_abandoned(root)
     target = checkpoint_path(root, step)
     if os.path.lexists(target):
-        # Only a refused checkpoint can stand here: its step is being computed again.
+        # Only a refused checkpoint can exist here: its step is being repeated.
         set_aside(target)
     with new_folder(target) as partial:
         yield partial
@@ -178,9 +177,9 @@ def new_checkpoint(root: Path, step: int) -> Iterator[Path]:
 
 
 def remove_partial_checkpoints(root: Path) -> None:
-    """Remove what killed processes left of checkpoints under ``root``, in which nobody writes now.
+    """Remove partial checkpoints of killed processes under ``root``, where no process writes.
 
-    A folder that holds anything else, or nothing, is left alone.
+    Folders with other content, and empty ones, are kept.
     """
     for path in root.glob(".step-*.partial"):
         if path.is_symlink() or not path.is_dir():
@@ -191,10 +190,10 @@ def remove_partial_checkpoints(root: Path) -> None:
 
 
 def verify_checkpoint(path: Path) -> None:
-    """Raise CheckpointError, naming the file, unless every file is there as it was written.
+    """Raise CheckpointError, naming the file, where a file is missing or altered.
 
-    Every file is read whole, and its SHA-256 compared with the manifest's. Files that the manifest
-    does not list are an error only if they are of JSON or tensors.
+    The SHA-256 of every file is compared with the manifest's. Unlisted files are an error only if
+    they are JSON or tensors.
     """
     try:
         manifest = read_typed(path / MANIFEST, dict[str, _File], CheckpointError)
@@ -203,7 +202,7 @@ def verify_checkpoint(path: Path) -> None:
             f"{path} is not a complete checkpoint: it has no {MANIFEST}"
         ) from None
     for name, _ in _files(path):
-        # Without its line nothing could be said of the file.
+        # Without its line the file could not be verified.
         if name not in manifest and name.endswith((".json", ".safetensors")):
             raise CheckpointError(f"{path / MANIFEST} is damaged: it does not list {name}")
     for name, expected in manifest.items():
@@ -219,7 +218,7 @@ def verify_checkpoint(path: Path) -> None:
 def verify_parts(files: Sequence[Path]) -> None:
     """Raise CheckpointError unless parts of a model in a checkpoint were written together.
 
-    Each is read whole. Beside no manifest nothing is known of them.
+    Files are read in full. Without a manifest they pass.
     """
     for file in files:
         model = file.parent
@@ -249,7 +248,7 @@ def saved_steps(root: Path) -> list[int]:
         return []
     matches = (_NAME.fullmatch(path.name) for path in root.iterdir() if path.is_dir())
     steps = (int(match[1]) for match in matches if match)
-    # A number may be written with more zeros than a checkpoint's name has.
+    # A number may have more leading zeros than a checkpoint's name.
     return sorted(step for step in steps if checkpoint_path(root, step).is_dir())
 
 
@@ -262,7 +261,7 @@ def read_state(path: Path) -> SavedState:
 
 
 def best_steps(state: SavedState) -> set[int]:
-    """Return the steps of the best evaluations, without whose checkpoints a run cannot go on."""
+    """Return the steps of the best evaluations, whose checkpoints a resumed run needs."""
     return {best.step for best in (state.best, *state.task_bests.values()) if best is not None}
 
 
@@ -271,11 +270,11 @@ def newest_checkpoint(
     report: Callable[[str], None],
     check: Callable[[Path, SavedState], None] = lambda path, state: None,
 ) -> Path | None:
-    """Find the newest checkpoint that can be gone on from, or None.
+    """Find the newest checkpoint to resume from, or None.
 
-    It is complete and unaltered, and so is the best checkpoint that it refers to (the run's result
-    would otherwise differ from an unbroken run's); and ``check`` raises no CheckpointError for it.
-    Those refused on the way are named through ``report``.
+    It is complete and unaltered, as is the best checkpoint that it refers to (otherwise the result
+    would differ from an uninterrupted run's), and ``check`` raises no CheckpointError. ``report``
+    receives refused ones.
     """
     for step in reversed(saved_steps(root)):
         path = checkpoint_path(root, step)
@@ -295,12 +294,12 @@ def newest_checkpoint(
 
 
 def set_aside(path: Path) -> None:
-    """Rename a refused file or folder so that its like can be written again; nothing is deleted."""
+    """Rename a refused file or folder, to make room for a new one; nothing is deleted."""
     os.replace(path, aside(path))
 
 
 def aside(path: Path) -> Path:
-    """Return an unused path beside ``path`` at which to keep the refused file or folder."""
+    """Return an unused path in the same folder for a refused file or folder."""
     number = 1
     while os.path.lexists(target := path.with_name(f"refused-{path.name}-{number}")):
         number += 1
@@ -308,22 +307,22 @@ def aside(path: Path) -> Path:
 
 
 def prune_checkpoints(root: Path, keep: Iterable[int]) -> None:
-    """Delete the checkpoints whose step is not in ``keep``; a folder without a manifest is none.
+    """Delete checkpoints, folders with a manifest, whose step is not in ``keep``.
 
-    A link to a folder is left alone. Raises OSError.
+    Links to folders are kept. Raises OSError.
     """
     surplus = set(saved_steps(root)) - set(keep)
     for step in surplus:
         path = checkpoint_path(root, step)
         if (path / MANIFEST).is_file() and not path.is_symlink():
-            # Under its own name, remains after a kill would be taken for a damaged checkpoint.
+            # Under its name, remains after a kill would look like a damaged checkpoint.
             discarded = temporary_path(path)
             path.rename(discarded)
             shutil.rmtree(discarded)
 
 
 def _files(folder: Path) -> list[tuple[str, Path]]:
-    """List the files below a folder, the manifest not, with their names in it."""
+    """List the files below a folder, without the manifest, by relative name."""
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     named = [(path.relative_to(folder).as_posix(), path) for path in paths]
     return [(name, path) for name, path in named if name != MANIFEST]

@@ -1,4 +1,4 @@
-"""Published files: fetched once into the cache folder and verified, or asked for by an error."""
+"""Published files, downloaded once into the cache folder and verified."""
 
 import hashlib
 import http.client
@@ -35,10 +35,10 @@ class Download:
 
 
 def fetch(download: Download, target: Path) -> Path:
-    """Download a file to ``target``, which appears once it is whole and verified; return it.
+    """Download a file to ``target``, written atomically once verified; return it.
 
-    Raises DataError where there is no network, what came is not the published file, unless that
-    may differ, or ``target`` cannot be written.
+    Raises DataError without a network, for another than the published file, unless it may differ,
+    and where ``target`` cannot be written.
     """
     name = download.url.rpartition("/")[2]
     try:
@@ -77,8 +77,8 @@ def fetch(download: Download, target: Path) -> Path:
 def unzip(archive: Path, member: str, target: Path, *, md5: str) -> Path:
     """Extract one member of a zip file to ``target`` and verify it; return ``target``.
 
-    No other name of the archive is used. Raises DataError if it is not there or not what its
-    publishers published, or ``target`` cannot be written.
+    Other members are ignored. Raises DataError where it is missing or not the published file, or
+    ``target`` cannot be written.
     """
     try:
         with (

@@ -1,4 +1,4 @@
-"""The bytes of a file as a text: read where they are accessed, and held nowhere."""
+"""The bytes of a file as a text, read on access and not kept in memory."""
 
 import os
 from collections.abc import Iterator
@@ -14,10 +14,9 @@ _BLOCK_BYTES = 1 << 20
 class FileText:
     """The bytes of a file from ``start`` to before ``stop``, or to its end.
 
-    Slices are read when they are taken, so that a text of any size takes no memory of its own.
+    Slices are read on access, so that a text of any size takes no memory.
 
-    Raises OSError where the file cannot be opened. A slice raises DataError where the file has
-    become shorter.
+    Raises OSError where the file cannot be opened; a slice DataError where the file was truncated.
     """
 
     def __init__(self, path: Path, start: int = 0, stop: int | None = None) -> None:
@@ -53,7 +52,7 @@ class FileText:
         return self._read(start, start + 1)[0]
 
     def find(self, mark: bytes) -> int:
-        """Return where ``mark`` first stands, as ``bytes.find`` does; -1 without one."""
+        """Return the first index of ``mark``, as ``bytes.find`` does; -1 without one."""
         n_more = len(mark) - 1
         for start in range(0, self._n_bytes, _BLOCK_BYTES):
             position = self[start : start + _BLOCK_BYTES + n_more].find(mark)
@@ -62,7 +61,7 @@ class FileText:
         return -1
 
     def rfind(self, mark: bytes, start: int, stop: int) -> int:
-        """Return where ``mark`` last stands from ``start`` to ``stop``; -1 without one."""
+        """Return the last index of ``mark`` from ``start`` to ``stop``; -1 without one."""
         n_more = len(mark) - 1
         while start < stop:
             first = max(start, stop - _BLOCK_BYTES)

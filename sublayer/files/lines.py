@@ -1,4 +1,4 @@
-"""Plain and packed files, decompressed while they are read: by line, or whole within memory."""
+"""Plain and compressed files, decompressed while reading: by line, or into memory."""
 
 import bz2
 import codecs
@@ -50,9 +50,9 @@ _HELD_LINE_BYTES = 1000
 """Memory of a line beside its bytes where all are held, as a row of a table."""
 _DAMAGED = (
     *(EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError, lzma.LZMAError, zipfile.BadZipFile),
-    NotImplementedError,  # a zip of a method that is not there
+    NotImplementedError,  # an unsupported zip method
 )
-# `zstd --long=31` needs the longest window that there is, of 2 GiB.
+# `zstd --long=31` needs the maximum window, 2 GiB.
 _WINDOW = zstd.DecompressionParameter.window_log_max
 _LONGEST_WINDOW: dict[int, int] = {_WINDOW: _WINDOW.bounds()[1]}
 _SHOWN_REASON = 200
@@ -61,7 +61,7 @@ _BUFFER_BYTES = 1 << 20
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield each line with its number, from 1, its end included.
+    """Yield lines, ends included, with their numbers from 1.
 
     Files are plain, gzip, zstd, bzip2, xz or a zip archive of one file, by their suffix.
 
@@ -78,9 +78,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def held_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield lines as ``read_lines`` does, to who holds them all.
+    """Yield lines as ``read_lines`` does, for callers that keep all.
 
-    Raises DataError also where those of a compressed file take more than half of the memory.
+    Raises DataError also where a compressed file takes more than half of the memory.
     """
     most = _most_bytes() if path.suffix.lower() in _KINDS else sys.maxsize
     held = 0
@@ -95,7 +95,7 @@ def held_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def text_lines(path: Path, most: int | None = None) -> list[str]:
-    """Return a file's lines, at most so many, as text without their ends.
+    """Return a file's lines, at most ``most``, as text without their ends.
 
     Raises DataError as ``held_lines`` and ``decoded`` do.
     """
@@ -110,7 +110,7 @@ def read_start(path: Path, n_bytes: int) -> bytes:
 
 
 def check_no_pointer(path: Path, start: bytes) -> None:
-    """Raise DataError where a file begins as what Git LFS leaves in place of another."""
+    """Raise DataError where a file is a Git LFS pointer."""
     if start.startswith(_POINTER):
         raise DataError(
             f"{path} is a pointer of Git LFS, not the file itself: fetch that by `git lfs pull` in "
@@ -119,12 +119,12 @@ def check_no_pointer(path: Path, start: bytes) -> None:
 
 
 def wide_encoding(start: bytes) -> str | None:
-    """Return the encoding of a text that begins as UTF-16 or UTF-32 does; None for any other."""
+    """Return the encoding of a text that begins as UTF-16 or UTF-32 does; otherwise None."""
     if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "UTF-32"
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and _has_wide_spaces(start):
         return "UTF-16"
-    # Without a mark: of Latin letters every second byte is zero, on one side alone.
+    # Without a byte order mark: every second byte of Latin letters is zero.
     if len(start) < _FEWEST_BYTES:
         return None
     even, odd = (part.count(0) / len(part) for part in (start[::2], start[1::2]))
@@ -134,18 +134,18 @@ def wide_encoding(start: bytes) -> str | None:
 
 
 def _has_wide_spaces(start: bytes) -> bool:
-    """Return whether bytes are UTF-16 with a space, an end of a line, or a wide mark: as text is.
+    """Check whether bytes are UTF-16 with a space, line end or wide punctuation, as in text.
 
-    Bytes of anything else may begin as UTF-16 does.
+    Other data may begin as UTF-16 does.
     """
     text = start.decode("utf-16", "ignore")
     return bool(set(text) & set(" \r\n\u3000\u3001\u3002")) or (bool(text) and text.isascii())
 
 
 def conversion(path: Path, encoding: str, suffix: str | None = None) -> str:
-    """Return the command that converts a file, packed or not, from an encoding to UTF-8.
+    """Return the command that converts a file, compressed or not, to UTF-8.
 
-    The converted file's name ends in ``suffix``; None: in that of the file.
+    The converted file gets ``suffix``; None: the same suffix.
     """
     unpacker = _UNPACKERS.get(path.suffix.lower())
     name = path.stem if unpacker else path.name
@@ -158,7 +158,7 @@ def conversion(path: Path, encoding: str, suffix: str | None = None) -> str:
 
 
 def unpacked(path: Path) -> bytes:
-    """Decompress a file; raise DataError as ``read_lines`` does, or where memory cannot hold it."""
+    """Decompress a file; raise DataError as ``read_lines`` does, or where memory is too small."""
     remedy = (
         "half of the memory here: decompress it into a file, which is read without a copy in memory"
     )
@@ -166,7 +166,7 @@ def unpacked(path: Path) -> bytes:
 
 
 def _within(path: Path, blocks: Iterable[bytes], most: int, remedy: str) -> Iterator[bytes]:
-    """Yield blocks of a file; raise DataError, with a remedy, where they are more than ``most``."""
+    """Yield blocks of a file; raise DataError, with a remedy, beyond ``most`` bytes."""
     n_bytes = 0
     for block in blocks:
         n_bytes += len(block)
@@ -176,12 +176,12 @@ def _within(path: Path, blocks: Iterable[bytes], most: int, remedy: str) -> Iter
 
 
 def unpack(path: Path, target: Path, *, sha256: str, most_in_memory: int) -> bytes | None:
-    """Decompress a file: return up to ``most_in_memory`` bytes, else write more to ``target``.
+    """Decompress a file: return up to ``most_in_memory`` bytes, write a larger one to ``target``.
 
-    ``target`` is of the cache. Of several processes one writes it, and the others wait.
+    ``target`` is in the cache; of several processes one writes it, and the others wait.
 
-    Raises DataError as ``read_lines`` does, where the file has another hash than ``sha256``, and
-    where it becomes more than half of the space free beside ``target``, or that cannot be written.
+    Raises DataError as ``read_lines`` does, where the hash differs from ``sha256``, where it takes
+    more than half of the free disk space, and where ``target`` cannot be written.
     """
     blocks = read_blocks(path)
     start = io.BytesIO()
@@ -213,7 +213,7 @@ def _check_hash(path: Path, sha256: str) -> None:
 
 
 def changed(name: Path | str) -> DataError:
-    """Build the error of a file that is another one than when reading it began."""
+    """Build the error for a file that changed while it was read."""
     return DataError(
         f"{name} changed while it was read: leave it as it is, and run the command again"
     )
@@ -227,7 +227,7 @@ def read_blocks(path: Path) -> Iterator[bytes]:
 
 
 def decoded(path: Path | str, line: int, text: bytes) -> str:
-    """Decode a line, numbered from 1, without a byte order mark before the first.
+    """Decode a line, numbered from 1, dropping a byte order mark from the first.
 
     Raises DataError with file and line where it is not UTF-8.
     """
@@ -278,7 +278,7 @@ def _damaged(path: Path, kind: str, error: Exception) -> DataError:
 def archived_name(path: Path) -> str:
     """Return the name of the one file of a zip archive.
 
-    Raises DataError where it has none or several, is encrypted, or is no such archive.
+    Raises DataError where it has none or several, is encrypted, or is not a zip archive.
     """
     with _naming(path, "zip"), open_file(path) as file, zipfile.ZipFile(file) as archive:
         return _only_member(archive, path).filename
@@ -307,7 +307,7 @@ def _reader(packed: io.BufferedReader, kind: str, path: Path) -> IO[bytes]:
     if kind == "zip":
         archive = zipfile.ZipFile(packed)
         return archive.open(_only_member(archive, path))
-    # A file of no bytes is one of no frames; to the library it is truncated.
+    # An empty file has no frames; the library considers it truncated.
     if kind == "zstd" and packed.peek(1):
         frames: Any = zstd.ZstdFile(packed, options=_LONGEST_WINDOW)
         return io.BufferedReader(frames)
@@ -315,7 +315,7 @@ def _reader(packed: io.BufferedReader, kind: str, path: Path) -> IO[bytes]:
 
 
 def _most_bytes() -> int:
-    # Half of the memory; where the system does not say how much there is, half of 8 GiB.
+    # Half of the memory, or of 8 GiB where it is unknown.
     return (total_memory() or 8 << 30) // 2
 
 
@@ -327,8 +327,7 @@ def _most_on_disk(folder: Path) -> int:
 def parquet_file(path: Path) -> Iterator[Any]:
     """Open a Parquet file.
 
-    Raises DataError where pyarrow is not installed, or the file is damaged, then or while it is
-    read.
+    Raises DataError where pyarrow is not installed, or the file is damaged, also while it is read.
     """
     parquet = extra_module("pyarrow.parquet", "Parquet files")
     arrow = import_module("pyarrow")
@@ -338,8 +337,7 @@ def parquet_file(path: Path) -> Iterator[Any]:
         with parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES) as file:
             yield file
     except (arrow.ArrowException, OSError, MemoryError, ValueError) as error:
-        # One of its own for each kind of damage; sizes that are damaged ask for more memory than
-        # there is.
+        # pyarrow's error depends on the damage; damaged sizes request more memory than exists.
         text = str(error) or type(error).__name__
         reason = text.splitlines()[0][:_SHOWN_REASON]
         raise DataError(f"{path} is not a whole Parquet file ({reason}): fetch it again") from error

@@ -1,4 +1,4 @@
-"""Measurements of this machine, cached with their time under all that they depend on."""
+"""Measurements of this machine, cached by their conditions, with the time."""
 
 import json
 import os
@@ -52,7 +52,7 @@ _Positive = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class Measurement:
-    """Numbers, in whatever unit they were kept, and when they were measured."""
+    """Measured numbers, in the unit of ``keep``, and their time."""
 
     values: tuple[_Positive, ...]
     at: _Positive
@@ -62,9 +62,8 @@ class Measurement:
 def recall(key: str, n_values: int) -> Measurement | None:
     """Return the cached values of ``key`` on this machine and process, if they are ``n_values``.
 
-    They count only with the processor, cores, release of PyTorch and variables of the environment
-    that they were measured with. What cannot be read, or is no such thing, is as if it had never
-    been measured: None.
+    They are valid only for the same processor, cores, PyTorch release and environment variables.
+    None where they are missing or unreadable.
     """
     known = _read(_path()).get(_full(key))
     return None if known is None or len(known.values) != n_values else known
@@ -73,14 +72,14 @@ def recall(key: str, n_values: int) -> Measurement | None:
 def keep(key: str, values: Sequence[float], clock: Clock = time.time) -> Measurement:
     """Cache new measurements, where the cache can be written; return them with the time.
 
-    ``clock`` gives seconds since 1970. Of more than 1,000 measurements the oldest give way.
+    ``clock`` gives seconds since 1970. Beyond 1,000 measurements the oldest are dropped.
     """
     taken = Measurement(tuple(map(float, values)), clock())
     path = _path()
     others = {name: known for name, known in _read(path).items() if name != _full(key)}
     newest = sorted(others, key=lambda name: others[name].at)[1 - _MOST :]
     kept = {name: asdict(others[name]) for name in newest} | {_full(key): asdict(taken)}
-    # A measurement serves this process even where nothing can be kept for the next.
+    # A measurement serves this process even where it cannot be cached.
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, json.dumps(kept, indent=1) + "\n")
@@ -102,7 +101,7 @@ def _full(key: str) -> str:
 
 
 def _read(path: Path) -> dict[str, Measurement]:
-    """Read the measurements of a file that are whole: others are as if they were not there."""
+    """Read the valid measurements of a file."""
     content: dict[str, Any] = {}
     with suppress(OSError, DataError):
         content = read_json_object(path, DataError)

@@ -1,8 +1,8 @@
 """Untrusted JSON and TOML, limited in size, depth and digits.
 
-The content read has no key twice, no text that is not Unicode (a lone surrogate), no number that is
-not finite and none of more digits than any field takes. The error is the caller's, in one line that
-names the file and, within it, the place.
+Refused: duplicate keys, text that is not Unicode (lone surrogates), numbers that are not finite or
+have more digits than any field takes. The error class is the caller's; its line names the file and
+the place in it.
 """
 
 import json
@@ -28,13 +28,13 @@ MAX_DIGITS = 40
 
 _MAX_BITS = (10**MAX_DIGITS).bit_length()
 _MAX_KEY_PARTS = 32
-# tomllib takes time that grows as the square of the parts of one dotted key.
+# tomllib takes time quadratic in the parts of a dotted key.
 _LONG_KEY = re.compile(rf"""(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){{{_MAX_KEY_PARTS}}}""")
 _SHOWN = 60
 
 
 def read_json(path: Path, error: type[SublayerError], *, max_bytes: int = MAX_BYTES) -> Any:
-    """Read a JSON file within the limits of this module.
+    """Read a JSON file within this module's limits.
 
     Raises FileNotFoundError without a file; ``error``, with its name, where it cannot be read, is
     larger than ``max_bytes`` or is not such JSON.
@@ -47,7 +47,7 @@ def read_json_object(
 ) -> dict[str, Any]:
     """Read a JSON file that holds an object.
 
-    Raises as ``read_json`` does, and ``error`` where it holds anything else.
+    Raises as ``read_json`` does, and ``error`` for anything else.
     """
     content = read_json(path, error, max_bytes=max_bytes)
     if not isinstance(content, dict):
@@ -58,7 +58,7 @@ def read_json_object(
 def read_toml(
     path: Path, error: type[SublayerError], *, max_bytes: int = MAX_BYTES
 ) -> dict[str, Any]:
-    """Read a TOML file within the limits of this module.
+    """Read a TOML file within this module's limits.
 
     Raises FileNotFoundError without a file; ``error``, with its name, where it cannot be read, is
     larger than ``max_bytes`` or is not such TOML.
@@ -67,7 +67,7 @@ def read_toml(
 
 
 def read_bytes(path: Path, error: type[SublayerError], *, max_bytes: int) -> bytes:
-    """Read a whole file of at most ``max_bytes``.
+    """Read a file of at most ``max_bytes``.
 
     Raises FileNotFoundError without a file; ``error``, with its name, where it is larger, cannot be
     read, or is a pipe or a device.
@@ -85,10 +85,9 @@ def read_bytes(path: Path, error: type[SublayerError], *, max_bytes: int) -> byt
 
 
 def parse_json(data: bytes | str, name: str, error: type[SublayerError]) -> Any:
-    """Parse JSON within the limits of this module; ``name`` says in errors whose it is.
+    """Parse JSON within this module's limits; errors begin with ``name``.
 
-    Raises ``error`` where it is no such JSON: the departures from JSON are in this module's
-    docstring.
+    Raises ``error`` for invalid JSON; departures from JSON: see the module's docstring.
     """
     text = _decode(data, name, error)
 
@@ -119,9 +118,9 @@ def parse_json(data: bytes | str, name: str, error: type[SublayerError]) -> Any:
 
 
 def parse_toml(data: bytes | str, name: str, error: type[SublayerError]) -> dict[str, Any]:
-    """Parse TOML within the limits of this module; ``name`` says in errors whose it is.
+    """Parse TOML within this module's limits; errors begin with ``name``.
 
-    Raises ``error`` where it is no such TOML, with the line where it cannot be parsed at all.
+    Raises ``error`` for invalid TOML, with the line of a syntax error.
     """
     text = _decode(data, name, error)
     try:
@@ -131,20 +130,19 @@ def parse_toml(data: bytes | str, name: str, error: type[SublayerError]) -> dict
 
 
 def parse_toml_value(text: str) -> Any:
-    """Parse the value of one setting; a text that is not valid TOML stands for itself.
+    """Parse a setting's value; text that is not valid TOML is returned as it is.
 
-    So does one beyond the limits of this module. Numbers that are not finite are returned, too, for
-    the field to refuse.
+    So is text beyond this module's limits. Numbers that are not finite are returned, for the field
+    to refuse.
     """
     try:
         content = _load_toml(f"value = {text}", "", DataError)
     except (tomllib.TOMLDecodeError, DataError):
-        # A value that is no text and no finite number is one all the same, and its error can name
-        # the fault.
+        # A non-finite number is a value all the same, so that its error can name the fault.
         if text in ("inf", "+inf", "-inf", "nan", "+nan", "-nan"):
             return float(text)
         return text
-    if len(content) > 1:  # the text has a line break, behind which stands another key
+    if len(content) > 1:  # the text has a line break and another key
         return text
     return content["value"]
 
@@ -183,8 +181,7 @@ def _whole(digits: str, refuse: Callable[[str], NoReturn]) -> int:
 
 def _check(content: Any, name: str, error: type[SublayerError]) -> None:
     """Raise ``error`` where values are nested too deep, not finite, too long or not Unicode."""
-    # Level by level, with the keys that lead to each value: recursion would be as deep as a hostile
-    # file asks for.
+    # Breadth first, with the path of keys: recursion would be as deep as a hostile file.
     level: list[tuple[str, Any]] = [("", content)]
     for _ in range(MAX_DEPTH + 1):
         next_level: list[tuple[str, Any]] = []
@@ -192,7 +189,7 @@ def _check(content: Any, name: str, error: type[SublayerError]) -> None:
             if isinstance(value, dict):
                 for key, inner in value.items():
                     _check_value(keys, key, name, error)
-                    # Cut, so that long keys cannot fill the memory.
+                    # Truncated, so that long keys cannot fill the memory.
                     next_level.append((f"{keys}.{key}"[:_SHOWN], inner))
             elif isinstance(value, list):
                 next_level.extend((keys, inner) for inner in value)
@@ -241,7 +238,7 @@ Number = Annotated[float, Field(ge=-1e40, le=1e40)]
 
 
 class Typed(BaseModel):
-    """Content of a file: nothing is converted but whole numbers to floating-point ones."""
+    """Content of a file; only integers are converted, to floating-point numbers."""
 
     model_config = ConfigDict(strict=True, frozen=True, allow_inf_nan=False, extra="ignore")
 
@@ -250,10 +247,9 @@ Content = TypeVar("Content")
 
 
 def read_typed(path: Path, kind: type[Content], error: type[SublayerError]) -> Content:
-    """Read a JSON file as the type that it was written from.
+    """Read a JSON file as a type.
 
-    Raises FileNotFoundError where there is none, else ``error`` with the file and, within it, the
-    place.
+    Raises FileNotFoundError without a file; otherwise ``error`` with the file and the place in it.
     """
     return check_typed(read_json(path, error), kind, str(path), error)
 
@@ -266,11 +262,11 @@ def check_typed(
     *,
     has_tuples: bool = False,
 ) -> Content:
-    """Check parsed content against a type; ``name`` says in errors whose it is.
+    """Check parsed content against a type; errors begin with ``name``.
 
-    ``has_tuples`` takes lists, which JSON alone has, for the tuples of the type.
+    ``has_tuples`` accepts JSON's lists as tuples.
 
-    Raises ``error`` with the place, within the content, of the first value that does not fit.
+    Raises ``error`` with the place of the first invalid value.
     """
     adapter = TypeAdapter(kind)
     try:

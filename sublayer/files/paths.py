@@ -1,4 +1,4 @@
-"""A user's paths made usable, and shown as they would be typed."""
+"""Users' paths: expanded, resolved, and shown as typed."""
 
 import os.path
 from pathlib import Path
@@ -17,12 +17,12 @@ def expanded(path: str | os.PathLike[str]) -> Path:
 
 
 def resolved(path: str | os.PathLike[str]) -> Path:
-    """Return the absolute path with links resolved; where they form a loop, the path itself."""
+    """Return the absolute path with links resolved; the path itself for a loop of links."""
     return Path(os.path.realpath(path))
 
 
 def describe_runs_within(folder: str | os.PathLike[str]) -> str:
-    """Name a run within the folder of a comparison, for the end of a refusal; empty for others."""
+    """Name a run in a comparison's folder, to end an error message; empty for other folders."""
     runs = sorted(recipe.parent for recipe in Path(folder).glob("arms/**/recipe.toml"))
     if not runs:
         return ""
@@ -30,9 +30,9 @@ def describe_runs_within(folder: str | os.PathLike[str]) -> str:
 
 
 def as_typed(name: str) -> str:
-    """Return a path below the current folder as it would be typed there; all else as it is.
+    """Return a path below the current folder as a relative one; others unchanged.
 
-    Of two files that are read together, named as ``A and B``, each is shown so.
+    Applies to both files of a name ``A and B``.
     """
     return " and ".join(map(_below_here, name.split(" and ")))
 

@@ -1,4 +1,4 @@
-"""Atomic files and folders, written under temporary names that collide with no other."""
+"""Atomic files and folders, written under unique temporary names."""
 
 import errno
 import hashlib
@@ -35,10 +35,10 @@ def check_name(path: Path, error: type[SublayerError]) -> None:
 
 
 class RegularFile(FileIO):
-    """The bytes of a regular file, read without waiting for anybody to write it.
+    """The bytes of a regular file, read without blocking.
 
-    Raises OSError, also for pipes and devices, which may never end, and where the system has
-    nothing to give now, as of ``/proc/kmsg``.
+    Raises OSError, also for pipes and devices, which may never end, and where a read would block,
+    as of ``/proc/kmsg``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,7 +66,7 @@ class RegularFile(FileIO):
 
 
 def describe_absence(path: str | Path) -> str:
-    """Describe a path at which a file or folder is missing, or where a pipe or a device is."""
+    """Describe a path that is missing, or a pipe or device."""
     return f"{path} {'is a pipe or a device' if Path(path).exists() else 'is not there'}"
 
 
@@ -88,7 +88,7 @@ def check_file(path: Path) -> None:
 
 def open_regular(path: str | Path, flags: int) -> int:
     """Open a regular file; return its descriptor, or raise OSError as ``RegularFile`` does."""
-    # Not waiting: of a pipe that nobody writes into, opening would never end.
+    # Non-blocking: opening a pipe without a writer would never return.
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -97,14 +97,14 @@ def open_regular(path: str | Path, flags: int) -> int:
 
 
 def temporary_path(path: Path) -> Path:
-    """Return a new hidden path beside ``path`` that no user or other process has."""
-    # The name is cut, so that what can be written under its own name can be written under this one.
+    """Return a new, unique hidden path in the folder of ``path``."""
+    # The name is truncated: the length of the final name suffices.
     return path.with_name(f".{path.name[:64]}.{uuid.uuid4().hex}.partial")
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that replaces ``path`` once it is on disk, or leaves no trace.
+    """Open a file for writing that replaces ``path`` once it is on disk, or vanishes.
 
     The temporary file is created exclusively and so follows no link; a link at ``path`` is itself
     replaced. Raises OSError.
@@ -123,9 +123,9 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Write a file, whole or not at all; text as UTF-8.
+    """Write a file atomically; text as UTF-8.
 
-    What stood at ``path`` is replaced. Raises OSError, also where the folder is missing.
+    Replaces ``path``. Raises OSError, also where the folder is missing.
     """
     data = content.encode() if isinstance(content, str) else content
     with new_file(path) as file:
@@ -133,7 +133,7 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write one JSON object, whole or not at all.
+    """Write a JSON object atomically.
 
     Raises ValueError for a number that is not finite, and OSError.
     """
@@ -143,15 +143,15 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Create a folder that becomes ``path`` once it is on disk, or leaves no trace.
+    """Create a folder that becomes ``path`` once it is on disk, or vanishes.
 
-    Missing folders above it are created, and removed again where the caller fails. Raises
-    FileExistsError where there is something at ``path``, before or after, and OSError.
+    Missing parents are created, and removed again where the caller fails. Raises FileExistsError
+    where ``path`` exists, before or after, and OSError.
     """
     if os.path.lexists(path):
         raise FileExistsError(f"{path} exists")
     partial = temporary_path(path)
-    # Only folders that were not there are made, so that a failure can take them back.
+    # Only created folders are removed again after a failure.
     made = [folder for folder in partial.parents if not folder.exists()]
     try:
         partial.mkdir(parents=True)
@@ -165,7 +165,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         for folder in made:
-            with suppress(OSError):  # somebody else has put something there
+            with suppress(OSError):  # another process has put something there
                 folder.rmdir()
         raise
 
@@ -175,7 +175,7 @@ def remove_abandoned(folder: Path) -> None:
     for path in folder.glob(".*.partial"):
         if not _TEMPORARY.fullmatch(path.name):
             continue
-        with suppress(OSError):  # somebody else has removed it, or it is not ours to remove
+        with suppress(OSError):  # another process has removed it, or we may not
             age_s = time.time() - path.lstat().st_mtime
             if age_s <= _ABANDONED_S:
                 continue
@@ -197,7 +197,7 @@ def sync(path: Path) -> None:
 
 
 def check_free(path: Path | None, option: str, suffixes: tuple[str, ...]) -> None:
-    """Raise ConfigError where a file is there already, or is called by another suffix."""
+    """Raise ConfigError where a file exists already, or has another suffix."""
     if path is None:
         return
     if path.suffix.lower() not in suffixes:

@@ -1,8 +1,7 @@
-"""Tensors in safetensors files: their headers, and parts of them that several processes write.
+"""Tensors in safetensors files: headers, and shards written by several processes.
 
-A part holds slices of tensors, and says in its header where each begins: as
-``torch.distributed.checkpoint`` writes them by its ``HuggingFaceStorageWriter``. Nothing here needs
-several processes, or one more than reads.
+A part holds slices of tensors, with their offsets in its header, as written by the
+``HuggingFaceStorageWriter`` of ``torch.distributed.checkpoint``. A single process can read them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +25,7 @@ _DTYPES = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", tor
 
 @dataclass(frozen=True)
 class Header:
-    """A tensor's shape and dtype, as a file says them."""
+    """A tensor's shape and dtype in a file."""
 
     shape: list[int]
     dtype: str
@@ -34,19 +33,19 @@ class Header:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """Return PyTorch's; raise KeyError for any other than a floating-point type."""
+        """Return PyTorch's dtype; raise KeyError unless it is a floating-point type."""
         return {name: dtype for dtype, name in _DTYPES.items()}[self.dtype]
 
 
 def is_floating(dtype: str) -> bool:
-    """Return whether safetensors has floating-point numbers under a name."""
+    """Check whether a safetensors dtype is a floating-point type."""
     return dtype in _DTYPES.values()
 
 
 def header_of(tensor: Tensor) -> Header:
-    """Return a file's header of a floating-point tensor.
+    """Return the file header of a floating-point tensor.
 
-    Raises KeyError for any other dtype: weights have none.
+    Raises KeyError for any other dtype.
     """
     return Header(list(tensor.shape), _DTYPES[tensor.dtype])
 
@@ -56,8 +55,8 @@ def check_names_and_shapes(
 ) -> None:
     """Raise CheckpointError, naming the tensor and both shapes, where names or shapes differ.
 
-    ``expected`` are the model's, ``stored`` those of the file ``where``. Names are checked first:
-    of several that differ the first in order is named.
+    ``expected`` are the model's shapes, ``stored`` the file's, ``where`` names it. Names are
+    checked first; the error names the first in order.
     """
     belongs = f"{where} belongs to another model"
     if missing := expected.keys() - stored.keys():
@@ -75,7 +74,7 @@ def check_headers(
     """Raise CheckpointError, naming the tensor, where names, shapes or dtypes differ.
 
     ``targets`` are the model's tensors by name, ``stored`` the headers of the file ``where``. A
-    dtype is not converted: a run continues in the precision that it was saved in.
+    dtype is not converted: a run resumes in its saved precision.
     """
     expected = {name: header_of(target) for name, target in targets.items()}
     shapes, stored_shapes = (
@@ -94,20 +93,20 @@ _OFFSETS = "DCP_SHARDING_INFO"
 
 @dataclass(frozen=True)
 class StoredTensors:
-    """Place of stored tensors: in one file or, where there is none, in the parts of a folder."""
+    """Location of stored tensors: one file, or else the parts of a folder."""
 
     whole: Path
     folder: Path
 
     def files(self) -> list[Path]:
-        """List the files, of parts in their order; the whole one where there is nothing."""
+        """List the files, parts in order; the single one where nothing exists."""
         if self.whole.is_file():
             return [self.whole]
         return sorted(self.folder.glob(PART_PATTERN)) or [self.whole]
 
     @property
     def is_whole(self) -> bool:
-        """True where one file has all, or nothing is there."""
+        """True for a single file, or where nothing exists."""
         return self.files() == [self.whole]
 
     @property
@@ -126,7 +125,7 @@ class _SliceEntry(Typed):
 
 @dataclass(frozen=True)
 class _Slice:
-    """A piece of a tensor in a file: where it begins, and how far it goes along each axis."""
+    """A slice of a tensor in a file: offset and length along each axis."""
 
     file: Path
     starts: tuple[int, ...]
@@ -135,16 +134,16 @@ class _Slice:
 
 
 def read_stored_headers(stored: StoredTensors) -> dict[str, Header]:
-    """Read names, shapes and dtypes of whole tensors; no values are read.
+    """Read names, shapes and dtypes of full tensors, without their values.
 
-    Raises CheckpointError where parts do not make whole tensors, and what opening a file raises:
-    OSError, SafetensorError.
+    Raises CheckpointError where parts are incomplete; OSError and SafetensorError as opening a file
+    does.
     """
     return {name: _header(name, pieces, stored) for name, pieces in _pieces(stored).items()}
 
 
 def read_stored(stored: StoredTensors, *, device: str = "cpu") -> dict[str, Tensor]:
-    """Read whole tensors, put together where they are in parts.
+    """Read full tensors, joined from their parts.
 
     Raises what ``read_stored_headers`` does.
     """
@@ -167,11 +166,11 @@ def _pieces(stored: StoredTensors) -> dict[str, list[_Slice]]:
     pieces: dict[str, list[_Slice]] = {}
     for path in stored.files():
         with _opened(path, stored) as file:
-            # Where each slice of a part begins; nothing of a file with whole tensors.
+            # The offset of each slice of a part; none in a file of full tensors.
             text = (file.metadata() or {}).get(_OFFSETS, "{}")
             described = parse_json(text, str(path), CheckpointError)
             offsets = check_typed(described, dict[str, _SliceEntry], str(path), CheckpointError)
-            # The file is no mapping: it has keys, but cannot be iterated over.
+            # The file has keys, but cannot be iterated over.
             for name in file.keys():  # noqa: SIM118
                 part = file.get_slice(name)
                 shape = tuple(part.get_shape())
@@ -183,7 +182,7 @@ def _pieces(stored: StoredTensors) -> dict[str, list[_Slice]]:
 
 @contextmanager
 def _opened(path: Path, stored: StoredTensors) -> Iterator[Any]:
-    """Open a file; of several, the error names the one."""
+    """Open a file; errors name it."""
     try:
         check_file(path)
         with safe_open(path, framework="pt") as file:
@@ -195,7 +194,7 @@ def _opened(path: Path, stored: StoredTensors) -> Iterator[Any]:
 
 
 def _header(name: str, pieces: list[_Slice], stored: StoredTensors) -> Header:
-    """Return the header of a whole tensor; raise CheckpointError where its pieces make none."""
+    """Return the header of a full tensor; raise CheckpointError where pieces are missing."""
     first = pieces[0]
     n_axes = len(first.shape)
     is_alike = all(
@@ -218,7 +217,7 @@ def _whole(pieces: list[_Slice]) -> list[int]:
 
 
 def _join(pieces: list[_Slice]) -> bool:
-    """Return whether pieces make a whole: along one axis each begins where one before it ends."""
+    """Check whether pieces cover a tensor: contiguous along one axis."""
     divided = [
         axis
         for axis, length in enumerate(_whole(pieces))

@@ -1,4 +1,4 @@
-"""Optional libraries, which an extra of the package installs."""
+"""Optional libraries, installed by extras of the package."""
 
 from importlib import import_module
 from typing import Any
@@ -9,7 +9,7 @@ from sublayer.errors import DataError
 def extra_module(name: str, what: str, extra: str = "data") -> Any:
     """Import an optional library; raise DataError where it is missing.
 
-    ``what`` needs it, and ``extra`` is what installs it.
+    ``what`` needs it; ``extra`` installs it.
     """
     try:
         return import_module(name)

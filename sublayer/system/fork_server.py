@@ -1,9 +1,9 @@
-"""A fork server: a process that has imported a program once, and forks a process for each use.
+"""Fork server: a process that imports a program once and forks a process per use.
 
-A fork is safe on Linux as long as the server has no threads of Python and has computed nothing:
-OpenMP, oneDNN and CUDA start in the forked processes, and OpenBLAS ends its threads at a fork.
-Each process has the memory, the signals, the exit code and the standard input of one that is
-started alone; on other systems each is.
+A fork is safe on Linux while the server has no Python threads and has computed nothing: OpenMP,
+oneDNN and CUDA start in the forked processes, and OpenBLAS ends its threads at a fork. A process
+has the memory, signals, exit code and standard input of a newly started one, which it is on other
+systems.
 """
 
 import os
@@ -26,7 +26,7 @@ _NUMBER = struct.Struct("i")
 
 
 class ForkServer:
-    """Starts processes that call ``main`` of a module, which begins with ``forked_argument``."""
+    """Starts processes that call a module's ``main``, which begins with ``forked_argument``."""
 
     def __init__(self, module: str) -> None:
         self._command = python_command(module)
@@ -44,7 +44,7 @@ class ForkServer:
         return Forked(self._requests, argument)
 
     def close(self, *, at_once: bool = False) -> None:
-        """End the server, whose processes go on; ``at_once`` also before it has forked them all."""
+        """End the server, not its processes; ``at_once``: also pending forks."""
         if self._server is not None:
             if at_once:
                 self._server.kill()
@@ -75,7 +75,7 @@ class Forked:
             if number and self.pid is None:
                 (self.pid,) = _NUMBER.unpack(number)
             else:
-                # Without a number the server was killed, or did not come to fork it.
+                # Without a number the server was killed, or has not forked it.
                 lost = 1 if self.pid is None else -signal.SIGKILL
                 self.returncode = _NUMBER.unpack(number)[0] if number else lost
                 self._status.close()
@@ -94,7 +94,7 @@ class Forked:
 
 
 def forked_argument(preload: Callable[[], None]) -> str | None:
-    """Return the argument that this process was started or forked with; None once a server ends.
+    """Return this process's argument, started or forked; None when a server ends.
 
     ``preload`` imports the libraries of a server's processes.
     """

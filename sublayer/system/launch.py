@@ -1,4 +1,4 @@
-"""Launched processes: the variables that ``torchrun`` sets, commands of Python, their input."""
+"""Launched processes: variables of ``torchrun``, Python commands, standard input."""
 
 import json
 import os
@@ -14,40 +14,40 @@ _REMEDY = "start the processes with torchrun, which sets it"
 
 
 def n_launched() -> int:
-    """Count the processes that were started together; 1 without ``torchrun``.
+    """Return the world size; 1 without ``torchrun``.
 
-    Raises ConfigError, as all functions here do, for what no launcher sets.
+    Raises ConfigError, as all functions here do, for variables that no launcher sets.
     """
     return _number("WORLD_SIZE", "1", least=1)
 
 
 def is_launched() -> bool:
-    """Return whether a launcher started this process, which starts it again where it fails."""
+    """Check whether a launcher, which restarts failed processes, started this one."""
     return "WORLD_SIZE" in os.environ
 
 
 def own_gpu_number() -> int:
-    """Return the number of this process among those of its machine: that of its GPU, too."""
+    """Return this process's local rank, which is also its GPU's number."""
     return _number("LOCAL_RANK", "0")
 
 
 def restart_count() -> int:
-    """Return how often the launcher has started the processes again; 0 without one."""
+    """Return the launcher's restart count; 0 without one."""
     return _number("TORCHELASTIC_RESTART_COUNT", "0")
 
 
 def is_first_launched() -> bool:
-    """Return whether this process is the one that talks, before or after it joins the others."""
+    """Check whether this process is rank 0, before or after it joins the others."""
     return n_launched() == 1 or _rank() == 0
 
 
 def has_launchers_store() -> bool:
-    """Return whether processes meet in a store that the launcher keeps; else the first keeps it."""
+    """Check whether the launcher hosts the rendezvous store; otherwise rank 0 does."""
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
 def meeting_place() -> tuple[str, int]:
-    """Return the address and the port where the processes that were started together meet."""
+    """Return the rendezvous address and port."""
     address = os.environ.get("MASTER_ADDR", "")
     if not address:
         raise ConfigError(f"WORLD_SIZE = {n_launched()} needs MASTER_ADDR: {_REMEDY}")
@@ -58,7 +58,7 @@ def meeting_place() -> tuple[str, int]:
 
 
 def check_launch() -> None:
-    """Raise ConfigError unless each of several processes is told which it is, and where they meet.
+    """Raise ConfigError where a launched process lacks its rank or rendezvous address.
 
     A library would give a traceback instead, or wait for processes that do not exist.
     """
@@ -81,7 +81,7 @@ def _rank() -> int:
 
 
 def _number(name: str, alone: str = "", *, least: int = 0) -> int:
-    """Return a variable's whole number; ``alone`` is it where none is set, "" if one must be."""
+    """Return a variable's whole number, by default ``alone``; "" makes it mandatory."""
     text = os.environ.get(name) or alone
     if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) < least:
         value = text[:40] or "unset"
@@ -90,9 +90,9 @@ def _number(name: str, alone: str = "", *, least: int = 0) -> int:
 
 
 def at_end_of_input(act: Callable[[], None]) -> None:
-    """Call ``act`` once standard input has ended, from a thread of its own.
+    """Call ``act`` once standard input has ended, from another thread.
 
-    Whatever else reads standard input after this finds nothing there.
+    Later readers of standard input get nothing.
     """
     descriptor = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -108,10 +108,10 @@ def at_end_of_input(act: Callable[[], None]) -> None:
 
 
 def python_command(module: str) -> list[str]:
-    """Return the command that calls ``main`` of a module, whose exit code is the process's.
+    """Return the command that calls a module's ``main`` and exits with its code.
 
-    The package is found where this process found it, and nothing in the working directory that this
-    process would not have found there.
+    The import path is this process's: the package is the same one, and the working directory is not
+    added.
     """
     program = (
         "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "

@@ -1,4 +1,4 @@
-"""A lock on a folder against other processes, by a file in it that replaces no user's file."""
+"""Lock of a folder against other processes: a file in it that never replaces a user's file."""
 
 import os
 import stat
@@ -20,16 +20,16 @@ _CONTENT = b"sublayer is writing in this folder\n"
 def held(folder: Path, *, waits_for: str | None = None) -> Iterator[None]:
     """Lock a folder, created where it is missing, against other processes that lock it.
 
-    With ``waits_for``, which says whom, this process waits while another one holds it, and a file
-    in the way of the folder raises OSError.
+    With ``waits_for``, the holder in words, this process waits for it, and a file in place of the
+    folder raises OSError.
 
-    At the end the lock is taken away, and so are folders that were made and have nothing in them. A
-    file of the user's under the lock's name is locked but never changed. Raises FolderHeld where
-    another process holds the folder, ConfigError where there can be none; OSError.
+    Removes the lock at the end, and created folders that are empty. A user's file with the lock's
+    name is locked but never changed. Raises FolderHeld where another process holds the folder,
+    ConfigError where the folder is impossible; OSError.
     """
     missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     if waits_for is not None and folder not in missing:
-        missing.insert(0, folder)  # who is waited for made it
+        missing.insert(0, folder)  # the awaited process created it
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
@@ -44,14 +44,14 @@ def held(folder: Path, *, waits_for: str | None = None) -> Iterator[None]:
             _release(descriptor, folder / LOCK)
     finally:
         for path in missing:
-            with suppress(OSError):  # there is something in it
+            with suppress(OSError):  # it is not empty
                 path.rmdir()
 
 
 def is_held(folder: Path) -> bool:
     """Return whether another process holds a folder; nothing is written."""
     if sys.platform == "win32":
-        return False  # there a lock cannot be asked about without taking it
+        return False  # there a lock cannot be tested without taking it
     import fcntl
 
     try:
@@ -81,7 +81,7 @@ def _acquire(folder: Path, waits_for: str | None) -> int:
                 with stage(f"waiting for {waits_for}"):
                     while not try_lock(descriptor):
                         time.sleep(_WAITING_S)
-            # Who held it may have taken it away in between: then others can lock a new one.
+            # The holder may have removed it meanwhile: then others can lock a new one.
             if is_at(descriptor, path):
                 return descriptor
         except BaseException:
@@ -104,14 +104,14 @@ def _open(path: Path) -> int:
             descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
             try:
                 os.write(descriptor, _CONTENT)
-            except OSError:  # the disk is full: nobody would know whose file it is
+            except OSError:  # the disk is full: the file's owner would be unknown
                 os.close(descriptor)
                 path.unlink()
                 raise
             return descriptor
         if path.is_symlink() or not path.is_file():
             if not os.path.lexists(path):
-                continue  # it was taken away in between
+                continue  # it was removed meanwhile
             raise ConfigError(
                 f"{path} is in the way, it is not a file: move it, or give another --out"
             )
@@ -120,7 +120,7 @@ def _open(path: Path) -> int:
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock an open file until it is closed; return whether nobody else has."""
+    """Lock an open file until it is closed; return whether that succeeded."""
     if sys.platform == "win32":
         import msvcrt
 

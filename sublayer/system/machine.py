@@ -1,4 +1,4 @@
-"""This machine: its device, its processor, their description in a record, and peak memory."""
+"""This machine: device, processor, description for records, peak memory."""
 
 import platform
 import re
@@ -16,11 +16,11 @@ _CPUINFO = Path("/proc/cpuinfo")
 
 
 def choose_device(name: str | None) -> torch.device:
-    """Return the named device, or the CUDA GPU where there is one, else the CPU.
+    """Return the named device, by default a CUDA GPU, else the CPU.
 
-    Where several processes were started together each has a GPU of its own, unless one is named by
-    its number. Apple's GPU (mps) is used where it is named: nothing has been measured on it. Raises
-    ConfigError where there is no such device.
+    A launched process uses the GPU of its local rank, unless one is named by number. Apple's GPU
+    (mps) is used only by name: nothing has been measured on it. Raises ConfigError for a missing
+    device.
     """
     if name is None:
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -35,7 +35,7 @@ def check_device(name: str | torch.device) -> torch.device:
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError, TypeError):
-        # torch has no one way to say that it was built without a device, or finds none.
+        # torch raises various errors for devices that are missing or not built in.
         raise ConfigError(
             f"device {str(name)!r} is not there: use cpu, or cuda where there is a GPU"
         ) from None
@@ -43,7 +43,7 @@ def check_device(name: str | torch.device) -> torch.device:
 
 
 def wait_for(device: torch.device) -> None:
-    """Wait until a device has done its queued work, so that a clock can be read."""
+    """Synchronise with a device, before a clock is read."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
@@ -52,7 +52,7 @@ def wait_for(device: torch.device) -> None:
 
 @cache
 def processor() -> str:
-    """Return the processor's name, as the system says it; else its architecture."""
+    """Return the processor's name, or its architecture where that is unknown."""
     try:
         text = _CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError:  # only Linux has it
@@ -62,7 +62,7 @@ def processor() -> str:
 
 
 def describe_machine(device: torch.device) -> dict[str, Any]:
-    """Describe hardware and versions, for the record; ``gpu`` is there only where one is used."""
+    """Describe hardware and versions, for the record; ``gpu`` only where one is used."""
     is_gpu = device.type == "cuda"
     return {
         "processor": processor(),
@@ -81,7 +81,7 @@ _CLEAR = Path("/proc/self/clear_refs")
 
 
 class PeakMemory:
-    """While entered, measures how much memory is used beyond the bytes resident at the start.
+    """Context that measures peak memory beyond the bytes resident at its start.
 
     On a CPU it is the process's resident set (Linux; ``bytes`` is None elsewhere), on a GPU the
     allocator's.
@@ -107,7 +107,7 @@ class PeakMemory:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop measuring: ``bytes`` is there."""
+        """Stop measuring: ``bytes`` is set."""
         if self._device.type == "cuda":
             peak: int | None = torch.cuda.max_memory_allocated(self._device)
         else:

@@ -1,7 +1,7 @@
-"""Memory: how much there is, checks that it suffices, and its allocator; the number of cores.
+"""Memory: size, checks, allocator settings; number of cores.
 
-As far as the system says. What fits tightly, or only by swapping, is let through; what cannot fit
-is refused in one line, before anything is allocated.
+Requests that fit tightly, or only by swapping, pass; impossible ones are refused in one line,
+before anything is allocated.
 """
 
 import os
@@ -43,10 +43,9 @@ _DEFAULT_THRESHOLD, _DEFAULT_MMAP_MAX = 1 << 17, 1 << 16
 
 
 def total_memory() -> int | None:
-    """Return the bytes that this process can have at most, swap included; None where no one says.
+    """Return the maximum bytes of this process, swap included; None where unknown.
 
-    That is the installed memory or a container's limit, and no more than a limit on addresses
-    (``ulimit -v``) leaves.
+    The installed memory or a container's limit, at most the rest of ``ulimit -v``.
     """
     limits = [_installed(), *(_number(folder / limit) for folder, limit, _, _ in _GROUPS)]
     known = [limit for limit in limits if limit]
@@ -58,7 +57,7 @@ def total_memory() -> int | None:
 
 
 def free_memory() -> int | None:
-    """Return the free bytes, or all that are installed where that is unknown; else None."""
+    """Return the free bytes, or the installed ones where unknown; else None."""
     free = [size for size in (_meminfo("MemAvailable:"), _free_in_group()) if size is not None]
     return min(free) if free else _installed()
 
@@ -100,7 +99,7 @@ def _free_in_group() -> int | None:
 
 
 def _own_limit() -> int | None:
-    """Return the bytes that a limit on this process's addresses leaves; None without one."""
+    """Return the bytes left under this process's address limit; None without one."""
     try:
         import resource  # not on Windows
 
@@ -115,10 +114,9 @@ def _own_limit() -> int | None:
 
 
 def check_memory(needed: int, what: str, remedy: str) -> None:
-    """Raise ConfigError, with both sizes, where ``needed`` bytes are more than the machine has.
+    """Raise ConfigError, with both sizes, where ``needed`` bytes exceed the machine's memory.
 
-    ``what`` is the error's subject, ``remedy`` says in the imperative what to do. Where the system
-    does not tell its memory, all is let through.
+    ``what`` is the error's subject, ``remedy`` an imperative. Passes where memory is unknown.
     """
     here = total_memory()
     if here is not None and needed > here:
@@ -129,9 +127,9 @@ def check_memory(needed: int, what: str, remedy: str) -> None:
 
 @contextmanager
 def allocating(what: str, remedy: str) -> Iterator[None]:
-    """Turn a failure to allocate, which no estimate could foresee, into a ConfigError.
+    """Convert an allocation failure into a ConfigError.
 
-    Its text is made of ``what`` and ``remedy`` as in ``check_memory``. Other errors pass.
+    ``what`` and ``remedy`` as in ``check_memory``. Other errors pass.
     """
     try:
         yield
@@ -142,16 +140,16 @@ def allocating(what: str, remedy: str) -> Iterator[None]:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Check whether an error says that memory is lacking, by its class or by its words."""
+    """Check whether an error reports a lack of memory, by class or message."""
     if isinstance(error, MemoryError):
         return True
-    # Of products that there are none of, such as of two types, oneDNN says almost the same.
+    # oneDNN's message for unsupported products, such as of two dtypes, is almost the same.
     text = str(error).replace("could not create a primitive descriptor", "")
     return any(mark in text for mark in _MARKS)
 
 
 def format_bytes(size: int) -> str:
-    """Format a size in bytes with three figures in the unit that suits it: ``14.6 TiB``.
+    """Format a size in bytes with three digits and a suitable unit: ``14.6 TiB``.
 
     Units are powers of 1024; from 1,024 EiB on it counts whole EiB.
     """
@@ -164,8 +162,8 @@ def format_bytes(size: int) -> str:
 def allocate_for_training(*, recomputes: bool, is_divided: bool = False) -> None:
     """Tune the allocator for a run on a CPU: for speed, or for memory.
 
-    For memory where blocks are recomputed, and where each process has a part of the model: weights
-    that come and go leave more holes than parts save.
+    For memory under recomputation and sharding: gathered weights fragment memory more than shards
+    save.
     """
     if recomputes or is_divided:
         return_freed_memory()
@@ -176,8 +174,8 @@ def allocate_for_training(*, recomputes: bool, is_divided: bool = False) -> None
 def keep_freed_memory() -> None:
     """Keep freed memory for the next step, where glibc allocates.
 
-    By default every large block goes back at once, and a page fault for each 4 KiB of the next one
-    is 8 to 17 % of a step's time, measured at widths of 256 and 512.
+    By default large blocks are returned at once; page faults of the next ones take 8 to 17 % of a
+    step's time, measured at widths of 256 and 512.
     """
     _call_glibc("mallopt", (_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, 2**31 - 1))
 
@@ -185,7 +183,7 @@ def keep_freed_memory() -> None:
 def return_freed_memory() -> None:
     """Return every large freed block to the system at once, where glibc allocates.
 
-    This is slower, but without fragmentation.
+    Slower, but without fragmentation.
     """
     _call_glibc(
         "mallopt",
@@ -197,16 +195,16 @@ def return_freed_memory() -> None:
 
 
 def release_freed_memory() -> None:
-    """Return freed memory to the system, so that all resident memory is in use; glibc alone."""
+    """Return freed memory to the system, so that resident memory is memory in use; glibc only."""
     _call_glibc("malloc_trim", (0,))
 
 
 def _call_glibc(name: str, *calls: tuple[int, ...]) -> None:
-    """Call a function of glibc's allocator with each of some arguments, where there is one."""
+    """Call a function of glibc's allocator, if there, once per arguments."""
     if sys.platform == "linux":
         import ctypes
 
-        # None loads the program itself, and with it the C library that it uses.
+        # None loads the program itself, with its C library.
         function = getattr(ctypes.CDLL(None), name, None)
         if function is not None:
             for arguments in calls:
@@ -216,7 +214,7 @@ def _call_glibc(name: str, *calls: tuple[int, ...]) -> None:
 def cores() -> int:
     """Count the processor cores that this process may use.
 
-    A container's share of processor time, as ``docker --cpus`` sets it, is not looked at.
+    A container's CPU quota (``docker --cpus``) is ignored.
     """
     if hasattr(os, "sched_getaffinity"):
         allowed = os.sched_getaffinity(0)

@@ -1,8 +1,7 @@
-"""SIGINT, SIGTERM and SIGUSR1: the first ends the program, those right after it change nothing.
+"""SIGINT, SIGTERM and SIGUSR1: the first ends the program, immediate repeats are ignored.
 
-Of several signals in a row the first decides how the program ends. A later one interrupts again,
-for work that the first left hanging. SIGUSR1 is the warning of a cluster that it will take the
-machine away: the program ends with a code that asks to be started again.
+The first of several signals determines the exit code. A later one interrupts again, for hanging
+work. SIGUSR1 is a cluster's preemption warning: the exit code requests a restart.
 """
 
 import signal
@@ -43,11 +42,11 @@ class _Interruption:
 
     @property
     def code(self) -> int:
-        """The exit code of a program that it ended."""
+        """Exit code of the interrupted program."""
         return PREEMPTED if self.number == WARNING else INTERRUPTED
 
     def note(self) -> None:
-        """Mark a signal as handled: those right after it do nothing."""
+        """Mark a signal as handled: immediate repeats are ignored."""
         self._last = time.monotonic()
 
 
@@ -58,14 +57,14 @@ interruption = _Interruption()
 def take_over() -> dict[signal.Signals, Any]:
     """Make both signals raise KeyboardInterrupt in the main thread; return the former handlers.
 
-    Nothing is returned where they are taken over already.
+    Empty where they are already taken over.
     """
     if signal.getsignal(signal.SIGINT) is interruption:
         return {}
     interruption.__init__()  # type: ignore[misc]
     try:
         return {number: signal.signal(number, interruption) for number in SIGNALS}
-    except ValueError:  # not the main thread: whoever owns it decides
+    except ValueError:  # not the main thread, which decides
         return {}
 
 
@@ -92,8 +91,8 @@ def ignore_from_now_on() -> None:
 class GracefulStop:
     """A context in which the first SIGINT, SIGTERM or SIGUSR1 sets ``requested``.
 
-    ``is_warned`` is set by SIGUSR1, as a cluster sends it. A second SIGINT interrupts at once. An
-    interruption before, of which a library made nothing, is such a request too.
+    ``is_warned`` is set by a cluster's SIGUSR1. A second SIGINT interrupts at once. An earlier
+    interruption that a library swallowed counts as a request.
     """
 
     def __init__(self) -> None:
@@ -102,11 +101,11 @@ class GracefulStop:
         self._previous: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Self:
-        """Handle the signals, where this is the main thread of the program."""
+        """Handle the signals, in the main thread only."""
         for number in SIGNALS:
             try:
                 self._previous[number] = signal.signal(number, self._on_signal)
-            except ValueError:  # not the main thread: whoever owns it decides
+            except ValueError:  # not the main thread, which decides
                 break
         if self._previous.get(signal.SIGINT) is interruption:
             self.requested = interruption.was_raised
@@ -114,7 +113,7 @@ class GracefulStop:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Restore the handlers that were there before."""
+        """Restore the former handlers."""
         if self.requested:
             interruption.note()
         for number, handler in self._previous.items():

@@ -1,7 +1,7 @@
-"""Stages of work and notes: the one display of progress on standard error.
+"""Stages of work and notes: the progress display on standard error.
 
-``stage`` shows work while it lasts, ``note`` prints a line that stays. Both go to one display: a
-line of a terminal that moves, lines in a pipe, or whatever ``shown_by`` puts in place.
+``stage`` shows work while it lasts, ``note`` prints a permanent line. Both use one display: a live
+line of a terminal, lines in a pipe, or the display set by ``shown_by``.
 """
 
 import re
@@ -47,7 +47,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def start_ticking(tick: Callable[[], None], every_s: float) -> threading.Event:
-    """Call ``tick`` every so many seconds, from a thread of its own, until the event is set."""
+    """Call ``tick`` every ``every_s`` seconds in another thread, until the event is set."""
     over = threading.Event()
 
     def run() -> None:
@@ -59,7 +59,7 @@ def start_ticking(tick: Callable[[], None], every_s: float) -> threading.Event:
 
 
 def console_of(stream: TextIO) -> "Console":
-    """Return rich's console of a terminal, which prints texts as they are."""
+    """Return rich's console of a terminal, without markup."""
     from rich.console import Console
 
     return Console(file=stream, force_terminal=True, emoji=False, markup=False, highlight=False)
@@ -73,7 +73,7 @@ def print_wrapped(console: "Console", text: str) -> None:
 def live_lines(
     console: "Console", draw: Callable[[], "RenderableType"], per_second: float
 ) -> "Live":
-    """Return lines of a terminal that are drawn again, below printed ones, and go at the end."""
+    """Return live lines of a terminal, below printed ones, removed at the end."""
     from rich.live import Live
 
     return Live(
@@ -89,7 +89,7 @@ def live_lines(
 
 @dataclass(eq=False)
 class TimedStage:
-    """A stage of work, and since when it lasts."""
+    """A stage of work, with its start time."""
 
     text: str
     begun: float
@@ -102,7 +102,7 @@ class TimedStage:
 
 
 class Stages(ABC):
-    """The stages that this process is in, one within the other; the innermost is shown."""
+    """Nested stages of this process; the innermost is shown."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
@@ -123,18 +123,18 @@ class Stages(ABC):
         return stage
 
     def change(self, stage: TimedStage, text: str, fraction: float | None = None) -> None:
-        """Replace the text of a stage, which is shown a moment later; cheap."""
+        """Replace the text of a stage, shown at the next refresh; cheap."""
         with self._lock:
             stage.text, stage.fraction = text, fraction
 
     def change_innermost(self, text: str, fraction: float | None = None) -> None:
-        """Replace the text of the innermost stage, if there is one."""
+        """Replace the text of the innermost stage, if any."""
         with self._lock:
             if self._stack:
                 self.change(self._stack[-1], text, fraction)
 
     def end(self, stage: TimedStage) -> None:
-        """Leave a stage, and those within it that are not left."""
+        """Leave a stage and all stages within it."""
         with self._lock:
             if stage in self._stack:
                 del self._stack[self._stack.index(stage) :]
@@ -142,36 +142,36 @@ class Stages(ABC):
 
     @abstractmethod
     def show(self) -> None:
-        """Show which stage is the innermost now."""
+        """Show the innermost stage."""
 
     @abstractmethod
     def note(self, text: str) -> None:
-        """Print a line that stays."""
+        """Print a permanent line."""
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
-        """Take a line that moves away while something else is written to the terminal."""
+        """Hide a live line while other output is written to the terminal."""
         yield
 
 
 class LiveStages(Stages):
-    """The innermost stage as the last line of a terminal, which moves as long as work is done."""
+    """The innermost stage as the last, live line of a terminal."""
 
     def __init__(
         self, stream: TextIO, clock: Clock = time.monotonic, *, has_thread: bool = True
     ) -> None:
-        """Write to a terminal; without a thread the line is drawn by ``show`` alone."""
+        """Write to a terminal; without a thread only ``show`` draws the line."""
         from rich.spinner import Spinner
 
         super().__init__(clock)
         self._console = console_of(stream)
-        # Not every terminal has the dots of Braille.
+        # Not every terminal has Braille dots.
         self._spinner = Spinner("dots" if self._console.encoding.startswith("utf") else "line")
         self._per_second = 10 if has_thread else 0
         self._live: Live | None = None
 
     def show(self) -> None:
-        """Draw the innermost stage, or take the line away."""
+        """Draw the innermost stage, or remove the line."""
         with self._lock:
             if not self._stack:
                 if self._live is not None:
@@ -184,12 +184,12 @@ class LiveStages(Stages):
                 self._live.refresh()
 
     def note(self, text: str) -> None:
-        """Print a text above the line that moves."""
+        """Print a text above the live line."""
         print_wrapped(self._console, text)
 
     @contextmanager
     def hidden(self) -> Iterator[None]:
-        """Take the line away, and draw it again."""
+        """Remove the line, then draw it again."""
         with self._lock:
             if self._live is not None:
                 self._live.stop()
@@ -198,7 +198,7 @@ class LiveStages(Stages):
             self.show()
 
     def _draw(self) -> "RenderableType":
-        # rich draws under a lock of its own: to wait for another here could be for ever.
+        # rich draws under a lock: waiting for another here could deadlock.
         from rich.constrain import Constrain
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -224,15 +224,15 @@ class LiveStages(Stages):
 
 
 class PlainStages(Stages):
-    """A line for each stage that lasts more than a second, and one every ten seconds.
+    """A line per stage of more than a second, and another every ten seconds.
 
-    Of stages that differ by numbers alone, such as the evaluations of a run, the first has a line.
+    Only the first of stages that differ in numbers, such as a run's evaluations, has a line.
     """
 
     def __init__(
         self, write: Say, clock: Clock = time.monotonic, *, has_thread: bool = True
     ) -> None:
-        """Print lines by ``write``; without a thread somebody else calls ``tick``."""
+        """Print lines by ``write``; without a thread the caller calls ``tick``."""
         super().__init__(clock)
         self._write = write
         self._has_thread = has_thread
@@ -275,7 +275,7 @@ class PlainStages(Stages):
 
 
 class HeardStages(Stages):
-    """Stages that somebody else shows: ``hear`` is told the innermost, "" where there is none."""
+    """Stages shown by the callback ``hear``, which receives the innermost, "" for none."""
 
     def __init__(self, hear: Say, note: Say) -> None:
         super().__init__()
@@ -283,7 +283,7 @@ class HeardStages(Stages):
         self._note = note
 
     def show(self) -> None:
-        """Tell the innermost stage."""
+        """Report the innermost stage."""
         self._hear(self._stack[-1].text if self._stack else "")
 
     def note(self, text: str) -> None:
@@ -314,11 +314,11 @@ def note(text: str) -> None:
 
 
 def display() -> Stages:
-    """Return where stages and notes are shown now."""
+    """Return the current display of stages and notes."""
     global _own
     if _replacements:
         return _replacements[-1]
-    # Whoever calls this program as a library, or tests it, may put another stream in place.
+    # Library callers and tests may replace the stream.
     if _own is None or (_own[0] is not sys.stderr and _own[1].is_idle):
         _own = sys.stderr, _choose()
     return _own[1]
@@ -336,11 +336,11 @@ def shown_by(stages: Stages) -> Iterator[None]:
 
 def _choose() -> Stages:
     if not is_first_launched():
-        return HeardStages(say_nothing, print_line)  # of several processes the first one talks
+        return HeardStages(say_nothing, print_line)  # only rank 0 prints
     stream = lasting_stderr()
     return LiveStages(stream) if is_live(stream) else PlainStages(print_line)
 
 
 def print_line(text: str, stream: TextIO | None = None) -> None:
-    """Print a line on standard error, or another stream; where that is lost, no work is."""
+    """Print a line on standard error or another stream; ignore a lost stream."""
     print(text, file=stream or lasting_stderr(), flush=True)

@@ -1,4 +1,4 @@
-"""The terminal: its width, text that wraps within it, and streams that outlast their reader."""
+"""The terminal: width, wrapped text, and streams that outlast their reader."""
 
 import errno
 import io
@@ -20,17 +20,17 @@ _NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def terminal_width() -> int:
-    """Return the columns of the terminal, or 80 where there is none; what can be read at least."""
+    """Return the terminal's columns, or 80 without one; at least a readable width."""
     return max(_NARROWEST, shutil.get_terminal_size().columns)
 
 
 def is_live(stream: TextIO) -> bool:
-    """Return whether a stream is a terminal on which lines can be drawn again."""
+    """Check whether a stream is a terminal that can redraw lines."""
     return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def page_width() -> int:
-    """Return the columns of the terminal, or 80, within what can be read."""
+    """Return the terminal's columns, or 80, within readable limits."""
     return min(terminal_width(), _WIDEST)
 
 
@@ -40,12 +40,12 @@ def paragraph(text: str, *, indent: str = "") -> str:
 
 
 def noted(text: str) -> str:
-    """Wrap a note, its lines below one another behind the word ``note``."""
+    """Wrap a note, its lines aligned behind the word ``note``."""
     return hanging(text, _NOTE, " " * len(_NOTE))
 
 
 def entries(rows: Sequence[tuple[str, str]], *, indent: str = "  ") -> str:
-    """Format names, each with a text beside it that wraps in a column of its own."""
+    """Format names and texts in two columns; texts wrap."""
     widest = min(_WIDEST_NAME, max((len(name) for name, _ in rows), default=0))
     column = indent + " " * (widest + 2)
     return "\n".join(
@@ -59,8 +59,7 @@ def entries(rows: Sequence[tuple[str, str]], *, indent: str = "  ") -> str:
 def hanging(text: str, first: str, others: str) -> str:
     """Wrap a text to the terminal, its first line behind ``first``, the others behind ``others``.
 
-    A word that is longer than a line, such as a path, stays whole, and a setting is broken nowhere
-    but within its value.
+    Words longer than a line, such as paths, are not broken, settings only within their value.
     """
     wrapper = textwrap.TextWrapper(
         page_width(),
@@ -75,12 +74,12 @@ def hanging(text: str, first: str, others: str) -> str:
 
 def searchable(text: str) -> str:
     """Return a text with ordinary spaces for no-break ones."""
-    # No-break spaces are for pages that wrap; on a terminal they defeat searching and cutting.
+    # No-break spaces serve wrapped pages; on a terminal they defeat searching and cutting.
     return text.replace(_NO_BREAK, " ")
 
 
 class Stream(io.TextIOBase):
-    """Writes to a stream until that fails, then nowhere; ``failure`` is the error, or None."""
+    """Writes to a stream until it fails, then discards; ``failure`` is the error, or None."""
 
     def __init__(self, stream: TextIO | None, name: str) -> None:
         self.failure: OSError | None = None
@@ -89,18 +88,18 @@ class Stream(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of the stream behind."""
+        """Encoding of the wrapped stream."""
         encoding = getattr(self._stream, "encoding", None)
         return encoding or "utf-8"
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]
-        """The wrapped stream's handling of characters that its encoding lacks."""
+        """Error handler of the wrapped stream."""
         return getattr(self._stream, "errors", None)
 
     @property
     def is_gone(self) -> bool:
-        """True where the reader has left, as ``head`` does once it has enough."""
+        """True where the reader has left, as ``head`` does."""
         return self.failure is not None and self.failure.errno == errno.EPIPE
 
     def write(self, text: str) -> int:
@@ -115,7 +114,7 @@ class Stream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream behind, if it works."""
+        """Flush the wrapped stream, if it works."""
         if self.failure is None and self._stream is not None:
             try:
                 self._stream.flush()
@@ -143,7 +142,7 @@ class Stream(io.TextIOBase):
         return True
 
     def require(self) -> None:
-        """Raise OutputLost where something that was written is lost."""
+        """Raise OutputLost where output was lost."""
         if self.failure is not None:
             raise OutputLost
 
@@ -163,10 +162,9 @@ class Stream(io.TextIOBase):
     def _fail(self, error: OSError | ValueError) -> None:
         if isinstance(error, OSError):
             self.failure = error
-        else:  # a stream that Python has closed
+        else:  # a stream closed by Python
             self.failure = OSError(errno.EBADF, os.strerror(errno.EBADF))
-        # Nothing is written there any more, by nobody: text that the stream still holds would fail
-        # again at exit.
+        # Redirected to nowhere: text that the stream still buffers would fail again at exit.
         with suppress(OSError, ValueError):
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, self._behind().fileno())
@@ -174,7 +172,7 @@ class Stream(io.TextIOBase):
 
 
 class OutputLost(Exception):
-    """A result could not be printed; who catches it asks the stream why."""
+    """A result could not be printed; the stream has the reason."""
 
 
 _WHY = {
@@ -192,7 +190,7 @@ def lasting_streams() -> Iterator[tuple[Stream, Stream]]:
     before = sys.stdin, sys.stdout, sys.stderr
     for stream in before[1:]:
         if isinstance(stream, io.TextIOWrapper):
-            # A terminal without some character shows another; files and pipes are UTF-8 everywhere.
+            # A terminal replaces characters that it lacks; files and pipes are UTF-8 everywhere.
             stream.reconfigure(errors="replace")
             if not Stream(stream, "").isatty():
                 stream.reconfigure(encoding="utf-8")
@@ -217,8 +215,7 @@ def lasting_stderr() -> TextIO:
 
 
 def _open_missing() -> None:
-    # A file that is opened takes the lowest free number: it would get what libraries print to 1 or
-    # 2.
+    # An opened file takes the lowest free descriptor, and would get libraries' output to 1 or 2.
     for number in (0, 1, 2):
         try:
             os.fstat(number)
