@@ -55,7 +55,7 @@ class ReadSplit:
     def add_known(self, example: Example, row: Record, *columns: str) -> bool:
         """Keep an example, or leave it out if it has no label or answer, though it is no test's.
 
-        ``columns`` are those of which one has it. Return whether it was kept.
+        ``columns`` are those of which one has the label or answer. Return whether it was kept.
         """
         if example.is_labelled or self.is_test:
             return self.add(example, row)

@@ -421,10 +421,14 @@ def _columns(path: Path, names: list[str]) -> list[str]:
     if names.count("") > 1:
         # So Excel leaves columns without anything in them.
         names = [name or f"column {number}" for number, name in enumerate(names, 1)]
+    _check_once(path, names)
+    return names
+
+
+def _check_once(path: Path, names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DataError(f"{path} has several columns {', '.join(map(repr, twice))}: rename them")
-    return names
 
 
 def _row(path: Path, line: int, names: Sequence[str], cells: Sequence[str]) -> Record:
@@ -447,7 +451,7 @@ def read_parquet(path: Path, *choices: tuple[str, ...]) -> Iterator[Record]:
         chosen = next((names for names in choices if set(names) <= set(there)), ())
         once = [name for name in there if choices and there.count(name) == 1]
         names = list(chosen) or once or there
-        _columns(path, [name for name in there if name in names])
+        _check_once(path, [name for name in there if name in names])
         row = 0
         for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=names):
             columns = [_values(batch.column(name), path, row) for name in names]
@@ -459,7 +463,8 @@ def read_parquet(path: Path, *choices: tuple[str, ...]) -> Iterator[Record]:
 def _values(column: Any, path: Path, before: int) -> list[Any]:
     try:
         return list(column.to_pylist())
-    except UnicodeDecodeError:  # which of them it is
+    except UnicodeDecodeError:
+        # The values are decoded one by one, so that the error names the row.
         return [python_value(value, path, row) for row, value in enumerate(column, before + 1)]
 
 

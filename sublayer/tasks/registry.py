@@ -1,4 +1,4 @@
-"""The tasks that there are, by name, and their files."""
+"""The tasks that there are, by name, their files, and the averages of suites."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
-"""Addresses of the files of tasks, with checksums, and the cache of downloads.
+"""Releases of tasks: files with their addresses and checksums, and the cache of downloads.
 
-Source of addresses and sums: huggingface/datasets at 040102f, ``dataset_infos.json`` of glue,
-super_glue, squad, squad_v2, snli, race and scitail.
+Source of the addresses and sums in the rows of tasks: huggingface/datasets at 040102f,
+``dataset_infos.json`` of glue, super_glue, squad, squad_v2, snli, race and scitail.
 """
 
 import re

@@ -46,8 +46,9 @@ class AnswerFile:
     n_rows: int = 0
     """Of the published set; 0 where rows cannot be made without it."""
     most: Prediction | None = None
-    """The majority's answer in the published training set; the first where classes are balanced.
-    None: the task is handed in alone, and only where it was answered."""
+    """The majority's answer in the published training set; the first where classes are balanced;
+    STS-B's mean, which is measured. None: the task is handed in alone, and only where it was
+    answered."""
     labels: tuple[str, ...] = ()
     """Labels as they are written; empty: by their numbers."""
     split: str = "test"

@@ -1,4 +1,4 @@
-"""Scores of tasks with their errors, two models compared example by example, averages of suites."""
+"""Scores of tasks with their errors, and two models compared example by example."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

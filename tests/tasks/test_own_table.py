@@ -90,6 +90,13 @@ def test_bytes_of_parquet_that_are_no_text_are_named_with_their_row(tmp_path):
         list(read_records(tmp_path / "a.parquet"))
 
 
+def test_columns_of_parquet_without_a_name_are_refused_where_they_are_several(tmp_path):
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.table([[1], [2]], names=["", ""]), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match="a.parquet has several columns '': rename them"):
+        list(read_records(tmp_path / "a.parquet"))
+
+
 @pytest.mark.parametrize("name, content, film, lines", [
     ("a.csv", CSV, FILM, "two\nlines"), ("a.csv", CSV.replace("\n", "\r\n"), FILM, "two\r\nlines"),
     ("a.tsv", CSV.replace(",", "\t"), 'a "fine" film\t really', "two\nlines"),

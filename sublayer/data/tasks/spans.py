@@ -1,7 +1,6 @@
 """Answers in a passage: tokens with their places, windows, and the scores of spans.
 
-Source of windows: BERT's and ALBERT's preparation of SQuAD; of scores: ALBERT's ``squad_utils.py``;
-the score of no answer of independent ends is BERT's.
+Source of windows: BERT's and ALBERT's preparation of SQuAD; of scores: ALBERT's ``squad_utils.py``.
 """
 
 import re

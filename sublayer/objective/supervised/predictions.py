@@ -69,7 +69,7 @@ def _in_order(rows: Iterable[Iterable[tuple[int, _T, float]]]) -> tuple[list[_T]
 
 WindowScores = tuple[Candidates, float]
 """The possible answers in a window, and the score of no answer: of independent ends that of [CLS],
-else a logit."""
+as BERT's, else a logit."""
 
 
 class Listed(NamedTuple):

@@ -375,7 +375,7 @@ NLI = (
         label=("gold_label", "label"),
         ids=("pairID", "idx", "index", "id"),
         source="premise",
-        # The hub's copies number that, in the test split too.
+        # The hub's copies write -1 for no majority, in the test split too.
         no_labels={"-": _NO_MAJORITY, "-1": _NO_MAJORITY},
         may_end_early=True,
         release=Release.of("snli", {
