@@ -1,4 +1,4 @@
-"""Fine-tuning: a run for each seed, its score beside baselines, and predictions of test sets."""
+"""Fine-tuning: a run per seed, its score against baselines, and predictions of test sets."""
 
 import json
 import math
@@ -58,7 +58,7 @@ from sublayer.training.warm_start import StartModel
 SCORES = "scores.json"
 """File of a fine-tuned run's scores on the development set, in its folder."""
 _LAST_SHARE = 0.1
-"""Of the run: the steps whose mean loss is that of its end."""
+"""Share of a run's steps whose mean loss is its last loss."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class SeedResult:
     record: Mapping[str, Any]
     reports: Sequence[PartReport]
     task_bests: Sequence[PartReport]
-    """Of a mixture: each task by the checkpoint that was best for it."""
+    """Tasks of a mixture, each at its best checkpoint."""
     notes: Sequence[str]
-    """Lines on rows and targets that were cut as it was scored."""
+    """Lines on truncated rows and targets in scoring."""
 
     @property
     def score(self) -> float:
@@ -81,7 +81,7 @@ class SeedResult:
 
     @property
     def has_collapsed(self) -> bool:
-        """True where it answers nothing of any part."""
+        """True if it gives one answer to all examples of a part."""
         return any(report.collapse for report in self.reports)
 
 
@@ -126,7 +126,7 @@ def finetune_seed(
         parts = tuple(part for part in test.parts if steps.get(part.task.name) == step)
         subset = replace(test, parts=parts)
         if step == record["valid"]["step"]:
-            # The run's model is that checkpoint, and has answered.
+            # The run's model is that checkpoint, already scored.
             by_part = test.by_part(predictions)
             answered = [
                 prediction
@@ -160,7 +160,7 @@ def _answers(
 ) -> tuple[list[Prediction], list[str]]:
     """Answer examples with a run or one of its checkpoints, by the processes that trained it.
 
-    Also return lines on the examples that are cut.
+    Also return lines on the truncated examples.
     """
     world = join_world(choose_device(device))
     model = load(path, device=world.device)
@@ -178,7 +178,7 @@ def finetune_seeds(
     resume: bool,
     device: str | None,
 ) -> list[SeedResult]:
-    """Fine-tune once, or with seeds 0 to ``n_seeds - 1``, each in a folder of its own below.
+    """Fine-tune once, or with seeds 0 to ``n_seeds - 1``, each in a subfolder.
 
     The held-out examples are the same for all. Raises as ``train_run`` does.
     """
@@ -204,7 +204,7 @@ def finetune_seeds(
 
 
 def last_loss(folder: Path) -> float | None:
-    """Compute the mean loss of a run's last tenth; None where it was not logged."""
+    """Compute the mean loss of a run's last tenth; None if not logged."""
     lines = read_metrics(folder / METRICS)
     losses = [float(line["loss"]) for line in lines if line["kind"] == "train" and "loss" in line]
     if not losses:
@@ -214,12 +214,12 @@ def last_loss(folder: Path) -> float | None:
 
 @dataclass(frozen=True)
 class HandedIn:
-    """A submission, and who answered each of its sets."""
+    """A submission, and the runs that answered each of its sets."""
 
     suite: str
     submission: Submission
     sets: tuple[tuple[Answers, tuple[Path, ...]], ...]
-    """Several runs are an ensemble; none: the majority's answer stands there."""
+    """Runs; several are an ensemble, none is the majority's answer."""
 
 
 def submit(
@@ -233,14 +233,12 @@ def submit(
 ) -> HandedIn:
     """Answer the test sets of a suite by runs, and write the submission into a new folder.
 
-    Runs that answer one task are an ensemble, whose answers are averaged. Sets that no run answers
-    have the majority's answer, of their training parts in ``data``, or as published. Without
-    ``suite`` it is that of the runs' tasks; without ``data`` the folder that the first run was
-    trained from.
+    Runs of one task are an ensemble, whose answers are averaged. Sets without a run get the
+    majority's answer, from their training parts in ``data``, or as published. By default, ``suite``
+    follows from the runs' tasks, and ``data`` is the folder of the first run's training data.
 
-    Raises ConfigError where a run answers no task of the suite or is named twice, two answer one
-    otherwise, or there is something at ``out``; DataError where a set is missing that a run
-    answers, or is not whole.
+    Raises ConfigError if a run answers no task of the suite or is named twice, if two answer one
+    task in different ways, or if ``out`` exists; DataError if a run's set is missing or incomplete.
     """
     if out.exists():
         raise ConfigError(f"{out} exists: name a folder that does not")
@@ -271,7 +269,7 @@ def submit(
 
 
 def _trained_from(run: Path) -> str | None:
-    """Return the folder that a run was trained from; None: the cache."""
+    """Return the folder of a run's training data; None: the cache."""
     recipe = find_recipe(run)
     path = None if recipe is None else read_run_recipe(recipe).data.path
     return path if isinstance(path, str) else None
@@ -296,7 +294,7 @@ def _answered(
     batch: int | None,
     device: torch.device | str,
 ) -> Iterator[tuple[Answers, tuple[Path, ...]]]:
-    """Yield each set that is here, with the runs that answer it; the same ones are loaded once."""
+    """Yield each available set, with its runs; equal ensembles are loaded once."""
     asked = [(row.task, file) for row, file in asked_sets(suite)]
     for runs in dict.fromkeys(by_task.values()):
         models = [load(run, device=device) for run in runs]
@@ -313,7 +311,7 @@ def _answered(
                 names = list(map(str, runs)) if len(runs) > 1 else ()
                 answerer = Answerer(models, task.name, names=names, batch=batch)
             yield Answers(task, split, examples, answerer.answer(examples)), runs
-    # One by one, tasks that nobody answers are not handed in.
+    # Suites of separate submissions leave out tasks without a run.
     first = next(iter(by_task.values()))[0]
     folder = _trained_from(first) if data is None else data
     for task, file in asked:
@@ -327,7 +325,7 @@ def _answered(
 
 
 def _found(task: Task, split: str, folder: str | None, run: Path) -> tuple[Path, ...] | None:
-    """Return the files of a set; None of a diagnostic set that is not there."""
+    """Return the files of a set; None for a missing diagnostic set."""
     if task.trained_as:
         return None if folder is None else find_files(task, folder).get(split)
     files = locate_files(task, folder)

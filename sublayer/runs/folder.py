@@ -1,4 +1,4 @@
-"""The folder of one run: who may write it, what recipe it holds, its record and its model."""
+"""The folder of a run: its lock, its recipe, its record and its model."""
 
 import json
 import os
@@ -35,20 +35,20 @@ from sublayer.system.stages import note
 
 RECIPE, MODEL, INPUTS = "recipe.toml", "model", "inputs.json"
 ENSEMBLE = "ensemble.json"
-"""The runs that an ensemble is of, in its folder, as paths from there."""
+"""Runs of an ensemble, in its folder, as relative paths."""
 _CHECKPOINTS = "checkpoints"
 
 
 def folders_named(name: str) -> Iterator[Path]:
-    """Yield ``runs/name``, ``runs/name.2``, ``runs/name.3`` and so on, whether they exist or not.
+    """Yield ``runs/name``, ``runs/name.2``, ``runs/name.3`` and so on, existing or not.
 
-    No model is named so: ``gpt-2`` would be one.
+    ``gpt-2`` would be a model's name.
     """
     return _numbered(name, ".")
 
 
 def earlier_folders_named(name: str) -> Iterator[Path]:
-    """Yield ``runs/name``, ``runs/name-2`` and so on, as versions to 0.1 numbered them."""
+    """Yield ``runs/name``, ``runs/name-2`` and so on, as numbered by versions up to 0.1."""
     return _numbered(name, "-")
 
 
@@ -58,15 +58,15 @@ def _numbered(name: str, mark: str) -> Iterator[Path]:
 
 
 def free_folder(name: str) -> Path:
-    """Return the first of ``runs/name``, ``runs/name.2`` and so on that does not exist yet."""
+    """Return the first of ``runs/name``, ``runs/name.2`` and so on that does not exist."""
     return next(folder for folder in folders_named(name) if not os.path.lexists(folder))
 
 
 def chosen_folder(out: Path | None, loaded: LoadedRecipe, *, resume: bool) -> Path:
     """Return the folder of a run: ``out``, or without it ``default_folder``.
 
-    Raises ConfigError where there is none to resume. Under a launcher, which gives one command for
-    the first start and all others, the run begins there, and it is said.
+    Raises ConfigError without a run to resume. Under a launcher, whose first command equals later
+    ones, the run begins there, with a message.
     """
     folder = out or default_folder(loaded, resume=resume)
     runs = (folder, *folder.glob("seed-*"))
@@ -83,11 +83,10 @@ def chosen_folder(out: Path | None, loaded: LoadedRecipe, *, resume: bool) -> Pa
 
 
 def default_folder(loaded: LoadedRecipe, *, resume: bool) -> Path:
-    """Return the folder of a run that names none.
+    """Return the default folder of a run.
 
-    That is a free one; to resume, the run that the recipe was read from, or else the last one taken
-    for a recipe of its name, also by an earlier version. Raises ConfigError for several processes,
-    which would not agree.
+    A free one; to resume, the run that the recipe was read from, or else the last one of a recipe
+    of its name, by any version. Raises ConfigError for several processes, which would not agree.
     """
     if resume and loaded.run is not None:
         return loaded.run
@@ -104,18 +103,18 @@ def default_folder(loaded: LoadedRecipe, *, resume: bool) -> Path:
 
 
 class RunFolder:
-    """The files of a run beside its checkpoints: ``recipe.toml``, ``record.json``, ``model/``."""
+    """Files of a run besides its checkpoints: ``recipe.toml``, ``record.json``, ``model/``."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the folder against every other process that would train in it.
+        """Lock the folder against all other training processes.
 
-        Checkpoints that a killed process was writing are removed; a folder that was made for a run
-        that then wrote nothing is taken away again. Raises ConfigError if another process holds it,
-        and if the path is not a folder or has a name that is not text.
+        Partial checkpoints of killed processes are removed, and so is a new folder of a run that
+        wrote nothing. Raises ConfigError if another process holds the lock, and if the path is not
+        a folder or its name is not text.
         """
         check_name(self.path, ConfigError)
         with held(self.path):
@@ -134,8 +133,8 @@ class RunFolder:
     def check_recipe(self, given: Recipe, shape: Callable[[], ModelConfig] | None = None) -> None:
         """Raise ConfigError, naming field and values, if the run was started from another recipe.
 
-        Its length may be another: ``lengthening.py`` says whether it may have that. ``shape``
-        returns the model as the data shape it; it is asked where the model seems another.
+        Another length is checked by ``lengthening.py``. ``shape`` returns the model with the heads
+        of its data, called if the models differ.
 
         Raises CheckpointError if the folder holds something that is not a run.
         """
@@ -145,11 +144,10 @@ class RunFolder:
                     f"{self.path} is not a run, it has no recipe.toml: give another --out"
                 )
             return
-        # As the base of another run, a run's recipe has the given values: the derived ones are left
-        # out.
+        # As a base of another run, a recipe has only the values given: derived ones are left out.
         before, now = load_recipe(self.path).recipe.model_dump(), given.model_dump()
         if shape is not None and before["model"] != now["model"]:
-            # What the data gave its value is as the run has it.
+            # Values derived from the data are the run's.
             recorded, after = self.recipe().model.model_dump(), shape().model_dump()
             derived = read_derived(self.path / RECIPE)
             for name, value in now["model"].items():
@@ -174,9 +172,9 @@ class RunFolder:
                     )
 
     def check_model(self) -> None:
-        """Raise ConfigError if what stands at ``model/`` is not the model of a checkpoint.
+        """Raise ConfigError if ``model/`` is not the model of a checkpoint.
 
-        One of a checkpoint may stand there: a run that was killed while it ended has put it there.
+        A run killed at its end may have left a checkpoint's model there.
         """
         from sublayer.model.model_folder import is_copy
 
@@ -191,13 +189,13 @@ class RunFolder:
             )
 
     def has_recipe(self) -> bool:
-        """Return whether a run was started here."""
+        """Return whether the folder holds a run."""
         return os.path.lexists(self.path / RECIPE)
 
     def recipe(self) -> ResolvedRecipe:
         """Read the resolved recipe.
 
-        Raises ConfigError where the file is missing, is not a recipe or leaves something open.
+        Raises ConfigError if the file is missing, is not a recipe or leaves fields open.
         """
         return read_run_recipe(self.path / RECIPE)
 
@@ -207,10 +205,9 @@ class RunFolder:
         derived: Sequence[str],
         lengthened: Sequence[Mapping[str, int | str]] = (),
     ) -> None:
-        """Write the resolved recipe, whole or not at all; ``derived`` names fields not given.
+        """Write the resolved recipe atomically; ``derived`` names fields not given.
 
-        From then on the folder holds a run. ``lengthened`` says each time that it got more steps.
-        Raises OSError.
+        From then on the folder holds a run. ``lengthened`` lists its extensions. Raises OSError.
         """
         text = dump_recipe(recipe, derived, lengthened, as_run=True)
         write_file(self.path / RECIPE, text)
@@ -218,15 +215,15 @@ class RunFolder:
     def record(self) -> dict[str, Any] | None:
         """Read the record; None if the run has not ended.
 
-        Raises CheckpointError where it is damaged.
+        Raises CheckpointError if it is damaged.
         """
         return read_record(self.path)
 
     def reopen(self) -> None:
-        """Take away what says that a run has ended which was given more steps since.
+        """Remove the end of a run that has more steps now.
 
-        Its record is kept as ``record-step-....json``; its model is that of a checkpoint, as
-        ``check_model`` has found. Raises OSError.
+        Its record is kept as ``record-step-....json``; its model is a checkpoint's, by
+        ``check_model``. Raises OSError.
         """
         record = self.record()
         if record is not None:
@@ -241,8 +238,7 @@ class RunFolder:
     def finish(self, record: Mapping[str, Any]) -> None:
         """Copy the best checkpoint's model to ``model/`` and write the record, which ends the run.
 
-        What came to stand at ``model/`` meanwhile, and is not that model, is set aside. Raises
-        OSError.
+        Any other content of ``model/`` is moved aside. Raises OSError.
         """
         from sublayer.model.model_folder import copy_model, is_copy
 

@@ -1,8 +1,8 @@
-"""Inputs of a run: what its result depends on, kept when it begins and compared when it resumes.
+"""Inputs that determine a run's result, kept at its start and compared on resume.
 
 ``inputs.json``, beside ``recipe.toml``, holds the digest of each input and the recipe as the run
-began with it. Everything that resumes compares here: runs, fine-tunings and studies. Digests are
-those of the prepared data, so that comparing reads nothing.
+began with it. Runs, fine-tunings and studies compare here on resume. Digests are of the prepared
+data, so that comparing reads nothing.
 """
 
 import json
@@ -41,27 +41,27 @@ from sublayer.training.checkpoints import CHECKPOINTS, MODEL
 from sublayer.training.warm_start import StartModel
 
 FORMAT = 1
-"""Changes whenever a resumed run would train otherwise than it began: the order of batches, random
-draws, an optimizer's state."""
+"""Version of the computation: changes when resumed runs would train differently: batch order,
+random draws, optimizer state."""
 _TOKENIZER, _START = "tokenizer", "init.run"
 _SHOWN_DIGITS = 12
 
 
 class Began(Typed):
-    """Inputs that a run began with, as its folder keeps them."""
+    """Inputs at the start of a run, as its folder keeps them."""
 
     format: Count
     recipe: str
     """Resolved, as TOML."""
     inputs: list[Input]
     plan: dict[str, Any] | None = None
-    """The sealed plan of the comparison that the run was begun for; None of any other run."""
+    """Sealed plan of the run's comparison; None for any other run."""
 
 
 def list_inputs(recipe: Recipe, data: Data, pretrained: StartModel | None = None) -> list[Input]:
-    """List the inputs of a recipe, whose data are prepared; without ``pretrained`` not the start.
+    """List the inputs of a recipe with prepared data; without ``pretrained`` not the start.
 
-    Raises DataError where the files of a probe are missing.
+    Raises DataError if the files of a probe are missing.
     """
     digests = {**data.digests, _TOKENIZER: data.tokenizer.fingerprint}
     files = {
@@ -83,9 +83,9 @@ def keep_inputs(
     inputs: list[Input],
     plan: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the inputs of a run that begins in a folder, with its resolved recipe.
+    """Write the inputs of a new run into its folder, with its resolved recipe.
 
-    ``plan`` is the sealed plan of the comparison that it is of.
+    ``plan`` is the sealed plan of its comparison.
     """
     began = Began(format=FORMAT, recipe=dump_recipe(recipe), inputs=inputs)
     content = began.model_dump(exclude_none=True)
@@ -95,9 +95,9 @@ def keep_inputs(
 
 
 def read_began(folder: Path) -> Began | None:
-    """Read the inputs that a run began with; None where it kept nothing, as earlier versions did.
+    """Read the inputs at the start of a run; None if an earlier version kept none.
 
-    Raises CheckpointError where the file is damaged.
+    Raises CheckpointError if the file is damaged.
     """
     try:
         return read_typed(folder / INPUTS, Began, CheckpointError)
@@ -111,9 +111,9 @@ def read_began(folder: Path) -> Began | None:
 
 
 def trained_tokenizer(folder: Path, recipe: Recipe) -> Tokenizer | None:
-    """Read the tokenizer of a run's checkpoint, where the recipe trains one; else None.
+    """Read the tokenizer of a run's checkpoint, if the recipe trains one; else None.
 
-    Of a file, too, that is as it was, and that an earlier version read by other rules.
+    Also for an unchanged file that an earlier version read by other rules.
     """
     kind = recipe.data.tokenizer
     if recipe.init.run is not None or kind == "bytes":
@@ -132,21 +132,21 @@ def _saved_tokenizer(folder: Path) -> Tokenizer | None:
             verify_parts([path])
             return load_tokenizer(path)
         except (CheckpointError, DataError, OSError):
-            continue  # a damaged checkpoint is refused, and said, where it is restored
+            continue  # a damaged checkpoint is refused, with a message, when restored
     return None
 
 
 def check_inputs(
     folder: Path, recipe: Recipe, resolved: Recipe, data: Data, pretrained: StartModel | None
 ) -> list[str]:
-    """Check that a run's inputs are those that it began with; return notes.
+    """Check that a run's inputs equal those at its start; return notes.
 
-    ``recipe`` is as it was given, ``resolved`` the run's as its folder has it now. A start that
-    changed is noted alone where a checkpoint has replaced its weights. Of a run that an earlier
-    version began the checksums of its record and the tokenizer of its checkpoint are compared, and
-    it is noted that no more was; from then on its inputs are kept.
+    ``recipe`` is the given one, ``resolved`` the folder's. A changed start is only noted if a
+    checkpoint has replaced its weights. For a run of an earlier version, the checksums of its
+    record and the tokenizer of its checkpoint are compared, with a note on that limit; its inputs
+    are kept from then on.
 
-    Raises ConfigError and DataError with the field, both values and the way on.
+    Raises ConfigError and DataError with the field, both values and the remedy.
     """
     has_checkpoint = bool(saved_steps(folder / CHECKPOINTS))
     way_on = "give another --out"
@@ -167,7 +167,7 @@ def check_inputs(
     before, now = began.inputs, list_inputs(recipe, data, pretrained)
     notes = []
     if pretrained is None or (has_checkpoint and _START in differing(before, now)):
-        # Weights that a checkpoint has replaced decide nothing any more.
+        # Weights replaced by a checkpoint no longer matter.
         before, now = ([asset for asset in some if asset.name != _START] for some in (before, now))
         if pretrained is not None:
             notes.append(
@@ -179,13 +179,13 @@ def check_inputs(
 
 
 def differing(before: Sequence[Input], now: Sequence[Input]) -> list[str]:
-    """Return the names of inputs that are not the same, in order; those that came or went too."""
+    """Return the names of inputs that differ, in order, missing and new ones included."""
     digests, others = ({asset.name: asset.digest for asset in some} for some in (before, now))
     return [name for name in {**digests, **others} if digests.get(name) != others.get(name)]
 
 
 def of_checksums(digests: Mapping[str, str], sizes: Mapping[str, Any]) -> list[Input]:
-    """Build inputs from digests by name, and their sizes by unit where these are known."""
+    """Build inputs from digests by name, and from sizes by unit if known."""
     units = ("bytes", "examples", "documents", "ids")
     inputs = []
     for name, digest in digests.items():
@@ -200,16 +200,16 @@ def of_checksums(digests: Mapping[str, str], sizes: Mapping[str, Any]) -> list[I
 
 
 def of_identity(name: str, identity: Any) -> Input:
-    """Build an input from JSON that identifies its content."""
+    """Build an input from identifying JSON."""
     return of_checksums({name: content_key(identity)}, {})[0]
 
 
 def check_same_inputs(
     what: str, recipe: Recipe, before: Sequence[Input], now: Sequence[Input], way_on: str
 ) -> None:
-    """Raise DataError with field, values and ``way_on`` where inputs are not those of before.
+    """Raise DataError with field, values and ``way_on`` for inputs that changed.
 
-    ``what`` says what began with them.
+    ``what`` names the run or study that began with them.
     """
     names = differing(before, now)
     if not names:
@@ -224,7 +224,7 @@ def check_same_inputs(
 
 
 def _check_recipe(folder: Path, began: Began, resolved: Recipe, way_on: str) -> None:
-    """Raise ConfigError where a run's recipe file was changed in a field fixed for a resume."""
+    """Raise ConfigError if a run's recipe file was changed in a field fixed on resume."""
     origin = str(folder / INPUTS)
     before = recipe_of(parse_toml(began.recipe, origin, CheckpointError), origin).model_dump()
     for table, fields in resolved.model_dump().items():
@@ -241,7 +241,7 @@ def _check_earlier(folder: Path, recipe: Recipe, data: Data, way_on: str) -> lis
     """Compare inputs kept by earlier versions: checksums of a record, a checkpoint's tokenizer."""
     record = read_record(folder)
     if record is None and (lengthened := sorted(folder.glob("record-step-*.json"))):
-        # One that an earlier version was lengthening when it was interrupted.
+        # A record that an earlier version was lengthening when interrupted.
         record = check_record(read_json_object(lengthened[-1], CheckpointError), lengthened[-1])
     sizes: Mapping[str, Any] = {"checksums": {}} if record is None else record["data"]
     known = dict(sizes["checksums"])

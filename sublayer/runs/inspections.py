@@ -1,4 +1,4 @@
-"""Inspections of runs: the sample of a text that each stack reads, and the measurements on it."""
+"""Inspections of runs: sample of a text for each stack, and the measurements on it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -38,15 +38,14 @@ from sublayer.system.machine import choose_device
 from sublayer.text_model import TextModel
 
 _ONE_ROW = 1
-"""The most tokens that are sampled for paths: there is a row at least, whatever its length."""
+"""Most tokens sampled for paths: at least one row, whatever its length."""
 
 
 @dataclass(frozen=True)
 class InspectedText:
-    """The text that is read, the most of its tokens, rows computed at a time, and the device.
+    """The text, most tokens, rows computed at a time, and the device of an inspection.
 
-    None is each run's validation split, the number of rows that a device is quick with, and the
-    device that there is.
+    None: each run's validation split, an efficient number of rows, and the best device.
     """
 
     path: str | None
@@ -55,13 +54,13 @@ class InspectedText:
     device: str | None
 
     def read_text(self, run: Path, text_model: TextModel, recipe: Recipe | None) -> Split:
-        """Read the text: a run's own validation split, unless another was named."""
+        """Read the text: a run's validation split by default."""
         if self.path is None:
             return own_split(run, recipe, text_model, "valid")
         return other_text(run, text_model, self.path, None, "valid")
 
     def rows(self, model: Transformer, context: int) -> int:
-        """Return how many rows of a context are computed at a time."""
+        """Return the rows of a context computed at a time."""
         return self.batch or batch_sequences(model, context)
 
 
@@ -79,7 +78,7 @@ def inspect_layers(
 ) -> tuple[dict[str, Any], list[LayerChange]]:
     """Measure a model's layers; return a description of run and text, and each layer's changes.
 
-    Raises ConfigError where the model's blocks read two texts.
+    Raises ConfigError if the model's blocks read two texts.
     """
     text_model = load(run, device=choose_device(reading.device))
     model = text_model.model
@@ -114,7 +113,7 @@ def inspect_layers(
 
 
 def inspect_splitting(run: Path, reading: InspectedText) -> dict[str, Any]:
-    """Measure how far a trained model's layers are from following their own flows."""
+    """Measure the deviation of a trained model's layers from their flows."""
     text_model = load(run, device="cpu" if reading.device is None else reading.device)
     model = text_model.model
     check_flows(model.config, str(run))
@@ -161,12 +160,12 @@ def sample_stacks(
 ) -> tuple[tuple[Sample, ...], Sequence[str]]:
     """Sample the input of each stack of a model, an encoder first; return samples and sources.
 
-    A translator reads pairs of its validation split; of the lines of ``--path``, which have no
-    translation, its encoder alone. A model that fills gaps reads pieces of the text, corrupted as
-    where it is scored. All others read windows, an encoder-decoder that answers tasks with its
-    encoder alone; with ``cuts_windows`` these are no longer than the text.
+    A translator reads pairs of its validation split; lines of ``--path``, without translations,
+    only by its encoder. A model that fills gaps reads pieces of the text, corrupted as in scoring.
+    All others read windows, an encoder-decoder that answers tasks only by its encoder; with
+    ``cuts_windows`` these are no longer than the text.
 
-    Raises ConfigError where there is no text, DataError where it is too short.
+    Raises ConfigError without a text, DataError if it is too short.
     """
     model, kind = text_model.model, ""
     if isinstance(model, EncoderDecoder):
@@ -181,7 +180,7 @@ def sample_stacks(
     text = reading.read_text(run, text_model, recipe)
     context = context_of(model, recipe)
     if kind == "span":
-        # Outside a run pieces are corrupted as T5 was trained.
+        # Outside a run pieces are corrupted as in T5's training.
         objective = SpanObjective() if recipe is None else recipe.objective
         assert isinstance(objective, SpanObjective), "the row is of span corruption"
         assert isinstance(model, EncoderDecoder), "decoders fill no gaps"
@@ -199,7 +198,7 @@ def sample_stacks(
 
 
 def _lines(text_model: TextModel, path: str, max_tokens: int) -> Sample:
-    """Sample the lines of a file as a translator's encoder reads them."""
+    """Sample the lines of a file as input of a translator's encoder."""
     tokenizer = tokenizer_of(text_model)
     longest = context_of(text_model.model, None)
     assert tokenizer.sep_id is not None, "the vocabulary was checked"

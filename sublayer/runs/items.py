@@ -1,9 +1,9 @@
-"""The items of a run's test in its folder, ``items.npz``: the numbers that its scores follow from.
+"""Test items of a run in ``items.npz``: the numbers that determine its scores.
 
 ``numpy.load`` reads the file. The array ``TABLE/COLUMN``, ``[N]`` or ``[N, K]``, has a row for each
 item in the order of the split, ``TABLE/documents`` the document of each item, and ``header`` JSON
-text: split, units, digests of the scored items, and the table that each metric follows from.
-Earlier versions wrote the same arrays as ``items.safetensors``, which is read too.
+text: split, units, digests of the scored items, and the table that each metric follows from. The
+same arrays in ``items.safetensors``, of earlier versions, are read, too.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ DOCUMENTS = "documents"
 _MOST_COLUMNS = 64
 
 _NONE = np.empty((0, 0, 0), np.int8)
-"""An array that the file lacks: of no table's shape."""
+"""A missing array: of no table's shape."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
@@ -43,7 +43,7 @@ class TableHeader(Typed):
     n_items: Count
     columns: Annotated[list[str], Field(min_length=1, max_length=_MOST_COLUMNS)]
     has_documents: bool
-    """True where there is an array of each item's document."""
+    """True with an array of each item's document."""
 
 
 class _ItemsHeader(Typed):
@@ -55,10 +55,10 @@ class _ItemsHeader(Typed):
 
 
 def write_items(run: Path, items: Items, metrics: Mapping[str, str]) -> str:
-    """Write the items of a run's test, whole or not at all, and return the file's SHA-256.
+    """Write the items of a run's test atomically, and return the file's SHA-256.
 
-    ``metrics`` are the tables that metrics follow from, by the metric's name; those of a table that
-    these items lack are left out. Raises OSError.
+    ``metrics`` are the source tables of metrics, by the metric's name; metrics of missing tables
+    are left out. Raises OSError.
     """
     arrays = {}
     headers = {}
@@ -88,14 +88,14 @@ def write_items(run: Path, items: Items, metrics: Mapping[str, str]) -> str:
 
 
 def items_file(run: Path) -> Path | None:
-    """Return the file of a run's items, which is of this version or of an earlier one."""
+    """Return the file of a run's items, of this or an earlier version."""
     return next((run / name for name in (ITEMS, _EARLIER_ITEMS) if (run / name).exists()), None)
 
 
 def read_items(run: Path) -> Items | None:
-    """Read the items of a run's test; None where it keeps none, as runs did before there were any.
+    """Read the items of a run's test; None if it keeps none, as in early versions.
 
-    Raises CheckpointError where they are damaged, or of a version that is not known.
+    Raises CheckpointError if they are damaged, or of an unknown version.
     """
     path = items_file(run)
     if path is None:

@@ -1,7 +1,7 @@
-"""A longer length for a run that exists: which steps it has then, and the record of the change.
+"""Lengthening of an existing run: its new steps, and the record of the change.
 
-A run continues from its newest checkpoint. Settings derived from its first length stay as they
-were: the warm-up, and how often it logs, evaluates and saves.
+A run continues from its newest checkpoint. Settings derived from its first length stay: the
+warm-up, and the intervals of logging, evaluation and saving.
 """
 
 from collections.abc import Mapping
@@ -33,11 +33,11 @@ _STEPS, _PACE = "train.steps", "pace"
 
 class _Entry(Typed):
     at_step: Count
-    """Its newest checkpoint then: the step that it continued from."""
+    """Its newest checkpoint then: the step of continuation."""
     from_steps: Count
     to_steps: Count
     by: str = ""
-    """``_PACE``: the run's minutes were planned anew; else it was lengthened by a command."""
+    """``_PACE``: steps re-planned from the run's minutes; else lengthened by a command."""
 
 
 class _Listed(Typed):
@@ -45,24 +45,24 @@ class _Listed(Typed):
 
 
 def read_lengthenings(recipe: Path, by: str = "") -> tuple[Replanned, ...]:
-    """Read from a run's ``recipe.toml`` how commands lengthened it, the first time first.
+    """Read lengthenings by commands from a run's ``recipe.toml``, the first one first.
 
-    Raises ConfigError where that is damaged.
+    Raises ConfigError if it is damaged.
     """
     listed = check_typed(read_toml(recipe), _Listed, str(recipe), ConfigError).lengthened
     return tuple(Replanned(**row.model_dump(exclude={"by"})) for row in listed if row.by == by)
 
 
 def read_replanned(recipe: Path) -> tuple[Replanned, ...]:
-    """Read from a run's ``recipe.toml`` where its minutes were planned anew, the first time first.
+    """Read re-plannings of minutes from a run's ``recipe.toml``, the first one first.
 
-    A run that is made longer begins without. Raises ConfigError where that is damaged.
+    A lengthened run begins without. Raises ConfigError if it is damaged.
     """
     return read_lengthenings(recipe, _PACE)
 
 
 def add_replanned(folder: RunFolder, change: Replanned) -> None:
-    """Write into a run's recipe that its minutes were planned anew, and its length since."""
+    """Record in a run's recipe that its minutes were re-planned, and its new length."""
     path, recipe = folder.path / RECIPE, folder.recipe()
     train = recipe.train.model_copy(update={"steps": change.to_steps})
     changed = recipe.model_copy(update={"train": train})
@@ -72,21 +72,21 @@ def add_replanned(folder: RunFolder, change: Replanned) -> None:
 
 
 def has_other_length(before: Recipe, given: Recipe) -> bool:
-    """Return whether two recipes, as they were given, say their length otherwise."""
+    """Return whether two recipes, as given, differ in length."""
     return any(getattr(before.train, name) != getattr(given.train, name) for name in LENGTHS)
 
 
 def lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
-    """Give a run the length of ``given``, in its recipe, and say how the rest is trained.
+    """Give a run the length of ``given``, in its recipe, and describe the rest of training.
 
-    Nothing is said where it has that length. Remains of a kill during this are removed: the record
-    and the model of the shorter run. Raises ConfigError as ``plan_lengthening`` does.
+    Silent if it has that length. Remains of a kill meanwhile are removed: the record and the model
+    of the shorter run. Raises ConfigError as ``plan_lengthening`` does.
     """
     path = folder.path / RECIPE
     if has_other_length(load_recipe(folder.path).recipe, given):
         change, recipe = plan_lengthening(folder.path, folder.recipe(), given, data)
         listed = [asdict(plan) for plan in (*read_lengthenings(path), change)]
-        # Steps are derived unless they are given now.
+        # Steps are derived unless given now.
         derived = [key for key in read_derived(path) if key != _STEPS]
         if given.train.steps is None:
             derived.append(_STEPS)
@@ -97,9 +97,9 @@ def lengthen(folder: RunFolder, given: Recipe, data: Data, say: Say) -> None:
 
 
 def is_cut_off(folder: RunFolder, given: Recipe, record: Mapping[str, Any]) -> bool:
-    """Return whether a run that has a record is to be trained on: it is given a longer length.
+    """Return whether a finished run is to be lengthened.
 
-    Raises ConfigError where it is, and cannot be.
+    Raises ConfigError if it cannot be.
     """
     run, before = folder.path, load_recipe(folder.path).recipe
     is_other = has_other_length(before, given)
@@ -118,7 +118,7 @@ def is_cut_off(folder: RunFolder, given: Recipe, record: Mapping[str, Any]) -> b
 
 
 def earlier_ends(recipe: Path) -> tuple[int, ...]:
-    """Return the steps at which a run had ended before it was given more."""
+    """Return the steps of a run's ends before its extensions."""
     listed = read_lengthenings(recipe)
     return tuple(plan.at_step for plan in listed if plan.at_step == plan.from_steps)
 
@@ -126,11 +126,11 @@ def earlier_ends(recipe: Path) -> tuple[int, ...]:
 def plan_lengthening(
     run: Path, recipe: ResolvedRecipe, given: Recipe, data: Data
 ) -> tuple[Replanned, ResolvedRecipe]:
-    """Return how a run becomes as long as ``given`` says, and its recipe then.
+    """Return the extension of a run to the length of ``given``, and its recipe then.
 
-    ``recipe`` is the run's as it ran. Minutes are those of the whole run, turned into steps by the
-    time that its steps took; ``train.keep_steps`` may name more of those to come. Raises
-    ConfigError for a length that is not longer.
+    ``recipe`` is the run's as it ran. Minutes are for the complete run, converted by its measured
+    step time; ``train.keep_steps`` may name further future steps. Raises ConfigError for a length
+    that is not longer.
     """
     steps = _steps(run, given, data)
     before = recipe.train.steps
@@ -150,7 +150,7 @@ def plan_lengthening(
 
 
 def _check_kept(run: Path, change: Replanned, recipe: Recipe, given: Recipe) -> None:
-    """Raise ConfigError where steps that a run keeps are left out, or those named are over."""
+    """Raise ConfigError if kept steps are left out, or named ones are over."""
     before, now = recipe.train.keep_steps, given.train.keep_steps
     given.train.check_keep_steps(change.to_steps)
     if not set(before) <= set(now):
@@ -167,11 +167,11 @@ def _check_kept(run: Path, change: Replanned, recipe: Recipe, given: Recipe) -> 
 
 
 def describe(change: Replanned, recipe: ResolvedRecipe) -> str:
-    """Say from where a lengthened run continues, and the learning rates of the rest of it."""
+    """Describe the start of a lengthened run's continuation, and its learning rates."""
     optimizer = recipe.optimizer
     auxiliary = getattr(recipe.objective, "auxiliary", "none")
     depends = {
-        # A constant warm-up is T5's schedule, whatever the other field says.
+        # A constant warm-up is T5's schedule, whatever the other field.
         f"optimizer.schedule = {optimizer.schedule}": optimizer.schedule in FALLS
         and optimizer.warmup != "constant",
         "optimizer.cooldown_share": optimizer.cooldown_share > 0,

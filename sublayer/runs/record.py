@@ -33,17 +33,17 @@ from sublayer.training.checkpoints import LoopState
 from sublayer.training.step_time import describe_use
 
 _FEW = 10
-"""Fewer documents than these are few."""
+"""Number of documents below which a test split is small."""
 _WIDTH = 80
 _LABEL = 11
 _MOST_SOURCES = 3
 _NAMES = {"valid": "validation", "test": "test"}
-"""Names of the rows of splits that have files of their own."""
+"""Row names of splits with separate files."""
 _LIBRARIES = ("sublayer", "numpy", "safetensors", "sentencepiece", "tokenizers")
 
 
 def describe_small_test(data: Data) -> str | None:
-    """Return a sentence on a test split of few documents or pairs; None where there are enough."""
+    """Return a sentence on a test split of few documents or pairs; None if there are enough."""
     test = data.test
     if test is None:
         return None
@@ -65,7 +65,7 @@ def describe_small_test(data: Data) -> str | None:
 
 
 def list_header(session: Session, folder: Path, *, done: int) -> list[str]:
-    """Return the lines of a run's header; ``done`` are the steps of before, where it resumes."""
+    """Return the lines of a run's header; ``done`` are the steps before a resume."""
     recipe, setup = session.recipe, session.place
     parameters = count_parameters(recipe.model, recipe.objective).total
     device = [str(setup.device), recipe.train.precision, count(recipe.train.threads, "thread")]
@@ -84,7 +84,7 @@ def list_header(session: Session, folder: Path, *, done: int) -> list[str]:
 
 
 def text_rows(recipe: Recipe, data: Data) -> list[tuple[str, str]]:
-    """Return the rows of a header on a text: its size, its division, its tokenizer."""
+    """Return the rows of a header on a text: its size, its splits, its tokenizer."""
     unit, languages = "document", ""
     if recipe.data.is_parallel:
         unit, languages = "pair", f"{recipe.data.source_language} to {recipe.data.target_language}"
@@ -92,7 +92,7 @@ def text_rows(recipe: Recipe, data: Data) -> list[tuple[str, str]]:
         unit = "example"
     splits, train = data.splits(), data.train
     divided = [split for split in splits if split.sources == train.sources]
-    # Bytes of one document are in every split.
+    # A single document has bytes in every split.
     n_whole = len(train.document_starts) if train.is_cut else _n_documents(divided)
     rows = [("text", _size(divided, n_whole, unit, languages))]
     if divided == splits or len(divided) > 1:
@@ -130,7 +130,7 @@ def lay_out(rows: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _size(splits: Sequence[Split], n_documents: int, unit: str, languages: str = "") -> str:
-    """Name where splits come from, and say how large they are together."""
+    """Name the source of splits, and their total size."""
     n_bytes = sum(split.store.n_bytes for split in splits)
     size = count(n_bytes, "byte")
     if unit == "example":
@@ -144,7 +144,7 @@ def _size(splits: Sequence[Split], n_documents: int, unit: str, languages: str =
 
 
 def _parts(splits: Sequence[Split], unit: str) -> str:
-    """Say how much of a text each of its splits has, and what for."""
+    """Describe each split's share of a text, and its use."""
     sizes = [len(split.document_starts) for split in splits]
     if splits[0].is_cut:
         sizes, unit = [split.store.n_bytes for split in splits], "byte"
@@ -200,14 +200,13 @@ def describe_run(
 ) -> dict[str, Any]:
     """Build the record of a finished run, as ``record.json`` keeps it.
 
-    ``valid`` is the evaluation during training whose weights are the run's model: the best, or the
-    last; scores of watched texts stand beside it, as ``squad/mlm_accuracy`` does. ``tokens_per_s``
-    counts the optimizer steps alone, ``seconds`` the evaluations and checkpoints too; ``date`` is
-    when it finished. Memory is in bytes, beyond those that the process held before.
-    ``stopped_early`` is there where patience ended it before its last step. ``minutes`` says how
-    many the run used of those that its recipe asks for, if it does; ``lengthened`` at which steps
-    it was given more. Of a run of a comparison ``plan`` says the hash of the sealed plan that it
-    began under, and the checksum of the code that made it.
+    ``valid`` is the training evaluation of the run's model, the best or the last, with scores of
+    watched texts, such as ``squad/mlm_accuracy``. ``tokens_per_s`` counts only optimizer steps,
+    ``seconds`` also evaluations and checkpoints; ``date`` is the end. Memory is in bytes, without
+    the process's before the run. ``stopped_early`` is present if patience ended it before its last
+    step. ``minutes`` are the used ones of a recipe's minutes, if any; ``lengthened`` the steps of
+    its extensions. ``plan`` has, for a run of a comparison, the hash of its sealed plan and the
+    checksum of the code.
     """
     recipe, data = session.recipe, session.data
     began, train = read_began(run), recipe.train
@@ -270,9 +269,9 @@ def describe_run(
 
 @cache
 def code_sha256() -> str:
-    """Return the SHA-256 over the package's Python files: each one's path and content, in order.
+    """Return the SHA-256 over path and content of the package's Python files, in order.
 
-    Computed once a process: the thousand files take some 0.03 s.
+    Computed once per process, in some 0.03 s.
     """
     package = Path(__file__).parents[1]
     total = hashlib.sha256()
@@ -283,7 +282,7 @@ def code_sha256() -> str:
 
 
 def commit() -> str | None:
-    """Return the commit of the source that runs; None outside a checkout of it.
+    """Return the commit of the running source; None outside a checkout of it.
 
     As ``git describe`` writes it, with ``-dirty`` where tracked files were changed since.
     """
@@ -295,7 +294,7 @@ def commit() -> str | None:
         return done.stdout.strip()
 
     try:
-        # Installed into somebody's environment, the package may stand inside another checkout.
+        # An installed package may lie inside another checkout.
         git("ls-files", "--error-unmatch", source.name)
         return git("describe", "--always", "--dirty", "--abbrev=12") or None
     except (OSError, subprocess.SubprocessError):

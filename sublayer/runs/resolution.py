@@ -1,4 +1,4 @@
-"""Open settings of a recipe, resolved against data, machine and pace."""
+"""Resolution of a recipe's open settings, from data, machine and pace."""
 
 import hashlib
 import math
@@ -31,12 +31,12 @@ from sublayer.training.step_time import Pace, describe_length, median_step, time
 from sublayer.training.warm_start import StartModel
 
 PACE_LIVES_S = 7 * 86400.0
-"""Seconds for which a pace is taken for that of today.
+"""Maximum age of a reused pace, in seconds.
 
-A run checks it with its first steps, a study does not.
+A run checks it with its first steps; a study does not.
 """
 _PACE_SHARE = 0.03
-"""Of a run's minutes, what may be spent on measuring, within the bounds below."""
+"""Share of a run's minutes for measuring, within the bounds below."""
 _LEAST_PACE_S, _MOST_PACE_S = 2.0, 20.0
 _PROVISIONAL_STEPS = 1000
 
@@ -46,15 +46,15 @@ def find_pace(
 ) -> Pace:
     """Return the kept pace of this recipe, whatever its seed and minutes, or measure it.
 
-    The recipe has a length that says nothing of its own; ``pretrained`` is the model that it starts
-    from, where it has been read. A pace older than ``oldest_s`` is measured again; below 0, every
-    pace is. All processes enter, and return the same.
+    The recipe's length is provisional; ``pretrained`` is its starting model, if already read. A
+    pace older than ``oldest_s`` is measured again; below 0, every pace. All processes enter, and
+    return the same.
     """
     world = setup.world
-    # All of the recipe but for what changes no step's time.
+    # The recipe without fields that do not affect step time.
     same_train = recipe.train.model_copy(update={"seed": 0, "minutes": 1.0})
     key = _key("pace", setup, dump_recipe(recipe.model_copy(update={"train": same_train})))
-    # The first process alone looks, so that all measure or none does.
+    # Only the first process looks, so that all measure or none.
     kept = recall(key, 2) if world.is_main else None
     figures = [math.nan] * 3 if kept is None else [*kept.values, time.time() - kept.at]
     pace = Pace(*world.share(figures))
@@ -70,12 +70,12 @@ def find_pace(
 
 
 def keep_run_pace(recipe: ResolvedRecipe, setup: Place, step_s: float) -> None:
-    """Keep the seconds that a step of a finished run took, all that it did beside it included."""
+    """Keep the seconds per step of a finished run, other work included."""
     keep(_run_key(recipe, setup), [step_s])
 
 
 def recall_run_pace(recipe: ResolvedRecipe, setup: Place) -> float | None:
-    """Return the seconds of a step of the last run that computed as much here; None without one."""
+    """Return the seconds per step of the last run of equal computation; None without one."""
     kept = recall(_run_key(recipe, setup), 1)
     return None if kept is None else kept.values[0]
 
@@ -104,15 +104,15 @@ def _measure_pace(session: Session, *, minutes: float) -> Pace:
     share_s = _PACE_SHARE * 60.0 * minutes
     budget_s = min(_MOST_PACE_S, max(_LEAST_PACE_S, share_s))
 
-    # All processes take as many steps as the first has time for.
+    # All processes take the number of steps that the first has time for.
     def agree(goes_on: bool) -> bool:
         (shared,) = world.share([float(goes_on)])
         return bool(shared)
 
     step_s = median_step(session.train_step, budget_s=budget_s, device=device, agree=agree)
     recipe, scored = session.recipe, session.recipe.train.evaluate_tokens
-    # Scoring takes about a third of what training on as many tokens does, in windows that do not
-    # overlap; where that is long, fewer tokens will do.
+    # Scoring takes about a third of training on as many tokens, in windows without overlap; if that
+    # is long, fewer tokens will do.
     tokens_per_step = recipe.train.batch_sequences * recipe.data.context
     expected_s = step_s * scored * evaluation_effort(recipe) / (3 * tokens_per_step)
     fewer = max(1, int(scored * min(1.0, budget_s / expected_s)))
@@ -126,15 +126,15 @@ def _measure_pace(session: Session, *, minutes: float) -> Pace:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A recipe that leaves nothing open, and the pace that its minutes became steps by."""
+    """A fully resolved recipe, and the pace that converted its minutes to steps."""
 
     recipe: ResolvedRecipe
     pace: Pace | None
-    """None where its length needed no measurement."""
+    """None if its length needed no measurement."""
 
 
 def resolve(given: Recipe, data: Data, setup: Place, *, steps: int | None = None) -> ResolvedRecipe:
-    """Derive everything that a recipe leaves unset, as ``resolve_run`` does."""
+    """Derive all unset fields of a recipe, as ``resolve_run`` does."""
     return resolve_run(given, data, setup, steps=steps).recipe
 
 
@@ -148,11 +148,11 @@ def resolve_run(
     say: Say = say_nothing,
     pretrained: StartModel | None = None,
 ) -> Resolved:
-    """Derive everything that a recipe leaves unset; ``steps`` replaces the length that it gives.
+    """Derive all unset fields of a recipe; ``steps`` replaces its length.
 
-    ``pretrained`` is the model that the recipe starts from, where the caller continues to use it. A
-    pace that was measured up to ``oldest_s`` seconds ago is used again; a new measurement is
-    reported. Raises ConfigError where settings contradict each other or the data.
+    ``pretrained`` is the starting model, if the caller continues to use it. A pace measured up to
+    ``oldest_s`` seconds ago is reused; a new measurement is reported. Raises ConfigError if
+    settings contradict each other or the data.
     """
     train = given.train
     world = setup.world
@@ -205,7 +205,7 @@ def resolve_run(
         except ConfigError:
             if not pace.age_s:
                 raise
-            # No run is refused for a measurement of another time.
+            # No run is refused for an old measurement.
             pace = find_pace(measured, data, setup, pretrained, -1.0)
             recipe = at_length(_length_in_minutes(given, measured, pace))
         say(describe_length(train.minutes or 0.0, recipe.train.steps, pace))
@@ -219,7 +219,7 @@ def provisional_steps(recipe: Recipe) -> int:
 
 
 def _length_in_minutes(recipe: Recipe, measured: ResolvedRecipe, pace: Pace) -> Length:
-    """Return the length that a recipe's minutes have room for, at a pace."""
+    """Return the length that fits a recipe's minutes, at a pace."""
     train = recipe.train
     assert train.minutes is not None, "only minutes leave the steps to a measurement"
     is_fixed = train.evaluate_tokens is not None or recipe.objective.scores_whole_split

@@ -74,15 +74,14 @@ def train_run(
     replans: bool = True,
     plan: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Train in the folder ``out`` and return the record; ``resume`` continues from where it stands.
+    """Train in the folder ``out`` and return the record; ``resume`` continues a run.
 
-    A finished run is left as it is, unless the recipe is longer than it was. ``data`` are the
-    recipe's, where the caller has prepared them; None: they are prepared here. With ``replans`` a
-    run by minutes plans its steps anew where its pace changes, as runs that are compared do not.
-    ``plan`` is the sealed plan of a comparison, kept where the run begins.
+    A finished run is unchanged, unless the recipe is longer now. ``data`` are the recipe's prepared
+    data; None: prepared here. With ``replans`` a run by minutes re-plans its steps when its pace
+    changes, unlike compared runs. ``plan`` is the sealed plan of a comparison, kept at the start.
 
     Raises ConfigError, DataError and CheckpointError before training, Interrupted and TrainingError
-    in it.
+    during it.
     """
     check_start(loaded)
     chosen = choose_device(device)
@@ -110,8 +109,8 @@ def train_run(
             session, pace = _open_session(folder, loaded, setup, shown, data, plan)
             state = _train(session, folder, shown, pace, replans)
             if state is None:
-                # Nothing has been kept: the run begins again, once, with the length that the pace
-                # of now gives it.
+                # Nothing has been kept: the run restarts, once, with the length by the present
+                # pace.
                 data = session.data
                 del session
                 session, _ = _open_session(folder, loaded, setup, shown, data, plan, is_again=True)
@@ -127,7 +126,7 @@ def train_run(
 
 
 def _shape(recipe: Recipe, data: Data | None, pretrained: StartModel | None = None) -> ModelConfig:
-    """Return a recipe's model with the heads that its data asks for, as a run's has."""
+    """Return a recipe's model with the heads of its data, as in a run."""
     family = family_of(recipe.objective)
     if type(family).shape_model is Family.shape_model:
         return recipe.model
@@ -139,8 +138,8 @@ def measure_step(
 ) -> float:
     """Measure the median seconds of an optimizer step of a recipe, within ``budget_s``.
 
-    The recipe's own length does not count. Raises ConfigError as ``resolve_run`` does,
-    and where a step does not fit into memory.
+    The recipe's length does not count. Raises ConfigError as ``resolve_run`` does, and if a step
+    does not fit into memory.
     """
     chosen = choose_device(device)
     setup = Place(chosen, World(rank=0, size=1))
@@ -163,7 +162,7 @@ def _open_session(
     given, world = absolute_paths(loaded.recipe), setup.world
     pretrained = StartModel(given.init)
     say = shown.note if world.is_main else say_nothing
-    # Asked before the first process can write it, so that all answer alike.
+    # Checked before the first process can write it, so that all agree.
     is_new = is_again or not folder.has_recipe()
     tokenizer = None if is_new else trained_tokenizer(folder.path, given)
 
@@ -203,7 +202,7 @@ def _open_session(
     else:
         world.by_first(lambda: lengthen(folder, given, known, say))
     if not (is_new and world.is_main):
-        # Other processes may have measured otherwise than the first.
+        # Other processes may have other measurements than the first.
         recipe = folder.recipe()
     torch.set_num_threads(recipe.train.threads)
     with stage("building the model"):
@@ -211,9 +210,9 @@ def _open_session(
 
 
 def _check_read(session: Session, state: LoopState, run: Path) -> None:
-    """Raise ConfigError where a run that resumes had steps of examples, and would have of rows.
+    """Raise ConfigError if a resumed run had steps of examples, and would have steps of rows.
 
-    Before rows were filled, train.batch_tokens of tasks was a number of examples.
+    In versions without filled rows, train.batch_tokens of tasks was a number of examples.
     """
     batches = session.train_step.batches
     if not state.step or not isinstance(batches, ExampleBatches) or not batches.rule.fills_rows:
@@ -229,7 +228,7 @@ def _check_read(session: Session, state: LoopState, run: Path) -> None:
 def _train(
     session: Session, folder: RunFolder, progress: Progress, pace: Pace | None, replans: bool
 ) -> LoopState | None:
-    """Train to the end; None where the first steps show another pace, and nothing has been kept."""
+    """Train to the end; None if the first steps show another pace, and nothing has been kept."""
     train, world = session.recipe.train, session.place.world
     is_main, note = world.is_main, progress.note if world.is_main else say_nothing
 
@@ -250,7 +249,7 @@ def _train(
         name = "" if checkpoint is None else checkpoint.name
         remedy = "give a folder that all nodes see alike, then --resume"
         check_same(world, name, "another newest checkpoint", remedy)
-        # A checkpoint replaces the weights that a run starts from.
+        # A checkpoint replaces the starting weights.
         for text in session.start_notes if checkpoint is None else ():
             progress.note(text)
         for warning in session.notes():

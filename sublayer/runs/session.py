@@ -1,4 +1,4 @@
-"""A session: a recipe made real, its data prepared, its model built and in training."""
+"""A session: a recipe's prepared data, its model in training, and its evaluation."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -37,10 +37,10 @@ from sublayer.training.step import TrainStep, begins_divided
 from sublayer.training.warm_start import StartModel, freeze, note_training_only, start_from
 
 _UNKNOWN_SHARE = 1e-3
-"""Of the train split's tokens: more than these are not rare characters alone."""
+"""Share of unknown tokens in the train split above which they are not only rare characters."""
 _CHUNK = 1 << 24
 _MOST_NAMED = 3
-"""Files of a folder that a warning names."""
+"""Files of a folder named in a warning."""
 
 
 def list_data_warnings(recipe: Recipe, data: Data, batches: Batches) -> Iterator[str]:
@@ -60,8 +60,8 @@ def list_data_warnings(recipe: Recipe, data: Data, batches: Batches) -> Iterator
         elif n:
             yield f"the {name} split leaves out {count(n, 'document')} without text"
     if recipe.data.is_parallel and data.tokenizer.unk_id is not None:
-        # A vocabulary from elsewhere may lack more of a text than rare characters. The comparison
-        # takes a byte for each id: in chunks it stays small.
+        # A foreign vocabulary may lack more of a text than rare characters. The comparison takes a
+        # byte per id: chunks keep it small.
         ids, unk_id = data.train.ids, data.tokenizer.unk_id
         chunks = (ids[start : start + _CHUNK] for start in range(0, len(ids), _CHUNK))
         n_unknown = sum(int(np.count_nonzero(chunk == unk_id)) for chunk in chunks)
@@ -89,9 +89,9 @@ def list_data_warnings(recipe: Recipe, data: Data, batches: Batches) -> Iterator
 
 
 def _files(data: DataConfig) -> Iterator[str]:
-    """Warn of files that are left out, not in UTF-8, or of JSON, by the names of the first."""
+    """Warn of files that are left out, not in UTF-8, or of JSON, naming the first."""
     if data.is_parallel or data.tasks is not None:
-        # Their readers count the rows that they leave out.
+        # Their readers count the omitted rows.
         return
     has_parquet = data.documents in (None, "json")
     is_as_it_is = data.documents is None and data.corpus is None
@@ -109,14 +109,14 @@ def _files(data: DataConfig) -> Iterator[str]:
 
 
 def _tasks(data: Data) -> Iterator[str]:
-    """Describe rows of tasks that are left out, and parts scored in place of a published set."""
+    """Describe omitted rows of tasks, and parts scored in place of a published set."""
     notes: list[str] = []
     for split in data.splits():
         if not isinstance(split, TaskSplit):
             return
         for part in split.parts:
             notes += [f"{part.task.title}, {part.published}: {note}" for note in part.notes]
-    # Of one split there are parts that train, and that select.
+    # One split has parts for training and for selection.
     yield from dict.fromkeys(notes)
     trained = {part.task.name: part.published for part in of_tasks(data.train).parts}
     for part in of_tasks(data.test or data.train).parts:
@@ -136,9 +136,9 @@ class Place:
 
     device: torch.device
     world: World
-    """The processes that train together, of which this is one."""
+    """The group of training processes that includes this one."""
     trains: bool = True
-    """True where it is trained here, so that it has to fit; False: it is only planned."""
+    """True: train here, so that it must fit; False: only plan."""
 
 
 @dataclass(frozen=True)
@@ -152,13 +152,13 @@ class Session:
     text_model: TextModel
     """The model in training, with its tokenizer and its task."""
     start_notes: tuple[str, ...] = ()
-    """Notes on parts that start fresh in a model that starts from another one, and why."""
+    """Notes on newly initialized parts of a model that starts from another, with reasons."""
     probes: tuple[ReadProbe, ...] = ()
-    """Probes that every evaluation asks the model beside."""
+    """Probes scored in every evaluation."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The names of what ``evaluate`` returns, the loss first where there is one."""
+        """The names of the metrics of ``evaluate``, the loss first if there is one."""
         scored = self.recipe.objective.evaluations(self.recipe.data)
         return (
             *(() if self.data.valid is None else scored),
@@ -168,13 +168,13 @@ class Session:
 
     @property
     def task_scores(self) -> tuple[str, ...]:
-        """The names of the scores of each task of a mixture; none elsewhere."""
+        """The names of the scores of each task of a mixture; empty elsewhere."""
         if self.recipe.objective.text != "tasks":
             return ()
         return tuple(name for name in self.metrics if name.endswith("/score"))
 
     def notes(self) -> list[str]:
-        """List facts of the text that a user would not expect, such as documents left out."""
+        """List unexpected facts about the text, such as documents left out."""
         notes = [*list_data_warnings(self.recipe, self.data, self.train_step.batches)]
         shard = self.recipe.train.shard
         if shard != "none" and self.place.world.size == 1:
@@ -189,10 +189,10 @@ class Session:
         return notes
 
     def evaluate(self) -> Scores:
-        """Score the validation split as training does: part of it, in the precision of training.
+        """Score the validation split as training does: a part of it, in the training precision.
 
-        With it the texts that are watched, whose scores begin with their names. All processes
-        enter, and share the work.
+        Watched texts are scored, too, with their names as prefix. All processes enter, and share
+        the work.
         """
         scores: dict[str, Any] = {}
         texts = {f"{name}/": text for name, text in self.data.watched.items()}
@@ -224,10 +224,10 @@ class Session:
 def prepare_data(
     recipe: Recipe, pretrained: StartModel | None = None, tokenizer: Tokenizer | None = None
 ) -> Data:
-    """Prepare a recipe's data, with the tokenizer of the model that it starts from, if any.
+    """Prepare a recipe's data, with the tokenizer of its starting model, if any.
 
-    ``pretrained`` is that model, where the caller continues to use it; ``tokenizer`` the one that
-    the run that resumes has trained. Raises ConfigError, DataError and CheckpointError.
+    ``pretrained`` is that model, if the caller continues to use it; ``tokenizer`` the one trained
+    by the resumed run. Raises ConfigError, DataError and CheckpointError.
     """
     pretrained = pretrained or StartModel(recipe.init)
     data = family_of(recipe.objective).prepare(recipe, tokenizer or pretrained.tokenizer)
@@ -245,9 +245,9 @@ def assemble(
 ) -> Session:
     """Build the model of a resolved recipe, its objective and its optimizer.
 
-    ``pretrained`` is the model that the recipe starts from, where the caller has read it. On a CPU
-    the memory allocator of the whole process is set for training. Raises ConfigError where a step
-    does not fit into memory, and CheckpointError where the weights that it starts from do not fit.
+    ``pretrained`` is the starting model, if already read. On a CPU the process's memory allocator
+    is set for training. Raises ConfigError if a step does not fit into memory, and CheckpointError
+    if the starting weights do not fit.
     """
     pretrained = pretrained or StartModel(recipe.init)
     family = family_of(recipe.objective)
@@ -260,11 +260,11 @@ def assemble(
         )
     seed = recipe.train.seed
     is_divided = begins_divided(setup.world, recipe.train, recipe.init)
-    # Weights that are drawn in parts have no values before they are divided.
+    # Weights drawn in parts have no values before sharding.
     building = torch.device("meta") if is_divided else nullcontext()
     with building:
         model = compose(recipe.model) if is_divided else build(recipe.model, seed=seed)
-    if recipe.model.zero_padding:  # of divided weights it only checks that there is padding
+    if recipe.model.zero_padding:  # for sharded weights it only checks that there is padding
         zero_padding(model.embedding.weight, data.tokenizer.pad_id)
     text_model = TextModel(model, data.tokenizer, family.describe_task(recipe, data))
     notes = start_from(text_model, pretrained)
@@ -285,10 +285,10 @@ def assemble(
 
 
 def check_place(recipe: ResolvedRecipe, setup: Place) -> None:
-    """Raise ConfigError where a step is too little for the processes, or too much for memory."""
+    """Raise ConfigError if a step is too small for the processes, or too large for memory."""
     check_shares(recipe, setup.world.size, is_gpu=setup.device.type != "cpu")
     if not setup.trains:
         return
-    # Apple's GPU has the memory of its machine.
+    # Apple's GPU shares the machine's memory.
     kind: DeviceKind = "cuda" if setup.device.type == "cuda" else "cpu"
     check_training(recipe, device=kind, n_processes=setup.world.size)

@@ -1,4 +1,4 @@
-"""Refuse a recipe whose model cannot take the weights that it starts from, by field."""
+"""Refuse a recipe whose model does not fit its starting weights, by field."""
 
 import shlex
 
@@ -14,7 +14,7 @@ from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 
 _ORDERS = ("block", "decoder_block")
-"""Fields that name the same number of weights in another order."""
+"""Fields that permute the same number of weights."""
 _OF_HEADS = (
     "head",
     "head_activation",
@@ -24,14 +24,14 @@ _OF_HEADS = (
     "label_outputs",
     "span_head",
 )
-"""Fields of parts that start fresh where the start has none that fits."""
+"""Fields of parts that are newly initialized if the start has none that fits."""
 
 
 def check_start(loaded: LoadedRecipe, command: str = "train") -> None:
-    """Raise ConfigError where a recipe asks for other weights than the start has.
+    """Raise ConfigError if a recipe needs other weights than its start has.
 
-    The message names each field with both values, and the command that would work. Heads may
-    differ, learned positions be fewer, and with ``init.layers`` the number of blocks may differ.
+    The message names each field with both values, and a working command. Heads may differ, learned
+    positions be fewer, and with ``init.layers`` the number of blocks may differ.
     """
     start = loaded.start
     if start is None:
@@ -60,13 +60,13 @@ def check_start(loaded: LoadedRecipe, command: str = "train") -> None:
 
 
 def _fields_of_weights(start: Start, loaded: LoadedRecipe) -> list[str]:
-    """Return the fields that were told otherwise and alone ask for other weights."""
+    """Return the changed fields that by themselves need other weights."""
     model = loaded.recipe.model
     theirs = _n_parameters(start.model)
     fields = []
     for name in ModelConfig.model_fields:
         value = getattr(model, name)
-        # The tokenizer says how many ids there are, and the start how many positions, unless told.
+        # Ids follow from the tokenizer, and positions from the start, by default.
         if value == getattr(start.model, name) or name in ("vocab_size", *_OF_HEADS):
             continue
         if name == "max_len" and (value or 0) <= (start.model.max_len or value or 0):
@@ -79,7 +79,7 @@ def _fields_of_weights(start: Start, loaded: LoadedRecipe) -> list[str]:
 
 
 def _with(model: ModelConfig, name: str, value: object) -> int | None:
-    """Count the parameters of a model with one field changed; None where that has no meaning."""
+    """Count the parameters of a model with one field changed; None if that has no meaning."""
     changed = {**model.model_dump(exclude_unset=True), name: value}
     try:
         return _n_parameters(ModelConfig.model_validate(changed))
@@ -88,21 +88,22 @@ def _with(model: ModelConfig, name: str, value: object) -> int | None:
 
 
 def _n_parameters(model: ModelConfig) -> int:
-    # Both have the start's tokenizer and its positions: differences in these are not the question.
+    # Both have the start's tokenizer and its positions, which therefore do not count as
+    # differences.
     rows, positions = model.vocab_size or model.vocab_multiple, model.max_len or 2
     resolved = resolve_model(model, vocab_size=rows, context=positions)
     return count_parameters(resolved).total
 
 
 def _remedy(loaded: LoadedRecipe, start: Start, fields: list[str], command: str) -> str:
-    """Say what works: the settings of the command line, but for those that do not fit."""
+    """Word the remedy: the command line's settings without those that do not fit."""
     keys = [f"model.{name}" for name in fields]
     if loaded.recipe.data.context > (start.model.max_len or loaded.recipe.data.context):
         keys.append("data.context")
     *_, last = loaded.layers
     below = loaded.layers[-2].origin if len(loaded.layers) > 1 else ""
     is_told = last.origin == "command line" and any(key in last.values for key in keys)
-    # Over a preset the words name tasks and folders, too, which no layer has.
+    # With a preset the words also name tasks and folders, which are in no layer.
     if not is_told or below.startswith("preset "):
         return f"leave out {' and '.join(keys)}, which keeps those of {start.run}"
     source = below.partition(" ")[2] if below else loaded.name

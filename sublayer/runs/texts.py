@@ -1,4 +1,4 @@
-"""Texts that models are scored on: a run's own, or any other read as the run read its own."""
+"""Texts that models are scored on: a run's text, or any other read by the run's rules."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def recipe_of(run: Path) -> "Recipe | None":
     """Read the resolved recipe of the run that a folder belongs to; None for other folders.
 
-    Raises ConfigError where that is not the recipe of a run.
+    Raises ConfigError if it is not the recipe of a run.
     """
     from sublayer.loading import find_recipe
 
@@ -31,10 +31,10 @@ def recipe_of(run: Path) -> "Recipe | None":
 def own_split(
     run: Path, recipe: "Recipe | None", model: TextModel, name: Literal["valid", "test"]
 ) -> "Split":
-    """Prepare a split of a run's own text.
+    """Prepare a split of a run's text.
 
-    Raises ConfigError where the model belongs to no run, DataError where the text has changed since
-    training, CheckpointError where the run's record is damaged.
+    Raises ConfigError if the model belongs to no run, DataError if the text has changed since
+    training, CheckpointError if the run's record is damaged.
     """
     from sublayer.data.prepare import prepare
     from sublayer.loading import find_recipe
@@ -48,7 +48,7 @@ def own_split(
     if path is None or split is None:
         raise ConfigError(f"{run} has no {name} split of a text of its own: give one (--path)")
     record = read_record(path.parent)
-    # A run that has not ended has no record to compare with.
+    # An unfinished run has no record to compare with.
     recorded = None if record is None else record["data"]["checksums"].get(name)
     if recorded not in (None, split.store.sha256):
         raise DataError(
@@ -81,12 +81,12 @@ def other_text(
     text_field: str = "text",
     shares: str | None = None,
 ) -> "Split":
-    """Prepare another text for a model: all of what ``path`` names, or a split of a named corpus.
+    """Prepare another text for a model: all of ``path``, or a split of a named corpus.
 
-    ``sentences``, ``documents`` and ``text_field`` are read as the fields of ``[data]`` say;
-    ``shares`` divide a corpus that has no split of its own, as they divided it for training.
+    ``sentences``, ``documents`` and ``text_field`` are as in ``[data]``; ``shares`` divide a corpus
+    without splits as in training.
 
-    Raises CheckpointError where the model has no tokenizer, ConfigError and DataError for the text.
+    Raises CheckpointError if the model has no tokenizer, ConfigError and DataError for the text.
     """
     from sublayer.data.prepare import prepare_text
 
@@ -106,7 +106,7 @@ def other_text(
 
 
 def say_about_files(path: str | None, documents: DocumentRule | None) -> None:
-    """Say which files of a text are not UTF-8, and which are read as text but look like records."""
+    """Report files of a text that are not UTF-8, and text files that look like records."""
     from sublayer.data.text.files import describe_files
 
     if path is not None and not path.startswith(HUB):
@@ -115,7 +115,7 @@ def say_about_files(path: str | None, documents: DocumentRule | None) -> None:
 
 
 class TokenProgress:
-    """Tokens done so far, as the text of the stage that reads them.
+    """Tokens done so far, as the stage text of their reader.
 
     ``done`` is a participle, such as "read".
     """
@@ -132,7 +132,7 @@ class TokenProgress:
 
 @dataclass(frozen=True)
 class ScoredText:
-    """The text that is scored: a split of the run's own, all of another, or a split of a corpus."""
+    """The scored text: a split of the run's text, all of another, or a split of a corpus."""
 
     run: Path
     split: Literal["valid", "test"] | None
@@ -157,14 +157,13 @@ class ScoredText:
                 )
 
     def read_own(self, model: TextModel, recipe: "Recipe | None") -> "Split":
-        """Read the split of the run's own text. Raises as ``own_split`` does."""
+        """Read the split of the run's text. Raises as ``own_split`` does."""
         return own_split(self.run, recipe, model, self.split or "valid")
 
     def read(self, model: TextModel, recipe: "Recipe | None", sentences: SentenceRule) -> "Split":
-        """Read the text, cut into sentences by a rule unless it is the run's own.
+        """Read the text, cut into sentences by a rule unless it is the run's.
 
-        Options that are not given default to those of the run's own text. Raises as ``own_split``
-        and ``other_text`` do.
+        Options default to those of the run's text. Raises as ``own_split`` and ``other_text`` do.
         """
         if self.path is None and self.corpus is None:
             return self.read_own(model, recipe)
