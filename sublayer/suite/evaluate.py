@@ -1,4 +1,4 @@
-"""A suite evaluated: every model by every measure, checked before anything is computed."""
+"""Evaluation of a suite: every model by every measure, checked before any computation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,27 +45,27 @@ _BASELINES = {
     COMPRESSED: "the text compressed by xz",
     COPIED: "the source as its own translation",
 }
-"""Rows below the models, in their order, with their descriptions."""
+"""Rows below the models, in order, with their descriptions."""
 _NOTHING = Measured((), {})
 _LONGEST = 200
-"""Characters of an error that is no user's, in a reason."""
+"""Characters of an internal error in a reason."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """The work of a suite, checked: each model by each measure, and what came of it."""
+    """The work of a suite, checked: each model by each measure, and the results."""
 
     suite: SuiteFile
     candidates: Sequence[Candidate]
     measures: Sequence[Measure]
     refusals: Mapping[tuple[int, int], str]
-    """By the places of model and measure; empty where the measure applies."""
+    """Refusals by the positions of model and measure; empty if the measure applies."""
     scores: Mapping[tuple[int, int], Measured] = field(default_factory=dict)
-    """By the same places."""
+    """Results by the same positions."""
     machine: Mapping[str, Any] = field(default_factory=dict)
 
     def scorecard(self) -> Scorecard:
-        """Return the scorecard: a row a model, then baselines."""
+        """Return the scorecard: a row per model, then baselines."""
         columns = self._columns()
         models: list[tuple[dict[str, Cell], dict[str, str]]] = [({}, {}) for _ in self.candidates]
         baselines: dict[str, dict[str, Cell]] = {name: {} for name in _BASELINES}
@@ -107,7 +107,7 @@ class Work:
         return {"title": self.suite.title, **described, "notes": notes, "machine": machine}
 
     def _columns(self) -> list[list[Metric]]:
-        """List the columns of each measure: those of the models, or else the expected ones."""
+        """List the columns of each measure: the models', or else the expected ones."""
         columns: list[dict[str, Metric]] = [{} for _ in self.measures]
         for (_, index), scores in self.scores.items():
             if scores.cells:
@@ -116,7 +116,7 @@ class Work:
         return [list(by_name.values()) or list(measure.columns) for measure, by_name in pairs]
 
     def _notes(self) -> list[str]:
-        """List the notes of all models, and where a baseline of one is another's."""
+        """List the notes of all models, and baselines shared between them."""
         notes: dict[str, None] = {}
         first: dict[tuple[str, str], tuple[str, Cell]] = {}
         for (row, _), scores in self.scores.items():
@@ -136,7 +136,7 @@ class Work:
 
 
 def check_suite(path: Path, runs: Sequence[Path]) -> Work:
-    """Read a suite's file, its files and the models' descriptions; nothing is computed.
+    """Read a suite's file, its files and the models' descriptions, without any computation.
 
     Raises ConfigError, DataError and CheckpointError for the user's mistakes.
     """
@@ -169,11 +169,10 @@ def _measures(suite: SuiteFile) -> list[Measure]:
 
 
 def evaluate_suite(work: Work, device: torch.device) -> Work:
-    """Measure all models, and return the work with its scores.
+    """Measure all models; return the work with its scores.
 
-    Processes that ``torchrun`` started fine-tune together and divide the rest among them, except
-    timed measures; all return the same. A failure of one model is a reason beside the others'
-    scores. Raises Interrupted.
+    Processes of ``torchrun`` fine-tune together and divide the rest, except timed measures; all
+    return the same. A failure of one model becomes a reason in the scorecard. Raises Interrupted.
     """
     world = join_world(device)
     n_threads = torch.get_num_threads()
@@ -190,7 +189,7 @@ def evaluate_suite(work: Work, device: torch.device) -> Work:
             scores[row, index] = _measured(work, (row, index), device, together=together)
         elif not measure.is_timed:
             divided.append((row, index))
-    # A run computes with the threads of its recipe.
+    # A run uses the threads of its recipe.
     torch.set_num_threads(n_threads)
     mine = [_measured(work, divided[number], device) for number in world.own(len(divided))]
     scores.update(zip(divided, world.gather(mine, len(divided)), strict=True))
@@ -206,9 +205,9 @@ def evaluate_suite(work: Work, device: torch.device) -> Work:
 def _measured(
     work: Work, pair: tuple[int, int], device: torch.device, *, together: bool = False
 ) -> Measured:
-    """Measure one model by one measure; what fails is a reason.
+    """Measure one model by one measure; a failure becomes a reason.
 
-    What breaks while several processes train ``together`` ends them all: others would wait.
+    An unexpected error while processes train ``together`` ends them all: others would wait.
     """
     row, index = pair
     candidate, measure = work.candidates[row], work.measures[index]
@@ -228,5 +227,5 @@ def _measured(
             raise
         if lacks_memory(error):
             return Measured(measure.columns, {}, reason="this machine has too little memory for it")
-        # What others scored, perhaps in hours, is not lost by it.
+        # Other scores, perhaps of hours, are kept.
         return Measured(measure.columns, {}, reason=f"it failed: {one_line(str(error))[:_LONGEST]}")

@@ -1,4 +1,4 @@
-"""A suite's file: what models are scored on, and how."""
+"""A suite's file: measures and settings."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,8 +23,8 @@ _MOST_SEEDS = 100
 class TasksTable(Table):
     """An entry of ``[[tasks]]``: tasks by name, and the folder of their files.
 
-    Models that do not answer them are fine-tuned now where ``finetune`` names a folder for their
-    runs: by ``preset``, with settings ``set`` over it, and ``seeds`` times each.
+    Models that do not answer them are fine-tuned now if ``finetune`` names a folder for their runs:
+    by ``preset``, with settings ``set`` over it, and ``seeds`` times each.
     """
 
     names: list[str] = Field(min_length=1)
@@ -38,8 +38,8 @@ class TasksTable(Table):
 class ProbesTable(Table):
     """An entry of ``[[probes]]``: probes by name, and the folder of their files.
 
-    ``words`` are the two that the probe of SST-2 compares, ``references`` are the scores, as
-    shares, that are 1 on the axis of a probe.
+    ``words`` are the two compared by the SST-2 probe, ``references`` the scores, as shares, at 1 on
+    a probe's axis.
     """
 
     names: list[str] = Field(min_length=1)
@@ -49,7 +49,7 @@ class ProbesTable(Table):
 
 
 class TextTable(Table):
-    """An entry of ``[[texts]]``: a text whose bits per byte are computed."""
+    """An entry of ``[[texts]]``: a text scored in bits per byte."""
 
     path: str = Field(min_length=1)
     name: str | None = Field(None, min_length=1)
@@ -94,8 +94,8 @@ class SuiteFile(Table):
 def read_suite(path: Path) -> SuiteFile:
     """Read a suite's file.
 
-    Raises ConfigError, with its name, where it is none, asks for nothing, names what there is not
-    or something twice, or has a setting without effect.
+    Raises ConfigError, with its name, if it is no suite, is empty, names unknown or duplicate
+    entries, or has a setting without effect.
     """
     try:
         suite = SuiteFile.model_validate(read_toml(path))

@@ -1,4 +1,4 @@
-"""Models of a suite, and their measures, a class each: size, speed, bits per byte, probes, BLEU."""
+"""Models of a suite, and a class per measure: size, speed, bits per byte, probes, BLEU."""
 
 import lzma
 import math
@@ -72,12 +72,12 @@ _ARTICLES = {"encoder": "an encoder", "decoder": "a decoder", "lstm": "an LSTM"}
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model to be scored."""
+    """A model to score."""
 
     name: str
     """Unique among the models."""
     path: Path
-    """Of the run, the checkpoint or the model folder."""
+    """Path of the run, the checkpoint or the model folder."""
     shell: TextModel
     """The model without its weights, but with its tokenizer and its tasks."""
     recipe: Recipe | None
@@ -95,23 +95,23 @@ class Candidate:
 
     @property
     def spec(self) -> TaskSpec | None:
-        """The tasks that it answers; None where it was not fine-tuned."""
+        """The tasks that it answers; None if not fine-tuned."""
         return self.shell.task
 
     @property
     def context(self) -> int:
-        """Tokens that it reads at a time."""
+        """Its context in tokens."""
         return context_of(self.shell.model, self.recipe)
 
     def load(self, device: torch.device) -> TextModel:
-        """Load it with its weights. Raises CheckpointError where they are damaged."""
+        """Load it with its weights. Raises CheckpointError if they are damaged."""
         return load(self.path, device=device)
 
 
 def find_candidates(paths: Sequence[Path]) -> list[Candidate]:
     """Find models by their folders, without reading weights.
 
-    Raises ConfigError where one is named twice, CheckpointError where there is none.
+    Raises ConfigError for duplicates, CheckpointError for missing models.
     """
     candidates = []
     for name, path in zip(_names(paths), paths, strict=True):
@@ -130,14 +130,14 @@ def shell_of(folder: Path) -> TextModel:
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """Name models by the ends of their paths, as much of each as tells them apart."""
+    """Name models by the shortest distinct ends of their paths."""
     all_parts = []
     for path in paths:
         parts = resolved(path).parts
         if len(parts) > 2 and parts[-1] == MODEL_NAME:
             parts = parts[:-1]
         if len(parts) > 2 and parts[-2] == CHECKPOINTS_NAME:
-            # A step says nothing without its run.
+            # A step needs its run's name.
             parts = (*parts[:-3], f"{parts[-3]}/{parts[-1]}")
         if parts in all_parts:
             raise ConfigError(f"{path} is named twice: leave one out")
@@ -162,7 +162,7 @@ def score_column(
     factor: float = 1.0,
     decimals: int = 1,
 ) -> Metric:
-    """Return a column of the scorecard, whose values are shown times ``factor``."""
+    """Return a column of the scorecard, whose values are multiplied by ``factor`` for display."""
     return Metric(name, label, is_lower_better, from_items=None, factor=factor, decimals=decimals)
 
 
@@ -176,29 +176,29 @@ class Measured(NamedTuple):
     """Scores of baselines and references, by row and column."""
     notes: Sequence[str] = ()
     reason: str = ""
-    """Why there are no cells; empty where there are."""
+    """Reason for missing cells; empty if there are cells."""
 
 
 class Measure(ABC):
-    """A measure, whose files have been read or are known to be there."""
+    """A measure, whose files have been read or exist."""
 
     columns: tuple[Metric, ...]
-    """The columns that it fills, as far as they are known before."""
+    """The columns that it fills, as far as known in advance."""
     title: str
-    """The work in progress, for people."""
+    """Progress text for people."""
     is_timed = False
-    """True where nothing else may run meanwhile."""
+    """True if nothing else may run meanwhile."""
 
     def refusal(self, candidate: Candidate) -> str:
-        """Say why a model cannot be measured by its nature; empty where it can.
+        """Word why a model cannot be measured by its nature; empty if it can.
 
-        Raises a SublayerError for a mistake of the user, before anything is computed.
+        Raises a SublayerError for a user's mistake, before any computation.
         """
         return ""
 
     @abstractmethod
     def score(self, candidate: Candidate, device: torch.device) -> Measured:
-        """Measure a model. Raises a SublayerError where that turns out to be impossible."""
+        """Measure a model. Raises a SublayerError if that is impossible."""
 
     def one(
         self,
@@ -221,7 +221,7 @@ class ParameterCount(Measure):
     title = "counting parameters"
 
     def score(self, candidate: Candidate, device: torch.device) -> Measured:
-        """Count them, shared ones once."""
+        """Count parameters, shared ones once."""
         n_parameters = sum(parameter.numel() for parameter in candidate.shell.model.parameters())
         return self.one(candidate, Cell(n_parameters))
 
@@ -234,10 +234,10 @@ SPEED = (
 )
 _WARM_UP = 2
 _FEWEST, _MOST = 5, 50
-"""Passes that count."""
+"""Number of timed passes."""
 _BUDGET_S = 2.0
 _LONGEST = 2048
-"""Tokens of a row, where a model reads more."""
+"""Tokens per row, at most."""
 
 
 class Speed(Measure):
@@ -248,7 +248,7 @@ class Speed(Measure):
     is_timed = True
 
     def score(self, candidate: Candidate, device: torch.device) -> Measured:
-        """Measure it, while this program does nothing else."""
+        """Measure speed, while this program does nothing else."""
         model = candidate.load(device).model
         return self.one(candidate, measure_speed(model, candidate.context, device))
 
@@ -305,10 +305,10 @@ _CHUNK_BYTES = 4 << 20
 
 
 class BitsPerByte(Measure):
-    """The bits that a model needs for a byte of a text, of all of it but its first token.
+    """Bits per byte of a text, without its first token.
 
-    Every token is predicted behind at least half the model's own context. Raises DataError where
-    the text is not on this machine.
+    Every token has at least half the model's context before it. Raises DataError if the text is not
+    on this machine.
     """
 
     def __init__(self, text: TextTable) -> None:
@@ -372,7 +372,7 @@ class BitsPerByte(Measure):
 
 
 def _ratio_error(bits: Numbers, n_bytes: Numbers) -> float | None:
-    """Compute the standard error of a ratio of sums over windows, which are taken as drawn."""
+    """Compute the standard error of a ratio of sums over windows, taken as a random sample."""
     n = len(bits)
     total = float(n_bytes.sum())
     if n < 2 or not total:
@@ -396,9 +396,9 @@ def compressed_bits(documents: Sequence[Document]) -> float:
 
 
 def local_folder(tasks: Sequence[str], data: str | None) -> str:
-    """Return the folder with files of one of several tasks: the one named, or else the cache's.
+    """Return the folder of one of several tasks: the named one, or else the cache's.
 
-    Raises DataError where none is there: nothing is downloaded.
+    Raises DataError if there is none: nothing is downloaded.
     """
     titles = " or ".join(TASKS[name].title for name in tasks)
     if data is not None:
@@ -422,9 +422,9 @@ REFERENCE = "reference"
 
 
 class ProbeMeasure(Measure):
-    """A probe, which is read once and asked of every model.
+    """A probe, read once and applied to every model.
 
-    Raises ConfigError for settings that it does not take, DataError where its files are not on this
+    Raises ConfigError for settings that it does not take, DataError if its files are not on this
     machine.
     """
 
@@ -450,7 +450,7 @@ class ProbeMeasure(Measure):
         return ""
 
     def score(self, candidate: Candidate, device: torch.device) -> Measured:
-        """Ask it."""
+        """Score the model by the probe."""
         [answered] = ask(candidate.load(device), self._read, candidate.context)
         probe = answered.probe
         others = {CHANCE: Cell(probe.chance, error=probe.chance_error(answered.n_examples))}
@@ -461,15 +461,15 @@ class ProbeMeasure(Measure):
 
 
 COPIED = "source copied"
-"""The row of the source as if it were its translation."""
+"""The row of the source as its translation."""
 _MEASURE = "sacrebleu"
 
 
 class Bleu(Measure):
-    """BLEU of text as it is written (sacreBLEU), with the beam of each translator's own run.
+    """BLEU of plain text (sacreBLEU), with the beam of each translator's run.
 
-    Raises DataError where a file is missing, or they have not as many lines as each other, and
-    ConfigError where sacrebleu is not installed.
+    Raises DataError if a file is missing, or if they differ in number of lines, and ConfigError if
+    sacrebleu is not installed.
     """
 
     def __init__(self, pairs: PairsTable) -> None:
@@ -524,7 +524,7 @@ def _cell(counts: LineCounts) -> Cell:
 
 
 def bootstrap_error(counts: LineCounts) -> float | None:
-    """Return the standard error of a score by drawing lines again; None of a single line."""
+    """Return the bootstrap standard error of a score over lines; None for a single line."""
     n_lines = len(counts.counts)
     if n_lines < 2:
         return None

@@ -33,13 +33,13 @@ from sublayer.suite.measures import (
 from sublayer.tasks.registry import TASKS, find_files
 
 Report = Mapping[str, Any]
-"""Of a part of a task, as JSON."""
+"""Report of a part of a task, as JSON."""
 
 
 class TaskMeasure(Measure):
-    """A task, on whose development set every model is scored.
+    """A task, whose development set scores every model.
 
-    Raises DataError where its files are not on this machine, or not those that are needed.
+    Raises DataError if its files are missing on this machine, or are not the needed ones.
     """
 
     def __init__(self, name: str, group: TasksTable, suite_tasks: Sequence[str]) -> None:
@@ -60,14 +60,14 @@ class TaskMeasure(Measure):
                 )
 
     def trains(self, candidate: Candidate) -> bool:
-        """Return whether a model has to be fine-tuned to answer."""
+        """Return whether a model has to be fine-tuned first."""
         return self._group.finetune is not None and not self._answers(candidate)
 
     def refusal(self, candidate: Candidate) -> str:
-        """Refuse what answers other tasks, or cannot be fine-tuned.
+        """Refuse a model that answers other tasks, or cannot be fine-tuned.
 
-        Raises ConfigError where a model answers none of the suite's tasks and none is to be learned
-        now, where a setting does not fit, and where the folder of its run holds another one.
+        Raises ConfigError if a model answers none of the suite's tasks and none is to be learned
+        now, if a setting does not fit, and if the folder of its run holds another run.
         """
         if self._answers(candidate):
             return ""
@@ -90,9 +90,9 @@ class TaskMeasure(Measure):
         return ""
 
     def score(self, candidate: Candidate, device: torch.device) -> Measured:
-        """Score the answers of a model, fine-tuned first where it does not answer the task yet."""
+        """Score the answers of a model, fine-tuned first if it does not answer the task yet."""
         if self.trains(candidate):
-            # Runs that are there are taken.
+            # Existing runs are reused.
             folder = self._folder(candidate)
             results = finetune_seeds(
                 self._loaded(candidate, self._group.set),
@@ -129,7 +129,7 @@ class TaskMeasure(Measure):
         return spec is not None and any(task.name == self._task.name for task in spec.tasks)
 
     def _knows(self, candidate: Candidate) -> bool:
-        """Return whether a model of another system answers the task, by the words of its labels."""
+        """Return whether a foreign model answers the task, by its label words."""
         spec = candidate.spec
         if spec is None or any(task.name in TASKS for task in spec.tasks) or spec.columns:
             return False
@@ -167,7 +167,7 @@ class TaskMeasure(Measure):
         by_seed: Sequence[Sequence[Report]],
         notes: Sequence[str],
     ) -> Measured:
-        """Put the reports of each seed together: the mean score of each part of the task."""
+        """Combine the reports of all seeds: the mean score of each part of the task."""
         all_notes = [f"{candidate.name}, {self._task.title}: {note}" for note in notes]
         columns: list[Metric] = []
         cells: dict[str, Cell] = {}
@@ -200,9 +200,9 @@ class TaskMeasure(Measure):
 
 
 def _check_folder(folder: Path, loaded: LoadedRecipe, n_seeds: int | None) -> None:
-    """Raise ConfigError where the folder of a run holds one of another recipe, or of other seeds.
+    """Raise ConfigError if the folder of a run holds a run of another recipe, or of other seeds.
 
-    Fields of the model that follow from the data are compared when it is trained.
+    Fields of the model derived from the data are compared in training.
     """
     for path in (folder, *folder.parents):
         if path.exists() and not path.is_dir():
