@@ -1,4 +1,4 @@
-"""Arguments of public functions: options that several share, paths, tables, settings."""
+"""Arguments of public functions: shared options, paths, tables, settings."""
 
 import hashlib
 import json
@@ -188,7 +188,7 @@ class TextFormat(TypedDict, total=False):
 
 
 class StudyOptions(TypedDict, total=False):
-    """The options that a comparison and its plan share: fields of ``study.options.Options``."""
+    """Options shared by a comparison and its plan: fields of ``study.options.Options``."""
 
     vary: Annotated[
         Sequence[str],
@@ -327,7 +327,7 @@ def study_options(
     on: str | None = None,
     resume: bool = False,
 ) -> "Options":
-    """Return the options of a study in the types in which it reads them."""
+    """Return the options of a study in its types."""
     from sublayer.study.options import Options
 
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
@@ -346,10 +346,10 @@ def as_text(target: Any, what: str = "a path") -> str:
 
 
 def as_source(target: Any) -> str:
-    """Return the path of a table: a file's, or where a DataFrame's rows are kept.
+    """Return the path of a table: a file's, or that of a DataFrame's stored rows.
 
-    They are kept as lines of JSON in the cache, by their content, so that a training on them can be
-    resumed. Raises as ``as_text`` does.
+    Rows are kept as JSON lines in the cache, by content, so that training on them can be resumed.
+    Raises as ``as_text`` does.
     """
     if isinstance(target, str | PathLike):
         return as_text(target)
@@ -371,7 +371,7 @@ def as_source(target: Any) -> str:
 
 
 def _line(row: Mapping[str, Any], number: int) -> str:
-    """Write a row as JSON; raise DataError, with row and column, for what no table holds."""
+    """Write a row as JSON; raise DataError, with row and column, for values that no table holds."""
     cells = []
     for name, value in row.items():
         value = None if is_missing(value) else value
@@ -438,9 +438,9 @@ def loaded(
     dtype: "torch.dtype | None" = None,
     average: int | None = None,
 ) -> TextModel:
-    """Load the model of a path, on the best device by default; a loaded model is returned.
+    """Load the model of a path, by default on the best device; return a loaded model.
 
-    Raises ConfigError for a device, a type or an average of a loaded model, and as loading does.
+    Raises ConfigError for a device, a dtype or an average of a loaded model, and as loading does.
     """
     from sublayer.loading import load
     from sublayer.system.machine import choose_device

@@ -1,4 +1,4 @@
-"""Verdicts: arms that are trained and compared, scores of runs of any trainer."""
+"""Verdicts: trained and compared arms, judged scores of any trainer's runs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -48,11 +48,11 @@ class Comparison(Result):
 
     @property
     def verdicts(self) -> dict[str, str]:
-        """The verdict of each arm that is compared, by the arm's name."""
+        """The verdict of each compared arm, by the arm's name."""
         return {difference.arm: difference.verdict for difference in self.differences}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``sublayer compare --json`` prints."""
+        """Return the object of ``sublayer compare --json``."""
         from sublayer.reporting.files import results_to_json
 
         results: dict[str, Any] = as_json_values(results_to_json(self.results, self.report))
@@ -65,7 +65,7 @@ class Comparison(Result):
 
     @property
     def details(self) -> str:
-        """The details of the report as text: intervals, notes, costs, settings that differ."""
+        """The details of the report as text: intervals, notes, costs, differing settings."""
         from sublayer.reporting.terminal import render
 
         return searchable(render(self.results, self.report))
@@ -113,7 +113,7 @@ def compare(
     """Train the arms of a study, or of recipes, at an equal budget, and judge their differences.
 
     ``source`` is a study, a recipe, or a list of recipes or finished runs, the first of them the
-    baseline; ``overrides`` go to all arms. Resumes in a folder that was begun. Raises the errors
+    baseline; ``overrides`` apply to all arms. Resumes in a folder that was begun. Raises the errors
     of :mod:`sublayer.errors`.
     """
     from sublayer.reporting.tables import check_table_files, write_tables
@@ -208,10 +208,9 @@ def judge(*scores: Any, **options: Unpack[Judging]) -> "JudgedRuns":
 
     Each is an array ``[seed]`` or ``[seed, item]``, a mapping of seeds to such rows, a DataFrame,
     or the path of a table or a folder of runs; one mapping of arms to arrays, or one DataFrame with
-    a column of arms, is enough. ``lower_is_better`` is
-    needed where no name of a metric says it; ``new`` is the arm that decides where there are
-    several. The verdict shows itself in a notebook, and its ``exit_code`` is the command's. Raises
-    the errors of :mod:`sublayer.errors`.
+    a column of arms, is enough. ``lower_is_better`` is needed if no metric's name implies it;
+    ``new`` is the deciding arm among several. The verdict shows itself in a notebook, and its
+    ``exit_code`` is the command's. Raises the errors of :mod:`sublayer.errors`.
     """
     from sublayer.judging.options import JudgingOptions
     from sublayer.judging.sources import read_objects
@@ -226,6 +225,6 @@ def judge(*scores: Any, **options: Unpack[Judging]) -> "JudgedRuns":
     try:
         return judge_understood(understood, asked)
     except SublayerError:
-        for line in understood.said:  # which the verdict would have begun with
+        for line in understood.said:  # the default beginning of the verdict
             note(f"read: {line}")
         raise

@@ -1,4 +1,4 @@
-"""Fine-tuning on tasks, or on a table of one's own."""
+"""Fine-tuning on tasks, or on a custom table."""
 
 import shlex
 import statistics
@@ -37,13 +37,13 @@ _LABELS = {"label", "labels", "class", "category", "sentiment", "stars", "target
 
 @dataclass(frozen=True, repr=False)
 class Finetuned(Result):
-    """The runs of a fine-tuning, one a seed, with their scores beside the baselines."""
+    """Runs of a fine-tuning, one per seed, with their scores and baselines."""
 
     path: Path
     """The folder of the run, or of the runs of several seeds."""
     seeds: "Sequence[SeedResult]"
     selected_by: str
-    """The examples whose score chose the checkpoint, as ``data.select`` names them, or last."""
+    """The examples whose score selected the checkpoint, as in ``data.select``, or last."""
 
     @property
     def scores(self) -> list[float]:
@@ -56,7 +56,7 @@ class Finetuned(Result):
         return statistics.median(self.scores)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``sublayer finetune --json`` prints."""
+        """Return the object of ``sublayer finetune --json``."""
         from sublayer.objective.supervised.scores import average_reports
 
         seeds = [
@@ -94,7 +94,7 @@ class Finetuned(Result):
 
         result = self.to_dict()
         seeds = result["seeds"]
-        # The seed in the middle stands for all of them.
+        # The median seed represents all of them.
         middle = sorted(seeds, key=lambda seed: seed["score"])[(len(seeds) - 1) // 2]
         lines = [render_reports(middle["tasks"]), *render_averages(middle["averages"])]
         if len(seeds) > 1:
@@ -174,11 +174,11 @@ def finetune(
     resume: Annotated[bool, Option("Resume the run in --out, or the last of this task.")] = False,
     device: Device = None,
 ) -> Finetuned:
-    """Fine-tune a model on tasks, or a table of your own, and score it beside the baselines.
+    """Fine-tune a model on tasks, or a custom table, and score it against baselines.
 
-    ``tasks`` are names of tasks, whose files are in the folder ``data``; or a table, as a path or a
-    DataFrame, whose ``columns`` are named by role, as in ``data.columns``: ``{"text": "review",
-    "label": "stars"}``. Raises the errors of :mod:`sublayer.errors`.
+    ``tasks`` are names of tasks, with files in the folder ``data``; or a table, as a path or a
+    DataFrame, with ``columns`` by role, as in ``data.columns``: ``{"text": "review", "label":
+    "stars"}``. Raises the errors of :mod:`sublayer.errors`.
     """
     is_named = isinstance(tasks, list | tuple) and all(isinstance(name, str) for name in tasks)
     names: list[str] = [*tasks] if is_named else [as_source(tasks)]  # type: ignore[misc]
@@ -211,14 +211,14 @@ def finetune(
 
 
 def is_table(name: str) -> bool:
-    """Return whether a name is that of a table, and no task: a file, a folder, or one to come."""
+    """Return whether a name is a table, not a task: an existing or future file, or a folder."""
     if name in TASKS:
         return False
     return name.lower().endswith(SUFFIXES) or expanded(name).exists()
 
 
 def _check_tasks(names: Sequence[str], columns: object) -> None:
-    """Raise ConfigError for a task that there is not, for none, and for columns of no table."""
+    """Raise ConfigError for an unknown task, for none, and for columns without a table."""
     for name in names:
         if name not in TASKS:
             raise ConfigError(
@@ -241,7 +241,7 @@ def _columns(
     columns: Mapping[str, str | Sequence[str]] | None,
     data: str | None,
 ) -> OwnColumns:
-    """Return the columns of a table that is learned alone; raise ConfigError for contradictions."""
+    """Return the columns of a single table; raise ConfigError for contradictions."""
     if len(names) > 1:
         others = [name for name in names if name != table] or [table]
         raise ConfigError(
@@ -268,7 +268,7 @@ def _columns(
         )
     table_of("", given)
     first, *_ = find_table(table).values()
-    if suffix_of(first[0]) not in (".jsonl", ".ndjson", ".json"):  # whose rows may differ
+    if suffix_of(first[0]) not in (".jsonl", ".ndjson", ".json"):  # with possibly different rows
         there = columns_of(table)
         wanted = chain.from_iterable([x] if isinstance(x, str) else x for x in given.values())
         if missing := [name for name in wanted if name not in there]:

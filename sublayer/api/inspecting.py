@@ -1,4 +1,4 @@
-"""The insides of models: effects of blocks on the tokens of a text, measured, drawn and printed."""
+"""Inspections of models: effects of blocks on a text's tokens, measured, drawn and printed."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ _FEWEST_FOLLOWED, _MOST_FOLLOWED = 2, 256
 
 
 class InspectionOptions(TypedDict, total=False):
-    """The text that is read, the plot's file, and where models are computed."""
+    """The inspected text, the plot's file, and the device of models."""
 
     path: Annotated[
         PathText | None,
@@ -70,7 +70,7 @@ def inspect_layers(
     """Measure the effect of each block of models on the tokens of a text.
 
     Distances, angles in degrees and norms, over ``tokens`` tokens at most (8192) of each run's
-    validation split, or of the text of ``path``; a block that all layers share is run ``beyond``
+    validation split, or of the text of ``path``; a block shared by all layers is run ``beyond``
     times more; ``out`` is an SVG file of the plot. Raises ConfigError for encoder-decoders.
     """
     models = _models(runs, options, "layers")
@@ -138,9 +138,9 @@ _TERMS = (
 
 @checked
 def inspect_splitting(*runs: PathText, **options: Unpack[InspectionOptions]) -> Found:
-    """Measure how far each layer's step is from following its own flows; arguments as above.
+    """Measure each layer's deviation from its flows; arguments as above.
 
-    Without runs, the errors of splittings on equations whose flows are known.
+    Without runs, the errors of splittings on equations with known flows.
     """
     models = _models(runs, options)
     from sublayer.inspection.layer_splitting import draw_layers
@@ -188,9 +188,9 @@ def inspect_splitting(*runs: PathText, **options: Unpack[InspectionOptions]) -> 
 def inspect_paths(*runs: PathText, **options: Unpack[InspectionOptions]) -> Found:
     """Follow the first tokens of a text through every sub-layer of models.
 
-    They are the first ``tokens`` (16) of one window of each run's validation split, or of the text
-    of ``path``; ``out`` is an SVG file of their paths. Coordinates are in the plane of the two
-    principal components of all their states. Raises ConfigError for LSTMs, and for a ``batch``.
+    These are the first ``tokens`` (16) of a window of each run's validation split, or of the text
+    of ``path``; ``out`` is an SVG file of their paths. Coordinates are in the plane of the first
+    two principal components of all states. Raises ConfigError for LSTMs, and for a ``batch``.
     """
     models = _models(runs, options, "paths")
     if options.get("batch") is not None:
@@ -219,7 +219,7 @@ def inspect_paths(*runs: PathText, **options: Unpack[InspectionOptions]) -> Foun
     lines = []
     for run in results["runs"]:
         for stack in run["stacks"]:
-            # States that are all equal have no variance, and no shares of it.
+            # Equal states have no variance, and no shares of it.
             first, second = (
                 "none" if math.isnan(share) else f"{share:.1%}" for share in stack["shares"]
             )
@@ -232,9 +232,9 @@ def inspect_paths(*runs: PathText, **options: Unpack[InspectionOptions]) -> Foun
 
 
 def _models(runs: Sequence[PathText], options: InspectionOptions, kind: str = "") -> list[Path]:
-    """Return the models to inspect; raise ConfigError for none, for one given twice, or the plot.
+    """Return the models to inspect; raise ConfigError for none, duplicates, or the plot's path.
 
-    ``kind`` is of an inspection that needs a run.
+    ``kind`` is an inspection that needs a run.
     """
     from sublayer.loading import find_model
 
@@ -275,7 +275,7 @@ def _draw(options: InspectionOptions, draw: Callable[[], str]) -> None:
 
 
 def _short_names(runs: Sequence[Path]) -> list[str]:
-    """Return the names of runs in a plot: their folders', or paths where those are equal."""
+    """Return the names of runs in a plot: their folders', or paths if those are equal."""
     names = [resolved(run).name for run in runs]
     return names if len(set(names)) == len(names) else list(map(str, runs))
 
@@ -290,7 +290,7 @@ def _sources(run: Mapping[str, Any]) -> str:
 
 
 def _table(columns: Sequence[tuple[str, str]], rows: Sequence[Mapping[str, Any]]) -> str:
-    """Format rows in columns, of numbers but for the words of the first."""
+    """Format rows in columns, all numeric except the words in the first."""
     cells = [[form.format_map(_with_nan(row)) for _, form in columns] for row in rows]
     right = [
         number
@@ -302,7 +302,7 @@ def _table(columns: Sequence[tuple[str, str]], rows: Sequence[Mapping[str, Any]]
 
 
 def _with_nan(value: Any) -> Any:
-    """Return a row with NaN for each number that is not there."""
+    """Return a row with NaN for missing numbers."""
     if isinstance(value, Mapping):
         return {name: _with_nan(member) for name, member in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Plans from Python: what runs and comparisons take, before anything is spent."""
+"""Cost plans of runs and comparisons, before anything is spent."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ class Plan(Found):
 
     @property
     def notes(self) -> list[str]:
-        """Assumptions, and the difference that the study can find."""
+        """Assumptions, and the detectable difference of the study."""
         return list(self["notes"])
 
     def _repr_html_(self) -> str:
@@ -196,9 +196,9 @@ def plan(
 
 
 def _pace_of(run: Path, overrides: Overrides, resources: "Resources") -> "Clock | None":
-    """Return the step time of a run that was trained on this machine; None for any other source.
+    """Return the step time of a run trained on this machine; None for any other source.
 
-    ``overrides`` may change its length alone.
+    ``overrides`` may only change its length.
     """
     from sublayer.files.checkpoints import read_record
     from sublayer.study.budget.expected import StepTime
@@ -220,9 +220,9 @@ def _pace_of(run: Path, overrides: Overrides, resources: "Resources") -> "Clock 
 
 
 def _foreseen(study: "Study", looks: "Looks", out: Path | None) -> list[str]:
-    """Return which difference the study can find, where anything is known of how far seeds spread.
+    """Return the detectable difference of the study, if the spread over seeds is known.
 
-    PyTorch is started only then, for the metrics of the objective.
+    Only then is PyTorch imported, for the metrics of the objective.
     """
     from sublayer.study.results import RESULTS
     from sublayer.study.verdicts import UNKNOWN, foresee
@@ -237,7 +237,7 @@ def _foreseen(study: "Study", looks: "Looks", out: Path | None) -> list[str]:
 
 
 def _clock(resources: "Resources", jobs: int) -> "Clock":
-    # Measuring imports PyTorch; a plan that is only counted does without.
+    # Measuring imports PyTorch; a plan of counts does not.
     with stage("starting PyTorch"):
         from sublayer.study.budget.expected import fits_memory
         from sublayer.study.budget.measure import Stopwatch
@@ -251,7 +251,7 @@ def _clock(resources: "Resources", jobs: int) -> "Clock":
         free = resources.memory_bytes
         share = replace(resources, memory_bytes=None if free is None else free // jobs)
         is_held = fits_memory(baseline.recipe, baseline.vocab_size, share) is not False
-        # The plan says that it does not fit; the time of a run alone is taken.
+        # The plan reports that it does not fit; the time of a single run is taken.
         with company(baseline, jobs - 1 if is_held else 0, resources.device):
             return Stopwatch(resources, note)(arms)
 
@@ -259,7 +259,7 @@ def _clock(resources: "Resources", jobs: int) -> "Clock":
 
 
 def _existing(folder: Path) -> Path:
-    """Return the folder, or the nearest existing one above it."""
+    """Return the folder, or its nearest existing parent."""
     existing = folder.absolute()
     while not existing.is_dir():
         existing = existing.parent
@@ -275,7 +275,7 @@ def _check_processes(
     measure: bool,
     jobs: int,
 ) -> None:
-    """Raise ConfigError, in one line, for options that contradict each other."""
+    """Raise ConfigError, in one line, for contradicting options."""
     is_datasheet = device in DEVICES
     if device is not None and not device.startswith("cuda"):
         check_device(device)

@@ -24,7 +24,7 @@ _NEXT = (
 
 
 def list_recipes() -> Found:
-    """List the recipes and studies that there are, with titles and costs."""
+    """List the available recipes and studies, with titles and costs."""
     from sublayer.study.definition import find_study, shipped_studies, study_scales
 
     recipes = []
@@ -40,7 +40,7 @@ def list_recipes() -> Found:
             studies.append({"name": name, **about, "scales": list(study_scales(name))})
     parts: list[str] = []
     for group, members in grouped_recipes().items():
-        # Of the first group, to start with, one is chosen by its cost.
+        # Cost guides the choice in the first group, for beginners.
         rows = [(one.name, one.title if parts else f"{one.title} ({one.cost})") for one in members]
         parts.append(f"{group}\n{entries(rows)}")
     of_studies = [(x["name"], f"{x['title']} ({', '.join(x['scales'])})") for x in studies]
@@ -61,14 +61,14 @@ def recipe(
     *,
     changed: Annotated[bool, Option("Show only what the recipe and its bases set.")] = False,
 ) -> Found:
-    """Resolve a recipe: of each field its value and where that comes from.
+    """Resolve a recipe: the value of each field and its origin.
 
     ``changed`` leaves out defaults and derived values. Raises ConfigError for settings without
     meaning or effect.
     """
     loaded = _loaded(source, overrides)
     given = loaded.recipe
-    # The vocabulary's size is the tokenizer's, which is not known before the text is read.
+    # The vocabulary size is the tokenizer's, unknown before the text is read.
     vocab_size, context = given.model.vocab_size or 1, given.data.context
     derived = dict(resolve_model(given.model, vocab_size=vocab_size, context=context))
     fields, rows = {}, []
@@ -126,7 +126,7 @@ def draw(
     *,
     out: PathText | None = None,
 ) -> Diagram:
-    """Draw the architecture of a recipe; ``out`` is an SVG file that is not there yet.
+    """Draw the architecture of a recipe; ``out`` is a new SVG file.
 
     Its ``repr`` is the drawing in text, its ``svg`` the picture. Raises ConfigError.
     """

@@ -1,4 +1,4 @@
-"""Results of the functions: in a shell the text of the command, in a notebook tables and plots."""
+"""Results of the functions: text in a shell, tables and plots in a notebook."""
 
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,12 +17,12 @@ Style = Mapping[str, Any]
 
 
 def page(*parts: str) -> str:
-    """Put parts below each other."""
+    """Stack parts vertically."""
     return f"<div>{''.join(parts)}</div>"
 
 
 def html_table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Lay out rows below headings; the texts of both are escaped."""
+    """Lay out rows below headings; all texts are escaped."""
     head = "".join(f'<th style="text-align:left">{escape(heading)}</th>' for heading in headings)
     lines = [f"<tr>{head}</tr>"]
     for row in rows:
@@ -37,21 +37,21 @@ def rows_of(values: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def number(value: Any) -> str:
-    """Format a number for people, with four digits behind the point where it has a fraction."""
+    """Format a number for people, with four decimals if it has a fraction."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4f}"
 
 
 def prose(text: str, *, before: str = "") -> str:
-    """Show a text with its line breaks; ``before`` stands in front of it, in bold."""
+    """Show a text with its line breaks; ``before`` precedes it, in bold."""
     bold = f"<b>{escape(before)}</b>" if before else ""
     style = "white-space:pre-wrap;word-break:normal;overflow-wrap:anywhere"
     return f'<pre style="{style}">{bold}{escape(text)}</pre>'
 
 
 def figure(svg: str) -> str:
-    """Show an SVG file as a picture, whose styles touch nothing else of the page."""
+    """Show an SVG file as a picture, whose styles do not affect the rest of the page."""
     data = b64encode(svg.encode("utf-8")).decode("ascii")
     return f'<img alt="" src="data:image/svg+xml;base64,{data}"/>'
 
@@ -59,7 +59,7 @@ def figure(svg: str) -> str:
 def draw_curves(
     title: str, ylabel: str, curves: Iterable[tuple[Sequence[float], Sequence[float], Style]]
 ) -> str:
-    """Plot curves against steps as SVG, each as its steps, its values and its style."""
+    """Plot curves against steps as SVG, each with its steps, its values and its style."""
 
     def draw(figure: Any) -> None:
         axes = figure.subplots()
@@ -84,9 +84,9 @@ def check_new(out: Path) -> None:
 
 
 def write_plot(out: Path, drawn: str) -> None:
-    """Write a plot to a file that is not yet there, in folders that may not be there yet.
+    """Write a plot to a new file, in folders that may be new.
 
-    Raises FileExistsError where there is one by now, and OSError.
+    Raises FileExistsError if it exists by now, and OSError.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("x", encoding="utf-8") as file:
@@ -94,10 +94,10 @@ def write_plot(out: Path, drawn: str) -> None:
 
 
 class Result:
-    """A result: in a shell the text of the command, in a notebook tables and plots."""
+    """A result: text in a shell, tables and plots in a notebook."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the object that the command prints with ``--json``."""
+        """Return the object of the command's ``--json``."""
         plain: dict[str, Any] = as_json_values(vars(self))
         return plain
 
@@ -113,17 +113,17 @@ class Result:
 
 @dataclass(frozen=True, repr=False)
 class Found(Result):
-    """The object that ``--json`` prints, read by ``result["name"]``, and its text."""
+    """The object of ``--json``, read by ``result["name"]``, and its text."""
 
     found: Mapping[str, Any]
     text: str = field(compare=False)
     html: str = field(default="", compare=False)
-    """The HTML that a notebook shows; empty: the text."""
+    """HTML for a notebook; empty: the text."""
     exit_code: int = 0
     """The exit code of the command."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the object that the command prints with ``--json``."""
+        """Return the object of the command's ``--json``."""
         plain: dict[str, Any] = as_json_values(self.found)
         return plain
 

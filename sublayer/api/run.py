@@ -42,16 +42,16 @@ _log = logging.getLogger(__name__)
 
 @dataclass(eq=False, repr=False)
 class Pretrained(TextModel):
-    """A model with its tokenizer and its task, called as its module is, and asked by methods.
+    """A model with its tokenizer and its task, called as its module, with functions as methods.
 
-    ``model`` is the module of PyTorch, for what takes one, such as ``torch.compile``. Its
-    attributes are found here too: ``config``, ``logits``, ``state_dict()``, ``parameters()``,
-    ``to``, ``eval`` ... Methods are the functions of :mod:`sublayer` of their names; any of these
-    that loads a model takes this one in place of a path.
+    ``model`` is the PyTorch module, for ``torch.compile`` and the like. Its attributes are
+    available here, too: ``config``, ``logits``, ``state_dict()``, ``parameters()``, ``to``,
+    ``eval`` ... Methods are the functions of :mod:`sublayer` by their names; any of these that
+    loads a model takes this one in place of a path.
     """
 
     path: Path | None = None
-    """The path that it was loaded from; None: it was built from a recipe."""
+    """The path that it was loaded from; None: built from a recipe."""
 
     generate = writing.generate
     fill = writing.fill
@@ -89,15 +89,14 @@ def load(
     """Load a model in evaluation mode, with its ``.config``, ``.tokenizer`` and ``.task``.
 
     ``path`` is a run, a checkpoint, or a model folder (as training saves it and ``sublayer import``
-    writes it). Of a run it is the final model, or, before there is one, the checkpoint of the best
-    evaluation, or else the newest whole one. ``average`` gives the mean of a run's newest
-    checkpoints, so many, instead (Vaswani et al. 2017, sec. 6.1). ``dtype`` converts the weights;
-    None makes them float32, but where all were saved as float64. ``.tokenizer`` is None where the
-    folder has none; ``predict`` answers rows where the model was fine-tuned, ``fill`` fills masks
-    and ``embed`` gives vectors of texts.
+    writes it). A run gives its final model, or else the checkpoint of its best evaluation, or else
+    the newest complete one. ``average`` instead gives the mean of so many newest checkpoints of a
+    run (Vaswani et al. 2017, sec. 6.1). ``dtype`` converts the weights; None: float32, unless all
+    were saved as float64. ``.tokenizer`` is None if the folder has none; ``predict`` answers rows
+    if the model was fine-tuned, ``fill`` fills masks and ``embed`` gives vectors of texts.
 
-    Raises CheckpointError where there is no such model, or it is damaged, or of another format;
-    ConfigError for a device that is not there, or fewer checkpoints than are asked for.
+    Raises CheckpointError if there is no such model, or it is damaged, or of another format;
+    ConfigError for a missing device, or too few checkpoints.
     """
     from sublayer.loading import load as load_model
 
@@ -109,8 +108,8 @@ def load(
 def from_recipe(source: str | Path, overrides: Mapping[str, Any] | None = None) -> Pretrained:
     """Build the untrained model of a recipe, in evaluation mode, with ``.tokenizer``.
 
-    Prepares the recipe's data, for the tokenizer. With ``init.run`` the model has the weights that
-    training would start from. Raises ConfigError, DataError and CheckpointError.
+    Prepares the recipe's data, for the tokenizer. With ``init.run`` the model has the starting
+    weights of training. Raises ConfigError, DataError and CheckpointError.
     """
     from sublayer.config.load import load_recipe
     from sublayer.config.resolve import resolve_model
@@ -141,10 +140,10 @@ def from_recipe(source: str | Path, overrides: Mapping[str, Any] | None = None) 
 
 
 class Run(dict[str, Any]):
-    """A run: a dict of its record, empty before it has ended, with methods on its model.
+    """A run: a dict of its record, empty before its end, with methods on its model.
 
-    Wherever a path of a run is taken, it may be given itself. Methods are the functions of
-    :mod:`sublayer` of their names, with the same arguments, numbers and errors.
+    It serves wherever a run's path does. Methods are the functions of :mod:`sublayer` by their
+    names, with the same arguments, numbers and errors.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
@@ -168,18 +167,18 @@ class Run(dict[str, Any]):
         return fspath(self.path)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record, as ``sublayer train --json`` prints it."""
+        """Return the record, as in ``sublayer train --json``."""
         record: dict[str, Any] = as_json_values(dict(self))
         return record
 
     @property
     def is_finished(self) -> bool:
-        """True where it was trained to its end, and has a record."""
+        """True if it was trained to its end, and has a record."""
         return bool(self)
 
     @property
     def recipe(self) -> "ResolvedRecipe":
-        """Its recipe as it ran, every derived value filled in."""
+        """Its recipe as it ran, with all derived values."""
         from sublayer.config.run_recipe import read_run_recipe
 
         return read_run_recipe(self.path / "recipe.toml")
@@ -251,10 +250,10 @@ class Run(dict[str, Any]):
 
 
 def last_losses(folder: Path, best: float) -> list[str]:
-    """Describe the end of training: the last losses, and how far validation is above training."""
+    """Describe the end of training: the last losses, and the gap of validation to training loss."""
     from sublayer.study.curves import LOSS, read_curves
 
-    # Of a seed, which matters for nothing here.
+    # For any seed: it does not matter here.
     curves = read_curves(0, folder, [LOSS])
     trained = curves.training
     if trained is None or LOSS not in curves.validation:
@@ -272,7 +271,7 @@ def last_losses(folder: Path, best: float) -> list[str]:
 def open_run(path: str | PathLike[str]) -> Run:
     """Open a run by its folder, finished or not.
 
-    Raises ConfigError where the folder holds none, CheckpointError where its record is damaged.
+    Raises ConfigError if the folder holds none, CheckpointError if its record is damaged.
     """
     folder = Path(as_text(path))
     if not (folder / "recipe.toml").is_file():
@@ -300,9 +299,8 @@ def train(
 ) -> Run:
     """Train a recipe, and return the run.
 
-    ``overrides`` maps fields to values, such as ``{"model.d_ff": 512}``. Resuming a run that has
-    ended returns it, unless a longer length is given. Raises the errors of
-    :mod:`sublayer.errors`.
+    ``overrides`` maps fields to values, such as ``{"model.d_ff": 512}``. Resuming a finished run
+    returns it, unless a longer length is given. Raises the errors of :mod:`sublayer.errors`.
     """
     from sublayer.config.load import load_recipe
 
@@ -335,10 +333,10 @@ def list_runs(
     *folders: PathText,
     arms: Annotated[bool, Option("Also list the single runs of comparisons.")] = False,
 ) -> Found:
-    """List the runs, comparisons and imported models below folders, ``runs`` where none is given.
+    """List the runs, comparisons and imported models below folders, by default ``runs``.
 
     The newest come first, each in ``["runs"]`` of the result; ``arms`` adds the single runs of
-    comparisons. Raises ConfigError for a folder that is not there.
+    comparisons. Raises ConfigError for a missing folder.
     """
     from sublayer.reporting.listing import find_rows, render_rows
 
@@ -369,10 +367,10 @@ def report(
     *,
     tables: TableFiles = (),
 ) -> Path:
-    """Write the HTML report of a run or a comparison again, and return its absolute path.
+    """Rewrite the HTML report of a run or a comparison, and return its absolute path.
 
-    ``out`` is its file, ``report.html`` in the folder unless given. Raises ConfigError where the
-    folder holds neither, and for a file that is no report of it.
+    ``out`` is its file, by default ``report.html`` in the folder. Raises ConfigError if the folder
+    holds neither, and for a file that is no report of it.
     """
     from sublayer.reporting.files import report_again
 
@@ -408,8 +406,8 @@ def import_model(
     """Import a model of another system, with its tokenizer if it has one, into a new folder.
 
     The result has the folder (``model``) and the ``certificate`` of the comparison with the
-    original. Nothing that a file names is run. Raises CheckpointError and DataError for files that
-    cannot be read, ConfigError for a model that no recipe describes.
+    original. No code that a file names is run. Raises CheckpointError and DataError for unreadable
+    files, ConfigError for a model that no recipe describes.
     """
     with stage("starting PyTorch"):
         from sublayer.interop.fairseq import import_fairseq
@@ -448,8 +446,8 @@ def export(
 ) -> Found:
     """Write a model into a new folder so that transformers loads it.
 
-    The result has the ``class`` that loads it and the ``certificate`` of both models' logits
-    compared. Raises ConfigError, with the field, for a model that no class can represent.
+    The result has the ``class`` that loads it and the ``certificate`` of the comparison of logits.
+    Raises ConfigError, with the field, for a model that no class can represent.
     """
     with stage("starting PyTorch"):
         from sublayer.interop.huggingface import export_huggingface
@@ -470,7 +468,7 @@ def export(
 
 
 def _described(result: Mapping[str, Any], heading: str) -> list[str]:
-    """Return the lines on a model, its tokenizer and the certificate that both systems share."""
+    """Return the lines on a model, its tokenizer and certificate, for import and export."""
     from sublayer.interop.certificate import describe
 
     certificate, has_tokenizer = result["certificate"], result["has_tokenizer"]

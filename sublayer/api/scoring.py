@@ -1,4 +1,4 @@
-"""Models scored: on texts, on tasks, by zero-shot probes, by lm-evaluation-harness."""
+"""Scores of models: on texts, on tasks, by zero-shot probes, by lm-evaluation-harness."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -38,7 +38,7 @@ _LEGEND = (
 
 
 class Scoring(TextFormat, BeamSearch, total=False):
-    """The text that is scored, and how: options of one kind of model or several."""
+    """The scored text and the scoring options, for one kind of model or several."""
 
     corpus: Annotated[
         str | None,
@@ -155,14 +155,13 @@ def evaluate(
     device: Device = None,
     **options: Unpack[Scoring],
 ) -> Found:
-    """Score a model on a split of its own text (valid by default), or on another by ``path``.
+    """Score a model on a split of its training text (valid by default), or on another by ``path``.
 
-    ``run`` is a run, a checkpoint or an imported folder; of several fine-tuned ones, given as a
-    list, the average is scored, and ``choose`` chooses among them on a held-out part of train.
-    ``stride`` is in tokens between windows; ``beam`` and the lengths are of translators, ``pairs``
-    of encoders that judge pairs. ``batch`` changes speed and memory only. Loss is in nats per
-    token, ``bits_per_byte`` in bits. Raises ConfigError for options of other kinds of models,
-    DataError and CheckpointError.
+    ``run`` is a run, a checkpoint or an imported folder; a list of fine-tuned ones is averaged, and
+    ``choose`` selects among them on a held-out part of train. ``stride`` is in tokens between
+    windows; ``beam`` and the lengths are for translators, ``pairs`` for encoders that judge pairs.
+    ``batch`` changes speed and memory only. Loss is in nats per token, ``bits_per_byte`` in bits.
+    Raises ConfigError for options of other models, DataError and CheckpointError.
     """
     runs = as_paths(run)
     source = None if path is None else as_source(path)
@@ -217,9 +216,9 @@ def _prepare(
     batch: int | None,
     average: int | None,
 ) -> "tuple[Family, Evaluation]":
-    """Load the model and return what scores it, with the request.
+    """Load the model; return its scorer, with the request.
 
-    Raises ConfigError for an option that models of other kinds have.
+    Raises ConfigError for an option of other models.
     """
     from sublayer.objective.evaluation import Evaluation
     from sublayer.objective.families import KINDS, family, family_of_model
@@ -263,7 +262,7 @@ def ask_probes(
     device: str | None = None,
     average: int | None = None,
 ) -> Found:
-    """Ask a model zero-shot probes, by names with commas between or ``all``.
+    """Score a model on zero-shot probes, by names with commas between or ``all``.
 
     Raises ConfigError for an unknown probe, bad words or a bad reference, and for a model that
     predicts no text.
@@ -304,7 +303,7 @@ def ask_probes(
 
 
 def _probes_text(probes: Sequence[Mapping[str, Any]]) -> str:
-    """Format what probes found in a table, with notes on each."""
+    """Format scores of probes in a table, with notes on each."""
     from sublayer.tasks.metrics import METRICS
     from sublayer.tasks.scoring import points
 
@@ -332,8 +331,8 @@ def harness_model(run: PathText, *, device: str | None = None) -> Any:
     """Load a decoder or an LSTM as an ``LM`` of lm-evaluation-harness (the extra ``harness``).
 
     ``run`` is a run, a checkpoint or an imported folder. The result is for ``model=`` of
-    ``lm_eval.simple_evaluate``. Raises ConfigError where the harness is not installed, and for a
-    model that predicts no next token; CheckpointError where there is no model.
+    ``lm_eval.simple_evaluate``. Raises ConfigError if the harness is not installed, and for a model
+    that predicts no next token; CheckpointError without a model.
     """
     try:
         from lm_eval.api.model import LM
@@ -351,7 +350,7 @@ def harness_model(run: PathText, *, device: str | None = None) -> Any:
     requests = Requests(model, context_of(model.model, recipe_of(path)), str(path))
 
     class HarnessModel(LM):  # type: ignore[misc]
-        """A model of this program, asked by the harness."""
+        """A model of this program, as the harness calls it."""
 
         def loglikelihood(self, asked: list[Any]) -> list[tuple[float, bool]]:
             """Return the log-probability of each continuation, and whether it is greedy."""
@@ -362,12 +361,12 @@ def harness_model(run: PathText, *, device: str | None = None) -> Any:
             return requests.wholes([request.args[0] for request in asked])
 
         def generate_until(self, asked: list[Any]) -> list[str]:
-            """Return the text that is written behind each prompt."""
+            """Return a continuation of each prompt."""
             return [requests.written(*request.args) for request in asked]
 
         @property
         def tokenizer_name(self) -> str:
-            """The tokenizer's fingerprint, under which answers are kept."""
+            """The tokenizer's fingerprint, as the key of cached answers."""
             assert model.tokenizer is not None, "a model without a tokenizer is refused"
             return model.tokenizer.fingerprint
 

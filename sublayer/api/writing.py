@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 
 EMPTY = "(empty)"
-"""Stands for a filling of no token, which would be invisible."""
+"""Symbol for a filling of no token, which would be invisible."""
 
 
 def numbered(texts: Sequence[str]) -> str:
-    """Return a text as it is, or several, each below its number."""
+    """Return a single text as it is, or several, each below its number."""
     if len(texts) == 1:
         return texts[0]
     return "\n".join(f"--- {number}\n{text}" for number, text in enumerate(texts, start=1))
@@ -57,11 +57,11 @@ class Texts(Result):
     prompt: str
     texts: list[str]
     n_tokens: int
-    """Tokens drawn for each."""
+    """Tokens sampled for each."""
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``sublayer generate --json`` prints of a decoder."""
+        """Return the object of ``sublayer generate --json`` for a decoder."""
         about = {"tokens": self.n_tokens, "seconds": self.seconds}
         return {"prompt": self.prompt, "texts": self.texts, **about}
 
@@ -77,7 +77,7 @@ class Texts(Result):
 
 @dataclass(frozen=True, repr=False)
 class Completions(Result):
-    """A text with its gaps filled, the best completion first; as a string, that one."""
+    """A text with its gaps filled, the best completion first; as a string, the best."""
 
     prompt: str
     completions: "list[Completion]"
@@ -89,7 +89,7 @@ class Completions(Result):
         return [completion.text for completion in self.completions]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``sublayer generate --json`` prints of an encoder-decoder."""
+        """Return the object of ``sublayer generate --json`` for an encoder-decoder."""
         described = [
             {
                 "text": completion.text,
@@ -129,7 +129,7 @@ class Fillings(Result):
         return [filling.completed for filling in self.masks[0]]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``sublayer fill --json`` prints."""
+        """Return the object of ``sublayer fill --json``."""
         masks = [[filling.to_json() for filling in mask] for mask in self.masks]
         return {"text": self.text, "masks": masks}
 
@@ -159,17 +159,17 @@ class Fillings(Result):
 
 @dataclass(frozen=True)
 class TranslatedLine:
-    """The translations of a line, the best first; none of an empty line or one that is too long."""
+    """The translations of a line, the best first; none for an empty or overlong line."""
 
     number: int
-    """Of the line, from 1."""
+    """Line number, from 1."""
     texts: list[str]
     scores: list[float]
-    """In nats, divided as the length rule says."""
+    """In nats, divided by the length rule."""
     n_tokens: int
     """Tokens of the line, its end included."""
     n_unknown: int
-    """Those that the vocabulary does not have."""
+    """Tokens unknown to the vocabulary."""
     is_too_long: bool
 
     @property
@@ -184,19 +184,19 @@ class Translations(Result):
     """Translations of lines, in order; as a string, the best of each."""
 
     sources: list[str] = field(default_factory=list)
-    """The lines; empty where they were translated as they came."""
+    """The lines; empty if they were translated from a stream."""
     lines: list[TranslatedLine] = field(default_factory=list)
-    """Empty where each was shown as it was translated."""
+    """Empty if each was shown as it was translated."""
     n_lines: int = 0
     n_tokens: int = 0
     """Tokens of the lines."""
     n_too_long: int = 0
     """Lines that were not translated, and stay empty."""
     n_unknown: int = 0
-    """Tokens of the lines that the vocabulary does not have."""
+    """Tokens of the lines unknown to the vocabulary."""
 
     def add(self, line: TranslatedLine, *, is_kept: bool) -> None:
-        """Count the next line, and keep its translations where that is asked."""
+        """Count the next line, and optionally keep its translations."""
         self.n_lines += 1
         self.n_tokens += line.n_tokens
         self.n_too_long += line.is_too_long
@@ -206,11 +206,11 @@ class Translations(Result):
 
     @property
     def texts(self) -> list[str]:
-        """The best translation of each line; empty where the line was too long."""
+        """The best translation of each line; empty for an overlong line."""
         return [line.texts[0] if line.texts else "" for line in self.lines]
 
     def left_out(self) -> Iterator[str]:
-        """Say how many lines were too long, and how many tokens are unknown."""
+        """Report the numbers of overlong lines and unknown tokens."""
         if self.n_too_long:
             yield f"too long, and empty: {self.n_too_long:,} of {count(self.n_lines, 'line')}"
         if self.n_unknown:
@@ -220,7 +220,7 @@ class Translations(Result):
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``sublayer translate --json`` prints."""
+        """Return the object of ``sublayer translate --json``."""
         listed = [{"line": line.number, "translations": line.pairs} for line in self.lines]
         return {
             "lines": self.n_lines,
@@ -280,13 +280,13 @@ def generate(
     show: "Show | None" = None,
     **decoding: Unpack[Decoding],
 ) -> Texts | Completions:
-    """Continue a prompt by a decoder or an LSTM, ``n`` times side by side.
+    """Continue a prompt by a decoder or an LSTM, with ``n`` samples in a batch.
 
-    An encoder-decoder that was trained on gaps fills those of the prompt, ``<extra_id_0>`` and so
-    on: greedily, by a ``beam`` of hypotheses, whose best come first, or ``n`` times by sampling.
-    ``show`` is called with the parts of a single continuation as they are made. Raises ConfigError
-    for an empty prompt, for characters unknown to the tokenizer, for options that have no effect on
-    the model, and for a model that writes no next token.
+    An encoder-decoder trained on gaps fills those of the prompt, ``<extra_id_0>`` and so on:
+    greedily, by a ``beam`` of hypotheses, best first, or ``n`` times by sampling. ``show`` receives
+    the parts of a single continuation as they are generated. Raises ConfigError for an empty
+    prompt, for characters unknown to the tokenizer, for options that have no effect on the model,
+    and for a model that predicts no next token.
     """
     beam, seed = decoding.get("beam"), decoding.get("seed") or 0
     drawn = {**decoding, "beam": None, "batch": n if n > 1 else None}
@@ -355,7 +355,7 @@ def generate(
 
 
 def _sampling(decoding: Decoding) -> "Sampling | None":
-    """Return how tokens are sampled; None where no option asks for sampling."""
+    """Return the sampling options; None if no option needs sampling."""
     from sublayer.decode.sample import Sampling
 
     given = {name: value for name, value in decoding.items() if value is not None}
@@ -382,9 +382,9 @@ def fill(
 ) -> Fillings:
     """List the ``n`` likeliest fillings of each mask of a text, with their probabilities.
 
-    An encoder fills each mask with one token, given that all others are masked; a T5 with any
-    number of tokens, by a beam of ``n``. ``generate`` gives whole completions by a T5. Raises
-    ConfigError for a model that fills none, as a decoder, and for a text without a mask.
+    An encoder fills each mask with one token, with all others masked; a T5 with any number of
+    tokens, by a beam of ``n``. ``generate`` gives complete texts by a T5. Raises ConfigError for a
+    model that fills none, as a decoder, and for a text without a mask.
     """
     with stage("starting PyTorch"):
         from sublayer.decode.gaps import fill_masks
@@ -430,9 +430,9 @@ def translate(
 ) -> Translations:
     """Translate lines, in order; ``n_best`` gives so many of each, with scores in nats.
 
-    A line that is longer than the model reads stays empty. With ``show``, which is called with each
-    line as it is translated, ``lines`` are read as they come, and none is kept. Raises ConfigError
-    for a model that is no translator, and for a text that is no list of lines.
+    A line longer than the model's context stays empty. With ``show``, called with each translated
+    line, ``lines`` are read as a stream, and none is kept. Raises ConfigError for a model that is
+    no translator, and for a text that is no list of lines.
     """
     if isinstance(lines, str):
         raise ConfigError("lines is one text: give a list of lines, such as text.splitlines()")
@@ -533,13 +533,12 @@ def predict(
     """Answer rows by a fine-tuned model: texts, tuples of texts, or mappings by the fields' names.
 
     A DataFrame, an Arrow table or a dict of columns is its rows; None and NaN are rows without a
-    text, which are not answered. Of a choice the choices stand behind the texts of a tuple, and as
-    ``choices`` in a mapping. Of several models, given as a list, the average of their
-    probabilities, numbers or scores of spans answers. ``task`` names one of several tasks;
-    ``batch`` rows are computed at a time, in ``dtype``, as ``load`` takes it. A model that writes
-    decodes greedily, by a ``beam``, or samples by ``temperature``, ``top_k``, ``top_p`` and
-    ``seed``. Raises ConfigError for a model that answers no task, or not the same as another, and
-    DataError for a row that is none of these.
+    text, which are not answered. Choices follow the texts of a tuple, or are ``choices`` in a
+    mapping. A list of models answers by the average of their probabilities, numbers or span scores.
+    ``task`` names one of several tasks; ``batch`` rows are computed at a time, in ``dtype``, as in
+    ``load``. A model that writes decodes greedily, by a ``beam``, or samples by ``temperature``,
+    ``top_k``, ``top_p`` and ``seed``. Raises ConfigError for a model that answers no task, or
+    another task than the rest, and DataError for any other row.
     """
     from sublayer.objective.supervised.answering import predict_rows_by
 
@@ -569,8 +568,7 @@ def load_answerer(
 ) -> "Answerer":
     """Load the model, or the ensemble, that answers rows.
 
-    Raises CheckpointError for a run that is not there, and ConfigError where runs do not answer the
-    same.
+    Raises CheckpointError for a missing run, and ConfigError for runs of different tasks.
     """
     with stage("starting PyTorch"):
         import torch
@@ -622,7 +620,8 @@ def embed(
 ) -> "NDArray[np.float32]":
     """Return a vector of each text, ``[N, D]``: the final hidden states of its tokens, pooled.
 
-    Cut or empty ones are reported. Raises as ``sublayer.evaluation.vectors.embed_texts`` does.
+    Truncated or empty ones are reported. Raises as ``sublayer.evaluation.vectors.embed_texts``
+    does.
     """
     from sublayer.evaluation.vectors import embed_all
 
