@@ -1,4 +1,4 @@
-"""Commands from functions: options as typer takes them, arguments checked, results printed."""
+"""Commands from functions: options in typer's form, arguments checked, results printed."""
 
 import inspect
 import json
@@ -35,7 +35,7 @@ from sublayer.values import as_json_values
 
 _METAVARS = {int: "N", float: "X", PathText: "PATH", str: "TEXT"}
 _DIVIDED = ("train", "finetune", "predict", "evaluate")
-"""Commands that processes started together share, as far as they do."""
+"""Commands divided among launched processes."""
 
 Json = Annotated[
     bool,
@@ -56,29 +56,29 @@ Choices = Annotated[str | None, Option("The columns of answers to choose from.",
 
 
 def names_among(columns: str | None) -> tuple[str, ...]:
-    """Return the columns that an option names, divided by commas; none where it is not given."""
+    """Return the columns of an option, divided by commas; none without it."""
     return tuple(name.strip() for name in columns.split(",")) if columns else ()
 
 
 def refuse(options: Mapping[str, Any], reason: str, but: Sequence[str] = ()) -> None:
-    """Raise ConfigError for an option that was given, for a reason; not for some."""
+    """Raise ConfigError, with a reason, for given options, except some."""
     for name, value in options.items():
         if value is not None and name not in but:
             raise ConfigError(f"--{name.replace('_', '-')} {reason}")
 
 
 class CommandResult(Protocol):
-    """The result of a command; ``str`` is the text that is printed, ``exit_code`` 0 unless set."""
+    """The result of a command; ``str`` is the printed text, ``exit_code`` 0 unless set."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the object that ``--json`` prints."""
+        """Return the object of ``--json``."""
 
 
 _RESULTS: ContextVar[TextIO | None] = ContextVar("results", default=None)
 
 
 def print_result(result: CommandResult, *, as_json: bool) -> None:
-    """Print a result as one line of JSON or as text; raise OutputLost where that fails."""
+    """Print a result as one line of JSON or as text; raise OutputLost on failure."""
     if as_json:
         write_result(f"{json.dumps(as_json_values(result.to_dict()), allow_nan=False)}\n")
     else:
@@ -86,7 +86,7 @@ def print_result(result: CommandResult, *, as_json: bool) -> None:
 
 
 def write_result(text: str) -> None:
-    """Write a part of a result to standard output; raise OutputLost where that fails."""
+    """Write a part of a result to standard output; raise OutputLost on failure."""
     output = _RESULTS.get() or sys.stdout
     with display().hidden() if output.isatty() else nullcontext():
         output.write(text)
@@ -97,7 +97,7 @@ def write_result(text: str) -> None:
 
 @contextmanager
 def only_results_on_stdout() -> Iterator[None]:
-    """Redirect other output to standard error, so that standard output holds JSON alone."""
+    """Redirect other output to standard error, so that standard output is only JSON."""
     results = sys.stdout
     token = _RESULTS.set(results)
     sys.stdout = sys.stderr
@@ -109,10 +109,10 @@ def only_results_on_stdout() -> Iterator[None]:
 
 
 def has_work(name: str) -> bool:
-    """Return whether this process does a command, of several that were started together.
+    """Return whether this process, of several launched ones, runs a command.
 
-    That is the first, where the work is not divided, and it says so. Raises ConfigError for
-    commands that start processes themselves.
+    If the work is not divided, only the first does, with a message. Raises ConfigError for commands
+    that start processes themselves.
     """
     if n_launched() == 1:
         return True
@@ -126,11 +126,11 @@ def has_work(name: str) -> bool:
 def client_of(
     function: Callable[..., Any] | None = None, example: str = ""
 ) -> Callable[[Callable[..., CommandResult | None]], Callable[..., None]]:
-    """Make a command of a function that returns the result to print, None where it printed it.
+    """Make a command of a function that returns the result to print, or None if printed.
 
-    Before its own options the command has those that ``function`` declares, and ``--json`` where it
-    has none of that name. It receives values that differ from their defaults, as ``accepted``
-    returns them, and may set ``exit_code`` of its result.
+    The command's options follow those declared by ``function``, and ``--json`` unless it has one.
+    It receives values that differ from their defaults, by ``accepted``, and may set ``exit_code``
+    of its result.
     """
 
     def decorate(command: Callable[..., CommandResult | None]) -> Callable[..., None]:
@@ -189,7 +189,7 @@ def client_of(
 
 
 def _parameter(parameter: Parameter, hint: Any, option: Option) -> Parameter:
-    """Return a parameter as typer reads it: a flag, a text or a list of texts."""
+    """Return a parameter in typer's form: a flag, a text or a list of texts."""
     kinds = [kind for kind in members(hint) if kind is not type(None)]
     element = next(filter(None, map(element_of, kinds)), hint)
     choices = [str(x) for kind in kinds if get_origin(kind) is Literal for x in get_args(kind)]
@@ -223,7 +223,7 @@ def _parameter(parameter: Parameter, hint: Any, option: Option) -> Parameter:
 
 
 class Command(TyperCommand):
-    """A command whose help names arguments by metavars; an option of one value is given once."""
+    """A command whose help uses metavars as arguments; single-valued options are given once."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments and the options of the command."""
@@ -239,13 +239,13 @@ class Command(TyperCommand):
                     formatter.write_dl(records)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words of a command line; raise ConfigError for an option that is repeated."""
-        # The parser would take the last, and leave out the others in silence.
+        """Parse the words of a command line; raise ConfigError for a repeated option."""
+        # The parser would silently take the last.
         words = [word.partition("=")[0] for word in args[: [*args, "--"].index("--")]]
         for option in self.params:
             if isinstance(option, TyperOption) and not option.is_flag:
                 if ctx.resilient_parsing and args and args[-1] in option.opts:
-                    args = args[:-1]  # a shell asks for its value
+                    args = args[:-1]  # a shell completes its value
                 n_times = sum(map(words.count, option.opts))
                 if n_times > 1 and not (option.multiple or ctx.resilient_parsing):
                     raise ConfigError(
@@ -255,7 +255,7 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except TyperException as error:
-            # Of an option without its value the parser names no command.
+            # The parser names no command for an option without its value.
             if getattr(error, "ctx", ctx) is None:
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise

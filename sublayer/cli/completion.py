@@ -1,11 +1,11 @@
-"""Completion of command lines in a shell: its script, the words it asks for, their candidates.
+"""Shell completion of command lines: scripts, the words of a request, their candidates.
 
-A shell runs the program with ``_SUBLAYER_COMPLETE`` set to its name. Bash hands over the line, the
-cursor and its word breaks, in ``COMP_LINE``, ``COMP_POINT`` and ``COMP_WORDBREAKS``; zsh and fish
-the words up to the cursor as arguments, the last of them unfinished.
+A shell runs the program with ``_SUBLAYER_COMPLETE`` set to its name. Bash passes the line, the
+cursor and its word breaks in ``COMP_LINE``, ``COMP_POINT`` and ``COMP_WORDBREAKS``; zsh and fish
+the words up to the cursor as arguments, the last one unfinished.
 
-Candidates are whole words, each with its description; typer leaves out those that begin otherwise.
-Their modules are imported late: where candidates are named, commands are declared.
+Candidates are complete words with descriptions; typer filters them by prefix. Their modules are
+imported late, since this one is imported where commands are declared.
 """
 
 import os
@@ -74,13 +74,13 @@ complete --command sublayer --no-files --arguments '(__sublayer_completion)'
 
 @dataclass(frozen=True)
 class Shell:
-    """A shell's script, where it is installed, and the line by which the shell finds it there."""
+    """A shell's script, its installed path, and the line that loads it."""
 
     script: str
     path: str
     """Below the home folder."""
     settings: str = ""
-    """The shell's own file, below the home folder, which takes ``line``; empty: none does."""
+    """The shell's startup file, below the home folder, which takes ``line``; empty: none."""
     line: str = ""
 
 
@@ -96,10 +96,10 @@ SHELLS = {
 
 
 def answer(shell: str, given: Sequence[str], load: Callable[[str], TyperGroup]) -> str:
-    """Return the lines that a shell's script reads, empty where it shall offer files.
+    """Return the output for a shell's script, empty for completion by files.
 
-    ``given`` are the program's arguments, ``load`` returns all commands, the named one with its
-    options. A word that ends with ``=`` continues, others end there.
+    ``given`` are the program's arguments; ``load`` returns all commands, the named one with its
+    options. A word ending with ``=`` continues, others end there.
     """
     words = _words_of_bash() if shell == "bash" else given or [""]
     wanted = next((word for word in words[:-1] if not word.startswith("-")), "")
@@ -114,7 +114,7 @@ def _words_of_bash() -> list[str]:
 
 
 class ShellCompletion(shell_completion.ShellComplete):
-    """The completions of zsh and fish: whole words, each with its description."""
+    """Completion for zsh and fish: complete words with descriptions."""
 
     def __init__(self, group: TyperGroup, words: Sequence[str]) -> None:
         super().__init__(group, {}, "sublayer", "")
@@ -129,20 +129,20 @@ class ShellCompletion(shell_completion.ShellComplete):
         return [*self.words], self.start
 
     def format_completion(self, item: Any) -> str:
-        """Return a word and its description, which a tab divides."""
+        """Return a word and its description, divided by a tab."""
         return f"{self.whole(item)}\t{' '.join((item.help or '').split())}"
 
     def whole(self, item: Any) -> str:
-        """Return the whole word: of ``--split=te`` the option, too."""
+        """Return the complete word: for ``--split=te`` with the option."""
         option, equals, _ = self.start.partition("=")
         return f"{option}={item.value}" if equals and option.startswith("-") else str(item.value)
 
 
 class BashCompletion(ShellCompletion):
-    """The completions of bash, which replaces a word behind its last break."""
+    """Completion for bash, which replaces a word after its last break."""
 
     def format_completion(self, item: Any) -> str:
-        """Return the part of a word that bash replaces, with a blank where the word ends."""
+        """Return the part of a word that bash replaces, with a blank if the word ends."""
         breaks = [mark for mark in "=:" if mark in os.environ.get("COMP_WORDBREAKS", "=:")]
         done = max((self.start.rfind(mark) + 1 for mark in breaks), default=0)
         word = self.whole(item)[done:]
@@ -160,7 +160,7 @@ def _titled(folder: Path) -> Candidates:
 
 
 def recipes(incomplete: str) -> Candidates:
-    """Return the shipped recipes, and the runs whose recipes may be taken."""
+    """Return the shipped recipes, and the runs, whose recipes may be used."""
     from sublayer.config.layers import SHIPPED
 
     return [*_titled(SHIPPED), *runs(incomplete)]
@@ -181,12 +181,12 @@ def recipes_and_studies(incomplete: str) -> Candidates:
 
 
 def recipes_and_settings(incomplete: str) -> Candidates:
-    """Return what may follow the first recipe of several: recipes, runs, settings."""
+    """Return candidates after the first of several recipes: recipes, runs, settings."""
     return [*([] if "." in incomplete else recipes(incomplete)), *settings(incomplete)]
 
 
 def runs(incomplete: str) -> Candidates:
-    """Return the runs and imported models below ``runs``; those of a comparison behind its path."""
+    """Return the runs and imported models below ``runs``; a comparison's runs after its path."""
     return [run for run in runs_and_comparisons(incomplete) if run[1] != "comparison"]
 
 
@@ -194,7 +194,7 @@ def runs_and_comparisons(incomplete: str) -> Candidates:
     """Return the runs, models and comparisons below ``runs``."""
     from sublayer.reporting.listing import find_folders
 
-    # The many runs of comparisons are shown to those who look into one.
+    # The many runs of a comparison are shown only below its path.
     with_arms = f"{os.sep}arms{os.sep}" in incomplete
     folder = Path("runs")
     folders = find_folders(folder, with_arms=with_arms) if folder.is_dir() else ()
@@ -210,7 +210,7 @@ def fields(incomplete: str) -> Candidates:
 
 
 def settings(incomplete: str) -> Candidates:
-    """Return ``field=`` for each field, and behind that the choices that it has."""
+    """Return ``field=`` for each field, followed by its choices, if any."""
     from sublayer.config.recipe import description, keys
 
     key, equals, _ = incomplete.partition("=")
@@ -257,26 +257,26 @@ def corpora(incomplete: str) -> Candidates:
 
 
 def tasks(incomplete: str) -> Candidates:
-    """Return the tasks that models are fine-tuned on."""
+    """Return the tasks for fine-tuning."""
     from sublayer.tasks.registry import TASKS
 
     return [(task.name, task.title) for task in TASKS.values()]
 
 
 def devices(incomplete: str) -> Candidates:
-    """Return kinds of devices; which there are takes PyTorch to say."""
+    """Return kinds of devices; listing the available ones takes PyTorch."""
     return [("cpu", "the processor"), ("cuda", "the first GPU")]
 
 
 def planned_devices(incomplete: str) -> Candidates:
-    """Return kinds of devices, and those that are known by their datasheets."""
+    """Return kinds of devices, and those with datasheets."""
     from sublayer.estimate.cluster import DEVICES
 
     return [*devices(incomplete), *((name, "by its datasheet") for name in DEVICES)]
 
 
 def scales(ctx: typer.Context, incomplete: str) -> Candidates:
-    """Return the scales of the shipped study that is named before."""
+    """Return the scales of the shipped study named before."""
     from sublayer.study.definition import shipped_studies, study_scales
 
     study = ctx.params.get("source")

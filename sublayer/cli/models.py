@@ -147,9 +147,9 @@ def evaluate(
 def _evaluate_suite(
     suite: Path, runs: Sequence[Path], files: Mapping[str, Path | None], device: str | None
 ) -> CommandResult:
-    """Score models side by side, and write the scorecard to files, by their kinds.
+    """Score models side by side, and write the scorecard to files, by suffix.
 
-    Raises ConfigError, DataError and CheckpointError before anything is computed.
+    Raises ConfigError, DataError and CheckpointError before any computation.
     """
     targets = {kind: expanded(path) for kind, path in files.items() if path is not None}
     check_free(targets.get("csv"), "--csv", (".csv",))

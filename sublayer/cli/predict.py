@@ -1,4 +1,4 @@
-"""``sublayer predict``: the answers of a fine-tuned model to rows of a file, or to lines."""
+"""``sublayer predict``: a fine-tuned model's answers to rows of a file, or to lines."""
 
 import io
 import json
@@ -164,7 +164,7 @@ def _check_one_process(what: str) -> None:
 
 
 def _divided(run: Path, places: Sequence[Path]) -> tuple[list[Path], Path | None]:
-    """Divide the named paths into runs, which are folders, and the file of rows behind them."""
+    """Divide the paths into runs, which are folders, and the file of rows after them."""
     runs = [run, *(path for path in places if path.is_dir())]
     files = [path for path in places if not path.is_dir()]
     missing = [file for file in files[:-1] if not file.exists()]
@@ -199,10 +199,10 @@ def _predict_file(
     *,
     as_json: bool,
 ) -> None:
-    """Answer the rows of a file by the processes that were started together; the first writes.
+    """Answer the rows of a file by all launched processes; the first writes.
 
-    Raises ConfigError where the answers cannot be written, DataError for a file without rows, in
-    all of them, and TrainingError where one is lost.
+    Raises ConfigError if the answers cannot be written, DataError for a file without rows, in all
+    processes, and TrainingError if one is lost.
     """
     from sublayer.objective.supervised.answering import answer_rows
     from sublayer.system.machine import choose_device
@@ -232,7 +232,7 @@ def _predict_file(
 def _write_answers(
     answerer: "Answerer", asked: AskedFile, kind: FileKind, out: Path | None
 ) -> None:
-    """Write all rows with their answers, and report those that were not answered."""
+    """Write all rows with their answers, and report unanswered ones."""
     from sublayer.objective.supervised.answering import answer_rows
 
     for line in asked.notes:
@@ -285,7 +285,7 @@ def _write_answers(
 
 
 def blocks_of_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
-    """Yield the lines that have come, without their ends, as soon as there are any."""
+    """Yield available lines, without line ends, as soon as there are any."""
     rest = b""
     read = getattr(stream, "read1", stream.read)
     while data := read(_READ_BYTES):
@@ -299,8 +299,8 @@ def blocks_of_lines(stream: BinaryIO) -> Iterator[list[bytes]]:
 def _predict_lines(answerer: "Answerer", stream: BinaryIO, *, as_json: bool) -> None:
     """Answer lines, each one or several texts divided by tabs, with a line each.
 
-    A line that is empty, or has other texts than the task, is answered with an empty line, and
-    said. Raises DataError at a line that is not UTF-8, after those before it.
+    An empty line, or one with other texts than the task's, gets an empty line and a warning. Raises
+    DataError at a line that is not UTF-8, after answering those before.
     """
     from sublayer.objective.supervised.answering import answer_rows
 
@@ -334,7 +334,7 @@ def _predict_lines(answerer: "Answerer", stream: BinaryIO, *, as_json: bool) -> 
 
 
 def _row(answerer: "Answerer", line: str, number: int) -> "AskedRow":
-    """Read the texts of a line; none where it is empty or has too many or few, which is said."""
+    """Read the texts of a line; none, with a warning, if it is empty or has a wrong number."""
     from sublayer.objective.supervised.answering import given_row
 
     where = f"line {number}"

@@ -1,4 +1,4 @@
-"""Commands about the program: recipes, fields, tasks, completion."""
+"""Commands of reference: recipes, fields, tasks, completion."""
 
 import json
 import os
@@ -121,7 +121,7 @@ def _field(field: FieldRow) -> str:
 
 
 _MOST_ENTRIES = 8
-"""Files of a folder that are listed where none is known."""
+"""Files listed of a folder without a known task."""
 _NEXT = (
     "Files that are not in the cache are downloaded where a task is trained without a folder of "
     "its files. The tasks of a folder: `sublayer tasks DIR`; a task in each format: "
@@ -133,7 +133,7 @@ _READERS = {
     "text": "text, for encoder-decoders and decoders",
 }
 _MOST_TOKENS = 48
-"""Of one text; of a longer one as many are shown of its beginning and of its end as this halved."""
+"""Length at which texts are shortened to their beginning and end, half of it each."""
 
 
 @client_of(example="sublayer tasks rte --show")
@@ -225,7 +225,7 @@ def tasks(
 
 
 def _described(task: "Task", folder: Path | None, *, reads: bool) -> dict[str, Any]:
-    """Describe a task and its files in a folder, or without one in the cache."""
+    """Describe a task and its files, in a folder or in the cache."""
     from sublayer.tasks.metrics import METRICS
     from sublayer.tasks.registry import ROWS, describe_files
 
@@ -287,7 +287,7 @@ def _split_sizes(task: Mapping[str, Any]) -> str:
 
 
 def _faults(task: Mapping[str, Any]) -> Iterator[str]:
-    """Report rows of each split left out or repaired, with the first, or why it cannot be read."""
+    """Report omitted or repaired rows of each split, with the first, or why it is unreadable."""
     happened = {"left_out": "left out", "repaired": "repaired", "kept": "kept as they are"}
     for name, split in task["splits"].items():
         texts = [f"cannot be read: {split['problem']}"] if split["problem"] else []
@@ -304,8 +304,8 @@ def _example(
 ) -> CommandResult:
     """Show the example ``row``, from 0, of a task's first split in a folder, in each format.
 
-    Without a folder, the names of its parts stand for its texts. Raises DataError where there is no
-    such example.
+    Without a folder, its texts are the names of its parts. Raises DataError without such an
+    example.
     """
     from sublayer.data.tasks.figure import draw_figures
     from sublayer.tasks.registry import find_files, read_split, wording_of
@@ -418,7 +418,7 @@ def completion(
 
 
 def _install(shell: Shell) -> tuple[Path, str | None]:
-    """Write a shell's script; return its file, and the shell's own file if that was changed."""
+    """Write a shell's script; return its file, and the shell's startup file if changed."""
     from sublayer.files.storage import write_file
 
     script = Path.home() / shell.path
@@ -431,7 +431,7 @@ def _install(shell: Shell) -> tuple[Path, str | None]:
     line = shell.line.encode()
     if line in before.splitlines():
         return script, None
-    # Appended, not replaced: the file may be a link to one that is kept elsewhere.
+    # Appended, not replaced: the file may be a link.
     with settings.open("ab") as file:
         file.write((b"" if before.endswith(b"\n") or not before else b"\n") + line + b"\n")
     return script, str(settings)

@@ -14,9 +14,9 @@ from sublayer.system.memory import cores, total_memory
 
 MOST_JOBS = 8
 JOB_BYTES = 1 << 30
-"""Allowed for the process of a run of the demo; 400 MiB were measured."""
+"""Memory of a demo run's process; measured: 400 MiB."""
 DEVIATES = 4
-"""The exit code of ``report --verify`` where results do not follow from their plan and items."""
+"""The exit code of ``report --verify`` for results that do not follow from plan and items."""
 
 Source = Annotated[
     str,

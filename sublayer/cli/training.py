@@ -132,11 +132,11 @@ def finetune(
 
 PROMPT, GAPS = '"The "', '"The <extra_id_0> of the book."'
 _FILE = "FILE"
-"""Stands for a text of the user's, where none is known."""
+"""Placeholder for an unknown text of the user."""
 
 
 def after_training(run: str, recipe: "Recipe", splits: Collection[str]) -> list[str]:
-    """Return commands for a run; ``splits`` are those that its text has."""
+    """Return next commands for a run; ``splits`` are its text's."""
     name, data, kind = shlex.quote(as_typed(run)), recipe.data, recipe.model.kind
     if data.tasks is not None:
         return _listed(f"evaluate {name}", f"predict {name} {_FILE}")
@@ -146,11 +146,11 @@ def after_training(run: str, recipe: "Recipe", splits: Collection[str]) -> list[
     if kind in ("decoder", "lstm"):
         return _listed(evaluate, f"generate {name} --prompt {PROMPT}")
     if kind == "encoder":
-        # Without a text it reads the validation split.
+        # The default is the validation split.
         read = "" if "valid" in splits else f" --path {text}"
         return _listed(evaluate, f"inspect layers {name}{read}")
     if data.is_parallel:
-        # A file of lines: held out, or else of the training text.
+        # A file of lines: held out, or else training text.
         paths = (data.test_source_path, data.valid_source_path, data.source_path)
         named = [path for path in paths if path is not None and Path(path).suffix not in PACKED]
         lines = shlex.quote(as_typed(named[0])) if named else _FILE
@@ -169,11 +169,10 @@ def after_import(
     answers: str | None = None,
     lacks_marks: bool = False,
 ) -> list[str]:
-    """Return commands for an imported model that has a tokenizer; its text is not known.
+    """Return next commands for an imported model with a tokenizer; its text is unknown.
 
-    ``has_head``: it predicts tokens, or judges pairs of texts; ``answers`` is the name of the task
-    that it answers, if any; ``lacks_marks``: its tokenizer has not the marks that it would read the
-    texts between.
+    ``has_head``: it predicts tokens, or judges pairs of texts; ``answers`` names its task, if any;
+    ``lacks_marks``: its tokenizer lacks separators for texts.
     """
     name = shlex.quote(as_typed(model))
     finetuned = f"finetune {name} TASK --data DIR"
@@ -193,7 +192,7 @@ def after_import(
 
 
 def after_importing(model: str) -> list[str]:
-    """Return commands for the folder of a model that was imported with its tokenizer."""
+    """Return next commands for the folder of a model imported with its tokenizer."""
     from sublayer.data.tasks.encoded import has_traversal
     from sublayer.data.tokenizers.languages import BilingualTokenizer
     from sublayer.data.tokenizers.named import load_tokenizer
