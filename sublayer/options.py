@@ -35,7 +35,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 PathText = str | PathLike[str]
-"""A path of a file or folder, or the name of a recipe or a study; a run is its own path."""
+"""A path of a file or folder, or the name of a recipe or a study; a run is a path."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,26 +46,26 @@ class Option:
     flag: str = ""
     """Its name on the command line; ``--PARAMETER`` unless given. ``--yes/--no`` of a choice."""
     alias: str = ""
-    """An earlier name, which command lines may still have."""
+    """An earlier name, still accepted on command lines."""
     metavar: str = ""
     least: float | None = None
     most: float | None = None
     complete: str = ""
-    """The function of ``sublayer.cli.completion`` that completes it."""
+    """The function in ``sublayer.cli.completion`` that completes it."""
     default: Any = None
     """The default of a key of a TypedDict."""
     needs: str = ""
-    """The parameter of the command without which it has no effect."""
+    """The command's parameter that it needs to have an effect."""
 
     def __repr__(self) -> str:
-        return repr(self.help)  # as ``help`` shows a signature
+        return repr(self.help)  # as in the signature of ``help``
 
     def named(self, parameter: str) -> str:
-        """Return the name on the command line of the parameter that this option is of."""
+        """Return the command-line name of the option's parameter."""
         return self.flag or f"--{parameter.replace('_', '-')}"
 
     def problem(self, value: Any) -> str:
-        """Describe the fault of a number or a text; empty where it has none."""
+        """Describe the fault of a number or a text; empty without one."""
         if isinstance(value, float) and not math.isfinite(value):
             return f"{value} must be finite"
         if isinstance(value, int | float):
@@ -86,21 +86,21 @@ class Argument(Option):
     """A positional argument of the command line, named by its ``metavar``."""
 
     def named(self, parameter: str) -> str:
-        """Return the metavar, which help shows, or else the parameter's name."""
+        """Return the metavar shown in help, or else the parameter's name."""
         return self.metavar or parameter.upper()
 
 
 def shown_limit(limit: float) -> str:
-    """Format the least or the greatest value of an option."""
+    """Format the minimum or maximum of an option."""
     return f"{int(limit):,}" if limit == int(limit) else f"{limit:g}"
 
 
 Declared = Mapping[str, tuple[Any, Option]]
-"""The type and the option of each parameter that declares one."""
+"""Type and option by parameter."""
 
 
 def options_of(function: Callable[..., Any]) -> Declared:
-    """Return the type and the option of each parameter that declares one, by parameter."""
+    """Return the type and the option of each parameter with an option."""
     declared = {}
     for name, parameter in signature_of(function).parameters.items():
         hint, *metadata = get_args(parameter.annotation) or (None,)
@@ -130,7 +130,7 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
 
 
 _IS_COMMAND: ContextVar[bool] = ContextVar("is_command", default=False)
-"""True where a command calls, whose user knows options and no parameters."""
+"""True during commands, whose users know options, not parameters."""
 
 
 @contextmanager
@@ -144,11 +144,11 @@ def on_command_line() -> Iterator[None]:
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Check the arguments of a function by the types and options that its signature declares.
+    """Check the arguments of a function by the types and options in its signature.
 
-    Numbers of numpy become plain ones. Raises ConfigError for a value of another type, out of its
-    range, not finite, or that no file can take. Errors that name an option of the command line name
-    its parameter instead, unless a command calls.
+    NumPy numbers become plain ones. Raises ConfigError for a value of another type, out of range,
+    not finite, or that no file can take. Errors name parameters instead of command-line options,
+    except in commands.
     """
     signature, declared = signature_of(function), options_of(function)
 
@@ -175,7 +175,7 @@ _OPTION = re.compile(r"--[a-z][a-z-]*")
 
 
 def _with_parameters(message: str, declared: Declared) -> str:
-    """Replace options by parameters in a message, but in the commands that it quotes."""
+    """Replace options by parameters in a message, except in quoted commands."""
     names = {
         flag: name
         for name, (_, option) in declared.items()
@@ -240,7 +240,7 @@ def _plain(value: Any) -> Any:
 
 
 def members(hint: Any) -> tuple[Any, ...]:
-    """Return the members of a union, or the type alone."""
+    """Return the members of a union, or a single type."""
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
@@ -252,5 +252,5 @@ def element_of(hint: Any) -> Any:
 
 
 def takes_several(hint: Any) -> bool:
-    """Return whether a type is a sequence of texts, and no text by itself."""
+    """Return whether a type is a sequence of texts, and not a text."""
     return str not in members(hint) and any(map(element_of, members(hint)))
