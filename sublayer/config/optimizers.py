@@ -287,6 +287,7 @@ class AdafactorConfig(OptimizerTable):
     decay_offset: int = field(0, unit="steps", ge=0, le=MOST_STEPS)
     """Updates that the decay counts before the first, so that fine-tuning begins with long
     means."""
+    # Biases that are stored together, two or three, are never taken for a matrix.
     min_factored: int = field(128, unit="rows or columns", ge=4, le=LARGEST_VOCABULARY)
     """Fewest rows, and fewest columns, of a matrix that is factored."""
     parameter_scale: bool = parameter_scale(True)

@@ -63,7 +63,7 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, batch: Any) -> dict[str, Tensor]:
-        """Compute each term's total in nats, a scalar each, of the terms of ``weights``."""
+        """Compute each term's total in nats, a scalar each, of the terms of ``all_weights``."""
 
     def all_weights(self) -> dict[str, float]:
         """Return ``weights`` and that of the sub-layers' own losses."""
@@ -71,13 +71,20 @@ class Objective(nn.Module, ABC):
 
     def all_counts(self, batch: AnyBatch) -> dict[str, int]:
         """Return ``counts`` and that of the sequences, of which sub-layers have losses."""
-        own = {AUXILIARY: batch.n_sequences} if self.model.has_auxiliary else {}
-        return {**self.counts(batch), **own}
+        auxiliary = {AUXILIARY: batch.n_sequences} if self.model.has_auxiliary else {}
+        return {**self.counts(batch), **auxiliary}
 
     @staticmethod
-    def auxiliary_totals(auxiliary: Float[Tensor, ""] | None) -> dict[str, Tensor]:
-        """Return the term of the sub-layers' own losses, as ``Hidden`` has their sum."""
-        return {} if auxiliary is None else {AUXILIARY: auxiliary}
+    def auxiliary_totals(
+        auxiliary: Float[Tensor, ""] | None, weights: Float[Tensor, " N"] | None = None
+    ) -> dict[str, Tensor]:
+        """Return the term of the sub-layers' own losses, as ``Hidden`` has their sum.
+
+        With the ``weights`` of examples it is 0 where none of these counts.
+        """
+        if auxiliary is None:
+            return {}
+        return {AUXILIARY: auxiliary if weights is None else auxiliary * (weights.max() > 0)}
 
     def token_totals(
         self,

@@ -48,7 +48,7 @@ class TargetLoss(Objective):
         hidden = target_hidden(self._model, batch)
         embedded = self._model.to_embedding(hidden.final).flatten(0, 1)
         totals = self.token_totals(embedded, batch.targets.flatten(), self._smoothing)
-        return totals | self.auxiliary_totals(hidden.auxiliary)
+        return totals | self.auxiliary_totals(hidden.auxiliary, batch.weights)
 
 
 def target_hidden(model: EncoderDecoder, batch: PackedBatch) -> Hidden:

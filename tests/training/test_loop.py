@@ -122,6 +122,17 @@ def test_accumulated_gradients_equal_the_large_batchs(
         assert not any(torch.equal(without[name], parts[name]) for name in networks)
 
 
+@pytest.mark.parametrize("kind", ["masked", "translation", "text", "pairs", "questions"])
+def test_nothing_counts_of_a_process_without_examples(session, double, kind, monkeypatch):
+    monkeypatch.setitem(FUNCTIONS, "ffn", Judged)
+    train_step = session(ACCUMULATED[kind][0]).train_step
+    batch = train_step.batches.batch(0, rank=99, world=100)
+    assert not any(train_step.objective.all_counts(batch).values())
+    totals = train_step.objective(batch)
+    assert "auxiliary" in totals
+    assert not any(totals.values())
+
+
 def test_summed_positions_change_the_norm_and_neither_the_logged_loss_nor_a_clipped_step(session):
     settings = {"model.dropout": 0.0, "optimizer.kind": "sgd", "optimizer.clip_norm": 0.01}
     built = [session({**settings, "objective.position_reduction": how}) for how in ("mean", "sum")]

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
+import torch
 
 from sublayer.counts import count
 from sublayer.data.arrays import Ints
@@ -250,7 +251,9 @@ class PairBatches:
             return self.examples(positions[rank::world])
         (first,) = self.make(positions[:1])
         nothing = np.zeros(0, dtype=np.int64)
-        return self.packed([replace(first, positions=nothing, targets=nothing, label=UNLABELLED)])
+        first = replace(first, positions=nothing, targets=nothing, label=UNLABELLED)
+        batch = self.packed([first])
+        return replace(batch, weights=torch.zeros_like(batch.weights))
 
     def n_tokens(self, step: int) -> int:
         """Count the tokens of the global batch, the special ones included, padding not."""

@@ -148,7 +148,8 @@ class TranslationBatches:
         first = self.pairs(pairs[:1])
         assert first.targets is not None, "targets are predicted"
         nothing = torch.full_like(first.targets, IGNORED)
-        return replace(first, targets=nothing, predicted=None)
+        weights = torch.zeros_like(first.weights)
+        return replace(first, targets=nothing, predicted=None, weights=weights)
 
     def n_tokens(self, step: int) -> int:
         """Count the target's tokens of the global batch, ends included."""

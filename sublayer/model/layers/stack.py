@@ -23,8 +23,8 @@ from sublayer.model.positions import Positions
 
 Passed = tuple[Float[Tensor, "B Q D"], Float[Tensor, ""] | None]
 """The residual stream behind sub-layers, and the auxiliary losses of these, summed over the
-sequences of the batch: one that has some returns them beside its tensor, in training alone. None:
-none has."""
+sequences of the batch; None where none has any. A function of a sub-layer that has some returns
+them beside its tensor, in training alone."""
 
 
 def add_losses(
@@ -184,6 +184,6 @@ class Stack(nn.Module):
                 sub_context = replace(context, key_values=cache.key_values(layer, index))
             if last is not None and is_last and index == self.last_attention:
                 sub_context = last
-            x, own = sublayer(x, sub_context)
-            auxiliary = add_losses(auxiliary, own)
+            x, loss = sublayer(x, sub_context)
+            auxiliary = add_losses(auxiliary, loss)
         return x, auxiliary

@@ -83,7 +83,7 @@ class Masked(Objective):
             cls = states.cls.detach() if self._is_probed else states.cls
             logits = self._encoder.sentence_logits(cls)
             totals["sentence"] = sentence_nats(logits, batch.labels.long())
-        return totals | self.auxiliary_totals(states.auxiliary)
+        return totals | self.auxiliary_totals(states.auxiliary, batch.weights)
 
 
 class States(NamedTuple):

@@ -150,18 +150,13 @@ class Supervised(Objective):
             every = packed_hidden(self.model, batch)
             if "language" in self.weights:
                 totals["language"] = self._language(batch, every)
-            totals |= self._auxiliary(batch, every)
+            totals |= self.auxiliary_totals(every.auxiliary, batch.weights)
             states = picked_states(batch, every.final)
         else:
             states = text_states(self.model, batch)
         logits = answer_logits(self.model, batch, states, self._dropout, self._task.kind)
         losses = answer_losses(self._task, logits, batch.labels)
         return {"task": (losses * batch.weights.to(losses.dtype)).sum(), **totals}
-
-    def _auxiliary(self, batch: PackedBatch, hidden: Hidden) -> dict[str, Tensor]:
-        """Return the term of the sub-layers' own losses; 0 where no example counts."""
-        totals = self.auxiliary_totals(hidden.auxiliary)
-        return {term: total * (batch.weights.max() > 0) for term, total in totals.items()}
 
     def _language(self, batch: PackedBatch, hidden: Hidden) -> Tensor:
         places = batch.predicted
@@ -285,7 +280,7 @@ class SpanAnswers(Supervised):
         hidden = packed_hidden(self.model, batch)
         losses = span_losses(self.model, batch, hidden.final, self._dropout)
         task = (losses * batch.weights.to(losses.dtype)).sum()
-        return {"task": task, **self._auxiliary(batch, hidden)}
+        return {"task": task, **self.auxiliary_totals(hidden.auxiliary, batch.weights)}
 
 
 def independent_logits(

@@ -103,13 +103,12 @@ class TextAnswers(Objective):
         hidden = written_hidden(self.model, batch)
         matrix, bias = self.model.output_projection(hidden.matrix)
         states = hidden.final.flatten(0, 1).index_select(0, batch.predicted)
-        totals = self.auxiliary_totals(hidden.auxiliary)
+        totals = self.auxiliary_totals(hidden.auxiliary, batch.weights)
         # Those of other places need no memory while the loss is computed.
         del hidden
         embedded = self.model.to_embedding(states)
         nats = linear_cross_entropy(embedded, matrix, bias, batch.predicted_ids)
-        totals["task"] = nats
-        return {term: total * (batch.weights.max() > 0) for term, total in totals.items()}
+        return {"task": nats * (batch.weights.max() > 0), **totals}
 
 
 def written_hidden(model: Transformer, batch: PackedBatch) -> Hidden:
