@@ -132,13 +132,13 @@ class M2M100(Family):
         "bias": True,
         "positions": "sinusoidal",
         "sinusoids": "fairseq",
-        # Padding has no position there, wherever it stands.
-        "decoder_start": "end",
         "share": "none",
         "head_bias": False,
         "init": "normal",
     }
     exceptions: Table = {
+        # Padding has no position there, wherever it stands.
+        "decoder_start": ("end",),
         # Two frequencies or more: the class divides by the steps between them.
         "d_model": Rule(lambda config: config.d_model > 2),
         "final_norm": ("affine",),

@@ -93,6 +93,7 @@ def test_a_class_comes_in_and_goes_out_with_its_logits_and_bits(tmp_path, name):
     again = original.kind.from_pretrained(tmp_path / "back", dtype=torch.float64).state_dict()
     assert all(torch.equal(again[key], tensor) for key, tensor in original.tensors.items())
     assert read_json(tmp_path / "back" / "config.json")["architectures"] == [CLASSES[name][0]]
+    assert read_huggingface(tmp_path / "back").model.config == model.config
 
 
 @each_class
