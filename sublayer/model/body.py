@@ -1,4 +1,4 @@
-"""The body of a model: positions, segments, norms and blocks, from embeddings to hidden states."""
+"""Model body: positions, segments, norms and blocks, from embeddings to hidden states."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from sublayer.model.positions import build_positions
 
 @dataclass(frozen=True)
 class Hidden:
-    """Hidden states: after the final norm (dropped in training), and after the blocks asked for."""
+    """Hidden states: after the final norm (with dropout in training), and after captured blocks."""
 
     final: Float[Tensor, "B Q D"]
     captured: dict[int, Tensor]
@@ -37,8 +37,8 @@ class Hidden:
 class Body(nn.Module):
     """The body: from token vectors to hidden states.
 
-    These are positions, segments, a norm, the stack and the final norm.
-    The stack is named as its shape is, ``decoder`` or ``encoder``.
+    These are positions, segments, a norm, the stack and the final norm. The stack is named after
+    its shape, ``decoder`` or ``encoder``.
     """
 
     def __init__(self, config: ResolvedModel, shape: StackShape) -> None:
@@ -79,12 +79,12 @@ class Body(nn.Module):
         segments: Int[Tensor, "B T"] | None = None,
         matrix: Matrix | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """Compute what enters the first block.
+        """Compute the first block's input.
 
-        That is the sum of the embeddings of tokens, positions and segments, normed, dropped and
-        projected as the config says. ``positions`` have one axis where they are those of all rows.
-        Without ``segments``, 0 and 1, every token is of a pair's first text. ``matrix`` stands for
-        the tables of tokens and positions.
+        The sum of token, position and segment embeddings, with norm, dropout and projection as
+        configured. One axis of ``positions`` serves all rows. Without ``segments``, 0 and 1, all
+        tokens belong to a pair's first text. ``matrix`` replaces the tables of tokens and
+        positions.
         """
         if matrix is None:
             x = self.positions.add(embedding(tokens), 0, positions)
@@ -101,8 +101,8 @@ class Body(nn.Module):
     def context(self, layout: Layout, dtype: torch.dtype, memory: Memory | None = None) -> Context:
         """Compute the contribution of a batch's positions to the attentions of all blocks.
 
-        ``dtype`` is that of the residual stream. ``memory`` is passed on as it is. For the fused
-        kernels a bias of scores contains the layout's mask, which is then no longer in the layout.
+        ``dtype`` is the residual stream's. ``memory`` is passed on. For fused kernels the attention
+        bias contains the layout's mask, which is then removed from the layout.
         """
         rotations = self.positions.rotations(layout.positions, dtype)
         if not self.positions.biases_scores:
@@ -111,8 +111,8 @@ class Body(nn.Module):
         assert bias is not None, "a scheme biases scores where its row says so"
         if bias.shape[2] > 1 and is_eager_cpu(bias):
             return Context(layout, rotations, bias, memory=memory)
-        # The fused kernels save a bias as they read it: with its hidden keys and in their type, it
-        # is one tensor for all blocks.
+        # Fused kernels save the bias they read: masked and in their dtype, it is one tensor for all
+        # blocks.
         device = bias.device.type
         if torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
@@ -133,14 +133,13 @@ class Body(nn.Module):
         queries: Queries | None = None,
         matrix: Matrix | None = None,
     ) -> Hidden:
-        """Compute hidden states; with ``queries`` the final ones at their places alone.
+        """Compute hidden states; with ``queries`` the final ones only at these positions.
 
-        ``capture`` asks for the residual stream after so many blocks (0: before all).
-        ``memory`` is what cross entries read; a ``cache`` holds the keys and values of earlier
-        calls, to which these are added, and its length is the caller's to advance. ``matrix`` is as
-        for ``enter``.
+        ``capture`` requests the residual stream after so many blocks (0: before all).
+        Cross-attention reads ``memory``; keys and values are appended to ``cache``, whose length
+        the caller advances. ``matrix`` as in ``enter``.
 
-        Raises ConfigError where the input is longer than the positions.
+        Raises ConfigError where the input exceeds the positions.
         """
         self.positions.check(layout)
         x = self.enter(embedding, tokens, layout.positions, segments, matrix)

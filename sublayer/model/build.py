@@ -18,7 +18,7 @@ from sublayer.system.memory import allocating, check_memory
 
 
 class Decoder(Transformer):
-    """Token ids in, logits of the token after each one out."""
+    """Token ids in, next-token logits out."""
 
     def forward(
         self,
@@ -27,13 +27,13 @@ class Decoder(Transformer):
         *,
         cache: Cache | None = None,
     ) -> Output:
-        """Compute the logits of the token after each one.
+        """Compute the next-token logits at every position.
 
-        ``mask`` is True at real tokens; None where all are. With a ``cache`` the tokens stand
-        behind those of earlier calls and are added to it, padding too, which takes room in it.
+        ``mask`` is True at real tokens; None without padding. With a ``cache`` the tokens follow
+        earlier calls' and are appended, padding included, which takes room.
 
-        Raises ConfigError where the input is longer than the cache or than the table of positions;
-        the cache's length is then unchanged.
+        Raises ConfigError where the input exceeds the cache or the position table; the cache's
+        length is then unchanged.
         """
         if cache is None:
             hidden = self.hidden(tokens, Layout.causal(tokens, mask))
@@ -45,9 +45,9 @@ class Decoder(Transformer):
         return self.outputs(hidden.final, mask, hidden.matrix)
 
     def last_logits(self, tokens: Int[Tensor, "B T"], cache: Cache) -> Float[Tensor, "B V"]:
-        """Add tokens to a cache and compute the logits of the token after the last alone.
+        """Append tokens to a cache; compute only the logits after the last one.
 
-        All tokens are real, those of the cache included. Raises ConfigError as ``forward`` does.
+        All tokens, the cache's included, are real. Raises ConfigError as ``forward`` does.
         """
         cache.check(tokens.shape[1])
         layout = Layout.causal(tokens, past=cache.n_past)
@@ -57,15 +57,15 @@ class Decoder(Transformer):
 
 
 class Lstm(Decoder):
-    """Token ids in, logits of the token after each one out, as of a decoder.
+    """Token ids in, next-token logits out, as of a decoder.
 
-    Its stack is of ``LstmLayer``; a cache of it holds the state of each layer, which takes the same
-    room whatever it has read, and has no end.
+    Its stack consists of ``LstmLayer``; its cache holds the layers' states, of constant size and
+    without a maximum length.
     """
 
 
 class Encoder(Transformer):
-    """Token ids in, logits of the token at each position out, and those of a pair of texts.
+    """Token ids in, logits of the token at each position and of a text pair out.
 
     Source: Devlin et al. 2019 (1810.04805), sec. 3; Lan et al. 2020 (1909.11942), sec. 3.1.
     """
@@ -78,13 +78,13 @@ class Encoder(Transformer):
         mask: Bool[Tensor, "B T"] | None = None,
         segments: Int[Tensor, "B T"] | None = None,
     ) -> Output:
-        """Compute the logits of every position, and of each row as a pair where there is a head.
+        """Compute the logits of every position, and of each row as a pair with a sentence head.
 
-        ``mask`` is True at real tokens, None where all are; results at padding mean
-        nothing. ``segments`` is 0 in a pair's first text and 1 in its second; None is 0 everywhere.
-        The first token stands for its row where texts are judged.
+        ``mask`` is True at real tokens, None without padding; results at padding are meaningless.
+        ``segments`` is 0 in a pair's first text and 1 in its second; None is 0 everywhere. Sentence
+        heads read the first token.
 
-        Raises ConfigError where the input is longer than the table of positions.
+        Raises ConfigError where the input exceeds the position table.
         """
         layout = Layout.bidirectional(tokens, mask)
         final = self.hidden(tokens, layout, segments=segments).final
@@ -92,9 +92,9 @@ class Encoder(Transformer):
 
 
 class EncoderDecoder(Transformer):
-    """Token ids of a source and of a target in, logits of the target's next tokens out.
+    """Token ids of source and target in, next-token logits of the target out.
 
-    Both have one embedding matrix. Source: Vaswani et al. 2017 (1706.03762), sec. 3.
+    Both sides share one embedding matrix. Source: Vaswani et al. 2017 (1706.03762), sec. 3.
     """
 
     def __init__(self, config: ResolvedModel) -> None:
@@ -115,15 +115,15 @@ class EncoderDecoder(Transformer):
         target: Int[Tensor, "B T"],
         target_mask: Bool[Tensor, "B T"] | None = None,
     ) -> Output:
-        """Compute the logits of the token after each one of ``target``.
+        """Compute the next-token logits at every position of ``target``.
 
-        ``target`` is the decoder's input: the translation, moved one to the right behind the
-        token that it starts with. Masks are True at real tokens, None where all are.
+        ``target`` is the decoder's input: the start token, then the translation, shifted right by
+        one. Masks are True at real tokens, None without padding.
 
-        Raises ConfigError where an input is longer than the positions.
+        Raises ConfigError where an input exceeds the positions.
         """
         layout = Layout.causal(target, target_mask)
-        # The memory has no name, so that it is free before the logits are made.
+        # The memory is unnamed, so that it is freed before the logits are computed.
         final = self.hidden(target, layout, memory=self.encode(source, mask)).final
         return self.outputs(final, target_mask)
 
@@ -137,13 +137,12 @@ class EncoderDecoder(Transformer):
         starts: Int[Tensor, " N"] | None = None,
         reader_starts: Int[Tensor, " N"] | None = None,
     ) -> Memory:
-        """Read a source, for a decoder to look at; ``mask`` is True at real tokens.
+        """Encode a source into a decoder's memory; ``mask`` is True at real tokens.
 
-        ``document_ids`` keep apart runs of equal ids, and ``reader_ids`` tell which of them each
-        token of the decoder looks at. ``starts`` of both say the same for attention without
-        padding (``Ragged``).
+        ``document_ids`` separates runs of equal ids, and ``reader_ids`` maps the decoder's tokens
+        to them. Both ``starts`` encode the same for attention without padding (``Ragged``).
 
-        Raises ConfigError where the source is longer than the positions.
+        Raises ConfigError where the source exceeds the positions.
         """
         layout = Layout.bidirectional(source, mask, document_ids, starts)
         hidden = self.source.states(self.embedding, source, layout)
@@ -153,11 +152,10 @@ class EncoderDecoder(Transformer):
     def decode(
         self, target: Int[Tensor, "B T"], memory: Memory, cache: Cache
     ) -> Float[Tensor, "B T V"]:
-        """Add tokens to a cache and compute the logits of the token after each.
+        """Append tokens to a cache; compute their next-token logits.
 
         The cache keeps the memory's keys and values from its first call on: another memory needs
-        a cache of its own. ``target`` may have several rows, one after another, for each row of
-        the memory.
+        another cache. ``target`` may have several consecutive rows per row of the memory.
 
         Raises ConfigError where the tokens do not fit the cache or the positions.
         """
@@ -179,19 +177,19 @@ KINDS: dict[str, type[Transformer]] = {
 
 
 def compose(config: ResolvedModel) -> Transformer:
-    """Build the kind of model that a resolved config asks for; its weights are unset.
+    """Build the model of a resolved config, with unset weights.
 
-    They are on PyTorch's default device: on ``meta`` they have shapes and take no memory.
+    Weights are on PyTorch's default device; on ``meta`` they take no memory.
     """
     return KINDS[config.kind](config)
 
 
 def build(config: ResolvedModel, *, seed: int) -> Transformer:
-    """Build a model with initial weights that depend on the resolved config and the seed only.
+    """Build a model with initial weights that depend only on resolved config and seed.
 
     PyTorch's global generator is neither read nor changed. The model is in training mode.
 
-    Raises ConfigError where this machine cannot hold it.
+    Raises ConfigError where memory does not hold it.
     """
     with torch.device("meta"):
         n_parameters = sum(parameter.numel() for parameter in compose(config).parameters())

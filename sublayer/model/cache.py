@@ -1,4 +1,4 @@
-"""The cache of keys and values, or of states: made before, passed in, never kept on a module."""
+"""Key/value and state caches: created in advance, passed in, never stored on a module."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,19 +17,19 @@ KeyValuePair = tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]
 
 @dataclass
 class _Filled:
-    """Number of tokens that a cache holds so far, read by all of its parts.
+    """Number of tokens in a cache, shared by its parts.
 
-    They share it instead of the cache, which holds them: objects that hold each other are freed
-    when the garbage collector runs, and so gigabytes of caches would wait for it.
+    Parts refer to this, not to the cache: reference cycles would keep gigabytes of caches until the
+    garbage collector runs.
     """
 
     length: int = 0
 
 
 class KeyValues:
-    """The keys and values of one executed attention; the first ``Cache.length`` are filled.
+    """Keys and values of one executed attention; the first ``Cache.length`` are filled.
 
-    Keys lie feature by feature, so that a query's product with all of them reads memory in order.
+    Keys are stored feature-major, so that a query's product with all keys reads memory in order.
     """
 
     def __init__(
@@ -48,28 +48,28 @@ class KeyValues:
         )
 
     def take_rows(self, rows: Int[Tensor, " N"]) -> None:
-        """Keep these rows instead of all, in this order; one may be taken several times."""
+        """Keep only these rows, in this order; rows may repeat."""
         self._keep(self._keys[rows], self._values[rows])
 
     def _keep(self, keys: Float[Tensor, "B H K S"], values: Float[Tensor, "B H S K"]) -> None:
         self._keys = keys
         self._values = values
-        # Views with rows and heads as one axis, made once: a step has no time for them.
+        # Views with rows and heads as one axis, created once to save time in a step.
         self._folded_keys = self._keys.flatten(0, 1).transpose(1, 2)  # [B H, S, K]
         self._folded_values = self._values.flatten(0, 1)  # [B H, S, K]
 
     @property
     def dtype(self) -> torch.dtype:
-        """Return the type in which keys and values are kept."""
+        """Return the dtype of keys and values."""
         return self._keys.dtype
 
     def append(
         self, k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"]
     ) -> tuple[Float[Tensor, "B H S K"], Float[Tensor, "B H S K"]]:
-        """Write the new keys and values behind the old ones, and return all of them.
+        """Append new keys and values; return all.
 
-        They are views, cast to the cache's type; their content lasts until the cache is written
-        to at the same positions. The length grows by ``Cache.advance`` alone.
+        They are views, in the cache's dtype, valid until the same positions are overwritten. Only
+        ``Cache.advance`` changes the length.
         """
         end = self._write(k, v)
         keys = self._keys.narrow(3, 0, end).transpose(2, 3)  # [B, H, S, K]
@@ -78,9 +78,9 @@ class KeyValues:
     def append_folded(
         self, k: Float[Tensor, "B H T K"], v: Float[Tensor, "B H T K"]
     ) -> tuple[Float[Tensor, "BH S K"], Float[Tensor, "BH S K"]]:
-        """Append likewise, and return all of them with rows and heads as one axis.
+        """Append, and return all with rows and heads as one axis.
 
-        So a decoding step takes them: its products have one axis of batches.
+        The layout for a decoding step, whose products have one batch axis.
         """
         end = self._write(k, v)
         keys = self._folded_keys.narrow(1, 0, end)  # [B H, S, K]
@@ -93,9 +93,9 @@ class KeyValues:
         position: Int[Tensor, " 1"],
         room: int,
     ) -> tuple[Float[Tensor, "BH S K"], Float[Tensor, "BH S K"]]:
-        """Write one token where a tensor says, and return the first ``room``, folded likewise.
+        """Write one token at a position in a tensor; return the first ``room``, folded likewise.
 
-        What stands behind the position is finite, and of no token.
+        Entries after the position are finite and meaningless.
         """
         self._keys.index_copy_(3, position, k.transpose(2, 3).to(self.dtype))
         self._values.index_copy_(2, position, v.to(self.dtype))
@@ -110,30 +110,30 @@ class KeyValues:
 
 
 class MemoryKeyValues:
-    """The keys and values of the encoder's output in one cross entry, which no step changes."""
+    """Constant keys and values of the encoder's output in one cross-attention."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
         self._pair: KeyValuePair | None = None
 
     def take_rows(self, rows: Int[Tensor, " N"]) -> None:
-        """Keep these rows instead of all, as ``KeyValues.take_rows`` does."""
+        """Select rows as ``KeyValues.take_rows`` does."""
         if self._pair is not None:
             k, v = self._pair
             self._pair = k[rows], v[rows]
 
     def get(self, compute: Callable[[], KeyValuePair]) -> KeyValuePair:
-        """Return the keys and values, computed at the first call; later ones ignore ``compute``."""
+        """Return keys and values, computed by ``compute`` at the first call."""
         if self._pair is None:
             k, v = compute()
-            # Keys lie feature by feature, as those of a sequence's own tokens do.
+            # Keys are stored feature-major, as in ``KeyValues``.
             keys = k.to(self._dtype).transpose(2, 3).contiguous().transpose(2, 3)
             self._pair = keys, v.to(self._dtype).contiguous()
         return self._pair
 
 
 class LstmState:
-    """The state of one layer of an LSTM after the tokens so far, zeros at first."""
+    """State of one LSTM layer after the tokens so far, initially zero."""
 
     def __init__(self, n_rows: int, n_units: int, dtype: torch.dtype, device: torch.device) -> None:
         self.output = torch.zeros(n_rows, n_units, dtype=dtype, device=device)
@@ -142,14 +142,14 @@ class LstmState:
     def get(
         self, dtype: torch.dtype, rows: Int[Tensor, " S"] | None = None
     ) -> tuple[Float[Tensor, "1 S D"], Float[Tensor, "1 S D"]]:
-        """Return output and cell of some rows, or of all, in the type that is computed in."""
+        """Return output and cell of some or all rows, in the computation's dtype."""
         output, cell = self.output, self.cell
         if rows is not None:
             output, cell = output[rows], cell[rows]
         return output[None].to(dtype), cell[None].to(dtype)
 
     def take_rows(self, rows: Int[Tensor, " N"]) -> None:
-        """Keep these rows instead of all, as ``KeyValues.take_rows`` does."""
+        """Select rows as ``KeyValues.take_rows`` does."""
         self.output = self.output[rows]
         self.cell = self.cell[rows]
 
@@ -159,7 +159,7 @@ class LstmState:
         cell: Float[Tensor, "1 S D"],
         rows: Int[Tensor, " S"] | None = None,
     ) -> None:
-        """Keep the last states of a call, of some rows or of all."""
+        """Store the last states of a call, of some or all rows."""
         if rows is None:
             rows = torch.arange(len(self.output), device=self.output.device)
         self.output = self.output.index_copy(0, rows, output[0].to(self.output.dtype))
@@ -167,26 +167,25 @@ class LstmState:
 
 
 def cache_bytes(config: ResolvedModel, n_rows: int, max_len: int, dtype: torch.dtype) -> int:
-    """Count the bytes of the keys and values that a decoder keeps of its own tokens.
+    """Count the bytes of a decoder's self-attention cache.
 
-    Those of an encoder's output are not counted. Of an LSTM they are those of its states.
+    An encoder's output is not counted. For an LSTM: the bytes of its states.
     """
     decoder = stacks(config)[-1]
     if _is_recurrent(config):
         return n_rows * decoder.n_layers * 2 * config.d_model * dtype.itemsize
     n_in_block = sum(entry.kind.attends_to == "itself" for entry in decoder.block)
     n_attentions = decoder.n_layers * n_in_block
-    n_features = 2 * key_heads(config) * config.d_head  # of a key and a value
+    n_features = 2 * key_heads(config) * config.d_head  # a key and a value
     token_bytes = n_attentions * n_features * dtype.itemsize
     return n_rows * max_len * token_bytes
 
 
 class Cache:
-    """The keys and values of a decoder, for ``batch_size`` rows of at most ``max_len`` tokens.
+    """Key/value cache of a decoder, for ``batch_size`` rows of at most ``max_len`` tokens.
 
-    Each executed attention has its own, also where weights are shared. Every forward pass appends
-    its tokens. Of an LSTM it holds the state of each layer: it is never full, whatever ``max_len``
-    is.
+    Executed attentions have separate entries, even if they share weights. Every forward pass
+    appends its tokens. For an LSTM it holds the layers' states, and is never full.
 
     Raises ConfigError where this machine cannot hold it.
     """
@@ -229,25 +228,25 @@ class Cache:
                         pass
 
     def key_values(self, layer: int, index: int) -> KeyValues | MemoryKeyValues | LstmState | None:
-        """Return what entry ``index`` of block ``layer`` keeps; None where it keeps nothing.
+        """Return the cache of entry ``index`` of block ``layer``; None without one.
 
-        Both count from 0; a feed-forward network keeps nothing.
+        Both count from 0; a feed-forward network has none.
         """
         return self._key_values.get((layer, index))
 
     @property
     def length(self) -> int:
-        """Return how many tokens were appended so far, padding included."""
+        """Return the number of appended tokens, padding included."""
         return self._filled.length
 
     @property
     def n_past(self) -> int:
-        """Return how many earlier tokens are seen one by one: none of them by an LSTM."""
+        """Return the number of attendable earlier tokens; 0 for an LSTM."""
         return 0 if self.is_endless else self.length
 
     @property
     def past_mask(self) -> Bool[Tensor, "B P"] | None:
-        """Return which of the tokens seen are real; None where all are."""
+        """Return the mask of real past tokens; None without padding."""
         has_mask = self.is_padded and not self.is_endless
         return self.mask[:, : self.length] if has_mask else None
 
@@ -260,23 +259,23 @@ class Cache:
             )
 
     def clear(self) -> None:
-        """Forget all tokens, and keep the memory; of a decoder that has no state or encoder."""
+        """Forget all tokens, keep the memory; for decoders without state or encoder."""
         self._filled.length = 0
         self.is_padded = False
 
     def take_rows(self, rows: Int[Tensor, " N"]) -> None:
-        """Keep these rows instead of all, in this order; one may be taken several times.
+        """Keep only these rows, in this order; rows may repeat.
 
-        So several texts go on behind one that was read once.
+        Lets several texts continue one that was read once.
         """
         for state in self._key_values.values():
             state.take_rows(rows)
         self.mask = self.mask[rows]
 
     def advance(self, n_tokens: int, mask: Bool[Tensor, "B T"] | None) -> None:
-        """Count tokens as seen; ``mask`` is True at the real ones, None where all are.
+        """Count tokens as read; ``mask`` is True at real ones, None without padding.
 
-        Called once a forward pass, after every block has appended its keys and values.
+        Called once per forward pass, after all blocks have appended keys and values.
         """
         end = self.length + n_tokens
         if not self.is_endless:

@@ -1,4 +1,4 @@
-"""Inputs of blocks beside hidden states: layout of a batch, visible keys, rotations, queries."""
+"""Inputs of blocks besides hidden states: batch layout, visible keys, rotations, queries."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,11 +13,11 @@ from sublayer.model.cache import KeyValues, LstmState, MemoryKeyValues
 
 @dataclass(frozen=True)
 class Ragged:
-    """First query and first key of each sequence, among those of all rows.
+    """Start of each sequence's queries and keys in the concatenated rows.
 
-    Rows lie one behind another, padding too, which is a sequence of its own. A query sees the keys
-    of its own sequence alone, or of these the ones up to its own. Behind all starts stands the
-    number of queries, or of keys.
+    Rows are concatenated with their padding, which is a separate sequence. A query sees only keys
+    of its sequence, under causality up to its position. The last start is the number of queries, or
+    keys.
     """
 
     query_starts: Int[Tensor, " N"]
@@ -26,12 +26,12 @@ class Ragged:
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys that the queries of a pass see.
+    """Keys visible to the queries of a pass.
 
     Under ``is_causal`` the last query sees every key, each earlier one a key less. ``mask`` is True
-    where a query may attend to a key and is complete: it contains causality; one row of it stands
-    for all queries. None masks nothing beyond ``is_causal``. ``ragged`` says the same as the mask
-    by where sequences begin, for kernels that take that; None where it is not known.
+    where a query may attend to a key, causality included; a single row serves all queries. None
+    masks nothing beyond ``is_causal``. ``ragged`` encodes the mask by sequence starts, for kernels
+    that take them; None where unknown.
     """
 
     is_causal: bool
@@ -41,26 +41,26 @@ class Keys:
 
 @dataclass(frozen=True)
 class StepKeys:
-    """The keys that the queries of a decoding step see: all, or those not hidden.
+    """Keys visible to the queries of a decoding step: all, or those not hidden.
 
-    ``hidden`` is added to scores: minus infinity at hidden keys. A step has one query for each
-    head of each row, or for each hypothesis; leading axes may be folded into one.
+    ``hidden`` is added to scores: minus infinity at hidden keys. A step has one query per head and
+    row, or hypothesis; leading axes may be folded.
     """
 
     hidden: Float[Tensor, "N 1 T S"] | None = None
 
     @classmethod
     def hiding(cls, hidden: Bool[Tensor, "N T S"], dtype: torch.dtype) -> "StepKeys":
-        """Hide the keys at which ``hidden`` is True; ``dtype`` is that of the scores."""
+        """Hide the keys at which ``hidden`` is True; ``dtype`` is the scores'."""
         scores = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
         return cls(scores.masked_fill_(hidden, -torch.inf)[:, None])
 
 
 class Packing(NamedTuple):
-    """Sequences as PyTorch packs them: their first tokens, the longest one's first, then the next.
+    """Packed sequences: all first tokens, longest sequence first, then all second ones, ...
 
-    Source: ``torch.nn.utils.rnn.PackedSequence``; made without rows that are filled up, so that
-    results depend on the real tokens alone.
+    Source: ``torch.nn.utils.rnn.PackedSequence``; built without padded rows, so that results depend
+    only on real tokens.
     """
 
     tokens: Int[Tensor, " N"]
@@ -82,25 +82,25 @@ class Runs:
 
     @cached_property
     def is_one_a_row(self) -> bool:
-        """Check that each row is one document from its first column on, padded behind."""
+        """Check whether each row is one right-padded document."""
         further = self.is_real[:, 1:]
         breaks = further & (self.starts[:, 1:] | ~self.is_real[:, :-1])
         return not bool(breaks.any())
 
     @cached_property
     def real_share(self) -> float:
-        """Return the share of tokens that are real."""
+        """Return the share of real tokens."""
         return float(self.is_real.float().mean())
 
     @property
     def sequences(self) -> Int[Tensor, " N"]:
-        """The number of the sequence of each token of all rows; padding may be one of its own."""
+        """Sequence number of each token of all rows; padding may be a separate sequence."""
         begins = self.starts.clone()
         begins[:, 0] = True
         return begins.flatten().cumsum(0) - 1
 
     def packing(self) -> Packing:
-        """Compute the order in which the real tokens are read."""
+        """Compute the packed order of the real tokens."""
         numbers = self.sequences
         places = self.is_real.flatten().nonzero()[:, 0]  # [N]
         of_real = numbers[places]
@@ -118,11 +118,10 @@ class Runs:
 
 @dataclass(frozen=True)
 class Layout:
-    """Positions of the tokens of a batch, and which of them see each other.
+    """Positions and visibility of a batch's tokens.
 
-    ``positions`` count real tokens from the start of each row (of each document, where documents
-    are kept apart); one axis stands for all rows. ``n_keys`` counts the keys, those of earlier
-    calls included.
+    ``positions`` count real tokens from the start of each row, or document where documents are
+    separated; one axis serves all rows. ``n_keys`` includes the keys of earlier calls.
     """
 
     positions: Int[Tensor, "B T"] | Int[Tensor, " T"]
@@ -135,9 +134,9 @@ class Layout:
 
     @property
     def key_positions(self) -> Int[Tensor, "B S"] | Int[Tensor, " S"]:
-        """Return the positions of the keys, those of the past included.
+        """Return the positions of the keys, the past included.
 
-        Without a mask of the past all of its tokens are real: keys stand at 0, 1, 2 and so on.
+        Without a past mask all past tokens are real: keys have positions 0, 1, 2 and so on.
         """
         if self.past_mask is not None:
             past = self.past_mask.cumsum(1) - self.past_mask.long()
@@ -148,7 +147,7 @@ class Layout:
 
     @property
     def mask(self) -> Bool[Tensor, "B 1 T S"] | Bool[Tensor, "B 1 1 S"] | None:
-        """Return where a query may attend to a key; None masks nothing beyond causality."""
+        """Return the attention mask; None masks nothing beyond causality."""
         return self.keys.mask
 
     @classmethod
@@ -161,14 +160,14 @@ class Layout:
         past_mask: Bool[Tensor, "B P"] | None = None,
         starts: Int[Tensor, " N"] | None = None,
     ) -> "Layout":
-        """Lay out a batch in which each token sees itself and those before it.
+        """Lay out a batch with causal attention.
 
-        ``mask`` is True at real tokens; padding, on either side, is seen by nothing but itself.
-        ``document_ids`` keep apart runs of equal ids: attention and positions restart with each.
-        ``past`` counts the tokens that a cache holds, of which ``past_mask`` tells the real ones;
-        documents cannot be kept apart behind a past. ``starts`` says by the first token of each
-        document and of the padding what these say (``Ragged``). Without ``mask``,
-        ``document_ids`` and ``past_mask`` the layout has no mask: kernels take causality as a flag.
+        ``mask`` is True at real tokens; padding, on either side, is seen only by itself.
+        ``document_ids`` separates runs of equal ids: attention and positions restart. ``past``
+        counts a cache's tokens, of which ``past_mask`` marks the real ones; documents cannot be
+        separated after a past. ``starts`` encodes the same by the first token of each document and
+        of padding (``Ragged``). Without ``mask``, ``document_ids`` and ``past_mask`` the layout has
+        no mask: kernels take causality as a flag.
         """
         has_documents = document_ids is not None
         assert not past or not has_documents, "documents are kept apart only where there is no past"
@@ -205,11 +204,11 @@ class Layout:
         document_ids: Int[Tensor, "B T"] | None = None,
         starts: Int[Tensor, " N"] | None = None,
     ) -> "Layout":
-        """Lay out a batch in which each token sees all of its row, or of its document.
+        """Lay out a batch with attention to all of a row, or document.
 
-        ``mask`` is True at real tokens; padding is seen by no real token, and results
-        there means nothing. ``document_ids`` keep apart runs of equal ids: attention and positions
-        restart with each. ``starts`` as in ``causal``.
+        ``mask`` is True at real tokens; padding is seen by no real token, and its results are
+        meaningless. ``document_ids`` separates runs of equal ids: attention and positions restart.
+        ``starts`` as in ``causal``.
         """
         n_tokens = tokens.shape[1]
         device = tokens.device
@@ -223,7 +222,7 @@ class Layout:
             allowed = _seen(is_real)
         else:
             allowed = _same_document(begins) & is_real[:, None, :]  # [B, T, T]
-            # Each sees itself, so that no row of the softmax is empty.
+            # A token sees itself, so that no row of the softmax is empty.
             allowed |= torch.eye(n_tokens, dtype=torch.bool, device=device)
         keys = Keys(False, allowed[:, None], _ragged(starts, starts))
         return cls(positions, keys, n_tokens, runs=Runs(is_real, begins, positions))
@@ -238,13 +237,13 @@ class Layout:
         starts: Int[Tensor, " N"] | None = None,
         reader_starts: Int[Tensor, " N"] | None = None,
     ) -> "Layout":
-        """Lay out queries of another sequence, each of which sees all real tokens of a row.
+        """Lay out queries of another sequence, which see all real tokens of a row.
 
-        ``mask`` is True at real tokens, None where all are; a row without any is seen whole. With
-        ``document_ids`` of the tokens and ``reader_ids`` of the queries each query sees its own
-        document alone; one that has none sees the row. ``starts`` and ``reader_starts`` say by the
-        first token of each document the other fields, of tokens and of queries. The layout's
-        positions are the keys', and of no matter: cross entries have none.
+        ``mask`` is True at real tokens, None without padding; a row without any is fully visible.
+        With ``document_ids`` of tokens and ``reader_ids`` of queries a query sees only its
+        document, or the row where it has none. ``starts`` and ``reader_starts`` encode both by the
+        first token of each document. The layout's positions are the keys', and unused:
+        cross-attention has none.
         """
         n_keys = tokens.shape[1]
         positions = torch.arange(n_keys, device=tokens.device)
@@ -266,7 +265,7 @@ def _ragged(queries: Int[Tensor, " N"] | None, keys: Int[Tensor, " N"] | None) -
 
 
 def _seen(is_real: Bool[Tensor, "B S"]) -> Bool[Tensor, "B 1 S"]:
-    # A row of padding alone is seen whole, so that no softmax is empty.
+    # An all-padding row is fully visible, so that no softmax is empty.
     is_empty = ~is_real.any(1, keepdim=True)  # [B, 1]
     return (is_real | is_empty)[:, None]
 
@@ -283,21 +282,21 @@ def _document_starts(
 
 
 def _same_document(starts: Bool[Tensor, "B T"]) -> Bool[Tensor, "B T T"]:
-    document = starts.cumsum(1)  # the number of each token's document in its row
+    document = starts.cumsum(1)  # each token's document number in its row
     return document[:, :, None] == document[:, None, :]
 
 
 def _positions(is_real: Bool[Tensor, "B T"], starts: Bool[Tensor, "B T"]) -> Int[Tensor, "B T"]:
     """Count the real tokens before each token in its document."""
     before = is_real.cumsum(1) - is_real.long()  # in its row
-    # Counts only grow, so that the running maximum is that of the last document's start.
+    # Counts only grow: the running maximum is the last document's start.
     before_document = torch.where(starts, before, 0).cummax(1).values
     return before - before_document
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """The angles of positions: cosines, and sines that are negative in the first half."""
+    """Cosines of rotary angles, and sines, negated in the first half."""
 
     cos: Float[Tensor, "*B T K"]
     sin: Float[Tensor, "*B T K"]
@@ -311,7 +310,7 @@ class Rotation:
 
 
 class Rotations(NamedTuple):
-    """The rotation of queries and that of keys: one and the same, unless a scheme makes two."""
+    """Rotations of queries and keys: identical, unless a scheme distinguishes them."""
 
     queries: Rotation
     keys: Rotation
@@ -330,7 +329,7 @@ class _Rotate(torch.autograd.Function):
 
 
 def _rotate(x: Tensor, cos: Tensor, sin: Tensor, sign: int) -> Tensor:
-    """Rotate by the angles, or back by them, with one allocation: more would leave holes."""
+    """Rotate by the angles, or back, with one allocation, to limit fragmentation."""
     half = x.shape[-1] // 2
     x_first = x[..., :half]
     x_second = x[..., half:]
@@ -353,7 +352,7 @@ def rotation(
     Source: Su et al. 2021, eq. 15. Departure: the pairs are features i and i + d_head/2, as
     released with LLaMA.
     """
-    # In float64: float32 leaves the large angles of far positions few digits behind the point.
+    # In float64: in float32 large angles of far positions have few decimals.
     features = torch.arange(0, d_head, 2, dtype=torch.float64, device=positions.device)
     exponents = features / d_head
     frequencies = base**-exponents  # [K/2]
@@ -369,9 +368,9 @@ def rotation(
 
 @dataclass(frozen=True)
 class Queries:
-    """Columns of each row at which there are queries; keys and values are those of all positions.
+    """Columns of each row with queries; keys and values are computed at all positions.
 
-    Rows with fewer than others are filled up with any, of which nothing is read.
+    Shorter rows are padded with arbitrary columns, whose results are unused.
     """
 
     places: Int[Tensor, "B Q"]
@@ -381,11 +380,11 @@ class Queries:
         return torch.arange(len(self.places), device=self.places.device)[:, None]
 
     def pick(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B Q D"]:
-        """Return what stands at them."""
+        """Select the states at these columns."""
         return x[self._rows, self.places]
 
     def rotations(self, every: Rotations) -> Rotations:
-        """Return theirs from the rotation of queries at all positions, and the keys' as it is."""
+        """Select the query rotation at these columns; the keys' is unchanged."""
         cos, sin = (self._angles(angles) for angles in (every.queries.cos, every.queries.sin))
         return every._replace(queries=Rotation(cos, sin))
 
@@ -395,7 +394,7 @@ class Queries:
         return angles[self._rows, 0, self.places][:, None]
 
     def keys(self, every: Keys, n_keys: int) -> Keys:
-        """Return the keys that they see, of ``n_keys``, from those that all positions see."""
+        """Select the visible keys, of ``n_keys``, of these queries."""
         if every.mask is None:
             if not every.is_causal:
                 return every
@@ -406,16 +405,16 @@ class Queries:
         return Keys(False, every.mask[self._rows, 0, self.places][:, None])
 
     def bias(self, every: Float[Tensor, "N H T S"]) -> Float[Tensor, "B H Q S"]:
-        """Return the bias of their scores from that of all positions."""
+        """Select the attention bias of these queries."""
         rows = self._rows if len(every) > 1 else torch.zeros_like(self._rows)
         return every[rows, :, self.places].transpose(1, 2)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The encoder's output, and which of its tokens a decoder's tokens see: all real ones.
+    """Encoder output, and its tokens visible to a decoder: all real ones.
 
-    A decoder may have several rows for each of its rows, one after another.
+    A decoder may have several consecutive rows per row.
     """
 
     states: Float[Tensor, "B S D"]
@@ -427,7 +426,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Context:
-    """The layout, rotations and bias of attention, computed once a pass for all blocks."""
+    """Layout, rotations and attention bias, computed once per pass for all blocks."""
 
     layout: Layout
     rotations: Rotations | None
@@ -443,7 +442,7 @@ class Context:
     """Positions at which an attention has queries; None: all."""
 
     def at(self, queries: Queries) -> "Context":
-        """Return the context of an attention that has queries at some positions alone."""
+        """Return the context of an attention with queries only at some positions."""
         layout = self.layout
         return replace(
             self,

@@ -1,4 +1,4 @@
-"""Evaluation mode for a while: a model without dropout, in training or not."""
+"""Temporary evaluation mode: a model without dropout."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,9 +8,9 @@ from torch import nn
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode, and back into the mode that it was in, errors or not.
+    """Put a model into evaluation mode; restore its mode at the end, also after errors.
 
-    The mode is the root's: a part that had another one comes back in the root's.
+    All parts get the root's mode at the end.
     """
     was_training = model.training
     model.eval()

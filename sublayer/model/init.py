@@ -29,9 +29,9 @@ def draw_t5(
     scales: "_Scales",
     generator: torch.Generator,
 ) -> None:
-    """Draw a matrix or a table as Raffel et al. 2020 (1910.10683) began, as released.
+    """Draw a matrix or table as in T5, as released (Raffel et al. 2020, 1910.10683).
 
-    ``module`` owns ``weight``. The source is Mesh-TensorFlow's code:
+    ``weight`` belongs to ``module``. Source, the code of Mesh-TensorFlow:
 
     - queries N(0, 1 / (d_model d_head)): what their scores are not divided by; keys and values
       N(0, 1 / d_model); the map of an attention's output N(0, 1 / (heads d_head));
@@ -87,7 +87,7 @@ _TABLES = (TokenEmbedding, PositionTable, SegmentTable, VocabularyHead, Classifi
 
 @dataclass(frozen=True)
 class _Owned:
-    """A parameter by its full name, and the module whose kind says how it begins."""
+    """A parameter with its full name and its module, whose kind determines its initialisation."""
 
     name: str
     module: nn.Module
@@ -99,7 +99,7 @@ class _Owned:
 def initialise(root: nn.Module, config: ResolvedModel, *, seed: int, prefix: str = "") -> None:
     """Set every parameter to its initial values, in place; see ``initial_values``.
 
-    Those on the meta device have no values, and stay as they are.
+    Parameters on the meta device are skipped.
     """
     scales = _Scales(root)
     for owned in _parameters(root):
@@ -113,14 +113,13 @@ def initialise(root: nn.Module, config: ResolvedModel, *, seed: int, prefix: str
 def initial_values(
     root: nn.Module, config: ResolvedModel, *, seed: int, prefix: str = ""
 ) -> Iterator[tuple[nn.Parameter, Tensor]]:
-    """Generate every parameter's initial values, whole, on the CPU, one parameter at a time.
+    """Generate the initial values of all parameters, unsharded, on the CPU, one at a time.
 
-    Matrices and tables are drawn by ``config.init``. Gains and swish's slopes are 1, biases and
+    Matrices and tables are drawn by ``config.init``. Gains and slopes of swish are 1, biases and
     offsets 0.
 
-    Each is drawn by (seed, full name) alone, so that no other module, and no order of them, changes
-    it. ``prefix`` stands before the names; of a shared parameter's names the first in the alphabet
-    counts.
+    Draws depend only on (seed, full name), not on other modules or their order. ``prefix`` is
+    prepended to names; a shared parameter has its alphabetically first name.
 
     normal: N(0, init_std) (Radford et al. 2018, sec. 4.1). scaled: the same, and maps that end a
     residual branch divided by the root of the number of executed sub-layers of their stack (Radford
@@ -128,9 +127,9 @@ def initial_values(
     the spread (Devlin et al. 2019). xavier: uniform within ``sqrt(6 / (d_in + d_out))``, queries,
     keys and values as one matrix, tables and the output matrix N(0, 1 / width) (fairseq, as
     released). kaiming: attention N(0, 1 / d_model), feed-forward networks N(0, g / fan-in) with g 1
-    at their input and 2 at their output, all else N(0, 1 / width of its input) (Macaron BERT,
-    as released; for the heads, where it is silent, a choice). t5: see ``draw_t5``. The maps of an
-    LSTM's gates are matrices as others, each a matrix of its own to Xavier's.
+    at their input and 2 at their output, all else N(0, 1 / width of its input) (Macaron BERT, as
+    released; for heads, which it lacks, a choice). t5: see ``draw_t5``. The maps of an LSTM's gates
+    are ordinary matrices, separate ones for xavier.
     """
     scales = _Scales(root)
     for owned in _parameters(root):
@@ -147,7 +146,7 @@ def _fill(
     generator: torch.Generator,
     scales: "_Scales",
 ) -> None:
-    """Set ``value``, of the shape of a parameter, to the parameter's initial value."""
+    """Fill ``value``, of a parameter's shape, with the parameter's initial value."""
     if config.init == "t5" and _is_drawn(owned):
         draw_t5(owned.module, value, config, scales, generator)
         return
@@ -171,10 +170,10 @@ def _fill(
 
 @torch.no_grad()
 def zero_padding(weight: Tensor, pad_id: int | None) -> None:
-    """Set the row of the embedding matrix that pads to zero, where a vocabulary has padding.
+    """Zero the padding row of the embedding matrix, where a vocabulary has padding.
 
-    No position that pads has a gradient; where the output is the same matrix, the softmax's
-    gradient at padding changes the row, as in fairseq.
+    Padding positions have no gradient; with a tied output matrix the softmax's gradient changes the
+    row, as in fairseq.
 
     Raises ConfigError without padding.
     """
@@ -186,14 +185,14 @@ def zero_padding(weight: Tensor, pad_id: int | None) -> None:
 
 
 def parameter_generator(seed: int, name: str) -> torch.Generator:
-    """Return the generator that draws a parameter's initial values, on the CPU.
+    """Return the CPU generator of a parameter's initial values.
 
-    It depends on both arguments and on nothing else. PyTorch's generator of the CPU takes the lower
-    32 bits of its seed, which the hash mixes.
+    It depends only on both arguments. PyTorch's CPU generator uses the lower 32 bits of its seed,
+    which the hash mixes.
     """
     purpose = f"initial values {seed} {name}"
     digest = hashlib.blake2b(purpose.encode(), digest_size=8).digest()
-    # Within the range of a signed integer of 64 bits.
+    # Within the range of int64.
     number = int.from_bytes(digest, "little") >> 1
     return torch.Generator().manual_seed(number)
 
@@ -211,13 +210,13 @@ def _parameters(root: nn.Module) -> Iterator[_Owned]:
 
 
 def _is_drawn(owned: _Owned) -> bool:
-    """Check whether a parameter is a matrix or a table, which begin at random."""
+    """Check whether a parameter is a matrix or table, which are drawn at random."""
     is_map = isinstance(owned.module, (Linear, StackedLinear, *_TABLES))
     return is_map and owned.attribute == "weight"
 
 
 class _Scales:
-    """The gain and the depth of each map, and its use, on which its spread depends."""
+    """Gain, depth and use of each map, which determine its variance."""
 
     def __init__(self, root: nn.Module) -> None:
         self.ffn_outputs: set[nn.Module] = set()
@@ -234,17 +233,17 @@ class _Scales:
                 d_together = sum(submodule.heads) * submodule.d_head
                 self.d_together |= dict.fromkeys(submodule.stored_maps, d_together)
             if isinstance(submodule, Stack):
-                # Executed blocks count, whether or not they share weights.
+                # Executed blocks count, also with shared weights.
                 depth = len(submodule.slots) * len(submodule.sublayers)
                 for module in submodule.modules():
                     self._depths[module] = depth
 
     def gain(self, module: nn.Module) -> float:
-        """Return the factor of the variance under Kaiming initialisation."""
+        """Return the variance factor of Kaiming initialisation."""
         return 2.0 if module in self.ffn_outputs else 1.0
 
     def depth(self, module: nn.Module) -> int:
-        """Count the executed sub-layers of the stack that a map is part of; 1 outside them."""
+        """Count the executed sub-layers of a map's stack; 1 outside stacks."""
         return self._depths.get(module, 1)
 
 

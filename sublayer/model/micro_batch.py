@@ -1,4 +1,4 @@
-"""A micro-batch as far as its memory goes: lengths, precision, device."""
+"""Description of a micro-batch for memory estimates: lengths, precision, device."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -18,8 +18,8 @@ FLOAT32_BYTES = 4
 class MicroBatch:
     """One forward and backward pass: a micro-batch of ``sequences`` examples on a device.
 
-    An example is as long as the objective says for a ``context``: on the encoder's and on the
-    decoder's side, or of one length where there is one stack.
+    The objective determines an example's lengths from ``context``: of the encoder's and the
+    decoder's side, or of the single stack.
     """
 
     config: ResolvedModel
@@ -41,29 +41,29 @@ class MicroBatch:
 
     @property
     def narrow(self) -> int:
-        """Return the bytes of a number in matrix products."""
+        """Return the bytes per element in matrix products."""
         return FLOAT32_BYTES if self.precision == "float32" else 2
 
     @property
     def lengths(self) -> Lengths:
-        """Return the numbers of tokens that an example reads and writes."""
+        """Return the lengths of an example's input and output."""
         return self.objective.lengths(self.context)
 
     @property
     def n_read(self) -> int:
-        """Count the tokens that the micro-batch reads: those of the memory of cross entries."""
+        """Count the micro-batch's input tokens: the memory of cross-attention."""
         return self.sequences * self.lengths.read
 
     @property
     def n_written(self) -> int:
-        """Count the tokens of the micro-batch in the stack that predicts."""
+        """Count the micro-batch's tokens in the predicting stack."""
         return self.sequences * self.lengths.written
 
     def n_tokens(self, stack: StackShape) -> int:
-        """Count the tokens of the micro-batch in a stack, in all of its examples."""
+        """Count the micro-batch's tokens in a stack."""
         return self.sequences * stack_length(stack, self.lengths)
 
 
 def stack_length(stack: StackShape, lengths: Lengths) -> int:
-    """Return how many tokens of an example a stack has: those written, of one beside an encoder."""
+    """Return an example's length in a stack: its output length, where there is an encoder."""
     return lengths.written if stack.is_fed else lengths.read

@@ -43,19 +43,19 @@ FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def computed_dtype(tensors: Iterable[Tensor]) -> torch.dtype:
-    """Choose what weights are computed in: float32, or float64 where every one is.
+    """Choose the computation's dtype: float32, or float64 if all weights are.
 
-    Weights of 16 bits are widened, which loses nothing.
+    16-bit weights are widened without loss.
     """
     are_double = all(tensor.dtype == torch.float64 for tensor in tensors)
     return torch.float64 if are_double else torch.float32
 
 
 def usable(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Convert a tensor to ``dtype``; one that has it already is returned as it is.
+    """Convert a tensor to ``dtype``, without a copy where it has it.
 
-    Raises CheckpointError, under ``name``, where it holds anything but finite floats, or numbers
-    that are finite no longer in ``dtype``.
+    Raises CheckpointError, naming ``name``, for anything but finite floats, or overflow in
+    ``dtype``.
     """
     check_float(name, tensor)
     converted = tensor.to(dtype)
@@ -64,12 +64,11 @@ def usable(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def usable_weights(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-    """Convert a file's tensors to the one type that the model computes in, and log what changed.
+    """Convert a file's tensors to the model's dtype, and log the conversion.
 
-    The type is that of ``computed_dtype``. ``source`` names the file in messages.
+    The dtype is ``computed_dtype``'s. ``source`` names the file in messages.
 
-    Raises CheckpointError, naming the file and the tensor, where one holds anything but finite
-    floats.
+    Raises CheckpointError, naming file and tensor, for anything but finite floats.
     """
     dtype = computed_dtype(tensors.values())
     weights = {}
@@ -92,12 +91,11 @@ def check_float(name: str, tensor: Tensor) -> None:
 def check_finite(name: str, tensor: Tensor) -> None:
     """Raise CheckpointError where a tensor holds infinity or NaN.
 
-    ``name`` is its name in the error. One without elements passes.
+    ``name`` is its name in the error. An empty tensor passes.
     """
     if not tensor.numel():
         return
-    # One pass without a mask as long as the tensor; NaN is both the least and the
-    # greatest.
+    # One pass without a mask tensor; NaN is both minimum and maximum.
     extremes = torch.stack(torch.aminmax(tensor.detach()))
     if not extremes.isfinite().all():
         raise CheckpointError(
@@ -106,7 +104,7 @@ def check_finite(name: str, tensor: Tensor) -> None:
 
 
 def describe_conversion(tensors: Mapping[str, Tensor], dtype: torch.dtype) -> str | None:
-    """Format how many tensors of which types become ``dtype``; None where none does.
+    """Format the counts and dtypes of tensors converted to ``dtype``; None without any.
 
     As in ``3 of bfloat16 and 2 of float16 became float32``.
     """
@@ -129,10 +127,10 @@ CONFIG_NAME, WEIGHTS_NAME = "config.json", "model.safetensors"
 
 
 def save_model(folder: Path, model: Transformer, tokenizer_files: Mapping[str, bytes]) -> None:
-    """Write a model folder, which appears whole or not at all.
+    """Write a model folder atomically.
 
-    It holds nothing that differs between equal models. ``tokenizer_files`` are contents by file
-    name, none where the model has no tokenizer.
+    Equal models have equal folders. ``tokenizer_files`` maps file names to contents, empty without
+    a tokenizer.
 
     Raises CheckpointError where the folder exists or cannot be written.
     """
@@ -151,7 +149,7 @@ def save_model(folder: Path, model: Transformer, tokenizer_files: Mapping[str, b
 def describe_model(
     folder: Path, config: ResolvedModel, tokenizer_files: Mapping[str, bytes]
 ) -> None:
-    """Write the files of a model folder beside its weights: the config and the tokenizer's files.
+    """Write a model folder's files except the weights: config and tokenizer files.
 
     Raises OSError.
     """
@@ -170,12 +168,12 @@ def _format_config(config: ResolvedModel) -> str:
 
 
 def load_weights(folder: Path, *, device: str = "cpu") -> tuple[ResolvedModel, dict[str, Tensor]]:
-    """Read a model folder's resolved config and its weights, checked to fit each other.
+    """Read a model folder's resolved config and weights, and check that they match.
 
-    Weights are in one type: float64 where all in the file are, else float32.
+    Weights are float64 if all in the file are, else float32.
 
-    Raises CheckpointError where a file is missing, damaged or of another model, or holds weights
-    that are not finite floats; ConfigError where there is not enough memory for them.
+    Raises CheckpointError where a file is missing, damaged or of another model, or weights are not
+    finite floats; ConfigError where memory does not suffice.
     """
     config = read_config(folder)
     path = folder / WEIGHTS_NAME
@@ -188,15 +186,15 @@ def load_weights(folder: Path, *, device: str = "cpu") -> tuple[ResolvedModel, d
 
 
 def stored_weights(folder: Path) -> StoredTensors:
-    """Return where a model folder has its weights, in one file or in parts."""
+    """Return the location of a model folder's weights, in one file or in parts."""
     return StoredTensors(folder / WEIGHTS_NAME, folder)
 
 
 def read_config(folder: Path) -> ResolvedModel:
-    """Read a model folder's resolved config, checked against the names and shapes of its weights.
+    """Read a model folder's resolved config; check names and shapes of its weights.
 
-    The weights themselves are not read, but for their file's header. Fields that older versions
-    named otherwise are read under their names of today.
+    Only the header of the weights is read. Fields of older versions are read under their current
+    names.
 
     Raises CheckpointError where a file is missing, damaged or of another model.
     """
@@ -213,12 +211,13 @@ def read_config(folder: Path) -> ResolvedModel:
 def check_shapes(
     config: ResolvedModel, shapes: Mapping[str, Sequence[int]], *, source: str
 ) -> None:
-    """Check that a file's tensors are those of the config's model, by names and shapes.
+    """Check names and shapes of a file's tensors against the config's model.
 
-    ``shapes`` are the file's, by name; ``source`` is what errors call it. The file's size bounds
-    the work: a config of more sub-layers than the file has tensors is refused unbuilt.
+    ``shapes`` are the file's, by name; ``source`` names it in errors. The file's size bounds the
+    work: a config of more sub-layers than the file has tensors is refused unbuilt.
 
-    Raises CheckpointError where a name is on one side alone, or, with both, where shapes differ.
+    Raises CheckpointError where a name is missing on one side, or, naming both, where shapes
+    differ.
     """
     n_needed = _fewest_tensors(config)
     if n_needed > len(shapes):
@@ -264,9 +263,9 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _fewest_tensors(config: ResolvedModel) -> int:
-    """Count the tensors that a model has at least.
+    """Count a lower bound of a model's tensors.
 
-    These are the tables of positions, and one for each set of weights of its blocks.
+    Position tables, and one for each set of weights of its blocks.
     """
     has_table_per_layer = POSITIONS[config.positions].adds_before == "every"
     total = config.n_layers if has_table_per_layer else 0
@@ -298,7 +297,7 @@ def _check_format(described: Mapping[str, object], path: Path) -> None:
 
 
 def _validate_config(fields: object, path: Path) -> ModelConfig:
-    """Check the fields of a config as a recipe's are, under the names that they have today."""
+    """Validate a config's fields as a recipe's, under their current names."""
     try:
         if isinstance(fields, dict):
             fields = with_current_names(fields, table="model")
@@ -316,7 +315,7 @@ def _validate_config(fields: object, path: Path) -> ModelConfig:
 
 
 def _check_complete(config: ModelConfig, path: Path) -> None:
-    """Raise CheckpointError where a field is unset that a model of its kind needs."""
+    """Raise CheckpointError where a required field is unset."""
     has_decoder_fields = config.kind == "encoder-decoder"
     for name, value in config:
         is_needed = has_decoder_fields or name not in DECODER_FIELDS
@@ -327,7 +326,7 @@ def _check_complete(config: ModelConfig, path: Path) -> None:
 def copy_model(original: Path, folder: Path) -> None:
     """Copy a model folder's files into an empty folder.
 
-    Raises OSError, and CheckpointError where parts cannot be put together.
+    Raises OSError, and CheckpointError where parts cannot be joined.
     """
     for name in _described(original):
         shutil.copyfile(original / name, folder / name)
@@ -342,7 +341,7 @@ def copy_model(original: Path, folder: Path) -> None:
 
 
 def is_copy(folder: Path, original: Path) -> bool:
-    """Return whether a folder holds what ``copy_model`` makes of another, and nothing else.
+    """Check whether a folder is exactly ``copy_model``'s copy of another.
 
     Raises OSError, SafetensorError and CheckpointError where parts cannot be read.
     """
@@ -362,7 +361,7 @@ def is_copy(folder: Path, original: Path) -> bool:
 
 
 def _described(folder: Path) -> list[str]:
-    """List the files of a model folder beside its weights."""
+    """List the files of a model folder except the weights."""
     weights = {path.name for path in folder.glob(PART_PATTERN)} | {WEIGHTS_NAME}
     return sorted(path.name for path in folder.iterdir() if path.name not in weights)
 

@@ -1,8 +1,8 @@
-"""Persistent names and roles of parameters: weights are drawn and stored by persistent names.
+"""Persistent names and roles of parameters.
 
-Initial values, model folders, checkpoints, sharded ones too, optimizer state and the tables of
-other systems' weights know a parameter by its persistent name. Where a module is renamed, a row of
-``RENAMED`` keeps the names of its parameters.
+Initial values, model folders, checkpoints (sharded ones included), optimizer state and weight maps
+identify a parameter by its persistent name. Where a module is renamed, a row of ``RENAMED`` keeps
+its parameters' names.
 """
 
 import re
@@ -18,20 +18,20 @@ RENAMED: dict[str, str] = {}
 
 
 def persistent_name(name: str) -> str:
-    """Return the persistent name of a parameter whose modules name it ``name``."""
+    """Return the persistent name of the parameter ``name``."""
     for path, persistent in RENAMED.items():
         name = re.sub(rf"(?<![^.]){re.escape(path)}(?![^.])", persistent, name)
     return name
 
 
 def named_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Generate parameters by persistent name, a shared one once, as the module's method does."""
+    """Generate parameters with persistent names, shared ones once, as the module's method does."""
     for name, parameter in module.named_parameters():
         yield persistent_name(name), parameter
 
 
 def use_persistent_names(model: nn.Module) -> None:
-    """Have ``state_dict`` and ``load_state_dict`` of a model use persistent names."""
+    """Make a model's ``state_dict`` and ``load_state_dict`` use persistent names."""
     model.register_state_dict_post_hook(_to_persistent)  # type: ignore[no-untyped-call]
     model.register_load_state_dict_pre_hook(_from_persistent)  # type: ignore[no-untyped-call]
 
@@ -48,7 +48,7 @@ def _from_persistent(model: nn.Module, state: dict[str, Tensor], prefix: str, *_
 
 
 def parameter_roles(model: nn.Module) -> dict[str, Role]:
-    """Collect the role of every parameter, by its persistent name, as its module declares it."""
+    """Collect the roles of all parameters, by persistent name, from their modules."""
     roles: dict[str, Role] = {}
     for prefix, module in model.named_modules():
         declared = getattr(module, "roles", {})

@@ -1,4 +1,4 @@
-"""Outputs of a model by the names of its heads; fillings of masks."""
+"""Outputs of a model by head; fillings of masks."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -8,21 +8,21 @@ from torch import Tensor
 
 
 class Output(dict[str, Tensor]):
-    """The outputs of a model's heads, by name; logits are unnormalised log-probabilities.
+    """Outputs of a model's heads, by name; logits are unnormalised log-probabilities.
 
-    The pooled vector of each text ``[B, D]`` is there too, as ``output["pooler"]``.
+    Includes the pooled vector of each text ``[B, D]``, as ``output["pooler"]``.
     """
 
     @property
     def logits(self) -> Float[Tensor, "B T V"]:
-        """The vocabulary head's: of the next token in a decoder, of each position in an encoder."""
+        """Vocabulary logits: of the next token in a decoder, of each position in an encoder."""
         return self["vocabulary"]
 
     @property
     def sentence_logits(self) -> Float[Tensor, "B C"] | None:
-        """Logits of a pair's second text not following its first; None without such a head.
+        """Logits of "not consecutive" for text pairs; None without a sentence head.
 
-        Of two classes the second says that it does not; of one, a positive logit.
+        With two classes the second; with one, a positive logit.
         """
         return self.get("sentence")
 

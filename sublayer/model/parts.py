@@ -1,4 +1,4 @@
-"""The parameters of a model by where they stand: before the first block, in a block, elsewhere."""
+"""Parameters of a model by location: before the first block, in a block, elsewhere."""
 
 from collections.abc import Iterator
 
@@ -10,10 +10,10 @@ from sublayer.model.transformer import Transformer
 
 
 def embedding_parameters(model: Transformer) -> Iterator[nn.Parameter]:
-    """Generate the parameters of all that stands before the first block, of every stack.
+    """Generate the parameters before the first block, of every stack.
 
-    These are the tables of tokens, of segments and of the positions that are added there, and the
-    map and the norm that follow them. A tied output matrix is the table of tokens.
+    Tables of tokens, segments and added positions, and the map and norm after them. A tied output
+    matrix is the token table.
     """
     yield from model.embedding.parameters()
     for body in model.modules():
@@ -27,9 +27,9 @@ def embedding_parameters(model: Transformer) -> Iterator[nn.Parameter]:
 
 
 def block_parameters(model: Transformer, layer: int) -> Iterator[nn.Parameter]:
-    """Generate the parameters of an executed block of the last stack, its own positions included.
+    """Generate the parameters of an executed block of the last stack, with its positions.
 
-    Layers count from 0. Those that blocks share belong to each of them.
+    Layers count from 0. Shared parameters belong to all their blocks.
     """
     for sublayer in model.stack.block(layer):
         yield from sublayer.parameters()

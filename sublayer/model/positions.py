@@ -20,10 +20,9 @@ from sublayer.model.kernels.choice import constants
 
 
 def distances(queries: Int[Tensor, "... T"], keys: Int[Tensor, "... S"]) -> Int[Tensor, "N T S"]:
-    """Compute how far each key stands behind each query, in tokens; negative before it.
+    """Compute key minus query positions, in tokens.
 
-    "Behind" is later in the text. N is 1 where positions of both have one axis, those of all rows;
-    else it is the number of rows.
+    N is 1 where both have one axis, for all rows; else the number of rows.
     """
     offsets = keys[..., None, :] - queries[..., :, None]
     if offsets.dim() == 3:
@@ -32,9 +31,9 @@ def distances(queries: Int[Tensor, "... T"], keys: Int[Tensor, "... S"]) -> Int[
 
 
 class Positions(nn.Module):
-    """The positions of one stack. Methods do nothing: a scheme overrides those that it needs.
+    """Position scheme of a stack. Methods do nothing by default; schemes override them.
 
-    Parameters belong to the stack: results are computed once a pass and shared by its blocks.
+    Parameters belong to the stack: results are computed once per pass and shared by its blocks.
     """
 
     def __init__(self, config: ResolvedModel, shape: StackShape) -> None:
@@ -49,50 +48,48 @@ class Positions(nn.Module):
     ) -> Float[Tensor, "*B T D"] | None:
         """Compute the vectors added before block ``layer`` at positions within ``check``; or None.
 
-        Before the first block D is the width of the embeddings, to which it is added there.
+        Before the first block D is the width of the embeddings.
         """
         return None
 
     @property
     def input_table(self) -> Float[Tensor, "P W"] | None:
-        """The vectors that are added before the first block, a row each; None where none is so."""
+        """Table of vectors added before the first block; None without one."""
         return None
 
     def rotations(self, positions: Int[Tensor, "*B T"], dtype: torch.dtype) -> Rotations | None:
-        """Compute the rotations of queries and keys at their positions; None for none.
+        """Compute the rotations of queries and keys; None for none.
 
-        They serve all blocks and heads of the stack.
+        Shared by all blocks and heads of the stack.
         """
         return None
 
     def score_bias(
         self, queries: Int[Tensor, "... T"], keys: Int[Tensor, "... S"], dtype: torch.dtype
     ) -> Float[Tensor, "N H T S"] | None:
-        """Compute the bias of scores from the positions of queries and keys; None for none.
+        """Compute the attention bias from positions of queries and keys; None for none.
 
-        N is 1 where the positions are those of all rows, else their number. Positions of one axis
-        are consecutive. A bias depends on the distance of a key from its query alone. Unseen keys
-        are hidden elsewhere: the bias need only be finite there. Not called where
-        ``biases_scores`` is False.
+        N is 1 where positions serve all rows, else the number of rows. Positions of one axis are
+        consecutive. The bias depends only on the distance between key and query, and need only be
+        finite at masked keys. Not called unless ``biases_scores``.
         """
         return None
 
     def add(
         self, x: Float[Tensor, "B T D"], layer: int, positions: Int[Tensor, "*B T"]
     ) -> Float[Tensor, "B T D"]:
-        """Add the vectors that the scheme has before block ``layer``."""
+        """Add the scheme's vectors before block ``layer``."""
         vectors = self.vectors(layer, positions, x.dtype)
         return x if vectors is None else x + vectors
 
     def check(self, layout: Layout) -> None:
-        """Raise ConfigError where an input is longer than the positions that there are.
+        """Raise ConfigError where an input exceeds the positions.
 
-        Real tokens count, and all padding behind them as one. A scheme without an end takes any.
+        Real tokens count, and all right padding as one. Unbounded schemes take any length.
         """
         if not POSITIONS[self.name].has_end:
             return
-        # Positions are read back from the device only where padding leaves it open whether they
-        # fit.
+        # Positions are read back from the device only where padding leaves the length open.
         if layout.n_keys <= self.max_len:
             return
         needed = layout.n_keys
@@ -129,7 +126,7 @@ class SinusoidalPositions(Positions):
     def vectors(
         self, layer: int, positions: Int[Tensor, "*B T"], dtype: torch.dtype
     ) -> Float[Tensor, "*B T D"] | None:
-        """Compute the sinusoids of positions, before the first block alone."""
+        """Compute the sinusoids of positions, only before the first block."""
         if layer > 0:
             return None
         shifted = positions + self.first
@@ -143,15 +140,15 @@ def sinusoids(
     dtype: torch.dtype,
     form: SinusoidForm = "tensor2tensor",
 ) -> Float[Tensor, "*B T D"]:
-    """Compute sines (first half of the features) and cosines (second half), or pairs of them.
+    """Compute sines (first half of the features) and cosines (second half), or interleaved.
 
-    ``d_model`` is even, and counts both.
+    ``d_model`` is even and counts both.
 
     Source: Vaswani et al. 2017, sec. 3.5, whose formula ``interleaved`` is: feature 2 i is the sine
     and feature 2 i + 1 the cosine of position / 10000^(2 i / d_model). Departures of the others, as
     released: the halves are not interleaved; the exponents of 10000 run from 0 to -1 inclusive
-    (tensor2tensor, fairseq), which marian's stop short of, as the formula's do. fairseq computes in
-    float32, marian rounds to it; the others are computed in float64 here.
+    (tensor2tensor, fairseq), exclusive in marian and the formula. fairseq computes in float32,
+    marian rounds to it; the others use float64 here.
     """
     half = d_model // 2
     device = positions.device
@@ -174,7 +171,7 @@ def sinusoids(
 
 
 class PositionTable(nn.Module):
-    """A learned vector for each position, or for whatever else a scheme numbers."""
+    """A learned vector for each position, or other index of a scheme."""
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "positions"}
 
@@ -194,29 +191,29 @@ class LearnedPositions(Positions):
     def __init__(self, config: ResolvedModel, shape: StackShape) -> None:
         super().__init__(config, shape)
         table = PositionTable(self.max_len, embedding_width(config))
-        # A list, as of the scheme with a table for each layer: one name for the weights of both.
+        # A list, so that weights have the same name as in the layerwise scheme.
         self.tables = nn.ModuleList([table])
 
     def vectors(
         self, layer: int, positions: Int[Tensor, "*B T"], dtype: torch.dtype
     ) -> Float[Tensor, "*B T D"] | None:
-        """Look up the vectors of positions, before the first block alone."""
+        """Look up the vectors of positions, only before the first block."""
         if layer > 0:
             return None
         return nn.functional.embedding(positions, self.input_table)
 
     @property
     def input_table(self) -> Float[Tensor, "P W"]:
-        """The vectors of all positions."""
+        """Vectors of all positions."""
         table: PositionTable = self.tables[0]  # type: ignore[assignment]
         return table.weight
 
 
 @final
 class LayerwiseLearnedPositions(Positions):
-    """Add a row of a table of its own before each block. Source: Al-Rfou et al. 2018 (1808.04444).
+    """Add a row of a per-block table before each block. Source: Al-Rfou et al. 2018 (1808.04444).
 
-    The first table is as wide as the embeddings, to which it is added.
+    The first table has the width of the embeddings.
     """
 
     def __init__(self, config: ResolvedModel, shape: StackShape) -> None:
@@ -234,10 +231,10 @@ class LayerwiseLearnedPositions(Positions):
 
 
 def spread_diagonals(by_offset: Float[Tensor, "H L"], n_queries: int) -> Float[Tensor, "H T S"]:
-    """Spread numbers of offsets over the pairs of ``n_queries`` queries with keys.
+    """Spread values by offset over the pairs of ``n_queries`` queries with keys.
 
-    Query t and key s have number ``T - 1 - t + s``, of L = T + S - 1. A gradient is summed over
-    diagonals, which adds rows: what indexing would scatter one by one.
+    Query t and key s get value ``T - 1 - t + s`` of L = T + S - 1. The gradient sums diagonals by
+    adding rows, where indexing would scatter single elements.
     """
     if n_queries == 1:
         return by_offset[:, None]
@@ -249,7 +246,7 @@ class _Spread(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, by_offset: Tensor, n_queries: int) -> Tensor:
         n_keys = by_offset.shape[1] - n_queries + 1
-        # Window t is that of the last query but t.
+        # Window t belongs to query T - 1 - t.
         windows = by_offset.unfold(1, n_keys, 1)  # [H, T, S]
         return windows.flip(1)
 
@@ -258,11 +255,11 @@ class _Spread(torch.autograd.Function):
         n_heads, n_queries, n_keys = grad.shape
         n_offsets = n_queries + n_keys - 1
         total = grad.new_empty(n_heads, n_offsets)
-        # Rows of L - 1 numbers in a storage of rows of L: each is one further left than the last.
+        # Rows of L - 1 elements in a storage of rows of L: each is shifted left by one.
         aligned = grad.new_zeros(n_queries * n_offsets)
         inner = aligned[n_queries - 1 :][: n_queries * (n_offsets - 1)]
         skewed = inner.view(n_queries, n_offsets - 1)[:, :n_keys]
-        # A head at a time, which holds little beside the gradient.
+        # Head by head, which needs little memory besides the gradient.
         for head in range(n_heads):
             skewed.copy_(grad[head])
             torch.sum(aligned.view(n_queries, n_offsets), 0, out=total[head])
@@ -270,15 +267,15 @@ class _Spread(torch.autograd.Function):
 
 
 class BucketTable(PositionTable):
-    """A number of each head for each bucket: ``[buckets, heads]``."""
+    """A value per bucket and head: ``[buckets, heads]``."""
 
 
 @final
 class RelativePositions(Positions):
-    """Add to the scores of each head what its table has for the distance of key and query.
+    """Add a learned bias to scores, by head and bucketed distance of key and query.
 
-    Distances share buckets, the more of them the farther they are. One table serves all blocks of a
-    stack. Where a token sees both sides of it, each side has half of the buckets.
+    Buckets grow with the distance. One table serves all blocks of a stack. With bidirectional
+    attention each side has half of the buckets.
 
     Source: Raffel et al. 2020 (1910.10683), sec. 2.1; as released with Mesh-TensorFlow.
     """
@@ -298,8 +295,8 @@ class RelativePositions(Positions):
     ) -> Float[Tensor, "N H T S"]:
         """Look up the bias of each head from positions.
 
-        Where those have one axis it follows from the offset of key and query alone: it is looked up
-        once for each offset, and its gradient is summed over diagonals before it goes to the table.
+        For positions of one axis it is looked up once per offset, and its gradient is summed over
+        diagonals before it goes to the table.
         """
         assert self.table is not None, "a stack that attends to itself has a table"
         if queries.dim() > 1 or keys.dim() > 1:
@@ -315,21 +312,21 @@ class RelativePositions(Positions):
         return spread_diagonals(by_offset.T.contiguous(), n_queries)[None]  # [1, H, T, S]
 
     def buckets(self, offsets: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
-        """Compute the bucket of each offset, the position of a key less that of its query.
+        """Compute the bucket of each offset, key position less query position.
 
-        Where a token sees both sides, keys behind it have the second half of the buckets; else it
-        has the first of all, and is not seen.
+        With bidirectional attention later keys have the second half of the buckets; otherwise the
+        first bucket, and they are masked.
         """
         if self.is_causal:
             return self._bucket_of_side(offsets.neg().clamp_min(0))
         bucket = self._bucket_of_side(offsets.abs())
-        # In place: these are as many as there are scores of a row.
+        # In place: as many elements as the scores of a row.
         return bucket.add_(offsets > 0, alpha=self.n_of_side)
 
     def _bucket_of_side(self, distance: Tensor) -> Tensor:
-        # Made here: a buffer would not be made where weights are put into a model without any.
+        # Created here: a buffer would be missing where weights are put into a meta model.
         starts = constants(self.starts[1:], torch.int64, distance)
-        # Of 32 bits, as an index is kept for the gradient.
+        # int32, as an index is saved for the gradient.
         return torch.bucketize(distance, starts, right=True, out_int32=True)
 
 
@@ -339,10 +336,10 @@ def bucket_starts(n_buckets: int, farthest: int) -> tuple[int, ...]:
 
     The first half of the n buckets have one distance each; bucket ``e + k`` of the rest begins
     where ``(distance / e) ** (n - e)`` reaches ``(farthest / e) ** k``, with e exact buckets: their
-    logarithms are equally far apart, and the last takes all from ``farthest`` on.
+    logarithms are equidistant, and the last takes all from ``farthest`` on.
 
-    Source: the same, as released. Departure: in whole numbers, which no machine rounds. In float32
-    one that lies exactly at a boundary may fall below it; those of T5's settings do not.
+    Source: the same, as released. Departure: in integers, without rounding. In float32 a distance
+    exactly at a boundary may fall below it, though not with T5's settings.
     """
     n_exact = n_exact_buckets(n_buckets)
     n_far = n_buckets - n_exact
@@ -354,7 +351,7 @@ def bucket_starts(n_buckets: int, farthest: int) -> tuple[int, ...]:
 
 
 def _least_root(power: int, exponent: int) -> int:
-    """Return the least whole number whose power is ``power`` or more."""
+    """Return the least integer whose power is at least ``power``."""
     low = 0
     high = 1
     while high**exponent < power:
@@ -379,7 +376,7 @@ class RotaryPositions(Positions):
         self.base = config.rotary_base
 
     def rotations(self, positions: Int[Tensor, "*B T"], dtype: torch.dtype) -> Rotations:
-        """Compute the angles of positions, the same of queries and keys."""
+        """Compute the rotation of positions, the same for queries and keys."""
         both = rotation(positions, d_head=self.d_head, base=self.base, dtype=dtype)
         return Rotations(both, both)
 
@@ -388,8 +385,8 @@ class RotaryPositions(Positions):
 class AlibiPositions(Positions):
     """Add ``-slope * distance`` to the scores of each head.
 
-    Source: Press et al. 2022 (2108.12409), sec. 3. Departure: where a token sees both sides of it,
-    the distance is the same to either, of which the paper has nothing.
+    Source: Press et al. 2022 (2108.12409), sec. 3. Departure: with bidirectional attention, which
+    the paper lacks, distances are symmetric.
     """
 
     def __init__(self, config: ResolvedModel, shape: StackShape) -> None:
@@ -410,9 +407,9 @@ def slopes(n_heads: int) -> list[float]:
     """Compute the slope of each head: ``2 ** (-8 i / n)`` for i from 1 to n, a power of two.
 
     Other numbers of heads take the slopes of the next lower power of two, then every other slope of
-    twice as many, from the first on, as released.
+    twice that, from the first, as released.
     """
-    n = 1 << (n_heads.bit_length() - 1)  # the power of two that is not above
+    n = 1 << (n_heads.bit_length() - 1)  # the largest power of two up to it
     powers = []
     for i in range(1, n + 1):
         powers.append(2.0 ** (-8 * i / n))
@@ -424,7 +421,7 @@ def slopes(n_heads: int) -> list[float]:
 
 
 def build_positions(config: ResolvedModel, shape: StackShape) -> Positions:
-    """Build the positions of a stack, as ``config.positions`` names them."""
+    """Build the position scheme ``config.positions`` of a stack."""
     return position_class(config.positions)(config, shape)
 
 

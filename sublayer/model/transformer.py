@@ -31,11 +31,10 @@ from sublayer.model.output import Output
 
 
 class Transformer(Body):
-    """A model composed as its config says: what its kinds share.
+    """Common base of all kinds of models, composed by config.
 
-    The config is resolved; weights start unset. ``sublayer.model.build`` makes the kind that a
-    config asks for. A head is an attribute too, by the name that its saved tensors begin with; one
-    that the config does not ask for is None.
+    The config is resolved; weights start unset. ``sublayer.model.build`` builds the config's kind.
+    Heads are attributes, named by the prefix of their saved tensors; None for those not configured.
     """
 
     text_position: ClassVar[Literal["first", "last"]] = "last"
@@ -64,12 +63,12 @@ class Transformer(Body):
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
-        """Every stack of the model, the one that gives its output last."""
+        """All stacks of the model, the output's last."""
         return (self.stack,)
 
     @property
     def heads(self) -> dict[str, Head]:
-        """The heads that the config asks for, by name, in the order in which they are computed."""
+        """Configured heads, by name, in order of computation."""
         by_name: dict[str, Head] = {}
         for name, row in HEADS.items():
             head = getattr(self, row.attribute)
@@ -83,14 +82,14 @@ class Transformer(Body):
         positions: Int[Tensor, "*B T"],
         segments: Int[Tensor, "B T"] | None = None,
     ) -> Float[Tensor, "B T D"]:
-        """Compute what enters the first block, as ``enter`` does from the embedding matrix."""
+        """Compute the first block's input, as ``enter`` does, from the embedding matrix."""
         return self.enter(self.embedding, tokens, positions, segments, self.drop_matrix())
 
     def drop_matrix(self) -> Matrix | None:
-        """Draw the embedding matrix of one pass of training, elements dropped; else None.
+        """Draw the embedding matrix of one training pass, with dropout; otherwise None.
 
-        None too where the sum of embeddings is dropped. Source: Radford et al. 2018, as released:
-        lookups and the products of a tied head share one dropped matrix.
+        None also where dropout acts on the sum of embeddings. Source: Radford et al. 2018, as
+        released: lookups and a tied head's products share one dropout mask.
         """
         p = self.config.dropout_embedding
         if self.config.dropout_embedding_of == "sum" or not self.training or p == 0.0:
@@ -133,8 +132,8 @@ class Transformer(Body):
     ) -> Output:
         """Compute every head's output from final hidden states; ``mask`` is True at real tokens.
 
-        Each head has its input: the states of all positions, the one that stands for the
-        text, or that one pooled, where there is a pooler. ``matrix`` is that of the pass.
+        A head reads the states of all positions, the text's state, or its pooled vector. ``matrix``
+        is the pass's.
         """
         output = Output()
         table = self.embedding.weight if self.head is None else self.output_table(matrix)
@@ -151,9 +150,9 @@ class Transformer(Body):
     def text_states(
         self, final: Float[Tensor, "B T D"], mask: Bool[Tensor, "B T"] | None = None
     ) -> Float[Tensor, "B D"]:
-        """Select the hidden state that stands for each text: the first, or the last real one.
+        """Select the hidden state of each text: the first, or the last real one.
 
-        ``mask`` is True at real tokens, None where all are; a row without any gives its first.
+        ``mask`` is True at real tokens, None without padding; an empty row gives its first.
         """
         if self.text_position == "first":
             return final[:, 0]
@@ -165,9 +164,9 @@ class Transformer(Body):
         return final[rows, last]
 
     def pool(self, text: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-        """Make one vector of each text from the hidden state that stands for it.
+        """Compute the vector of each text from its hidden state.
 
-        Without a pooler it is that state itself.
+        Without a pooler, the state itself.
         """
         if self.pooler is None:
             return text
@@ -175,18 +174,18 @@ class Transformer(Body):
         return pooled
 
     def sentence_logits(self, text: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows C"]:
-        """Judge pairs of texts by the hidden states that stand for them, pooled here.
+        """Classify text pairs by their hidden states, pooled here.
 
-        The config asks for a sentence head.
+        Requires a sentence head.
         """
         assert self.sentence_head is not None, "the config asks for no sentence head"
         logits: Tensor = self.sentence_head(self.pool(text))
         return logits
 
     def label_logits(self, text: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows L"]:
-        """Answer a task about texts by the hidden states that stand for them, pooled here.
+        """Answer a task by the texts' hidden states, pooled here.
 
-        The config asks for a label head.
+        Requires a label head.
         """
         assert self.label_head is not None, "the config asks for no label head"
         logits: Tensor = self.label_head(self.pool(text))
@@ -194,7 +193,7 @@ class Transformer(Body):
 
     @property
     def vocabulary_head(self) -> VocabularyHead:
-        """The head that predicts tokens. Raises ConfigError where the model has none."""
+        """The vocabulary head. Raises ConfigError where the model has none."""
         if self.head is None:
             remedy = "it answers a task; name the model that it was fine-tuned from"
             if not self.heads.keys() - {"pooler", "sentence"}:
@@ -203,18 +202,18 @@ class Transformer(Body):
         return self.head
 
     def logits(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows V"]:
-        """Compute the logits of tokens from hidden states: of what can be written."""
+        """Compute the logits of tokens, without positions, from hidden states."""
         logits: Tensor = self.vocabulary_head(hidden, self.embedding.weight)
         return logits
 
     def token_projection(self) -> tuple[Float[Tensor, "V E"], Float[Tensor, " V"] | None]:
-        """Return the part of the output matrix that is of tokens, and its bias, to write by."""
+        """Return the token rows of the output matrix and their bias, for decoding."""
         return self.vocabulary_head.output(self.embedding.weight)
 
     def output_table(self, matrix: Matrix | None = None) -> Float[Tensor, "C E"]:
-        """Return the tied output matrix: the rows of tokens, then those of positions.
+        """Return the tied output matrix: token rows, then position rows.
 
-        Of positions there are rows where the softmax is over all. ``matrix`` is that of a pass.
+        Position rows exist where the softmax is over all. ``matrix`` is a pass's.
         """
         tokens = self.embedding.weight if matrix is None else matrix.tokens
         if self.config.softmax == "tokens":
@@ -230,9 +229,9 @@ class Transformer(Body):
     def output_projection(
         self, matrix: Matrix | None = None
     ) -> tuple[Float[Tensor, "C E"], Float[Tensor, " C"] | None]:
-        """Return the output matrix and its bias, for losses that take the vocabulary in pieces.
+        """Return the output matrix and its bias, for losses in chunks.
 
-        They act on what ``to_embedding`` returns. A tied matrix is the embedding matrix itself, as
-        the pass has it that computed the states: ``matrix`` of ``Hidden``.
+        They act on the output of ``to_embedding``. A tied matrix is the embedding matrix of the
+        pass that computed the states: ``matrix`` of ``Hidden``.
         """
         return self.vocabulary_head.output(self.output_table(matrix))

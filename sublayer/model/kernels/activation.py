@@ -13,10 +13,10 @@ from sublayer.model.kernels.sizes import GELU_PART, SWISH_PART
 
 
 def swish(x: Tensor, beta: Tensor | float) -> Tensor:
-    """Compute ``x * sigmoid(beta x)``, in float32 at least; ``beta`` may have a gradient.
+    """Compute ``x * sigmoid(beta x)``, at least in float32; ``beta`` may have a gradient.
 
-    The result has the type of ``x``. Differentiable once. Departure under the compiler: it is the
-    plain expression, in the types of its operands.
+    The result has the dtype of ``x``. Differentiable once. Departure under the compiler: the plain
+    expression, in its operands' dtypes.
     """
     if torch.compiler.is_compiling():
         return x * torch.sigmoid(beta * x)
@@ -27,7 +27,7 @@ def swish(x: Tensor, beta: Tensor | float) -> Tensor:
 
 
 class _Swish(torch.autograd.Function):
-    """Differentiated by hand: autograd would save the product and the gate beside the input."""
+    """Differentiated by hand: autograd would also save the product and the gate."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, beta: Tensor) -> Tensor:
@@ -46,11 +46,12 @@ class _Swish(torch.autograd.Function):
         needs_grad_beta = ctx.needs_input_grad[1]
         for part_x, part_grad, part_grad_x in _parts(x, grad, grad_x):
             wide, gate = _gate(part_x, beta)
-            # With s the sigmoid, x s' / beta = x s (1 - s) is what both derivatives have:
-            # d/dbeta = x * (x s (1 - s)), d/dx = s + beta * (x s (1 - s)).
+            # With s the sigmoid, both derivatives share x s' / beta = x s (1 - s): d/dbeta = x * (x
+            # s (1 - s)), d/dx = s + beta * (x s (1 - s)).
             shared = (1 - gate).mul_(gate).mul_(wide)
             if needs_grad_beta:
-                # In one expression: a name would hold another part to the end of the turn.
+                # In one expression: a name would keep another tensor until the end of the
+                # iteration.
                 grad_beta += (shared * wide).mul_(part_grad).sum()
             slope = gate.addcmul_(shared, beta.to(shared.dtype))
             part_grad_x.copy_(slope.mul_(part_grad))
@@ -91,8 +92,8 @@ Activation = Callable[[Tensor], Tensor]
 LINEAR = 2 * math.sqrt(2 / math.pi)
 CUBIC = 0.044715 * LINEAR
 
-# Numbers from which four simple passes take no more time than the native kernel, whose tanh is
-# slow, with avx512 and without: benchmarks/kernel_choices.py.
+# Sizes from which four simple passes are not slower than the native kernel with its slow tanh, with
+# and without avx512: benchmarks/kernel_choices.py.
 _MANY = 1 << 13
 
 
@@ -109,7 +110,7 @@ def tanh_gelu(x: Tensor) -> Tensor:
     """Compute GELU in its tanh form, ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x**3)))``.
 
     Source: Hendrycks & Gimpel 2016, sec. 2. On a CPU it may be computed as ``x * sigmoid(2 u)``,
-    with ``u`` the argument of the tanh: the same but for rounding. There it is differentiable once.
+    with ``u`` the argument of the tanh: equal up to rounding, and differentiable once.
     """
     if is_eager_cpu(x) and x.requires_grad:
         activated: Tensor = _TanhGelu.apply(x)  # type: ignore[no-untyped-call]
@@ -121,9 +122,9 @@ def tanh_gelu(x: Tensor) -> Tensor:
 
 
 class _TanhGelu(torch.autograd.Function):
-    """Compute the slope beside the value and save it instead of the input.
+    """Compute value and slope together; save the slope instead of the input.
 
-    It takes half the time of the native pair.
+    Half the time of the native forward and backward.
     """
 
     @staticmethod
@@ -155,9 +156,9 @@ class _TanhGelu(torch.autograd.Function):
 
 
 def _value_and_slope(x: Tensor, value: Tensor, slope: Tensor, work: Tensor) -> None:
-    """Write ``value`` and ``slope``; ``work`` is room for two arrays.
+    """Write ``value`` and ``slope``; ``work`` has room for two arrays.
 
-    Seven passes: the time goes with their number.
+    Seven passes; time is proportional to their number.
     """
     gate, rise = work[:, : x.numel()]
     linear = torch.tensor(LINEAR, dtype=x.dtype)

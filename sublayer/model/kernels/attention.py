@@ -20,9 +20,9 @@ _TYPES = (torch.bfloat16, torch.float16)
 
 
 def is_supported(q: Tensor, k: Tensor, *, has_bias: bool, p_dropout: float) -> bool:
-    """Check whether the kernel supports a device, a type and the features that are asked for.
+    """Check whether the kernel supports a device, dtype and features.
 
-    It has no bias of scores and drops no weights.
+    It has no attention bias and no dropout.
     """
     width = q.shape[-1]
     return (
@@ -47,9 +47,9 @@ def attend_ragged(
     is_causal: bool,
     scale: float,
 ) -> Float[Tensor, "B H T K"]:
-    """Average values by ``softmax(scale * q k)`` over the keys of each query's own sequence.
+    """Average values by ``softmax(scale * q k)`` over the keys of a query's sequence.
 
-    Under ``is_causal`` a query sees those up to its own. Results at padding are meaningless.
+    Under ``is_causal`` a query sees keys up to its position. Results at padding are meaningless.
     """
     n_rows, n_heads, n_queries, width = q.shape
     mixed = attend_sequences(
@@ -107,15 +107,15 @@ def attend(
 ) -> Float[Tensor, "*B T K"]:
     """Average values by ``softmax(scale * q k + bias)`` over the keys that a query sees.
 
-    ``bias`` is ``[1 or B, H, T, S]`` and has a gradient; a step's may have one row for all queries.
-    Weights are dropped with probability ``p_dropout``, and those kept scaled by
-    ``1 / (1 - p_dropout)``; a step drops none. Every query sees a key at least.
+    ``bias`` is ``[1 or B, H, T, S]`` and has a gradient; in a step one row may serve all queries.
+    Dropout of weights has probability ``p_dropout`` and scale ``1 / (1 - p_dropout)``; a step has
+    none. Every query sees at least one key.
 
-    On a CPU several queries take our own kernel, faster than SDPA's with heads wider than
-    ``NARROW_HEAD``, in bfloat16, and under dropout, which SDPA has no fast kernel for there. Narrow
-    heads under causality alone, one query, a GPU and the compiler take SDPA, and a GPU in the place
-    of a mask the kernel without padding, where it supports the request (``is_supported``). A
-    decoding step takes plain matrix products, which on few rows are faster than either.
+    On a CPU several queries take our kernel, faster than SDPA with heads wider than
+    ``NARROW_HEAD``, in bfloat16, and under dropout, for which SDPA has no fast CPU kernel. Narrow
+    heads with only causality, single queries, GPUs and the compiler take SDPA; GPUs replace a mask
+    by the kernel without padding where possible (``is_supported``). A decoding step takes plain
+    matrix products, the fastest on few rows.
     """
     if isinstance(keys, StepKeys):
         return _attend_by_softmax(q, k, v, keys.hidden, bias, scale)
@@ -143,9 +143,9 @@ def attend(
 
 
 def hide(bias: Float[Tensor, "N H T S"], keys: Keys) -> Float[Tensor, "B H T S"]:
-    """Return a bias with minus infinity where a query does not see a key.
+    """Return a bias with minus infinity at invisible keys.
 
-    Where every key is seen it is the bias itself, not a copy.
+    The bias itself, not a copy, where all keys are visible.
     """
     mask = keys.mask
     n_queries, n_keys = bias.shape[2:]
@@ -158,7 +158,7 @@ def hide(bias: Float[Tensor, "N H T S"], keys: Keys) -> Float[Tensor, "B H T S"]
 
 
 def _is_narrow(q: Tensor, k: Tensor, keys: Keys, bias: Tensor | None, p_dropout: float) -> bool:
-    """Check for narrow heads of float32 or float64 under causality alone."""
+    """Check for narrow heads of float32 or float64 with only causality."""
     is_plain = bias is None and keys.mask is None and not p_dropout
     is_square = keys.is_causal and q.shape[2] == k.shape[2]
     is_wide = q.dtype in (torch.float32, torch.float64)
@@ -173,10 +173,10 @@ def _attend_fused(
     mask = keys.mask
     is_causal = keys.is_causal and n_queries > 1
     if mask is None and is_causal and n_queries < n_keys:
-        # SDPA aligns its causal mask with the first key; queries behind a past end with the last.
+        # SDPA aligns its causal mask with the first key; queries after a past align with the last.
         n_past = n_keys - n_queries
         mask = q.new_ones(n_queries, n_keys, dtype=torch.bool).tril(n_past)
-    # SDPA takes a mask or its own causality, not both.
+    # SDPA takes a mask or ``is_causal``, not both.
     is_causal = is_causal and mask is None
     return F.scaled_dot_product_attention(q, k, v, mask, p_dropout, is_causal, scale=scale)
 
@@ -186,7 +186,7 @@ def _attend_by_softmax(
 ) -> Tensor:
     if scale != 1.0:
         q = q * scale
-    # Leading axes in one: matmul's look at shapes takes as long as a small product.
+    # Leading axes folded: matmul's shape checks take as long as a small product.
     queries, keys, values = (x.flatten(0, -3) for x in (q, k, v))
     scores = torch.bmm(queries, keys.mT).view(*q.shape[:-1], -1)
     if hidden is not None:

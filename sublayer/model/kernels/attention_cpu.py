@@ -1,4 +1,4 @@
-"""Attention on a CPU: blocks of queries over all sequences together, or one sequence at a time."""
+"""Attention on a CPU: blocks of queries over all sequences, or sequence by sequence."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ from sublayer.model.kernels.sizes import BLOCK_ROWS, GRAIN
 def split_heads(projected: Tensor, n_heads: int) -> tuple[Tensor, Tensor, Tensor]:
     """Split ``[B, T, 3 H K]`` into queries, keys and values ``[B, H, T, K]``.
 
-    They are views. On a CPU their gradients are not copied where they are views of one tensor too.
+    Views; on a CPU gradients that are views of one tensor are not copied.
     """
     if not is_eager_cpu(projected):
         return _split(projected, n_heads)
@@ -45,9 +45,9 @@ class _SplitHeads(torch.autograd.Function):
 
 
 def whole_of(*parts: Tensor) -> Tensor | None:
-    """Return the ``[B, T, 3, H, K]`` that queries, keys and values are views of, or None.
+    """Return the base ``[B, T, 3, H, K]`` of views of queries, keys and values, or None.
 
-    It is None too where they are in another order, or not from the start of a storage.
+    None also for another order, or an offset in the storage.
     """
     first = parts[0]
     n, n_heads, n_tokens, width = first.shape  # [B, H, T, K]
@@ -82,9 +82,10 @@ def attend_in_blocks(
 ) -> Tensor:
     """Average values by ``softmax(scale * q k + bias + hidden)`` of ``[N, H, T, K]`` queries.
 
-    The N sequences take turns. ``bias`` is ``[1 or B, heads, T, S]``, where N is 1 and H all heads
-    of B sequences, or N is B; ``hidden``, 0 or minus infinity, is ``[T, S]`` or ``[N, 1 or H, T or
-    1, S]``. Weights are dropped with probability ``p_dropout``, rounded to a multiple of 2**-15.
+    The N sequences are computed in turn. ``bias`` is ``[1 or B, heads, T, S]``, where N is 1 and H
+    all heads of B sequences, or N is B; ``hidden``, 0 or minus infinity, is ``[T, S]`` or ``[N, 1
+    or H, T or 1, S]``. Weights are dropped with probability ``p_dropout``, rounded to a multiple of
+    2**-15.
     """
     mixed: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]
         q, k, v, bias, hidden, is_causal, scale, p_dropout
@@ -93,7 +94,7 @@ def attend_in_blocks(
 
 
 def _blocks(n_queries: int, n_keys: int, is_causal: bool) -> Iterator[tuple[slice, slice]]:
-    """Pair blocks of query rows with the keys they may see, the widest first."""
+    """Pair blocks of query rows with their visible keys, widest first."""
     for end in range(n_queries, 0, -BLOCK_ROWS):
         rows = slice(max(end - BLOCK_ROWS, 0), end)
         n_seen = n_keys - n_queries + end if is_causal else n_keys
@@ -101,10 +102,10 @@ def _blocks(n_queries: int, n_keys: int, is_causal: bool) -> Iterator[tuple[slic
 
 
 class _Attend(torch.autograd.Function):
-    """Weights are saved with their sign: negative ones were dropped, so that no mask is kept.
+    """Attention with saved weights; a negative sign marks dropped ones, without a mask.
 
-    Of a bias nothing is saved: its gradient is that of the scores, summed over sequences that share
-    it and written a block at a time.
+    No bias is saved: its gradient is the scores', summed over sequences that share it and written
+    block by block.
     """
 
     @staticmethod
@@ -165,7 +166,7 @@ class _Attend(torch.autograd.Function):
         grad_bias = None
         if ctx.bias_like is not None:
             shape, dtype = ctx.bias_like
-            # What no block sees is never written.
+            # Keys outside all blocks are never written.
             make = torch.zeros if ctx.is_causal else torch.empty
             grad_bias = make(shape, dtype=dtype)
         all_grad_bias = _bias_by_sequence(grad_bias, n_sequences)
@@ -175,7 +176,7 @@ class _Attend(torch.autograd.Function):
             zip(all_grad_bias, q, k, v, grad, *grads, strict=True)
         ):
             one = _Sequence(*tensors)
-            # A bias that all sequences share is written to in every turn.
+            # A shared bias accumulates in every turn.
             adds = turn > 0 and one_grad_bias is grad_bias
             for rows, keys in blocks:
                 grad_scores = _back_through_block(
@@ -183,13 +184,13 @@ class _Attend(torch.autograd.Function):
                 )
                 if one_grad_bias is not None:
                     _put_by_head(one_grad_bias[..., rows, keys], grad_scores, adds=adds)
-                # Freed before the next block's are made.
+                # Freed before the next block's allocation.
                 del grad_scores
         return *grads, grad_bias, None, None, None, None
 
 
 class _Sequence(NamedTuple):
-    """One turn of the backward pass: inputs, and the gradients of output and inputs."""
+    """One turn of the backward pass: inputs, and gradients of output and inputs."""
 
     q: Tensor
     k: Tensor
@@ -207,17 +208,14 @@ def _hidden_by_sequence(hidden: Tensor | None, n: int) -> Sequence[Tensor | None
 
 
 def _bias_by_sequence(bias: Tensor | None, n: int) -> list[Tensor | None]:
-    """Pair each of ``n`` turns with its part of a bias, all of it where sequences go together."""
+    """Pair each of ``n`` turns with its part of a bias; one turn takes all."""
     if bias is None or n == 1 or bias.shape[0] == 1:
         return [bias] * n
     return [bias[row : row + 1] for row in range(n)]
 
 
 def _put_by_head(total: Tensor, grad_scores: Tensor, *, adds: bool) -> None:
-    """Write the gradient of scores ``[B H, t, s]`` as that of a bias ``[1 or B, H, t, s]``.
-
-    Or add it to what stands there.
-    """
+    """Write, or add, the gradient of scores ``[B H, t, s]`` to a bias's ``[1 or B, H, t, s]``."""
     n_heads = total.shape[1]
     by_head = grad_scores.view(-1, n_heads, *grad_scores.shape[1:])  # [B, H, t, s]
     is_summed = total.shape[0] < by_head.shape[0]
@@ -233,7 +231,7 @@ def _put_by_head(total: Tensor, grad_scores: Tensor, *, adds: bool) -> None:
 
 
 def _empty_gradients(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-    """Allocate gradients: where inputs are three views of one tensor, theirs are, too."""
+    """Allocate gradients, as views of one tensor where the inputs are."""
     whole = whole_of(q, k, v)
     if whole is None:
         return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
@@ -249,7 +247,7 @@ def _back_through_block(
     scale: float,
     is_dropped: bool,
 ) -> Tensor:
-    """Write the gradient of a block's queries, write or add that of the keys and values it sees.
+    """Write the gradient of a block's queries; write or add its keys' and values'.
 
     Returns the gradient of its scores.
     """
@@ -279,7 +277,7 @@ def _back_through_block(
 
 
 def _scaled_bmm(one: Tensor, other: Tensor, scale: float) -> Tensor:
-    """Multiply and scale, without another pass where the product scales as it writes."""
+    """Multiply and scale, in one pass where the product can scale."""
     if scale == 1.0:
         return torch.bmm(one, other)
     if one.dtype == torch.bfloat16:
@@ -290,7 +288,7 @@ def _scaled_bmm(one: Tensor, other: Tensor, scale: float) -> Tensor:
 def _block_of(hidden: Tensor | None, rows: slice, keys: slice) -> Tensor | None:
     if hidden is None:
         return None
-    # One row may stand for all queries.
+    # One row may serve all queries.
     if hidden.shape[-2] == 1:
         return hidden[..., keys]
     return hidden[..., rows, keys]
@@ -302,7 +300,7 @@ def _weights(
     """Compute the attention weights of a block."""
     if hidden is None:
         scores = torch.bmm(q, k.transpose(1, 2))
-        # A pass over all scores, which unscaled ones do without.
+        # A pass over all scores, skipped for scale 1.
         if scale != 1.0:
             scores.mul_(scale)
     else:
@@ -317,9 +315,9 @@ def _weights(
 def _signs(weights: Tensor, n_dropped: int) -> Tensor:
     """Draw numbers that are negative with probability ``n_dropped / 2**15``."""
     lanes = random_lanes(weights.shape)
-    # 15 bits, from -2**14 to 2**14 - 1, of which the lowest ``n_dropped`` stay negative.
+    # 15 bits, from -2**14 to 2**14 - 1; the lowest ``n_dropped`` stay negative.
     lanes.bitwise_right_shift_(1).add_(2**14 - n_dropped)
-    # A number of 16 bits has its sign where a lane has.
+    # A 16-bit number has its sign bit where a lane has.
     if weights.element_size() == 2:
         return lanes.view(weights.dtype)
     return lanes
@@ -341,10 +339,10 @@ def attend_blockwise(
     Keys and values are ``[B, H, S, K]``, a bias is ``[1 or B, H, T, S]`` of any floating type.
 
     Under ``is_causal`` the last query sees every key, each earlier one a key less; ``mask`` ``[B,
-    1, T, S]`` must then agree; one row of it stands for all queries. Attention weights are dropped
-    with probability ``p_dropout``, rounded to a multiple of 2**-15.
+    1, T, S]`` must then agree; one row serves all queries. Attention weights are dropped with
+    probability ``p_dropout``, rounded to a multiple of 2**-15.
 
-    Differentiable once, by queries, keys, values and bias.
+    Differentiable once, with respect to queries, keys, values and bias.
     """
     hidden = _hidden_scores(q, k.shape[2], is_causal=is_causal, mask=mask)
     attend = partial(
@@ -360,10 +358,10 @@ def attend_blockwise(
 
 
 def _goes_by_sequence(q: Tensor, k: Tensor) -> bool:
-    """Check whether to take sequences one at a time, so that their scores stay in the cache.
+    """Check whether to compute sequence by sequence, so that scores stay in the cache.
 
-    That needs enough of them for every thread, and products that read rows at any distance: bf16's
-    copy them first.
+    Requires enough sequences for all threads, and products on strided rows, which bfloat16 copies
+    first.
     """
     n_heads = q.shape[1]
     n_queries = q.shape[2]
@@ -375,13 +373,13 @@ def _goes_by_sequence(q: Tensor, k: Tensor) -> bool:
 
 
 def _has_rows(x: Tensor) -> bool:
-    """Check whether the features of a token stand together, and apart from other tokens'."""
+    """Check whether a token's features are contiguous and do not overlap other tokens'."""
     width = x.shape[3]
     return x.stride(3) == 1 and x.stride(2) >= width
 
 
 def without_rest(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Copy views of a storage that these do not cover: saving them would keep all of it."""
+    """Copy partial views of a storage: saving them would keep all of it."""
     covered_bytes: Counter[int] = Counter()
     for x in tensors:
         covered_bytes[x.untyped_storage().data_ptr()] += x.nbytes
@@ -396,9 +394,9 @@ def without_rest(*tensors: Tensor) -> tuple[Tensor, ...]:
 def _hidden_scores(
     q: Tensor, n_keys: int, *, is_causal: bool, mask: Tensor | None
 ) -> Tensor | None:
-    """Build the bias of scores that hides keys: 0 or minus infinity.
+    """Build the bias that hides keys: 0 or minus infinity.
 
-    It is ``[T, S]``, or ``[B, 1, T or 1, S]`` under a mask.
+    Shape ``[T, S]``, or ``[B, 1, T or 1, S]`` under a mask.
     """
     if mask is not None:
         hidden = torch.zeros(mask.shape, dtype=q.dtype)

@@ -7,17 +7,17 @@ from torch import Tensor
 
 
 def is_eager_cpu(x: Tensor) -> bool:
-    """Check whether to use our own kernels: on a CPU, not under the compiler.
+    """Check whether to use our kernels: on a CPU, not under the compiler.
 
-    Elsewhere PyTorch's are faster.
+    Elsewhere PyTorch's kernels are faster.
     """
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def constants(values: Sequence[float], dtype: torch.dtype, beside: Tensor) -> Tensor:
-    """Return a vector of numbers on the device of a tensor; nothing waits for it.
+    """Return a vector of numbers on a tensor's device, without synchronisation.
 
-    A copy of numbers to a GPU would: there each is filled in.
+    A copy to a GPU would synchronise: numbers are filled in there.
     """
     if is_eager_cpu(beside):
         return torch.tensor(values, dtype=dtype)

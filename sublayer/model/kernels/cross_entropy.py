@@ -19,11 +19,11 @@ def linear_cross_entropy(
 ) -> Float[Tensor, ""]:
     """Sum the nats of the targets under ``softmax(hidden matrix^T + bias)``.
 
-    A target of -1 does not count, any other as often as ``weights`` says; None: once.
+    Targets of -1 are ignored, others weighted by ``weights``; None: 1.
 
-    Works in chunks of rows and computes gradients along with the loss, so that only a chunk of
-    logits exists at a time. Under autocast the matrix products are in its type; softmax and sums in
-    float32 at least. Differentiable once, by all but the targets.
+    Works in chunks of rows and computes gradients with the loss, so that only a chunk of logits
+    exists at a time. Under autocast matrix products are in its dtype; softmax and sums at least in
+    float32. Differentiable once, with respect to all but the targets.
     """
     if not torch.is_grad_enabled():
         nats = nats_of_targets(hidden, matrix, bias, targets)
@@ -35,7 +35,7 @@ def linear_cross_entropy(
 
 
 class Nats(NamedTuple):
-    """Nats of targets: of each, 0 where it does not count, and of all together."""
+    """Nats of each target, 0 where ignored, and their sum."""
 
     total: Float[Tensor, ""]
     each: Float[Tensor, " N"]
@@ -48,9 +48,9 @@ def nats_of_targets(
     bias: Float[Tensor, " V"] | None,
     targets: Int[Tensor, " N"],
 ) -> Nats:
-    """Compute ``linear_cross_entropy`` without gradients: nats of each target, and summed.
+    """Compute ``linear_cross_entropy`` without gradients: nats per target and their sum.
 
-    In float32 at least. Only a chunk of logits exists at a time.
+    At least in float32. Only a chunk of logits exists at a time.
     """
     dtype = _wide(hidden.dtype)
     total = torch.zeros((), dtype=dtype, device=hidden.device)
@@ -63,11 +63,10 @@ def nats_of_targets(
 
 
 class Smoothing(NamedTuple):
-    """Trained loss of a row, where it is not its nats alone.
+    """Weights of a row's trained loss with label smoothing and z-loss.
 
     ``target * nll + each * sum over the vocabulary of -log p + z * (log Z)^2``, where Z is the sum
-    of ``exp(logit)`` over the vocabulary. The weights of all tokens, ``target + V * each``, sum
-    to 1.
+    of ``exp(logit)`` over the vocabulary. The weights sum to 1: ``target + V * each``.
 
     Source of the last term, the z-loss: Raffel et al. 2020 (1910.10683), as trained by Mesh
     TensorFlow, with z = 1e-4.
@@ -91,12 +90,11 @@ def smoothed_cross_entropy(
     targets: Int[Tensor, " N"],
     smoothing: Smoothing,
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-    """Sum the smoothed loss of the targets, z-loss included, and, without gradients, their nats.
+    """Sum the targets' smoothed loss, z-loss included, and, without gradients, their nats.
 
-    All else is as in ``linear_cross_entropy``, but that gradients are computed in any case: where
-    none is wanted, take ``nats_of_targets``. That the loss is spread over the whole vocabulary
-    costs no pass over the logits: their sum is one product with the sum of the matrix's rows, and
-    the gradient of that has rank one.
+    As ``linear_cross_entropy``, but gradients are always computed: without them use
+    ``nats_of_targets``. Smoothing costs no pass over the logits: their sum is a product with the
+    sum of the matrix's rows, whose gradient has rank one.
     """
     losses: tuple[Tensor, Tensor] = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
         hidden, matrix, bias, targets, smoothing, None
@@ -124,7 +122,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         is_counted = (targets >= 0)[:, None]
         if weights is not None:
             assert smoothing == NO_SMOOTHING, "what is smoothed counts once"
-            # Every target as often as its weight says, instead of once or not at all.
+            # Targets are scaled by their weights, not by 0 or 1.
             is_counted = is_counted * weights[:, None].to(hidden.dtype)
         grad_hidden = torch.empty_like(hidden)
         grad_matrix: Tensor | None = None
@@ -146,7 +144,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 errors = narrow.copy_(errors)
             grad_hidden[chunk] = (errors @ columns) * is_counted[chunk]
             part = errors.t() @ (rows * is_counted[chunk])
-            # As large as the matrix: each pass over it that is saved shows.
+            # As large as the matrix: a saved pass is noticeable.
             if grad_matrix is None:
                 grad_matrix = part.to(matrix.dtype)
             else:
@@ -155,7 +153,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             grad_matrix = torch.zeros_like(matrix)
         gradients = _Gradients(grad_hidden, grad_matrix, grad_bias)
         loss = total
-        # The loss may be the very sum of nats, which is returned beside it.
+        # The loss may be the same tensor as the returned sum of nats.
         all_nats = total.clone()
         if smoothing.each:
             with torch.autocast(hidden.device.type, enabled=False):
@@ -206,7 +204,7 @@ def _smooth(
 
 
 class _Chunk(NamedTuple):
-    """Some rows and their logits."""
+    """A chunk of rows and their logits."""
 
     where: slice
     rows: Tensor
@@ -219,10 +217,9 @@ class _Chunk(NamedTuple):
 
 
 def _chunks(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Iterator[_Chunk]:
-    """Yield the rows in chunks, one after another in the same memory.
+    """Yield the rows in chunks, in the same memory.
 
-    To allocate that for each chunk can cost more than to compute its content: see
-    sublayer/system/memory.py.
+    Allocating a chunk can cost more than computing it: see sublayer/system/memory.py.
     """
     device = hidden.device.type
     is_cast = torch.is_autocast_enabled(device)
@@ -251,11 +248,10 @@ def _chunks(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Iterator[_Ch
 def _cross_entropy(
     logits: Tensor, targets: Tensor, smoothing: Smoothing
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute each row's nats and log of the partition function, 0 where it does not count.
+    """Compute each row's nats and log partition function, 0 where ignored.
 
-    Also returns the gradient of each row's logits, but for what ``_smooth`` takes off all of them.
-    The gradient is softmax, times ``1 + 2 z log Z``, less the target's own weight at the target; it
-    takes the place of the logits.
+    Also returns the gradient of the logits, in place of them, without the constant that ``_smooth``
+    subtracts: softmax times ``1 + 2 z log Z``, less the target's weight at the target.
     """
     chosen = targets.clamp_min(0)[:, None]
     largest = logits.amax(-1)

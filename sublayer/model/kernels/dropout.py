@@ -18,8 +18,8 @@ from sublayer.model.kernels.choice import is_eager_cpu
 LANES = 1 << 16
 """Values of a 16-bit lane."""
 
-# SplitMix64 (Steele et al. 2014, sec. 4, with variant 13 of Stafford's mixer), its constants as
-# signed numbers.
+# SplitMix64 (Steele et al. 2014, sec. 4, with variant 13 of Stafford's mixer), constants as signed
+# numbers.
 _GAMMA = 0x9E3779B97F4A7C15 - 2**64
 _ROUNDS = (
     (30, 0xBF58476D1CE4E5B9 - 2**64),
@@ -30,10 +30,10 @@ _ROUNDS = (
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """Zero elements with probability ``p`` and scale the others to keep the mean, in training.
+    """Zero elements with probability ``p`` in training, and scale the others to keep the mean.
 
     Draws from PyTorch's global generator. On a CPU ``p`` is rounded to a multiple of 2**-16 below
-    1. Outside training, and at a ``p`` of 0, it returns ``x`` itself and draws nothing.
+    1. Outside training, or with ``p`` 0, ``x`` is returned and nothing drawn.
     """
     if not training or p == 0.0:
         return x
@@ -44,10 +44,9 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 
 def add_branch(x: Tensor, branch: Tensor, *, step: float, p: float, training: bool) -> Tensor:
-    """Compute ``x + step * dropout(branch)`` in the type of ``x``, which is the wider one.
+    """Compute ``x + step * dropout(branch)`` in the dtype of ``x``, the wider one.
 
-    Draws as ``dropout`` does. On a CPU step size and dropout's scale are one factor, which saves a
-    pass over the branch.
+    Draws as ``dropout`` does. On a CPU step size and dropout's scale are fused, which saves a pass.
     """
     if not training or p == 0.0:
         return torch.add(x, branch, alpha=step)
@@ -58,11 +57,11 @@ def add_branch(x: Tensor, branch: Tensor, *, step: float, p: float, training: bo
 
 
 def random_lanes(shape: torch.Size) -> Tensor:
-    """Draw integers uniform over all of int16, from a key that PyTorch's global generator gives.
+    """Draw uniform int16 integers, from a key drawn from PyTorch's global generator.
 
-    Each four are the 64 bits that SplitMix64 makes of the key and a counter. The generator's own
-    draws cost one thread a little more, and they cannot be shared among threads: these are, with
-    the same result, whatever their number.
+    Four integers are the 64 bits of SplitMix64 of the key and a counter. The generator's draws are
+    a little slower on one thread, and do not parallelise; these do, independently of the number of
+    threads.
     """
     n = math.prod(shape)
     # Without bounds random_ leaves the top bit 0.
@@ -70,13 +69,13 @@ def random_lanes(shape: torch.Size) -> Tensor:
     draws = _counters(n // 4 + 1) + key
     shifted = torch.empty_like(draws)
     for shift, factor in _ROUNDS:
-        # Shifts of signed numbers fill up with the sign; the mask takes it away.
+        # Signed shifts extend the sign; the mask removes it.
         low_bits = (1 << (64 - shift)) - 1
         torch.bitwise_right_shift(draws, shift, out=shifted).bitwise_and_(low_bits)
         draws.bitwise_xor_(shifted)
         if factor != 1:
             draws.mul_(factor)
-    lanes = draws.view(torch.int16)  # four of each draw, up to three more than asked for
+    lanes = draws.view(torch.int16)  # four per draw, up to three surplus
     return lanes[:n].view(shape)
 
 
@@ -86,9 +85,9 @@ def _counters(n: int) -> Tensor:
 
 
 def _keep_mask(shape: torch.Size, p: float) -> tuple[Tensor, float]:
-    """Draw the mask of kept elements, and return it with the inverse of its probability.
+    """Draw the mask of kept elements; return it with its inverse probability.
 
-    The mask is of bytes, which multiply faster than booleans.
+    The mask is uint8, which multiplies faster than bool.
     """
     n_dropped = min(round(p * LANES), LANES - 1)  # values of a lane
     threshold = n_dropped - LANES // 2  # lanes are signed

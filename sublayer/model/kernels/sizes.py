@@ -1,4 +1,4 @@
-"""Sizes in which kernels written by hand work, for the kernels and for the memory estimate."""
+"""Block sizes of our kernels, for the kernels and the memory estimate."""
 
 GELU_PART = 1 << 17
 """Elements of the tanh GELU for each thread at a time.

@@ -18,9 +18,9 @@ _A = TypeVar("_A", bound="_Attention")
 
 
 class _Attention(nn.Module):
-    """The maps of every attention: to queries, to keys and values, and of the output.
+    """Maps of an attention: to queries, to keys and values, and of the output.
 
-    Those of one shape are stored together. ``p_weights`` drops attention weights; scores are
+    Maps of equal shape are stacked. ``p_weights`` is the dropout of attention weights; scores are
     divided by the root of ``d_head`` if ``is_scaled``.
     """
 
@@ -66,21 +66,21 @@ class _Attention(nn.Module):
     def stored_maps(self) -> dict[nn.Module, int]:
         """Return the modules of the maps to queries, keys and values.
 
-        With the number of maps of each, the first ones, that are to queries.
+        With the number of query maps, the first ones, in each.
         """
         return {self.projection: 1}
 
     def maps(
         self, start: int = 0, stop: int = 3
     ) -> tuple[Float[Tensor, "HK D"], Float[Tensor, " HK"] | None]:
-        """Return matrix and bias of the maps to queries, keys and values, one below another.
+        """Return concatenated matrix and bias of the maps to queries, keys and values.
 
-        Of the three those from ``start`` up to ``stop``; views, through which gradients go.
+        Maps ``start`` to ``stop`` of the three; differentiable views.
         """
         return self.projection.part(start, stop)
 
     def query(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T H K"]:
-        """Compute queries alone."""
+        """Compute only queries."""
         weight, bias = self.maps(0, 1)
         by_head = (*x.shape[:-1], self.n_heads, self.d_head)
         return F.linear(x, weight, bias).view(by_head)
@@ -88,7 +88,7 @@ class _Attention(nn.Module):
     def key_value(
         self, states: Float[Tensor, "B S D"]
     ) -> tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S K"]]:
-        """Compute keys and values alone, of G heads: views of one product, not contiguous."""
+        """Compute only keys and values, of G heads: non-contiguous views of one product."""
         weight, bias = self.maps(1, 3)
         by_head = (*states.shape[:-1], 2, self.heads[1], self.d_head)
         projected = F.linear(states, weight, bias).view(by_head)  # [B, S, 2, G, K]
@@ -100,10 +100,10 @@ class Attention(_Attention):
     """Multi-head attention of a sequence to itself. Source: Vaswani et al. 2017, sec. 3.2."""
 
     def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B Q D"]:
-        """Let each token attend to those that the layout shows it.
+        """Let tokens attend to their visible tokens.
 
-        With the context's keys and values of earlier calls, to which its own are added, in their
-        type. Q is T, or counts the context's queries where it has some.
+        Keys and values are appended to the context's cache, in its dtype. Q is T, or the number of
+        the context's queries.
         """
         q, k, v = self._project(x, context.queries)  # [B, H, Q or T, K]
         dtype = q.dtype
@@ -131,14 +131,14 @@ class Attention(_Attention):
 class CrossAttention(_Attention):
     """Multi-head attention of a decoder to an encoder's output. Source: the same, sec. 3.2.3.
 
-    No position rotates queries or keys, or biases scores: those are of a sequence's own tokens.
+    Without rotations and position bias, which belong to self-attention.
     """
 
     def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B T D"]:
         """Let each token attend to the real tokens of the memory.
 
-        There may be several rows of tokens, one after another, for each row of the memory. With a
-        cache its keys and values are those of the first call, whatever the memory is later.
+        There may be several consecutive rows of tokens per row of the memory. A cache keeps keys
+        and values of the first call, whatever the memory is later.
         """
         memory = context.memory
         assert memory is not None, "there is a memory where a decoder has cross entries"
@@ -150,7 +150,7 @@ class CrossAttention(_Attention):
             )
             k, v = context.key_values.get(lambda: self.key_value(memory.states))
         q = self.query(x)  # [B, T, H, K]
-        # Rows that read the same row of the memory are queries of one sequence.
+        # Rows with the same memory row are queries of one sequence.
         n_sequences = k.shape[0]
         by_sequence = q.reshape(n_sequences, -1, self.n_heads, self.d_head)  # [B', n T, H, K]
         together = by_sequence.transpose(1, 2)  # [B', H, n T, K]

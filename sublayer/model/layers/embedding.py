@@ -15,7 +15,7 @@ from sublayer.model.layers.linear import Linear
 
 
 class Matrix(NamedTuple):
-    """The rows of tokens and of positions as one pass of training has them, elements dropped."""
+    """Token and position rows of one training pass, after dropout."""
 
     tokens: Float[Tensor, "V E"]
     positions: Float[Tensor, "P W"]
@@ -24,8 +24,8 @@ class Matrix(NamedTuple):
 class TokenEmbedding(nn.Module):
     """Look up ``scale * table[token]``, and project it where the table is factorised.
 
-    The projection reads the token's vector, or the sum of embeddings that it is part of. Source of
-    the factorisation: Lan et al. 2020 (ALBERT), sec. 3.1; projecting the sum is as released.
+    The projection reads the token's vector, or the sum of embeddings. Source of the factorisation:
+    Lan et al. 2020 (ALBERT), sec. 3.1; projecting the sum is as released.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "embedding"}
@@ -42,10 +42,10 @@ class TokenEmbedding(nn.Module):
     def forward(
         self, tokens: Int[Tensor, "B T"], table: Float[Tensor, "V E"] | None = None
     ) -> Float[Tensor, "B T W"]:
-        """Embed each token, at the width at which positions are added.
+        """Embed tokens, at the width of the position vectors.
 
-        That is ``d_model``, but ``d_embed`` where the sum of embeddings is projected. ``table``
-        stands for the module's own.
+        ``d_model``, or ``d_embed`` where the sum of embeddings is projected. ``table`` replaces the
+        module's.
         """
         x = F.embedding(tokens, self.weight if table is None else table)  # [B, T, E]
         if self.scale != 1.0:
@@ -53,7 +53,7 @@ class TokenEmbedding(nn.Module):
         return x if self.projects_sum else self._project(x)
 
     def project_sum(self, x: Float[Tensor, "B T W"]) -> Float[Tensor, "B T D"]:
-        """Project the sum of all embeddings, where that and not each token is projected."""
+        """Project the sum of all embeddings, unless tokens are projected."""
         return self._project(x) if self.projects_sum else x
 
     def _project(self, x: Tensor) -> Tensor:
@@ -65,9 +65,9 @@ class TokenEmbedding(nn.Module):
 
 
 class SegmentTable(nn.Module):
-    """A vector for each segment of a pair, or for its second alone.
+    """A vector for each segment of a pair, or only for the second.
 
-    Of the second alone, the first's is zero (Macaron BERT, as released).
+    In the latter case the first's is zero (Macaron BERT, as released).
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "embedding"}

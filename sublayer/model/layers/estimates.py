@@ -1,4 +1,4 @@
-"""The estimate of each kind of sub-layer: parameters, operations, saved activations, work space."""
+"""Estimates by kind of sub-layer: parameters, operations, saved activations, work space."""
 
 import math
 from abc import ABC, abstractmethod
@@ -14,10 +14,10 @@ from sublayer.model.micro_batch import FLOAT32_BYTES, MicroBatch, stack_length
 
 
 class SublayerEstimate(ABC):
-    """Parameters, operations and memory of an entry of a block, its norm and dropout left out.
+    """Parameters, operations and memory of a block's entry, without norm and dropout.
 
-    The maps from the residual stream read the same input; those of one width, which stand one
-    after another, are stored together. A map leads back. The config is resolved.
+    The maps from the residual stream read the same input; consecutive ones of equal width are
+    stacked. One map leads back. The config is resolved.
     """
 
     inputs: tuple[int, ...]
@@ -26,37 +26,37 @@ class SublayerEstimate(ABC):
     """Numbers of the maps whose gradients exist while its backward pass holds most."""
 
     def __init__(self, config: ResolvedModel, entry: Entry, width: int) -> None:
-        """``width`` are the features of what the map back reads."""
+        """``width``: input features of the map back."""
         self.config = config
         self.entry = entry
         self.width = width
-        self.n_matrix = config.d_model * width  # numbers of the map back
+        self.n_matrix = config.d_model * width  # elements of the map back
 
     @abstractmethod
     def saved(self, step: MicroBatch, stack: StackShape) -> int:
-        """Sum the bytes that it saves of a micro-batch, inside and of the memory.
+        """Sum the bytes saved for a micro-batch, inside and of the memory.
 
-        That is without its input, which is counted with the norm and the dropout around it.
+        Without its input, which is counted with the surrounding norm and dropout.
         """
 
     @abstractmethod
     def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
-        """Count the numbers inside that a backward pass of a micro-batch holds at its most."""
+        """Count the peak gradient elements inside, in a micro-batch's backward pass."""
 
     def n_parameters(self) -> int:
-        """Count the parameters of one copy."""
+        """Count the parameters of one set."""
         n_weights = self.n_stacked + self.n_alone
         return n_weights + (sum(self.inputs) + self.config.d_model if self.config.bias else 0)
 
     def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
         """Count the multiply-adds of an example of ``n_tokens`` in a block.
 
-        ``n_memory`` are the tokens of the memory, which a cross entry attends to.
+        ``n_memory`` counts the tokens of a cross-attention's memory.
         """
         return (self.n_stacked + self.n_alone) * n_tokens
 
     def matrix_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Return the shapes in which the maps are stored: from the residual stream, and back."""
+        """Return the stored shapes of the maps: from the residual stream, and back."""
         d_model = self.config.d_model
         shapes: list[tuple[int, ...]] = []
         for width, group in groupby(self.inputs):
@@ -66,21 +66,21 @@ class SublayerEstimate(ABC):
 
     @property
     def n_stacked(self) -> int:
-        """Count the numbers of the maps stored together, which autocast casts for every use."""
+        """Count the elements of stacked maps, which autocast casts for every use."""
         return sum(math.prod(shape) for shape in self.matrix_shapes() if len(shape) > 2)
 
     @property
     def n_alone(self) -> int:
-        """Count the numbers of the maps that are stored alone."""
+        """Count the elements of unstacked maps."""
         return sum(math.prod(shape) for shape in self.matrix_shapes() if len(shape) == 2)
 
     def saved_per_layer(self, step: MicroBatch, stack: StackShape) -> int:
-        """Sum the bytes that an executed block saves once, whatever the number of sequences."""
+        """Sum the bytes that an executed block saves independently of the number of sequences."""
         return 0
 
     def backward_work(self, step: MicroBatch, stack: StackShape) -> int:
-        """Sum the bytes of gradients in its backward pass: inside, of the stream, of weights."""
-        # Each gradient is there as computed, narrow, and as added up, in float32.
+        """Sum the bytes of gradients in the backward pass: inside, of the stream, of weights."""
+        # Gradients exist as computed, narrow, and as accumulated, in float32.
         number_bytes = FLOAT32_BYTES + step.narrow
         stream = number_bytes * self.config.d_model
         weights = number_bytes * self.n_backward
@@ -88,15 +88,15 @@ class SublayerEstimate(ABC):
         return step.n_tokens(stack) * stream + inside + weights
 
     def forward_work(self, step: MicroBatch, stack: StackShape) -> int:
-        """Sum the bytes that its forward pass works with, where they may be more than backwards."""
+        """Sum the forward pass's work space, where it may exceed the backward pass's."""
         return 0
 
 
 class AttentionEstimate(SublayerEstimate):
-    """Queries, keys and values, the scores of their pairs, and the map of their mix.
+    """Queries, keys, values, scores, and the output map.
 
-    Keys and values of a cross entry are of the memory, all of which every query sees, and which no
-    position rotates.
+    Keys and values of a cross-attention are computed from the memory, fully visible and without
+    rotation.
     """
 
     def __init__(self, config: ResolvedModel, entry: Entry) -> None:
@@ -107,7 +107,7 @@ class AttentionEstimate(SublayerEstimate):
 
     @property
     def is_cross(self) -> bool:
-        """True where it attends to a memory."""
+        """True for cross-attention."""
         return self.entry.kind.attends_to == "memory"
 
     def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
@@ -118,13 +118,13 @@ class AttentionEstimate(SublayerEstimate):
         return self.n_products_of_queries(n_tokens, n_tokens) - unseen
 
     def n_products_of_queries(self, n_queries: int, n_keys: int) -> int:
-        """Count the multiply-adds of an example: maps on either side, scores, weighted values."""
+        """Count the multiply-adds of an example: maps, scores, weighted values."""
         scores_and_values = 2 * self.width * n_queries * n_keys
         n_of_keys = 2 * self.key_width * self.config.d_model
         return 2 * self.n_matrix * n_queries + n_of_keys * n_keys + scores_and_values
 
     def saved_of_queries(self, step: MicroBatch, stack: StackShape, n_queries: int) -> int:
-        """Sum the bytes of keys and values, and of queries with their input, mix and weights."""
+        """Sum the bytes of keys, values, and queries with their input, output and weights."""
         length, few = stack_length(stack, step.lengths), replace(step, context=n_queries)
         numbers = 2 * self.key_width * length
         numbers += (2 * self.width + self.config.d_model) * n_queries
@@ -137,20 +137,20 @@ class AttentionEstimate(SublayerEstimate):
         return step.lengths.read if self.is_cross else stack_length(stack, step.lengths)
 
     def n_seen(self, step: MicroBatch, stack: StackShape) -> int:
-        """Count the pairs of a query and a key of an example whose weights are kept."""
+        """Count an example's query-key pairs with saved weights."""
         length = stack_length(stack, step.lengths)
         is_causal = stack.is_causal and not self.is_cross
         return _n_causal(length) if is_causal else length * self.n_keys(step, stack)
 
     def n_projected(self, step: MicroBatch, stack: StackShape) -> int:
-        """Count the numbers of queries, keys, values and the output map's input."""
+        """Count the elements of queries, keys, values and the output map's input."""
         n_keys = step.sequences * self.n_keys(step, stack)
         return 2 * (self.width * step.n_tokens(stack) + self.key_width * n_keys)
 
     def saved(self, step: MicroBatch, stack: StackShape) -> int:
         """Sum the bytes of queries, keys, values, the output map's input, and weights.
 
-        Of a cross entry those of a cast of the memory too: in float32 all keep one memory.
+        A cross-attention also saves a cast of the memory; in float32 all share one memory.
         """
         features = step.narrow * self.n_projected(step, stack)
         n_seen, is_fused = self.n_seen(step, stack), self.is_fused(step, stack)
@@ -163,7 +163,7 @@ class AttentionEstimate(SublayerEstimate):
     ) -> int:
         """Sum the bytes of an example's ``n_seen`` attention weights, or of their statistics.
 
-        Fused kernels save the log of each query's partition function alone.
+        Fused kernels save only the log partition function of each query.
         """
         n_heads = self.config.n_heads
         n_tokens = step.n_tokens(stack)
@@ -174,19 +174,19 @@ class AttentionEstimate(SublayerEstimate):
         return n_tokens * step.narrow * n_per_token
 
     def saved_per_layer(self, step: MicroBatch, stack: StackShape) -> int:
-        """Sum the bytes of cosines and sines that rotate queries and keys.
+        """Sum the bytes of the cosines and sines of rotations.
 
         In float32 all layers share them.
         """
         is_rotated = POSITIONS[step.config.positions].in_attention == "rotation"
         if not is_rotated or self.is_cross or step.precision == "float32":
             return 0
-        n_casts = 4  # cosines and sines, of queries and of keys
+        n_casts = 4  # cosines and sines, of queries and keys
         n_angles = stack_length(stack, step.lengths) * self.config.d_head
         return n_casts * step.narrow * n_angles
 
     def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
-        """Count gradients of queries, keys, values and their mix, and of a block's scores."""
+        """Count the gradients of queries, keys, values, output, and a block's scores."""
         features = self.n_projected(step, stack)
         if self.is_fused(step, stack):
             return features
@@ -195,9 +195,9 @@ class AttentionEstimate(SublayerEstimate):
         return features + step.sequences * n_keys * scores
 
     def is_fused(self, step: MicroBatch, stack: StackShape) -> bool:
-        """Check whether a fused kernel attends, which keeps no weights, as ``attend`` chooses.
+        """Check whether ``attend`` chooses a fused kernel, which saves no weights.
 
-        On a CPU a memory is masked, or may be.
+        On a CPU a memory may be masked.
         """
         config = self.config
         is_narrow = config.d_head <= NARROW_HEAD and step.precision == "float32"
@@ -208,18 +208,18 @@ class AttentionEstimate(SublayerEstimate):
         return step.device != "cpu" or on_cpu
 
     def scores_per_key(self, step: MicroBatch, n_queries: int, n_keys: int) -> int:
-        """Count the numbers of a block's scores in a backward pass, for each key of a micro-batch.
+        """Count the score elements of a block in a backward pass, per key of a micro-batch.
 
-        It goes by ``BLOCK_ROWS`` queries at a time on a CPU; fused kernels hold none.
+        A CPU computes ``BLOCK_ROWS`` queries at a time; fused kernels hold none.
         """
         config = step.config
         if step.device != "cpu":
             return 0
-        # Gradients of weights and scores; under dropout, weights with zeros and without signs too.
+        # Gradients of weights and scores; under dropout also weights with zeros and without signs.
         n_arrays = 4 if config.dropout_attention else 2
         n_rows = min(BLOCK_ROWS, n_queries)
         scores = n_arrays * config.n_heads * n_rows
-        # As attend_blockwise chooses: sequences one at a time, or all together.
+        # As attend_blockwise chooses: sequence by sequence, or all together.
         has_many = config.n_heads * n_queries * n_keys >= GRAIN
         goes_by_sequence = step.precision == "float32" and has_many
         return scores // step.sequences if goes_by_sequence else scores
@@ -227,7 +227,7 @@ class AttentionEstimate(SublayerEstimate):
 
 def _n_causal(length: int) -> int:
     """Count the pairs whose weights are kept: causal ones, in blocks below the diagonal."""
-    # Blocks begin at the last row: that of number i, from 0, sees all keys but its i * BLOCK_ROWS.
+    # Blocks begin at the last row: block i, from 0, does not see the last i * BLOCK_ROWS keys.
     n_whole, rest = divmod(length, BLOCK_ROWS)
     n_unseen = BLOCK_ROWS * n_whole * (n_whole - 1) // 2  # keys, summed over whole blocks
     n_seen = n_whole * length - n_unseen
@@ -245,14 +245,14 @@ class FeedForwardEstimate(SublayerEstimate):
         self.n_backward = 2 * self.n_matrix
 
     def n_parameters(self) -> int:
-        """Count the parameters of one copy: those of the maps, and a swish's learned slope."""
+        """Count the parameters of one set: maps, and a swish's learned slope."""
         return super().n_parameters() + learns_beta(self.config, self.ffn.activation)
 
     def saved(self, step: MicroBatch, stack: StackShape) -> int:
-        """Sum the bytes of what activation, product, dropout and the output map save."""
+        """Sum the bytes saved by activation, product, dropout and output map."""
         dropout = bool(step.config.dropout_ffn)
         if self.ffn.is_gated:
-            # Gate and value, which are one tensor, and their product; the activated gate; a slope.
+            # Gate and value, one tensor, and their product; the activated gate; a slope.
             n_saved = 3 + (self.ffn.saves != "nothing") + self._has_own_gelu(step)
         else:
             # The output; the activation's input, of our GELU its slope instead. The dropped-out
@@ -264,23 +264,23 @@ class FeedForwardEstimate(SublayerEstimate):
     def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
         """Count gradients of hidden units.
 
-        The tensor that the activation saved beside its output is free before its input's gradient
-        is made.
+        The activation's saved tensor besides its output is freed before the gradient of its input
+        is allocated.
         """
         has_two = self.ffn.is_gated or self.ffn.saves == "output"
         n_gradients = 2 if has_two else 1
         return step.n_tokens(stack) * n_gradients * self.width
 
     def backward_work(self, step: MicroBatch, stack: StackShape) -> int:
-        """Sum the bytes of gradients, and of the parts in float32 of our swish."""
+        """Sum the bytes of gradients, and of our swish's temporaries in float32."""
         return super().backward_work(step, stack) + self._swish_work(step, stack)
 
     def forward_work(self, step: MicroBatch, stack: StackShape) -> int:
-        """Sum the bytes of our GELU's forward pass: its input, and some parts of it in float32."""
+        """Sum the bytes of our GELU's forward pass: its input, and temporaries in float32."""
         if not self._has_own_gelu(step):
             return 0
         n = step.n_tokens(stack) * self.width
-        # Two arrays of work; in bfloat16 also wide copies of input, value and slope.
+        # Two work arrays; in bfloat16 also wide copies of input, value and slope.
         n_arrays = 2 if step.precision == "float32" else 5
         parts = n_arrays * FLOAT32_BYTES * min(n, GELU_PART)
         return step.narrow * n + parts
@@ -289,7 +289,7 @@ class FeedForwardEstimate(SublayerEstimate):
         beta = step.config.swish_beta
         if self.ffn.activation != "swish" or beta == 1.0:
             return 0
-        n_arrays = 2  # the gate, and what both derivatives share
+        n_arrays = 2  # the gate, and the derivatives' common factor
         if beta == "learned":
             n_arrays += 1  # their product
         if step.precision == "bfloat16":
@@ -298,11 +298,11 @@ class FeedForwardEstimate(SublayerEstimate):
         parts = n_arrays * FLOAT32_BYTES * min(n, SWISH_PART)
         if not self.ffn.is_gated:
             return parts
-        # The gradients of gate and value are not one tensor yet.
+        # The gradients of gate and value are separate tensors.
         return max(0, parts - step.narrow * n)
 
     def _has_own_gelu(self, step: MicroBatch) -> bool:
-        """Tell whether it has the GELU that is written here."""
+        """Check whether it uses our GELU."""
         is_gelu = self.ffn.activation == "gelu"
         return is_gelu and step.config.gelu == "tanh" and step.device == "cpu"
 
@@ -316,43 +316,43 @@ _GRADIENTS = 8
 
 
 class LstmEstimate(SublayerEstimate):
-    """Two maps to four gates, which are stored as one matrix each."""
+    """Two maps to four gates, stored as one matrix each."""
 
     def __init__(self, config: ResolvedModel, entry: Entry) -> None:
         super().__init__(config, entry, config.d_model)
         self.n_backward = 2 * _GATES * self.n_matrix
 
     def n_parameters(self) -> int:
-        """Count the parameters of one copy: both maps, each with biases of its own."""
+        """Count the parameters of one set: both maps with their biases."""
         n_biases = 2 * _GATES * self.width if self.config.bias else 0
         return 2 * _GATES * self.n_matrix + n_biases
 
     def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
-        """Count the multiply-adds of an example: the gates' maps, of input and of output."""
+        """Count the multiply-adds of an example: the gates' maps of input and output."""
         return 2 * _GATES * self.n_matrix * n_tokens
 
     def matrix_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Return the shapes in which the maps are stored: of the input, and of the output."""
+        """Return the stored shapes of the maps of input and output."""
         shape = (_GATES * self.width, self.config.d_model)
         return shape, shape
 
     @property
     def n_alone(self) -> int:
-        """Count no casts: a CPU computes it in float32, and a GPU's are gone by the next call."""
+        """Count no casts: a CPU computes in float32, a GPU frees its casts by the next call."""
         return 0
 
     def saved(self, step: MicroBatch, stack: StackShape) -> int:
-        """Sum the bytes of gates, cells and outputs, and of an input that is not narrowed."""
+        """Sum the bytes of gates, cells and outputs, and of an input that is not cast."""
         numbers = round(_SAVED[step.device] * self.width)
         not_narrowed = (FLOAT32_BYTES - step.narrow) * self.config.d_model
         return step.n_tokens(stack) * (FLOAT32_BYTES * numbers + not_narrowed)
 
     def n_gradients(self, step: MicroBatch, stack: StackShape) -> int:
-        """Count the gradients of gates, inputs and outputs, those with time first among them."""
+        """Count the gradients of gates, inputs and outputs, time-major copies included."""
         return step.n_tokens(stack) * _GRADIENTS * self.width
 
     def backward_work(self, step: MicroBatch, stack: StackShape) -> int:
-        """Sum the bytes of gradients, and of both maps' twice: as computed, and as added up."""
+        """Sum the bytes of gradients, both maps' twice: as computed, and as accumulated."""
         return FLOAT32_BYTES * (self.n_gradients(step, stack) + 2 * self.n_backward)
 
 

@@ -1,4 +1,4 @@
-"""Feed-forward networks, gated or not, as their rows of the table say."""
+"""Feed-forward networks, gated or not, by their rows of the table."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -23,7 +23,7 @@ Beta = float | Literal["learned"]
 class Swish(nn.Module):
     """Compute ``x * sigmoid(beta x)``. Source: Ramachandran et al. 2017 (1710.05941), sec. 4.
 
-    ``beta`` is a number, or one parameter where it is learned, whose first value is 1.
+    ``beta`` is a number, or a learned parameter, initially 1.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"beta": "gain"}
@@ -42,9 +42,9 @@ class Swish(nn.Module):
 
 
 def build_activation(name: str, gelu: Literal["exact", "tanh"], swish_beta: Beta) -> Activation:
-    """Return the function of a name; ``gelu`` and ``swish_beta`` say which form is meant.
+    """Return the activation of a name; ``gelu`` and ``swish_beta`` select its form.
 
-    It acts on each element. One with a parameter is a module, whose weight is unset.
+    It acts on elements. One with a parameter is a module, with an unset weight.
     """
     if name == "gelu":
         return tanh_gelu if gelu == "tanh" else partial(F.gelu, approximate="none")
@@ -56,8 +56,8 @@ def build_activation(name: str, gelu: Literal["exact", "tanh"], swish_beta: Beta
 class FeedForward(nn.Module):
     """Compute ``W2 (activation(W x))``, or ``W2 (activation(W x) * V x)`` where gated.
 
-    Each map has a bias if ``bias``. ``p_hidden`` drops hidden units after the product, before
-    ``W2`` (Mesh-TensorFlow, as released).
+    Maps have biases if ``bias``. ``p_hidden`` is the dropout of hidden units after the product,
+    before ``W2`` (Mesh-TensorFlow, as released).
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class FeedForward(nn.Module):
         )
 
     def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B T D"]:
-        """Transform each token by itself; nothing of the context is read."""
+        """Transform each token separately; the context is ignored."""
         hidden = self.input(x)  # [B, T, F], or [B, T, 2 F]
         if self.is_gated:
             gate, value = hidden.chunk(2, dim=-1)

@@ -1,4 +1,4 @@
-"""Heads on the last hidden states: logits over the vocabulary, the judgement of a pair of texts."""
+"""Heads on final hidden states: vocabulary, sentence pairs, labels, spans."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -22,7 +22,7 @@ HIDDEN = -1e30
 
 
 class JointSpanHead(nn.Module):
-    """Score where an answer starts, where it ends given its start, and whether there is none."""
+    """Score an answer's start, its end given the start, and the absence of an answer."""
 
     def __init__(self, config: ResolvedModel) -> None:
         super().__init__()
@@ -37,14 +37,14 @@ class JointSpanHead(nn.Module):
     def forward(
         self, states: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"] | None = None
     ) -> Float[Tensor, "*rows 1"]:
-        """Compute the start's logits alone, which need no start; the embeddings are not read."""
+        """Compute only the start logits; the embeddings are ignored."""
         logits: Tensor = self.start(states)
         return logits
 
     def starts(
         self, states: Float[Tensor, "N T D"], may_answer: Bool[Tensor, "N T"]
     ) -> Float[Tensor, "N T"]:
-        """Compute the start's logits; ``may_answer`` is True at the first token and the text."""
+        """Compute the start logits; ``may_answer`` is True at the first token and the text."""
         return _widened(self.start(states)[..., 0]).masked_fill(~may_answer, HIDDEN)
 
     def ends(
@@ -53,7 +53,7 @@ class JointSpanHead(nn.Module):
         may_answer: Bool[Tensor, "N T"],
         starts: Int[Tensor, "N K"],
     ) -> Float[Tensor, "N K T"]:
-        """Compute the logits of the end given each start, by its column."""
+        """Compute the end logits given each start, by its column."""
         n_texts, n_tokens, width = states.shape
         n_starts = starts.shape[1]
         index = starts[..., None].expand(n_texts, n_starts, width)
@@ -73,7 +73,7 @@ class JointSpanHead(nn.Module):
     ) -> Float[Tensor, " N"]:
         """Compute the logit of no answer, from the expected start and the first token.
 
-        ``p`` is the dropout, in training, of the last map's input.
+        ``p``: dropout of the last map's input in training.
         """
         shares = start_logits.softmax(-1).to(states.dtype)
         expected = torch.einsum("nt,ntd->nd", shares, states)
@@ -82,22 +82,22 @@ class JointSpanHead(nn.Module):
 
 
 def _widened(logits: Tensor) -> Tensor:
-    # Narrow types do not hold the logit of a hidden answer.
+    # Narrow dtypes do not hold the logit of a hidden answer.
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 @runtime_checkable
 class Head(Protocol):
-    """A module on the final hidden states of a model. Its row is in ``HEADS`` of the config."""
+    """A module on a model's final hidden states, with a row in ``HEADS`` of the config."""
 
     def __call__(self, states: Tensor, table: Tensor) -> Tensor:
-        """Compute the output from the states that its row reads, and the table of tokens."""
+        """Compute the output from its states and the token table."""
 
 
 def build_head(row: HeadRow, config: ResolvedModel) -> nn.Module:
-    """Build the head of a row; its weights are unset.
+    """Build the head of a row, with unset weights.
 
-    The row names the class as ``module:class``, so that the table of the config needs no PyTorch.
+    The row names the class as ``module:class``, so that the config needs no PyTorch.
     """
     module, _, name = row.implementation.partition(":")
     head_class = getattr(import_module(module), name)
@@ -107,13 +107,13 @@ def build_head(row: HeadRow, config: ResolvedModel) -> nn.Module:
 class VocabularyHead(nn.Module):
     """Map hidden states to logits over the vocabulary.
 
-    A factorised model goes through ``d_embed`` first, a transform head through a linear map to that
-    width, an activation and a norm with parameters (Devlin et al. 2019, as released). A tied head
-    has no matrix: it is given the embedding matrix. ``output_scale`` is that of Raffel et al. 2020
-    (1910.10683), as released: the input of the output matrix is divided by the root of ``d_model``.
+    A factorised model first maps to ``d_embed``; a transform head has a linear map to that width,
+    an activation and a norm with parameters (Devlin et al. 2019, as released). A tied head has no
+    matrix: it takes the embedding matrix. ``output_scale`` (Raffel et al. 2020, 1910.10683, as
+    released) divides the output matrix's input by the root of ``d_model``.
 
-    With ``softmax = "all"`` there is a logit for each position too, behind those of tokens (Radford
-    et al. 2018, as released): the table that a call is given has their rows, and they have no bias.
+    With ``softmax = "all"`` logits of positions follow the tokens' (Radford et al. 2018, as
+    released): a call's table contains their rows, without bias.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "head", "bias": "bias"}
@@ -139,16 +139,16 @@ class VocabularyHead(nn.Module):
         self.scale = config.d_model**-0.5 if config.output_scale == "sqrt" else 1.0
 
     def to_embedding(self, hidden: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows E"]:
-        """Map hidden states to the input of the output matrix; D and E are one without a map."""
+        """Map hidden states to the output matrix's input; D equals E without a map."""
         if self.projection is not None:
             hidden = self.projection(hidden)
         return self.finish(hidden)
 
     def finish(self, projected: Float[Tensor, "*rows E"]) -> Float[Tensor, "*rows E"]:
-        """Do what stands between the linear map, if there is one, and the output matrix.
+        """Apply the steps between the linear map, if any, and the output matrix.
 
-        That is the transform head after its map, and the scale of what the output matrix
-        reads. Apart from the map, so that a decoding step can do that by packed weights.
+        The rest of the transform head, and the output scale. Separate from the map, so that a
+        decoding step can use packed weights for it.
         """
         if self.activation is not None:
             projected = self.norm(self.activation(projected))
@@ -159,9 +159,9 @@ class VocabularyHead(nn.Module):
     def output(
         self, table: Float[Tensor, "V E"]
     ) -> tuple[Float[Tensor, "V E"], Float[Tensor, " V"] | None]:
-        """Return the output matrix, the head's own or ``table`` where they are tied, and its bias.
+        """Return the output matrix, ``table`` where tied, and its bias.
 
-        Rows of ``table`` behind those of tokens have a bias of 0.
+        Rows of ``table`` after the tokens' have bias 0.
         """
         matrix = table if self.weight is None else self.weight
         if self.bias is None:
@@ -178,7 +178,7 @@ class VocabularyHead(nn.Module):
 
 
 class Pooler(nn.Module):
-    """Compute a vector of a text from one of its states: ``tanh(W h + b)``.
+    """Compute a text's vector from one of its states: ``tanh(W h + b)``.
 
     Source: Devlin et al. 2019, as released.
     """
@@ -190,12 +190,12 @@ class Pooler(nn.Module):
     def forward(
         self, text: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"] | None = None
     ) -> Float[Tensor, "*rows D"]:
-        """Pool texts by the states that stand for them; the embedding matrix is not read."""
+        """Pool texts by their states; the embedding matrix is ignored."""
         return torch.tanh(self.linear(text))
 
 
 class SentenceHead(Linear):
-    """Judge pairs of texts: class 1, or one positive logit, says that B does not follow A.
+    """Classify text pairs: class 1, or a single positive logit, means that B does not follow A.
 
     It has one or two classes, ``config.sentence_classes``.
     """
@@ -208,12 +208,12 @@ class SentenceHead(Linear):
     def forward(
         self, x: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"] | None = None
     ) -> Float[Tensor, "*rows C"]:
-        """Compute the logits of texts from their vectors; the embedding matrix is not read."""
+        """Compute the logits of texts from their vectors; the embedding matrix is ignored."""
         return super().forward(x)
 
 
 class LabelHead(Linear):
-    """Answer a task about a text from the vector that stands for it: ``config.label_outputs``."""
+    """Answer a task from a text's vector; outputs: ``config.label_outputs``."""
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "head", "bias": "bias"}
 
@@ -223,14 +223,14 @@ class LabelHead(Linear):
     def forward(
         self, x: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"] | None = None
     ) -> Float[Tensor, "*rows L"]:
-        """Compute the outputs of texts from their vectors; the embedding matrix is not read."""
+        """Compute the outputs of texts from their vectors; the embedding matrix is ignored."""
         return super().forward(x)
 
 
 class SpanHead(Linear):
     """Score each position as the start and as the end of an answer (Devlin et al. 2019, sec. 4.2).
 
-    The two are independent of each other.
+    Both are independent.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "head", "bias": "bias"}
@@ -241,14 +241,14 @@ class SpanHead(Linear):
     def forward(
         self, x: Float[Tensor, "*rows D"], table: Float[Tensor, "V E"] | None = None
     ) -> Float[Tensor, "*rows 2"]:
-        """Compute two logits for each position; the embedding matrix is not read."""
+        """Compute two logits per position; the embedding matrix is ignored."""
         return super().forward(x)
 
 
 class Classifier(nn.Module):
     """An untied map from hidden states to the vocabulary, with a bias.
 
-    It predicts beside the model's own head.
+    It predicts besides the model's head.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "head", "bias": "bias"}

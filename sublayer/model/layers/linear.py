@@ -1,4 +1,4 @@
-"""Linear maps: one, or several of one shape that are stored and multiplied together."""
+"""Linear maps: single, or several of equal shape, stored and multiplied together."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -12,7 +12,7 @@ from sublayer.config.roles import Role
 
 
 class Linear(nn.Module):
-    """Multiply by a matrix ``[d_out, d_in]`` and add a bias, if there is one.
+    """Multiply by a matrix ``[d_out, d_in]`` and add a bias, if any.
 
     Weights start unset: see init.py. ``ends_branch`` marks the map that writes a sub-layer's output
     into the residual stream.
@@ -32,9 +32,9 @@ class Linear(nn.Module):
 
 
 class StackedLinear(nn.Module):
-    """Apply several maps of one shape to the same input in one matrix product.
+    """Apply several maps of equal shape to one input in one matrix product.
 
-    The weight is ``[n, d_out, d_in]``, so that the maps stay separate for whatever goes by matrix.
+    The weight is ``[n, d_out, d_in]``, so that per-matrix operations see separate maps.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "stacked", "bias": "bias"}
@@ -45,7 +45,7 @@ class StackedLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(n, d_out)) if bias else None
 
     def forward(self, x: Float[Tensor, "*rows d_in"]) -> Float[Tensor, "*rows n_d_out"]:
-        """Map the last axis; the maps' outputs stand one after another in it."""
+        """Map the last axis; outputs of the maps are concatenated."""
         matrix = self.weight.flatten(0, 1)  # [n d_out, d_in]
         bias = None if self.bias is None else self.bias.flatten()
         return F.linear(x, matrix, bias)
@@ -53,9 +53,9 @@ class StackedLinear(nn.Module):
     def part(
         self, start: int, stop: int
     ) -> tuple[Float[Tensor, "d_outs d_in"], Float[Tensor, " d_outs"] | None]:
-        """Return the matrix and the bias of some of the maps, for inputs of their own.
+        """Return concatenated matrix and bias of some maps, for other inputs.
 
-        Those from ``start`` up to ``stop``, one below another; views, through which gradients go.
+        Maps ``start`` to ``stop``; differentiable views.
         """
         matrix = self.weight[start:stop].flatten(0, 1)
         if self.bias is None:

@@ -1,4 +1,4 @@
-"""A layer of an LSTM, over the documents of a batch, with the state that it keeps."""
+"""An LSTM layer over the documents of a batch, with its state."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -24,7 +24,7 @@ take as long with AVX2; with AVX-512 whole rows stay faster (benchmarks/kernel_c
 
 
 class GateMaps(nn.LSTM):
-    """PyTorch's LSTM of one layer, whose weights start unset: see init.py.
+    """PyTorch's LSTM of one layer, with unset weights: see init.py.
 
     ``i, f, o = sigmoid(W x + U h + b)`` each, ``g = tanh(W x + U h + b)``, ``c = f c + i g``, ``h =
     o tanh(c)``; b is the sum of two vectors, as cuDNN has them (Hochreiter and Schmidhuber 1997,
@@ -46,10 +46,10 @@ class GateMaps(nn.LSTM):
 
 
 class LstmLayer(nn.Module):
-    """Compute the states of an LSTM's layer, with dropout on them; there is no residual connection.
+    """Compute the states of an LSTM layer, with dropout, without a residual connection.
 
-    Every document starts from a state of zeros, and padding is not read. Under
-    autocast a CPU computes it in float32: its kernels in bfloat16 are not on every processor.
+    Documents start from zero states, and padding is not read. Under autocast a CPU computes in
+    float32: not every processor has bfloat16 kernels.
     """
 
     def __init__(self, config: ResolvedModel) -> None:
@@ -60,7 +60,7 @@ class LstmLayer(nn.Module):
     def forward(
         self, x: Float[Tensor, "B T D"], context: Context
     ) -> tuple[Float[Tensor, "B T D"], None]:
-        """Compute the state at each token, after those of the cache; zeros where none is real."""
+        """Compute the state at each token, after the cache's; zero at padding."""
         state = context.key_values
         assert state is None or isinstance(state, LstmState), "a layer of an LSTM keeps its state"
         device = x.device.type
@@ -69,15 +69,15 @@ class LstmLayer(nn.Module):
             if runs is None:
                 y = self._whole(x, state)
             elif state is None and _is_read_whole(runs, device):
-                # What stands behind changes nothing before it.
+                # Later tokens do not affect earlier ones.
                 y = self._whole(x, None).masked_fill(~runs.is_real[:, :, None], 0.0)
             else:
                 y = self._packed(x, runs, state)
-        # Autocast must not narrow what goes from layer to layer.
+        # Autocast must not narrow states between layers.
         return dropout(y.to(x.dtype), self.p_output, self.training), None
 
     def _whole(self, x: Tensor, state: LstmState | None) -> Tensor:
-        """Read rows of which every token follows the one before it."""
+        """Read rows in which every token follows the one before."""
         before = None if state is None else state.get(x.dtype)
         y, after = self.function(x, before)
         if state is not None:
@@ -87,7 +87,7 @@ class LstmLayer(nn.Module):
         return whole
 
     def _packed(self, x: Tensor, runs: Runs, state: LstmState | None) -> Tensor:
-        """Read the real tokens of each document as a sequence of its own, the longest first."""
+        """Read the real tokens of each document as a sequence, longest first."""
         packing = runs.packing()
         if not len(packing.tokens):
             return torch.zeros_like(x)
@@ -95,7 +95,7 @@ class LstmLayer(nn.Module):
         sequences = PackedSequence(rows.index_select(0, packing.tokens), packing.batch_sizes)
         before = None
         if state is not None:
-            # Documents are kept apart only where there is no past: a sequence is a row.
+            # Documents are separated only without a past: otherwise a sequence is a row.
             before = state.get(x.dtype, packing.sequences)
         y, after = self.function(sequences, before)
         if state is not None:
@@ -107,5 +107,5 @@ class LstmLayer(nn.Module):
 
 
 def _is_read_whole(runs: Runs, device: str) -> bool:
-    """Return whether rows with padding are read whole: where that is right, and faster."""
+    """Check whether to read padded rows in full: where that is correct and faster."""
     return device == "cpu" and runs.is_one_a_row and runs.real_share >= _WORTH_PACKING

@@ -55,8 +55,8 @@ class RMSNorm(nn.Module):
         if not is_eager_cpu(x):
             return F.rms_norm(x, (self.d_model,), self.weight, self.eps)
         if not torch.is_grad_enabled():
-            # Of a few rows a function of autograd takes as long as its computation, and of one
-            # even an operation on one number.
+            # For a few rows an autograd function costs as much as its computation, for one row even
+            # a scalar operation does.
             if x.dim() == 1:
                 return _normalise_vector(x, self.weight, self.eps)
             return _normalise(x, self.weight, self.eps)[0]
@@ -65,9 +65,9 @@ class RMSNorm(nn.Module):
 
 
 def _normalise(x: Tensor, gain: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
-    """Normalise rows; return the inverse of each one's root mean square, too, ``[*rows, 1]``."""
+    """Normalise rows; also return their inverse root mean squares, ``[*rows, 1]``."""
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)  # [*rows, 1]
-    # In place: what follows is made of one column.
+    # In place: later operations are on one column.
     mean_square = norm.square_().div_(x.shape[-1])
     inverse = mean_square.add_(eps).rsqrt_()
     normed = x * inverse
@@ -85,7 +85,7 @@ def _normalise_vector(x: Tensor, gain: Tensor | None, eps: float) -> Tensor:
 class _RmsNorm(torch.autograd.Function):
     """RMS norm differentiated by hand.
 
-    On a CPU the native one is a chain of small operations, at twice the time.
+    On a CPU the native one is a chain of small operations, twice as slow.
     """
 
     @staticmethod
@@ -97,7 +97,7 @@ class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
         x, inverse, gain = ctx.saved_tensors
-        # The result first, and little beside it: memory freed below leaves holes.
+        # The result first, with few other allocations, to limit fragmentation.
         grad_x = grad.clone() if gain is None else grad * gain
         grad_gain = None
         normed = x * inverse
@@ -112,7 +112,7 @@ class _RmsNorm(torch.autograd.Function):
 
 
 def build_norm(kind: NormKind, d_model: int, *, eps: float, affine: bool) -> nn.Module:
-    """Build the norm that a recipe names; its weights are unset.
+    """Build the norm of a recipe, with unset weights.
 
     ``none`` is the identity, for which neither ``eps`` nor ``affine`` matters.
     """

@@ -1,4 +1,4 @@
-"""Blocks, and the stack: n layers of blocks, some of which may share weights."""
+"""Sub-layers, blocks, and the stack of n blocks, which may share weights."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -48,8 +48,8 @@ FUNCTIONS: dict[str, type[Function]] = {
 class Sublayer(nn.Module):
     """Compute ``x + step * f(norm(x))`` (pre-norm) or ``norm(x + step * f(x))`` (post-norm).
 
-    Dropout acts on the output of f, before the step (Macaron Net, as released). Its step size is
-    the entry's: a half for each of Macaron's two feed-forward networks.
+    Dropout acts on the output of f, before the step (Macaron Net, as released). The step size is
+    the entry's: 1/2 for Macaron's two feed-forward networks.
     """
 
     def __init__(self, config: ResolvedModel, entry: Entry) -> None:
@@ -63,15 +63,15 @@ class Sublayer(nn.Module):
         self.is_pre_norm = config.norm_order == "pre"
 
     def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Passed:
-        """Add the function of the input to it, with the norm before or behind.
+        """Apply the sub-layer, with the norm before or after.
 
-        Q is T, or counts the queries of an attention where the context has few.
+        Q is T, or the number of the context's queries.
         """
         total, auxiliary = self.add(x, context)
         return (total if self.is_pre_norm else self.norm(total)), auxiliary
 
     def add(self, x: Float[Tensor, "B T D"], context: Context) -> Passed:
-        """Add the function of the input to it; a norm behind is not applied."""
+        """Apply the sub-layer without a norm after it."""
         stream = x if context.queries is None else context.queries.pick(x)
         branch = self.function(self.norm(x) if self.is_pre_norm else x, context)
         auxiliary = None
@@ -95,11 +95,11 @@ _T = TypeVar("_T")
 
 
 class Stack(nn.Module):
-    """Executed blocks in order. Each set of weights exists once: ``sublayers[entry][slot]``.
+    """Executed blocks in order. A set of weights exists once: ``sublayers[entry][slot]``.
 
-    While ``recomputes`` is set, a backward pass runs every block again instead of keeping
-    activations, dropout included: the same gradients for less memory and one more forward pass
-    (Chen et al. 2016, 1604.06174).
+    With ``recomputes``, a backward pass recomputes every block, dropout included, instead of
+    keeping activations: equal gradients for less memory and one more forward pass (Chen et al.
+    2016, 1604.06174).
     """
 
     def __init__(self, config: ResolvedModel, shape: StackShape) -> None:
@@ -118,14 +118,14 @@ class Stack(nn.Module):
             self.sublayers.append(nn.ModuleList(by_slot))
 
     def block(self, layer: int) -> list[AnySublayer]:
-        """Return the sub-layers of an executed block, in order; layers count from 0."""
+        """Return the sub-layers of an executed block, counted from 0, in order."""
         sets: list[list[AnySublayer]] = list(self.sublayers)  # type: ignore[arg-type]
         return [by_slot[slot] for by_slot, slot in zip(sets, self.slots[layer], strict=True)]
 
     def map_slots(self, function: Callable[[AnySublayer], _T]) -> list[list[_T]]:
-        """Apply a function once to each set of weights; return the results by block and entry.
+        """Apply a function once per set of weights; return results by block and entry.
 
-        Executed blocks that share weights have the very same result.
+        Blocks that share weights have the same result object.
         """
         sets: list[list[AnySublayer]] = list(self.sublayers)  # type: ignore[arg-type]
         results = [
@@ -146,12 +146,12 @@ class Stack(nn.Module):
         capture: Sequence[int] = (),
         queries: Queries | None = None,
     ) -> tuple[Passed, dict[int, Tensor]]:
-        """Run every block; also return the residual stream after as many as ``capture`` says.
+        """Run every block; also return the residual stream after the blocks in ``capture``.
 
-        ``positions`` are added before every block but the first, before which ``Body.enter`` adds
-        them: 0 in ``capture`` is the stream after that. A ``cache`` is appended to. With
-        ``queries`` the last attention has those alone, and what follows it is computed at them: Q
-        of the output counts them.
+        ``positions`` are added before every block but the first, where ``Body.enter`` adds them: 0
+        in ``capture`` is the stream after that. A ``cache`` is appended to. With ``queries`` the
+        last attention and everything after it are computed only at these: Q of the output counts
+        them.
         """
         has_more = cache is not None or context.memory is not None or len(capture) > 0
         assert queries is None or not has_more, "all states are kept, read or asked for"
