@@ -336,8 +336,9 @@ def parquet_file(path: Path) -> Iterator[Any]:
     try:
         with parquet.ParquetFile(path, buffer_size=_BUFFER_BYTES) as file:
             yield file
-    except (arrow.ArrowException, OSError, MemoryError, ValueError) as error:
-        # pyarrow's error depends on the damage; damaged sizes request more memory than exists.
+    except (arrow.ArrowException, OSError, MemoryError, ValueError, OverflowError) as error:
+        # pyarrow's error depends on the damage; damaged sizes request more memory than exists, and
+        # damaged dates are in years that Python lacks.
         text = str(error) or type(error).__name__
         reason = text.splitlines()[0][:_SHOWN_REASON]
         raise DataError(f"{path} is not a whole Parquet file ({reason}): fetch it again") from error

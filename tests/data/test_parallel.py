@@ -65,6 +65,9 @@ def test_records_and_lines_with_tabs_hold_pairs(tmp_path, nested):
     lines = ["a cat .\teine Katze .\tby whom", "\tleer", "two\u2028dogs\tzwei Hunde"]
     path = written(tmp_path / "a.tsv", "\n".join(lines).encode())
     assert list(tab_pairs(path, FIELDS, [])) == EXPECTED
+    half = json_records(written(tmp_path / "b.jsonl", b'{"en": "a", "de": "\\ud800"}'))
+    with pytest.raises(DataError, match=r"b.jsonl:1: '\\ud800' is half a surrogate pair"):
+        list(record_pairs(half, FIELDS))
     with pytest.raises(DataError, match="b.tsv, line 2: no tab"):
         list(tab_pairs(written(tmp_path / "b.tsv", b"a\tb\nc\n"), FIELDS, []))
     named = (b"id\tde\ten\n1\tHaus\thouse\n2\tBaum\ttree",

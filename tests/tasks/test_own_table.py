@@ -82,12 +82,16 @@ def _read(path, content, **more):
     return read_table(OwnTable(write(path, content), "review", label="stars", **more))
 
 
-def test_bytes_of_parquet_that_are_no_text_are_named_with_their_row(tmp_path):
+def test_values_of_parquet_that_python_lacks_are_refused(tmp_path):
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     bad = arrow.Array.from_buffers(arrow.string(), 2, arrow.array([b"one", b"t\xffwo"]).buffers())
     parquet.write_table(arrow.table({"text": bad}), tmp_path / "a.parquet")
     with pytest.raises(DataError, match="a.parquet, row 2: byte 0xff is not UTF-8"):
         list(read_records(tmp_path / "a.parquet"))
+    late = arrow.table({"day": arrow.array([1 << 60], arrow.timestamp("us"))})
+    parquet.write_table(late, tmp_path / "b.parquet")
+    with pytest.raises(DataError, match=r"b.parquet is not a whole .* \(date value out of range"):
+        list(read_records(tmp_path / "b.parquet"))
 
 
 def test_columns_of_parquet_without_a_name_are_refused_where_they_are_several(tmp_path):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from sublayer.counts import count
 from sublayer.data.cache import corpus_folders
 from sublayer.data.text.files import FileDocument, read_unchanged
-from sublayer.data.text.records import shown_fields
+from sublayer.data.text.records import encoded, shown_fields
 from sublayer.data.text.splitting import SplitName
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.lines import PACKED, decoded, read_lines
@@ -105,7 +105,7 @@ def record_pairs(records: Iterable[Record], fields: Fields) -> Iterator[Pair]:
     """Read a pair from two fields of each record, or of the object in its ``translation``.
 
     A text that is null is empty, and newlines within one become spaces. Raises DataError, with its
-    place, at a record without both texts.
+    place, at a record without both texts, and at a lone surrogate.
     """
     for record in records:
         values = record.values
@@ -125,7 +125,7 @@ def record_pairs(records: Iterable[Record], fields: Fields) -> Iterator[Pair]:
                     f"{record.place}: field {name!r} is {type(text).__name__}, not text"
                 )
             # Pairs are stored a line a text.
-            texts.append(text.replace("\n", " "))
+            texts.append(encoded(text, record.place).replace(b"\n", b" ").decode())
         source, target = texts
         yield record.line, source, target
 
