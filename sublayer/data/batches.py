@@ -72,7 +72,7 @@ class AnyBatch(Protocol):
 
     @property
     def n_sequences(self) -> int:
-        """Count the sequences that see nothing of each other, those that stand for none not."""
+        """Count the sequences that see nothing of each other; 0 where no example counts."""
 
     def micro_rows(self, n_sequences: int, context: int) -> int:
         """Count the rows of a micro-batch that holds ``n_sequences`` of ``context`` tokens.

@@ -190,7 +190,7 @@ class Epochs(Generic[Plan]):
         return epoch, item - self.ends[epoch]
 
     def take(self: "Epochs[Ints]", numbers: Ints, size: int) -> Ints:
-        """Return items, by their numbers through all epochs, of plans that are orders of ``size``.
+        """Return the items of ``numbers`` through all epochs; each plan orders ``size`` items.
 
         Items that follow each other may end one epoch and begin the next.
         """
