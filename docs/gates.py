@@ -1,6 +1,6 @@
 """Draw the activations of the feed-forward networks and their gradients: ``images/gates.svg``.
 
-``python docs/gates.py``, after a change of what they compute.
+``python docs/gates.py``, after a change of the networks.
 """
 
 from pathlib import Path

@@ -18,7 +18,7 @@ _MARGIN = 0.02
 
 
 def four_verdicts_svg() -> str:
-    """Draw an interval of each verdict over the margin, and what is not decided by either."""
+    """Draw an interval of each verdict over the margin, and of two cases between verdicts."""
     cases = [
         ("better", -0.075, -0.035),
         ("better, and it may matter little", -0.05, -0.008),

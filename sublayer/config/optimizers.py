@@ -97,7 +97,7 @@ class OptimizerTable(Table):
     def update_numbers(
         self, n_trained: int, matrices: Matrices, n_together: int, *, is_divided: bool
     ) -> int:
-        """Count the numbers of an update beside states: decayed gradients, or what is added.
+        """Count the numbers of an update beside states: decayed gradients, or the added updates.
 
         ``matrices`` are the largest of the ``n_trained``, ``n_together`` the numbers of parameters
         of one shape that are updated at a time. Where parameters are divided among processes,

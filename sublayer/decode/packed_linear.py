@@ -108,7 +108,7 @@ def _packs(matrix: Tensor) -> bool:
 
 
 Branch = Callable[..., Tensor]
-"""A sub-layer's function: of the rows, and of what its kind needs beside them."""
+"""A sub-layer's function: of the rows, and of further arguments of its kind."""
 
 
 def residual(sublayer: Sublayer, branch: Branch) -> Branch:

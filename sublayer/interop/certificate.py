@@ -180,7 +180,7 @@ def certify(
 ) -> dict[str, Any]:
     """Compare a model's logits with those of a transformers class with these fields and tensors.
 
-    Of a class without a head these are hidden states, and what its pooler makes of them.
+    Of a class without a head these are hidden states, and the output of its pooler.
     ``task`` is what the model answers.
 
     The tokens are random. transformers sees no file: nothing else in a folder can change what it

@@ -46,7 +46,7 @@ class Evaluation:
     own_text: Callable[[], "Split"] = _no_text
     """Reads the split of the run's own text that is named ``split``."""
     progress: Callable[[str, str], Progress] = lambda done, unit: silent
-    """Makes a display from what is done, such as ``scored``, and its unit."""
+    """Makes a display from the verb of the work, such as ``scored``, and its unit."""
 
     @property
     def model(self) -> "Transformer":

@@ -25,7 +25,7 @@ from sublayer.tasks.spec import TaskSpec
 from sublayer.text_model import TextModel
 
 Scores = Mapping[str, Any]
-"""Metrics by name, ``loss`` among them, and what they count."""
+"""Metrics by name, ``loss`` among them, and the counts that they divide by."""
 Effort = Literal["training", "test"]
 """Share of a split that is scored: a part, the same at every evaluation of a run, or all of it."""
 
@@ -58,7 +58,7 @@ class Family(ABC):
     ) -> Objective:
         """Put a model into the objective of a config; ``seed`` is for heads of training alone.
 
-        ``task`` is what it learns to answer.
+        ``task`` is the task that it learns to answer.
         """
 
     @abstractmethod

@@ -49,7 +49,7 @@ ROLES = (
 
 @dataclass(frozen=True)
 class OwnTable:
-    """A file, or a folder with one for each split, and what its columns are.
+    """A file, or a folder with one for each split, and the roles of its columns.
 
     Raises ConfigError where columns exclude each other, or one is given twice.
     """

@@ -19,7 +19,7 @@ VERSION = 1
 _MOST = 100_000_000
 """Tokens: more than any model reads at a time."""
 _PRESUMED = ("suite", "kind", "fields", "is_symmetric", "is_bounded", "has_unanswerable")
-"""Of a published task: what its files are read by, and its formats written by."""
+"""Fields of a published task by which its files are read and its formats written."""
 _Positive = Annotated[int, Field(ge=1, le=_MOST)]
 _Whole = Annotated[int, Field(ge=0, le=_MOST)]
 

@@ -25,7 +25,7 @@ _THIRD, _TENTH = 1 / 3, 0.1
 """By how much the pace of a run by minutes may change, and its end be late, before it is planned
 anew."""
 _CHECKED_SHARE = 0.05
-"""Of a run's minutes, what its first steps may take before their pace is looked at."""
+"""Share of a run's minutes that its first steps may take before their pace is looked at."""
 _NOW_S = 1.0
 """An age of less than so many seconds is none."""
 _UNITS = {"day": 86400.0, "hour": 3600.0, "minute": 60.0, "second": 1.0}
@@ -201,7 +201,7 @@ class MinutesPlan:
     ) -> int:
         """Return the length of a run of ``steps`` after ``step``, which took ``seconds`` so far.
 
-        ``evaluation_s`` is what its last evaluation takes.
+        ``evaluation_s`` are the seconds of its last evaluation.
         """
         if self._known and step <= self._known[-1].at_step:
             again = self.steps_at(step, steps)

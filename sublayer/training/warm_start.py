@@ -251,7 +251,7 @@ def _without(model: Transformer, heads: Collection[str]) -> dict[str, Tensor]:
 
 
 def _bodies(model: Transformer) -> dict[str, Body]:
-    """Return what stands between embeddings and heads, by what its tensors' names begin with."""
+    """Return the stacks between embeddings and heads, by the prefix of their tensors' names."""
     if isinstance(model, EncoderDecoder):
         return {"source.": model.source, "": model}
     return {"": model}

@@ -21,7 +21,7 @@ class SublayerEstimate(ABC):
     """
 
     inputs: tuple[int, ...]
-    """Features of what each map from the residual stream makes."""
+    """Output features of each map from the residual stream."""
     n_backward: int
     """Numbers of the maps whose gradients exist while its backward pass holds most."""
 

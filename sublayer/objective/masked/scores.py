@@ -225,7 +225,7 @@ def score_masked(
     processes: Processes = ALONE,
     tables: dict[str, ItemTable] | None = None,
 ) -> dict[str, Any]:
-    """Score an encoder on the masked tokens of a text: its loss and accuracy, and what they count.
+    """Score an encoder on the masked tokens of a text: its loss and accuracy, and their counts.
 
     Masks and pairs are the same for every model of a tokenizer. ``progress`` is called with the
     examples done and the examples in all; ``tables`` gets the items of the examples. The work is

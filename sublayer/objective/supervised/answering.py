@@ -178,7 +178,7 @@ class Answerer:
             )
 
     def _note(self, examples: Sequence[Example]) -> None:
-        """Note, once for each tokenizer, what it loses of the rows, and marks among them."""
+        """Note, once for each tokenizer, losses of the rows by it, and marks among them."""
         present = [model.tokenizer for model in self._models if model.tokenizer is not None]
         tokenizers = {tokenizer.fingerprint: tokenizer for tokenizer in present}.values()
         if not self._n_blocks:
