@@ -1,4 +1,4 @@
-"""The arms of a comparison and the trials that tune them, with the names of their folders."""
+"""Arms of a comparison and their tuning trials, with the names of their folders."""
 
 import hashlib
 import itertools
@@ -18,20 +18,20 @@ from sublayer.errors import ConfigError, check_rules
 from sublayer.study.stages import FINETUNE
 
 LONGEST_PART = 60
-"""Characters of a name that a folder is called after."""
+"""Characters of a name used for a folder."""
 _LONGEST = 40
 
 
 def name_folder(recipe: str, varied: Iterable[str]) -> str:
-    """Name the folder of a recipe whose fields vary: ``gpt-ffn``; the recipe alone where none do.
+    """Name the folder of a recipe with varied fields: ``gpt-ffn``; without any, the recipe.
 
-    Fields that would make it too long are left out, the last first.
+    Fields that make it too long are left out, the last first.
     """
     return name_arms([recipe, *(field.rpartition(".")[2] for field in varied)])
 
 
 def name_arms(names: Iterable[str]) -> str:
-    """Name a comparison of arms with names of their own: ``gpt-macaron-modern``."""
+    """Name a comparison of named arms: ``gpt-macaron-modern``."""
     first, *others = names
     name = first[:_LONGEST]
     for part in others:
@@ -42,15 +42,15 @@ def name_arms(names: Iterable[str]) -> str:
 
 
 def in_path(name: str) -> str:
-    """Return what any system takes for a folder's name, with all else of a name as dashes.
+    """Return a name as a portable folder name, with dashes for all other characters.
 
-    It may be empty, and that of two names the same.
+    It may be empty, and equal for two names.
     """
     return re.sub(r"[^A-Za-z0-9._=-]+", "-", name).strip("-.")
 
 
 def folder_part(name: str) -> str:
-    """Return the folder's name for a name: a long one is cut, and ends with its digest."""
+    """Return the folder name of a name: a long one is cut, and ends with its digest."""
     part = in_path(name)
     if len(part) <= LONGEST_PART:
         return part
@@ -70,28 +70,28 @@ _EXAMPLES = {"--vary": "model.ffn=gelu,swiglu", "--tune": "optimizer.lr=1e-3,2e-
 
 @dataclass(frozen=True)
 class Arm:
-    """A recipe under the name that it has in the comparison."""
+    """A named recipe of a comparison."""
 
     name: str
     loaded: LoadedRecipe
-    """The whole recipe, ``settings`` included."""
+    """The full recipe, ``settings`` included."""
     settings: Mapping[str, Any]
-    """The settings that set it apart: ``table.field`` to its value."""
+    """The settings that distinguish it: ``table.field`` to its value."""
     against: str | None = None
-    """The arm that it is compared with, if not the first; itself: none, it is a control."""
+    """Its comparison partner, if not the first arm; itself: none, it is a control."""
     is_varied: bool = False
-    """True for a name made of settings, as those of ``--vary`` are."""
+    """True for a name made of settings, as with ``--vary``."""
     settled: Mapping[str, Any] = field(default_factory=dict)
-    """The settings that its study settled: length, threads, precision, matched widths."""
+    """The settings settled by its study: length, threads, precision, matched widths."""
     matched: tuple[str, ...] = ()
-    """Those of them that matching solved, as on the command line."""
+    """Settled settings solved by matching, as on the command line."""
     mismatch: float = 0.0
     """The remaining excess over the arm that it is matched to, as a share (see ``Match``)."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Settings to try, under a name; the one trial of a study that tunes nothing has neither."""
+    """Named settings to try; the single trial of an untuned study has neither name nor settings."""
 
     name: str
     settings: Mapping[str, Any]
@@ -102,23 +102,23 @@ class Trial:
         return folder_part(self.name)
 
     def of(self, loaded: LoadedRecipe) -> LoadedRecipe:
-        """Apply the settings to an arm's recipe; raise ConfigError where they do not fit it."""
+        """Apply the settings to an arm's recipe; raise ConfigError if they do not fit it."""
         if not self.settings:
             return loaded
         return vary(loaded, self.settings, origin="tune")
 
 
 NO_TRIAL = Trial("", {})
-"""The trial of a study that tunes nothing."""
+"""The trial of an untuned study."""
 
 
 def expand(loaded: LoadedRecipe, vary_texts: Sequence[str], *, option: str = "--vary") -> list[Arm]:
     """Build the arms of ``--vary field=a,b`` texts: every combination of their values.
 
-    The first of each value is the baseline's. ``option`` is what messages call the texts. Without
-    any, the recipe is the only arm. Values are split at commas outside brackets and quotes, so that
-    lists are values too. Raises ConfigError for a text without two values, a field varied twice, a
-    field that the command line also sets, and arms that are equal.
+    The first values are the baseline's. ``option`` names the texts in messages. Without any, the
+    recipe is the only arm. Values are split at commas outside brackets and quotes, so that lists
+    are values too. Raises ConfigError for a text without two values, a field varied twice, a field
+    that the command line also sets, and arms that are equal.
     """
     if not vary_texts:
         return [Arm(loaded.name, loaded, {})]
@@ -138,8 +138,7 @@ def expand(loaded: LoadedRecipe, vary_texts: Sequence[str], *, option: str = "--
 def value_grid(texts: Sequence[str], option: str) -> list[Trial]:
     """Combine the values of ``field=a,b`` texts, each combination under its name.
 
-    In names a field has its short name where no other field has that. Raises ConfigError as
-    ``expand`` does.
+    A field's short name is used if unique. Raises ConfigError as ``expand`` does.
     """
     fields: dict[str, list[str]] = {}
     for text in texts:
@@ -174,9 +173,9 @@ def value_grid(texts: Sequence[str], option: str) -> list[Trial]:
 
 
 def planned_trials(tune: Sequence[str], extended: Sequence[float] = ()) -> list[Trial]:
-    """Return the trials of ``field=a,b`` texts and of the values tried beyond their edge.
+    """Return the trials of ``field=a,b`` texts and of further values beyond their edge.
 
-    An empty one without any texts.
+    Without texts, the empty trial.
     """
     if not tune:
         return [NO_TRIAL]
@@ -187,7 +186,7 @@ def planned_trials(tune: Sequence[str], extended: Sequence[float] = ()) -> list[
 def make_arm(
     name: str, loaded: LoadedRecipe, settings: Mapping[str, Any], *, called: str = "arm"
 ) -> Arm:
-    """Apply an arm's settings to a recipe; raise ConfigError, with its name, where they fail.
+    """Apply an arm's settings to a recipe; raise ConfigError, with its name, on failure.
 
     ``called`` precedes the name in messages.
     """
@@ -198,7 +197,7 @@ def make_arm(
 
 
 def arm_notes(arms: Sequence[Arm]) -> list[str]:
-    """Return the notes of the layers of settings; one that is not of all arms names its arms."""
+    """Return the notes of the layers of settings; those not shared by all arms name theirs."""
     by_note: dict[str, list[str]] = {}
     for arm in arms:
         for note in arm.loaded.notes:
@@ -210,10 +209,10 @@ def arm_notes(arms: Sequence[Arm]) -> list[str]:
 
 
 def check_distinct(arms: Sequence[Arm], beside: Mapping[str, str] | None = None) -> None:
-    """Raise ConfigError where two arms, the first included, have one name or equal settings.
+    """Raise ConfigError for two arms, the first included, with one name or equal settings.
 
-    Settings are equal where the recipes with all that is derived from them are: ``model.d_ff`` set
-    to its derived value sets no arm apart. ``beside`` has further distinctions by name.
+    Settings are equal if the fully derived recipes are: ``model.d_ff`` set to its derived value
+    distinguishes no arm. ``beside`` has further distinctions by name.
     """
     meanings: dict[str, str] = {}
     for arm in arms:
@@ -235,7 +234,7 @@ def check_distinct(arms: Sequence[Arm], beside: Mapping[str, str] | None = None)
 
 
 def split_values(text: str) -> list[str]:
-    """Split at commas outside brackets and quotes; raise ConfigError where one stays open."""
+    """Split at commas outside brackets and quotes; raise ConfigError for an open one."""
     values: list[str] = []
     pieces: list[str] = []
     for piece in text.split(","):
@@ -253,7 +252,7 @@ def split_values(text: str) -> list[str]:
 
 def _meaning(arm: Arm) -> str:
     recipe = arm.loaded.recipe
-    # Any vocabulary will do: it is the same for all arms, and only derived settings matter.
+    # Any vocabulary will do: all arms share it, and only derived settings matter.
     model = resolve_model(
         recipe.model, vocab_size=recipe.model.vocab_size or 2, context=recipe.data.context
     )
@@ -262,7 +261,7 @@ def _meaning(arm: Arm) -> str:
 
 
 TuneBy = Literal["metric", "loss"]
-"""The criterion of tuning on the validation split: the study's metric, or the loss."""
+"""The tuning criterion on the validation split: the study's metric, or the loss."""
 _TUNABLE = ("optimizer.", "model.dropout", "model.init", "model.embedding_scale")
 _TUNABLE_ON_TASKS = (
     "optimizer.",
@@ -274,19 +273,19 @@ _TUNABLE_ON_TASKS = (
     "train.steps",
     "init.layers",
 )
-"""As many passes as each arm likes are no advantage where the examples are the same."""
+"""A free number of passes is no advantage on the same examples."""
 
 
 def make_trials(arms: Sequence[Arm], tune: Sequence[str], *, stage: str = "") -> list[Trial]:
     """Build a trial of every combination of ``field=a,b,c`` texts; an empty one without any.
 
-    For a stage of tasks ``arms`` have the stage's recipes and their own settings of it. Raises
-    ConfigError for a field that would change an arm's budget, that is none of fine-tuning, that an
-    arm does not have, or that the arms differ in, and as ``expand`` does.
+    For a stage of tasks ``arms`` have their recipes and settings of the stage. Raises ConfigError
+    for a field that would change an arm's budget, is not of fine-tuning, is missing in an arm, or
+    differs between arms, and as ``expand`` does.
     """
     if not tune:
         return [NO_TRIAL]
-    # Which combinations there are does not depend on the arm: the first will do.
+    # Combinations do not depend on the arm: the first will do.
     expand(arms[0].loaded, tune, option="--tune")
     trials = value_grid(tune, "--tune")
     prefix, tunable = (f"{FINETUNE}.", _TUNABLE_ON_TASKS) if stage else ("", _TUNABLE)
@@ -311,9 +310,9 @@ def make_trials(arms: Sequence[Arm], tune: Sequence[str], *, stage: str = "") ->
 
 
 def beyond_edges(chosen: Sequence[Trial], trials: Sequence[Trial]) -> Iterator[Trial]:
-    """Yield the next trial beyond each edge of the grid that an arm has chosen.
+    """Yield the next trial beyond each edge of the grid that an arm selected.
 
-    The grid is of one positive number. It goes on by the ratio of the two values at that edge.
+    The grid is over one positive number, extended by the ratio of the two values at that edge.
     """
     (field,) = trials[0].settings
     values = [trial.settings[field] for trial in trials]
@@ -331,14 +330,14 @@ def beyond_edges(chosen: Sequence[Trial], trials: Sequence[Trial]) -> Iterator[T
 
 
 def trial_at(trials: Sequence[Trial], value: float) -> Trial:
-    """Return the trial of a further value of the one field that is tried."""
+    """Return the trial of a further value of the single tuned field."""
     (field,) = trials[0].settings
     label, _, _ = trials[0].name.partition("=")
     return Trial(f"{label}={value:g}", {field: value})
 
 
 def check_extensible(trials: Sequence[Trial]) -> None:
-    """Raise ConfigError where a grid has no edge to be extended at."""
+    """Raise ConfigError for a grid without an edge to extend."""
     values = [value for trial in trials for value in trial.settings.values()]
     are_numbers = all(isinstance(value, int | float) and value > 0 for value in values)
     check_rules(
@@ -358,11 +357,11 @@ def choose_trial(
     ties: Mapping[str, float | None] | None = None,
     compared: Collection[str] = (),
 ) -> Trial:
-    """Choose the trial with the lowest validation loss; the first where none finished.
+    """Select the trial with the lowest validation loss; the first if none finished.
 
-    ``losses`` are by trial's name, None for one that failed, or other scores, lower the better. Of
-    equal ones that is chosen of which there are runs already, ``compared`` by name, then the lowest
-    of ``ties``, then the earliest.
+    ``losses`` are by trial's name, None for a failed one, or other scores, lower is better. Ties
+    are broken by existing runs, ``compared`` by name, then the lowest of ``ties``, then the
+    earliest.
     """
 
     def rank(trial: Trial) -> tuple[object, bool, float]:

@@ -1,4 +1,4 @@
-"""``chain.json``: the planned stages of a study, with the keys that their runs are found by."""
+"""``chain.json``: the planned stages of a study, with the keys of their runs."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -51,23 +51,22 @@ class Kept(Typed):
     n_seeds: Annotated[int, Field(ge=1, lt=2**31)]
     """Pre-trainings."""
     n_runs: dict[str, Count]
-    """Those that arms share counted once."""
+    """Shared runs counted once."""
     arms: tuple[ArmFacts, ...]
     kinds: tuple[str, ...]
-    """Of the arms' objectives."""
+    """Kinds of the arms' objectives."""
     keys: dict[str, dict[str, _Key]]
     """By arm and stage."""
     inputs: dict[str, dict[str, list[Input]]] = {}
-    """By arm and stage the files and texts of the key; studies of before they were kept have none.
-    """
+    """Files and texts of the key, by arm and stage; older studies have none."""
     parts: dict[str, tuple[StagePart, ...]]
-    """Of each stage of tasks."""
+    """Parts of each stage of tasks."""
     trials: dict[str, tuple[Trial, ...]]
     tuning_number: Count = 0
-    """The number of a trial among fine-tunings of the first pre-training; 0 in studies of early
-    versions, which compared trials."""
+    """The number of a trial among fine-tunings of the first pre-training; 0 in early versions,
+    which compared trials."""
     baselines: dict[str, _FileName] = {}
-    """The files of their scores, of each stage of tasks that they were scored on."""
+    """Files of baseline scores, by scored stage of tasks."""
     cuts: dict[str, str] = {}
     """Notes on truncated rows of stages of tasks; stages without any are left out."""
 
@@ -95,7 +94,7 @@ class Kept(Typed):
 
     @property
     def stage_texts(self) -> dict[str, dict[str, str]]:
-        """The digests of the files of stages, by arm and stage."""
+        """Digests of the files of stages, by arm and stage."""
         return {
             f"{arm}, {stage}": {source.name: source.digest for source in inputs}
             for arm, by_stage in self.inputs.items()
@@ -112,9 +111,9 @@ def describe_chain(
     *,
     n_seeds: int,
 ) -> Kept:
-    """Return all that is kept of a chain before its runs; ``data`` are those of pre-trainings.
+    """Return the content of a chain's file before its runs; ``data`` are the pre-trainings'.
 
-    Raises ConfigError and DataError where stages do not fit together.
+    Raises ConfigError and DataError if stages do not fit together.
     """
     chain = recipes.chain
     keys, inputs, parts = find_keys(recipes, data)
@@ -152,13 +151,13 @@ def keep_chain(folder: Path, kept: Kept) -> None:
 def beside_earlier(folder: Path, kept: Kept, recipes: StageRecipes) -> Kept:
     """Return the content of ``chain.json`` with the baselines of an earlier command.
 
-    Raises DataError, with both values, where a stage's files changed since the study began. A stage
-    that is found by another key for another reason is noted: it is made anew.
+    Raises DataError, with both values, if a stage's files changed since the study began. A stage
+    whose key changed for another reason is noted: it is made anew.
     """
     try:
         earlier = _read(folder / CHAIN)
     except (FileNotFoundError, ConfigError):
-        return kept  # a damaged file is written anew
+        return kept  # a damaged file is rewritten
     for arm, stages in kept.keys.items():
         for stage, key in stages.items():
             known = earlier.inputs.get(arm, {}).get(stage)
@@ -171,7 +170,7 @@ def beside_earlier(folder: Path, kept: Kept, recipes: StageRecipes) -> Kept:
                     f"stage {stage} of {arm} began with other data, or in another version of "
                     "sublayer: it is made anew"
                 )
-    # Trials are chosen again by the runs that chose them.
+    # Trials are selected again by their runs.
     names = ("baselines", "cuts", "tuning_number") if earlier.keys == kept.keys else ()
     return kept.model_copy(update={name: getattr(earlier, name) for name in names})
 
@@ -179,7 +178,7 @@ def beside_earlier(folder: Path, kept: Kept, recipes: StageRecipes) -> Kept:
 def read_chain_file(folder: Path, plan: StudyPlan) -> Kept:
     """Read ``chain.json`` in a folder, whose ``plan`` is the content of ``study.toml``.
 
-    Raises ConfigError where it is missing or damaged.
+    Raises ConfigError if it is missing or damaged.
     """
     remedy = f"this writes it anew: {plan.command}" if plan.command else "its command writes it"
     try:

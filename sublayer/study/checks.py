@@ -1,4 +1,4 @@
-"""The refusals of a comparison: before it reads a text, before it trains, and at its end."""
+"""Refusals of a comparison: before it reads a text, before it trains, and at its end."""
 
 import shutil
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,8 @@ from sublayer.tasks.registry import TASKS, locate_files
 
 
 def check_runs(sources: Sequence[str], overrides: Overrides, options: Options) -> None:
-    """Refuse options without effect on existing runs, and sources that are no runs beside one."""
+    """Refuse options without effect on existing runs, and sources that are not runs next to
+    runs."""
     run = next(source for source in sources if is_run(source))
     for source in sources:
         if not Path(source).exists() and source not in shipped_recipes():
@@ -53,9 +54,9 @@ def check_runs(sources: Sequence[str], overrides: Overrides, options: Options) -
 
 
 def check_study(study: Study, *, n_trials: int = 1) -> None:
-    """Raise ConfigError where a study is nothing to compare, before a text is read.
+    """Raise ConfigError for a study without a valid comparison, before a text is read.
 
-    Raises DataError where ``--data`` lacks the files of a task. ``n_trials`` tune each arm.
+    Raises DataError if ``--data`` lacks the files of a task. ``n_trials`` tune each arm.
     """
     arms, chain = [arm.name for arm in study.arms], study.chain
     seeds = "0 to N - 1, with --seeds N" + (", or from --first-seed on" if chain is None else "")
@@ -91,7 +92,7 @@ def check_study(study: Study, *, n_trials: int = 1) -> None:
 
 
 def _check_metrics(study: Study, arms: Sequence[str]) -> None:
-    """Raise ConfigError where the arms of a plain study are scored by metrics that they lack."""
+    """Raise ConfigError if arms of a plain study lack its metrics."""
     metric, *others = study_metrics(study)
     names = [metric.name, *(other.name for other in others)]
     for title, scores in study.published.items():
@@ -138,10 +139,10 @@ def _check_stages(study: Study, chain: Chain) -> None:
 
 
 def check_texts(study: Study, data: Mapping[str, Data]) -> None:
-    """Raise ConfigError where an arm's text left nothing for the split that scores.
+    """Raise ConfigError if an arm's text has nothing in the scored split.
 
-    Raises DataError where that has nothing that the study's own metric is of, or is too short for
-    the study's inspection.
+    Raises DataError if the split has nothing for the study's metric, or is too short for its
+    inspection.
     """
     for text in data.values():
         if study.scoring.find(text) is None:
@@ -158,7 +159,7 @@ def check_texts(study: Study, data: Mapping[str, Data]) -> None:
 def check_question(study: Study, metric: Metric, others: Sequence[str]) -> None:
     """Raise ConfigError for a margin or spread in another unit, and verdicts on no metric.
 
-    ``others`` are the names of the metrics or columns beside the one that decides.
+    ``others`` are the names of metrics or columns besides the deciding one.
     """
     study.question.margin_of(study.name, metric)
     study.question.spread_of(study.name, metric)
@@ -174,10 +175,9 @@ def check_disk(
     folder: Path,
     jobs: int,
 ) -> None:
-    """Raise ConfigError where the models of all runs do not fit on the disk.
+    """Raise ConfigError if the models of all runs do not fit on the disk.
 
-    ``jobs`` runs at a time have checkpoints beside. Files of the same runs are not
-    counted twice.
+    ``jobs`` runs in parallel also have checkpoints. Files of the same runs are not counted twice.
     """
     needed, largest = 0, 0
     for stage, planned in planned_recipes(recipes, arms, data, kept).items():
@@ -198,14 +198,14 @@ def check_disk(
 def planned_recipes(
     recipes: StageRecipes, arms: Sequence[Arm], data: Mapping[str, Data], kept: Kept
 ) -> dict[str, list[tuple[Recipe, int]]]:
-    """Return the arms' recipes of each stage that trains, with the sizes of their vocabularies.
+    """Return the arms' recipes of each training stage, with their vocabulary sizes.
 
-    Threads are those that were settled for the arm.
+    Threads are the arm's settled ones.
     """
     planned: dict[str, list[tuple[Recipe, int]]] = {}
     for stage in kept.n_runs:
         if recipes.chain.stage(stage).ensemble:
-            continue  # it leaves scores alone
+            continue  # it does not affect scores
         for arm in arms:
             if stage in kept.keys[arm.name]:
                 threads = {"train.threads": arm.loaded.recipe.train.threads}

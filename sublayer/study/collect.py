@@ -60,9 +60,9 @@ def collect_results(
 ) -> Results:
     """Build the results of a study from its runs; ``command`` reproduces them.
 
-    The first of ``arms`` is the baseline. ``baselines`` are the scores of simple baselines by name
-    and column. Reads metrics, recipes and items of the runs. Raises ConfigError for a margin in
-    another unit.
+    The first of ``arms`` is the baseline; ``baselines`` are scores of simple baselines by name and
+    column. Reads metrics, recipes and items of the runs. Raises ConfigError for a margin in another
+    unit.
     """
     study, runs, primary = judge.study, judge.runs, judge.primary
     results = [_arm_result(judge, arm) for arm in arms]
@@ -112,13 +112,13 @@ def collect_results(
 
 
 def _arm_result(judge: StudyJudge, arm: ArmFacts) -> ArmResult:
-    """Build the result of an arm; costs are medians over finished runs of its own recipe."""
+    """Build the result of an arm; costs are medians over finished runs of its recipe."""
     study, primary, is_plain = judge.study, judge.primary.name, judge.study.chain is None
     stages, (scores, _) = judge.stages(arm.name), judge.scored[arm.name]
     own_runs = stages.get(PRETRAINING, StageRuns({}))
     finished = [(seed, run) for seed, _, run in own_runs.scored()]
     records = [run.record for _, run in finished if run.record is not None]
-    # Seconds of the optimizer steps alone.
+    # Seconds of the optimizer steps only.
     training = [log["tokens"] / log["tokens_per_s"] for log in records if log["tokens_per_s"]]
     medians = {
         name: float(np.median(values)) if values else None
@@ -140,7 +140,7 @@ def _arm_result(judge: StudyJudge, arm: ArmFacts) -> ArmResult:
         operations = trained_operations(judge.chain, stages)
     others = [column.name for column in judge.columns if column.name != primary]
     names = sorted({primary, *others, LOSS})
-    # The curves of a study with stages would be of its pre-training alone.
+    # Curves of a study with stages would only be of its pre-training.
     curves = [read_curves(seed, run.path, names) for seed, run in finished if is_plain]
     by_metric = curves_by_metric(curves)
     tuned: dict[str, None] = {}
@@ -152,7 +152,7 @@ def _arm_result(judge: StudyJudge, arm: ArmFacts) -> ArmResult:
         if runs.losses:
             by = runs.chosen_by
             shown = ("loss", True, 1.0) if by is None else (by.label, by.is_lower_better, by.factor)
-            # Each trial of a stage of tasks is one run.
+            # A trial of a stage of tasks is one run.
             n_runs = judge.n_tuning if is_own else 1
             tunings.append(Tuning(*shown, n_runs, runs.scores, "" if is_own else stage))
     recipes = (run.path / RUN_RECIPE for _, run in own_runs.seeded())
@@ -187,8 +187,8 @@ def _arm_result(judge: StudyJudge, arm: ArmFacts) -> ArmResult:
 def trained_operations(chain: Chain, runs: Mapping[str, StageRuns]) -> float | None:
     """Add up the operations of an arm's stages, each the median over its runs.
 
-    ``runs`` are by stage. Operations follow from the tokens that were trained on. None where a
-    stage has no ended run. Ensembles train nothing.
+    ``runs`` are by stage. Operations follow from the trained tokens. None if a stage has no ended
+    run. Ensembles train nothing.
     """
     total = 0.0
     for name, stage_runs in runs.items():
@@ -226,7 +226,7 @@ def _scorecard(
 ) -> Scorecard:
     """Return the scores of arms, baselines and publications, with the speed of the arms.
 
-    Speed is tokens a second in pre-training, relative to the arm whose published speed is 1.
+    Speed is tokens per second in pre-training, relative to the arm with published speed 1.
     """
     metrics = {column.name: column.metric for column in judge.columns}
     published = judge.chain.published
@@ -262,14 +262,14 @@ _KEPT = "baselines"
 def keep_baselines(folder: Path, kept: Kept, runs: Runs) -> None:
     """Score the baselines on the tasks of all stages, and keep the scores in a study's folder.
 
-    Stages whose baselines are scored are left out; ``runs`` have the data of the others.
+    Stages with scored baselines are skipped; ``runs`` have the data of the others.
     """
     shared = SharedData()
     files, cuts = dict(kept.baselines), dict(kept.cuts)
     for stage in kept.chain.stages:
         if not stage.finetunes or stage.name in kept.baselines:
             continue
-        # An ensemble reads the files of its members.
+        # An ensemble reads its members' files.
         name = stage.before[0] if stage.ensemble else stage.name
         outcomes = (run for arm in kept.arms for _, run in runs[arm.name, name].seeded())
         done = next((outcome for outcome in outcomes if outcome.record is not None), None)
@@ -290,7 +290,7 @@ def read_baselines(
 ) -> dict[str, dict[str, Cell]]:
     """Read the scores of the baselines by column; ``files`` are by stage.
 
-    Raises ConfigError where they are damaged.
+    Raises ConfigError if they are damaged.
     """
     by_baseline: dict[str, dict[str, Cell]] = {}
     for stage, file in files.items():
@@ -313,7 +313,7 @@ def read_baselines(
 
 
 def _keep(folder: Path, data: Data) -> str:
-    """Score the baselines on data, unless the scores are kept; return the name of the file."""
+    """Score the baselines on data, unless kept already; return the name of the file."""
     key = content_key("baselines", data.checksums["train"], data.checksums["test"])
     path = folder / _KEPT / f"{key[:16]}.json"
     if path.is_file():

@@ -19,11 +19,10 @@ from sublayer.tasks.registry import TASKS
 
 
 def study_metrics(study: Study) -> tuple[Metric, ...]:
-    """List the metrics of a study's arms, the one that decides first.
+    """List the metrics of a study's arms, the deciding one first.
 
-    That is the study's, or the first of the objective's where the study names none. Raises
-    ConfigError where the arms have none in common, or not the one that the study names, or an arm
-    has no head that it could be scored by.
+    It is the study's, or the first of the objective's by default. Raises ConfigError if the arms
+    lack a common metric, or the study's, or if an arm has no head for scoring.
     """
     kinds = {arm.loaded.recipe.objective.kind for arm in study.arms}
     if len(kinds) > 1:
@@ -48,25 +47,25 @@ def study_metrics(study: Study) -> tuple[Metric, ...]:
 
 
 SPEED = "speed"
-"""The column of speed-ups: published, and tokens a second in pre-training where an arm's is 1."""
+"""Speed-up column: published, and tokens a second in pre-training if an arm has 1."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A score by which arms are compared."""
+    """A score of the comparison of arms."""
 
     metric: Metric
     """Named as the column."""
     stage: str
-    """The stage that is scored; "" for an average."""
+    """The scored stage; "" for an average."""
     key: str = ""
-    """The name of the value among those of a run."""
+    """The name of the value among a run's."""
     part: str = ""
-    """The scored part, where there are several; else the only one."""
+    """The scored part, if there are several; else the only one."""
     members: tuple[Member, ...] = ()
-    """Of an average."""
+    """Members of an average."""
     metrics: tuple[str, ...] = ()
-    """Those that an average may name behind its name and a colon."""
+    """Metrics that an average may name after its name and a colon."""
 
     @property
     def name(self) -> str:
@@ -80,10 +79,10 @@ def list_columns(
     parts: Mapping[str, Sequence[StagePart]],
     kinds: Sequence[str],
 ) -> list[Column]:
-    """List the columns of a chain, the averages first, then its stages, then its pre-training.
+    """List the columns of a chain: averages, then stages, then pre-training.
 
-    ``parts`` are by stage of tasks, ``kinds`` are those of the arms' objectives. Raises ConfigError
-    for averages and metrics of unknown columns.
+    ``parts`` are by stage of tasks, ``kinds`` are the arms' objectives'. Raises ConfigError for
+    averages and metrics of unknown columns.
     """
     scored: list[Column] = []
     for stage in chain.stages:
@@ -104,7 +103,7 @@ def list_columns(
     ]
     texts = [PRETRAINING, *(stage.name for stage in chain.stages if not stage.finetunes)]
     measured = []
-    # What arms of different objectives lose is not comparable.
+    # Losses of different objectives are not comparable.
     for kind in dict.fromkeys(kinds) if len(set(kinds)) == 1 else ():
         for text in texts:
             for metric in family(kind).metrics:
@@ -124,7 +123,7 @@ def metric_columns(study: Study) -> list[Column]:
 
 
 def value_of(column: Column, scores: Mapping[str, float]) -> float | None:
-    """Return a column's value among those of a run or a pre-training; None where it is missing.
+    """Return a column's value among those of a run or a pre-training; None if missing.
 
     ``scores`` are by the column's name, averages left out; ``member:metric`` names a metric.
     """
@@ -142,7 +141,7 @@ def run_scores(
 ) -> dict[str, float]:
     """Return the scores of a run of a stage by the names of columns, and of their metrics.
 
-    With ``ERROR`` after a column's name, its standard error, where that is known.
+    ``ERROR`` after a column's name gives its standard error, if known.
     """
     scores = {}
     for column in columns:
@@ -175,7 +174,7 @@ def _of_tasks(chain: Chain, stage: str, parts: Sequence[StagePart]) -> Iterator[
         yield from _of_part(chain, stage, stage, parts[0].name, parts[0])
         return
     yield Column(points_metric(stage, f"{stage}, mean"), stage)
-    # No checkpoint of an ensemble is chosen for a task.
+    # An ensemble selects no checkpoint per task.
     is_one = len({part.task.name for part in parts}) == 1 or chain.stage(stage).ensemble
     for best in ("",) if is_one else ("", BEST):
         for part in parts:
@@ -184,7 +183,7 @@ def _of_tasks(chain: Chain, stage: str, parts: Sequence[StagePart]) -> Iterator[
 
 
 def _of_part(chain: Chain, name: str, stage: str, key: str, part: StagePart) -> Iterator[Column]:
-    """Return the column of a part, and of its metrics where several are asked for."""
+    """Return the column of a part, and of its metrics if several are named."""
     asked = chain.metrics.get(name)
     label = part_label(part.name, part.task.title)
     if key != part.name:
@@ -215,7 +214,7 @@ def speed_metric(base: str) -> Metric:
 
 
 def published_metric(name: str) -> Metric:
-    """Return the metric of a column that was published, and is measured in no stage."""
+    """Return the metric of a published column that no stage measures."""
     if name == SPEED:
         return speed_metric("")
     last, _, metric = name.rpartition("/")[2].partition(":")
@@ -231,9 +230,9 @@ def published_metric(name: str) -> Metric:
 
 
 def part_label(part: str, title: str) -> str:
-    """Return a part's label: its task's title, and of one of several parts of a task which it is.
+    """Return a part's label: its task's title, and its name if the task has several parts.
 
-    ``part`` is as ``part_name`` has it.
+    ``part`` is as in ``part_name``.
     """
     if part in TASKS or "_" not in part:
         return title
@@ -241,7 +240,7 @@ def part_label(part: str, title: str) -> str:
 
 
 def points_metric(name: str, label: str) -> Metric:
-    """Return the metric of a column whose values are shares, shown in percent."""
+    """Return the metric of a column of shares, shown in percent."""
     return Metric(
         name,
         label,
@@ -254,7 +253,7 @@ def points_metric(name: str, label: str) -> Metric:
 
 
 def _check(study: str, chain: Chain, columns: Sequence[Column]) -> None:
-    """Raise ConfigError where averages or metrics name an unknown column, or one twice."""
+    """Raise ConfigError for averages or metrics that name an unknown column, or one twice."""
     by_name = {column.name: column for column in columns}
     lists = {f"metrics of {name}": names_of(asked) for name, asked in chain.metrics.items()}
     for average, members in chain.averages.items():

@@ -30,28 +30,27 @@ from sublayer.study.curves import common_curves
 from sublayer.study.results import ArmResult, Results, Tuning
 
 Origin = Literal["own", "matched", "tuned"]
-"""The origin of an arm's value: its recipe, the matching of budgets, the tuning."""
+"""Origins of an arm's value: its recipe, the matching of budgets, the tuning."""
 _OF_A_RUN = ("train.seed", *FILE_ONLY, *HEADINGS)
-"""Fields that differ between runs of an arm, or change nothing that is computed."""
+"""Fields that differ between runs of an arm, or do not affect the computation."""
 _OF_TOKENIZER = {"data.tokenizer", "data.vocab_size"}
-"""Fields that say nothing of the tokenizer of a model that ``init.run`` brings."""
+"""Fields that say nothing about the tokenizer of a model from ``init.run``."""
 _ORDER: tuple[Origin, ...] = ("own", "matched", "tuned")
 
 
 @dataclass(frozen=True)
 class ArmSetting:
-    """An arm's value of a field, as a recipe writes it; None where the field does not apply."""
+    """An arm's value of a field, as written in a recipe; None if the field does not apply."""
 
     value: str | None
     origin: Origin
 
 
 def differing_fields(arms: Sequence[ArmResult]) -> dict[str, dict[str, ArmSetting]]:
-    """Return the settings of all arms in each field of the recipe in which they differ.
+    """Return the settings of all arms in each differing field of the recipe.
 
-    Fields keep the order of the resolved recipes, matched and tuned ones last; fields that are
-    derived in all arms, and arms without any run, are left out. Raises CheckpointError where a
-    recipe is damaged.
+    Fields keep the order of the resolved recipes, matched and tuned ones last; fields derived in
+    all arms, and arms without any run, are left out. Raises CheckpointError if a recipe is damaged.
     """
     recipes = {
         arm.name: dict(_flat(parse_toml(arm.recipe, f"the recipe of {arm.name}", CheckpointError)))
@@ -103,9 +102,9 @@ def _written(value: Any) -> str | None:
 def compared_budgets(results: Results) -> list[ArmBudget]:
     """Return the excess budget of each comparison of two arms, in order.
 
-    Realised operations follow from the tokens that the runs were trained on, and realised time,
-    where it was matched, from their seconds of training: medians over seeds. Planned operations of
-    studies with stages are unknown. A contrast of more than two arms has no excess.
+    Realised operations follow from the runs' trained tokens, and realised time, if matched, from
+    their seconds of training: medians over seeds. Planned operations of studies with stages are
+    unknown. A contrast of more than two arms has no excess.
     """
     planned, realised = {}, {}
     for arm in results.arms:
@@ -125,7 +124,7 @@ def compared_budgets(results: Results) -> list[ArmBudget]:
 def arm_budgets(results: Results) -> list[ArmBudget]:
     """Return the excess budget of each arm over its baseline, in the order of the arms.
 
-    The baseline, and controls, are compared with none.
+    The baseline and controls have no comparison.
     """
     first: dict[str, ArmBudget] = {}
     for budget in compared_budgets(results):
@@ -134,25 +133,25 @@ def arm_budgets(results: Results) -> list[ArmBudget]:
 
 
 FEWEST_STEPS = 3
-"""Least number of evaluations for a difference over training."""
+"""Fewest evaluations for a difference over training."""
 
 
 @dataclass(frozen=True)
 class PublishedEffect:
-    """The difference of two arms as published, in the unit of the results."""
+    """The published difference of two arms, in the unit of the results."""
 
     effect: float
     is_inside: bool | None
-    """True where the interval of this study contains it; None without an interval."""
+    """True if this study's interval contains it; None without an interval."""
     is_zero_inside: bool | None
 
 
 @dataclass(frozen=True)
 class Power:
-    """The probability of finding a difference, by the number of seeds of each arm."""
+    """The power to detect a difference, by the number of seeds of each arm."""
 
     of: Literal["margin", "published", "excluded"]
-    """The margin, the published effect, or the largest difference that the interval includes."""
+    """The margin, the published effect, or the largest difference in the interval."""
     difference: float
     now: int
     """Present number of seeds of each arm."""
@@ -162,23 +161,23 @@ class Power:
 
 @dataclass(frozen=True)
 class Secondary:
-    """Secondary analyses of one comparison, each None where it cannot be computed.
+    """Secondary analyses of one comparison, each None if it cannot be computed.
 
     Effects and intervals are ``arm - baseline``, in the unit of the results. A contrast of more
-    than two arms has none but ``power``; a comparison without a verdict has none at all: before all
-    planned runs have ended they would be a look that is not counted.
+    than two arms has only ``power``; a comparison without a verdict has none: before all planned
+    runs have ended they would be an uncounted look.
     """
 
     arm: str
     baseline: str
     paired_t: TTest | None = None
-    """Over the seeds that both finished."""
+    """Over common finished seeds."""
     welch_t: TTest | None = None
     superiority: Superiority | None = None
     """Of ``arm`` over ``baseline``."""
     published: PublishedEffect | None = None
     course: Course | None = None
-    """On validation, in the metric whose label is ``course_label``."""
+    """On validation, in the metric with the label ``course_label``."""
     course_label: str = ""
     power: Power | None = None
 
@@ -222,7 +221,7 @@ def secondary_analyses(results: Results) -> tuple[Secondary, ...]:
 def tuned_best(tuning: Tuning) -> tuple[float, ...]:
     """Return the expected best of 1, 2, ... trials; a failed trial counts as the worst.
 
-    Empty where fewer than two trials ended.
+    Empty if fewer than two trials ended.
     """
     ended = [score for score in tuning.scores.values() if score is not None]
     if len(ended) < 2:
@@ -234,7 +233,7 @@ def tuned_best(tuning: Tuning) -> tuple[float, ...]:
 
 
 def secondary_to_json(secondary: Secondary) -> dict[str, Any]:
-    """Return the analyses of a comparison as plain values, None where one was not computed."""
+    """Return the analyses of a comparison as plain values, None for those not computed."""
     content = asdict(secondary)
     label, _, _ = (content.pop(name) for name in ("course_label", "arm", "baseline"))
     if secondary.course is not None:
@@ -244,7 +243,7 @@ def secondary_to_json(secondary: Secondary) -> dict[str, Any]:
 
 
 def _published(results: Results, difference: Difference) -> PublishedEffect | None:
-    """Return the published effect in the deciding metric, where both arms have a score."""
+    """Return the published effect in the deciding metric, if both arms have a score."""
     name, factor = results.metric.name, results.metric.factor
     # Files keep scores as printed, scorecards in the column's unit.
     scores = {arm.name: arm.published.get(name) for arm in results.arms}
@@ -289,8 +288,8 @@ def _power(
 ) -> Power | None:
     """Return the power by number of seeds, at the level of the difference's interval.
 
-    The effect is the margin, else the published one, else, in an undecided comparison, the largest
-    difference that the interval includes.
+    The effect is the margin, else the published one, else, if undecided, the largest difference in
+    the interval.
     """
     low, high, error, parts = (
         difference.low, difference.high, difference.standard_error, difference.parts,

@@ -16,7 +16,7 @@ from sublayer.study.results import ArmResult, Curve, Results
 from sublayer.training.metrics import METRICS, read_metrics
 
 LOSS = "loss"
-"""The metric that training and every evaluation have, in nats."""
+"""The metric common to training and evaluations, in nats."""
 WATCHED = "/"
 """The separator between a watched text and its metric, as in ``squad/loss``."""
 _PLACE = ("step", "tokens", "seconds")
@@ -24,7 +24,7 @@ _PLACE = ("step", "tokens", "seconds")
 
 @dataclass(frozen=True)
 class RunCurves:
-    """The validation curves of a run by metric, and the curve of its training loss."""
+    """The validation curves of a run by metric, and its training loss curve."""
 
     validation: Mapping[str, Curve] = field(default_factory=dict)
     training: Curve | None = None
@@ -33,8 +33,8 @@ class RunCurves:
 def read_curves(seed: int, run: Path, metrics: Sequence[str]) -> RunCurves:
     """Read the validation curves of a run in these metrics, and its training loss.
 
-    Metrics of watched texts are read too. The training loss at an evaluation is the mean over the
-    steps since the evaluation before, from the logged lines.
+    Watched texts' metrics are read, too. The training loss at an evaluation is the mean over the
+    steps since the previous one, from the logged lines.
     """
     lines = [line for line in read_metrics(run / METRICS) if line.keys() >= {*_PLACE}]
     valid = [line for line in lines if line["kind"] == "valid"]
@@ -48,7 +48,7 @@ def read_curves(seed: int, run: Path, metrics: Sequence[str]) -> RunCurves:
     means = []
     begin = 0
     for line in valid:
-        # A logged line is the mean over the steps since the line before.
+        # A logged line is the mean over the steps since the previous line.
         total, previous = 0.0, begin
         for logged in trained:
             if previous < logged["step"] <= line["step"]:
@@ -79,10 +79,10 @@ class FinalLosses:
     """Losses at the last evaluation, in nats: means over seeds that have both, else None."""
 
     training: float | None
-    """The mean over the steps since the evaluation before, with dropout and as weights change."""
+    """The mean over the steps since the previous evaluation, with dropout and changing weights."""
     validation: float | None
     gap: float | None
-    """Validation minus training: both are of the same nats, without smoothing and other terms."""
+    """Validation minus training: both in nats, without smoothing and other terms."""
 
 
 def final_losses(arm: ArmResult, metric: Metric) -> FinalLosses:
@@ -101,14 +101,14 @@ def final_losses(arm: ArmResult, metric: Metric) -> FinalLosses:
 
 
 FEWEST_EVALUATIONS = 4
-"""Least number of evaluations of a run for linear interpolation of its curve."""
+"""Fewest evaluations of a run for linear interpolation of its curve."""
 
 
 @dataclass(frozen=True)
 class SeedShares:
     """Costs of a run up to the final quality of another, as shares of the other's costs.
 
-    None where the run did not reach it.
+    None if the run did not reach it.
     """
 
     seed: int
@@ -116,42 +116,42 @@ class SeedShares:
     flops: float | None
     seconds: float | None
     is_at_first: bool = False
-    """True where the first evaluation was there already: it was reached then, or earlier."""
+    """True if the first evaluation had reached it: then, or earlier."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Shares over seeds, where runs that did not reach the quality stand above all that did."""
+    """Shares over seeds, with runs that did not reach the quality above all that did."""
 
     median: float | None
-    """None: half of the runs or more did not reach it, or none was compared."""
+    """None: at least half of the runs did not reach it, or none was compared."""
     low: float | None
     high: float | None
     """None: a run did not reach it."""
     ratio: Ratio | None = None
-    """The geometric mean with its 95% CI, where all runs reached it after their first evaluation,
-    and are at least three."""
+    """The geometric mean with its 95% CI, if all of at least three runs reached it after their
+    first evaluation."""
 
 
 @dataclass(frozen=True)
 class SameQuality:
     """Costs of ``arm`` up to the final quality of ``whose``, as shares of the costs of ``whose``.
 
-    The two are an arm and its baseline. Where the arm ends better, or equal, it is the one that
-    reaches; where it ends worse, the baseline is.
+    The two are an arm and its baseline. If the arm ends better or equal, its curve reaches the
+    baseline's final quality; else the reverse.
     """
 
     arm: str
-    """Whose curve reaches the quality."""
+    """The arm whose curve reaches the quality."""
     whose: str
-    """Whose final quality it is, and whose run's costs are 1."""
+    """The arm of the final quality, whose run's costs are 1."""
     metric: Metric
-    """The one whose curves are read."""
+    """The metric of the curves."""
     seeds: tuple[SeedShares, ...] = ()
     parameters: float | None = None
-    """The arm's as a share of those of ``whose``."""
+    """The arm's parameters as a share of those of ``whose``."""
     problem: str = field(default="", kw_only=True)
-    """Why nothing was computed; empty where it was."""
+    """Reason why nothing was computed; else empty."""
 
     def summary(self, cost: str) -> Summary:
         """Return the median and the ends of ``steps``, ``flops`` or ``seconds`` over the seeds."""
@@ -175,7 +175,7 @@ class SameQuality:
 def same_quality(results: Results) -> tuple[SameQuality, ...]:
     """Compute the costs of equal quality for each comparison, in order.
 
-    The metric is the deciding one, or the first other whose curve both arms have.
+    The metric is the deciding one, or the first other with curves of both arms.
     """
     pairs = [(diff.arm, diff.baseline) for diff in results.differences if diff.baseline]
     return tuple(_compared(results, *pair) for pair in pairs)
@@ -184,8 +184,8 @@ def same_quality(results: Results) -> tuple[SameQuality, ...]:
 def cost_at(curve: Curve, target: float, costs: Sequence[float], *, is_lower: bool) -> float | None:
     """Return the cost at which a curve first reaches a value, linearly interpolated.
 
-    ``costs`` are those of its evaluations; ``is_lower``: lower values are better. None where it
-    never does. A curve that begins there reaches it at its first evaluation.
+    ``costs`` are at its evaluations; ``is_lower``: lower values are better. None if it never does.
+    A curve that begins there reaches it at its first evaluation.
     """
     sign = 1.0 if is_lower else -1.0
     gaps = [sign * (value - target) for value in curve.values]
@@ -198,7 +198,7 @@ def cost_at(curve: Curve, target: float, costs: Sequence[float], *, is_lower: bo
 
 
 def _compared(results: Results, arm: str, baseline: str) -> SameQuality:
-    """Compare the costs of two arms, or say why they cannot be compared."""
+    """Compare the costs of two arms, or give the reason why they cannot be compared."""
     by_name = {result.name: result for result in results.arms}
     one, other = by_name.get(arm), by_name.get(baseline)
     if one is None or other is None:
@@ -253,9 +253,9 @@ def _ratio(one: float | None, other: float | None) -> float | None:
 def common_curves(
     results: Results, *arms: ArmResult
 ) -> tuple[Metric | None, list[dict[int, Curve]]]:
-    """Return the deciding metric, or the first other of which all arms have validation curves.
+    """Return the deciding metric, or the first other with validation curves of all arms.
 
-    Behind it are these curves of each arm, by seed; None and nothing where there is no such metric.
+    Second: these curves of each arm, by seed; None and empty without such a metric.
     """
     for metric in (results.metric, *(further.metric for further in results.further)):
         is_first = metric.name == results.metric.name

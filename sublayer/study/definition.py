@@ -1,4 +1,4 @@
-"""The definition of a study: from a file, a recipe and what varies, or several recipes."""
+"""Definition of a study: from a file, a recipe and varied fields, or several recipes."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -46,42 +46,42 @@ from sublayer.system.stages import note
 
 SHIPPED = Path(__file__).parent.parent / "studies"
 PAPER = "paper"
-"""The scale of the source's own models and budget."""
-_PREFERRED_SCALES = (PAPER, "cpu")  # where none is named; else a study's first
+"""The scale of the source's models and budget."""
+_PREFERRED_SCALES = (PAPER, "cpu")  # default; else the first
 DEFAULT_SEEDS = 5
-"""Runs of each arm of a comparison where nobody said how many."""
+"""Default number of runs of each arm in a comparison."""
 Overrides = Sequence[str] | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Study:
-    """Arms, the first of them the baseline, and the rules by which they are compared."""
+    """Arms, the first of them the baseline, and the rules of their comparison."""
 
     name: str
-    """The study's, or the recipe's."""
+    """The title of the study, or of the recipe."""
     title: str
     source: str
-    """The source that the study repeats: a paper and its section."""
+    """The replicated source: a paper and its section."""
     match: Rule
     n_seeds: int | None
-    """Runs of each arm; None where nobody said how many."""
+    """Runs of each arm; None if not given."""
     arms: tuple[Arm, ...]
     metric: str | None = None
-    """The metric that decides; None for the objective's first."""
+    """The deciding metric; None for the objective's first."""
     caveats: tuple[str, ...] = ()
     """Limits of the study's verdicts, a sentence or two each."""
     folder: str = ""
     """The name of its folder; empty: the study's."""
     scoring: Scoring = WHOLE_TEST
-    """The split, stride and tokens that its runs are scored on."""
+    """The split, stride and tokens of scoring."""
     inspecting: Inspecting | None = None
-    """The measures inside its runs; None: none."""
+    """The inspection of its runs; None: none."""
     tune: tuple[str, ...] = ()
-    """The default tuning grid: ``field=a,b`` texts, as of ``--tune``."""
+    """The default tuning grid: ``field=a,b`` texts, as in ``--tune``."""
     tune_by: TuneBy = "metric"
     """The criterion of tuning on the validation split."""
     chain: Chain | None = None
-    """The stages after the pre-training that is an arm's recipe; None: none."""
+    """The stages after an arm's pre-training recipe; None: none."""
     question: Question = NO_QUESTION
     """Its margin, spread and hypothesis."""
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Study:
     paper: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """``steps`` and ``tokens`` of each arm's training at the scale of the paper; empty: unknown."""
     kept_texts: tuple[str, ...] = ()
-    """The names of its texts that its folder keeps."""
+    """The names of its texts, as kept in its folder."""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ class Study:
 
     @property
     def against(self) -> dict[str, str]:
-        """Arms that are compared with another than the first, by name; for a control, itself."""
+        """Comparison partners other than the first arm, by arm; for a control, itself."""
         return {arm.name: arm.against for arm in self.arms if arm.against is not None}
 
 
@@ -118,8 +118,8 @@ def load_asked(
 ) -> Study:
     """Load a study, a recipe with ``--vary`` texts, or several recipes as arms.
 
-    Of several recipes the first is the baseline, and overrides go to all. Raises ConfigError as
-    ``load_study`` does, and where several are no recipes, have one name, or are varied too.
+    The first of several recipes is the baseline, and overrides apply to all. Raises ConfigError as
+    ``load_study`` does, and if several are not recipes, share a name, or are also varied.
     """
     if len(sources) == 1:
         return load_study(sources[0], overrides, vary_texts=vary_texts, scale=scale)
@@ -166,10 +166,10 @@ def load_study(
 ) -> Study:
     """Load a study by shipped name or path, or build one of a recipe and ``--vary`` texts.
 
-    Without such texts it has a single arm. ``overrides`` go to every arm. ``scale`` is paper where
-    the study has it, else cpu, else its first, unless given. Raises ConfigError for a file that is
-    no study, an override of a field that the arms differ in, ``vary_texts`` for a study, a
-    ``scale`` that the study lacks or for a recipe, and as ``load_recipe`` and ``expand`` do.
+    Without such texts it has a single arm. ``overrides`` apply to every arm. ``scale`` is by
+    default paper, if the study has it, else cpu, else its first. Raises ConfigError for a file that
+    is no study, an override of a field in which the arms differ, ``vary_texts`` for a study, a
+    ``scale`` that the study lacks or of a recipe, and as ``load_recipe`` and ``expand`` do.
     """
     path = find_study(source)
     if path is not None:
@@ -204,10 +204,10 @@ def load_base(source: str, overrides: Overrides) -> LoadedRecipe:
 def split_words(source: str, words: Sequence[str]) -> tuple[list[str], list[str]]:
     """Split a command line's words into sources and ``key=value`` settings.
 
-    ``source`` is the first word. Paths of runs may have an equals sign. All before the first
-    setting is compared; every word after it is read as a setting, or refused where it is read.
+    ``source`` is the first word. Paths of runs may have an equals sign. Words before the first
+    setting are compared; later ones are read, or refused, as settings.
     """
-    # os.path takes a setting that is too long for a path.
+    # os.path accepts a setting that is too long for a path.
     settings = (n for n, word in enumerate(words) if "=" in word and not exists(word))  # noqa: PTH110
     n_sources = next(settings, len(words))
     return [source, *words[:n_sources]], list(words[n_sources:])
@@ -224,7 +224,7 @@ def default_seeds(study: Study) -> int:
 
 
 def shipped_studies() -> tuple[str, ...]:
-    """List the names of the studies that come with the package."""
+    """List the shipped studies."""
     return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
 
 
@@ -262,7 +262,7 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
     arms = []
     for arm in tables:
         against = arm.against
-        # One that is against itself is a control of others.
+        # An arm against itself is a control of others.
         is_alone = against == arm.name and others.count(arm.name) == 1
         check_rules(
             f"{name}: arm {arm.name}",
@@ -321,7 +321,7 @@ def _read_study(path: Path, overrides: Overrides, scale: str | None) -> Study:
 
 
 def _check_recipes(path: Path, file: StudyFile) -> None:
-    """Raise ConfigError for a recipe of any scale that is none, or that its settings do not fit."""
+    """Raise ConfigError for an invalid recipe of any scale, or settings that do not fit it."""
     for scale in file.scale:
         table = file.at(scale)
         recipes = [table.recipe, *(arm.recipe or table.recipe for arm in table.arms or ())]
@@ -333,9 +333,9 @@ def _check_recipes(path: Path, file: StudyFile) -> None:
 
 
 def _paper_budgets(path: Path, file: StudyFile, scale: str) -> dict[str, dict[str, float]]:
-    """Return the steps and tokens of each arm at scale paper, where that is another scale.
+    """Return the steps and tokens of each arm at scale paper, if that is another scale.
 
-    An arm that the paper has not is given those of the paper's arms, where all have the same.
+    An arm missing in the paper gets the values of the paper's arms, if they are equal.
     """
     if PAPER not in file.scale or scale == PAPER:
         return {}
@@ -371,8 +371,8 @@ _STEPS = ("train.steps", "optimizer.warmup_steps", "train.keep_steps")
 class _Scale:
     """A study's scale under the settings of the command line.
 
-    With fewer pre-training steps than its own it is tried in minutes: other steps that lie beyond
-    are moved in proportion.
+    With fewer pre-training steps than defined, for a quick try, other steps beyond them are moved
+    in proportion.
     """
 
     def __init__(self, path: Path, table: ScaleTable, given: Mapping[str, Any]) -> None:
@@ -386,7 +386,7 @@ class _Scale:
         # 0: it is not shorter.
         self._to = steps if isinstance(steps, int) and 0 < steps < before else 0
         self.notes: list[str] = []
-        """Settings that were moved to another step than the study's, a line each."""
+        """Moved settings, a line each."""
 
     def arm(self, arm: ArmTable) -> Arm:
         """Make an arm; raise ConfigError, with its name, for settings that do not fit."""
@@ -404,9 +404,9 @@ class _Scale:
         return replace(made, against=arm.against)
 
     def at(self, step: int) -> int:
-        """Return where a step of the study's own length is in the shorter run.
+        """Return the position of a step of the study's length in the shorter run.
 
-        Where that length is no number of steps, what lies beyond is a twentieth of the run.
+        If that length is not in steps, steps beyond the run become a twentieth of it.
         """
         if not self._to or step <= self._to:
             return step
@@ -450,18 +450,18 @@ _NOT_SAID = (
     "train.log_steps",
     *HEADINGS,
 )
-"""Settings that arms are compared by, share, or that change no number."""
+"""Settings that arms are compared by, share, or that do not affect numbers."""
 
 
 def other_settings(arms: Sequence[Arm]) -> Iterator[str]:
-    """Yield the settings of each arm, beside the model, that differ from the baseline's."""
+    """Yield the settings of each arm, besides the model, that differ from the baseline's."""
     baseline = arms[0]
     before = _settings(baseline.loaded)
     for arm in arms[1:]:
         settings = _settings(arm.loaded)
         following = _derived(baseline.loaded) & _derived(arm.loaded)
         changes = []
-        # Of other kinds of optimizers or objectives, the kind stands for what only one has.
+        # For different kinds of optimizers or objectives, the kind covers fields of only one.
         for key in sorted(before.keys() & settings.keys()):
             if before[key] != settings[key] and key not in following:
                 words = setting_in_words(key, settings[key])
@@ -474,13 +474,13 @@ def other_settings(arms: Sequence[Arm]) -> Iterator[str]:
 
 
 def _derived(loaded: LoadedRecipe) -> set[str]:
-    """Return which fields of a run's recipe followed from others."""
+    """Return the derived fields of a run's recipe."""
     origins = loaded.origins.items()
     return {key for key, origin in origins if origin == DERIVED and key not in MEASURED}
 
 
 def _settings(loaded: LoadedRecipe) -> dict[str, Any]:
-    """Return the settings of a recipe that have an effect, but the model's, by ``table.field``."""
+    """Return the effective settings of a recipe, except the model's, by ``table.field``."""
     settings = {}
     for table, fields in loaded.recipe.model_dump(mode="json").items():
         if table in _NOT_SAID:

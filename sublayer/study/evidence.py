@@ -45,7 +45,7 @@ class TestUnits:
     """Resolution of the metric: the largest change by one count, in its unit."""
     n_items: int
     n_documents: int | None
-    """None where items belong to no documents."""
+    """None if items belong to no documents."""
     shares: Effects | None = None
     """``[U]``, the share of the test in each unit; None: units are of equal size."""
     digest: str = ""
@@ -55,11 +55,11 @@ class TestUnits:
 def item_effects(table: ItemTable, from_items: FromItems) -> TestUnits | None:
     """Compute the effect of each unit of a test on a metric, centred on 0.
 
-    That is the derivative of the metric with respect to the weight of a unit (the infinitesimal
-    jackknife, Jaeckel 1972): the variance of the metric over tests of as many units is
-    ``sum(effects**2) * N / (N - 1)``. Units are documents, three at least, items where they belong
-    to none, and stretches of neighbouring items of one or two documents. None where there are
-    fewer than ``FEWEST_UNITS`` items or stretches, or the metric has no value.
+    The derivative of the metric with respect to the weight of a unit (infinitesimal jackknife,
+    Jaeckel 1972): the variance of the metric over tests of as many units is ``sum(effects**2) * N /
+    (N - 1)``. Units are documents, three at least, items without documents, or stretches of
+    neighbouring items of one or two documents. None with fewer than ``FEWEST_UNITS`` items or
+    stretches, or if the metric has no value.
     """
     documents = None if table.documents is None else np.asarray(table.documents)
     labels, n_units = units_of(table.n_items, documents)
@@ -129,10 +129,10 @@ def scores_of(
 def scored_elsewhere(
     runs: Runs, baseline: str, metric: Metric, against: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Return the arms that were scored on other items than their baseline, in order.
+    """Return the arms scored on other items than their baseline, in order.
 
     The baseline is ``baseline``, or the arm in ``against``. Empty for a metric without items.
-    Raises CheckpointError where items are damaged.
+    Raises CheckpointError if items are damaged.
     """
     if metric.from_items is None:
         return []
@@ -152,7 +152,7 @@ def has_items(chain: Chain, column: Column) -> bool:
 
 
 def _joined(parts: Sequence[tuple[float, TestUnits]]) -> TestUnits:
-    """Concatenate the units of several tests into those of their weighted mean."""
+    """Concatenate the units of several tests into units of their weighted mean."""
     if len(parts) == 1:
         return parts[0][1]
     units = [test for _, test in parts]
@@ -175,7 +175,7 @@ def _joined(parts: Sequence[tuple[float, TestUnits]]) -> TestUnits:
 
 
 def _rule_of(chain: Chain, column: Column, metric: str) -> FromItems | None:
-    """Return the function from items to a column of one stage; None where there is none."""
+    """Return the function from items to a column of one stage; None without one."""
     if not any(stage.name == column.stage and stage.finetunes for stage in chain.stages):
         return column.metric.from_items
     table, _, usual = column.key.partition(":")
@@ -224,7 +224,7 @@ def arm_scores(
 
 
 def _pooled(groups: Collection[Sequence[float]]) -> float | None:
-    """Return the pooled standard deviation within groups; None where each has one value."""
+    """Return the pooled standard deviation within groups; None if each has one value."""
     freedom = sum(len(group) - 1 for group in groups)
     if not freedom:
         return None
@@ -237,7 +237,7 @@ def _pooled(groups: Collection[Sequence[float]]) -> float | None:
 
 @dataclass(frozen=True)
 class StudyJudge:
-    """Judges the columns of a study, which are metrics where it has no stages."""
+    """Judge of a study's columns, which are metrics in a study without stages."""
 
     study: Study
     columns: Sequence[Column]
@@ -248,27 +248,27 @@ class StudyJudge:
     taken: tuple[int, ...] = ()
     """Numbers of seeds of earlier reports, in order."""
     n_tuning: int = 1
-    """Runs of each trial, where arms were tuned."""
+    """Runs of each trial, if arms were tuned."""
     is_unfinished: bool = False
-    """True where planned runs are missing, so that there is no verdict yet."""
+    """True if planned runs are missing, so that there is no verdict yet."""
     n_awaited: int = 0
-    """Planned comparisons with arms that have no run yet."""
+    """Planned comparisons with arms without runs."""
     within: int = 0
-    """As ``StageRuns.scored`` has it."""
+    """As in ``StageRuns.scored``."""
 
     @property
     def chain(self) -> Chain:
-        """The stages after the pre-training; a plain study has none."""
+        """The stages after the pre-training; empty in a plain study."""
         return self.study.chain or Chain(())
 
     @property
     def primary(self) -> Column:
-        """The deciding column. Raises ConfigError where the study names an unknown one."""
+        """The deciding column. Raises ConfigError for an unknown one."""
         return primary_column(self.study.name, self.columns, self.study.metric)
 
     @property
     def elsewhere(self) -> list[str]:
-        """Arms of a plain study whose deciding metric was scored on other items."""
+        """Arms of a plain study with a deciding metric scored on other items."""
         return self._elsewhere(self.primary.metric)
 
     def _elsewhere(self, metric: Metric) -> list[str]:
@@ -309,9 +309,9 @@ class StudyJudge:
                 yield Further(column.metric, judged.differences)
 
     def _measured(self, metric: Metric) -> list[str]:
-        """Return the arms that a metric applies to, and the arms that these are compared with.
+        """Return the arms that a metric applies to, and their comparison partners.
 
-        An arm that it does not apply to has no values, and its differences are missing.
+        Other arms have no values and no differences.
         """
         names, study = list(self.scored), self.study
         if self.chain.stages:
@@ -327,7 +327,7 @@ class StudyJudge:
         looks, taken = self.looks, self.taken
         units = self.units(column, list(values))
         scores = scores_of(values, self.failed(values), units)
-        # Without items, or with too few, the variance over seeds alone is known.
+        # Without items, or with too few, only the variance over seeds is known.
         resolution = 10.0 ** -(metric.decimals + 1) / metric.factor
         if not self.chain.stages:
             steps = (test.step for by_seed in units.values() for test in by_seed.values())
@@ -369,7 +369,7 @@ class StudyJudge:
             failed.setdefault(arm, []).append(seed)
         if not self.chain.stages:
             return failed
-        # A seed's score takes runs of several stages.
+        # A seed's score needs runs of several stages.
         return {
             arm: [seed for seed in range(self.n_seeds) if seed not in by_seed]
             for arm, by_seed in values.items()
@@ -397,8 +397,8 @@ class StudyJudge:
     def units(self, column: Column, arms: Sequence[str]) -> dict[str, dict[int, TestUnits]]:
         """Return the effects of test units on a column, by arm and compared seed.
 
-        A pre-training has the mean effects of its fine-tunings, an average the units of all of its
-        members. Runs without items, or with other items than the first run, are left out.
+        A pre-training has the mean effects of its fine-tunings, an average the units of all
+        members. Runs without items, or with other items than the first run's, are left out.
         """
         moved: dict[str, dict[int, TestUnits]] = {}
         first = None

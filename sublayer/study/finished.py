@@ -1,4 +1,4 @@
-"""Comparison of finished runs; scores that a run lacks are computed and kept in its folder."""
+"""Comparison of finished runs; missing scores are computed and kept in its folder."""
 
 import hashlib
 import json
@@ -54,11 +54,11 @@ class Recorded:
 
     @property
     def checksums(self) -> dict[str, str]:
-        """The checksums of its text's splits and of its tokenizer, by name."""
+        """Checksums of its text's splits and of its tokenizer, by name."""
         return dict(self.record["data"]["checksums"])
 
     def arm(self, name: str) -> Arm:
-        """Return the run's recipe as an arm; derived settings have that origin."""
+        """Return the run's recipe as an arm; derived settings are marked by origin."""
         origins = dict.fromkeys(read_derived(self.path / RUN_RECIPE), DERIVED)
         return Arm(name, LoadedRecipe(self.recipe, origins, name, ()), {})
 
@@ -71,7 +71,7 @@ _OF_BATCHES = {
     *("watch", "batch_multiple", "batch_order", "batch_parts"),
     *("context", "windows", "boundaries"),
 }
-"""Settings that change neither a text nor its tokens."""
+"""Settings that affect neither a text nor its tokens."""
 _NAMES = {
     "train": "training texts",
     "valid": "validation texts",
@@ -83,11 +83,11 @@ _OBJECTIVES = {
     "format": "write examples for other kinds of model: `sublayer compare` of their recipes trains "
     "and compares both",
 }
-"""Fields of the objective that two runs must share, and why."""
+"""Objective fields that two runs must share, with the reasons."""
 
 
 def check_agree(runs: Sequence[Recorded]) -> None:
-    """Raise ConfigError, with the differing settings, where two runs cannot be compared."""
+    """Raise ConfigError, with the differing settings, for two runs that cannot be compared."""
     first, *others = runs
     for run in others:
         both = f"{first.path} and {run.path} do not compare"
@@ -122,14 +122,14 @@ def _why(first: DataConfig, second: DataConfig, *, of_tokenizer: bool) -> str:
 RUNS = "runs.json"
 """File in the folder of a comparison that lists its runs."""
 _SCORED = "scored.json"
-"""File with the checksum of the record that the scores beside it belong to."""
+"""File with the checksum of the record that its scores belong to."""
 _ONE_RUN = (
     "A verdict takes three runs of each arm: name further runs of the same recipes, with other "
     "seeds (train.seed=1), too."
 )
 _UNSEALED = Sealing(why_not="its runs were there before they were compared")
 _NO_MATTER = (*OF_A_RUN, "keep_steps")
-"""Settings of ``[train]`` that runs of one arm may differ in."""
+"""Settings of ``[train]`` that may differ within an arm."""
 Arms = Mapping[str, Mapping[int, Recorded]]
 """Runs of each arm by seed."""
 
@@ -139,7 +139,7 @@ class _FinishedRuns(Typed):
 
     runs: list[str]
     texts: list[str] | None = None
-    """Notes on their text; None before it was read."""
+    """Notes on their text; None before it is read."""
 
 
 def compare_runs(
@@ -147,11 +147,11 @@ def compare_runs(
 ) -> tuple[Results, Path]:
     """Compare finished runs; the recipe of the first is the baseline.
 
-    Returns the results and the folder of their scores. Runs of one recipe with different seeds
-    are one arm. Runs without scores on the test split are scored now; nothing is written into the
-    runs' folders, and no text is read where all scores are there. Raises ConfigError where a run
-    has not ended, where text, tokenizer or metric of two do not agree, and where ``out`` holds
-    other files; DataError where a text that is read has changed since.
+    Returns the results and the folder of their scores. Runs of one recipe with different seeds are
+    one arm. Runs without test scores are scored now; nothing is written into the runs' folders, and
+    no text is read if all scores exist. Raises ConfigError if a run has not ended, if text,
+    tokenizer or metric of two disagree, and if ``out`` holds other files; DataError if a text
+    changed.
     """
     runs = [_read(path) for path in paths]
     check_agree(runs)
@@ -193,7 +193,7 @@ def compare_runs(
         }
         baseline, *compared = (by_seed.keys() for by_seed in arms.values())
         n_pairs = max((len(baseline & seeds) for seeds in compared), default=0)
-        # Two runs of each say too little of how far seeds spread.
+        # Two runs of each are too few for the variance over seeds.
         n_seeds = max(map(len, arms.values())) if n_pairs >= FEWEST_SEEDS else 1
         judge = StudyJudge(study, columns, outcomes, n_seeds, fixed(n_seeds))
         command = shlex.join(["sublayer", "compare", *map(str, paths)])
@@ -214,7 +214,7 @@ def compare_runs(
 
 
 def read_paths(folder: Path) -> list[Path]:
-    """Read the paths of the runs of a comparison. Raises ConfigError where the file is damaged."""
+    """Read the paths of the runs of a comparison. Raises ConfigError if the file is damaged."""
     return list(map(Path, read_typed(folder / RUNS, _FinishedRuns, ConfigError).runs))
 
 
@@ -235,7 +235,7 @@ def _read(path: Path) -> Recorded:
 
 
 def _group(runs: Sequence[Recorded]) -> dict[str, dict[int, Recorded]]:
-    """Group runs into arms: runs whose recipes differ in the seed alone share one."""
+    """Group runs into arms: recipes that differ only in the seed."""
     by_recipe: dict[str, dict[int, Recorded]] = {}
     for run in runs:
         content = run.recipe.model_dump(mode="json", exclude=set(HEADINGS))
@@ -257,7 +257,7 @@ def _group(runs: Sequence[Recorded]) -> dict[str, dict[int, Recorded]]:
 
 
 def _short_name(path: Path) -> str:
-    """Name a run by its folder, and a run of a study by its arm."""
+    """Name a run by its folder, and a study's run by its arm."""
     folder = resolved(path)
     _, _, arm = folder.parent.name.partition("-")
     return arm if arm and folder.name.startswith("seed-") else folder.name
@@ -266,7 +266,7 @@ def _short_name(path: Path) -> str:
 def _find_folder(name: str, paths: Sequence[Path], out: Path | None) -> Path:
     """Return the folder ``out``, or the first that is free or holds the comparison of these runs.
 
-    Raises ConfigError where ``out`` holds other files.
+    Raises ConfigError if ``out`` holds other files.
     """
     wanted = [resolved(path) for path in paths]
 
@@ -281,14 +281,14 @@ def _find_folder(name: str, paths: Sequence[Path], out: Path | None) -> Path:
 
 
 def _scored(run: Recorded, first: Recorded) -> Recipe:
-    """Return the scoring recipe of a run, with the masked tokens and pairs of the first run."""
+    """Return the scoring recipe of a run, with the first run's masked tokens and pairs."""
     if run.recipe.data.tasks is not None:
         return run.recipe
     return run.recipe.model_copy(update={"objective": first.recipe.objective})
 
 
 def _find(run: Recorded, first: Recorded, kept: Path) -> Outcome:
-    """Read the test scores of a run from its folder, or from that of the comparison."""
+    """Read the test scores of a run from its folder, or from the comparison's."""
     recipe, test = _scored(run, first), None
     if run.recipe.objective == recipe.objective:
         test = read_test(run.path / TEST, recipe)
@@ -306,7 +306,7 @@ def _keep(scored: Scored, run: Recorded, kept: Path) -> None:
     if scored.items is not None:
         write_items(kept, scored.items, family_of(run.recipe.objective).tables())
     write_json(kept / TEST, scored.scores)
-    write_json(kept / _SCORED, _mark(run))  # last: the files beside it are whole
+    write_json(kept / _SCORED, _mark(run))  # last: then its scores are complete
 
 
 def _mark(run: Recorded) -> dict[str, str]:
@@ -315,7 +315,7 @@ def _mark(run: Recorded) -> dict[str, str]:
 
 
 def _read_texts(folder: Path) -> list[str] | None:
-    """Read the notes on the text of a comparison; None where there are none yet."""
+    """Read the notes on the text of a comparison; None without any yet."""
     try:
         return read_typed(folder / RUNS, _FinishedRuns, ConfigError).texts
     except (FileNotFoundError, ConfigError):
@@ -323,7 +323,7 @@ def _read_texts(folder: Path) -> list[str] | None:
 
 
 def _lengthened(arms: Arms) -> Iterator[str]:
-    """Yield a note on each run that was lengthened."""
+    """Yield a note on each lengthened run."""
     for name, runs in arms.items():
         for seed, run in runs.items():
             which = name if len(runs) == 1 else f"{name}, seed {seed},"

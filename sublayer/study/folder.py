@@ -45,9 +45,9 @@ def arm_folder(study: Path, position: int, name: str) -> Path:
 
 
 class StudyFolder:
-    """Files of a study, which resumes in its own folder and never takes over another study's.
+    """Files of a study, which resumes in its folder and never takes over another study's.
 
-    ``study.toml`` is read at once: raises ConfigError where it is damaged.
+    ``study.toml`` is read at once: raises ConfigError if it is damaged.
     """
 
     def __init__(self, path: Path, request: Request) -> None:
@@ -60,8 +60,8 @@ class StudyFolder:
     def held(self) -> Iterator[None]:
         """Lock the folder against other processes.
 
-        Tokenizers that were kept for a study that then did not begin are removed.
-        Raises ConfigError if another process holds the folder or it is no folder.
+        Kept tokenizers of a study that did not begin are removed. Raises ConfigError if another
+        process holds the folder or it is no folder.
         """
         with RunFolder(self.path).held():
             before = kept_tokenizers(self.path)
@@ -73,10 +73,10 @@ class StudyFolder:
                         path.unlink()
 
     def check(self) -> None:
-        """Raise ConfigError, saying what differs, unless the folder is free or holds this study.
+        """Raise ConfigError, with the differences, unless the folder is free or holds this study.
 
-        Raises it too where a seed gave other initial weights when the study began: runs of one seed
-        are compared, so that the two must not be mixed.
+        Raises it, too, if seeds gave other initial weights when the study began: runs are compared
+        by seed, so the two must not be mixed.
         """
         difference = self.foreign_content()
         if difference is not None:
@@ -86,14 +86,14 @@ class StudyFolder:
                 f"{self.path} was begun by another version of sublayer, whose seeds give other "
                 "initial weights: resume with that version, or give another --out"
             )
-        if "stages" not in self._request:  # their margin is of a column, and stated later
+        if "stages" not in self._request:  # their margin is in a column's unit, and stated later
             self._check_stated("margin")
         self._check_stated("looks")
 
     def state_margin(self, margin: float | None, factor: float) -> None:
-        """Add the margin to the request; times ``factor`` it is shown.
+        """Add the margin to the request; ``factor`` is its display factor.
 
-        Raises ConfigError where the study was begun with another.
+        Raises ConfigError if the study began with another.
         """
         if margin is not None:
             self._request = {**self._request, "margin": margin}
@@ -101,7 +101,7 @@ class StudyFolder:
         self._check_stated("margin")
 
     def _check_stated(self, name: str) -> None:
-        """Raise ConfigError where another margin, or other looks, were planned at the start."""
+        """Raise ConfigError if another margin, or other looks, were planned at the start."""
         plans = [self._plan["asked"], self._request] if self._plan else []
         values = [plan.get(name) for plan in plans]
         if values[:1] == values[1:]:
@@ -127,7 +127,7 @@ class StudyFolder:
         return self._plan is not None
 
     def matched_arms(self, arms: Sequence[Arm]) -> list[Arm] | None:
-        """Return the arms' settings from when the study began; None if it has not begun.
+        """Return the arms' settings at the start of the study; None if it has not begun.
 
         ``arms`` are the request's, in its order: ``check`` has passed.
         """
@@ -139,7 +139,7 @@ class StudyFolder:
         ]
 
     def begin(self, matched_arms: Sequence[Arm], data: Mapping[str, Data]) -> None:
-        """Write the settled arms, and the inputs that they were settled for."""
+        """Write the settled arms, and their inputs."""
         self._write(
             {
                 "asked": self._request,
@@ -165,9 +165,9 @@ class StudyFolder:
         )
 
     def check_inputs(self, arms: Sequence[Arm], data: Mapping[str, Data]) -> None:
-        """Raise DataError, with both values, where an arm's inputs changed since the study began.
+        """Raise DataError, with both values, if an arm's inputs changed since the study began.
 
-        An earlier version kept the checksums of the first arm alone.
+        An earlier version kept only the first arm's checksums.
         """
         if self._plan is None:
             return
@@ -197,7 +197,7 @@ class StudyFolder:
             self._change(**{name: [*listed, value]})
 
     def keep_command(self, command: str, about: About, *, n_runs: int, n_seeds: int) -> None:
-        """Write the command that resumes the study, and its plan, as `sublayer runs` lists it."""
+        """Write the command that resumes the study, and its plan, for `sublayer runs`."""
         self._change(
             command=command,
             planned_runs=n_runs,
@@ -206,7 +206,7 @@ class StudyFolder:
         )
 
     def _change(self, **changes: Any) -> None:
-        """Write what changes in the plan."""
+        """Write changes of the plan."""
         assert self._plan is not None, "a study begins before its runs"
         if any(self._plan.get(name) != value for name, value in changes.items()):
             self._write({**self._plan, **changes})
@@ -218,10 +218,10 @@ class StudyFolder:
         extend: int = 0,
         stage_texts: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """Seal the plan before its first run; later seal additions, if there are any.
+        """Seal the plan before its first run; later seal additions, if any.
 
-        The arguments are those of ``describe_plan``. A study that was begun before there were seals
-        is left without.
+        The arguments are those of ``describe_plan``. A study begun before seals existed stays
+        without.
         """
         assert self._plan is not None, "a study begins before its runs"
         seals = self._plan.get("seals")
@@ -233,14 +233,14 @@ class StudyFolder:
             self.add("seals", new_seal(plan, seals[-1]["hash"] if seals else ""))
 
     def last_seal(self) -> Mapping[str, Any] | None:
-        """Return the seal that runs begin under now; None where the plan is not sealed."""
+        """Return the current seal for new runs; None without a sealed plan."""
         return next(reversed(self.listed("seals")), None)
 
     def _has_our_weights(self) -> bool:
         return self._plan is not None and self._plan.get("initial_weights") == DRAWING_RULE
 
     def foreign_content(self) -> str | None:
-        """Name the foreign content of the folder; None where it holds this study or nothing."""
+        """Name the foreign content of the folder; None if it holds this study or nothing."""
         if self._plan is None:
             return None if is_free(self.path) else "other files"
         kept, request = self._plan["asked"], self._request
@@ -256,7 +256,7 @@ class StudyFolder:
         recipes = kept.get("recipes", {})
         if list(recipes) != list(request["recipes"]):
             return f"another study, of {', '.join(recipes)}"
-        # Other weights are refused by ``check``, also where fields have come or were renamed since.
+        # Other weights are refused by ``check``, also with new or renamed fields.
         for name, recipe in request["recipes"].items() if self._has_our_weights() else ():
             old, new = (self._settings_of(version) for version in (recipes[name], recipe))
             if old != new:
@@ -266,9 +266,9 @@ class StudyFolder:
         return None
 
     def _settings_of(self, recipe: str) -> list[str]:
-        """Write an arm's recipe as it is written today, a line a setting, without headings.
+        """Write an arm's recipe in the present format, a line per setting, without headings.
 
-        Fields that came since it was written have their defaults. Raises ConfigError for none.
+        Newer fields have their defaults. Raises ConfigError if it is no recipe.
         """
         file = str(self.path / PLAN)
         read = recipe_of(parse_toml(recipe, file, ConfigError), file)
@@ -295,11 +295,11 @@ _IDENTITY: dict[str, Any] = {
     "first_seed": 0,
     "tuning_seeds": [],
 }
-"""Parts of a request that identify a study, and their defaults."""
+"""Identifying parts of a request, and their defaults."""
 
 
 def is_free(folder: Path) -> bool:
-    """Return whether a folder is missing, or holds hidden files alone."""
+    """Return whether a folder is missing, or holds only hidden files."""
     if not folder.is_dir():
         return not folder.exists()
     return all(path.name.startswith(".") for path in folder.iterdir())
@@ -310,14 +310,14 @@ def find_folder(
 ) -> StudyFolder:
     """Return the folder ``out``, else the one that holds the study, else the first free one.
 
-    Raises ConfigError where a study.toml on the way is damaged, and with ``resume`` where none
-    holds a study to go on with.
+    Raises ConfigError for a damaged study.toml on the way, and with ``resume`` if no folder holds
+    the study.
     """
     names = study.folder or study.name
     for path in () if out else takewhile(os.path.lexists, folders_named(names)):
         folder = StudyFolder(path, request)
         if folder.is_ours():
-            return folder  # its margin and looks are checked where it is gone on with
+            return folder  # its margin and looks are checked on resume
     folder = StudyFolder(out or next(filter(is_free, folders_named(names))), request)
     if resume and not folder.is_begun():
         first = out or next(folders_named(names))
@@ -337,9 +337,9 @@ _TOKENIZER = ".tokenizer"
 def share_tokenizer(
     arms: Sequence[Arm], data: Callable[[Recipe], Data], folder: Path
 ) -> tuple[Arm, ...]:
-    """Share the baseline's tokenizer with arms of the same kind and size on another text.
+    """Share the baseline's tokenizer with arms of equal kind and size on another text.
 
-    It is kept in the study's folder. Arms that ask for another tokenizer, or start from a run, keep
+    It is kept in the study's folder. Arms with another tokenizer, or that start from a run, keep
     theirs.
     """
     baseline = arms[0].loaded.recipe
@@ -359,7 +359,7 @@ def share_tokenizer(
 
 
 def _trained_as(recipe: Recipe) -> dict[str, Any] | None:
-    """Return the settings of the tokenizer that a recipe trains; None where it trains none."""
+    """Return the settings of the tokenizer that a recipe trains; None without one."""
     if recipe.init.run is not None or recipe.data.tokenizer not in TOKENIZERS:
         return None
     fields = ("tokenizer", "vocab_size", "merges", "normalization", "sentinels", "special_tokens")

@@ -23,7 +23,7 @@ from sublayer.training.processes.world import World
 
 _MOST_ARMS = 6
 Rows = list[tuple[str, str]]
-"""The labels of a header's rows, and their texts."""
+"""Row labels and texts of a header."""
 
 
 def list_header(
@@ -38,7 +38,7 @@ def list_header(
 ) -> list[str]:
     """Return the lines of the header of a plain study.
 
-    ``arms`` are settled, ``data`` is each arm's by name, ``n_runs`` are all runs, at most.
+    ``arms`` are settled, ``data`` is each arm's by name, ``n_runs`` is the most runs in total.
     """
     rule, looks, n_tuning = asked.study.match, asked.looks, asked.n_tuning
     baseline = arms[0]
@@ -110,10 +110,9 @@ def list_stages_header(
 def _budgets(
     arms: Sequence[Arm], measures: Measures, rule: Rule, steps: Sequence[int | None]
 ) -> Rows:
-    """Return the rows of a header on budgets: the planned excess of each arm over another.
+    """Return the budget rows of a header: the planned excess of each arm over another.
 
-    ``steps`` are those of a run of each arm, None where it has none. Of many arms the largest
-    differences are told.
+    ``steps`` are each arm's per run, None without any. For many arms, only the largest differences.
     """
     budgets = plan_budgets(arms, list(map(measures.model, arms)), steps, rule)
     compared = [budget for budget in budgets if budget.against is not None]
@@ -139,7 +138,7 @@ def _expected(
     for arm, n_steps in zip(arms, steps, strict=True):
         resolved = measures.resolve(absolute_paths(arm.loaded.recipe))
         step_s = recall_run_pace(resolved, placement)
-        # The pace of this machine is not that of a cluster's nodes.
+        # This machine's pace differs from a cluster node's.
         if step_s is None or computing.cluster is not None:
             return "known after the first run"
         total_s += n_runs * n_steps * step_s / len(arms) / min(computing.jobs, n_runs)

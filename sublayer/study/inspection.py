@@ -1,6 +1,6 @@
-"""Inspection of the layers of a study's runs: settings, measurement, the file beside each run.
+"""Inspection of the layers of a study's runs: settings, measurement, file in each run's folder.
 
-A run is measured once. Reading imports no PyTorch.
+Each run is measured once. Reading imports no PyTorch.
 """
 
 import json
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 class Inspecting(Table):
-    """``inspect`` of a study or of its scale: the measurement of each run once it is scored.
+    """``inspect`` of a study or of its scale: the measurement of each run after scoring.
 
-    ``layers`` measures as `sublayer inspect layers` does, over ``tokens`` tokens at most of the
-    split that the study scores, in whole windows spread evenly over it. A model that is one block
-    runs it ``beyond`` times more than it has layers; left out, as many times again.
+    ``layers`` measures as `sublayer inspect layers` does, over at most ``tokens`` tokens of the
+    scored split, in full windows spread evenly. A model of one shared block runs it ``beyond`` more
+    times than it has layers; by default as many times again.
     """
 
     what: Literal["layers"]
@@ -41,20 +41,20 @@ class Inspecting(Table):
     beyond: int | None = Field(None, ge=0, le=MOST_LAYERS)
 
     def n_beyond(self, model: ModelConfig) -> int:
-        """Return how often a model's block is run beyond its layers; 0 unless it has one alone."""
+        """Return the extra runs of a model's shared block beyond its layers; 0 for other models."""
         if not is_one_block(model):
             return 0
         return model.n_layers if self.beyond is None else self.beyond
 
     def describe(self, split_name: str) -> str:
-        """Describe the measurement and its share of the split that is scored, named in words."""
+        """Describe the measurement and its share of the scored split, in words."""
         return (
             "what each layer does to a token is measured and drawn, over "
             f"{count(self.tokens, 'token')} of the {split_name} split at most"
         )
 
     def check(self, study: str, arms: Iterable[tuple[str, Recipe]], *, has_stages: bool) -> None:
-        """Raise ConfigError for arms, by their names, of which there is nothing to inspect."""
+        """Raise ConfigError for arms, by their names, with nothing to inspect."""
         if has_stages:
             raise ConfigError(
                 f"{study}: inspect is of studies without stages: leave out inspect, or [[stages]]"
@@ -80,15 +80,15 @@ LAYERS = "layers.json"
 
 @dataclass(frozen=True)
 class InspectedLayers:
-    """The changes that the blocks of a run make to tokens of a held-out text."""
+    """The changes that a run's blocks make to tokens of a held-out text."""
 
     split: str
     """``valid`` or ``test``."""
     n_tokens: Count
-    """Read in all."""
+    """Tokens read in total."""
     n_windows: Count
     changes: list[LayerChange]
-    """Block by block; those run beyond the model's layers come last."""
+    """Block by block; blocks beyond the model's layers come last."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ def kept_layers(inspecting: Inspecting, layers: InspectedLayers) -> dict[str, An
 
 
 def read_layers(run: Path, inspecting: Inspecting) -> InspectedLayers | None:
-    """Read the measurement of a run; None where there is none, or one of other settings.
+    """Read the measurement of a run; None without one, or with other settings.
 
-    Raises CheckpointError where the file is damaged.
+    Raises CheckpointError if the file is damaged.
     """
     path = run / LAYERS
     try:
@@ -128,10 +128,10 @@ def read_layers(run: Path, inspecting: Inspecting) -> InspectedLayers | None:
 def inspect_run(
     run: Path, recipe: Recipe, split: "Split", inspecting: Inspecting, *, device: str | None
 ) -> None:
-    """Measure the layers of a trained run and keep that beside it, unless it is there.
+    """Measure the layers of a trained run and keep the result in its folder, unless present.
 
-    ``device`` is as on the command line; None for the best there is. Raises DataError where the
-    split is too short, and CheckpointError where the kept file, or the model, is damaged.
+    ``device`` is as on the command line; None for the best there is. Raises DataError if the split
+    is too short, and CheckpointError if the kept file, or the model, is damaged.
     """
     from sublayer.inspection.layers import measure_layers
     from sublayer.loading import load
@@ -155,7 +155,7 @@ def inspect_run(
 def sample_of(recipe: Recipe, split: "Split", inspecting: Inspecting) -> "Sample":
     """Take the sample of a split, the same for all runs of an arm.
 
-    Raises DataError where the split is shorter than a window.
+    Raises DataError if the split is shorter than a window.
     """
     from sublayer.inspection.sample import spread_windows
 
@@ -172,13 +172,13 @@ class LayerSummary:
     """A quantity over the blocks of an arm, each the mean over tokens and runs."""
 
     mean: float
-    """Over the model's own blocks."""
+    """Mean over the model's blocks."""
     from_block_to_block: float | None
-    """By how much two neighbours differ, the mean of the model's own; None of a single block."""
+    """Mean difference between neighbouring blocks of the model; None for a single block."""
     last: float
-    """Of the model's last block."""
+    """Value of the model's last block."""
     lowest_beyond: float | None = None
-    """Of those that were run beyond it; None where none was."""
+    """Range over blocks beyond the model's; None without any."""
     highest_beyond: float | None = None
 
 
@@ -204,7 +204,7 @@ def summarize(changes: Sequence[LayerChange], quantity: str) -> LayerSummary:
 
 
 def layers_to_json(layers: Mapping[int, InspectedLayers]) -> dict[str, Any]:
-    """Return an arm's layers as JSON: the summary of each drawn quantity, and every run."""
+    """Return an arm's layers as JSON: the summary of each plotted quantity, and every run."""
     changes = mean_layers(layers)
     return {
         "summary": {

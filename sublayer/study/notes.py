@@ -29,7 +29,7 @@ COLUMNS: dict[Currency, str] = {
     "time": "training time",
 }
 DOUBLE = 2.0
-"""Ratio from which on a factor is shown instead of a percentage."""
+"""Ratio from which on a factor replaces a percentage."""
 
 
 def describe_planned(budgets: Sequence[ArmBudget]) -> str:
@@ -38,7 +38,7 @@ def describe_planned(budgets: Sequence[ArmBudget]) -> str:
 
 
 def describe_excesses(excesses: Sequence[Excess]) -> str:
-    """Format the largest difference of budgets in each currency; empty where they are equal."""
+    """Format the largest difference of budgets in each currency; empty if they are equal."""
     parts = []
     for currency, name in COLUMNS.items():
         largest = max((one.beyond.get(currency, 0.0) for one in excesses), key=_times, default=0)
@@ -68,10 +68,9 @@ def list_notes(
     trials: Mapping[str, Sequence[Trial]],
     kept: Kept | None,
 ) -> list[str]:
-    """Return the notes of a report in the order in which they are shown.
+    """Return the notes of a report in display order.
 
-    ``plan`` is read from the study's folder, as is ``kept`` of a study with stages; ``trials`` are
-    by stage.
+    ``plan`` and, for stages, ``kept`` are from the study's folder; ``trials`` are by stage.
     """
     study, about = judge.study, plan.about
     assert about is not None, "it is written before the first run"
@@ -88,7 +87,7 @@ def list_notes(
     notes += _explain_choices(judge, trials, kept.tuning_number if kept else 0)
     notes += _explain_collapses(results)
     chosen = []
-    # Where the last checkpoint is kept nothing chooses one.
+    # If the last checkpoint is kept, none is selected.
     if {str(arm.loaded.recipe.train.best_by) for arm in study.arms} != {"last"}:
         chosen.append("the checkpoint of each run")
     if plan.asked.tune:
@@ -114,7 +113,7 @@ def list_notes(
 
 
 def list_caveats(texts: Sequence[str], metric: Metric, elsewhere: Sequence[str]) -> list[str]:
-    """Return the caveats of the text and of arms that were scored on other items."""
+    """Return the caveats of the text and of arms scored on other items."""
     notes = list(texts)
     if elsewhere and metric.basis == "items":
         notes.append(
@@ -132,8 +131,8 @@ def list_text_caveats(
 ) -> list[str]:
     """Return caveats of scores: small test text, differing texts, vocabularies, lossy tokenizers.
 
-    ``data`` is by arm, the baseline first; ``metric`` is the deciding one; ``against`` names the
-    baseline of arms that are compared with another arm than the first; their own name: none.
+    ``data`` is by arm, the baseline first; ``metric`` is the deciding one; ``against`` names
+    comparison partners other than the first arm; a control has itself.
     """
     against = against or {}
     notes: list[str] = []
@@ -166,7 +165,7 @@ def list_text_caveats(
 
 
 def _others(data: Mapping[str, Data], what: str, against: Mapping[str, str]) -> str:
-    """Name the arms whose text or tokenizer differs from that of their baseline."""
+    """Name the arms whose text or tokenizer differs from their baseline's."""
     digests = {name: _digest(text, what) for name, text in data.items()}
     first, *_ = data
     others = [name for name in data if digests[name] != digests[against.get(name, first)]]
@@ -185,7 +184,7 @@ def _explain_choices(
 ) -> Iterator[str]:
     """Yield the selected trial of each arm, the scores of all trials, and edges of the grid.
 
-    A last note says where intervals exclude tuning, since another metric selected.
+    A last note lists intervals that exclude tuning, since another metric selected.
     ``tuning_number`` is the seed of the trials of stages of tasks.
     """
     n_tuning = judge.n_tuning
@@ -238,7 +237,7 @@ def edges(
 ) -> Iterator[str]:
     """Yield notes on ties of the selected trial and on its values at an edge of the grid.
 
-    ``scores`` are by trial. A value is at no edge where another value ties with it.
+    ``scores`` are by trial. A value tied with another is at no edge.
     """
     best = scores.get(chosen.name)
     alike = [trial for trial in trials if best is not None and scores.get(trial.name) == best]
@@ -261,7 +260,7 @@ def edges(
 
 
 _FACTS = ("device", "gpu", "processor", "instructions")
-"""Facts of a machine that may change the rounding of sums."""
+"""Facts about a machine that may change the rounding of sums."""
 
 
 def describe_reproduction(
@@ -269,8 +268,8 @@ def describe_reproduction(
 ) -> Reproduction:
     """Describe the environment and the text of runs; ``command`` repeats them.
 
-    Facts are those of the first record, but all commits and the last date. ``texts`` are the names
-    of the first arm's texts. Without any record there is the command alone.
+    Facts are the first record's, except all commits and the last date. ``texts`` are the names of
+    the first arm's texts. Without any record, only the command.
     """
     records = [outcome.record for outcome in outcomes if outcome.record is not None]
     if not records:
@@ -283,7 +282,7 @@ def describe_reproduction(
         "precision": first["precision"],
         "threads": first["threads"],
     }
-    # The signatures of translations' scores, of the first that has them.
+    # Signatures of translation scores, from the first record with them.
     signed = (
         outcome.test for outcome in outcomes if outcome.test and outcome.test.get("signature")
     )
@@ -301,7 +300,7 @@ def describe_reproduction(
 
 
 def _list_differing_machines(judge: StudyJudge) -> list[str]:
-    """Return a note where runs were made on different machines.
+    """Return a note for runs on different machines.
 
     Records of earlier versions name no instructions.
     """

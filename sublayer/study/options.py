@@ -18,7 +18,7 @@ from sublayer.study.stages import FINETUNE, check_numbers
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a comparison; None means the study's own, or the default.
+    """Options of a comparison; None means the study's, or the default.
 
     ``vary`` and ``tune`` are ``field=a,b`` texts.
     """
@@ -30,30 +30,30 @@ class Options:
     scale: str | None = None
     out: Path | None = None
     resume: bool = False
-    """True where no study may begin."""
+    """True: no new study may begin."""
     device: str | None = None
     jobs: int = 1
-    """Runs that are made at a time."""
+    """Number of runs in parallel."""
     on: str | None = None
-    """The cluster that makes them, as ``ray`` or ``slurm:PARTITION``; None: this machine."""
+    """The cluster for runs, as ``ray`` or ``slurm:PARTITION``; None: this machine."""
     finetunings: int | None = None
-    """Of a chain: fine-tunings of each task under each pre-training."""
+    """For a chain: fine-tunings of each task under each pre-training."""
     data: str | None = None
-    """Of a chain: the folder of the tasks' files."""
+    """For a chain: the folder of the tasks' files."""
     margin: str | None = None
-    """The smallest difference that matters, in the unit that differences are shown in."""
+    """The smallest difference that matters, in display units."""
     until: str | None = None
-    """``decided``: an arm gets more seeds until it is decided."""
+    """``decided``: more seeds until an arm is decided."""
     seeds_at_most: int | None = None
     """With ``until``: the last number of seeds."""
     first_seed: int | None = None
-    """The first of the seeds that are compared; None: 0."""
+    """The first compared seed; None: 0."""
     tuning_seeds: int | None = None
-    """Runs of each trial, each with a seed of its own; None: 1."""
+    """Runs of each trial, with different seeds; None: 1."""
     first_tuning_seed: int | None = None
-    """The first of those seeds; None: one that no comparison reaches."""
+    """The first tuning seed; None: one beyond all comparisons."""
     extend: int | None = None
-    """Extensions at most of a grid of numbers whose best lies at its edge; None: none."""
+    """Most extensions of a numeric grid whose best value lies at its edge; None: none."""
 
 
 _OF_PLAIN = ("until", "seeds_at_most", "first_seed", "tuning_seeds", "first_tuning_seed", "extend")
@@ -63,11 +63,11 @@ _SINGLE = (
     *("first_seed", "tuning_seeds", "first_tuning_seed", "extend"),
     *("finetunings", "data", "scale", "device"),
 )
-"""Options of one value, as a command line lists them."""
+"""Single-valued options, as a command line lists them."""
 
 
 def _given(options: Options, names: Iterable[str]) -> dict[str, Any]:
-    """Return the options that were given, as on the command line, in the order of their names."""
+    """Return the given options, as on the command line, in order of name."""
     values = {f"--{name.replace('_', '-')}": getattr(options, name) for name in names}
     return {option: value for option, value in values.items() if value is not None}
 
@@ -77,8 +77,8 @@ def command_line(
 ) -> str:
     """Return the command line of a comparison.
 
-    With ``out``, its folder, it resumes the one there: paths in it are as they were given, so that
-    it begins by changing to the folder that it was given in.
+    With ``out``, its folder, it resumes there: paths are as given, so it begins by changing to the
+    original working directory.
     """
     if isinstance(overrides, Mapping):
         overrides = [f"{key}={value}" for key, value in overrides.items()]
@@ -96,22 +96,22 @@ def command_line(
 
 @dataclass(frozen=True)
 class OptionedStudy:
-    """A study with the options of its command laid over it, all checked."""
+    """A study with its command's options, all checked."""
 
     study: Study
     looks: Looks
-    """The numbers of seeds at which it is judged."""
+    """The numbers of seeds at its looks."""
     seeds: Seeds
     tune: tuple[str, ...]
-    """The tuning grid of the arms' own recipes, ``field=a,b`` texts."""
+    """The tuning grid of the arms' recipes, ``field=a,b`` texts."""
     trials: Sequence[Trial]
-    """Those of the grid; an empty one without a grid."""
+    """Trials of the grid; an empty one without a grid."""
     n_tuning: int
-    """The runs of each arm that choose its trial, at most."""
+    """Most tuning runs of each arm."""
 
     @property
     def n_seeds(self) -> int:
-        """The most seeds that are compared."""
+        """The most compared seeds."""
         return self.looks.planned[-1]
 
 
@@ -119,7 +119,7 @@ def ask(study: Study, options: Options) -> OptionedStudy:
     """Lay the options of a command over a study.
 
     Raises ConfigError for options that have no effect on it, that contradict each other or the
-    study, and for numbers of seeds that are nothing to compare by.
+    study, and for numbers of seeds that allow no comparison.
     """
     study = _with_options(replace(study, match=options.match or study.match), options)
     _check_place(options, study)
@@ -139,7 +139,7 @@ def ask(study: Study, options: Options) -> OptionedStudy:
         check_numbers(study.chain, n_seeds)
     elif len(study.arms) > 1:
         check_seeds(looks.planned[-1])
-    # With stages it is the tasks that are tuned.
+    # With stages, tasks are tuned.
     tune = () if study.chain is not None else options.tune or study.tune
     trials = make_trials(study.arms, tune)
     first = options.first_tuning_seed
@@ -157,7 +157,7 @@ def ask(study: Study, options: Options) -> OptionedStudy:
 
 
 def _with_options(study: Study, options: Options) -> Study:
-    """Return a study with the margin, and the settings of stages, that were asked for."""
+    """Return a study with the given margin and settings of stages."""
     chain, texts, prefix = study.chain, options.tune, f"{FINETUNE}."
     of_tasks = [text for text in texts if text.startswith(prefix)]
     if options.margin is not None:
@@ -209,10 +209,10 @@ def _with_options(study: Study, options: Options) -> Study:
 
 
 def _check_place(options: Options, study: Study) -> None:
-    """Raise ConfigError where the place of the runs contradicts another option.
+    """Raise ConfigError if the placement of the runs contradicts another option.
 
-    Time is no budget of runs side by side, which take time from each other, nor on a cluster, whose
-    nodes differ, and which other work may share.
+    Time is no budget for parallel runs, which slow each other down, nor on a cluster, whose nodes
+    differ and may be shared.
     """
     on, jobs = options.on, options.jobs
     option, reason = f"--jobs {jobs}", "runs side by side take time from each other"

@@ -42,32 +42,32 @@ class Request(Typed):
     match: Rule
     tune: list[str]
     recipes: dict[str, str]
-    """By arm, the whole recipe as TOML, paths absolute."""
+    """By arm, the full recipe as TOML, paths absolute."""
     score: dict[str, str | int] | None = None
     stages: str | None = None
-    """Of a chain, as JSON."""
+    """For a chain, as JSON."""
     first_seed: Count = 0
     tuning_seeds: list[Count] = [0]
-    """Of each trial. Studies of before there was a choice tuned on the first that they compared."""
+    """Seeds of each trial. Older studies tuned on the first compared seed."""
     tune_by: TuneBy = "metric"
-    """The criterion of the choice among trials."""
+    """The selection criterion of trials."""
     margin: Number | None = None
-    """The smallest difference that matters, in the metric's own unit."""
+    """The smallest difference that matters, in the metric's unit."""
     looks: list[Count] = []
-    """The numbers of seeds at which arms may stop; empty: all arms have the same number."""
+    """The numbers of seeds at which arms may stop; empty: equal for all arms."""
     margin_factor: float = Field(1.0, exclude=True)
-    """The factor that the margin is shown by."""
+    """The display factor of the margin."""
 
     @property
     def seeds(self) -> Seeds:
-        """The seeds that are compared, and those that tune."""
+        """The compared seeds, and the tuning seeds."""
         return Seeds(self.first_seed, len(self.tuning_seeds), self.tuning_seeds[0])
 
     @classmethod
     def of(
         cls, asked: OptionedStudy, *, margin: float | None = None, margin_factor: float = 1.0
     ) -> "Request":
-        """Build it; a default is left out, for older studies have the same request without."""
+        """Build it; defaults are left out, as in older studies' requests."""
         study, tune, whole = asked.study, list(asked.tune), asked.study.scoring.is_whole_test
         recipes = {arm.name: dump_recipe(absolute_paths(arm.loaded.recipe)) for arm in study.arms}
         given = {
@@ -92,30 +92,30 @@ class _Settled(Typed):
 
 
 class About(Typed):
-    """The parts of a report that do not follow from runs."""
+    """Parts of a report that do not follow from runs."""
 
     name: str
     title: str
     metric: str
-    """The one that decides; empty: the objective's first."""
+    """The deciding metric; empty: the objective's first."""
     caveats: list[str]
     against: dict[str, str]
     varied: dict[str, dict[str, Any]]
-    """The settings of ``--vary`` in each arm that is named by it."""
+    """The settings of ``--vary`` in each arm named by them."""
     layer_notes: list[str] = []
-    """Notes on the layers of its recipes; studies of before they were kept have none."""
+    """Notes on the layers of its recipes; older studies have none."""
     text_notes: list[str] = []
     """Notes on its text, as ``layer_notes``."""
     texts: list[str] = []
-    """The names of its texts; studies of before they were kept have none."""
+    """The names of its texts; older studies have none."""
     published: dict[str, dict[str, Number]] = {}
-    """Published scores of arms, by metric, as they are printed."""
+    """Published scores of arms, by metric, as printed."""
     paper: dict[str, dict[str, Number]] = {}
     """``steps`` and ``tokens`` of each arm's training at the scale of the paper."""
     inspect: Inspecting | None = None
     """The inspection of its runs."""
     question: dict[str, Any] = {}
-    """Its question, as ``Question.as_dict`` has it."""
+    """Its question, from ``Question.as_dict``."""
 
     @classmethod
     def of(cls, study: Study, layer_notes: Sequence[str], text_notes: Sequence[str]) -> "About":
@@ -140,27 +140,26 @@ class StudyPlan(Typed):
     asked: Request
     settled: list[_Settled]
     checksums: dict[str, str]
-    """Of the first arm's data."""
+    """Checksums of the first arm's data."""
     inputs: dict[str, list[Input]] = {}
-    """By arm; studies of before they were kept have none."""
+    """Inputs by arm; older studies have none."""
     reported_seeds: list[Count]
     jobs: list[Count] = []
-    """The numbers of runs that were made at a time, where it was more than one."""
+    """The numbers of parallel runs, if more than one."""
     clusters: list[str] = []
-    """The kinds of clusters that runs were made on."""
+    """The kinds of clusters of runs."""
     extended: list[Number] = []
-    """Values of the tuned field that were tried beyond the grid."""
+    """Values of the tuned field tried beyond the grid."""
     initial_weights: str = ""
-    """The rule that the runs' weights were drawn by; studies of before it was kept have none."""
+    """The initialization rule of the runs' weights; older studies have none."""
     command: str = ""
     """The command that resumes the study, from any folder; older studies have none."""
     planned_runs: Count = 0
     planned_seeds: Count = 0
     about: About | None = None
-    """None of a study that was begun before it was kept."""
+    """None for an older study."""
     seals: list[Seal] | None = None
-    """Of the plan before the first run, and of additions since; None of a study that was begun
-    before there were seals."""
+    """Seals of the plan before the first run, and of additions since; None for older studies."""
 
 
 def study_of(plan: StudyPlan, about: About, arms: Sequence[Arm]) -> Study:
@@ -184,7 +183,7 @@ def study_of(plan: StudyPlan, about: About, arms: Sequence[Arm]) -> Study:
 
 
 def read_plan(folder: Path) -> StudyPlan:
-    """Read ``study.toml``. Raises ConfigError where it is missing or damaged."""
+    """Read ``study.toml``. Raises ConfigError if it is missing or damaged."""
     path = folder / PLAN
     try:
         content = read_toml(path, ConfigError)
@@ -194,21 +193,21 @@ def read_plan(folder: Path) -> StudyPlan:
 
 
 def run_folders(study: Path) -> list[Path]:
-    """Return the folders of all runs that have begun in that of a study, in order."""
+    """Return the folders of all runs begun in a study's folder, in order."""
     folders = (path for pattern in _RUNS for path in study.glob(pattern))
     began = (RUN_RECIPE, ENSEMBLE)
     return sorted(path for path in folders if any((path / name).is_file() for name in began))
 
 
 def kept_seal(run: Path) -> Seal | None:
-    """Read the seal that a run began under; None where it kept none.
+    """Read the seal at a run's start; None if it kept none.
 
-    Raises CheckpointError where the file that it kept is damaged.
+    Raises CheckpointError if its file is damaged.
     """
     if (run / ENSEMBLE).is_file():
         content = read_json_object(run / ENSEMBLE, CheckpointError).get("plan")
     else:
-        from sublayer.runs.inputs import read_began  # which starts PyTorch
+        from sublayer.runs.inputs import read_began  # imports PyTorch
 
         content = getattr(read_began(run), "plan", None)
     try:
@@ -218,10 +217,9 @@ def kept_seal(run: Path) -> Seal | None:
 
 
 def sealing_of(study: Path, stage_texts: Mapping[str, Mapping[str, str]] | None = None) -> Sealing:
-    """Read the sealed plan of a study, with its changes since, of its runs too.
+    """Read the sealed plan of a study, with its changes since, including its runs'.
 
-    ``stage_texts`` are as ``describe_plan`` has them. Raises CheckpointError where a file
-    that a run kept is damaged.
+    ``stage_texts`` are as in ``describe_plan``. Raises CheckpointError if a run's file is damaged.
     """
     content = read_toml(study / PLAN, ConfigError)
     seals = [Seal.model_validate(seal) for seal in content.get("seals", [])]
@@ -237,11 +235,11 @@ def sealing_of(study: Path, stage_texts: Mapping[str, Mapping[str, str]] | None 
 
 @dataclass(frozen=True)
 class BeganUnder:
-    """Runs that began under one seal that their study does not have, or under none."""
+    """Runs begun under one foreign seal, or under none."""
 
     seal: Seal | None
     runs: list[str]
-    """Their folders, within that of the study."""
+    """Their folders, relative to the study's."""
 
     @property
     def which(self) -> str:
@@ -250,9 +248,9 @@ class BeganUnder:
 
 
 def group_strangers(began: Mapping[str, Seal | None], seals: Sequence[Seal]) -> list[BeganUnder]:
-    """Group the runs that did not begin under a seal of their study, by the seal that they keep.
+    """Group the runs begun without a seal of their study, by their seal.
 
-    ``began`` has the seal that each run keeps, by its folder.
+    ``began`` has each run's seal, by its folder.
     """
     groups: list[BeganUnder] = []
     for run, seal in began.items():
@@ -265,7 +263,7 @@ def group_strangers(began: Mapping[str, Seal | None], seals: Sequence[Seal]) -> 
 
 
 def describe_strangers(group: BeganUnder, seals: Sequence[Seal]) -> tuple[list[str], str]:
-    """Describe the other plan that runs began under: the parts that differ, and the deviation."""
+    """Describe the other plan of such runs: the differing parts, and the deviation."""
     seal, which = group.seal, group.which
     if seal is None:
         return [], f"{which} kept no sealed plan"
@@ -276,7 +274,7 @@ def describe_strangers(group: BeganUnder, seals: Sequence[Seal]) -> tuple[list[s
             f"{which} began under the sealed plan {seal.hash[:SHOWN_DIGITS]}, which {PLAN} no "
             "longer has"
         )
-    # The seal of the study with the same seal before it.
+    # The study's seal with the same predecessor.
     other = next((sibling for sibling in seals if sibling.former == seal.former), seals[-1])
     changes = describe_changes(seal.plan, other.plan)
     listed = "; ".join(change for _, change in changes) or "its date"

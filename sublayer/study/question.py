@@ -1,4 +1,4 @@
-"""The question of a study: hypothesis, smallest difference that matters, spread expected, seeds."""
+"""The question of a study: hypothesis, smallest difference that matters, expected spread, seeds."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -15,7 +15,7 @@ from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.statistics.scores import Contrast, arm_less
 
 Amount = Annotated[float, Field(ge=-LARGEST_FACTOR, le=LARGEST_FACTOR)] | str
-"""A number in the unit that a metric's differences are shown in, or with the unit behind it."""
+"""A number in the display unit of a metric's differences, or with the unit after it."""
 
 
 class Hypothesis(Table):
@@ -30,7 +30,7 @@ class Hypothesis(Table):
 
     @property
     def as_contrast(self) -> Contrast:
-        """Return the contrast that decides: one arm less another, or of several."""
+        """Return the deciding contrast: one arm less another, or of several."""
         ordered = sorted(self.contrast, key=lambda arm: -self.contrast[arm])
         if len(ordered) == 2 and self.contrast[ordered[0]] > 0 > self.contrast[ordered[1]]:
             return arm_less(*ordered)
@@ -43,7 +43,7 @@ class Hypothesis(Table):
 
     @property
     def names(self) -> tuple[str, str]:
-        """The names of the difference that decides."""
+        """The names of the deciding difference."""
         contrast = self.as_contrast
         return contrast.arm, contrast.baseline
 
@@ -53,18 +53,18 @@ _PLAIN = ("margin", "margin_reason", "spread")
 
 @dataclass(frozen=True)
 class Question:
-    """The question of a study beside its arms; empty: none was stated."""
+    """The question of a study besides its arms; empty: none was stated."""
 
     margin: Amount = ""
     """The smallest difference that matters, either way."""
     margin_reason: str = ""
     spread: Amount = ""
-    """The standard deviation over seeds that is expected of one arm."""
+    """The expected standard deviation over seeds of one arm."""
     hypothesis: Hypothesis | None = None
     also: tuple[str, ...] = field(default=())
-    """Further metrics that verdicts are given on, all of them one family with the first."""
+    """Further metrics with verdicts, one family with the first."""
     is_stored: bool = field(default=False, compare=False)
-    """True where it is of a study's folder, into which older versions wrote plain points."""
+    """True if read from a study's folder, where older versions wrote plain points."""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the stated parts as plain values."""
@@ -74,7 +74,7 @@ class Question:
 
     @classmethod
     def of_dict(cls, written: Mapping[str, Any]) -> "Question":
-        """Return the question that ``as_dict`` wrote; parts that older folders lack are empty."""
+        """Return the question from ``as_dict``; parts missing in older folders are empty."""
         plain = {name: written[name] for name in _PLAIN if name in written}
         hypothesis = None
         if "contrast" in written:
@@ -83,11 +83,11 @@ class Question:
         return cls(**plain, hypothesis=hypothesis, also=also, is_stored=True)
 
     def margin_of(self, study: str, metric: Metric) -> float | None:
-        """Return the margin in the metric's own unit; raise ConfigError for a wrong one."""
+        """Return the margin in the metric's unit; raise ConfigError for a wrong one."""
         return _amount(study, "margin", self.margin, metric, self.is_stored)
 
     def spread_of(self, study: str, metric: Metric) -> float | None:
-        """Return the spread in the metric's own unit; raise ConfigError for a wrong one."""
+        """Return the spread in the metric's unit; raise ConfigError for a wrong one."""
         return _amount(study, "spread", self.spread, metric, self.is_stored)
 
     @property
@@ -96,7 +96,7 @@ class Question:
         return self.margin != "" or self.spread != ""
 
     def check_arms(self, study: str, arms: Collection[str]) -> None:
-        """Raise ConfigError for a hypothesis about unknown arms, or that is no contrast of arms."""
+        """Raise ConfigError for a hypothesis about unknown arms, or without a contrast of arms."""
         weights = self.hypothesis.contrast if self.hypothesis else {}
         where, total = f"{study}: the hypothesis", math.fsum(weights.values())
         for arm in weights:
@@ -117,10 +117,9 @@ NO_QUESTION = Question()
 def further_contrasts(
     question: Question, arms: Collection[str], baseline: str, against: Mapping[str, str]
 ) -> list[Contrast]:
-    """Return the contrasts of arms that are not compared anyway, either way round.
+    """Return the contrasts of arms that are not compared anyway, in either direction.
 
-    ``arms`` are those that have runs, each of which is compared with ``baseline``, or its arm in
-    ``against``.
+    ``arms`` are the arms with runs, compared with ``baseline``, or their arm in ``against``.
     """
     if question.hypothesis is None:
         return []
@@ -133,7 +132,7 @@ def further_contrasts(
 def units_of(metric: Metric) -> tuple[str, ...]:
     """List the spellings of the unit of a metric's differences.
 
-    Points are of many metrics: they name theirs.
+    Points are ambiguous: they name their metric.
     """
     if metric.factor != 100.0:
         return tuple(dict.fromkeys((metric.difference, metric.label)))
@@ -154,7 +153,7 @@ def _amount(
     except ValueError:
         value = math.nan
     unit, units, is_share = unit.strip(), units_of(metric), metric.factor == 100.0
-    # Several metrics are told in points: only older versions wrote them without a name.
+    # Several metrics use points: only older versions omitted the name.
     plain = ("", "point", "points") if is_share and is_stored else () if is_share else ("",)
     is_known = unit.casefold() in (*plain, *map(str.casefold, units))
     where, example = f"{study}: {name} = {written}", f'such as "0.1 {units[-1]}"'
@@ -173,14 +172,14 @@ def _amount(
 
 
 FIRST_TUNING_SEED = MOST_SEEDS
-"""No comparison has as many seeds, so that those from here on are compared in none."""
+"""First tuning seed by default: beyond the seeds of any comparison."""
 
 
 @dataclass(frozen=True)
 class Seeds:
     """Seeds of the runs of each arm, and of each tuning trial.
 
-    Trials are chosen by other runs than those that are compared, so that a lucky choice is not
+    Trials are selected by other runs than the compared ones, so that a lucky selection is not
     scored.
     """
 
@@ -189,7 +188,7 @@ class Seeds:
     first_tuning: int = FIRST_TUNING_SEED
 
     def compared(self, n_seeds: int) -> range:
-        """Return the seeds of the runs that are compared."""
+        """Return the seeds of the compared runs."""
         return range(self.first, self.first + n_seeds)
 
     @property
@@ -198,9 +197,9 @@ class Seeds:
         return range(self.first_tuning, self.first_tuning + self.n_tuning)
 
     def check(self, n_seeds: int, *, is_tuned: bool, options: tuple[str, ...]) -> None:
-        """Raise ConfigError where tuning seeds are compared too, or were asked for in vain.
+        """Raise ConfigError for tuning seeds that are compared, too, or have no effect.
 
-        ``n_seeds`` are the most that are compared, ``options`` the options that were given.
+        ``n_seeds`` is the most compared seeds, ``options`` the given options.
         """
         compared, tuning = self.compared(n_seeds), self.tuning
         shared = {*compared} & {*tuning} if is_tuned else ()
@@ -223,7 +222,7 @@ class Seeds:
 
 
 def check_seeds(n_seeds: int) -> None:
-    """Raise ConfigError for a number of seeds that is nothing to compare by."""
+    """Raise ConfigError for a number of seeds that allows no comparison."""
     if n_seeds != 1 and n_seeds < FEWEST_SEEDS:
         raise ConfigError(
             f"--seeds {n_seeds} says too little of how far seeds spread: give at least "

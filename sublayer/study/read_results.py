@@ -1,4 +1,4 @@
-"""Results of a study, read from its folder: nothing is trained, no text is read."""
+"""Results of a study, read from its folder, without training or reading a text."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,9 +33,9 @@ from sublayer.study.verdicts import look_reached
 def results_of_folder(folder: Path, *, command: str = "") -> Results:
     """Build the results of the study in a folder from the runs that have ended.
 
-    The first note names missing runs. ``command`` reproduces the results; by default it is the one
-    that made them. Raises ConfigError where the folder is damaged, or where the baseline
-    has no run that has ended, and CheckpointError where a run is damaged.
+    The first note names missing runs. ``command`` reproduces the results, by default the original
+    one. Raises ConfigError if the folder is damaged, or if the baseline has no ended run, and
+    CheckpointError if a run is damaged.
     """
     plan = read_plan(folder)
     command = command or _earlier_command(folder) or plan.command
@@ -90,7 +90,7 @@ def results_of_folder(folder: Path, *, command: str = "") -> Results:
 
 
 def _earlier_command(folder: Path) -> str:
-    """Return the command that made the results in a folder; empty where there are none."""
+    """Return the command of the results in a folder; empty without any."""
     try:
         earlier = read_json_object(folder / RESULTS, CheckpointError)
     except FileNotFoundError:
@@ -99,9 +99,9 @@ def _earlier_command(folder: Path) -> str:
 
 
 def _judge_arms(study: Study, plan: StudyPlan, runs: Runs) -> tuple[StudyJudge, int, int]:
-    """Return the judge of a plain study, the number of missing runs, and that of ended ones.
+    """Return the judge of a plain study, and the numbers of missing and of ended runs.
 
-    ``study`` has the arms that have an ended run.
+    ``study`` has the arms with an ended run.
     """
     asked, names = plan.asked, [arm.name for arm in plan.settled]
     runs = {(arm.name, PRETRAINING): runs[arm.name, PRETRAINING] for arm in study.arms}
@@ -110,7 +110,7 @@ def _judge_arms(study: Study, plan: StudyPlan, runs: Runs) -> tuple[StudyJudge, 
     n_seeds = plan.planned_seeds
     n_missing = n_seeds * len(names) - n_made
     looks = Looks(tuple(asked.looks), is_sequential=True) if asked.looks else fixed(n_seeds)
-    # An arm against itself is compared with none.
+    # An arm against itself has no comparison.
     against = plan.about.against if plan.about else {}
     judge = StudyJudge(
         study,

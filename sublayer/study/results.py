@@ -22,41 +22,41 @@ class Curve:
     seed: int
     steps: tuple[int, ...]
     tokens: tuple[float, ...]
-    """Trained on until then."""
+    """Tokens so far."""
     seconds: tuple[float, ...]
-    """Wall clock of the run until then, evaluations included."""
+    """Wall clock of the run so far, evaluations included."""
     values: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of an arm: medians over its seeds; None where no seed finished."""
+    """The costs of an arm: medians over its seeds; None without finished seeds."""
 
     flops_per_token: int
     """Floating-point operations of training, as estimated."""
     steps: int
     tokens: float | None = None
-    """Trained on in the whole run."""
+    """Tokens of the complete training."""
     tokens_per_s: float | None = None
-    """Of the optimizer steps alone."""
+    """Over the optimizer steps only."""
     peak_memory_bytes: float | None = None
-    """Beyond the memory that the process held before the run."""
+    """Peak memory beyond the process's before the run."""
     seconds: float | None = None
     """Wall clock of the run, evaluations and checkpoints included."""
     training_seconds: float | None = None
-    """Of the optimizer steps alone."""
+    """Seconds of the optimizer steps only."""
     operations: float | None = None
-    """Floating-point operations of the whole training, by the tokens of the runs.
+    """Floating-point operations of the complete training, by the tokens of the runs.
 
-    Of a study with stages, of a pre-training and one run of each stage.
+    For a study with stages, of a pre-training and one run of each stage.
     """
     planned_operations: float | None = None
-    """The same by steps and batches alone; None for a study with stages."""
+    """The same by steps and batches only; None for a study with stages."""
 
 
 @dataclass(frozen=True)
 class WrittenSample:
-    """Text that a decoder wrote after a prompt; U+FFFD stands for bytes that are no UTF-8."""
+    """A decoder's continuation of a prompt; U+FFFD replaces invalid UTF-8."""
 
     prompt: str
     text: str
@@ -67,16 +67,16 @@ class Tuning:
     """The trials of an arm with their validation scores, means over their runs."""
 
     label: str
-    """The metric that chose."""
+    """The selection metric."""
     is_lower_better: bool
     factor: float
-    """Scores are shown times it."""
+    """Display factor of scores."""
     n_runs: int
     """Of each trial."""
     scores: Mapping[str, float | None]
-    """By trial; None for one that failed."""
+    """Scores by trial; None for a failed one."""
     stage: str = ""
-    """Of a study with stages, the one that was tuned."""
+    """Tuned stage of a study with stages."""
 
 
 @dataclass(frozen=True)
@@ -87,42 +87,42 @@ class ArmResult:
     parameters: Mapping[str, int | None]
     """Counts of parameters by name."""
     seeds: tuple[int, ...]
-    """Those that finished, in the order of ``values``."""
+    """Finished seeds, in the order of ``values``."""
     values: tuple[float, ...]
     costs: Costs
     mismatch: float = 0.0
-    """Excess over the arm that it is matched to, as a share of that arm's costs: see ``Match``.
+    """Excess over the arm that it is matched to, as a share of its costs: see ``Match``.
 
-    Where time is matched, of the time that the runs took: the medians of their seconds of training.
-    The excess of each arm over the arm that it is compared with is returned by ``arm_budgets``.
+    If time is matched, of the measured time: the medians of the runs' seconds of training.
+    ``arm_budgets`` returns the excess of each arm over its comparison partner.
     """
     matched: tuple[str, ...] = ()
-    """The overrides that matching gave it."""
+    """Overrides from matching."""
     tuned: tuple[str, ...] = ()
-    """The overrides that tuning gave it."""
+    """Overrides from tuning."""
     curves: tuple[Curve, ...] = ()
-    """Of the metric that decides, on the validation split, for each seed that has one."""
+    """Curves of the deciding metric, on the validation split, for each seed that has one."""
     further_curves: Mapping[str, tuple[Curve, ...]] = field(default_factory=dict)
-    """Of other metrics by name, on the validation split."""
+    """Curves of other metrics by name, on the validation split."""
     training_curves: tuple[Curve, ...] = ()
-    """The training loss: at each evaluation the mean of the steps since the one before."""
+    """The training loss: at each evaluation the mean of the steps since the previous one."""
     recipe: str = ""
     """The resolved TOML of one of its runs."""
     sample: WrittenSample | None = None
-    """Of the first seed that finished; None where the arms are no decoders."""
+    """Sample of the first finished seed; None unless the arms are decoders."""
     further: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     """Other metrics by name, each with its value for each seed."""
     probes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Of probes that were asked along the training, by name: chance, reference and what else the
-    record says."""
+    """Facts on probes during training, by name: chance, reference and further ones of the
+    record."""
     layers: Mapping[int, InspectedLayers] = field(default_factory=dict)
-    """Measures of the blocks of each seed's model, where the study inspects them."""
+    """Measures of the blocks of each seed's model, if the study inspects them."""
     published: Mapping[str, float] = field(default_factory=dict)
     """Published scores by metric, as printed."""
     tunings: tuple[Tuning, ...] = ()
-    """Its trials; of a study with stages, of each stage that was tuned."""
+    """Its trials; for a study with stages, of each tuned stage."""
     paper: Mapping[str, float] = field(default_factory=dict)
-    """The ``steps`` and ``tokens`` of the paper's training, where the study has that scale."""
+    """The ``steps`` and ``tokens`` of the paper's training, if the study has that scale."""
 
     @property
     def mean(self) -> float | None:
@@ -153,9 +153,9 @@ class StudyText:
     """The text of a study's training and test."""
 
     names: tuple[str, ...]
-    """Of corpora and files."""
+    """Names of corpora and files."""
     sizes: Mapping[str, Mapping[str, int]]
-    """Bytes, tokens, documents and what else is known of each split."""
+    """Bytes, tokens, documents and other facts of each split."""
 
 
 @dataclass(frozen=True)
@@ -164,40 +164,40 @@ class Cell:
 
     mean: float
     sd: float | None = None
-    """Over pre-trainings; over fine-tunings where there is one pre-training. None of one."""
+    """Over pre-trainings; over fine-tunings if there is one pre-training. None for one run."""
     inner_sd: float | None = None
-    """Over the fine-tunings of a pre-training, pooled; None where each has one."""
+    """Over the fine-tunings of a pre-training, pooled; None if each has one."""
     error: float | None = None
-    """Standard error over the examples that are scored, the mean of the runs'; of a speed, over
-    its timings."""
+    """Standard error over the scored examples, the mean of the runs'; for a speed, over its
+    timings."""
     n_runs: int = 1
     n_collapsed: int = 0
-    """Runs that answer nothing."""
+    """Collapsed runs."""
 
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """The scores of an arm, of a model by itself, of a baseline, or published ones."""
+    """Scores of an arm, of a model by itself, of a baseline, or published ones."""
 
     name: str
     kind: Literal["arm", "model", "baseline", "published"]
     cells: Mapping[str, Cell]
-    """By the column's name; those that are missing have none."""
+    """By column name; missing scores have none."""
     reasons: Mapping[str, str] = field(default_factory=dict)
-    """By the column's name, why a model has no score there."""
+    """Reasons for missing scores, by column name."""
     description: str = ""
 
 
 @dataclass(frozen=True)
 class Scorecard:
-    """Scores in each column's own unit; times the column's factor they are shown."""
+    """Scores in each column's unit; the column's factor is for display."""
 
     columns: Sequence[Metric]
     rows: Sequence[ScoreRow]
     notes: Sequence[str] = ()
 
     def shown_columns(self) -> list[Metric]:
-        """Return the columns in which a row has a score, or a reason for having none."""
+        """Return the columns with a score, or a reason for its absence, in any row."""
         shown = {name for row in self.rows for name in (*row.cells, *row.reasons)}
         return [column for column in self.columns if column.name in shown]
 
@@ -211,18 +211,18 @@ class Reproduction:
 
     command: str
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Versions, commit, machine, precision and threads, by name; of translations sacreBLEU's
+    """Versions, commit, machine, precision and threads, by name; for translations sacreBLEU's
     signatures, by ``SIGNATURE`` and the measure."""
     checksums: Mapping[str, str] = field(default_factory=dict)
-    """Of the texts and the tokenizer, by name."""
+    """Checksums of the texts and the tokenizer, by name."""
     text: StudyText | None = None
     date: str = ""
-    """When the last run finished, as ISO 8601 writes it; empty where the runs do not say."""
+    """End of the last run, in ISO 8601; empty if unknown."""
 
 
 @dataclass(frozen=True)
 class Further:
-    """A metric beside the deciding one, and the differences of arms in it."""
+    """A metric besides the deciding one, and the differences of arms in it."""
 
     metric: Metric
     differences: tuple[Difference, ...]
@@ -235,14 +235,14 @@ class Results:
     name: str
     title: str
     metric: Metric
-    """The one that decides."""
+    """The deciding metric."""
     split: str
-    """The split that was scored."""
+    """The scored split."""
     match: str
     """The matched budget: parameters, flops, time or none."""
     baseline: str
     n_seeds: int
-    """Runs that were planned of each arm; some may have failed."""
+    """Planned runs of each arm; some may have failed."""
     arms: tuple[ArmResult, ...]
     differences: tuple[Difference, ...]
     failures: tuple[Failure, ...]
@@ -251,39 +251,38 @@ class Results:
     """Caveats, a sentence or two each."""
     further: tuple[Further, ...] = ()
     scored_on: str = ""
-    """The split and how it was scored, in words; empty for the split alone."""
+    """The split and the scoring, in words; empty for only the split."""
     n_awaited: int = 0
-    """Comparisons that were planned, with an arm of which no run has ended."""
+    """Planned comparisons with an arm without ended runs."""
     scorecard: Scorecard | None = None
-    """Of a chain: the scores of all stages, of baselines and of publications."""
+    """For a chain: the scores of all stages, of baselines and of publications."""
     pairing: Pairing | None = None
-    """The pairing of arms by seed; None where no spread was estimated."""
+    """The pairing of arms by seed; None if no spread was estimated."""
     margin: float | None = None
-    """The smallest difference that matters, in the metric's unit; None: none was named."""
+    """The smallest difference that matters, in the metric's unit; None: no margin."""
     margin_reason: str = ""
     hypothesis: str = ""
-    """The hypothesis that the study tests, in words; its contrast is the last difference, or that
-    of its two arms."""
+    """The study's hypothesis, in words; its contrast is the last difference, or its two arms'."""
     hypothesis_of: tuple[str, str] | None = None
-    """Arm and baseline of the difference that decides on it."""
+    """Arm and baseline of the deciding difference of the hypothesis."""
     looks: tuple[int, ...] = ()
-    """The numbers of seeds at which verdicts were planned, or taken so far."""
+    """The numbers of seeds of planned looks, or of the looks so far."""
     is_sequential: bool = False
-    """True where arms stop once they are decided."""
+    """True if arms stop once decided."""
 
     n_metrics: int = 1
-    """Metrics that verdicts are given on, the first among them."""
+    """Metrics with verdicts, the first included."""
     sealing: Sealing | None = None
     """The seal of its plan before its runs; None: unknown."""
 
     @property
     def n_comparisons(self) -> int:
-        """Count the comparisons that the intervals are corrected for."""
+        """Count the comparisons for which the intervals are corrected."""
         return self.n_metrics * (len(self.differences) + self.n_awaited)
 
     @property
     def of_arms(self) -> tuple[Difference, ...]:
-        """The differences of arms, without that of a hypothesis about others than are compared."""
+        """The differences of arms, without the hypothesis's contrast of other arms."""
         arms = [difference.arm for difference in self.differences]
         return tuple(
             difference

@@ -56,8 +56,8 @@ def run_study(
 ) -> tuple[Results, Path]:
     """Run a study, or its missing runs, and return its results and its folder.
 
-    Runs that exist, two or more, are compared as they are. Runs that fail are part of the results.
-    Raises ConfigError and DataError before anything is trained, and Interrupted in between.
+    Two or more existing runs are compared as they are. Failed runs are part of the results. Raises
+    ConfigError and DataError before any training, and Interrupted during it.
     """
     if len(sources) > 1 and any(map(is_run, sources)):
         check_runs(sources, overrides, options)
@@ -75,14 +75,14 @@ def run_study(
 
 
 class _Runner:
-    """Makes the runs of a study, from its texts to the last of them."""
+    """Maker of a study's runs, from its texts to the last of them."""
 
     def __init__(
         self, study: Study, options: Options, sources: Sequence[str], overrides: Overrides
     ) -> None:
-        """Put a study and its command's options together, and find its folder.
+        """Combine a study and its command's options, and find its folder.
 
-        Raises ConfigError where they conflict, or the folder holds another study.
+        Raises ConfigError if they conflict, or the folder holds another study.
         """
         self._asked = ask(study, options)
         study = self._asked.study
@@ -102,7 +102,7 @@ class _Runner:
         )
 
     def train(self) -> None:
-        """Make all runs that are missing; raise what ``run_study`` does."""
+        """Make all missing runs; raise as ``run_study`` does."""
         is_elsewhere = self._computing.cluster is not None
         facts = StudyFacts(self._computing.device, is_elsewhere=is_elsewhere)
         if self._study.chain is None:
@@ -154,7 +154,7 @@ class _Runner:
         if is_new and computing.cluster is None:
             computing.check(arms, data, len(arms))
         tokenizers = {}
-        for arm in arms:  # those of arms that are not pre-trained are kept
+        for arm in arms:  # kept for arms without pre-training
             kind = arm.loaded.recipe.data.tokenizer
             if not chain.of(arm.name).pretrains and kind in TOKENIZERS and kind != "bytes":
                 content = data[arm.name].tokenizer.serialize(is_kept=True)
@@ -164,7 +164,7 @@ class _Runner:
         measures = facts.measures(len(arms))
         kept = describe_chain(recipes, arms, data, measures, n_seeds=n_seeds)
         kept = beside_earlier(self._path, kept, recipes)
-        # Refused before anything is trained.
+        # Refused before any training.
         columns = list_columns(study.name, kept.chain, kept.parts, kept.kinds)
         primary = primary_column(study.name, columns, study.metric)
         others = [column.name for column in columns if column is not primary]
@@ -189,7 +189,7 @@ class _Runner:
         keep_baselines(self._path, kept, runs)
 
     def _settled(self, facts: "StudyFacts", data: Mapping[str, Data], n_runs: int) -> list[Arm]:
-        """Return the settings of arms when the study began, or settle them now."""
+        """Return the settings of arms from the study's start, or settle them now."""
         arms, computing = self._study.arms, self._computing
         self.folder.check_inputs(arms, data)
         settled = self.folder.matched_arms(arms)
@@ -202,7 +202,7 @@ class _Runner:
     def _begin(
         self, arms: Sequence[Arm], data: Mapping[str, Data], texts: Sequence[str], n_runs: int
     ) -> About:
-        """Write the study into its folder, once nothing is refused; ``texts`` are notes on it."""
+        """Write the study into its folder after all refusals; ``texts`` are notes on it."""
         about = About.of(self._study, self._notes, texts)
         if not self.folder.is_begun():
             self.folder.begin(arms, data)
@@ -229,33 +229,33 @@ class _Runner:
 
 
 _MEASURE_SECONDS = 30.0
-"""For the steps of all arms together, each timed twice, where they are matched by time."""
+"""Seconds for the steps of all arms, each timed twice, if matched by time."""
 _OLDEST_PACE_S = 600.0
-"""Of an earlier pace that a new study takes over."""
+"""Maximum age, in seconds, of an earlier pace for a new study."""
 
 
 class StudyFacts:
-    """The texts and measurements of a study, each read or taken once."""
+    """Texts and measurements of a study, each read or taken once."""
 
     def __init__(self, device: str | None, *, is_elsewhere: bool = False) -> None:
-        """Measure on a device of this machine; runs may be made ``is_elsewhere``."""
+        """Measure on a device of this machine; with ``is_elsewhere``, runs are made on others."""
         self._device = device
         self._is_elsewhere = is_elsewhere
         self._data = SharedData(most=None)
         self._resolved: dict[str, ResolvedRecipe] = {}
 
     def data(self, recipe: Recipe) -> Data:
-        """Prepare the data of a recipe, or return those that were prepared before.
+        """Return the data of a recipe, prepared once.
 
         Raises ConfigError and DataError as ``prepare_data`` does.
         """
         return self._data.of(recipe)
 
     def measures(self, n_arms: int, *, is_new: bool = False) -> Measures:
-        """Return how the budgets of ``n_arms`` arms are measured.
+        """Return the measurements for the budgets of ``n_arms`` arms.
 
-        A study that ``is_new`` takes over no pace of more than ten minutes ago. Nothing is measured
-        before it is asked for. Raises ConfigError for an unknown device.
+        A study that ``is_new`` reuses no pace older than ten minutes. Nothing is measured before it
+        is needed. Raises ConfigError for an unknown device.
         """
         chosen = choose_device(self._device)
         placement = Place(chosen, World(rank=0, size=1), trains=not self._is_elsewhere)
@@ -277,7 +277,7 @@ class StudyFacts:
             key = recipe.model_dump_json()
             if key in self._resolved:
                 return self._resolved[key]
-            # Nothing checks a study's length later, so no pace of another day will do.
+            # A study's length is not checked later, so an old pace will not do.
             oldest_s = _OLDEST_PACE_S if is_new else math.inf
             data = self.data(recipe)
             resolved = resolve_run(recipe, data, placement, oldest_s=oldest_s, say=note)

@@ -1,6 +1,6 @@
 """Runs of a study by arm and stage: folders, selected trials, jobs.
 
-A study has stages; a plain one has its pre-training alone.
+A study has stages; a plain one only its pre-training.
 """
 
 import itertools
@@ -54,7 +54,7 @@ class ArmFacts(Typed):
     parameters: dict[str, Count | None]
     flops_per_token: Count
     steps: Count
-    """Optimizer steps of its own recipe; 0 where that is not trained."""
+    """Optimizer steps of its recipe; 0 if that is not trained."""
     mismatch: Number
     matched: tuple[str, ...]
 
@@ -79,16 +79,16 @@ def describe_arm(
 
 @dataclass(frozen=True)
 class StageRuns:
-    """Runs of an arm in one stage, and the trial that was selected for them."""
+    """Runs of an arm in one stage, and the selected trial."""
 
     outcomes: Mapping[int, Sequence[Outcome]]
-    """By seed of the pre-training, one for each run under it, failed runs included."""
+    """By seed of the pre-training, one per run under it, failed runs included."""
     trial: Trial = NO_TRIAL
     trial_runs: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """Validation scores of each trial's runs, lower is better; no scores for a failed trial; empty
-    where nothing was tuned."""
+    without tuning."""
     chosen_by: Metric | None = None
-    """Metric of these scores, negated where higher is better; None: the loss."""
+    """Metric of these scores, negated if higher is better; None: the loss."""
 
     @property
     def losses(self) -> dict[str, float | None]:
@@ -100,7 +100,7 @@ class StageRuns:
 
     @property
     def scores(self) -> dict[str, float | None]:
-        """Mean validation score of each trial in its metric's own direction."""
+        """Mean validation score of each trial in its metric's direction."""
         sign = 1.0 if self.chosen_by is None or self.chosen_by.is_lower_better else -1.0
         return {name: None if loss is None else sign * loss for name, loss in self.losses.items()}
 
@@ -117,10 +117,10 @@ class StageRuns:
                 yield seed, outcome
 
     def scored(self, within: int = 0) -> Iterator[tuple[int, Sequence[int], Outcome]]:
-        """Yield each scored run with the seed of its pre-training and the seeds that are compared.
+        """Yield each scored run with the seed of its pre-training and the compared seeds.
 
-        ``within`` is the number of fine-tunings of one pre-training where these are compared: a
-        single run counts for all of them. 0: pre-trainings are compared.
+        ``within`` is the number of compared fine-tunings of one pre-training, a single run counting
+        for all; 0: pre-trainings are compared.
         """
         for seed, outcomes in self.outcomes.items():
             for number, outcome in enumerate(outcomes):
@@ -130,7 +130,7 @@ class StageRuns:
 
 
 Runs = Mapping[Key, StageRuns]
-"""Runs of a study by arm and stage; a plain study has the stage ``PRETRAINING`` alone."""
+"""Runs of a study by arm and stage; a plain study has only the stage ``PRETRAINING``."""
 
 
 def failed_runs(runs: Runs) -> Iterator[tuple[str, str, int, Outcome]]:
@@ -147,9 +147,9 @@ def has_ended(outcome: Outcome) -> bool:
 
 
 def trial_losses(runs: Iterable[Outcome], metric: Metric | None) -> list[float]:
-    """Return validation scores of a trial's runs, lower is better; none where a run failed.
+    """Return validation scores of a trial's runs, lower is better; none if a run failed.
 
-    Scores are of ``metric``; None: of the loss.
+    Scores are in ``metric``; None: the loss.
     """
     name = "loss" if metric is None else "score" if metric is HELD_OUT else metric.name
     sign = 1.0 if metric is None or metric.is_lower_better else -1.0
@@ -170,9 +170,9 @@ def choose(
 ) -> StageRuns:
     """Select the trial whose runs score best on validation; the loss breaks ties.
 
-    ``tried`` are the runs of each trial; ``metric`` selects where all runs have it, else the loss
-    does: translations are not written before a run has ended, so that BLEU selects none.
-    ``compared`` is as ``choose_trial`` has it.
+    ``tried`` are the runs of each trial; ``metric`` selects if all runs have it, else the loss:
+    translations are written only after a run, so BLEU selects none. ``compared`` is as in
+    ``choose_trial``.
     """
     records = [run.record for runs in tried.values() for run in runs if run.record is not None]
     if metric not in (None, HELD_OUT) and not all(metric.name in log["valid"] for log in records):
@@ -186,42 +186,42 @@ def choose(
 
 
 Find = Callable[[Path], Outcome | None]
-"""The outcome of the run in a folder; None where it has not ended."""
+"""Reader of the outcome of the run in a folder; None if it has not ended."""
 
 
 @dataclass
 class RunFinder:
-    """Finds runs by arm, stage and seed, in the folder of a study or among those being made.
+    """Finder of runs by arm, stage and seed, in a study's folder or among those being made.
 
     A missing run has an outcome without scores; a run whose start has failed has that failure.
     """
 
     chain: Chain
     folders: Mapping[Key, Path]
-    """Folder of the runs of an arm in a stage."""
+    """Function from arm and stage to the folder of their runs."""
     trials: Mapping[str, Sequence[Trial]]
-    """By stage; each trial has a run for every pair of seed and number in ``tuning``."""
+    """Trials by stage; each has a run per pair of seed and number in ``tuning``."""
     find: Find
     seeds: Sequence[int] = field(kw_only=True)
-    """Seeds of the runs that are compared."""
+    """Seeds of the compared runs."""
     tuning: Sequence[tuple[int, int]] = field(kw_only=True)
     metric: Metric | None = field(default=HELD_OUT, kw_only=True)
     """Selection metric of trials; None: the loss."""
     find_trial: Find | None = field(default=None, kw_only=True)
     """Reader of the runs of trials; None: ``find``."""
     chosen: dict[Key, StageRuns] = field(default_factory=dict, init=False)
-    """Selected trials, where all trials have ended; without the runs that are compared."""
+    """Selected trials, if all trials have ended; without the compared runs."""
     _ended: dict[str, set[Path]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        """Select the only trial of stages that are not tuned."""
+        """Select the only trial of untuned stages."""
         for arm, stage in self.folders:
             first, *others = self.trials.get(stage, (NO_TRIAL,))
             if not others:
                 self.chosen[arm, stage] = StageRuns({}, first)
 
     def choose(self, stage: str) -> None:
-        """Select the trial of each arm in a stage, where all of its trials have ended."""
+        """Select the trial of each arm in a stage, if all of its trials have ended."""
         trials = self.trials.get(stage, ())
         for (arm, name), folder in self.folders.items():
             if name != stage or len(trials) < 2:
@@ -258,7 +258,7 @@ class RunFinder:
         return gathered
 
     def n_ended(self) -> dict[str, int]:
-        """Count the ended runs of each stage, of those that were looked up."""
+        """Count the ended runs of each stage, among those looked up."""
         return {stage: len(paths) for stage, paths in self._ended.items()}
 
     def n_runs(self, stage: str) -> int:
@@ -276,9 +276,9 @@ class RunFinder:
         return self.folders[arm, stage] / trial.folder / f"seed-{seed}"
 
     def starts(self, arm: str, stage: str) -> list[tuple[str, Key]]:
-        """List the arms and stages whose runs a stage takes, each behind its name in messages.
+        """List the arms and stages whose runs a stage starts from, with their names in messages.
 
-        Empty where it starts from random weights.
+        Empty if it starts from random weights.
         """
         if stage == PRETRAINING:
             start = self.chain.of(arm).start
@@ -288,7 +288,7 @@ class RunFinder:
         return [(key[1], key) for key in members if key in self.folders]
 
     def lost(self, arm: str, stage: str, seed: int, number: int = 0) -> str:
-        """Say which failure of an earlier run prevents a run; empty where none does."""
+        """Return the failure of an earlier run that prevents a run; empty without any."""
         averages = bool(self.chain.stage(stage).ensemble)
         for shown, start in self.starts(arm, stage):
             failure = self.outcome(*start, seed, number if averages else 0).failure
@@ -315,7 +315,7 @@ def finder_of_plan(folder: Path, plan: StudyPlan) -> RunFinder:
     """Return the finder of the runs in the folder of a plain study."""
     asked = plan.asked
     metric = None
-    # Before seeds tuned, the loss chose.
+    # Before tuning seeds existed, the loss selected.
     if asked.tune_by == "metric" and asked.tuning_seeds != [0]:
         metrics = family_of(asked_arms(folder, plan)[0].loaded.recipe.objective).metrics
         named = plan.about.metric if plan.about else ""
@@ -336,7 +336,7 @@ def finder_of_plan(folder: Path, plan: StudyPlan) -> RunFinder:
 
 
 def asked_arms(folder: Path, plan: StudyPlan) -> list[Arm]:
-    """Return the arms with the recipes that were asked for, before settings were settled."""
+    """Return the arms with their original recipes, before settings were settled."""
     origin = str(folder / PLAN)
     arms = []
     for name, text in plan.asked.recipes.items():
@@ -347,7 +347,7 @@ def asked_arms(folder: Path, plan: StudyPlan) -> list[Arm]:
 
 
 def trained_arms(plan: StudyPlan, runs: Runs) -> list[Arm]:
-    """Return the arms of a plain study that have an ended run, with the recipe of the first."""
+    """Return the arms of a plain study with an ended run, with the recipe of the first."""
     arms = []
     for settled in plan.settled:
         name = settled.name
@@ -364,10 +364,10 @@ def trained_arms(plan: StudyPlan, runs: Runs) -> list[Arm]:
 
 @dataclass
 class RunMaker:
-    """Makes the missing runs of a study.
+    """Maker of the missing runs of a study.
 
     A run whose training fails is kept as a failure and stops nothing; trained runs keep their
-    model, not their checkpoints. Methods raise CheckpointError where files of a run are damaged,
+    model, not their checkpoints. Methods raise CheckpointError if files of a run are damaged,
     Interrupted, and as ``run_all`` does.
     """
 
@@ -375,10 +375,10 @@ class RunMaker:
     arms: Sequence[Arm]
     """With settled recipes."""
     data: Mapping[str, Data]
-    """Data of each arm's own recipe."""
+    """Data of each arm's recipe."""
     run_all: RunAll
     finder: RunFinder
-    """Finder of the study's folder; here it finds the runs that are made."""
+    """Finder of the study's folder; here it finds the new runs."""
     recipes: StageRecipes | None = None
     """Recipes of further stages."""
     scoring: Scoring = WHOLE_TEST
@@ -386,7 +386,7 @@ class RunMaker:
     """The inspection of scored runs."""
 
     def __post_init__(self) -> None:
-        """Let the finder look among the outcomes so far."""
+        """Let the finder search the outcomes so far."""
         self._shared = SharedData()
         self._outcomes: dict[Path, Outcome] = {}
         self.finder = replace(self.finder, find=self._outcomes.get, find_trial=None)
@@ -394,9 +394,9 @@ class RunMaker:
     def tune(self, trials: Sequence[Trial], *, n_extensions: int) -> None:
         """Make the trials, the same for every arm, and select one for each.
 
-        Where an arm's best number lies at an edge of the grid, the next one beyond is tried by
-        every arm, ``n_extensions`` times at most. All arms try a setting before the next is tried,
-        in turn from the first to the last and back.
+        If an arm's best number lies at an edge of the grid, every arm tries the next one beyond,
+        ``n_extensions`` times at most. All arms try a setting before the next, in alternating
+        order.
         """
         extended = self.folder.listed("extended")
         new = tried = [*trials, *(trial_at(trials, value) for value in extended)]
@@ -432,10 +432,10 @@ class RunMaker:
                 yield trial
 
     def run(self, seeds: Sequence[int], arms: Collection[str] | None = None) -> None:
-        """Make the pre-trainings, or plain runs, of arms with these seeds; by default of all arms.
+        """Make the pre-trainings, or plain runs, of arms with these seeds; by default all arms.
 
-        All arms have a seed's run before the next seed has any, in turn from the first arm to the
-        last and back. Those whose start has failed are left out.
+        All arms make a seed's run before the next seed, in alternating order. Runs with a failed
+        start are left out.
         """
         self._make(
             self._job(arm.name, PRETRAINING, seed)
@@ -447,14 +447,14 @@ class RunMaker:
         )
 
     def _in_turn(self, round_number: int) -> Sequence[Arm]:
-        """Return the arms in the order of a round of runs: every second round is reversed.
+        """Return the arms in a round's order: every second round is reversed.
 
-        So a machine that steadily slows down or speeds up is as slow for one arm as for another.
+        A steady drift of the machine's speed then affects all arms equally.
         """
         return self.arms if round_number % 2 == 0 else self.arms[::-1]
 
     def run_stages(self) -> dict[Key, StageRuns]:
-        """Make the runs of all stages, one stage after another, and return them."""
+        """Make the runs of all stages, stage by stage, and return them."""
         finder, chain = self.finder, self.finder.chain
         by_starts = {arm.name: chain.n_starts(arm.name) for arm in self.arms}
         for n_starts in sorted(set(by_starts.values())):
@@ -483,14 +483,14 @@ class RunMaker:
         return finder.gathered()
 
     def _make(self, jobs: Iterable[Job]) -> None:
-        """Make runs, each folder once, whatever arms have it."""
+        """Make runs, each folder once, also if arms share it."""
         by_path = {job.path: job for job in jobs if job.path not in self._outcomes}
         self._outcomes |= self.run_all(list(by_path.values()))
 
     def _job(
         self, arm: str, stage: str, seed: int, number: int = 0, tried: Trial | None = None
     ) -> Job:
-        """Return the job of a run: of a trial that is tried, or with the selected one.
+        """Return the job of a run, for a given trial or the selected one.
 
         An ensemble averages runs of equal seeds and has the recipe of its first member.
         """
@@ -511,7 +511,7 @@ class RunMaker:
         else:
             assert recipes is not None, "studies with stages have their recipes"
             loaded = trial.of(recipes.actual(of, trained, *starts[:1] or [self.folder.path]))
-            # Threads and precision are settled, the same for all runs of an arm.
+            # Threads and precision are settled, equal for all runs of an arm.
             for name in ("threads", "precision"):
                 settings[f"train.{name}"] = getattr(base.recipe.train, name)
             loaded = vary(loaded, settings, origin=ORIGIN)
@@ -519,8 +519,8 @@ class RunMaker:
         words = [self._called(arm, stage), "" if pairs else trial.name]
         if recipes is None:
             words = [" ".join(filter(None, [arm, trial.name]))]
-            # Where ids are the same, encoders are scored on the baseline's masked tokens and
-            # pairs; how answers are written and read off is an arm's own.
+            # With equal ids, encoders are scored on the baseline's masked tokens and pairs; the
+            # format of answers is the arm's.
             first = self.arms[0]
             ids, others = (self.data[name].tokenizer.fingerprint for name in (arm, first.name))
             if ids == others and scored.data.tasks is None:

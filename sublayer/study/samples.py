@@ -1,4 +1,4 @@
-"""A few lines of text that each arm of a decoder study writes, after the same prompt."""
+"""Text samples of a decoder study: each arm's continuation of the same prompt."""
 
 import codecs
 import itertools
@@ -24,15 +24,15 @@ TEMPERATURE = 0.8
 SEED = 0
 _PROMPT_BYTES = 60
 _MAX_BYTES = 180
-"""Of a continuation: about two lines."""
+"""Tokens of a continuation: about two lines."""
 
 
 def draw_samples(
     arms: Sequence[Arm], runs: Runs, data: Mapping[str, Data], *, device: str | None
 ) -> None:
-    """Write a text after one prompt by each arm's first finished decoder; keep it beside the run.
+    """Write a continuation by each arm's first finished decoder; keep it in the run's folder.
 
-    The prompt is the beginning of the baseline's test split, and an arm whose runs have lost their
+    The prompt is the beginning of the baseline's test split; an arm whose runs have lost their
     models writes nothing. ``device`` is as on the command line. Raises CheckpointError for a
     damaged model.
     """
@@ -59,9 +59,9 @@ def draw_samples(
 def with_kept(
     arms: Sequence[ArmResult], runs: Runs, inspecting: Inspecting | None
 ) -> tuple[ArmResult, ...]:
-    """Return the arms with the sample and the inspected layers that are kept beside their runs.
+    """Return the arms with the sample and the inspected layers from their runs' folders.
 
-    Nothing is drawn or inspected. Raises CheckpointError where layers are damaged.
+    Nothing is sampled or inspected. Raises CheckpointError if layers are damaged.
     """
     results = []
     for arm in arms:
@@ -97,7 +97,7 @@ def _read(run: Path) -> WrittenSample | None:
         content = read_json(run / SAMPLE, CheckpointError)
         return check_typed(content, WrittenSample, SAMPLE, CheckpointError, has_tuples=True)
     except (FileNotFoundError, CheckpointError):
-        return None  # it is drawn anew, and comes out the same
+        return None  # sampled again, with the same result
 
 
 def continuation(
@@ -108,7 +108,7 @@ def continuation(
     context: int,
     device: str | None,
 ) -> str:
-    """Continue a prompt by a run's decoder; empty where its folder and the call have no tokenizer.
+    """Continue a prompt by a run's decoder; empty if neither folder nor call has a tokenizer.
 
     ``device`` is as on the command line.
     """
@@ -134,7 +134,7 @@ def continuation(
 
 
 def _decoded(tokenizer: Tokenizer, tokens: Iterator[int]) -> str:
-    """Decode tokens until there are enough, or the document ends; a torn last character is cut."""
+    """Decode tokens up to a number, or the document's end; drop a partial last character."""
     data = b""
     for token in itertools.takewhile(lambda token: token != tokenizer.end_id, tokens):
         data += tokenizer.decode([token])

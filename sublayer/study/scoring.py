@@ -18,12 +18,12 @@ _NAMES = {"valid": "validation", "test": "test"}
 
 
 class Scoring(Table):
-    """``score`` of a study or of its scale: the split, windows and tokens that runs are scored on.
+    """``score`` of a study or of its scale: the split, windows and tokens of scoring.
 
-    ``stride`` and ``tokens`` are of decoders, whose text is scored in windows: the tokens between
-    one window and the next (1 gives each token the full context; with ``context`` windows do not
-    overlap), and the most tokens that are scored, spread evenly, the same of all arms. Left out,
-    every token is scored, behind at least half a context.
+    ``stride`` and ``tokens`` are for decoders, whose text is scored in windows: the tokens between
+    window starts (1 gives each token the full context; with ``context`` windows do not overlap),
+    and the most scored tokens, spread evenly, the same for all arms. By default, every token is
+    scored, after at least half a context.
     """
 
     split: Literal["valid", "test"] = "test"
@@ -32,7 +32,7 @@ class Scoring(Table):
 
     @property
     def is_whole_test(self) -> bool:
-        """Return whether all of the test split is scored, as where a study says nothing."""
+        """Return whether all of the test split is scored, the default of a study."""
         return self == WHOLE_TEST
 
     @property
@@ -41,7 +41,7 @@ class Scoring(Table):
         return _NAMES[self.split]
 
     def check(self, study: str, arms: Iterable[tuple[str, Recipe]]) -> None:
-        """Raise ConfigError where an arm, by its name, is not scored in windows so far apart."""
+        """Raise ConfigError if an arm, by its name, cannot be scored with this stride."""
         if self.stride is None and self.tokens is None:
             return
         for arm, recipe in arms:
@@ -68,11 +68,11 @@ class Scoring(Table):
                 return stride
 
     def find(self, data: "Data") -> "Split | None":
-        """Return the split that is scored, if the text has one."""
+        """Return the scored split, if the text has one."""
         return data.valid if self.split == "valid" else data.test
 
     def split_of(self, data: "Data") -> "Split":
-        """Return the split that is scored, of a text that has one."""
+        """Return the scored split of a text that has one."""
         split = self.find(data)
         assert split is not None, "a comparison without a held-out split is refused"
         return split
@@ -96,4 +96,4 @@ class Scoring(Table):
 
 
 WHOLE_TEST = Scoring()
-"""All of the test split, as a study is scored that says nothing."""
+"""All of the test split, the default of a study."""

@@ -2,8 +2,8 @@
 
 A seal is a table of ``study.toml`` with ``date``, ``former``, ``plan`` and ``hash``: the SHA-256 of
 the JSON of the others, keys sorted, without spaces. A later addition, such as more seeds, gets a
-further seal, whose ``former`` is the hash of the one before. Each run keeps the seal that it began
-under. A hash proves that the plan came first only to those who received the hash beforehand.
+further seal, whose ``former`` is the previous hash. Each run keeps the seal at its start. A hash
+proves that the plan came first only to those who received it beforehand.
 """
 
 import hashlib
@@ -43,30 +43,30 @@ PARTS = {
     "texts": "texts",
     "code": "code",
 }
-"""The parts of a plan, by the name in words."""
+"""Parts of a plan, by name in words."""
 ADDED = ("seeds", "looks", "extend", "code")
-"""Parts that may change after the first run, where that is recorded: verdicts account for it, or
-it is none of the question."""
+"""Parts that may change after the first run, with a record: verdicts account for them, or they do
+not concern the question."""
 
 
 class Seal(Typed):
     """A sealed plan."""
 
     date: str
-    """UTC, as ISO 8601 writes it."""
+    """UTC, in ISO 8601."""
     hash: str
     former: str = ""
-    """The hash of the seal before; empty: it is the first."""
+    """The hash of the previous seal; empty for the first."""
     plan: dict[str, Any]
 
     @property
     def is_whole(self) -> bool:
-        """True where its content has its hash."""
+        """True if its content has its hash."""
         return self.hash == seal_hash(self.model_dump())
 
 
 def canonical(content: Any) -> bytes:
-    """Write JSON that is the same for equal content: keys sorted, without spaces, UTF-8."""
+    """Write JSON that is identical for equal content: keys sorted, without spaces, UTF-8."""
     text = json.dumps(
         content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -79,20 +79,20 @@ def digest(content: Any) -> str:
 
 
 def seal_hash(seal: Mapping[str, Any]) -> str:
-    """Compute the hash of a seal, which leaves out the hash that it has."""
+    """Compute the hash of a seal, without its ``hash``."""
     return digest({name: value for name, value in seal.items() if name != "hash"})
 
 
 def new_seal(plan: Mapping[str, Any], former: str) -> dict[str, Any]:
-    """Seal a plan now; ``former`` is the hash of the seal before, empty for the first."""
+    """Seal a plan now; ``former`` is the hash of the previous seal, empty for the first."""
     date = datetime.now(UTC).isoformat(timespec="seconds")
     seal = {"date": date, "former": former, "plan": dict(plan)}
     return {**seal, "hash": seal_hash(seal)}
 
 
 def code_now() -> dict[str, str]:
-    """Return version and checksum of the code that runs, and its commit if it is known."""
-    # Results name seals, and are read where PyTorch is not started.
+    """Return version and checksum of the running code, and its commit if known."""
+    # Results name seals, and are read without importing PyTorch.
     from sublayer.runs.record import code_sha256, commit
 
     known = commit()
@@ -109,11 +109,11 @@ def describe_plan(
     level: float | None = None,
     code: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the plan that the content of a ``study.toml`` states, as it is sealed.
+    """Return the plan in the content of a ``study.toml``, as it is sealed.
 
-    Recipes, settled settings and stages stand in that file in full, here by their digests.
-    ``metric`` decides; ``extend`` is how often a grid may be extended; ``stage_texts`` are digests
-    of the files of stages, by arm and stage. ``level`` and ``code`` are those of now unless given.
+    Recipes, settled settings and stages are in that file in full, here by their digests. ``metric``
+    decides; ``extend`` is the most extensions of a grid; ``stage_texts`` are digests of the files
+    of stages, by arm and stage. ``level`` and ``code`` are by default the current ones.
     """
     request = study["asked"]
     about = study.get("about", {})
@@ -152,12 +152,12 @@ def describe_plan(
         "texts": {**texts, **(stage_texts or {})},
         "code": dict(code_now() if code is None else code),
     }
-    # Parts that a study lacks are left out.
+    # Missing parts are left out.
     return {name: value for name, value in plan.items() if value not in ("", [], {}, 0)}
 
 
 def differing_parts(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return the parts of two plans that are not the same, in the order of ``PARTS``."""
+    """Return the differing parts of two plans, in the order of ``PARTS``."""
 
     def content(plan: Mapping[str, Any], part: str) -> bytes:
         value = plan.get(part)
@@ -170,10 +170,10 @@ def differing_parts(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[st
 
 
 def describe_changes(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the parts of two plans that differ, each with the change: ``margin 0.5, now 0.1``."""
+    """Return the differing parts of two plans, with the changes: ``margin 0.5, now 0.1``."""
     changes: dict[str, str] = {}
     parts = differing_parts(one, other)
-    # The one look of a fixed number of seeds says nothing that the seeds do not.
+    # The single look of a fixed number of seeds repeats the seeds.
     is_fixed = "seeds" in parts and all(len(plan.get("looks", [])) < 2 for plan in (one, other))
     for part in parts:
         text, before, now = PARTS.get(part, part), one.get(part), other.get(part)
@@ -204,20 +204,20 @@ def _shown(part: str, value: Any) -> str:
 
 @dataclass(frozen=True)
 class Sealing:
-    """The sealed plan of a study, or the lack of one, and its changes since."""
+    """The sealed plan of a study, or its absence, and its changes since."""
 
     date: str = ""
-    """Of the first seal; empty: there is none."""
+    """Date of the first seal; empty without one."""
     hash: str = ""
     additions: tuple[str, ...] = ()
     """Changes recorded later, each with its date and hash."""
     alterations: tuple[str, ...] = ()
-    """Changes of the sealed plan that are not recorded."""
+    """Unrecorded changes of the sealed plan."""
     why_not: str = ""
-    """Why there is no seal."""
+    """Reason for the absence of a seal."""
 
     def describe(self) -> str:
-        """Say it in one line, for a report."""
+        """Describe it in one line, for a report."""
         if not self.hash:
             return f"Plan: not sealed; {self.why_not}."
         kinds = {
@@ -260,7 +260,7 @@ def list_alterations(
             name = f"seal {seal.hash[:SHOWN_DIGITS]} of {shown_date(seal.date)}"
             yield "", f"{name} does not match its hash, or the seal before it: one was edited"
         former = seal.hash
-    # Parts that the seal alone has are taken from there.
+    # Parts only in the seal are taken from there.
     sealed = seals[-1].plan
     stated = describe_plan(
         study,

@@ -1,4 +1,4 @@
-"""The plan of stages: runs, operations, time, memory and disk, before anything is spent."""
+"""Cost plan of stages: runs, operations, time, memory and disk, before anything is spent."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,7 +23,7 @@ from sublayer.study.stages import PRETRAINING, Chain, Stage
 
 @dataclass(frozen=True)
 class StagePlan:
-    """The cost of the runs of a stage that some arms share."""
+    """The cost of the runs of a stage shared by some arms."""
 
     stage: str
     after: str
@@ -31,7 +31,7 @@ class StagePlan:
     arms: tuple[str, ...]
     n_runs: int
     each: ArmPlan
-    """One of them."""
+    """Cost of one of them."""
 
 
 def plan_stages(
@@ -42,9 +42,9 @@ def plan_stages(
     *,
     n_seeds: int,
 ) -> list[StagePlan]:
-    """Plan all stages of a chain, those that arms share once; ``plan`` is that of its arms.
+    """Plan all stages of a chain, shared ones once; ``plan`` is its arms'.
 
-    Only the rows of tasks are counted, and only where their folder is named. Raises ConfigError for
+    Only the rows of tasks are counted, and only if their folder is named. Raises ConfigError for
     recipes that do not fit together.
     """
     chain = study.chain
@@ -55,7 +55,7 @@ def plan_stages(
         recipes = StageRecipes(study.name, chain, loaded, Path(scratch))
 
         def texts_of(arm: str, stage: Stage) -> list[str]:
-            # Texts are taken to be the same where their paths are.
+            # Texts count as equal if their paths are.
             if stage.name == PRETRAINING or stage.finetunes:
                 return []
             return [str(recipes.planned(arm, stage.name).recipe.data.path)]
@@ -83,12 +83,12 @@ def _plan_run(
     resources: Resources,
     clock: Clock | None,
 ) -> ArmPlan:
-    """Plan a run of a stage that arms share."""
+    """Plan a run of a stage shared by arms."""
     loaded = recipes.planned(arms[0], stage.name)
     data, steps = loaded.recipe.data, None
     is_there = isinstance(data.path, str) and Path(data.path).expanduser().exists()
     if stage.finetunes and is_there:
-        with suppress(DataError):  # the comparison says it
+        with suppress(DataError):  # reported by the comparison
             steps = steps_of_tasks(loaded.recipe)
     if steps is not None:
         loaded = vary(loaded, {"train.steps": steps}, origin="study")
@@ -101,8 +101,8 @@ def _plan_run(
     [arm_plan] = make_plan([shared], "none", resources, timed, vocabularies=[Vocabulary(size)]).arms
     if not stage.ensemble:
         return arm_plan
-    # Its members' weights in memory and no training; its answers cost what those after a training
-    # do, which is not counted.
+    # Its members' weights in memory and no training; the cost of answers is not counted, as after a
+    # training.
     memory = len(stage.ensemble) * FLOAT32_BYTES * arm_plan.parameters.total
     return replace(
         arm_plan,
@@ -118,7 +118,7 @@ def _plan_run(
 
 
 def stages_to_json(plans: Sequence[StagePlan], resources: Resources, jobs: int) -> dict[str, Any]:
-    """Write the stages, and what all runs take together, as plain values."""
+    """Write the stages, and the total of all runs, as plain values."""
     stages: list[dict[str, Any]] = []
     for plan in plans:
         arm_plan, hours = plan.each, plan.each.hours
@@ -143,10 +143,10 @@ def stages_to_json(plans: Sequence[StagePlan], resources: Resources, jobs: int) 
 
 
 def with_stages(plan: BudgetPlan, stages: Sequence[StagePlan], chain: Chain) -> BudgetPlan:
-    """Return the plan of a chain's arms, whose budgets are those of all stages.
+    """Return the plan of a chain's arms, with budgets over all stages.
 
-    Of two arms that are both pre-trained a stage whose length is not known is left out: it is the
-    smallest part. Where that is the pre-training, they differ by their operations for a token.
+    For two pre-trained arms a stage of unknown length is left out: it is the smallest part. If that
+    is the pre-training, they differ by their operations per token.
     """
     spent: dict[str, dict[str, float | None]] = {}
     for arm in plan.arms:

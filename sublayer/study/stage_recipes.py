@@ -1,4 +1,4 @@
-"""The recipes of stages, the keys that their runs are found by, and their trials."""
+"""Recipes of stages, the keys of their runs, and their trials."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,9 +41,8 @@ _ORIGIN = "study"
 class StageRecipes:
     """The recipes of all stages of all arms, from descriptions of their starts.
 
-    ``arms`` are the recipes of the arms' pre-trainings, by their names; ``tokenizers`` are the
-    files of the tokenizers of arms that are not pre-trained, where another arm's pre-training
-    trains them.
+    ``arms`` are the recipes of the arms' pre-trainings, by arm; ``tokenizers`` are the tokenizer
+    files of arms without pre-training, if another arm's pre-training trains them.
     """
 
     def __init__(
@@ -64,10 +63,10 @@ class StageRecipes:
         self._scratch = scratch
 
     def planned(self, arm: str, stage: str) -> LoadedRecipe:
-        """Return the recipe of a stage as it is known before its start is trained.
+        """Return the recipe of a stage as known before its start is trained.
 
-        Of an ensemble it is that of its first member. Raises ConfigError, with the names of arm and
-        stage, where it does not fit that.
+        An ensemble has its first member's. Raises ConfigError, with the names of arm and stage, if
+        it does not fit its start.
         """
         if (arm, stage) not in self._planned:
             spec, where = self.chain.stage(stage), f"{self.study}: arm {arm}, stage {stage}"
@@ -96,7 +95,7 @@ class StageRecipes:
         return self._planned[arm, stage]
 
     def actual(self, arm: str, stage: str, start: Path) -> LoadedRecipe:
-        """Return the recipe of a stage that starts from a run, which has ended.
+        """Return the recipe of a stage that starts from an ended run.
 
         ``start`` is the run's folder.
         """
@@ -107,9 +106,9 @@ class StageRecipes:
             return self._loaded(arm, spec, start if self.chain.starts(arm, spec) else None)
 
     def started(self, arm: str, loaded: LoadedRecipe, run: Path) -> LoadedRecipe:
-        """Return an arm's recipe as one that starts from a run of the arm that it names.
+        """Return an arm's recipe, starting from a run of its start arm.
 
-        It keeps its own model, whatever the run's is.
+        It keeps its model, whatever the run's.
         """
         before = self.arms[self.chain.of(arm).start].recipe.model
         kept = {
@@ -120,9 +119,9 @@ class StageRecipes:
         return vary(loaded, {"init.run": str(run), **kept}, origin=_ORIGIN)
 
     def check_pretraining(self, arm: str, data: Data) -> None:
-        """Raise ConfigError where an arm cannot start from the pre-training that it names.
+        """Raise ConfigError if an arm cannot start from its start arm's pre-training.
 
-        Also where it is to keep a step that it has not.
+        Also if it is to keep a missing step.
         """
         recipe = self.arms[arm].recipe
         epoch_tokens = family_of(recipe.objective).epoch_tokens(recipe, data.train)
@@ -138,7 +137,7 @@ class StageRecipes:
     def keys(self, texts_of: Callable[[str, Stage], Any]) -> dict[str, dict[str, str]]:
         """Return the keys of the runs of all stages by arm and stage.
 
-        ``texts_of`` tells the data of an arm's stage from others, as JSON.
+        ``texts_of`` identifies the data of an arm's stage, as JSON.
         """
         keys: dict[str, dict[str, str]] = {arm: {} for arm in self.arms}
         for stage in self.chain.all_stages:
@@ -157,11 +156,11 @@ class StageRecipes:
         return keys
 
     def _described(self, arm: str, stage: str) -> Path:
-        """Return a folder that describes the model of a stage, as the folder of a run does."""
+        """Return a folder that describes the model of a stage, like a run's folder."""
         recipe = self.planned(arm, stage).recipe
         model = recipe.model
         if model.max_len is None and position_scheme(model).has_end:
-            # The positions that a run of it will have learned.
+            # The learned positions of its future run.
             model = model.model_copy(update={"max_len": recipe.data.context})
         text = dump_recipe(absolute_paths(recipe.model_copy(update={"model": model})))
         if text not in self._folders:
@@ -194,7 +193,7 @@ class StageRecipes:
 
 @contextmanager
 def _placed(where: str, run: Path | None = None, name: str = "") -> Iterator[None]:
-    """Put the place before the message of a ConfigError, which names a run by ``name``."""
+    """Prefix the message of a ConfigError, which names a run by ``name``, with the place."""
     try:
         yield
     except ConfigError as error:
@@ -203,7 +202,7 @@ def _placed(where: str, run: Path | None = None, name: str = "") -> Iterator[Non
 
 
 def _check_answers(where: str, stage: Stage, members: Sequence[LoadedRecipe]) -> None:
-    """Raise ConfigError where the answers of an ensemble's members have nothing to average.
+    """Raise ConfigError if the answers of an ensemble's members cannot be averaged.
 
     ``members`` are their recipes.
     """
@@ -230,22 +229,21 @@ _CAME_LATER = (
     *(("data", "keep_accents"), ("data", "score_on"), ("data", "special_tokens")),
     *(("objective", "bleu_tokenizer"), ("train", "patience")),
 )
-"""Fields without which, where they are unset, the runs of a stage are found as before them."""
+"""Fields that do not change a stage's key while unset."""
 
 
 def stage_key(recipe: Recipe, parent: str, texts: Any, *, from_step: int | None = None) -> str:
-    """Return the key of the runs of a stage: of its recipe, its start and its data.
+    """Return the key of the runs of a stage: from its recipe, its start and its data.
 
-    Where files lie, and what changes no number, is left out. ``parent`` is the key of the stage
-    before, ``from_step`` the checkpoint of it, ``texts`` is JSON that identifies the data's
-    content.
+    File paths, and settings that affect no number, are left out. ``parent`` is the previous stage's
+    key, ``from_step`` its checkpoint, ``texts`` is JSON that identifies the data's content.
     """
     content = absolute_paths(recipe).model_dump(mode="json", exclude=set(HEADINGS))
-    # Which steps a run keeps is no such field: it changes what others start from.
+    # The kept steps of a run count: others start from them.
     for name in OF_A_RUN:
         content["train"].pop(name, None)
     if not recipe.train.keep_steps:
-        # As runs were found before there were any.
+        # As before these fields existed.
         content["train"].pop("keep_steps")
     for table, name in _CAME_LATER:
         if content[table].get(name) is None:
@@ -262,7 +260,7 @@ def stage_key(recipe: Recipe, parent: str, texts: Any, *, from_step: int | None 
 
 
 def stage_trials(recipes: StageRecipes, stage: Stage) -> list[Trial]:
-    """Build the trials of a stage, the same for every arm; an empty one where nothing is tuned.
+    """Build the trials of a stage, equal for all arms; an empty one without tuning.
 
     Raises ConfigError as ``make_trials`` does.
     """
@@ -277,9 +275,9 @@ def stage_trials(recipes: StageRecipes, stage: Stage) -> list[Trial]:
 
 
 def steps_of_tasks(recipe: Recipe) -> int | None:
-    """Count the steps of a fine-tuning by its rows; None where they depend on their tokens.
+    """Count the steps of a fine-tuning from its rows; None if they depend on their tokens.
 
-    Raises DataError where their files are not those that are needed.
+    Raises DataError if their files are not the needed ones.
     """
     if recipe.train.steps is not None or recipe.train.batch_tokens is not None:
         return recipe.train.steps
@@ -291,7 +289,7 @@ def steps_of_tasks(recipe: Recipe) -> int | None:
 
 
 def check_kept_steps(recipes: StageRecipes, trials: Mapping[str, Sequence[Trial]]) -> None:
-    """Raise ConfigError where a stage of tasks is to keep a step that its run, or a trial, lacks.
+    """Raise ConfigError if a stage of tasks is to keep a step that its run, or a trial, lacks.
 
     ``trials`` are by stage.
     """
@@ -305,7 +303,7 @@ def check_kept_steps(recipes: StageRecipes, trials: Mapping[str, Sequence[Trial]
 
 
 class ScoredTask(Typed):
-    """A task, as far as its columns take from it."""
+    """A task, as far as its columns depend on it."""
 
     name: str
     title: str
@@ -316,7 +314,7 @@ class StagePart(Typed):
     """A scored part of a stage of tasks."""
 
     name: str
-    """Its task, or of several parts of one task also the part: see ``part_name``."""
+    """Its task, or for several parts of one task also the part: see ``part_name``."""
     task: ScoredTask
 
 
@@ -326,11 +324,11 @@ ByStage = dict[str, dict[str, list[Input]]]
 def find_keys(
     recipes: StageRecipes, data: Mapping[str, Data]
 ) -> tuple[dict[str, dict[str, str]], ByStage, dict[str, tuple[StagePart, ...]]]:
-    """Find the keys of all stages, their files and texts, and the parts that tasks are scored on.
+    """Compute the keys of all stages, their files and texts, and the scored parts of tasks.
 
-    Keys and files are by arm and stage, without those of pre-trainings, whose ``data`` are
-    prepared; parts are by stage. Raises ConfigError and DataError for recipes that do not fit
-    together, tasks without files, and texts of which nothing is left to train on.
+    Keys and files are by arm and stage, except pre-trainings', whose ``data`` are prepared; parts
+    are by stage. Raises ConfigError and DataError for recipes that do not fit together, tasks
+    without files, and texts with nothing left to train on.
     """
     inputs: ByStage = {}
     parts: dict[str, tuple[StagePart, ...]] = {}
@@ -343,7 +341,7 @@ def find_keys(
         named = recipe.data.tokenizer
         content: list[Any] = []
         if not recipes.chain.starts(arm, stage):
-            # One that is trained follows from the recipe.
+            # A trained one follows from the recipe.
             if named not in TOKENIZERS and Path(named).is_file():
                 named = file_digest(Path(named), cache_folder())
             content.append(named)
@@ -379,7 +377,7 @@ def find_keys(
 def _check_members(
     recipes: StageRecipes, arm: str, stage: Stage, keys: Mapping[str, Mapping[str, str]]
 ) -> None:
-    """Raise ConfigError where members of an ensemble are the same, or scored on other rows."""
+    """Raise ConfigError for members of an ensemble that are equal, or scored on other rows."""
     firsts: dict[str, str] = {}
     first_rows: list[Any] | None = None
     for name, (of, member) in zip(stage.ensemble, stage.members(arm), strict=True):
@@ -407,12 +405,12 @@ def _check_members(
 
 
 def _parts(recipe: Recipe, files: Sequence[TaskFiles]) -> Iterator[StagePart]:
-    """Yield the scored parts of tasks; raise where nothing is left to train on."""
+    """Yield the scored parts of tasks; raise if nothing is left to train on."""
     of_test = " test" if recipe.data.score_on == "test" else ""
     for file in files:
         division = TaskDivision(recipe.data, file)
         splits = [chosen.split for chosen in division.scored]
-        # Raises where nothing would be left for them.
+        # Raises if nothing would be left for them.
         _ = division.trained, division.selecting
         name, task = file.task.name, file.task
         kept = ScoredTask(name=name, title=f"{task.title}{of_test}", metrics=tuple(task.metrics))

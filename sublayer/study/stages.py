@@ -1,4 +1,4 @@
-"""The stages of a study: which follows which, and the settings of each arm in them."""
+"""Stages of a study: their order, and the settings of each arm in them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,52 +19,52 @@ from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.study.question import check_seeds
 
 PRETRAINING = "pretraining"
-"""The first stage of every chain: an arm's own recipe."""
+"""The first stage of every chain: an arm's recipe."""
 FINETUNE = "finetune"
 """The prefix of settings of all stages of tasks."""
 _NO_SIGNS = (":", "/", "=")
 """Separators in the names of settings and columns."""
 TUNING_NUMBER = MOST_FINETUNINGS - 1
-"""The number of a trial among fine-tunings of the first pre-training: no comparison reaches it."""
+"""The number of a trial among fine-tunings of the first pre-training, beyond any comparison."""
 Nested = Literal["mean", "median"]
 Member = str | tuple[str, ...]
-"""The name of a column, or several, whose mean counts as one; so of metrics of a column."""
+"""The name of a column, or several with a common mean; likewise for metrics of a column."""
 
 
 def names_of(member: Member | None) -> tuple[str, ...]:
-    """Return the names of a member; none for None."""
+    """Return the names of a member; empty for None."""
     return (member,) if isinstance(member, str) else member or ()
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A training that starts from the model of the stage before it, or an ensemble of such."""
+    """A training that starts from the previous stage's model, or an ensemble of such."""
 
     name: str
     after: str
-    """The stage whose model it starts from; "" of an ensemble."""
+    """The start stage; "" for an ensemble."""
     tasks: tuple[str, ...] = ()
-    """The tasks of its fine-tuning, several as a mixture; none: it trains on a text."""
+    """The tasks of its fine-tuning, several as a mixture; empty: it trains on a text."""
     table: str | None = None
-    """A table of one's own, on which it is fine-tuned instead."""
+    """A custom table for fine-tuning instead."""
     columns: OwnColumns | None = None
-    """The meaning of the columns of the table."""
+    """The meaning of the table's columns."""
     preset: str = DEFAULT
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of all arms, ``table.field`` to its value."""
+    """Settings of all arms, ``table.field`` to its value."""
     n_seeds: int | None = None
-    """Fine-tunings under each pre-training, where they are fewer than those of other stages."""
+    """Fine-tunings under each pre-training, if fewer than those of other stages."""
     from_step: int | None = None
-    """The step of the checkpoint that it starts from; None: the final model."""
+    """The step of its start checkpoint; None: the final model."""
     ensemble: tuple[str, ...] = ()
-    """Of one that trains nothing: the stages, of its own tasks, whose runs' answers it averages.
+    """Members of an ensemble: stages of its tasks, whose runs' answers it averages.
 
-    One of another arm is ``ARM: STAGE``.
+    Another arm's is ``ARM: STAGE``.
     """
 
     @property
     def start(self) -> str:
-        """The start of its runs, or the stages that it averages, in words."""
+        """The start of its runs, or the averaged stages, in words."""
         if self.ensemble:
             return ", ".join(self.ensemble)
         return self.after if self.from_step is None else f"{self.after} at step {self.from_step:,}"
@@ -76,7 +76,7 @@ class Stage:
 
     @property
     def before(self) -> tuple[str, ...]:
-        """The stages whose runs it takes."""
+        """The stages whose runs it needs."""
         return tuple(member_of("", name)[1] for name in self.ensemble) or (self.after,)
 
     def members(self, arm: str) -> list[tuple[str, str]]:
@@ -85,7 +85,7 @@ class Stage:
 
 
 def member_of(arm: str, name: str) -> tuple[str, str]:
-    """Return the arm and the stage that a member names; without one the arm is ``arm``."""
+    """Return the arm and the stage of a member's name; the arm is by default ``arm``."""
     of, colon, stage = name.rpartition(": ")
     return (of if colon else arm), stage
 
@@ -95,11 +95,12 @@ class ArmStages:
     """The deviations of an arm from the chain."""
 
     pretrains: bool = True
-    """False: no pre-training, and stages after it start from random weights."""
+    """False: no pre-training, so that later stages start from random weights."""
     start: str = ""
-    """The arm whose pre-training of the same seed its own starts from; "": random weights."""
+    """The arm whose pre-training of the same seed its pre-training starts from; "": random
+    weights."""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Settings of its stages by name, over those of all arms."""
+    """Settings of its stages by name, over the common ones."""
 
 
 @dataclass(frozen=True)
@@ -107,15 +108,15 @@ class Chain:
     """The stages of all arms of a study after their pre-training."""
 
     stages: tuple[Stage, ...]
-    """Sorted: a stage comes after the one that it starts from."""
+    """Sorted: a stage comes after its start."""
     arms: Mapping[str, ArmStages] = field(default_factory=dict)
-    """By the arm's name; those that do nothing otherwise may be missing."""
+    """By arm; arms without deviations may be missing."""
     n_seeds: int = 1
     """Fine-tunings of each stage of tasks under each pre-training."""
     nested: Nested = "mean"
     """The summary of the fine-tunings of a pre-training."""
     metrics: Mapping[str, Member] = field(default_factory=dict)
-    """By the column its metric, where that is not its score, or those that are columns too."""
+    """By column its metric, if not its score, or its metrics that are columns, too."""
     averages: Mapping[str, tuple[Member, ...]] = field(default_factory=dict)
     """Averages over columns, by name."""
     published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -135,7 +136,7 @@ class Chain:
         return (Stage(PRETRAINING, ""), *self.stages)
 
     def stage(self, name: str) -> Stage:
-        """Return a stage by its name; the pre-training is one that follows none."""
+        """Return a stage by name; the pre-training is one without a start."""
         return next(stage for stage in self.all_stages if stage.name == name)
 
     def starts(self, arm: str, stage: Stage) -> list[tuple[str, str]]:
@@ -152,11 +153,11 @@ class Chain:
 
     @property
     def finetunes(self) -> bool:
-        """True where any stage learns tasks."""
+        """True if any stage learns tasks."""
         return any(stage.finetunes for stage in self.stages)
 
     def n_starts(self, arm: str) -> int:
-        """Count the pre-trainings that an arm's own follows, one after another."""
+        """Count the chained pre-trainings before an arm's."""
         start = self.of(arm).start
         return 1 + self.n_starts(start) if start else 0
 
@@ -169,13 +170,13 @@ class Chain:
         return self.n_seeds if stage.n_seeds is None else min(stage.n_seeds, self.n_seeds)
 
     def depth(self, stage: Stage) -> int:
-        """Count the stages before this one in a row, the pre-training among them."""
+        """Count the stages before this one in a row, the pre-training included."""
         before = [name for name in stage.before if name != PRETRAINING]
         return 1 + max((self.depth(self.stage(name)) for name in before), default=0)
 
 
 def laid_over(*layers: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge settings, later ones instead of earlier ones and of those that exclude them."""
+    """Merge settings: later ones replace earlier ones and those that they exclude."""
     merged: dict[str, Any] = {}
     for layer in layers:
         for group in EXCLUSIVE:
@@ -186,16 +187,16 @@ def laid_over(*layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_stages(chain: Chain) -> str:
-    """Write as JSON what identifies a chain beside the recipes of its arms.
+    """Write as JSON the identity of a chain besides its arms' recipes.
 
-    The number of fine-tunings is left out, for it may grow, and so are columns and the places of
-    files: runs are found by their content.
+    Without the number of fine-tunings, which may grow, columns, and file paths: runs are identified
+    by content.
     """
     arms = {name: asdict(arm) for name, arm in chain.arms.items()}
     stages = [asdict(stage) for stage in chain.stages]
     for described in (*stages, *arms.values()):
         described.pop("n_seeds", None)
-        # Studies that were begun before there were these are the same without.
+        # Studies begun before these fields existed are equal without them.
         for name in ("start", "from_step", "ensemble"):
             if described.get(name) in (None, "", ()):
                 described.pop(name, None)
@@ -215,9 +216,9 @@ class _Identity(Typed):
 
 
 def differing_stages(before: str | None, now: str | None) -> str:
-    """Name the difference between two texts of ``describe_stages``; "" for none.
+    """Name the difference between two texts of ``describe_stages``; "" without any.
 
-    Raises ConfigError where one is damaged.
+    Raises ConfigError if one is damaged.
     """
     if before is None or now is None:
         return "" if before == now else "stages"
@@ -241,8 +242,8 @@ def differing_stages(before: str | None, now: str | None) -> str:
 def in_order(study: str, stages: Sequence[Stage]) -> tuple[Stage, ...]:
     """Sort stages topologically, else keep their order.
 
-    Raises ConfigError for a name given twice, one that is taken or has a separator, a start that is
-    no stage or an ensemble, and stages that start from each other.
+    Raises ConfigError for duplicate or reserved names, names with a separator, a start that is no
+    stage or an ensemble, and cycles.
     """
     names = [stage.name for stage in stages]
     trained = [PRETRAINING, *(stage.name for stage in stages if not stage.ensemble)]
@@ -272,26 +273,26 @@ def in_order(study: str, stages: Sequence[Stage]) -> tuple[Stage, ...]:
 
 
 def finetuning_seed(pretraining: int, number: int) -> int:
-    """Return the seed of a fine-tuning, of which no two pre-trainings have the same.
+    """Return the seed of a fine-tuning, different under all pre-trainings.
 
-    What one seed draws, such as the order of the examples, would else be the same under all
-    pre-trainings, and their mean would not get rid of it.
+    Otherwise a seed's draws, such as the order of the examples, would be common to all
+    pre-trainings, and averaging would not remove their effect.
     """
     return MOST_FINETUNINGS * pretraining + number
 
 
 def is_within(chain: Chain, n_seeds: int) -> bool:
-    """Return whether fine-tunings of one pre-training are compared, and not pre-trainings."""
+    """Return whether fine-tunings of one pre-training are compared, not pre-trainings."""
     return n_seeds == 1 and chain.n_seeds > 1 and chain.finetunes
 
 
 def n_compared(chain: Chain, n_seeds: int) -> int:
-    """Count what verdicts are drawn over: pre-trainings, or fine-tunings of the only one."""
+    """Count the compared units: pre-trainings, or fine-tunings of the only one."""
     return chain.n_seeds if is_within(chain, n_seeds) else n_seeds
 
 
 def check_numbers(chain: Chain, n_seeds: int) -> None:
-    """Raise ConfigError for numbers of pre-trainings and fine-tunings that compare nothing."""
+    """Raise ConfigError for numbers of pre-trainings and fine-tunings that allow no comparison."""
     check_seeds(n_seeds)
     n_inner, most = chain.n_seeds, TUNING_NUMBER if chain.tune else MOST_FINETUNINGS
     check_rules(

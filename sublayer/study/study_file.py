@@ -65,14 +65,14 @@ DEVIATION = "deviation"
 class ArmTable(Table):
     """An entry of ``[[arms]]``: name, settings, and the arm to compare with, if not the first.
 
-    An arm that is ``against`` itself is compared with none: a control of others.
+    An arm ``against`` itself has no comparison: a control of others.
 
-    ``recipe`` is where it starts, if not from the scale's. Of a study with stages ``set`` is of the
-    pre-training, which ``pretrain = false`` leaves out, ``finetune`` of all stages of tasks,
-    ``stages`` of those that it names. ``start`` names an arm before it, from whose pre-training of
-    the same seed its own starts. ``published`` has the published scores, as they are printed: by
-    column, or of a study without stages by metric, ``loss``, and as ``loss:deviation`` the standard
-    deviation over its runs.
+    ``recipe`` is its base, by default the scale's. With stages, ``set`` applies to the
+    pre-training, which ``pretrain = false`` leaves out, ``finetune`` to all stages of tasks,
+    ``stages`` to the named ones. ``start`` names an earlier arm, from whose pre-training of the
+    same seed its pre-training starts. ``published`` has published scores, as printed: by column, or
+    without stages by metric, ``loss``, and as ``loss:deviation`` the standard deviation over its
+    runs.
     """
 
     name: str = Field(min_length=1)
@@ -87,15 +87,14 @@ class ArmTable(Table):
 
 
 class StageTable(Table):
-    """An entry of ``[[stages]]``: a training that starts from what another stage has left.
+    """An entry of ``[[stages]]``: a training that starts from another stage's model.
 
     ``after`` names that stage. With ``tasks`` it is fine-tuned on them, several as one mixture;
-    ``each`` stands for a stage for each of its tasks, named after it; ``table`` is a table of one's
-    own, of which ``columns`` says which is what. Without any of them it goes on with a text.
-    ``from_step`` is the step of a checkpoint of that stage's runs, which they keep. ``ensemble``
-    names stages of the same tasks instead, whose runs' answers are averaged: nothing is trained. A
-    stage of one arm is named ``ARM: STAGE``.
-    ``finetunings`` are its own, at most, under each pre-training: of a task that takes long.
+    ``each`` makes a stage per task, named after it; ``table`` is a custom table, with the roles of
+    its ``columns``. Without any of them it trains on a text. ``from_step`` is the step of a
+    checkpoint that that stage's runs keep. ``ensemble`` names stages of the same tasks instead,
+    whose runs' answers are averaged, without training. One arm's stage is named ``ARM: STAGE``.
+    ``finetunings`` limits its fine-tunings under each pre-training, for slow tasks.
     """
 
     name: str | None = Field(None, min_length=1)
@@ -112,18 +111,18 @@ class StageTable(Table):
 
     @property
     def task_names(self) -> tuple[str, ...]:
-        """The tasks that it learns, as a mixture or each in a stage."""
+        """The tasks that it learns, as a mixture or one per stage."""
         return self.each or ((self.tasks,) if isinstance(self.tasks, str) else self.tasks or ())
 
     @property
     def stage_names(self) -> tuple[str, ...]:
-        """The names of its stages: each task's, or the one given, of its tasks or of its file."""
+        """The names of its stages: each task's, or the given one, its tasks' or its file's."""
         file = Path(self.table or "").name.partition(".")[0]
         return self.each or (self.name or "-".join(self.task_names) or file,)
 
 
 class _SharedTable(Table):
-    """The fields that a study has for all of its scales, or a scale instead of the study."""
+    """The fields of a study for all of its scales, or of a scale instead of the study."""
 
     metric: str | None = None
     margin: Amount | None = None
@@ -149,9 +148,9 @@ class _SharedTable(Table):
 class ScaleTable(_SharedTable):
     """``[scale.NAME]``: the recipe of all arms, and settings over it.
 
-    ``[[scale.cpu.arms]]`` are arms of this scale alone, for a study that has no ``[[arms]]`` of all
-    scales. ``caveats`` are those of this scale, after the study's own, and ``finetune`` are
-    settings of all stages of tasks, over the study's; other fields are instead of the study's.
+    ``[[scale.cpu.arms]]`` are arms of only this scale, for a study without ``[[arms]]`` of all
+    scales. ``caveats`` follow the study's, and ``finetune`` are settings of all stages of tasks,
+    over the study's; other fields replace the study's.
     """
 
     recipe: str
@@ -161,14 +160,13 @@ class ScaleTable(_SharedTable):
 class StudyFile(_SharedTable):
     """A study's file; settings are ``"model.ffn" = "relu"`` or tables, ``model.ffn = "relu"``.
 
-    So is ``tune``, with a list of values for each field; ``tune_by = "loss"`` chooses among them by
-    the validation loss, where the study's metric is at chance in some arm.
+    So is ``tune``, with a list of values for each field; ``tune_by = "loss"`` selects by the
+    validation loss, for a study whose metric is at chance in some arm.
 
     With ``stages`` every arm is a chain: ``finetunings`` is the number of fine-tunings of each
-    stage of tasks under each pre-training, ``nested`` the average that stands for them; ``metrics``
-    names the metric of a column that is not its score, or lists those that are columns beside it;
-    ``averages`` are over columns, of which several in a list count as one; ``published`` has the
-    published scores of others than the arms.
+    stage of tasks under each pre-training, ``nested`` their summary; ``metrics`` names a column's
+    metric, if not its score, or lists metrics that are columns, too; ``averages`` are over columns,
+    several in a list counting as one; ``published`` has published scores of others than the arms.
     Of a study without stages it is of arms, by metric, instead of their own.
 
     ``margin`` is the smallest difference of the metric that matters, either way, with
@@ -186,7 +184,7 @@ class StudyFile(_SharedTable):
 
     @property
     def has_stages(self) -> bool:
-        """True where any scale has stages."""
+        """True if any scale has stages."""
         return self.stages is not None or any(table.stages for table in self.scale.values())
 
     def at(self, scale: str) -> ScaleTable:
@@ -215,8 +213,8 @@ class StudyFile(_SharedTable):
     def published_of(self, scale: str) -> Published:
         """Return the published scores of arms at a scale, with those of others.
 
-        Of a scale without stages they are by metric: those of all scales are of the columns of
-        stages where another scale has them.
+        Without stages they are by metric: those of all scales are by stage columns if another scale
+        has stages.
         """
         table = self.at(scale)
         if self.has_stages and table.stages is None:
@@ -226,7 +224,7 @@ class StudyFile(_SharedTable):
 
 
 def read_study_file(path: Path) -> StudyFile:
-    """Read a study's file. Raises ConfigError by field where it is none."""
+    """Read a study's file. Raises ConfigError by field if it is none."""
     try:
         file = StudyFile.model_validate(read_toml(path))
     except ValidationError as error:
@@ -255,10 +253,10 @@ StageSettings = Mapping[str, Mapping[str, Any]]
 def split_settings(
     settings: Mapping[str, Any], stages: Sequence[StageTable]
 ) -> tuple[dict[str, Any], StageSettings]:
-    """Split settings into those of the recipe and those of stages.
+    """Split settings into the recipe's and the stages'.
 
-    The latter begin with ``finetune.`` or with the name of a stage. Raises ConfigError for a
-    setting ``NAME.TABLE.FIELD`` of an unknown stage.
+    The latter begin with ``finetune.`` or the name of a stage. Raises ConfigError for a setting
+    ``NAME.TABLE.FIELD`` of an unknown stage.
     """
     names = [FINETUNE, *(name for table in stages for name in table.stage_names)] if stages else []
     by_stage: dict[str, dict[str, Any]] = {"": {}}
@@ -275,7 +273,7 @@ def split_settings(
 def check_not_compared(
     study: str, given: Mapping[str, Any], compared: Container[str], prefix: str = ""
 ) -> None:
-    """Raise ConfigError where the command line gives, behind ``prefix``, an arm's own setting."""
+    """Raise ConfigError if the command line, with ``prefix``, sets a compared setting."""
     for key, value in given.items():
         if key in compared:
             raise ConfigError(
@@ -293,11 +291,11 @@ def read_chain(
     *,
     at: Callable[[int], int] = lambda step: step,
 ) -> Chain | None:
-    """Put together the chain of a study's scale; None where it has no stages.
+    """Return the chain of a study's scale; None without stages.
 
-    ``overrides`` are those of the command line, ``tune`` is the grid of stages of tasks, ``at``
-    moves a step of the pre-training into a shorter one. Raises ConfigError for stages that do not
-    fit together, and settings of unknown stages.
+    ``overrides`` are the command line's, ``tune`` is the grid of stages of tasks, ``at`` moves a
+    step of the pre-training into a shorter one. Raises ConfigError for stages that do not fit
+    together, and settings of unknown stages.
     """
     table = file.at(scale)
     arms, n_seeds = table.arms or [], table.finetunings or 1
@@ -350,7 +348,7 @@ _KINDS = {
     "ensemble": ("after", "from_step", "preset", "set", "finetunings", "columns"),
     "text": ("columns", "preset", "finetunings"),
 }
-"""By the kind of a stage the fields that have no effect on it."""
+"""Fields without effect, by the kind of a stage."""
 
 
 def _stages(
@@ -408,10 +406,10 @@ def _stages(
 
 
 def _with_tasks(study: str, stages: Sequence[Stage], arms: Sequence[str]) -> list[Stage]:
-    """Return stages, of which ensembles have their members' tasks.
+    """Return stages, with ensembles having their members' tasks.
 
-    Raises ConfigError for members that are of no arm, no stages of tasks, not of the same tasks and
-    number of fine-tunings, or less than two.
+    Raises ConfigError for members of no arm, that are no stages of tasks, differ in tasks or number
+    of fine-tunings, or are fewer than two.
     """
     by_name = {stage.name: stage for stage in stages if stage.finetunes}
     complete = []
@@ -446,7 +444,7 @@ def _arm(
     overrides: StageSettings,
     pretrained: Sequence[str],
 ) -> ArmStages:
-    """Return the deviations of an arm, which may start from those ``pretrained`` before it."""
+    """Return the deviations of an arm, which may start from earlier arms in ``pretrained``."""
     where = f"{study}: arm {arm.name}"
     trained = [stage for stage in stages if not stage.ensemble]
     for name in arm.stages:
@@ -476,9 +474,9 @@ def _arm(
 
 
 def check_without_stages(path: Path, file: StudyFile, scale: str) -> None:
-    """Raise ConfigError for settings that have a meaning with stages alone.
+    """Raise ConfigError for settings that need stages.
 
-    A setting of all scales has one where another scale has stages.
+    A setting of all scales is valid if another scale has stages.
     """
     table = file.scale[scale] if file.has_stages else file.at(scale)
     names = ("finetune", "tune_finetune", "finetunings", "metrics", "averages")

@@ -1,4 +1,4 @@
-"""Sequential looks at a study, the arms that go on, and its detectable difference."""
+"""Sequential looks at a study, the arms that continue, and its detectable difference."""
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
@@ -29,9 +29,9 @@ from sublayer.system.stages import note
 def run_looks(
     work: RunMaker, folder: Path, study: Study, seeds: Seeds, looks: Looks
 ) -> tuple[Runs, int]:
-    """Make the runs of all looks, and return them with the number of seeds reached.
+    """Make the runs of all looks; return them with the number of seeds reached.
 
-    In a sequential study a look makes the runs of undecided arms alone.
+    In a sequential study a look makes only the runs of undecided arms.
     """
     going_on: set[str] | None = None
     before = 0
@@ -60,15 +60,15 @@ class Reached:
     """Progress of a sequential study."""
 
     look: int
-    """Last look whose runs have all ended; the first where there is none."""
+    """Last look whose runs have all ended; the first if there is none."""
     n_missing: int
     """Missing runs of the next look."""
     is_judged: bool
-    """True where the first look has ended."""
+    """True if the first look has ended."""
 
 
 def look_reached(judge: StudyJudge, arms: Collection[str], seeds: Seeds) -> Reached:
-    """Find the look that a sequential study of ``arms`` has reached."""
+    """Return the look that a sequential study of ``arms`` has reached."""
     ended = {
         arm: {seed for seed, run in stage_runs.seeded() if has_ended(run)}
         for (arm, _), stage_runs in judge.runs.items()
@@ -88,7 +88,7 @@ def look_reached(judge: StudyJudge, arms: Collection[str], seeds: Seeds) -> Reac
 
 
 def _going_on(judge: StudyJudge) -> set[str]:
-    """Return the arms that are not decided yet."""
+    """Return the undecided arms."""
     hypothesis = judge.study.question.hypothesis
     return undecided_arms(judge.first(), judge.scored, hypothesis.contrast if hypothesis else ())
 
@@ -106,11 +106,11 @@ def foresee(
     *,
     has_items: bool | None = None,
 ) -> Iterator[str]:
-    """Yield the detectable difference of a study, and a warning where it exceeds the margin.
+    """Yield the detectable difference of a study, and a warning if it exceeds the margin.
 
-    The spread over seeds is taken from earlier results in its folder, or as the study states it.
-    ``has_items``: whether intervals include the variance over test items; by default where the
-    metric follows from items.
+    The spread over seeds is from earlier results in its folder, or as stated by the study.
+    ``has_items``: whether intervals include the variance over test items; by default if the metric
+    follows from items.
     """
     if looks.planned[-1] < FEWEST_SEEDS:
         return
@@ -165,7 +165,7 @@ def _enough(
 
 
 def _detectable(spread: float, *, n_arms: int, looks: Looks, item_error: float = 0.0) -> float:
-    """Compute the true difference that is found with power 0.8 at the last look.
+    """Compute the true difference with power 0.8 at the last look.
 
     ``spread`` is the standard deviation over seeds of each arm, without correlation between arms;
     ``item_error`` is the standard error of a difference over test items. All have one unit.
@@ -177,11 +177,11 @@ def _detectable(spread: float, *, n_arms: int, looks: Looks, item_error: float =
 
 class _SpreadEntry(Typed):
     sd: Number | None = None
-    """Of an arm."""
+    """Spread of an arm."""
     parts: dict[str, Number | None] | None = None
-    """Of a difference."""
+    """Standard errors of a difference, by source."""
     correlation: Number | None = None
-    """Of arms over seeds."""
+    """Correlation of arms over seeds."""
 
 
 class _Earlier(Typed):
@@ -196,8 +196,8 @@ class _Earlier(Typed):
 def _earlier_spread(folder: Path, metric: Metric) -> tuple[float, float] | None:
     """Return spread over seeds and standard error over items of earlier results in a folder.
 
-    The part of the spread that arms share, which cancels in differences, is left out. Raises
-    CheckpointError for damaged results.
+    Without the shared part of the spread, which cancels in differences. Raises CheckpointError for
+    damaged results.
     """
     try:
         earlier = read_typed(folder / RESULTS, _Earlier, CheckpointError)

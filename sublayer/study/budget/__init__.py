@@ -1,1 +1,1 @@
-"""The costs of arms, and how their budgets are matched."""
+"""Costs of arms, and the matching of their budgets."""

@@ -1,4 +1,4 @@
-"""A run as expected before its text is read: vocabulary, model, length, memory, disk."""
+"""Expected run before its text is read: vocabulary, model, length, memory, disk."""
 
 import math
 import os
@@ -32,24 +32,24 @@ from sublayer.system.memory import cores, free_memory
 
 _BYTES = 256
 _BESIDE_MERGES = {GPT1: 478}
-"""Ids of GPT-1's vocabulary as released, 40,478, that are none of its 40,000 merges."""
+"""Ids in GPT-1's released vocabulary, 40,478, besides its 40,000 merges."""
 _BESIDE_OTHER_MERGES = 128
-"""The same of Macaron BERT's dictionary as released, which has 32,768, and 32,640 merges."""
+"""Ids in Macaron BERT's released dictionary of 32,768, besides its 32,640 merges."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The size that a tokenizer has or will probably have."""
+    """The actual or probable size of a tokenizer's vocabulary."""
 
     size: int
     note: str = ""
-    """The assumption that it rests on; empty where there is none."""
+    """Its assumption; empty without one."""
 
 
 def expected_vocabulary(recipe: Recipe) -> Vocabulary:
     """Return the size of a recipe's vocabulary; untrained, it counts as ``data.vocab_size``.
 
-    Raises ConfigError where ``init.run`` has no tokenizer, DataError for a file that is none.
+    Raises ConfigError if ``init.run`` has no tokenizer, DataError for a file that is none.
     """
     data, unknown = recipe.data, "how many characters the text has is not known"
     if recipe.init.run is not None:
@@ -83,22 +83,22 @@ def expected_vocabulary(recipe: Recipe) -> Vocabulary:
 
 @dataclass(frozen=True)
 class Sized:
-    """An arm as it would run, with its matched recipe, and its model."""
+    """An arm with its matched recipe, and its model."""
 
     arm: Arm
     model: ResolvedModel
     vocab_size: int
-    """Expected, where the tokenizer is not trained yet."""
+    """Expected size, if the tokenizer is not trained yet."""
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe, without where its values come from."""
+        """The recipe, without origins of values."""
         return self.arm.loaded.recipe
 
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of an optimizer step: taken, or extrapolated from a smaller one."""
+    """Seconds of an optimizer step: measured, or extrapolated from a smaller one."""
 
     seconds: float
     is_measured: bool
@@ -109,7 +109,7 @@ Clock = Callable[[Sequence[Sized]], Sequence[StepTime]]
 
 
 def size_arm(arm: Arm, vocab_size: int) -> Sized:
-    """Resolve the model of an arm's recipe, whose text may not have been read yet.
+    """Resolve the model of an arm's recipe, whose text may be unread yet.
 
     Raises ConfigError as ``resolve_model`` does.
     """
@@ -117,10 +117,10 @@ def size_arm(arm: Arm, vocab_size: int) -> Sized:
 
 
 def expected_length(recipe: Recipe, time: StepTime | None) -> Length | None:
-    """Return the length of a run; None where it is unknown.
+    """Return the length of a run; None if unknown.
 
-    Epochs are unknown until the text is read, minutes where ``time``, of a step, is. Raises
-    ConfigError where the minutes hold no step.
+    Epochs are unknown until the text is read, minutes without ``time``, of a step. Raises
+    ConfigError if the minutes hold no step.
     """
     train = recipe.train
     if all(getattr(train, name) is None for name in LENGTHS):
@@ -154,7 +154,7 @@ def _with_length(recipe: Recipe, length: Length) -> ResolvedTrain:
 
 
 def _evaluation_s(recipe: Recipe, train: ResolvedTrain, time: StepTime) -> float:
-    # Scoring takes a forward pass, a third of what training on the same tokens does.
+    # Scoring takes a forward pass, a third of training on the same tokens.
     computed = train.evaluate_tokens * evaluation_effort(recipe)
     return time.seconds * computed / (3 * tokens_per_step(recipe))
 
@@ -167,18 +167,18 @@ def arm_length(
     baseline: Recipe,
     length: Length | None,
 ) -> Length | None:
-    """Return the length of an arm's run beside that of the baseline; None where it is unknown.
+    """Return the length of an arm's run against the baseline's; None if unknown.
 
-    It is that of the ``matched`` settings, else as many tokens as the baseline's where the two have
-    the same minutes, else the arm's own. Raises ConfigError as ``expected_length`` does.
+    The ``matched`` settings' length, else as many tokens as the baseline's for equal minutes, else
+    the arm's. Raises ConfigError as ``expected_length`` does.
     """
     for setting in matched:
         if setting.startswith("train.steps="):
             return replace(length or Length(1), steps=int(setting.removeprefix("train.steps=")))
     minutes = sized.recipe.train.minutes
     if minutes is not None and minutes == baseline.train.minutes and length is not None:
-        # Minutes are turned into steps once, for the baseline; an arm with other batches gets as
-        # many tokens.
+        # Minutes become steps once, for the baseline; an arm with other batches gets as many
+        # tokens.
         tokens = length.steps * tokens_per_step(baseline)
         return replace(length, steps=max(1, round(tokens / tokens_per_step(sized.recipe))))
     return expected_length(sized.recipe, time)
@@ -187,9 +187,9 @@ def arm_length(
 def expected_hours(
     recipe: Recipe, length: Length | None, time: StepTime | None, minutes: float | None
 ) -> float | None:
-    """Return the expected hours of a run, ``minutes`` where they decide; None where unknown."""
+    """Return the expected hours of a run, from ``minutes`` if they decide; None if unknown."""
     if length is None or time is None:
-        # Minutes are no estimate of a run where one step is known to take longer than they are.
+        # Minutes are no estimate if a single step takes longer.
         return None if minutes is None or time is not None else minutes / 60
     train = _with_length(recipe, length)
     n_evaluations = math.ceil(length.steps / train.evaluate_steps)
@@ -203,54 +203,54 @@ def tokens_per_step(recipe: Recipe) -> int:
 
 
 PROGRAM_BYTES = 400 << 20
-"""Resident memory of a process that has loaded torch and nothing else."""
+"""Resident memory of a process that has only loaded torch."""
 
 _CPUINFO = Path("/proc/cpuinfo")
 _QUERY = ["nvidia-smi", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
 
 _BFLOAT16_UNITS = ("BF16", "FP16", "AMX", "AVX10", "ALL", "DEFAULT")
-"""In the values of oneDNN's limit: instruction sets that multiply bfloat16, and no limit."""
+"""Values of oneDNN's limit with bfloat16 products: instruction sets, and no limit."""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """A machine's device, its free memory and disk, and the cores that this process may use."""
+    """A machine's device, its free memory and disk, and the cores available to this process."""
 
     device: DeviceKind
     memory_bytes: int | None
-    """Free memory of the device; None where the system does not say."""
+    """Free memory of the device; None if the system does not report it."""
     disk_bytes: int | None
-    """Free on the disk that runs are written to; None where the system does not say."""
+    """Free disk space for runs; None if the system does not report it."""
     has_fast_bfloat16: bool
-    """True where the device has units that multiply bfloat16."""
+    """True if the device has bfloat16 units."""
     cores: int
-    """Those of the processor that this process may use."""
+    """Processor cores available to this process."""
 
     def precision(self, recipe: Recipe) -> Precision:
-        """Return the precision that a run will probably have: ``auto`` is measured at its start."""
+        """Return the probable precision of a run: ``auto`` is measured at its start."""
         if recipe.train.precision != "auto":
             return recipe.train.precision
         return "bfloat16" if self.has_fast_bfloat16 else "float32"
 
     @property
     def program_bytes(self) -> int:
-        """The program's bytes in the memory of the device: none of a GPU's."""
+        """The program's bytes in device memory: 0 on a GPU."""
         return PROGRAM_BYTES if self.device == "cpu" else 0
 
     def holds(self, memory_bytes: int) -> bool | None:
-        """Return whether so many bytes fit into the free memory; None where that is unknown."""
+        """Return whether bytes fit into the free memory; None if unknown."""
         return None if self.memory_bytes is None else memory_bytes <= self.memory_bytes
 
     def stores(self, disk_bytes: int) -> bool | None:
-        """Return whether so many bytes fit on the free disk; None where that is unknown."""
+        """Return whether bytes fit on the free disk; None if unknown."""
         return None if self.disk_bytes is None else disk_bytes <= self.disk_bytes
 
 
 def find_resources(device: str | None = None, folder: Path = Path()) -> Resources:
-    """Detect this machine: its GPU, unless ``device`` says otherwise, and ``folder``'s disk.
+    """Detect this machine: its GPU, or ``device``, and ``folder``'s disk.
 
-    Raises ConfigError for a name of no device. A GPU that is not here may be planned for; its
-    memory is then unknown.
+    Raises ConfigError for an unknown device. An absent GPU may be planned for; its memory is
+    unknown.
     """
     match = re.fullmatch(r"(cpu|cuda)(?::(\d+))?", device or "cuda")
     if match is None:
@@ -275,7 +275,7 @@ def find_resources(device: str | None = None, folder: Path = Path()) -> Resource
 
 
 def _has_fast_bfloat16() -> bool:
-    """Return whether the processor has units for bfloat16, and oneDNN may use them."""
+    """Return whether the processor has bfloat16 units that oneDNN may use."""
     named = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "ALL"
     if not any(units in named.upper() for units in _BFLOAT16_UNITS):
         return False
@@ -283,29 +283,29 @@ def _has_fast_bfloat16() -> bool:
         text = _CPUINFO.read_text()
     except OSError:
         return False
-    # All processors are taken to be as the first.
+    # All processors are assumed to equal the first.
     flags = re.search("^(flags|Features).*", text, re.MULTILINE)
     return bool(flags and {"avx512_bf16", "amx_bf16", "bf16"} & {*flags[0].split()})
 
 
 _BESIDES_NEWEST = 3
-"""Checkpoints beside the newest: the best, one being written, and the model, counted whole."""
+"""Checkpoints besides the newest: the best, one being written, and the model, counted in full."""
 
 
 def batches(recipe: Recipe, resources: Resources) -> ResolvedTrain:
-    """Fill in the fields of batches that ``[train]`` leaves open.
+    """Fill in the batch fields that ``[train]`` leaves open.
 
-    Only fields of batches count in the returned table: its length and evaluations are made up.
+    Only batch fields count in the returned table: its length and evaluations are placeholders.
     """
     is_gpu = resources.device == "cuda"
-    # Only the batches are wanted, so any length and any split will do.
+    # Only batches matter, so any length and any split will do.
     return resolve_train(recipe, steps=1, valid_tokens=1, is_gpu=is_gpu, threads=resources.cores)
 
 
 def step_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> TrainingMemory:
     """Estimate the peak memory of an optimizer step of a recipe on this machine, in bytes by part.
 
-    The program itself is not counted: see ``fits_memory``.
+    Without the program: see ``fits_memory``.
     """
     train = batches(recipe, resources)
     step = micro_batch(recipe, vocab_size, resources, train.micro_batch_sequences)
@@ -315,9 +315,9 @@ def step_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> Traini
 
 
 def copies_in_memory(recipe: Recipe, resources: Resources) -> bool:
-    """Return whether the memory in which a recipe trains has copies that checkpoints are made of.
+    """Return whether training memory also holds copies for checkpoints.
 
-    Those of a GPU are in the machine's.
+    A GPU's copies are in the machine's memory.
     """
     return recipe.train.save_in_background and resources.device == "cpu"
 
@@ -325,7 +325,7 @@ def copies_in_memory(recipe: Recipe, resources: Resources) -> bool:
 def micro_batch(
     recipe: Recipe, vocab_size: int, resources: Resources, sequences: int
 ) -> MicroBatch:
-    """Describe a micro-batch of ``sequences`` windows, of whole examples."""
+    """Describe a micro-batch of ``sequences`` windows, of complete examples."""
     n_rows = rows_of_example(recipe)
     return MicroBatch(
         expected_model(recipe, vocab_size),
@@ -341,7 +341,7 @@ def micro_batch(
 
 
 def fits_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> bool | None:
-    """Return whether a step and the program fit into free memory; None where that is unknown."""
+    """Return whether a step and the program fit into free memory; None if unknown."""
     return resources.holds(
         step_memory(recipe, vocab_size, resources).total + resources.program_bytes
     )
@@ -355,9 +355,9 @@ def run_disk(recipe: Recipe, vocab_size: int) -> int:
 
 
 def scored_disk(recipe: Recipe, vocab_size: int) -> int:
-    """Estimate the bytes that a run's folder keeps once it is scored.
+    """Estimate the bytes that a run's folder keeps after scoring.
 
-    That is its model, and the checkpoints of ``train.keep_steps``.
+    Its model, and the checkpoints of ``train.keep_steps``.
     """
     model = FLOAT32_BYTES * count_parameters(expected_model(recipe, vocab_size)).total
     return model + _checkpoint_disk(recipe, vocab_size) * len(recipe.train.keep_steps)

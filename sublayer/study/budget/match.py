@@ -1,4 +1,4 @@
-"""The budgets of arms: matched in parameters, operations or time, and in excess of each other's."""
+"""Budgets of arms: matched in parameters, operations or time, and their excess over each other."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -21,16 +21,16 @@ from sublayer.system.memory import cores
 Rule = Literal["parameters", "flops", "time", "none"]
 RULES: tuple[Rule, ...] = ("parameters", "flops", "time", "none")
 TOLERANCE = 0.005
-"""The largest mismatch, as a share, that is not marked."""
+"""The largest unmarked mismatch, as a share."""
 
 
 @dataclass(frozen=True)
 class Match:
-    """The settings that matching changes in an arm, and the mismatch that is left.
+    """The settings that matching changes in an arm, and the remaining mismatch.
 
-    ``overrides`` are settings as on the command line. ``mismatch`` is the arm's excess over that
-    other arm, as a share of the other's costs, in the quantity that the rule matches (in parameters
-    where the rule is none).
+    ``overrides`` are settings as on the command line. ``mismatch`` is the arm's excess over its
+    partner, as a share of the partner's costs, in the matched quantity (in parameters without a
+    rule).
     """
 
     overrides: tuple[str, ...]
@@ -38,7 +38,7 @@ class Match:
 
     @property
     def is_unequal(self) -> bool:
-        """True where the arm differs by more than 0.5 % and is marked."""
+        """True for a marked difference of more than 0.5 %."""
         return abs(self.mismatch) > TOLERANCE
 
 
@@ -52,11 +52,10 @@ def match_arms(
 ) -> list[Match | None]:
     """Match every arm to the first, which keeps its settings; without a rule, only compare.
 
-    The mismatch that is left is from the arm that each is compared with; of a control there is
-    none. ``models`` are the arms' resolved configs. ``steps`` is the length of the baseline's run,
-    ``step_seconds`` the measured time of each arm's step; a quantity that the rule needs and that
-    is not known makes a match None. Raises ConfigError for an arm that cannot be matched, or sets
-    a field that the rule would solve.
+    The mismatch is relative to an arm's comparison partner; a control has none. ``models`` are the
+    arms' resolved configs. ``steps`` is the length of the baseline's run, ``step_seconds`` the
+    measured time of each arm's step; a match is None if the rule needs an unknown quantity. Raises
+    ConfigError for an arm that cannot be matched, or sets a field that the rule would solve.
     """
     by_name = {arm.name: model for arm, model in zip(arms, models, strict=True)}
     solved = {"model.d_ff"} if rule == "parameters" else {f"train.{name}" for name in LENGTHS}
@@ -89,7 +88,7 @@ def match_arms(
 
 
 def apply_match(arm: Arm, match: Match | None) -> LoadedRecipe:
-    """Apply what matching changes to an arm's recipe; None, not matched yet, changes nothing."""
+    """Apply the changes of matching to an arm's recipe; None, not matched yet, changes nothing."""
     if match and match.overrides:
         return vary(arm.loaded, match.overrides, origin="match")
     return arm.loaded
@@ -99,11 +98,11 @@ def match_parameters(name: str, arm: ResolvedModel, baseline: ResolvedModel) -> 
     """Solve ``model.d_ff`` of an arm so that its parameters come nearest to the baseline's.
 
     Parameters are the unique ones of the inference model, embeddings included. The width is the
-    nearest integer, never rounded to a multiple. Both configs are resolved; ``name`` is the arm's
+    nearest integer, never rounded to a multiple. Both configs are resolved; ``name`` names the arm
     in errors.
 
-    Raises ConfigError where no width can match: no ffn entry, too much outside them, or weights
-    that blocks share.
+    Raises ConfigError if no width can match: no ffn entry, too many parameters elsewhere, or shared
+    block weights.
     """
     target = count_parameters(baseline).total
     if count_parameters(arm).total == target:
@@ -136,10 +135,10 @@ def match_parameters(name: str, arm: ResolvedModel, baseline: ResolvedModel) -> 
 
 
 def match_steps(steps: int, *, cost: float, baseline_cost: float) -> Match:
-    """Solve ``train.steps`` of an arm so that its whole run costs as much as the baseline's.
+    """Solve ``train.steps`` of an arm so that its run costs as much as the baseline's.
 
-    ``steps`` is the baseline's number; the costs are those of one step, both in operations or both
-    in seconds. The arm takes one step at least.
+    ``steps`` is the baseline's number; the costs are per step, both in operations or both in
+    seconds. The arm takes at least one step.
     """
     matched = max(1, round(steps * baseline_cost / cost))
     return Match((f"train.steps={matched}",), matched * cost / (steps * baseline_cost) - 1.0)
@@ -155,7 +154,7 @@ ORIGIN = "study"
 
 @dataclass(frozen=True)
 class Measures:
-    """The measurements of a recipe: texts are read and steps timed when these are called.
+    """Measurements of a recipe, as functions: they read texts and time steps when called.
 
     Paths of the recipes are absolute, but for ``step_s``.
     """
@@ -163,11 +162,11 @@ class Measures:
     vocab_size: Callable[[Recipe], int]
     """Ids of the recipe's tokenizer."""
     train_tokens: Callable[[Recipe], int]
-    """Tokens of an epoch of the train split."""
+    """Tokens per epoch of the train split."""
     resolve: Callable[[Recipe], ResolvedRecipe]
     """The recipe with the fields that a run of it here would fill in; minutes are measured."""
     step_s: Callable[[LoadedRecipe], float]
-    """Seconds of an optimizer step; where time is matched it is asked for twice of each arm."""
+    """Seconds of an optimizer step; called twice per arm if time is matched."""
 
     def model(self, arm: Arm) -> ResolvedModel:
         """Resolve the model of an arm's recipe, with the vocabulary of its tokenizer."""
@@ -175,16 +174,16 @@ class Measures:
         return expected_model(recipe, self.vocab_size(recipe))
 
     def steps(self, arm: Arm) -> int:
-        """Return the optimizer steps of an arm, measured where it has minutes of its own."""
+        """Return the optimizer steps of an arm, measured if it has minutes."""
         recipe = absolute_paths(arm.loaded.recipe)
         steps = run_steps(recipe, train_tokens=self.train_tokens(recipe))
         return steps or self.resolve(recipe).train.steps
 
 
 def settle(arm: Arm, settings: Mapping[str, Any], matched: Sequence[str], mismatch: float) -> Arm:
-    """Return an arm with all that the study settles for it; ``settings`` are laid over its recipe.
+    """Return an arm with its settled settings; ``settings`` are laid over its recipe.
 
-    ``matched`` are those of the settings that matching solved, ``mismatch`` is the one left.
+    ``matched`` are the settings solved by matching, ``mismatch`` is the remainder.
     """
     loaded = vary(arm.loaded, settings, origin=ORIGIN) if settings else arm.loaded
     return replace(arm, loaded=loaded, settled=settings, matched=tuple(matched), mismatch=mismatch)
@@ -195,16 +194,16 @@ def match_budgets(
 ) -> list[Arm]:
     """Assign every arm the baseline's length, precision, threads and, by ``rule``, budget.
 
-    ``threads`` are those of a run that says nothing of them; None: the machine's.
+    ``threads`` is the default of a run; None: the machine's.
 
     The baseline is the first arm. Minutes become the baseline's steps, once; an arm with other
-    batches gets as many tokens. Raises ConfigError where an arm cannot be matched.
+    batches gets as many tokens. Raises ConfigError if an arm cannot be matched.
     """
     resolved = measures.resolve(absolute_paths(arms[0].loaded.recipe))
     if threads is not None:
         train = resolved.train.model_copy(update={"threads": threads})
         resolved = resolved.model_copy(update={"train": train})
-    # Equal lengths come first, for matching starts from them.
+    # Equal lengths come first: matching starts from them.
     shared = [_shared(arm.loaded.recipe, arms[0].loaded.recipe, resolved) for arm in arms]
     even = [
         replace(arm, loaded=vary(arm.loaded, settings, origin=ORIGIN))
@@ -213,8 +212,8 @@ def match_budgets(
     models = list(map(measures.model, even))
     seconds = None
     if rule == "time":
-        # Each arm in turn, and once more in reverse order: a machine that slows down or speeds up
-        # steadily is as slow for one arm as for another so.
+        # Each arm in turn, then in reverse order: a steady drift of the machine's speed affects all
+        # arms equally.
         there = [measures.step_s(arm.loaded) for arm in even]
         back = [measures.step_s(arm.loaded) for arm in reversed(even)]
         seconds = [(one + other) / 2 for one, other in zip(there, reversed(back), strict=True)]
@@ -230,7 +229,7 @@ def match_budgets(
 def _shared(recipe: Recipe, baseline: Recipe, resolved: ResolvedRecipe) -> dict[str, Any]:
     """Return the settings that an arm leaves to the machine, as the baseline resolved them.
 
-    Where minutes count, the arm's evaluations are as few and short as the baseline's.
+    With minutes, the arm's evaluations are as few and short as the baseline's.
     """
     train, settled = recipe.train, resolved.train
     settings: dict[str, Any] = {}
@@ -256,12 +255,12 @@ def _length(recipe: Recipe) -> list[Any]:
 
 
 def shared_threads(jobs: int) -> int:
-    """Return the threads of a run where ``jobs`` runs share the cores: one at least."""
+    """Return the threads of a run when ``jobs`` runs share the cores: at least one."""
     return max(1, cores() // jobs)
 
 
 def share_threads(arms: Sequence[Arm], jobs: int) -> tuple[Arm, ...]:
-    """Lay their share of the threads over arms that say nothing of threads."""
+    """Set the shared threads in arms that leave them open."""
     shared = []
     for arm in arms:
         train = arm.loaded.recipe.train
@@ -275,11 +274,11 @@ def share_threads(arms: Sequence[Arm], jobs: int) -> tuple[Arm, ...]:
 Currency = Literal["parameters", "operations", "time"]
 
 TIME_TOLERANCE = 0.03
-"""The largest excess of measured time, as a share, that is not told.
+"""The largest unreported excess of measured time, as a share.
 
-Runs of one recipe, one after another on a quiet machine, spread by 0.8 to 1.6 % (standard deviation
-over five seeds of each arm, records/t5-optimizer), and so the difference between two medians of
-five by 0.6 to 1.3 %: an excess of two to five times that is hardly the clock's noise.
+Successive runs of one recipe on a quiet machine have a standard deviation of 0.8 to 1.6 % (five
+seeds per arm, records/t5-optimizer), hence the difference between two medians of five 0.6 to 1.3 %:
+an excess of two to five times as much is hardly timing noise.
 """
 TOLERANCES: dict[Currency, float] = {
     "parameters": TOLERANCE,
@@ -290,21 +289,21 @@ TOLERANCES: dict[Currency, float] = {
 
 @dataclass(frozen=True)
 class Budget:
-    """The cost of a run of an arm, realised or planned; None where it is not known."""
+    """The cost of a run of an arm, realised or planned; None if unknown."""
 
     parameters: int
-    """The unique ones of the inference model."""
+    """The unique parameters of the inference model."""
     operations: float | None = None
-    """Floating-point operations of the whole training."""
+    """Floating-point operations of training."""
     time: float | None = None
-    """Seconds of training; None where time was not made equal."""
+    """Seconds of training; None unless time was matched."""
 
 
 @dataclass(frozen=True)
 class Excess:
-    """The excess cost of an arm over the arm that it is compared with, as shares of its costs.
+    """The excess cost of an arm over its comparison partner, as shares of the partner's costs.
 
-    Each is below 0 where the arm takes less, and None where it is not known of one of the two.
+    Negative if the arm takes less, None if unknown for one of the two.
     """
 
     parameters: float | None
@@ -313,35 +312,35 @@ class Excess:
 
     @property
     def shares(self) -> dict[Currency, float]:
-        """Those that are known, by their currencies."""
+        """The known shares, by currency."""
         shares = {currency: getattr(self, currency) for currency in TOLERANCES}
         return {currency: share for currency, share in shares.items() if share is not None}
 
     @property
     def beyond(self) -> dict[Currency, float]:
-        """Those that are beyond their tolerance: 0.5 %, and 3 % of time, which is measured."""
+        """Shares beyond their tolerance: 0.5 %, and 3 % of time, which is measured."""
         return {name: share for name, share in self.shares.items() if abs(share) > TOLERANCES[name]}
 
 
 NOTHING = Excess(None, None)
-"""The excess of an arm of whose costs nothing is known."""
+"""The excess of an arm with unknown costs."""
 
 
 @dataclass(frozen=True)
 class ArmBudget:
-    """An arm's excess over the arm that it is compared with, as it was planned and as it came."""
+    """An arm's excess over its comparison partner, planned and realised."""
 
     arm: str
     against: str | None
-    """None for an arm that is compared with none."""
+    """The comparison partner; None without one."""
     planned: Excess = NOTHING
-    """By the settings, before anything is trained."""
+    """Planned: from the settings, before training."""
     realised: Excess = NOTHING
-    """By the runs, as they were trained."""
+    """Realised: from the trained runs."""
 
 
 def budget_to_json(budget: ArmBudget) -> dict[str, Any]:
-    """Write an arm's excess as plain values; the arm's name stands elsewhere."""
+    """Write an arm's excess as plain values, without the arm's name."""
     content = asdict(budget)
     del content["arm"]
     return content
@@ -370,16 +369,16 @@ def plan_budgets(
     *,
     seconds: Sequence[float | None] = (),
 ) -> list[ArmBudget]:
-    """Compute the planned excess of each arm over the arm that it is compared with, in order.
+    """Compute the planned excess of each arm over its comparison partner, in order.
 
-    ``arms`` are matched, ``models`` are theirs; ``steps`` are those of a run of each, ``seconds``
-    its time where time is matched: None where that is not known yet. Lengths that are not known and
-    will be the same for all are taken as equal.
+    ``arms`` are matched, ``models`` are theirs; ``steps`` are each arm's per run, ``seconds`` its
+    time if time is matched: None if unknown yet. Unknown lengths that will be the same for all
+    count as equal.
     """
     first = arms[0].loaded.recipe
     recipes = [arm.loaded.recipe for arm in arms]
-    # Minutes become the baseline's tokens. An epoch has as many as the text has, and the context
-    # divides it into.
+    # Minutes become the baseline's tokens. The tokens of an epoch depend on the text and on the
+    # context that divides it.
     has_one_length = rule not in ("flops", "time") and all(
         _length(recipe) == _length(first)
         and (first.train.epochs is None or recipe.data == first.data)

@@ -32,30 +32,31 @@ from sublayer.training.step import TrainStep, begins_divided
 from sublayer.training.step_time import median_step
 
 BUDGET_S = 55.0
-"""Wall clock of all measurements of a plan together, building the models included."""
+"""Wall clock of all measurements of a plan, building the models included."""
 
 _LONGEST_S = 8.0
 _MOST_STEPS = 23
 _FEWEST_STEPS = 4
 _STEPS = 1000
 _UTILISATION = 0.25
-"""Share of a matrix product's speed that a whole step reaches, until it is measured."""
+"""Assumed speed of a step, as a share of a matrix product's, until measured."""
 _BUILD_S = 1e-7
 """Seconds per parameter to initialize it and to allocate its gradient and optimizer states."""
 _SURE = 20
-"""A step expected to exceed its time by so many times waits until a smaller one is timed."""
+"""Expected excess over the time limit, as a factor, at which a step waits for a smaller one's
+timing."""
 _PILOT_STEPS = 4
 _ALONE = World(rank=0, size=1)
 
 Clock = Callable[[], float]
 """Seconds since any fixed moment."""
 Builder = Callable[[Recipe, int, torch.device], Callable[[int], object]]
-"""Builds, of a recipe, its vocabulary's size and a device, what takes the step of that number."""
+"""Builds, from a recipe, its vocabulary size and a device, the function that takes step ``n``."""
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A recipe that may be measured, the operations of its step, and the seconds to build it."""
+    """A recipe to measure, the operations of its step, and the seconds to build it."""
 
     recipe: Recipe
     operations: float
@@ -70,7 +71,7 @@ class _Candidate:
 
 
 class Stopwatch:
-    """Times the steps of several arms within one budget; ``report`` gets a line on each arm."""
+    """Timer of the steps of several arms within one budget; ``report`` gets a line on each arm."""
 
     def __init__(
         self,
@@ -92,16 +93,16 @@ class Stopwatch:
         self._operations_per_s: dict[str, float] = {}
 
     def __call__(self, arms: Sequence[Sized]) -> list[StepTime]:
-        """Time an optimizer step of each arm, in the precision that a run would have here.
+        """Time an optimizer step of each arm, in the precision of a run here.
 
-        Where a step does not fit into memory or time, a smaller one does: fewer windows, then fewer
-        blocks; its speed is taken for that of the whole. A step of which no smaller one fits is
-        estimated from the speed of matrix products.
+        If a step does not fit into memory or time, a smaller one is timed: fewer windows, then
+        fewer blocks; the full step is assumed as fast. If none fits, it is estimated from the speed
+        of matrix products.
         """
         times = []
         for position, arm in enumerate(arms):
             self._report(f"measuring {arm.arm.name} ({position + 1} of {len(arms)})")
-            # What one arm leaves of its share goes to those after it.
+            # Later arms get the unused part of an arm's share.
             left_s = self._ends - self._clock()
             share_s = left_s / (len(arms) - position)
             recipe = with_precision(arm.recipe, self._device, arm.model.d_model)
@@ -124,14 +125,14 @@ class Stopwatch:
         ]
 
         def first(speed: float, limit_s: float, n_larger: int = len(fitting)) -> int | None:
-            """Return the largest that is built and done within a limit at a speed."""
+            """Return the largest candidate that can be built and timed within a limit at a
+            speed."""
             for n, candidate in enumerate(fitting[:n_larger]):
                 if candidate.build_s + candidate.operations / speed <= limit_s:
                     return n
             return None
 
-        # The largest first. Each that is measured says more surely which larger one there is time
-        # for.
+        # The largest first. Each measurement predicts better which larger one fits the time.
         measured = len(fitting)
         while True:
             n = first(speed / _FEWEST_STEPS, ends - self._clock(), measured)
@@ -142,7 +143,7 @@ class Stopwatch:
             if measured == len(fitting):
                 sure = first(speed / _SURE, left_s)
                 if sure != n:
-                    # A pilot: a few steps of a recipe that is small enough whatever the speed is.
+                    # A pilot: a few steps of a recipe that is small enough at any speed.
                     n = len(fitting) - 1 if sure is None else sure
                     most, limit_s = _PILOT_STEPS, left_s / 4
             until = self._clock() + limit_s
@@ -159,7 +160,7 @@ class Stopwatch:
 
 
 def with_precision(recipe: Recipe, device: torch.device, d_model: int) -> Recipe:
-    """Return a recipe with the precision that a run of it would have on a device."""
+    """Return a recipe with the precision of its run on a device."""
     train = recipe.train
     if train.precision != "auto":
         return recipe
@@ -196,8 +197,8 @@ def train_step(
 ) -> TrainStep:
     """Build the training step of a recipe, on random tokens; no text is read.
 
-    All processes of ``world`` enter. Its weights and its learning rates are as good as any:
-    only its time counts. Sets the number of PyTorch's threads for the whole process.
+    All processes of ``world`` enter. Weights and learning rates are arbitrary: only time counts.
+    Sets the number of PyTorch's threads for the process.
     """
     context = recipe.data.context
     config = expected_model(recipe, vocab_size)
@@ -211,7 +212,7 @@ def train_step(
     train = resolve_train(
         recipe, steps=_STEPS, valid_tokens=context, is_gpu=device.type == "cuda", threads=threads
     )
-    # Any warm-up fits the made-up number of steps.
+    # Any warm-up fits the placeholder number of steps.
     warmed_up = recipe.optimizer.model_copy(update={"warmup_steps": 1})
     optimizer = resolve_optimizer(warmed_up, steps=_STEPS)
     resolved = resolved_recipe(recipe, config, train, optimizer)

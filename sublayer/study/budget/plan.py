@@ -1,4 +1,4 @@
-"""The expected costs of arms, before anything is spent."""
+"""Expected costs of arms, before anything is spent."""
 
 import heapq
 from collections.abc import Sequence
@@ -39,37 +39,37 @@ from sublayer.study.budget.match import (
 
 @dataclass(frozen=True)
 class ArmPlan:
-    """The costs of one run of an arm; None where they are unknown."""
+    """The costs of one run of an arm; None if unknown."""
 
     name: str
     parameters: Parameters
     flops_per_token: int
     """Floating-point operations of training."""
     memory_bytes: int
-    """Peak of an optimizer step, the program not counted."""
+    """Peak of an optimizer step, without the program."""
     seconds_per_step: float | None
-    """Of an optimizer step."""
+    """Seconds of an optimizer step."""
     is_extrapolated: bool | None
-    """True where a smaller step was timed."""
+    """True if a smaller step was timed."""
     match: Match | None
     excess: ArmBudget
-    """Beside that of the arm that it is compared with."""
+    """Excess over the comparison partner."""
     steps: int | None
     tokens: int | None
-    """Trained on in the whole run."""
+    """Tokens of the complete training."""
     hours: float | None
-    """Wall clock of the whole run, evaluations included."""
+    """Wall clock of the run, evaluations included."""
     disk_bytes: int
     """Peak of the run's folder."""
     scored_bytes: int
-    """The part of the run's folder that a study keeps once it is scored."""
+    """The part of the run's folder that a study keeps after scoring."""
     precision: Precision
     micro_batch_sequences: int
 
 
 @dataclass(frozen=True)
 class BudgetPlan:
-    """The arms, the rule that matches them, and notes on assumptions and on figures left open."""
+    """The arms, the matching rule, and notes on assumptions and unknown figures."""
 
     arms: tuple[ArmPlan, ...]
     rule: Rule
@@ -86,15 +86,15 @@ def make_plan(
 ) -> BudgetPlan:
     """Plan one run of every arm, the first of them the baseline; ``clock`` measures steps.
 
-    ``vocabularies`` are those of the arms where no tokenizer that they name is there yet.
-    Raises ConfigError for arms that cannot be matched or have no meaning.
+    ``vocabularies`` are the arms' if their tokenizers do not exist yet. Raises ConfigError for arms
+    that cannot be matched or have no meaning.
     """
     for arm in arms:
         check_start(arm.loaded, "plan")
     vocabularies = vocabularies or [expected_vocabulary(arm.loaded.recipe) for arm in arms]
     sizes = [vocabulary.size for vocabulary in vocabularies]
     unmatched = [size_arm(arm, size).model for arm, size in zip(arms, sizes, strict=True)]
-    # Widths are matched first: they decide the cost of a step, which the lengths depend on.
+    # Widths are matched first: they determine the cost of a step, and so the lengths.
     matches = match_arms(arms, unmatched, rule)
     matched = [
         replace(arm, loaded=apply_match(arm, match))
@@ -117,7 +117,7 @@ def make_plan(
     for sized, time, match in zip(all_sized, times, matches, strict=True):
         recipe, vocab_size, span = sized.recipe, sized.vocab_size, None
         matched_settings = match.overrides if match else ()
-        # Minutes are the baseline's; the others get its steps, or its time.
+        # Minutes are the baseline's; other arms get its steps, or its time.
         minutes = None if plans and rule != "time" else recipe.train.minutes
         try:
             span = arm_length(sized, matched_settings, time, baseline=baseline, length=length)
@@ -162,17 +162,17 @@ def make_plan(
 def plan_to_json(
     plan: BudgetPlan, resources: Resources, n_seeds: int, n_trials: int = 0, jobs: int = 1
 ) -> dict[str, Any]:
-    """Write a plan, and what all its runs take together, as plain values.
+    """Write a plan, and the total of its runs, as plain values.
 
-    Each arm has ``n_trials`` runs that tune it, and one with each of ``n_seeds`` seeds. ``jobs``
-    runs are made at a time.
+    Each arm has ``n_trials`` tuning runs, and one per seed of ``n_seeds``. ``jobs`` is the number
+    of runs in parallel.
     """
     n_runs = n_trials + n_seeds
     known = [arm.hours for arm in plan.arms if arm.hours is not None]
     hours = None
     if len(known) == len(plan.arms):
         hours = n_runs * sum(known)
-        if jobs > 1:  # each run begins where another has ended
+        if jobs > 1:  # each run begins at the end of another
             ends = [0.0] * min(jobs, n_runs * len(plan.arms))
             for hours_of_run in n_runs * known:
                 heapq.heapreplace(ends, ends[0] + hours_of_run)
@@ -218,8 +218,8 @@ def total_to_json(
 ) -> dict[str, Any]:
     """Write the memory and disk of all runs as plain values; ``plans`` have their numbers of runs.
 
-    Runs keep their models, and what ``train.keep_steps`` names; only those that are being trained
-    have other checkpoints.
+    Runs keep their models, and checkpoints of ``train.keep_steps``; only active ones have other
+    checkpoints.
     """
     n_runs = sum(n for _, n in plans)
     at_once = min(jobs, n_runs)

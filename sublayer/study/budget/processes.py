@@ -1,4 +1,4 @@
-"""The costs of arms that several processes train: memory, traffic and time."""
+"""Costs of arms trained by several processes: memory, traffic and time."""
 
 import math
 from collections.abc import Sequence
@@ -39,21 +39,21 @@ from sublayer.study.budget.plan import ArmPlan
 
 @dataclass(frozen=True)
 class Machine:
-    """The devices that processes are planned for, one each."""
+    """The devices of planned processes, one each."""
 
     n_processes: int
     resources: Resources
-    """Of one device; of this machine's processor, which all processes share."""
+    """Memory of one device; on this machine's processor, shared by all processes."""
     device: Device | None = None
-    """None for this machine's own, of which there is no datasheet."""
+    """None for this machine, which has no datasheet."""
     share: float = 1.0
-    """Of the device's peak, that computing is taken to reach."""
+    """Assumed compute speed, as a share of the device's peak."""
     given_link: float | None = None
-    """Bytes a second one way between devices, where they are not the datasheet's."""
+    """One-way bytes per second between devices, if not the datasheet's."""
 
     @property
     def link_bytes_per_s(self) -> float | None:
-        """The rate at which a device sends; None where it is unknown."""
+        """The send rate of a device; None if unknown."""
         if self.given_link is not None or self.device is None:
             return self.given_link
         is_one_machine = self.n_processes <= DEVICES_PER_MACHINE
@@ -64,33 +64,33 @@ class Machine:
         if self.resources.device == "cuda":
             return self.resources.holds(memory.total)
         first = memory.total + PROGRAM_BYTES
-        # Of whole copies one process alone saves.
+        # With full copies only one process saves.
         other = first - memory.saving if shard == "none" else first
         return self.resources.holds(first + (self.n_processes - 1) * other)
 
 
 Pair = list[float]
-"""Figures of a step that sends all beside computing, and of one that sends nothing beside it."""
+"""Step figures with full and with no overlap of communication and computation."""
 
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """The costs of each process under one ``train.shard``; None where they are unknown."""
+    """The costs of each process under one ``train.shard``; None if unknown."""
 
     shard: Shard
     memory: TrainingMemory
     fits: bool | None
-    """True where it fits into the device, or all processes into this machine's free memory."""
+    """True if it fits into the device, or all processes into this machine's free memory."""
     sent_bytes: Traffic
     computing_seconds: float | None
     sending_seconds: float | None
-    """None where the rate of links is not known: sending is left out then."""
+    """None if the link rate is unknown: communication is left out then."""
     seconds_per_step: Pair | None
     tokens_per_s: Pair | None
     share_of_peak: Pair | None
     """None without a datasheet."""
     hours: Pair | None
-    """Of a run, without its evaluations."""
+    """Hours of a run, without its evaluations."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class ProcessPlan:
     name: str
     precision: Precision
     sequences: int
-    """Windows of a process's share of a batch."""
+    """Windows in a process's share of a batch."""
     micro_batch_sequences: int
     micro_batches: int
     """Those of a process in a step."""
@@ -112,9 +112,9 @@ class ProcessPlan:
 
 
 def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine) -> ProcessPlan:
-    """Plan an arm of a plan for several processes, under each ``train.shard`` that it may have.
+    """Plan an arm of a plan for several processes, under each supported ``train.shard``.
 
-    Raises ConfigError where a batch is less than the processes.
+    Raises ConfigError if a batch is smaller than the number of processes.
     """
     loaded = apply_match(arm, plan.match)
     recipe, n, device = loaded.recipe, machine.n_processes, machine.device
@@ -124,7 +124,7 @@ def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine) -> ProcessPlan:
             f"--processes {n} is more than a batch has windows, {batch_sequences(recipe)}: give "
             f"fewer, or train.batch_sequences={n} or more"
         )
-    # Each process has its part of the cores, by which its micro-batches are made.
+    # Each process has its part of the cores, which sets its micro-batches.
     resources = replace(machine.resources, cores=max(1, machine.resources.cores // n))
     train = batches(recipe, resources)
     if recipe.train.exact:
@@ -144,17 +144,17 @@ def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine) -> ProcessPlan:
         n_passes = math.ceil(sequences * rows_of_example(recipe) / step.sequences)
     tokens = tokens_per_step(recipe)
     operations = float(plan.flops_per_token * tokens)
-    # Processes of this machine have the cores of one alone, and are taken to be as fast.
+    # Processes of this machine share the cores of one, and are assumed as fast in total.
     computing = plan.seconds_per_step
     if device is not None:
-        # The slowest process has a whole share where a batch is not divided evenly.
+        # The slowest process has a full share of an unevenly divided batch.
         most = operations * min(1.0, sequences / train.batch_sequences)
         computing = most / (machine.share * device.peak(plan.precision))
     shards = []
     for shard in SHARDS[:1] if recipe.train.exact else SHARDS:
         try:
             sharded = vary(loaded, [f"train.shard={shard}"]).recipe
-        except ConfigError:  # an optimizer that goes by whole matrices
+        except ConfigError:  # an optimizer that needs full matrices
             continue
         group = Group(n, shard, recipe.train.exact, begins_whole=sharded.init.run is not None)
         step = micro_batch(sharded, vocab_size, resources, micro)
@@ -208,7 +208,7 @@ def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine) -> ProcessPlan:
 def processes_to_json(
     plans: Sequence[ProcessPlan], machine: Machine, name: str, n_runs: int
 ) -> dict[str, Any]:
-    """Write the plans of arms, of each of which there are ``n_runs`` runs."""
+    """Write the plans of arms, with ``n_runs`` runs each."""
     device = machine.device
     arms = [{**asdict(plan), "shards": list(map(asdict, plan.shards))} for plan in plans]
     for plan, arm in zip(plans, arms, strict=True):

@@ -1,1 +1,1 @@
-"""The runs of a comparison, in turn or several at a time, each trained, scored and kept."""
+"""Runs of a comparison, in turn or in parallel, each trained, scored and kept."""

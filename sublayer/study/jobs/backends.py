@@ -1,7 +1,7 @@
-"""Back ends that run the jobs of a study: processes here, batch jobs of Slurm, jobs of Ray.
+"""Back ends for the jobs of a study: local processes, batch jobs of Slurm, jobs of Ray.
 
-A back end starts a job under its name, lists the jobs that have not ended, and stops jobs. Jobs of
-a cluster outlast the command, which finds them again by their names.
+A back end starts a named job, lists active jobs, and stops jobs. Jobs of a cluster outlast the
+command, which finds them again by name.
 """
 
 import os
@@ -26,26 +26,26 @@ from sublayer.system.launch import python_command
 
 _WORKER = "sublayer.study.jobs.worker"
 _PASSED_ON = ("SUBLAYER_", "HF_", "ATEN_", "ONEDNN_", "DNNL_", "MKL_", "CUBLAS_")
-"""Prefixes of variables that name the places of texts, or change the computation."""
+"""Prefixes of variables that name locations of texts, or affect the computation."""
 _SHOWN = 160
-"""Characters, the last, of a scheduler's message."""
+"""Number of final characters of a scheduler's message."""
 
 
 class SchedulerError(ConfigError):
-    """A scheduler does not answer, or did not take a job; where it timed out, it may have."""
+    """A scheduler does not answer, or did not take a job; after a timeout, it may have."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """The resources of a job, or of a node of a cluster that takes jobs."""
+    """The resources of a job, or of a cluster node."""
 
     cores: int
     memory_bytes: int
-    """0: the scheduler's default for a job; of a node, the scheduler does not count memory."""
+    """0: the scheduler's default for a job; for a node, memory is not counted."""
     gpus: int = 0
 
     def n_jobs(self, job: "Needs") -> int:
-        """Count the jobs that a node holds at a time when it is free."""
+        """Count the jobs that a free node holds in parallel."""
         most = self.cores // job.cores
         if self.memory_bytes and job.memory_bytes:
             most = min(most, self.memory_bytes // job.memory_bytes)
@@ -53,20 +53,20 @@ class Needs:
 
 
 class Backend(ABC):
-    """Runs jobs, each the process of ``worker`` on a folder."""
+    """Runner of jobs, each a process of ``worker`` on a folder."""
 
     name: str
-    """As ``--on`` has it; "" for this machine."""
+    """As in ``--on``; "" for this machine."""
     look_s: float
-    """Between two looks at the status of jobs."""
+    """Seconds between polls of job status."""
     patience_s: float
-    """Between two questions to the scheduler, at least."""
+    """Minimum seconds between queries of the scheduler."""
     grace_s: float
-    """After a job has ended, until all its files are seen here."""
+    """Seconds after a job's end until all its files are visible here."""
     silence_s: float
-    """Without an answer, until the cluster is taken for lost."""
+    """Seconds without an answer until the cluster counts as lost."""
     most_jobs: int
-    """Jobs that wait or run at a time."""
+    """Maximum number of waiting and running jobs."""
 
     @abstractmethod
     def start(self, name: str, label: str, folder: Path, needs: Needs | None) -> None:
@@ -74,40 +74,40 @@ class Backend(ABC):
 
     @abstractmethod
     def active(self) -> Mapping[str, str]:
-        """Return the jobs that have not ended, with the reason for which one waits; "": it runs.
+        """Return the active jobs, with the reason why one waits; "": it runs.
 
         Jobs of other studies may be among them. Raises SchedulerError.
         """
 
     @abstractmethod
     def stop(self, names: Collection[str]) -> None:
-        """Have jobs save and end; those that have not begun are taken back."""
+        """Have jobs save and end; cancel jobs that have not begun."""
 
     def describe_loss(self, name: str) -> str:
-        """Return why a job may have ended that wrote no end."""
+        """Return the possible reason of a job's end without a result."""
         del name
         return "its node was lost, or its job was ended"
 
     def close(self, *, at_once: bool = False) -> None:
         """Wait for the processes of this machine, or end them ``at_once``."""
-        del at_once  # those of a cluster are left where they are
+        del at_once  # a cluster's go on
 
 
 class Cluster(Backend):
     """A back end whose jobs outlast the command."""
 
     def line(self, error: object, *, is_start: bool = False) -> str:
-        """Write a scheduler's message in one line: its end, or its start, where it is long."""
+        """Write a scheduler's message in one line; a long one's end, or start."""
         message = one_line(str(error))
         return f"--on {self.name}: {message[:_SHOWN] if is_start else message[-_SHOWN:]}"
 
     @abstractmethod
     def nodes(self) -> list[Needs]:
-        """Return the nodes that take jobs now, or would once they are free."""
+        """Return the nodes that take jobs, now or once free."""
 
 
 class LocalProcesses(Backend):
-    """Processes of this machine, which save and end with their standard input."""
+    """Processes of this machine, which save and end when their standard input closes."""
 
     name = ""
     look_s, patience_s, grace_s, silence_s = 0.05, 0.0, 0.0, float("inf")
@@ -123,7 +123,7 @@ class LocalProcesses(Backend):
         self._running[name] = self._server.start(str(folder))
 
     def active(self) -> Mapping[str, str]:
-        """Return the jobs whose processes live."""
+        """Return the jobs with a live process."""
         for name, process in list(self._running.items()):
             code = process.poll()
             if code is not None:
@@ -132,12 +132,12 @@ class LocalProcesses(Backend):
         return dict.fromkeys(self._running, "")
 
     def stop(self, names: Collection[str]) -> None:
-        """End the input of processes."""
+        """Close the standard input of processes."""
         for name in self._running.keys() & names:
             _close(self._running[name])
 
     def describe_loss(self, name: str) -> str:
-        """Return the signal or the code that a process ended with."""
+        """Return the signal or the exit code of a process."""
         code = self._codes[name]
         if code < 0:
             return f"its process was ended by signal {-code}, as happens where memory is lacking"
@@ -164,19 +164,20 @@ def _close(process: "subprocess.Popen[bytes] | Forked") -> None:
 
 
 class Slurm(Cluster):
-    """A partition, or the usual one, of the cluster that this machine's Slurm commands ask."""
+    """A partition, by default the usual one, of the cluster behind this machine's Slurm
+    commands."""
 
     look_s, patience_s, grace_s, silence_s, most_jobs = 0.5, 5.0, 10.0, float("inf"), 100
     _ENDED: Collection[str] = (
         *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"),
         *("OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"),
     )
-    """States that a job does not leave: one that is queued again is in another."""
+    """Final states of a job: a requeued one is in another."""
     _WAITING = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT")
     _UNUSABLE = ("down", "drain", "drng", "fail", "unk", "maint", "inval")
 
     def __init__(self, where: str) -> None:
-        """Find the cluster. Raises ConfigError where there is none, DataError without submitit."""
+        """Find the cluster. Raises ConfigError without one, DataError without submitit."""
         self.name = f"slurm:{where}" if where else "slurm"
         self._submitit = extra_module("submitit", f"studies with --on {self.name}", "slurm")
         try:
@@ -199,9 +200,9 @@ class Slurm(Cluster):
         nodes = []
         for partition, _, n_cores, megabytes, others, state in self._rows:
             if partition.rstrip("*") == self._partition and not state.startswith(self._UNUSABLE):
-                # 1 is what Slurm has where its configuration says nothing.
+                # Slurm's default is 1.
                 memory = int(megabytes) << 20 if int(megabytes) > 1 else 0
-                # As in gpu:a100:4(S:0-1),gpu:2.
+                # Such as gpu:a100:4(S:0-1),gpu:2.
                 gpus = re.findall(r"(?:^|,)gpu(?::[^:,(]+)?:(\d+)", others)
                 nodes.append(Needs(int(n_cores), memory, sum(map(int, gpus))))
         return nodes
@@ -209,7 +210,7 @@ class Slurm(Cluster):
     def start(self, name: str, label: str, folder: Path, needs: Needs | None) -> None:
         """Submit a job; submitit writes and pickles its files into the job's folder."""
         assert needs is not None, "jobs of a cluster have needs"
-        extra: dict[str, Any] = {"signal": "TERM@90"}  # before the end of its time, it saves
+        extra: dict[str, Any] = {"signal": "TERM@90"}  # it saves before the time limit
         if needs.memory_bytes and all(node.memory_bytes for node in self.nodes()):
             extra["mem"] = f"{-(-needs.memory_bytes >> 20)}M"
         if needs.gpus:
@@ -218,9 +219,9 @@ class Slurm(Cluster):
         executor.update_parameters(
             job_name=f"sublayer {label} {name}",
             partition=self._partition,
-            time=None,  # the partition's, or that of SBATCH_TIMELIMIT
+            time=None,  # the partition's, or SBATCH_TIMELIMIT
             cpus_per_task=needs.cores,
-            # Since Slurm 22.05 a step does not have the cores of its job by itself.
+            # Since Slurm 22.05 a step does not inherit its job's cores.
             srun_args=[f"--cpus-per-task={needs.cores}"],
             additional_parameters=extra,
         )
@@ -233,23 +234,23 @@ class Slurm(Cluster):
             raise SchedulerError(self.line(error)) from None
 
     def active(self) -> Mapping[str, str]:
-        """Return the jobs of this user."""
+        """Return the active jobs of this user."""
         return {
             name: reason if state in self._WAITING else ""
             for _, state, reason, name in self._list()
         }
 
     def stop(self, names: Collection[str]) -> None:
-        """End jobs; those that run have the time that the site gives."""
+        """End jobs; running ones have the site's grace time."""
         with suppress(SchedulerError):
             ids = [identity for identity, _, _, name in self._list() if name in names]
             if ids:
                 self._ask("scancel", *ids)
 
     def _list(self) -> Iterator[tuple[str, str, str, str]]:
-        """Yield number, state, reason to wait and name of this user's jobs that have not ended.
+        """Yield number, state, reason to wait and name of this user's active jobs.
 
-        The last word of a job's name is ours.
+        The last word of the job's name is our name.
         """
         user, states = f"--user={os.getuid()}", "--states=all"
         listed = self._ask("squeue", "--noheader", user, states, "--format=%i|%T|%r|%j")
@@ -259,7 +260,7 @@ class Slurm(Cluster):
                 yield identity, state, reason, name.split(" ")[-1]
 
     def _ask(self, *command: str) -> str:
-        """Return the output of a command of Slurm. Raises SchedulerError."""
+        """Return the output of a Slurm command. Raises SchedulerError."""
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
         except FileNotFoundError:
@@ -271,9 +272,9 @@ class Slurm(Cluster):
 
 
 class Ray(Cluster):
-    """Jobs of the Ray cluster at an address, in ``RAY_ADDRESS`` or on this machine.
+    """Jobs of the Ray cluster at an address, at ``RAY_ADDRESS`` or on this machine.
 
-    Requests go by HTTP: this process is no part of the cluster, and outlasts it.
+    Requests use HTTP: this process does not belong to the cluster, and outlasts it.
     """
 
     look_s, patience_s, grace_s, silence_s, most_jobs = 0.5, 2.0, 5.0, 30.0, 100
@@ -281,7 +282,7 @@ class Ray(Cluster):
     _FIND += "print(Client(sys.argv[1]).get_address())"
 
     def __init__(self, where: str) -> None:
-        """Connect. Raises ConfigError where there is no cluster, DataError without Ray."""
+        """Connect. Raises ConfigError without a cluster, DataError without Ray."""
         self.name = f"ray:{where}" if where else "ray"
         what = f"studies with --on {self.name}"
         extra_module("ray", what, "cluster")
@@ -289,7 +290,7 @@ class Ray(Cluster):
         if where:
             _check_answer(self.name, where)
         address = where or os.environ.get("RAY_ADDRESS") or "auto"
-        # In a process of its own: whoever has spoken to the head itself ends with it.
+        # In a separate process: a direct client of the head ends with it.
         command = [sys.executable, "-c", self._FIND, address]
         variables = {**os.environ, "RAY_ADDRESS": address}
         done = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
@@ -301,7 +302,7 @@ class Ray(Cluster):
             )
         url = done.stdout.split()[-1]
         states, before = import_module("ray.util.state"), os.environ.get("RAY_ADDRESS")
-        os.environ["RAY_ADDRESS"] = url  # which Ray prefers to an argument
+        os.environ["RAY_ADDRESS"] = url  # Ray prefers it to an argument
         try:
             self._client = self._library.JobSubmissionClient(url)
             self._nodes = states.list_nodes(address=url, limit=10_000)
@@ -327,7 +328,7 @@ class Ray(Cluster):
         def submit() -> None:
             self._client.submit_job(
                 entrypoint=shlex.join([*python_command(_WORKER), str(folder)]),
-                # Ray takes each id once.
+                # Ray takes an id only once.
                 submission_id=f"sublayer-{name}-{secrets.token_hex(4)}",
                 metadata={"run": label},
                 runtime_env={"env_vars": passed},
@@ -343,7 +344,7 @@ class Ray(Cluster):
         self._starts[name] = submit
 
     def active(self) -> Mapping[str, str]:
-        """Return the jobs that wait or run; those that Ray no longer lets wait are begun again."""
+        """Return the waiting and running jobs; resubmit those that Ray gave up waiting for."""
         reasons = {}
         try:
             for name, job in self._list():
@@ -358,7 +359,7 @@ class Ray(Cluster):
         return reasons
 
     def stop(self, names: Collection[str]) -> None:
-        """Take jobs back."""
+        """Cancel jobs."""
         for name in names:
             self._starts.pop(name, None)
         with suppress(OSError, RuntimeError):
@@ -367,7 +368,7 @@ class Ray(Cluster):
                     self._client.stop_job(job.submission_id)
 
     def _list(self) -> Iterator[tuple[str, Any]]:
-        """Yield the cluster's jobs with our names of them."""
+        """Yield the cluster's jobs with our names."""
         for job in self._client.list_jobs():
             _, _, name = (job.submission_id or "").partition("sublayer-")
             yield name.partition("-")[0], job
@@ -393,7 +394,7 @@ CLUSTERS: Mapping[str, Callable[[str], Cluster]] = {"ray": Ray, "slurm": Slurm}
 def parse_place(text: str) -> tuple[str, str]:
     """Read ``--on``, ``ray[:ADDRESS]`` or ``slurm[:PARTITION]``, as kind and place.
 
-    "" is the usual place. Raises ConfigError.
+    "" is the default. Raises ConfigError.
     """
     kind, colon, where = text.partition(":")
     if kind not in CLUSTERS or bool(colon) != bool(where):

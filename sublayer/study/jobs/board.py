@@ -1,4 +1,4 @@
-"""Show the runs of a comparison on standard error: a live board on a terminal, lines in a pipe."""
+"""Progress of a comparison's runs on standard error: live bars on a terminal, lines in a pipe."""
 
 import time
 from abc import ABC, abstractmethod
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 _FIRST_ESTIMATE_S = 2.0
-"""Until the first estimate of the time for all runs."""
+"""Seconds until the first estimate of the remaining time."""
 _LEAST_WORK = 0.01
-"""The share of a run that the pace is estimated from, at least."""
+"""Minimum share of a run for an estimate of the pace."""
 _LEAST_PAUSE_S, _MOST_PAUSE_S = 5.0, 60.0
-"""Between two lines in a pipe, where no run ends: a twentieth of the time so far, within these."""
+"""Seconds between lines in a pipe, if no run ends: a twentieth of the time so far, within these."""
 _LOOK_S = 0.5
 
 
 @dataclass
 class _BoardRow:
-    """A run that is being made."""
+    """An active run."""
 
     begun: float
     stage: str = "starting"
-    """The stage of its work; "" while it trains."""
+    """Its stage; "" while it trains."""
     status: Status | None = None
     first: tuple[float, int] = (0.0, 0)
     """Time and step of its first status."""
@@ -52,7 +52,7 @@ class _BoardRow:
         return f"step {status.step:,}/{status.steps:,}, loss {status.loss:.4f}"
 
     def left_s(self, now: float) -> float | None:
-        """Return the seconds that its other steps will take; None before that is known."""
+        """Return the seconds for its remaining steps; None until known."""
         at, first = self.first
         if self.status is None or self.status.step <= first:
             return None
@@ -60,17 +60,17 @@ class _BoardRow:
 
 
 class Board(ABC):
-    """Shows the runs of a comparison by their labels; entered while some are made, repeatedly.
+    """Display of a comparison's runs by label; entered while some are active, repeatedly.
 
-    ``done`` of ``total`` runs are done. The pace counts the work that was done here, and no runs of
-    earlier commands.
+    ``done`` of ``total`` runs are done. The pace counts only work done here, not runs of earlier
+    commands.
     """
 
     def __init__(self, total: int, stream: TextIO, clock: Clock = time.monotonic) -> None:
         self.total = total
         self.done = 0
         self._left = float(total)
-        """Work that is left, in runs."""
+        """Remaining work, in runs."""
         self._worked = 0.0
         self._begun: float | None = None
         self._stream = stream
@@ -79,12 +79,12 @@ class Board(ABC):
         self._warned: set[str] = set()
 
     def find(self) -> None:
-        """Count a run that was done before."""
+        """Count a run done earlier."""
         self.done += 1
         self._left -= 1.0
 
     def _work(self, share: float) -> None:
-        """Count a share of a run that is done now; the first begins the time."""
+        """Count a share of a run done now; the first starts the clock."""
         self._left -= share
         if self._begun is None:
             self._begun = self._clock()
@@ -92,7 +92,7 @@ class Board(ABC):
             self._worked += share
 
     def describe(self) -> str:
-        """Format how many runs are done, such as ``3/80, about 12:03 to go``."""
+        """Format the progress, as ``3/80, about 12:03 to go``."""
         elapsed = 0.0 if self._begun is None else self._clock() - self._begun
         if elapsed < _FIRST_ESTIMATE_S or self._worked < _LEAST_WORK or self.done == self.total:
             return f"{self.done}/{self.total}"
@@ -117,7 +117,7 @@ class Board(ABC):
         before = status.step - 1 if row.status is None else row.status.step
         if row.status is None:
             row.first = self._clock(), status.step
-            self._left -= before / status.steps  # it was made before
+            self._left -= before / status.steps  # made earlier
         self._work((status.step - before) / status.steps)
         row.status = status
         row.stage = ""
@@ -129,7 +129,7 @@ class Board(ABC):
             row.stage = text
 
     def finish(self, label: str, text: str, where: str = "") -> None:
-        """Count a run that is done, and say what came of it."""
+        """Count a finished run, and print its outcome."""
         row = self._rows.pop(label, None)
         if row is not None:
             where = f", after {format_seconds(self._clock() - row.begun)}{where}"
@@ -138,44 +138,44 @@ class Board(ABC):
         self.ended(f"{label}: {text}{where}")
 
     def drop(self, label: str) -> None:
-        """Show a run no longer that is not done."""
+        """Remove an unfinished run from the display."""
         row = self._rows.pop(label, None)
         if row is not None:
             self._left += row.fraction
 
     def warn(self, label: str, text: str) -> None:
-        """Print a warning, unless another run has had the same."""
+        """Print a warning, unless another run has printed it."""
         if text not in self._warned:
             self._warned.add(text)
             self.note(f"{label}: {text}")
 
     @abstractmethod
     def ended(self, text: str) -> None:
-        """Say what came of a run."""
+        """Print the outcome of a run."""
 
     @abstractmethod
     def note(self, text: str) -> None:
-        """Print a line that stays."""
+        """Print a permanent line."""
 
 
 class PlainBoard(Board):
-    """A line for each run that ends, and between them one with all that are being made."""
+    """A line for each finished run, and in between one line of all active runs."""
 
     def __init__(self, total: int, stream: TextIO, clock: Clock = time.monotonic) -> None:
         super().__init__(total, stream, clock)
         self._first = self._last = clock()
 
     def __enter__(self) -> Self:
-        """Look every half second whether a line is due."""
+        """Check every half second whether a line is due."""
         self._over = start_ticking(self.tick, _LOOK_S)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Print no more of them."""
+        """Stop printing progress lines."""
         self._over.set()
 
     def ended(self, text: str) -> None:
-        """Print it, behind how many runs are done."""
+        """Print it, after the number of finished runs."""
         self.note(f"[{self.describe()}] {text}")
 
     def note(self, text: str) -> None:
@@ -193,7 +193,7 @@ class PlainBoard(Board):
 
 
 class TerminalBoard(Board):
-    """A bar for all runs together, and one for each that is being made; gone at the end."""
+    """A bar for all runs, and one for each active run; removed at the end."""
 
     def __init__(self, total: int, stream: TextIO, clock: Clock = time.monotonic) -> None:
         super().__init__(total, stream, clock)
@@ -207,7 +207,7 @@ class TerminalBoard(Board):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take the board away."""
+        """Remove the board."""
         self._live.stop()
 
     def ended(self, text: str) -> None:
@@ -241,7 +241,7 @@ class TerminalBoard(Board):
 
 
 class BoardProgress(Progress):
-    """The progress of a run that is made in this process."""
+    """The progress of a run in this process."""
 
     is_alone = False
 
@@ -254,15 +254,15 @@ class BoardProgress(Progress):
         self._board.update(self._label, status)
 
     def note(self, text: str) -> None:
-        """Print a line, behind the run's label."""
+        """Print a line, after the run's label."""
         self._board.note(f"{self._label}: {text}")
 
     def warn(self, text: str) -> None:
-        """Print a line, unless another run has had the same."""
+        """Print a line, unless another run has printed it."""
         self._board.warn(self._label, text)
 
 
 def default_board(total: int) -> Board:
-    """Return a live board where standard error is a terminal, plain lines otherwise."""
+    """Return a live board if standard error is a terminal, else plain lines."""
     stream = lasting_stderr()
     return (TerminalBoard if is_live(stream) else PlainBoard)(total, stream)

@@ -1,4 +1,4 @@
-"""Company for a measurement: other processes that take steps, as runs side by side would.
+"""Load for a measurement: other processes that take steps, as parallel runs would.
 
 Started as a process, the module takes training steps until its standard input ends.
 """
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def company(arm: "Sized", n_others: int, device: str) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Have so many other processes take an arm's training steps; they have begun on entry.
+    """Have other processes take an arm's training steps; they have begun on entry.
 
-    Raises ConfigError where one cannot, OSError where the system has no room for it.
+    Raises ConfigError if one cannot, OSError if the system lacks resources.
     """
     measured = {
         "recipe": arm.recipe.model_dump_json(),
@@ -55,8 +55,8 @@ def company(arm: "Sized", n_others: int, device: str) -> Iterator[list[subproces
 
 
 def main() -> int:
-    """Take steps of the recipe that the argument names; say so by a line before the first."""
-    # Whoever started it ends it; nothing is to be saved.
+    """Take steps of the recipe in the argument; print a line before the first."""
+    # Its parent ends it; nothing is saved.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     at_end_of_input(lambda: os._exit(0))
     measured = json.loads(sys.argv[2])

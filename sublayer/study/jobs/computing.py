@@ -1,4 +1,4 @@
-"""The place of a study's runs, as --jobs, --on and --device say, and whether they fit there."""
+"""Placement of a study's runs, by --jobs, --on and --device, and its capacity."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,25 +32,25 @@ from sublayer.system.stages import note
 from sublayer.training.warm_start import StartModel
 
 _HEADROOM = 1.25
-"""Factor over the estimate of a step: a scheduler ends jobs that take more than they asked for."""
+"""Safety factor over the estimate of a step: a scheduler ends jobs that exceed their request."""
 
 
 class Computing:
-    """The place of a study's runs: in turn here, several at a time, or on a cluster."""
+    """Placement of a study's runs: in turn here, in parallel, or on a cluster."""
 
     def __init__(self, study: Path, *, jobs: int, on: str | None, device: str | None) -> None:
-        """Connect to the cluster, if one is named.
+        """Connect to the cluster, if any.
 
-        Raises ConfigError where there is none, and DataError without the library that it takes.
+        Raises ConfigError if it is missing, and DataError without its library.
         """
         self._study = study.absolute()
         self.jobs = jobs
         self._asked = device
         self._backend: Cluster | None = None
         self.cluster: str | None = None
-        """The kind of cluster; None: runs are made here."""
+        """The kind of cluster; None: runs on this machine."""
         self.where = f", {jobs} at a time" if jobs > 1 else ""
-        """Words of a header beside the number of runs; "" for one at a time."""
+        """Words of a header after the number of runs; "" for one at a time."""
         self._loop: JobLoop | None = None
         if on is not None:
             self.cluster, target = parse_place(on)
@@ -74,7 +74,7 @@ class Computing:
             return "cpu"
 
     def check_precision(self, arms: Sequence[Arm]) -> None:
-        """Raise ConfigError where a precision is to be measured on a device that is not here."""
+        """Raise ConfigError if a precision is to be measured on an absent device."""
         if self._backend is None or self.device == self.runs_device:
             return
         for arm in arms:
@@ -85,7 +85,7 @@ class Computing:
                 )
 
     def threads(self, n_runs: int) -> int | None:
-        """Return the threads of each of so many runs that say nothing of them; None: all here."""
+        """Return the default threads of each of ``n`` parallel runs; None: all here."""
         if self._backend is not None:
             return usual_threads(self._backend.nodes(), n_runs)
         return shared_threads(min(self.jobs, n_runs)) if self.jobs > 1 else None
@@ -96,9 +96,9 @@ class Computing:
         data: Mapping[str, Data],
         n_runs: int,
     ) -> None:
-        """Print what runs of arms take together, ``data`` being each arm's.
+        """Print the resources of all arms' runs, with ``data`` of each arm.
 
-        Raises ConfigError where there is too little of it.
+        Raises ConfigError if they are too few.
         """
         recipes = [(arm.loaded.recipe, data[arm.name].tokenizer.vocab_size) for arm in arms]
         if self._backend is not None:
@@ -112,10 +112,10 @@ class Computing:
     def check_recipes(
         self, recipes: Sequence[tuple[Recipe, int]], n_runs: int, data: Sequence[Data] = ()
     ) -> None:
-        """Print what runs of recipes take of a cluster, each with the size of its vocabulary.
+        """Print the cluster resources of recipes' runs, each with its vocabulary size.
 
-        ``data`` are those of the recipes, where they are prepared. Raises as ``check`` does;
-        without a cluster nothing is looked at.
+        ``data`` are the recipes', if prepared. Raises as ``check`` does; without a cluster nothing
+        is checked.
         """
         if self._backend is None:
             return
@@ -162,7 +162,7 @@ class Computing:
         return self._loop
 
     def close(self) -> None:
-        """End the processes that made runs."""
+        """End the processes of runs."""
         if self._loop is not None:
             self._loop.close()
 
@@ -170,10 +170,10 @@ class Computing:
 def needs_of(
     recipe: Recipe, vocab_size: int, device: str, *, n_models: int = 1, preparing_bytes: int = 0
 ) -> Needs:
-    """Return the needs of a run; ``n_models`` is how many are held at a time.
+    """Return the needs of a run; ``n_models`` is the number of models in memory.
 
-    ``preparing_bytes`` are those that its text may take before the model is built. Its threads are
-    settled. A job with a GPU asks for no memory of the node: sites set its share.
+    ``preparing_bytes`` is the memory for its text before the model is built. Its threads are
+    settled. A job with a GPU requests no node memory: sites set its share.
     """
     threads = recipe.train.threads
     assert threads is not None, "a study settles the threads of its runs"
@@ -187,10 +187,10 @@ def needs_of(
 
 
 def preparation_bytes(recipe: Recipe, data: Data | None, study: Path) -> int:
-    """Return the memory that a node takes to prepare a run's text; 0 with a cache that all share.
+    """Return the node memory to prepare a run's text; 0 with a shared cache.
 
-    The text is prepared here before the first run. ``data`` are the recipe's; None: not prepared.
-    A cache is shared if it is named by a variable and lies on the study's file system.
+    The text is prepared here before the first run. ``data`` are the recipe's; None: not prepared. A
+    cache is shared if a variable names it and it lies on the study's file system.
     """
     cache = cache_folder()
     is_shared = bool(os.environ.get("SUBLAYER_CACHE")) and cache.is_dir()
@@ -204,7 +204,7 @@ def preparation_bytes(recipe: Recipe, data: Data | None, study: Path) -> int:
 
 
 def check_needs(needs: Iterable[Needs], nodes: Sequence[Needs], on: str) -> Needs:
-    """Return the most that any job takes; raise ConfigError where no node has it."""
+    """Return the largest needs of any job; raise ConfigError if no node meets them."""
     if not nodes:
         raise ConfigError(f"--on {on}: it has no node that takes tasks")
     most = Needs(0, 0)
@@ -234,9 +234,9 @@ def _describe(has: Needs) -> str:
 
 
 def usual_threads(nodes: Sequence[Needs], n_runs: int) -> int:
-    """Return the threads of a run that says nothing of them, one at least.
+    """Return the default threads of a run, at least one.
 
-    Its share of the cluster's cores where all go at a time; not more than the smallest node has.
+    Its share of the cluster's cores if all run in parallel, up to the smallest node's.
     """
     share = sum(node.cores for node in nodes) // max(1, n_runs)
     return max(1, min([share, *(node.cores for node in nodes)]))
@@ -250,21 +250,20 @@ def describe_share(
     device: str | None,
     folder: Path,
 ) -> str:
-    """Describe what runs of recipes take of this machine, ``jobs`` at a time, ``n_runs`` in all.
+    """Describe the use of this machine by recipes, ``jobs`` at a time, ``n_runs`` in all.
 
-    Each recipe comes with the size of its vocabulary, ``device`` is as on the command line;
-    ``folder`` is where they are kept. Raises ConfigError where the memory of the machine does not
-    hold so many of the largest.
+    Each recipe has its vocabulary size, ``device`` is as on the command line; ``folder`` holds the
+    runs. Raises ConfigError if the machine's memory does not hold so many of the largest.
     """
     at_once = min(jobs, n_runs)
-    # Apple's GPU shares the memory of the machine.
+    # Apple's GPU shares the machine's memory.
     chosen = choose_device(device)
     resources = find_resources(str(chosen) if chosen.type == "cuda" else "cpu", folder)
     is_cpu = resources.device == "cpu"
     program = PROGRAM_BYTES if is_cpu else 0
     largest = max(step_memory(*recipe, resources).total for recipe in recipes) + program
     most_threads = max(recipe.train.threads or 1 for recipe, _ in recipes)
-    # The process that starts them is one more.
+    # The parent process is one more.
     needed = at_once * largest + program
     total = total_memory() if is_cpu else resources.memory_bytes
     if total is not None and needed > total and at_once > 1:

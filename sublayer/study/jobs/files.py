@@ -1,7 +1,7 @@
-"""The files of a job's process: its job, its status and its log, in a folder of its own.
+"""Files of a job's process: its job, its status and its log, in a separate folder.
 
 The command that starts a job writes ``job.json`` and reads ``status.json``, which the process
-replaces as it goes; on a cluster both lie in the study's folder, which all nodes share.
+replaces repeatedly; on a cluster both lie in the study's folder, shared by all nodes.
 """
 
 import json
@@ -52,7 +52,7 @@ class End:
 
     @property
     def is_crash(self) -> bool:
-        """True for an error of the program itself."""
+        """True for an error of the program."""
         return self.error == _CRASH
 
     def exception(self, label: str) -> Exception:
@@ -86,12 +86,12 @@ class JobStatus:
 
     host: str
     stage: str = "starting"
-    """"" while it trains."""
+    """The stage; "" while it trains."""
     training: Status | None = None
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     end: End | None = None
-    """None before the process has ended."""
+    """None until the process ends."""
 
 
 _STATUS = TypeAdapter(JobStatus)
@@ -99,26 +99,26 @@ _STATUS = TypeAdapter(JobStatus)
 
 @dataclass(frozen=True, kw_only=True)
 class JobSpec:
-    """A run of a study that is to be made, or is there, without its data."""
+    """A run of a study, missing or present, without its data."""
 
     label: str
     """The arm, its trial and the seed, for people."""
     path: Path
     recipe: Recipe
     scored: Recipe
-    """The recipe by whose objective it is scored."""
+    """The recipe with the scoring objective."""
     scoring: Scoring = WHOLE_TEST
-    """The split and the windows that it is scored on."""
+    """The scored split and windows."""
     finetunes: bool = False
-    """True for a run of a stage of tasks, fine-tuned and scored as `sublayer finetune` does."""
+    """True for a run of a stage of tasks, fine-tuned and scored as in `sublayer finetune`."""
     is_scored: bool = True
-    """True where it is scored on the study's split; trials are chosen by validation."""
+    """True if it is scored on the study's split; trials are selected by validation."""
     members: tuple[Path, ...] = ()
-    """Runs whose answers are averaged: then nothing is trained, and ``recipe`` is the first's."""
+    """Runs whose answers are averaged, without training; ``recipe`` is the first's."""
     inspecting: Inspecting | None = None
     """The inspection of its layers on the scored text; None: none."""
     plan: Mapping[str, Any] | None = None
-    """The study's sealed plan, kept where the run begins; None of one that sealed none."""
+    """The study's sealed plan, kept at the run's start; None without one."""
 
 
 class Order(BaseModel):
@@ -128,13 +128,13 @@ class Order(BaseModel):
 
     spec: JobSpec
     checksums: dict[str, str]
-    """Checksums of its text; empty: it is not prepared yet."""
+    """Checksums of its text; empty: not prepared yet."""
     device: str | None
     """As on the command line."""
     versions: dict[str, str]
     """Versions of the packages of the command."""
     stop_file: Path | None
-    """A file that asks it to save and stop, on a cluster."""
+    """Stop file on a cluster: it asks the job to save and stop."""
 
 
 @dataclass(frozen=True)
@@ -145,11 +145,11 @@ class JobFiles:
 
     @property
     def log(self) -> Path:
-        """The file of all that the job's processes print, try after try."""
+        """The log file of all tries of the job's processes."""
         return self.folder / "log.txt"
 
     def write_job(self, job: "Job", device: str | None, stop_file: Path | None = None) -> None:
-        """Write a job for its next process, by absolute paths; forget the status of the last."""
+        """Write a job for its next process, with absolute paths; remove the last status."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.forget_status()
         spec = replace(
@@ -169,33 +169,33 @@ class JobFiles:
         write_file(self.folder / "job.json", f"{order.model_dump_json()}\n")
 
     def read_job(self) -> Order:
-        """Read the job; raise OSError where it is not here."""
+        """Read the job; raise OSError if it is missing."""
         return Order.model_validate_json((self.folder / "job.json").read_bytes())
 
     def write_status(self, status: JobStatus) -> None:
-        """Replace the status, whole, though it may not outlast a loss of power. Raises OSError."""
+        """Replace the status atomically, without sync to disk. Raises OSError."""
         partial = self.folder / "status.partial"
         partial.write_text(f"{json.dumps(asdict(status))}\n")
         os.replace(partial, self.folder / "status.json")
 
     def forget_status(self) -> None:
-        """Remove the status of a process that is no more."""
+        """Remove the status of an ended process."""
         (self.folder / "status.json").unlink(missing_ok=True)
 
     def read_status(self) -> JobStatus | None:
-        """Read the status; None before there is one, or while it cannot be read."""
+        """Read the status; None if it is missing, or unreadable."""
         with suppress(OSError, ValueError):
             return _STATUS.validate_json((self.folder / "status.json").read_bytes())
         return None
 
     def last_lines(self, n_lines: int = 3) -> str:
-        """Return the last lines of the log, in one; "" without one."""
+        """Return the last lines of the log, joined; "" without one."""
         with suppress(OSError):
             return " | ".join(self.log.read_text(errors="replace").splitlines()[-n_lines:])
         return ""
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions on which the numbers of a run depend."""
+    """Return the versions that affect the numbers of a run."""
     versions = {name: version(name) for name in ("sublayer", "torch", "numpy", "tokenizers")}
     return {**versions, "python": platform.python_version()}

@@ -23,17 +23,17 @@ from sublayer.system.stages import HeardStages, say_nothing, shown_by
 from sublayer.training.progress import SilentProgress
 
 MOST_TRIES = 3
-"""In a row, with no checkpoint gained by them, of a run whose job is lost."""
+"""Maximum tries in a row without a new checkpoint of a run whose job is lost."""
 CLUSTER = "cluster"
-"""The folder, in a study's, of the files of its jobs on a cluster."""
+"""Subfolder of a study for the files of its jobs on a cluster."""
 _PAUSE_S = 30.0
-"""After a refusal, until the next job is submitted: sites limit the jobs of a user."""
+"""Seconds after a refusal until the next submission: sites limit the jobs of a user."""
 _SEEN_S = 90.0
-"""Until a result is seen here that a node has written: shared file systems may take a minute."""
+"""Seconds until a node's result is visible here: shared file systems may take a minute."""
 _SILENCE_S = 120.0
-"""Without an answer of a scheduler, until a note."""
+"""Seconds without an answer of a scheduler, until a note."""
 _USUAL = {"", "None", "Priority", "Resources", "BeginTime"}
-"""Reasons to wait that pass by themselves."""
+"""Transient reasons to wait."""
 
 
 class InTurn:
@@ -58,7 +58,7 @@ class InTurn:
             with shown_by(HeardStages(partial(board.stage, label), board.note)):
                 outcome = finish_run(job, BoardProgress(board, label), device=self._device)
         except (Interrupted, KeyboardInterrupt):
-            # While a run is trained it is the former, while it is scored the latter.
+            # In training it is the former, in scoring the latter.
             raise _interruption(board) from None
         board.finish(label, describe_end(job, outcome))
         return outcome
@@ -66,7 +66,7 @@ class InTurn:
 
 @dataclass(frozen=True)
 class Clock:
-    """Seconds from any moment on, and how they pass."""
+    """Seconds since any fixed moment, and a sleep."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -80,21 +80,21 @@ class _Run:
     """A run that is waiting, running or lost."""
 
     name: str
-    """Of its jobs: the same run of the same study has the same, whoever asks."""
+    """Name of its jobs: the same for the same run of the same study, for every command."""
     job: Job
     files: JobFiles
     shown: JobStatus | None = None
     """The status on the board."""
     ended: float | None = None
-    """Since when the job has ended whose result is not seen yet."""
+    """Time of the end of its job, while its result is not visible yet."""
     n_lost: int = 0
-    """Tries in a row that were lost with no checkpoint gained."""
+    """Lost tries in a row without a new checkpoint."""
     reached: str = ""
-    """The newest checkpoint when the last of them was lost."""
+    """The newest checkpoint at the last loss."""
 
 
 class JobLoop:
-    """Makes runs by the jobs of a back end, ``total`` in all, one call after another."""
+    """Loop that makes runs by the jobs of a back end, ``total`` in all, over several calls."""
 
     def __init__(
         self,
@@ -128,9 +128,9 @@ class JobLoop:
     def __call__(self, jobs: Sequence[Job]) -> dict[Path, Outcome]:
         """Make the runs that are missing, and return all outcomes by their folders.
 
-        A signal has them save and stop; those on a cluster go on. A run that cannot be made stops
-        the others, which save, and its error is raised. Raises TrainingError, once all others are
-        done, where runs were lost too often, and where a cluster is gone; Interrupted.
+        On a signal they save and stop; a cluster's jobs continue. An error of a run stops the
+        others, which save, and is raised. Raises TrainingError, after all others, for runs lost too
+        often, and for a lost cluster; Interrupted.
         """
         self._outcomes: dict[Path, Outcome] = {}
         self._waiting: deque[_Run] = deque()
@@ -189,7 +189,7 @@ class JobLoop:
             )
 
     def _ask(self) -> None:
-        """Ask the back end for its jobs, unless that was a moment ago."""
+        """Query the back end for its jobs, unless done a moment ago."""
         backend, now = self._backend, self._clock.now()
         if now - self._asked < backend.patience_s:
             return
@@ -219,7 +219,7 @@ class JobLoop:
                 self._board.warn(run.job.label, f"waits on {backend.name} for {reason}")
 
     def _submit(self) -> None:
-        """Start jobs of runs that wait, as many as there may be; join those that are there."""
+        """Start jobs of waiting runs, up to the limit; join existing ones."""
         if self._active is None or self._is_stopping or self._clock.now() < self._due:
             return
         while self._waiting and len(self._running) < self._backend.most_jobs:
@@ -245,7 +245,7 @@ class JobLoop:
             self._running.append(self._waiting.popleft())
 
     def _look(self, run: _Run) -> None:
-        """Read the status of a job, and its result where it has ended."""
+        """Read the status of a job, and its result if it has ended."""
         assert self._active is not None, "jobs run once the back end has answered"
         label, status, reason = run.job.label, run.files.read_status(), self._active.get(run.name)
         if reason and run.shown is not None:
@@ -262,7 +262,7 @@ class JobLoop:
             return
         try:
             if _is_seen(run.job):
-                if reason:  # made by an earlier try, which was taken for lost
+                if reason:  # made by an earlier try that was presumed lost
                     self._backend.stop([run.name])
                 outcome = finish_run(run.job, SilentProgress(), device=self._device)
                 self._outcomes[run.job.path] = outcome
@@ -291,13 +291,13 @@ class JobLoop:
             self._fail(end.exception(label))
 
     def _drop(self, run: _Run) -> None:
-        """Take a job that has ended off the board and off the running ones."""
+        """Remove an ended job from the board and the active jobs."""
         self._hide(run)
         self._running.remove(run)
-        self._due = self._clock.now()  # there may be room
+        self._due = self._clock.now()  # there may be capacity
 
     def _lose(self, run: _Run, reason: str) -> None:
-        """Have a run tried again, from its checkpoint, or give it up."""
+        """Retry a run from its checkpoint, or give it up."""
         label = run.job.label
         if run.shown is not None and self._is_cluster:
             reason = f"{reason} on {run.shown.host}"
@@ -316,14 +316,14 @@ class JobLoop:
         self._lost[label] = f"{reason}; {run.files.log} ends with {last}" if last else reason
 
     def _fail(self, error: Exception | None) -> None:
-        """Have all other runs save and stop, and the error raised once they have."""
+        """Have all other runs save and stop, then raise the error."""
         # Errors after the request to stop are its consequences.
         if not self._is_stopping and not isinstance(error, Interrupted):
             self._error = error
         self._stop()
 
     def _stop(self) -> None:
-        """Submit nothing more; jobs save and end, and those that have not begun are taken back."""
+        """Submit nothing more; jobs save and end, those that have not begun are cancelled."""
         if self._is_stopping:
             return
         self._is_stopping = True
@@ -356,7 +356,7 @@ class JobLoop:
         run.shown = None
 
     def _leave(self) -> Interrupted:
-        """Return the error of a command that ends while its jobs go on."""
+        """Return the error of a command that ends while its jobs continue."""
         n_there = len(self._running)
         go_on = f"{count(n_there, 'run')} {'goes' if n_there == 1 else 'go'} on"
         left = f"; {len(self._waiting)} not submitted yet" if self._waiting else ""
@@ -370,16 +370,16 @@ class JobLoop:
 
 
 def _is_seen(job: Job) -> bool:
-    """Return whether the result of a run is there, and can be read."""
+    """Return whether a run's result is visible and readable."""
     try:
-        list(job.path.iterdir())  # has a shared file system look for new files
+        list(job.path.iterdir())  # makes a shared file system refresh
         return is_finished(job)
     except OSError:
         return False
 
 
 def _reached(run: Path) -> str:
-    """Return how far a run has come, by the files of its folder."""
+    """Return the progress of a run, from the files of its folder."""
     if (run / RECORD).exists():
         return RECORD
     checkpoints = run / CHECKPOINTS_NAME

@@ -1,4 +1,5 @@
-"""A run of a study: its job, its training or fine-tuning, its scores, and its results read back."""
+"""A run of a study: its job, its training or fine-tuning, its scores, and reading of its
+results."""
 
 import json
 import os
@@ -48,17 +49,17 @@ TEST, FAILURE = "test.json", "failure.json"
 SCORED = (TEST, "valid.json", SCORES)
 """Files of a run's scores, of which it has one."""
 ERROR, COLLAPSED = ":error", ":collapsed"
-"""Suffixes of a column of task scores: its standard error over examples, and whether the run gives
-one answer to all."""
+"""Suffixes of a column of task scores: its standard error over examples, and its collapse to one
+answer."""
 BEST = "best/"
-"""Prefix of a mixture's columns that are scored at each task's own best checkpoint."""
+"""Prefix of a mixture's columns scored at each task's best checkpoint."""
 _REMEDY = "remove the file, and the same command makes it anew"
 _MOST_DATA = 8
-"""Prepared data sets kept for runs made one after another: arms may differ in their tokenizers."""
+"""Prepared data sets kept for successive runs: arms may differ in their tokenizers."""
 
 
 class SharedData:
-    """Prepared data by recipe; the ``most`` that were used last are kept."""
+    """Cache of prepared data by recipe; the ``most`` recently used are kept."""
 
     def __init__(self, most: int | None = _MOST_DATA) -> None:
         """Keep ``most`` at a time; None: all."""
@@ -66,11 +67,11 @@ class SharedData:
         self._kept: OrderedDict[str, Data] = OrderedDict()
 
     def of(self, recipe: Recipe) -> Data:
-        """Prepare the data of a recipe, or return them. Raises as ``prepare_data`` does."""
+        """Return the data of a recipe, prepared if need be. Raises as ``prepare_data`` does."""
         absolute = absolute_paths(recipe)
         pretrained = StartModel(absolute.init)
         tokenizer = pretrained.tokenizer
-        # How examples of tasks are written is the objective's; a text is the same for all.
+        # The objective formats examples of tasks; a text is the same for all.
         is_text = absolute.data.tasks is None
         tables = {"data"} if is_text else {"data", "objective"}
         content = absolute.model_dump(mode="json", include=tables)
@@ -91,35 +92,35 @@ class Outcome:
     record: Mapping[str, Any] | None = None
     """The content of ``record.json``; None for a run that failed, and for an ensemble."""
     test: Mapping[str, float] | None = None
-    """Scores by metric, of the split that the study names; None for a run that failed."""
+    """Scores by metric, on the study's split; None for a run that failed."""
     failure: str = ""
-    """Why it failed; empty for a run that finished."""
+    """Reason of its failure; empty for a finished run."""
     scored_in: Path | None = None
-    """The folder of its items, where that is another one."""
+    """The folder of its items, if another one."""
 
     @cached_property
     def _items(self) -> Items | None:
         return None if self.test is None else read_items(self.scored_in or self.path)
 
     def table(self, name: str) -> ItemTable | None:
-        """Return a table of the items of its test; None of a run that failed or kept none.
+        """Return a table of its test items; None for a run that failed or kept none.
 
-        Raises CheckpointError where they are damaged.
+        Raises CheckpointError if they are damaged.
         """
         return None if self._items is None else self._items.tables.get(name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job(JobSpec):
-    """A run of a study that is to be made, or is there, with its data."""
+    """A run of a study, missing or present, with its data."""
 
     data: Data | SharedData
-    """Its data, or the place that prepares them when the run is made: the data of a run that starts
-    from another are unknown until that has ended."""
+    """Its data, or the cache that prepares them for the run: data of a run that starts from another
+    are unknown until that has ended."""
 
     @property
     def scores(self) -> Path:
-        """The file of its scores, of a text named after the split."""
+        """The file of its scores, named after the split for a text."""
         return self.path / (SCORES if self.finetunes else f"{self.scoring.split}.json")
 
     @property
@@ -133,7 +134,7 @@ class Job(JobSpec):
 
 
 RunAll = Callable[[Sequence[Job]], dict[Path, Outcome]]
-"""Makes the runs that are missing, and returns all outcomes by their folders."""
+"""Function that makes the missing runs, and returns all outcomes by folder."""
 
 
 class _Failure(Typed):
@@ -141,14 +142,14 @@ class _Failure(Typed):
 
 
 class _TextScores(Typed):
-    """The metrics of a scored text, by name; ``signature`` says how translations are scored."""
+    """Metrics of a scored text by name, with ``signature`` of the scoring of translations."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Number | list[Number]] = Field(init=False)
     loss: Number
     signature: dict[str, str] | None = None
     items_sha256: str | None = None
-    """Of the file of its items."""
+    """SHA-256 of the file of its items."""
 
 
 class _MetricScore(Typed):
@@ -171,9 +172,9 @@ class _TaskScores(Typed):
 
 
 def is_finished(job: Job) -> bool:
-    """Return whether a run has ended: it failed, or was trained, scored and inspected.
+    """Return whether a run has ended: failed, or trained, scored and inspected.
 
-    Raises CheckpointError where the file of an inspection is damaged.
+    Raises CheckpointError if the file of an inspection is damaged.
     """
     path = job.path
     if (path / FAILURE).exists():
@@ -185,14 +186,13 @@ def is_finished(job: Job) -> bool:
 
 
 def finish_run(job: Job, progress: Progress, *, device: str | None) -> Outcome:
-    """Train, score and inspect a run as far as that is missing, and return its outcome.
+    """Complete the training, scoring and inspection of a run, and return its outcome.
 
-    ``device`` is as on the command line; None for the best there is. A training that fails is kept
-    as a failure; a trained run keeps its model, and of its checkpoints those of
-    ``train.keep_steps``. Raises CheckpointError where a file of the run is damaged, and
-    Interrupted.
+    ``device`` is as on the command line; None for the best there is. A failed training is kept as a
+    failure; a trained run keeps its model, and the checkpoints of ``train.keep_steps``. Raises
+    CheckpointError if a file of the run is damaged, and Interrupted.
     """
-    # A run that has ended is compared with its data where these are prepared.
+    # An ended run is compared with its data if they are prepared.
     if isinstance(job.data, Data) or not is_finished(job):
         _make(job, progress, device)
     outcome = read_outcome(job.path, is_scored=job.is_scored)
@@ -223,7 +223,7 @@ def _make(job: Job, progress: Progress, device: str | None) -> None:
     if job.is_scored and not job.scores.exists():
         with stage(f"scoring the {job.scoring.split_name} split"):
             scored = score_run(path, data, job.scored, job.scoring, device=device)
-        # The scores are written last: with them, the items are there.
+        # The scores are written last: with them, the items are complete.
         checksum = {}
         if scored.items is not None:
             metrics = family_of(job.recipe.objective).tables()
@@ -238,8 +238,8 @@ def _make(job: Job, progress: Progress, device: str | None) -> None:
 def _score_ensemble(job: Job, device: str | None) -> None:
     """Score the average of the members' answers to the development set, and keep it as a run's.
 
-    Recipe and data are the first member's. Raises CheckpointError where a member has no model, or a
-    damaged one, and ConfigError where members do not answer the same.
+    Recipe and data are the first member's. Raises CheckpointError if a member has no model, or a
+    damaged one, and ConfigError for members of different tasks.
     """
     data, train = job.find_data(), job.recipe.train
     if train.threads is not None:
@@ -292,10 +292,10 @@ def describe_end(job: Job, outcome: Outcome) -> str:
 def score_run(
     run: Path, data: Data, recipe: Recipe, scoring: Scoring = WHOLE_TEST, *, device: str | None
 ) -> Scored:
-    """Score a split under a run's model, by the metrics of its recipe's objective.
+    """Score a run's model on a split, by the metrics of its recipe's objective.
 
-    ``device`` is as on the command line; None for the best there is. Raises CheckpointError where
-    the run has no model, or a damaged one.
+    ``device`` is as on the command line; None for the best there is. Raises CheckpointError if the
+    run has no model, or a damaged one.
     """
     model = load(run, device=choose_device(device))
     family = family_of(recipe.objective)
@@ -307,9 +307,9 @@ def score_run(
 
 
 def read_outcome(path: Path, *, is_scored: bool = True) -> Outcome | None:
-    """Read the outcome of a run; None where it has not ended.
+    """Read the outcome of a run; None if it has not ended.
 
-    A run that tunes is not scored. Raises CheckpointError where a file of the run is damaged.
+    Tuning runs are not scored. Raises CheckpointError if a file of the run is damaged.
     """
     failure = _read(path / FAILURE, _Failure)
     if failure is not None:
@@ -329,13 +329,13 @@ def read_outcome(path: Path, *, is_scored: bool = True) -> Outcome | None:
 
 
 def read_test(path: Path, recipe: Recipe) -> Scores | None:
-    """Read a run's test scores, None without any; raise CheckpointError where they are damaged."""
+    """Read a run's test scores, None without any; raise CheckpointError if they are damaged."""
     scores = _read(path, _TextScores)
     if scores is None:
         return None
     test = scores.model_dump(exclude_none=True, exclude={"items_sha256"})
     for metric in family_of(recipe.objective).metrics:
-        # Intervals are lists; what arms are compared by is not.
+        # Intervals are lists; compared metrics are not.
         if isinstance(test.get(metric.name), list):
             raise CheckpointError(f"{path} is damaged: {metric.name} is no number: {_REMEDY}")
     return test
@@ -344,9 +344,9 @@ def read_test(path: Path, recipe: Recipe) -> Scores | None:
 def read_scores(folder: Path) -> dict[str, float] | None:
     """Read the scores of a fine-tuned run; None without any.
 
-    By "" the mean over the parts of its tasks, by ``part`` its score, by ``part:metric`` a metric
-    of it; with ``ERROR`` after them their standard errors over examples. Raises CheckpointError
-    where the file is damaged.
+    Keys: "" for the mean over the parts of its tasks, ``part`` for its score, ``part:metric`` for a
+    metric; with ``ERROR`` after them their standard errors over examples. Raises CheckpointError if
+    the file is damaged.
     """
     scores = _read(folder / SCORES, _TaskScores)
     if scores is None:
@@ -367,7 +367,7 @@ def read_scores(folder: Path) -> dict[str, float] | None:
 
 
 def _read(path: Path, kind: type[Content]) -> Content | None:
-    """Read a file of a study's run; None where there is none."""
+    """Read a file of a study's run; None without one."""
     try:
         return read_typed(path, kind, CheckpointError)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""The process of a job: makes the run, resumed where it left off, and writes its status.
+"""The process of a job: makes or resumes the run, and writes its status.
 
-Its argument is the job's folder. On one machine the end of its standard input has it save and stop,
-on a cluster the job's stop file; a signal does so on both.
+Its argument is the job's folder. It saves and stops when its standard input closes, on a cluster at
+the job's stop file, and on signals.
 """
 
 import _thread
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from sublayer.study.jobs.files import End, JobFiles, Order
 
 _LOCAL_S, _SHARED_S = 0.25, 1.0
-"""Between two statuses, at least: on one machine, and in a folder that many nodes share."""
+"""Minimum seconds between statuses: on one machine, and in a folder shared by many nodes."""
 _LOCK_S = 1.0
 _END_S = 60.0
-"""Seconds for which a full or absent file system is tried again with the end of a job."""
+"""Seconds of retrying to write a job's end on a full or absent file system."""
 
 
 def main() -> int:
@@ -55,7 +55,7 @@ def _preload() -> None:
 
 
 def make_run(folder: Path) -> None:
-    """Make the run of a job's folder, and write its end; raise an error of the program itself."""
+    """Make the run of a job's folder, and write its end; raise internal errors."""
     from sublayer.study.jobs.files import DONE, STOPPED, JobFiles, end_of
 
     files = JobFiles(folder)
@@ -111,10 +111,10 @@ def _make(order: "Order", reporter: "_Reporter") -> None:
                     reporter.check_stop()
                     time.sleep(_LOCK_S)
         if is_finished(job):
-            return  # made by the process for which this one waited
+            return  # made by the process that this one waited for
         if threads is not None:
             torch.set_num_threads(threads)
-        # Others compute beside it, and a scheduler ends what takes more than its share.
+        # Others compute in parallel, and a scheduler ends jobs that exceed their share.
         with limited_to(threads):
             data = job.find_data()
         if order.checksums and data.checksums != order.checksums:
@@ -125,7 +125,7 @@ def _make(order: "Order", reporter: "_Reporter") -> None:
 
 
 class _Reporter(Progress):
-    """Writes the status of a job, from any thread."""
+    """Writer of a job's status, from any thread."""
 
     is_alone = False
 
@@ -135,7 +135,7 @@ class _Reporter(Progress):
 
         self.host = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
         self.stop_file: Path | None = None
-        """On a cluster: the file that asks the job to stop."""
+        """Stop file of the job, on a cluster."""
         self._files = files
         self._lock = threading.RLock()
         self._status = JobStatus(self.host)
@@ -143,34 +143,34 @@ class _Reporter(Progress):
         self._change()
 
     def update(self, status: Status) -> None:
-        """Write the progress of the training, unless the last was written a moment ago."""
+        """Write the progress of the training, unless written a moment ago."""
         pause_s = _LOCAL_S if self.stop_file is None else _SHARED_S
         if time.monotonic() - self._written >= pause_s or status.step == status.steps:
             self._change(training=status, stage="")
             self.check_stop()
 
     def stage(self, text: str) -> None:
-        """Write the stage of the work; "" while it trains."""
+        """Write the stage; "" while it trains."""
         if text or self._status.training is not None:
             self._change(stage=text)
 
     def note(self, text: str) -> None:
-        """Write a line that the command prints."""
+        """Write a line for the command to print."""
         self._change(notes=(*self._status.notes, text))
 
     def warn(self, text: str) -> None:
-        """Write a line that the command prints of one of its runs."""
+        """Write a warning for the command to print, about one of its runs."""
         self._change(warnings=(*self._status.warnings, text))
 
     def check_stop(self) -> None:
-        """Save and stop where the stop file is there."""
+        """Save and stop if the stop file exists."""
         with suppress(OSError):
             if self.stop_file is not None and self.stop_file.exists():
                 self.stop_file = None
                 signal.raise_signal(signal.SIGTERM)
 
     def end(self, end: "End") -> None:
-        """Write the end of the job, as soon as that can be written."""
+        """Write the end of the job, as soon as possible."""
         until = time.monotonic() + _END_S
         while not self._change(end=end):
             if time.monotonic() > until:
@@ -178,7 +178,7 @@ class _Reporter(Progress):
             time.sleep(_LOCK_S)
 
     def _change(self, **changes: Any) -> bool:
-        """Replace the status; return whether it was written, for it is for people alone."""
+        """Replace the status, informative only; return whether it was written."""
         with self._lock:
             self._status = replace(self._status, **changes)
             self._written = time.monotonic()
