@@ -90,7 +90,7 @@ _BOTH = {
     "attention_dropout": same(0.0, "dropout_attention"),
     "activation_dropout": Field(None, optional(share)),
     # Older versions call it by the one activation that they had.
-    "relu_dropout": Field(0.0, share),
+    "relu_dropout": Field(None, optional(share)),
     "macaron": Field(False, _macaron),
     "share_all_embeddings": Field(False, flag),
     **switched_off(("encoder_learned_pos", "no_token_positional_embeddings")),
@@ -135,7 +135,8 @@ _BERT = ClassFields(
         **_BOTH,
         "act_fn": network("gelu", {"relu": ("relu", "exact"), "gelu": ("gelu", "exact")}),
         "no_normalize_affine": switch(False, "norm_affine", on=False, off=True),
-        "n_classes": Field(None, optional(whole(MOST_LABELS))),
+        # Read where labels are answered.
+        "n_classes": Field(None, lambda value: value),
         "max_positions": Field(None, optional(rule_of("max_len"))),
         "criterion": Field(None, lambda value: value),
     },
@@ -437,7 +438,7 @@ def _shared_fields(settings: ClassConfig, n_rows: int, *, has_final_norm: bool) 
         "positions": "sinusoidal",
         "sinusoids": "fairseq",
         "first_position": _PAD_ID + 1,
-        "dropout_ffn": given["activation_dropout"] or given["relu_dropout"],
+        "dropout_ffn": given["activation_dropout"] or given["relu_dropout"] or 0.0,
         "vocab_size": n_rows,
     }
 
@@ -483,7 +484,8 @@ def _read_bert_config(settings: ClassConfig, weights: Mapping[str, Tensor]) -> d
         "tie_embeddings": _BERT_OUTPUT not in weights,
     }
     if not _predicts(weights):
-        head = {"head": "none", "label_outputs": given["n_classes"] or 1}
+        n_classes = settings.read("n_classes", optional(whole(MOST_LABELS)))
+        head = {"head": "none", "label_outputs": n_classes or 1}
     return {
         "kind": "encoder",
         "block": block,

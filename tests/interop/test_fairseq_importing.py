@@ -263,7 +263,7 @@ def answers_of_bert(weights, shape, activation):
 ])  # fmt: skip
 def test_a_bert_of_the_fork_gives_the_logits_of_its_equations(tmp_path, shape, plain, act, first):
     weights, stored = bert_of(shape, is_plain=plain, first=first)
-    fields = {"act_fn": act, "no_normalize_affine": plain, "max_positions": 40}
+    fields = {"act_fn": act, "no_normalize_affine": plain, "max_positions": 40, "n_classes": 0}
     save_fork(tmp_path / "checkpoint_best.pt", stored, settings(shape, **fields))
     certificate = import_fairseq(tmp_path, tmp_path / "imported")
     assert certificate["left_out"]["copies"] == ["embed_out"][: shape.is_tied]
@@ -379,7 +379,7 @@ def test_settings_become_fields_and_may_be_nested(tmp_path):
     assert (config.max_len, config.init, config.embedding_scale) == (48, "xavier", "sqrt")
     assert (config.dropout, config.dropout_embedding) == (0.3, 0.3)
     assert (config.dropout_attention, config.dropout_ffn) == (0.1, 0.2)
-    changed = {"activation_dropout": 0.4, "no_scale_embedding": True}
+    changed = {"activation_dropout": 0.4, "relu_dropout": None, "no_scale_embedding": True}
     other = read_fairseq(saved(tmp_path, PLAIN, **changed))[0].model.config
     assert (other.block, other.dropout_ffn, other.embedding_scale) == ("transformer", 0.4, "none")
     found = vars(settings(PLAIN))
