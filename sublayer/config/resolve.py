@@ -44,7 +44,8 @@ def derive(model: ModelConfig, *, vocab_size: int, context: int) -> dict[str, An
         decoder = {"n_decoder_layers": stack.n_layers, "decoder_block": block}
     return {
         **decoder,
-        "d_head": model.d_head or model.d_model // model.n_heads,
+        # Without attention there may be more heads than features, and the recipe still is read.
+        "d_head": model.d_head or max(1, model.d_model // model.n_heads),
         "d_ff": model.d_ff or 4 * model.d_model,
         "d_embed": model.d_embed or model.d_model,
         "norm_eps": model.norm_eps or (1e-6 if model.norm == "rms" else 1e-5),

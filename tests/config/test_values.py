@@ -65,6 +65,9 @@ def test_widths_and_dropout_follow_the_model_unless_given():
     given |= {"dropout_attention": 0.0, "dropout_ffn": 0.2, "dropout_embedding": 0.0}
     model = resolved(d_model=30, n_heads=7, dropout=0.3, **given)
     assert given.items() <= model.model_dump().items()
+    # Without attention no width of a head is computed with, but it is one that a recipe takes.
+    for narrow in ({"block": ["ffn"]}, {"kind": "lstm"}):
+        assert ModelConfig.model_validate(dict(resolved(d_model=3, **narrow))).d_head == 1
 
 
 @pytest.mark.parametrize("fields, named", [
