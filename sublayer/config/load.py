@@ -33,7 +33,7 @@ from sublayer.files.paths import resolved
 
 _CONFIG = "config.json"
 _LONGEST_LINE = 20
-"""Of trainings, each of which starts from the one before."""
+"""Longest line of trainings, each of which starts from the one before."""
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,6 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-"""The greatest values of numbers, and texts that are taken, in a recipe or on a command line.
-
-Each is far above what anyone trains, and low enough that no sum or product of the values that they
-allow overflows: a count of bytes or operations stays a number of the machine. Whether a machine can
-hold these values is another question, which is asked before anything is allocated.
-"""
-
 MOST_LAYERS = 1000
 """Blocks of a stack; the deepest published has 1,000."""
 MOST_HEADS = 100_000
