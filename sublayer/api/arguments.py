@@ -346,7 +346,7 @@ def as_text(target: Any, what: str = "a path") -> str:
 
 
 def as_source(target: Any) -> str:
-    """Return the path of a table: a file's, or that of a DataFrame's stored rows.
+    """Return the path of a table: a file's, or a DataFrame's stored rows'.
 
     Rows are kept as JSON lines in the cache, by content, so that training on them can be resumed.
     Raises as ``as_text`` does.

@@ -117,7 +117,7 @@ def tokenize(
 
     The result has the ``ids`` and ``pieces`` of ``text``, and the saved file as ``tokenizer``; with
     ``differences`` counts of what both text rules make of it. Raises ConfigError for options
-    without effect, CheckpointError and DataError for a tokenizer that cannot be read.
+    without effect, CheckpointError and DataError for an unreadable tokenizer.
     """
     if (path is None and corpus is None) == (source is None):
         raise ConfigError(
@@ -186,10 +186,10 @@ def tokenize(
 
 
 def find_tokenizer(source: Path, normalization: Normalization | None = None) -> "Tokenizer":
-    """Read the tokenizer of a run, of a model's folder, or of a file or folder of its own.
+    """Read the tokenizer of a run, of a model's folder, or of a file or folder.
 
-    ``normalization`` replaces the text rules of one of GPT-1's kind. Raises CheckpointError where
-    there is none, DataError where it cannot be read, ConfigError where it has no such rules.
+    ``normalization`` replaces the text rules of a GPT-1 tokenizer. Raises CheckpointError if it is
+    missing, DataError if it is unreadable, ConfigError if it has no such rules.
     """
     from sublayer.data.tokenizers.named import has_tokenizer, load_tokenizer
 
@@ -264,10 +264,10 @@ def _quoted(piece: str) -> str:
 
 
 def _count_differences(source: Path, normalization: Normalization | None, text: bytes) -> Found:
-    """Count what both text rules make of a text with the vocabulary of a tokenizer of GPT-1's kind.
+    """Count differences between both text rules on a text, with a GPT-1 tokenizer's vocabulary.
 
-    Raises ConfigError where it is of another, or one of the rules is asked for; DataError where
-    ftfy or spaCy is missing, or the text is not UTF-8.
+    Raises ConfigError for another tokenizer, or if a rule is named; DataError if ftfy or spaCy is
+    missing, or the text is not UTF-8.
     """
     from sublayer.data.tokenizers.gpt1 import count_differences, vocabulary_of
 

@@ -1,4 +1,4 @@
-"""The commands as ``sublayer`` lists them, and its exit codes."""
+"""The command group of ``sublayer``, and its exit codes."""
 
 import errno
 import os
@@ -66,7 +66,7 @@ _MODULES = {
 }
 """Modules of several commands; others have a module of their name."""
 VARIABLE = "_SUBLAYER_COMPLETE"
-"""The environment variable that holds the shell which asks for completions of a word."""
+"""The environment variable with the shell that completes a word."""
 _ADVICE = {
     errno.ENOSPC: "the disk is full: free some space",
     errno.EDQUOT: "the disk quota is used up: free some space",
@@ -83,8 +83,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0 done, 10 to 12 verdicts of ``judge`` other than better, 2 the user's mistake, 3 training
     failed, 130 interrupted, 75 pre-empted; for these, one line on standard error has the remedy. 1
-    where the result cannot be printed, 4 where ``report --verify`` finds that results do not follow
-    from their plan. A bug is raised as it is.
+    if the result cannot be printed, 4 if ``report --verify`` finds that results do not follow from
+    their plan. Bugs are raised unchanged.
     """
     given = sys.argv[1:] if arguments is None else arguments
     words = list(given) or ["--help"]
@@ -97,19 +97,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             errors.write(f"{wrapped(message) if errors.isatty() else message}\n")
             errors.flush()
         if message and errors.failure is not None:
-            output.write(f"{message}\n")  # where it can be read
+            output.write(f"{message}\n")  # where it is readable
     return code
 
 
 def wrapped(message: str) -> str:
-    """Wrap a message at spaces to the terminal; a command that it quotes stays in one piece."""
+    """Wrap a message at spaces to the terminal's width, without breaking quoted commands."""
     parts = message.split("`")
     parts[1::2] = [part.replace(" ", NO_BREAK) for part in parts[1::2]]
     return hanging("`".join(parts), "", "  ")
 
 
 def _is_first_to_say(message: str) -> bool:
-    """Return whether no other process of several that were started together has said the same."""
+    """Return whether no other launched process has printed the same message."""
     try:
         if n_launched() == 1:
             return True
@@ -127,7 +127,7 @@ def _end(words: list[str]) -> tuple[int, str]:
         interruption.is_over = True
         return ended
     except BaseException as error:
-        # A library may make another error of an interruption.
+        # A library may turn an interruption into another error.
         if not (interruption.was_raised or isinstance(error, KeyboardInterrupt)):
             raise
     interruption.is_over = True
@@ -135,7 +135,7 @@ def _end(words: list[str]) -> tuple[int, str]:
 
 
 _CODES = {Preempted: PREEMPTED, Interrupted: INTERRUPTED, TrainingError: FAILED}
-"""The exit code of each error that is no mistake."""
+"""Exit code by error, except the user's mistakes."""
 
 
 def _outcome(words: list[str]) -> tuple[int, str]:
@@ -178,7 +178,7 @@ def _run(words: list[str]) -> int:
 
 
 def group_with(wanted: str) -> TyperGroup:
-    """Return all commands with their lines of help, and of the wanted one its options."""
+    """Return all commands with their lines of help, with options for the wanted one."""
     app = typer.Typer(
         add_completion=False,
         rich_markup_mode=None,
@@ -190,7 +190,7 @@ def group_with(wanted: str) -> TyperGroup:
             from sublayer.cli.build import Command
 
             command = command_of(name)
-            # \b keeps the example on a line of its own, to be copied.
+            # \b keeps the example on a separate line, to be copied.
             epilog = f"\b\nExample: {command.example}"
             app.command(name, cls=Command, short_help=line, epilog=epilog)(command)
         else:
@@ -201,7 +201,7 @@ def group_with(wanted: str) -> TyperGroup:
 
 
 def command_of(name: str) -> Any:
-    """Import a command: a function of its name, which has an ``example``."""
+    """Import a command: a function of that name, with an ``example``."""
     module = next((module for module, names in _MODULES.items() if name in names), name)
     function = f"{name}_" if iskeyword(name) else name
     return getattr(import_module(f"sublayer.cli.{module}"), function)
@@ -237,13 +237,13 @@ def _usage(error: TyperException) -> str:
         if key := _key_meant(option, error.possibilities, context):
             return f"there is no option {option}: settings are written {key}=VALUE"
     message = error.format_message().replace("Value error, ", "").rstrip(".")
-    if message.endswith("?"):  # it suggests a word already
+    if message.endswith("?"):  # it already suggests a word
         return message
     return f"{message}; see `{context.command_path if context else 'sublayer'} --help`"
 
 
 def _key_meant(option: str, options: Sequence[str] | None, context: Any) -> str | None:
-    """Return the field that was written as an option, such as --steps, where it is the nearest."""
+    """Return the nearest field of a mistaken option such as --steps, if any."""
     if "." in option:
         return option.lstrip("-").partition("=")[0]
     from sublayer.config.recipe import nearest_key

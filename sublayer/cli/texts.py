@@ -51,7 +51,7 @@ def generate(as_json: Json = False, **options: Any) -> CommandResult | None:
 
 
 def _underlined(completion: "Completion") -> str:
-    """Return the text, on a terminal with what fills its gaps underlined."""
+    """Return the text, on a terminal with its fillings underlined."""
     if not sys.stdout.isatty():
         return completion.text
     shown, end = "", 0

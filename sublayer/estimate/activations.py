@@ -1,8 +1,7 @@
 """Activation memory of a training step: bytes saved by blocks, ends and a full pass, and its peaks.
 
-Tensor by tensor, from the config alone, as the modules save them; tested against what autograd
-keeps. Sizes are bytes: of a micro-batch, or per token where the docstring says so. Configs are
-resolved.
+Tensor by tensor, from the config only, as the modules save them; tested against what autograd
+keeps. Sizes are bytes: of a micro-batch, or per token if stated. Configs are resolved.
 """
 
 from dataclasses import dataclass, replace
@@ -219,7 +218,7 @@ def _transform_activations(step: MicroBatch) -> int:
     norm = norm_activations(config, d_embed)
     if config.norm == "rms":
         norm = step.narrow * (d_embed + 1)
-    # ReLU saves its output, which is the very input of a norm that casts nothing.
+    # ReLU saves its output, the same tensor as the input of a norm without casts.
     casts_nothing = config.norm == "rms" or step.precision == "float32"
     is_norms_input = config.norm != "none" and casts_nothing
     is_counted = head_activation(config) == "relu" and is_norms_input

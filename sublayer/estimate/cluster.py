@@ -55,7 +55,7 @@ class Device:
     float32_per_s: float
     """Without TF32, which PyTorch disables by default and nothing here enables."""
     link_bytes_per_s: float
-    """One way, between devices of one machine."""
+    """One-way rate between devices of one machine."""
     source: str
 
     def peak(self, precision: Precision) -> float:
@@ -317,9 +317,10 @@ class Traffic:
     """Bytes that each process sends in a step."""
 
     gathering: int
-    """Of weights: all-gather."""
+    """Traffic of weights: all-gather."""
     summing: int
-    """Of gradients: all-reduce, reduce-scatter, or all-to-all and all-gather with ``exact``."""
+    """Traffic of gradients: all-reduce, reduce-scatter, or all-to-all and all-gather with
+    ``exact``."""
 
     @property
     def total(self) -> int:

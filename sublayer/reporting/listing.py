@@ -255,7 +255,7 @@ class _Runs(Typed):
 
 
 def comparison_row(path: Path) -> ListingRow:
-    """Read the row of a comparison. Raises ConfigError and CheckpointError where it is damaged."""
+    """Read the row of a comparison. Raises ConfigError and CheckpointError if it is damaged."""
     file = path / STUDY if (path / STUDY).exists() else path / RUNS
     results = _json(path / RESULTS) or {}
     failed = 0

@@ -62,7 +62,7 @@ def card_sheet(card: Scorecard) -> Sheet:
 
 
 def card_json(card: Scorecard) -> dict[str, Any]:
-    """Return a scorecard as JSON, scores in each column's own unit."""
+    """Return a scorecard as JSON, scores in each column's unit."""
     names = ("name", "label", "is_lower_better", "factor")
     return {
         "columns": [
@@ -81,7 +81,7 @@ def card_json(card: Scorecard) -> dict[str, Any]:
 
 
 def card_csv(card: Scorecard) -> str:
-    """Return a scorecard as CSV: a line a cell, values in each column's own unit."""
+    """Return a scorecard as CSV: a line per cell, values in each column's unit."""
     rows: list[dict[str, object]] = []
     for row in card.rows:
         for column in card.shown_columns():

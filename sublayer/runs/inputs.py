@@ -1,6 +1,6 @@
 """Inputs that determine a run's result, kept at its start and compared on resume.
 
-``inputs.json``, beside ``recipe.toml``, holds the digest of each input and the recipe as the run
+``inputs.json``, next to ``recipe.toml``, holds the digest of each input and the recipe as the run
 began with it. Runs, fine-tunings and studies compare here on resume. Digests are of the prepared
 data, so that comparing reads nothing.
 """
@@ -125,7 +125,7 @@ def trained_tokenizer(folder: Path, recipe: Recipe) -> Tokenizer | None:
 
 
 def _saved_tokenizer(folder: Path) -> Tokenizer | None:
-    """Read the tokenizer of a run's newest whole checkpoint; None without one."""
+    """Read the tokenizer of a run's newest complete checkpoint; None without one."""
     for step in reversed(saved_steps(folder / CHECKPOINTS)):
         path = checkpoint_path(folder / CHECKPOINTS, step) / MODEL / "tokenizer.json"
         try:

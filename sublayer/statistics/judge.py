@@ -330,7 +330,7 @@ def rank_p(
     rest = [sign * value for value in others] + [-np.inf] * n_others_failed
     _, places, times = np.unique([*group, *rest], return_inverse=True, return_counts=True)
     ranks = (np.cumsum(times) - (times - 1) / 2)[places]  # from 1, ties their mean rank
-    doubled = np.rint(2 * ranks).astype(np.int64)  # whole numbers, ties too
+    doubled = np.rint(2 * ranks).astype(np.int64)  # integers, ties too
     n, total = len(group), len(ranks)
     observed = int(doubled[:n].sum())
     counts = _rank_sums(doubled, n)

@@ -91,7 +91,7 @@ def fixed(n_seeds: int) -> Looks:
 def until_decided(at_most: int) -> Looks:
     """Plan looks at 3, 5, 8, 12 and 20 seeds, and then at half as many more, to the last.
 
-    Raises ConfigError where that would be a single look.
+    Raises ConfigError if that is a single look.
     """
     if at_most <= FEWEST_SEEDS:
         raise ConfigError(

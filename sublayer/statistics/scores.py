@@ -175,7 +175,7 @@ class Tuned:
     scores: tuple[float, ...]
     """Means of each trial over its runs. The lowest was selected."""
     n_runs: int
-    """Of each trial."""
+    """Runs of each trial."""
     compared: Mapping[int, float] = field(default_factory=dict)
     """Scores of the compared runs, by seed: further runs of the selected trial."""
     runs: tuple[Sequence[float], ...] = ()

@@ -250,7 +250,7 @@ def _scorecard(
     for name, printed in published.items():
         for title in printed:
             metrics.setdefault(title, published_metric(title))
-        # Published scores alone are shown as printed.
+        # Only published scores are shown as printed.
         cells = {title: Cell(value / metrics[title].factor) for title, value in printed.items()}
         rows.append(ScoreRow(name, "published", cells))
     return Scorecard(list(metrics.values()), rows)

@@ -174,7 +174,7 @@ class Secondary:
     """Over common finished seeds."""
     welch_t: TTest | None = None
     superiority: Superiority | None = None
-    """Of ``arm`` over ``baseline``."""
+    """Superiority of ``arm`` over ``baseline``."""
     published: PublishedEffect | None = None
     course: Course | None = None
     """On validation, in the metric with the label ``course_label``."""

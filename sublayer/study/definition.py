@@ -433,7 +433,7 @@ class _Scale:
 
 
 def _load_of_scale(path: Path, table: ScaleTable, recipe: str) -> LoadedRecipe:
-    """Load a recipe, shipped or beside the study's file, with the settings of a scale over it."""
+    """Load a recipe, shipped or next to the study's file, with the settings of a scale over it."""
     beside = path.parent / recipe
     is_beside = recipe not in shipped_recipes() and beside.exists()
     return load_recipe(beside if is_beside else recipe, table.set, origin=f"study {path.stem}")

@@ -178,7 +178,7 @@ class LayerSummary:
     last: float
     """Value of the model's last block."""
     lowest_beyond: float | None = None
-    """Range over blocks beyond the model's; None without any."""
+    """Lowest value over blocks beyond the model's; None without any."""
     highest_beyond: float | None = None
 
 

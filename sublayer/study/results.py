@@ -72,7 +72,7 @@ class Tuning:
     factor: float
     """Display factor of scores."""
     n_runs: int
-    """Of each trial."""
+    """Runs of each trial."""
     scores: Mapping[str, float | None]
     """Scores by trial; None for a failed one."""
     stage: str = ""

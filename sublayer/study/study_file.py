@@ -167,7 +167,7 @@ class StudyFile(_SharedTable):
     stage of tasks under each pre-training, ``nested`` their summary; ``metrics`` names a column's
     metric, if not its score, or lists metrics that are columns, too; ``averages`` are over columns,
     several in a list counting as one; ``published`` has published scores of others than the arms.
-    Of a study without stages it is of arms, by metric, instead of their own.
+    Without stages, it is by arm and metric, instead of the arms' ``published``.
 
     ``margin`` is the smallest difference of the metric that matters, either way, with
     ``margin_reason``: a number in the unit that differences are shown in, or with that unit behind

@@ -64,7 +64,7 @@ class TextTable(Table):
 class PairsTable(Table):
     """An entry of ``[[pairs]]``: lines to translate, and a translation of each.
 
-    ``bleu_tokenizer`` is sacreBLEU's, by default that of each translator's target language.
+    ``bleu_tokenizer`` is sacreBLEU's, by default for each translator's target language.
     """
 
     source: str = Field(min_length=1)

@@ -105,7 +105,7 @@ class StepTime:
 
 
 Clock = Callable[[Sequence[Sized]], Sequence[StepTime]]
-"""Returns the time of each arm's optimizer step, in the arms' order."""
+"""Timer of each arm's optimizer step, in the arms' order."""
 
 
 def size_arm(arm: Arm, vocab_size: int) -> Sized:

@@ -156,7 +156,7 @@ ORIGIN = "study"
 class Measures:
     """Measurements of a recipe, as functions: they read texts and time steps when called.
 
-    Paths of the recipes are absolute, but for ``step_s``.
+    Paths of the recipes are absolute, except for ``step_s``.
     """
 
     vocab_size: Callable[[Recipe], int]

@@ -103,11 +103,11 @@ class ProcessPlan:
     """Windows in a process's share of a batch."""
     micro_batch_sequences: int
     micro_batches: int
-    """Those of a process in a step."""
+    """Micro-batches of a process in a step."""
     tokens_per_step: int
-    """Of all processes."""
+    """Tokens of all processes."""
     flops_per_step: float
-    """Of all processes."""
+    """Operations of all processes."""
     shards: tuple[ShardPlan, ...]
 
 
