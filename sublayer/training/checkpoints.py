@@ -59,43 +59,43 @@ _NICE = 10
 
 
 def heads_to_save(objective: Objective) -> dict[str, Tensor]:
-    """Return what training needs beside the model and the optimizer's state, by its saved name."""
+    """Return the training-only parameters, by saved name."""
     return {f"{_HEAD}{name}": value.detach() for name, value in objective.training_only().items()}
 
 
 def split_heads(saved: Mapping[str, Saved]) -> tuple[dict[str, Saved], dict[str, Saved]]:
-    """Split what training saves beside the model into heads and the optimizer's state."""
+    """Split the saved training state into heads and optimizer state."""
     heads = {name: value for name, value in saved.items() if name.startswith(_HEAD)}
     return heads, {name: value for name, value in saved.items() if name not in heads}
 
 
 def owner_of_weight(name: str) -> Owner:
-    """Return the parameter of the objective that a weight of the model is."""
+    """Return the objective's parameter of a model weight."""
     return Owner(f"model.{name}")
 
 
 def owner_of_state(name: str) -> Owner:
-    """Return the parameter that a head is, or that a state of the optimizer is of."""
+    """Return the parameter of a head or optimizer state."""
     state, _, parameter = name.partition("/")
     return Owner(parameter) if name.startswith(_HEAD) else Owner(parameter, state)
 
 
 def stored_model(checkpoint: Path) -> StoredTensors:
-    """Return where a checkpoint has the model's weights."""
+    """Return the location of a checkpoint's model weights."""
     return stored_weights(checkpoint / MODEL)
 
 
 def stored_training(checkpoint: Path) -> StoredTensors:
-    """Return where a checkpoint has what training needs beside the model."""
+    """Return the location of a checkpoint's training state."""
     return StoredTensors(checkpoint / TRAINING, checkpoint / TRAINING_PARTS)
 
 
 def load_into(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], where: Path) -> None:
-    """Copy ``tensors`` into ``targets`` in place, in the targets' types and on their devices.
+    """Copy ``tensors`` into ``targets`` in place, with the targets' dtypes and devices.
 
-    ``where`` is what errors name. Nothing is copied where anything is refused.
+    Errors name ``where``. Either all or nothing is copied.
 
-    Raises CheckpointError, naming the tensor and both shapes, unless names and shapes are the same.
+    Raises CheckpointError, naming tensor and both shapes, unless names and shapes match.
     """
     expected, stored = (
         {name: list(tensor.shape) for name, tensor in some.items()} for some in (targets, tensors)
@@ -107,7 +107,7 @@ def load_into(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], wher
 
 @dataclass
 class LoopState:
-    """State of a run's loop: all that it carries over beside weights and optimizer."""
+    """State of a run's loop, besides weights and optimizer."""
 
     step: int = 0
     """Optimizer steps so far."""
@@ -130,7 +130,7 @@ class LoopState:
 
 
 class Background:
-    """One piece of work at a time in a thread of its own; its error is raised in ``wait``."""
+    """A worker thread for one job at a time; ``wait`` raises its error."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
@@ -142,14 +142,14 @@ class Background:
         return self._error is not None
 
     def start(self, work: Callable[[], object]) -> None:
-        """Begin ``work`` once the work before it has ended; raises the error of that."""
+        """Start ``work`` after the previous job; raises that job's error."""
         self.wait()
-        # Who ends because another process is lost does not wait for work that waits for it.
+        # A process that ends because another is lost must not wait for work that waits for it.
         self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait until the work that was begun is done; raise its error, once."""
+        """Wait for the current job; raise its error, once."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -165,24 +165,23 @@ class Background:
 
 
 def give_way() -> None:
-    """Lower the priority of the thread that calls, where threads have their own."""
+    """Lower the calling thread's priority, where threads have one."""
     if sys.platform == "linux":
         thread = threading.get_native_id()
-        # Where it is not allowed, the work is done all the same.
+        # Work continues where this is not permitted.
         with suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICE)
 
 
 class Saving:
-    """Writes the checkpoints of one run, one after the other, to the folder ``root``."""
+    """Writes a run's checkpoints, one at a time, to the folder ``root``."""
 
     def __init__(
         self, root: Path, train_step: TrainStep, describe_model: Callable[[Path], None]
     ) -> None:
-        """Keep the settings of saving; ``describe_model`` writes a model's files beside weights.
+        """Keep the settings; ``describe_model`` writes a model's files except the weights.
 
-        Updates of ``train_step`` wait from now on for copies that are being made. All processes
-        enter.
+        From now on updates of ``train_step`` wait for pending copies. Collective.
         """
         self.root = root
         self._train_step = train_step
@@ -198,12 +197,12 @@ class Saving:
     def save(self, state: LoopState, *, waits: bool = False) -> None:
         """Write a checkpoint of ``state``, and delete those that ``[train]`` does not keep.
 
-        With ``train.save_in_background`` training goes on: copies are made before the next update,
-        and then written, one checkpoint after another, unless training ends here and ``waits``
-        until all is on disk. All processes enter, for each may hold a part and write it.
+        With ``train.save_in_background`` training continues: copies are made before the next
+        update, then written in order; at the end, ``waits`` blocks until all is on disk.
+        Collective: every process may hold and write a part.
 
-        Where one cannot write, it raises why, such as CheckpointError, and so do the others, or
-        they raise SaidElsewhere; in the background ``wait`` and the next ``save`` do.
+        A process that cannot write raises the reason, such as CheckpointError; the others raise it
+        too, or SaidElsewhere. In the background ``wait`` and the next ``save`` raise.
         """
         self.wait()
         train_step, step, state_json = self._train_step, state.step, json.dumps(asdict(state))
@@ -218,7 +217,7 @@ class Saving:
 
         def copy_and_write() -> None:
             try:
-                # They take the place of those of the checkpoint before, which is on disk.
+                # They overwrite the previous checkpoint's copies, which are on disk.
                 copied = _copies(weights, self._weights), _copies(training, self._training)
             finally:
                 self._has_copied.set()
@@ -230,16 +229,16 @@ class Saving:
 
     @property
     def has_failed(self) -> bool:
-        """True where a checkpoint could not be written in the background, as ``wait`` says."""
+        """True where a checkpoint failed in the background; ``wait`` raises the error."""
         return self._writing.has_failed
 
     def wait(self) -> None:
-        """Wait until all checkpoints are on disk; all enter. Raises the errors of ``save``."""
+        """Wait until all checkpoints are on disk; collective. Raises the errors of ``save``."""
         self._writing.wait()
 
     @contextmanager
     def finished(self) -> Iterator[None]:
-        """Leave once all checkpoints are on disk; where another process is lost, at once."""
+        """Exit once all checkpoints are on disk; immediately where another process is lost."""
         try:
             yield
         except Exception as error:
@@ -270,7 +269,7 @@ class Saving:
 
     @contextmanager
     def _new_checkpoint(self, step: int) -> Iterator[Path]:
-        """Give all processes the folder that becomes a checkpoint, which the first makes one."""
+        """Yield a checkpoint's temporary folder to all processes; rank 0 completes it."""
         world = self._writers
         opened: list[Path] = []
         with ExitStack() as stack:
@@ -286,16 +285,16 @@ class Saving:
         newest = steps[-train.keep_checkpoints :]
         kept = {*newest, *train.keep_steps}
         for step in newest:
-            # What one cannot be resumed without.
+            # State that a resume requires.
             with suppress(CheckpointError):
                 kept |= best_steps(read_state(checkpoint_path(self.root, step)))
         prune_checkpoints(self.root, kept)
 
 
 def _copies(tensors: Mapping[str, Tensor], kept: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors to the CPU, the parts of distributed ones as such, into the memory in ``kept``.
+    """Copy tensors, or local parts of distributed ones, to the CPU, into the memory in ``kept``.
 
-    New memory would be made page by page, which takes longer than to copy.
+    Page faults of new memory would take longer than the copy.
     """
     for name, tensor in tensors.items():
         copy = kept.get(name)
@@ -307,9 +306,9 @@ def _copies(tensors: Mapping[str, Tensor], kept: dict[str, Tensor]) -> dict[str,
 
 
 class Snapshots:
-    """The checkpoints of one run, each a folder in ``checkpoints`` of the run's.
+    """Checkpoints of a run, as folders in its ``checkpoints``.
 
-    A checkpoint is there whole or not at all.
+    Checkpoints are atomic.
     """
 
     def __init__(
@@ -320,10 +319,9 @@ class Snapshots:
         *,
         earlier_ends: Sequence[int] = (),
     ) -> None:
-        """Keep the parts of a run; ``describe_model`` writes a model's files beside weights.
+        """Keep the parts of a run; ``describe_model`` writes a model's files except the weights.
 
-        ``earlier_ends`` are the steps at which the run ended before it was given more: at an end
-        it was evaluated.
+        ``earlier_ends``: steps at which the run ended, and was evaluated, before it was extended.
         """
         self._earlier_ends = tuple(earlier_ends)
         self.folder = folder
@@ -336,13 +334,13 @@ class Snapshots:
         return self.folder / CHECKPOINTS
 
     def set_aside_after(self, step: int) -> None:
-        """Move the refused checkpoints beyond ``step`` out of the way; nothing is deleted."""
+        """Set refused checkpoints beyond ``step`` aside; nothing is deleted."""
         for later in saved_steps(self.root):
             if later > step:
                 set_aside(checkpoint_path(self.root, later))
 
     def describe_last(self) -> str:
-        """Format in words where the last checkpoint is, as part of a sentence; all enter."""
+        """Format the last checkpoint's location as part of a sentence; collective."""
         self.saving.wait()
         steps = saved_steps(self.root)
         if not steps:
@@ -350,10 +348,10 @@ class Snapshots:
         return f"the last good checkpoint is {checkpoint_path(self.root, steps[-1])}"
 
     def newest(self, report: Callable[[str], None]) -> Path | None:
-        """Find the newest checkpoint that this run can resume from; ``report`` names those refused.
+        """Find the newest checkpoint to resume from; ``report`` receives refused ones.
 
-        None where there is none, and the run begins at its start. Raises CheckpointError where
-        there are whole ones, all of another model: to begin anew would not be to resume.
+        None without one: the run starts at step 0. Raises CheckpointError where all complete ones
+        belong to another model: starting anew would not be resuming.
         """
         foreign: list[CheckpointError] = []
 
@@ -370,11 +368,10 @@ class Snapshots:
         return latest
 
     def check(self, checkpoint: Path, state: SavedState) -> None:
-        """Raise CheckpointError unless a checkpoint holds all that this run restores.
+        """Raise CheckpointError unless this run can be restored from a checkpoint.
 
-        That is a step of this run, with the evaluation that it must have had by then, and tensors
-        of the right names, shapes and types. Headers are read, and no tensor: all of it is known
-        before anything is restored.
+        Checks the step, its required evaluation, and names, shapes and dtypes of tensors. Only
+        headers are read, so that nothing is restored in part.
         """
         train_step = self._train_step
         self._check_progress(checkpoint / STATE, state)
@@ -394,7 +391,7 @@ class Snapshots:
         check_state(config, trained, train_step.parallel.roles, optimizer_state, training.whole)
 
     def restore(self, checkpoint: Path) -> LoopState:
-        """Restore weights, heads and optimizer from a checkpoint; return the loop's state.
+        """Restore weights, heads and optimizer from a checkpoint; return the loop state.
 
         Raises CheckpointError where the checkpoint belongs to another model, or cannot be read.
         """

@@ -1,4 +1,4 @@
-"""The one training loop: steps, and between them evaluation, checkpoints and the record."""
+"""The training loop: steps, evaluations, checkpoints and the record."""
 
 import math
 import time
@@ -36,8 +36,7 @@ from sublayer.training.step_time import (
 class Evaluate:
     """An evaluation and the names of its metrics.
 
-    Where there is a validation split the loss is one of them; a metric that chooses the best
-    checkpoint always is.
+    Includes the validation loss, if any, and the metric that selects the best checkpoint.
     """
 
     score: Callable[[], Mapping[str, Any]]
@@ -51,10 +50,10 @@ class Evaluate:
 
 
 class Loop:
-    """Training of a run from the step where it stands to its last.
+    """Training of a run from its current step to its last.
 
-    Every process has its own; the first alone writes files and notes. Logging, evaluations and
-    checkpoints come after every so many steps, as ``[train]`` says, and after the last.
+    One per process; only rank 0 writes files and notes. Logging, evaluations and checkpoints follow
+    at the intervals of ``[train]``, and after the last step.
     """
 
     def __init__(
@@ -71,14 +70,14 @@ class Loop:
     ) -> None:
         """Keep the parts of a run.
 
-        ``state`` is changed in place. ``pace_s`` are the seconds of a step that the run's length
-        was derived from, if it was. ``plan`` has the length of a run by minutes, as it changes.
-        ``clock`` counts seconds from anywhere.
+        ``state`` is changed in place. ``pace_s``: seconds per step from which the run's length was
+        derived, if it was. ``plan``: the changing length of a run by minutes. ``clock`` gives
+        seconds from any origin.
         """
         self.state = state
         self._plan = plan
         self._evaluation_s = 0.0
-        # A run interrupted among its first steps has been saved, and resumes as it began.
+        # A run interrupted in its first steps was saved, and resumes in the same way.
         self._pace_s = pace_s if state.step == 0 else None
         self._clock = clock
         self._first_seconds: list[float] = []
@@ -98,12 +97,11 @@ class Loop:
         self._began = 0.0
 
     def run(self, progress: Progress) -> LoopState:
-        """Train to the end, and return the state there.
+        """Train to the end; return the final state.
 
-        Raises Interrupted after a signal, saved; TrainingError where the loss or the gradient is
-        not finite, before anything that followed from it is saved; before anything at all is saved,
-        PaceChanged where the first steps show another pace than the expected one. All processes
-        raise each of them together.
+        Raises Interrupted after a signal, with a checkpoint; TrainingError where loss or gradient
+        is not finite, before its consequences are saved; PaceChanged, before anything is saved,
+        where the first steps differ from the expected pace. All processes raise together.
         """
         if self._world.is_main:
             self._note = progress.note
@@ -138,18 +136,18 @@ class Loop:
             wait_for(self._train_step.device)
         self.state.tokens += result.n_tokens
         self.state.step += 1
-        # Looked at only where it is needed: reading a number back waits for the device.
+        # Read only where needed: reading a number back synchronises with the device.
         self._unchecked.append((self.state.step, result.loss, result.gradient_norm))
 
     def _check_pace(self, seconds: float) -> None:
         if self._pace_s is None:
             return
         self._first_seconds.append(seconds)
-        # Evaluations and checkpoints are not taken back, so the comparison comes before them.
+        # Evaluations and checkpoints cannot be undone: the comparison comes first.
         config = self._config
         kept = (config.evaluate_steps, config.checkpoint_steps, *config.keep_steps)
         n_checked = min(N_CHECKED, self._steps, *kept)
-        # Where steps take long, few of them tell; they are not to take the run's minutes.
+        # Few steps suffice where they take long: they must not use up the run's minutes.
         is_long = self._plan is not None and has_taken_share(
             self._first_seconds, self._plan.seconds
         )
@@ -167,18 +165,18 @@ class Loop:
         is_evaluated = self._is_due(config.evaluate_steps)
         is_saved = self._is_due(config.checkpoint_steps) or self.state.step in config.keep_steps
         is_reported = is_logged or is_evaluated or is_saved
-        # On a CPU there is nothing to wait for.
+        # On a CPU no synchronisation is needed.
         has_loss = self._train_step.device.type == "cpu"
         if is_reported or has_loss:
             self._check_finite()
         if is_logged:
             self._log_training(log)
             if self._train_step.batches.lengths_vary:
-                # What blocks of one shape left does not fit those of the next: without end, holes
-                # grow to gigabytes.
+                # Freed blocks of one shape do not fit the next: fragmentation would grow to
+                # gigabytes.
                 release_freed_memory()
         if is_evaluated:
-            # The best weights must outlive the run, so a new best is always saved.
+            # A new best is always saved, as the result needs its weights.
             is_saved = self._log_evaluation(log) or is_saved
         if self.state.has_stopped:
             self._end_early(log)
@@ -191,11 +189,11 @@ class Loop:
             self._save(log, waits=self.state.step == self._steps)
 
     def _plan_anew(self, *, is_evaluated: bool) -> bool:
-        """Plan the rest of a run by minutes; return whether it now ends at this step."""
+        """Replan the rest of a run by minutes; return whether it ends at this step."""
         step, before = self.state.step, self._steps
         if self._plan is None or step >= before:
             return False
-        # Clocks differ: the first process decides.
+        # Clocks differ: rank 0 decides.
         seconds, evaluation_s = self._world.share([self._clock() - self._began, self._evaluation_s])
         self._steps = self._plan.steps(
             step, before, seconds, evaluation_s, is_evaluated=is_evaluated
@@ -210,7 +208,7 @@ class Loop:
         return self._steps == step
 
     def _end_early(self, log: MetricsLog | None) -> None:
-        """Log and save a run that ends before its last step; a resume finds it ended."""
+        """Log and save a run that ends before its last step; a resume finds it complete."""
         best, state = self.state.best, self.state
         assert best is not None, "what waits has a best"
         if state.pending_losses:
@@ -223,12 +221,12 @@ class Loop:
         )
 
     def _is_due(self, every: int) -> bool:
-        """Return whether what comes every so many steps, and at the end, comes after this one."""
+        """Check whether a periodic action, due also at the end, is due after this step."""
         step = self.state.step
         return step == self._steps or step % every == 0
 
     def _check_finite(self) -> None:
-        # The only place of the loop that waits for the device.
+        # The only synchronisation of the loop with the device.
         for step, loss, norm in self._unchecked:
             self._loss = float(loss)
             self._gradient_norm = float(norm)
@@ -274,11 +272,11 @@ class Loop:
             self._note(f"step {self.state.step:,}/{self._steps:,}  {line}")
         if values:
             self._write(log, "valid", values)
-        # The last evaluation comes with the last step, which is saved anyway.
+        # The last evaluation falls on the last step, which is saved anyway.
         return (is_best or is_tasks_best) and self._config.best_by != LAST
 
     def _keep_task_bests(self, values: Mapping[str, float]) -> bool:
-        """Note which tasks of a mixture have never scored better; return whether any has not."""
+        """Record the tasks of a mixture with a new best score; return whether any has one."""
         is_any = False
         for name in self._evaluate.task_scores:
             task = name.rpartition("/")[0]
@@ -299,14 +297,14 @@ class Loop:
         return is_better(name, values, best)
 
     def _evaluate_once(self) -> dict[str, float]:
-        # All evaluate and learn the first one's figures, so that all agree on the best.
+        # All evaluate and receive rank 0's figures, so that all agree on the best.
         names = self._evaluate.names
         begun = self._clock()
         with stage(f"evaluating at step {self.state.step:,}"):
             scores = self._evaluate.score()
         self._evaluation_s = self._clock() - begun
         shared = self._world.share([scores.get(name, math.nan) for name in names])
-        # Metrics for which a text is too short are left out, but for the loss, which chooses the
+        # Metrics for which a text is too short are omitted, except the loss, which selects the
         # best.
         return {
             name: value
@@ -347,5 +345,5 @@ class Loop:
 
 
 def _is_loss(name: str) -> bool:
-    """Return whether a metric is the loss on validation or on a text that is watched."""
+    """Check whether a metric is the loss on validation or a watched text."""
     return name.rpartition("/")[2] == "loss"

@@ -1,4 +1,4 @@
-"""Write and read a run's measurements: ``metrics.jsonl``, and TensorBoard events beside it."""
+"""A run's measurements, written and read: ``metrics.jsonl``, and TensorBoard events."""
 
 import json
 import math
@@ -36,10 +36,10 @@ class _Line(Typed):
 
 
 def cut_back(path: Path, step: int) -> None:
-    """Drop the lines of ``metrics.jsonl`` that lie after ``step`` or that a kill left half written.
+    """Truncate ``metrics.jsonl`` after ``step``, and drop incomplete lines.
 
-    The file is replaced whole or not at all; where there is none, nothing is done. Where other
-    lines than the last are damaged, they go too, and a copy of the file as it was is kept.
+    The file, if there is one, is replaced atomically. Where other lines than the last are damaged,
+    they are dropped too, and a copy of the original is kept.
     """
     if not os.path.lexists(path):
         return
@@ -54,9 +54,9 @@ def cut_back(path: Path, step: int) -> None:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read the lines of a ``metrics.jsonl``, but for damaged ones; none where there is no file.
+    """Read the undamaged lines of a ``metrics.jsonl``; none without a file.
 
-    Each has its ``kind``, train or valid, the ``step`` after which it was measured, and its metrics
+    A line has its ``kind``, train or valid, the ``step`` after which it was measured, and metrics
     by name.
     """
     if not path.exists():
@@ -65,7 +65,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
-    """Read line by line; the content of a damaged line is None, a too long one comes in parts."""
+    """Read line by line; a damaged line gives None, a too long one comes in parts."""
     with open_file(path) as file:
         while line := file.readline(_MAX_LINE_BYTES):
             yield line.rstrip(b"\n"), _content(line) if line.endswith(b"\n") else None
@@ -83,8 +83,7 @@ def _content(line: bytes) -> dict[str, Any] | None:
 class MetricsLog:
     """A log with a line per measurement, opened at the step that training continues from.
 
-    To open it drops the lines that a resumed run takes back, as ``cut_back`` does, and writes the
-    events of TensorBoard anew.
+    Opening drops lines after that step, as ``cut_back`` does, and rewrites the TensorBoard events.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -92,8 +91,7 @@ class MetricsLog:
 
         cut_back(folder / METRICS, step)
         lines = read_metrics(folder / METRICS)
-        # The events repeat the lines: written anew, they hold nothing that a resumed run takes
-        # back.
+        # Events repeat the lines: rewritten, they end where the resumed run starts.
         (folder / EVENTS).mkdir(exist_ok=True)
         for events in (folder / EVENTS).glob(_EVENT_FILES):
             events.unlink()
@@ -115,7 +113,7 @@ class MetricsLog:
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         """Write ``values``, measured after ``step`` optimizer steps; ``kind`` is train or valid.
 
-        Others see the line at once; that it outlives a power cut, ``sync`` ensures.
+        The line is visible at once; ``sync`` makes it survive a power cut.
         """
         line = {"kind": kind, "step": step, **values}
         self._lines.write(json.dumps(line) + "\n")

@@ -1,4 +1,4 @@
-"""Choose the faster precision of matrix products: ask the processor, then measure briefly."""
+"""Choice of the faster precision of matrix products: by processor, then by a short measurement."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -35,7 +35,7 @@ _OUTPUTS = 1 << 16
 
 @dataclass(frozen=True)
 class Clocks:
-    """The clock that measures and the one that limits; both count seconds from anywhere."""
+    """The clock that measures and the one that limits; both give seconds from any origin."""
 
     used: Callable[[], float]
     """Time that this thread has used, where there is such a clock: other programs do not count."""
@@ -44,9 +44,9 @@ class Clocks:
 
 
 def own_clocks() -> Clocks:
-    """Return this thread's clock where the system's is fine enough, else the wall clock.
+    """Return this thread's clock where its resolution suffices, else the wall clock.
 
-    Fine enough is less than a tenth of a millisecond.
+    The resolution must be below a tenth of a millisecond.
     """
     if not hasattr(time, "thread_time"):
         return Clocks(time.perf_counter)
@@ -57,10 +57,10 @@ def own_clocks() -> Clocks:
 def fastest_precision(
     device: torch.device, d_model: int, clocks: Clocks | None = None
 ) -> Literal["float32", "bfloat16"]:
-    """Return the precision that multiplies faster at about this width, the casts included.
+    """Return the faster precision of products at about this width, casts included.
 
-    On a CPU it is measured once, briefly, and kept for later runs on the machine;
-    bfloat16 is chosen where it gains a tenth. A GPU is asked, not measured.
+    On a CPU it is measured once, briefly, and cached for later runs; bfloat16 is chosen from a gain
+    of a tenth. A GPU is queried, not measured.
     """
     if device.type == "cuda":
         return "bfloat16" if torch.cuda.is_bf16_supported() else "float32"
@@ -77,11 +77,11 @@ def fastest_precision(
 
 
 def bfloat16_gain(width: int, clocks: Clocks) -> float:
-    """Measure the speed of a layer of this width in bfloat16 over that in float32.
+    """Measure the speed of a layer of this width in bfloat16 relative to float32.
 
     More than 1 where bfloat16 is faster, with two decimals; 0 where small products are hopelessly
-    slow. One thread measures: the others gain as much, and it waits for none of them beside other
-    programs. PyTorch's number of threads is as before afterwards.
+    slow. Measured on one thread, independently of other programs; the gain is the same on all.
+    PyTorch's number of threads is restored.
     """
     ends = clocks.passed() + _LIMIT_S
     with _one_thread():
@@ -94,7 +94,7 @@ def bfloat16_gain(width: int, clocks: Clocks) -> float:
 
 
 def has_bfloat16_units() -> bool:
-    """Return whether oneDNN has products in bfloat16 on this processor, within its set limits."""
+    """Check whether oneDNN has bfloat16 products on this processor, within its set limits."""
     is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return bool(is_supported is not None and is_supported())
 
@@ -102,10 +102,10 @@ def has_bfloat16_units() -> bool:
 def product_speed(
     device: torch.device, precision: str, threads: int, clocks: Clocks | None = None
 ) -> float:
-    """Measure the operations a second of matrix products in a precision, of all threads together.
+    """Measure operations per second of matrix products in a precision, over all threads.
 
-    A multiply-add is two. The products grow while they are quick, and the fastest counts. On a CPU
-    one thread is measured, and the others taken to be as fast; elsewhere ``threads`` says nothing.
+    A multiply-add is two. Products grow while they are fast; the fastest counts. On a CPU one
+    thread is measured, and others assumed equal; elsewhere ``threads`` is ignored.
     """
     dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
     if device.type == "cpu":

@@ -1,4 +1,4 @@
-"""The progress of a run: on standard error, as a stage of work, or silent."""
+"""Progress of a run: on standard error, as a stage of work, or silent."""
 
 import time
 from abc import ABC, abstractmethod
@@ -29,7 +29,7 @@ class Status:
 
 
 class Progress(ABC):
-    """The progress of one run, shown while it is entered."""
+    """Progress of a run, shown while entered."""
 
     is_alone = True
     """True where the run has a header of its own; a comparison has one for all its runs."""
@@ -48,15 +48,15 @@ class Progress(ABC):
 
     @abstractmethod
     def note(self, text: str) -> None:
-        """Print a note that stays."""
+        """Print a permanent note."""
 
     def warn(self, text: str) -> None:
-        """Print a note on the text; a comparison prints it of one of its runs."""
+        """Print a note on the text; a comparison prints it for one of its runs."""
         self.note(text)
 
 
 def describe(status: Status, remaining_s: float | None) -> str:
-    """Format a status as one plain line; None for ``remaining_s`` says nothing of what remains."""
+    """Format a status as one plain line, without the remaining time if None."""
     valid = "" if status.valid_loss is None else f"  valid {status.valid_loss:.4f}"
     eta = "" if remaining_s is None else f"  ETA {format_seconds(remaining_s)}"
     return (
@@ -68,7 +68,7 @@ def describe(status: Status, remaining_s: float | None) -> str:
 class ShownProgress(Progress):
     """Progress on the status line of a terminal, or as a line every ten seconds.
 
-    Notes and the line of the last step stay.
+    Notes and the last step's line are permanent.
     """
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
@@ -80,7 +80,7 @@ class ShownProgress(Progress):
         """When the first update came, and the step then."""
 
     def __enter__(self) -> Self:
-        """Begin, perhaps anew."""
+        """Start or restart showing."""
         self._begun = None
         self._stages = display()
         self._stage = self._stages.begin("taking the first step")
@@ -92,7 +92,7 @@ class ShownProgress(Progress):
             self._stages.end(self._stage)
 
     def update(self, status: Status) -> None:
-        """Show where it stands; the first time and at the last step as a line that stays."""
+        """Show the status; at first and at the last step as a permanent line."""
         begun, first = self._begun or (self._clock(), status.step)
         lasted_s, n_done = self._clock() - begun, status.step - first
         remaining_s = lasted_s / n_done * (status.steps - status.step) if n_done else None
@@ -103,7 +103,7 @@ class ShownProgress(Progress):
         if status.step == status.steps or self._begun is None:
             self._stages.note(text)
         self._begun = begun, first
-        # Once, after the first seconds, of a run that takes long.
+        # Once, after the first seconds of a long run.
         if remaining_s is None or self._is_estimated or lasted_s < _FIRST_ESTIMATE_S:
             return
         self._is_estimated = True

@@ -30,8 +30,8 @@ def learning_rate(optimizer: OptimizerConfig, step: int, steps: int) -> float:
     max(step, warmup))``: with a peak of 0.01 and 10,000 updates of warm-up ``1 / sqrt(max(step,
     10000))``. Source: Raffel et al. 2020, sec. 3.1.2.
 
-    Beside any of these, the last ``cooldown_share`` of the run has its rate times the share of the
-    cooldown that is left: ``(steps - step) / (cooldown_share * steps)``. Source: tensorflow/mesh,
+    In addition, the last ``cooldown_share`` of the run multiplies the rate by the remaining share
+    of the cooldown: ``(steps - step) / (cooldown_share * steps)``. Source: tensorflow/mesh,
     ``learning_rate_schedules.py``, as T5 was released.
 
     Raises ConfigError where the recipe's warm-up is not resolved.

@@ -30,10 +30,9 @@ _OTHER_GRAPHS = 8
 
 
 def seed_dropout(seed: int, step: int, micro_batch: int, rank: int) -> None:
-    """Seed PyTorch's global generators for one micro-batch; the caller restores them.
+    """Seed PyTorch's global generators for a micro-batch; the caller restores them.
 
-    Those of all devices. ``step`` and ``micro_batch`` count from 0, and the processes of a step,
-    by ``rank``, draw apart.
+    Generators of all devices. ``step`` and ``micro_batch`` count from 0; ranks draw independently.
     """
     position = f"dropout {seed} {step} {micro_batch} {rank}"
     hashed = hashlib.blake2b(position.encode(), digest_size=8)
@@ -41,13 +40,13 @@ def seed_dropout(seed: int, step: int, micro_batch: int, rank: int) -> None:
     number = int.from_bytes(hashed.digest(), "little") >> 1
     if torch.accelerator.is_available():
         torch.manual_seed(number)
-    else:  # for each device that is not there, torch.manual_seed formats the stack
+    else:  # torch.manual_seed formats the stack for each missing device
         torch.default_generator.manual_seed(number)
 
 
 @dataclass(frozen=True)
 class PreparedStep:
-    """The prepared parts of a step of this process, and the number of tokens of all processes."""
+    """This process's prepared micro-batches of a step, and the token count of all processes."""
 
     parts: list[tuple[MicroBatch, AnyBatch]]
     """Micro-batches as they were made, by which losses are counted, and where they are computed."""
@@ -56,9 +55,9 @@ class PreparedStep:
 
 @dataclass(frozen=True)
 class Preparation:
-    """Preparation of a step: micro-batches are made, and copied without waiting for the device.
+    """Preparation of a step: micro-batches are built, and copied asynchronously.
 
-    A pure function of the step: it reads nothing that a step changes.
+    A pure function of the step.
     """
 
     parallel: Alone
@@ -70,21 +69,20 @@ class Preparation:
     def __call__(self, step: int) -> PreparedStep:
         """Prepare a step (0-based)."""
         made = self.parallel.micro_batches(self.batches, step, self.n_sequences, self.context)
-        # From pinned memory, in the stream that computes: they stand behind the step before.
+        # From pinned memory, in the compute stream: queued after the previous step.
         parts = [(part, part.batch.to(self.device)) for part in made]
         return PreparedStep(parts, self.n_tokens(step))
 
     def n_tokens(self, step: int) -> int:
-        """Count the tokens of a step, without padding, of all processes."""
+        """Count the tokens of a step over all processes, without padding."""
         return self.batches.n_tokens(step)
 
 
 class Ahead:
-    """Prepares each step while the one before computes, in a thread; what comes out is the same.
+    """Prefetches the next step in a thread while the current one computes.
 
-    That one thread reads all batches, one step after another, as they plan epochs on the way. It
-    goes no further than ``steps``. What goes wrong there is raised where the step is taken, as if
-    it had been prepared then.
+    The thread reads all batches in order, as they plan epochs on the way, up to ``steps``. Its
+    errors are raised where the step is taken.
     """
 
     def __init__(self, preparation: Preparation, steps: int) -> None:
@@ -94,7 +92,7 @@ class Ahead:
         self._next: tuple[int, Future[PreparedStep]] | None = None
 
     def __call__(self, step: int) -> PreparedStep:
-        """Return a step (0-based), and have the next one begun."""
+        """Return a step (0-based), and start prefetching the next."""
         expected, self._next = self._next, None
         if expected is not None and expected[0] == step:
             prepared = expected[1].result()
@@ -105,14 +103,14 @@ class Ahead:
         return prepared
 
     def n_tokens(self, step: int) -> int:
-        """Count the tokens of a step, without padding, of all processes."""
+        """Count the tokens of a step over all processes, without padding."""
         return self._thread.submit(self.preparation.n_tokens, step).result()
 
 
 def pays(device: torch.device) -> bool:
-    """Check whether to prepare ahead: where the device computes by itself.
+    """Check whether to prefetch: where the device computes asynchronously.
 
-    On a CPU it takes cores that compute, and no gain was seen: ``benchmarks/batches_ahead.py``.
+    On a CPU it takes computing cores, without a measurable gain: ``benchmarks/batches_ahead.py``.
     """
     return device.type == "cuda"
 
@@ -120,16 +118,16 @@ def pays(device: torch.device) -> bool:
 def parallelise(
     objective: Objective, world: World, train: ResolvedTrain, optimizer: OptimizerConfig
 ) -> Alone:
-    """Wrap an objective for the processes that train it, as ``[train]`` asks.
+    """Wrap an objective for its processes, by ``[train]``.
 
-    ``optimizer`` is what updates it.
+    ``optimizer`` updates it.
     """
     if train.exact:
         return Exact(objective, world, n_parts=train.n_micro_batches)
     if world.size == 1:
         return Alone(objective, world)
     if train.shard != "none":
-        # PyTorch's FSDP takes long to import, and few runs need it.
+        # PyTorch's FSDP is slow to import, and few runs need it.
         from sublayer.training.processes.sharded import Sharded
 
         return Sharded(objective, world, train.shard, optimizer, train.seed)
@@ -137,16 +135,16 @@ def parallelise(
 
 
 def begins_divided(world: World, train: TrainConfig, init: InitConfig) -> bool:
-    """Return whether an objective is built on the meta device, as no process ever has all of it.
+    """Check whether an objective is built on the meta device: no process ever holds all of it.
 
-    What starts from another model has that one's weights whole.
+    A warm start loads the other model's weights unsharded.
     """
     return world.size > 1 and train.shard != "none" and not train.exact and init.run is None
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """Figures of an optimizer step to be logged; tensors are still on the device."""
+    """Figures of an optimizer step for the log; tensors are still on the device."""
 
     loss: Tensor
     """Training loss: mean of the objective's reported term over all that it counts in the global
@@ -160,10 +158,9 @@ class StepResult:
 class TrainStep:
     """An optimizer step, as a pure function of weights, optimizer state, seed and step number.
 
-    So that a resumed run repeats the steps that it would have done: batches and dropout are drawn
-    by the step's number, and PyTorch's global generators are as before after each step.
-    Micro-batches and processes change how the work is divided, not, but for rounding and dropout,
-    the result.
+    A resumed run takes the same steps: batches and dropout are drawn by step number, and PyTorch's
+    global generators are restored. Micro-batches and processes divide the work, and change the
+    result only by rounding and dropout.
     """
 
     def __init__(
@@ -184,8 +181,7 @@ class TrainStep:
         self.steps = recipe.train.steps
         self.before_update: Callable[[], object] = lambda: None
         """Called once a step's gradients are there, before the weights change."""
-        # The GPU whose generator dropout draws from, beside the processor's: of several each
-        # process has one.
+        # The GPU whose generator dropout uses, besides the CPU's: one per process.
         self._generators = [device] if device.type == "cuda" else []
         for stack in objective.model.stacks:
             stack.recomputes = recipe.train.recompute == "blocks"
@@ -208,20 +204,20 @@ class TrainStep:
         )
 
     def set_length(self, steps: int) -> None:
-        """Change the run's length, to which the learning rate falls and batches are prepared."""
+        """Change the run's length, for the learning rate and prefetching."""
         self.steps = steps
         if isinstance(self.prepare, Ahead):
             self.prepare.steps = steps
 
     def n_tokens(self, step: int) -> int:
-        """Count the tokens of the global batch of a step, without padding, of all processes."""
+        """Count the tokens of a step's global batch, without padding."""
         return self.prepare.n_tokens(step)
 
     def __call__(self, step: int) -> StepResult:
-        """Run optimizer step ``step`` (0-based); the loss is the one before the update.
+        """Run optimizer step ``step`` (0-based); the loss precedes the update.
 
-        All processes enter, and all learn the same loss and norm. The objective is left in training
-        mode, without gradients.
+        Collective; all get the same loss and norm. The objective is left in training mode, without
+        gradients.
         """
         recipe = self.recipe
         self.objective.train()
@@ -242,11 +238,11 @@ class TrainStep:
         seed = self.recipe.train.seed
         parts = prepared.parts
         losses = []
-        # Casts of the weights to bfloat16 live as long as the outermost autocast: once per step,
-        # not per micro-batch.
+        # Casts of weights to bfloat16 live as long as the outermost autocast: one per step, not per
+        # micro-batch.
         with torch.random.fork_rng(self._generators), self._autocast(enabled=True):
             n_passes = self.parallel.begin([batch for _, batch in parts])
-            # Not by the copies: reading a count back from a device would wait for it.
+            # Not from the copies: reading a count back would synchronise.
             counts = self._global_counts([part.batch for part, _ in parts])
             for number in range(n_passes):
                 part, batch = parts[min(number, len(parts) - 1)]
@@ -257,10 +253,9 @@ class TrainStep:
         return self.parallel.sum_losses(losses)
 
     def _pass(self, batch: AnyBatch, counts: dict[str, float], *, is_counted: bool) -> Tensor:
-        """Add a micro-batch's share to the gradients, and return its share of the reported loss.
+        """Add a micro-batch's gradients; return its share of the reported loss.
 
-        Nothing of its graph outlives the call: its nodes, small as they are, would stand between
-        the large blocks that the next pass needs.
+        Its graph does not outlive the call: small nodes would fragment the memory of the next pass.
         """
         totals = self.parallel.totals(batch)
         weights = self.objective.all_weights() if is_counted else dict.fromkeys(totals, 0.0)
@@ -278,10 +273,10 @@ class TrainStep:
             totals.update(self.objective.all_counts(batch))
         numbers = list(totals.values())
         if self.world.size > 1:
-            # Between the processors alone, as a GPU would first end the step before.
+            # On the CPU, as a GPU would first finish the previous step.
             values = torch.tensor(numbers, dtype=torch.float64)
             numbers = self.world.sum(values).tolist()
-        # A term that nothing counts towards adds nothing: its divisor is no matter.
+        # A term with count 0 has total 0: its divisor does not matter.
         return {term: float(max(n, 1)) for term, n in zip(totals, numbers, strict=True)}
 
     def _autocast(self, *, enabled: bool) -> torch.autocast:
@@ -294,9 +289,9 @@ class TrainStep:
 
 
 def allow_graphs(number: int) -> None:
-    """Raise the limit of graphs of a compiled function, beyond which PyTorch does not compile.
+    """Raise PyTorch's limit of graphs per compiled function.
 
-    It is the process's, and is never lowered.
+    The limit is process-wide, and never lowered.
     """
     import torch._dynamo
 

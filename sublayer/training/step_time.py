@@ -1,4 +1,4 @@
-"""Measure how long steps and evaluations take, and check that a run keeps to it."""
+"""Step and evaluation times: measurement, and checks during a run."""
 
 import statistics
 import time
@@ -36,7 +36,7 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds of a run's steps and evaluations."""
+    """Seconds per step and evaluation of a run."""
 
     step_s: float
     """The median of a few steps."""
@@ -46,9 +46,9 @@ class Pace:
 
 
 class PaceChanged(Exception):
-    """The first steps of a run do not take the time that its length was derived from.
+    """The first steps of a run differ from the step time that its length was derived from.
 
-    It is raised before anything of the run is kept.
+    Raised before anything of the run is saved.
     """
 
     def __init__(self, seconds: Sequence[float], expected_s: float) -> None:
@@ -71,11 +71,11 @@ def median_step(
 ) -> float:
     """Measure the median seconds of a step, of at most ``most`` steps.
 
-    None is taken that would not end within ``budget_s``. The first steps allocate memory that the
-    others reuse, so they count only where there are few. One is always taken.
+    At least one step is taken, others only if they end within ``budget_s``. The first steps, which
+    allocate memory, count only where there are few.
 
     ``take_step`` is called with the step's number, from 0. ``agree`` makes processes that take
-    steps together stop together: it is told whether this one has time, and says if all continue.
+    steps together stop together: it takes whether this one has time, and returns whether all have.
     """
     seconds: list[float] = []
     ends = clock() + budget_s
@@ -89,7 +89,7 @@ def median_step(
 def timed(
     work: Callable[[], object], *, device: torch.device, clock: Clock = time.perf_counter
 ) -> float:
-    """Measure the seconds that a piece of work takes, until ``device`` has done it."""
+    """Measure the seconds of work, including its completion on ``device``."""
     begun = clock()
     work()
     wait_for(device)
@@ -97,9 +97,9 @@ def timed(
 
 
 def has_changed(seconds: Sequence[float], expected_s: float) -> bool:
-    """Return whether a run's first steps differ from the expected time by more than half of it.
+    """Check whether a run's first steps differ by more than half from the expected time.
 
-    The first step is slower than the others, so that alone it can only be too fast.
+    The first step is slower than others: a single step can only be too fast.
     """
     if len(seconds) == 1:
         return seconds[0] < (1 - _LARGEST_CHANGE) * expected_s
@@ -108,7 +108,7 @@ def has_changed(seconds: Sequence[float], expected_s: float) -> bool:
 
 
 def has_taken_share(seconds: Sequence[float], budget_s: float) -> bool:
-    """Return whether a run's first steps, two or more, took a notable share of its time."""
+    """Check whether a run's first steps, two or more, took a notable share of its time."""
     return len(seconds) > 1 and sum(seconds) > _CHECKED_SHARE * budget_s
 
 
@@ -117,9 +117,9 @@ def _first_median(seconds: Sequence[float]) -> float:
 
 
 def describe_length(minutes: float, steps: int, pace: Pace) -> str:
-    """Format what minutes were turned into, and by what measurement.
+    """Format the length derived from minutes, and its measurement.
 
-    As in ``10 minutes: 1,200 steps of`` with the time of a step, and how long ago it was measured.
+    As in ``10 minutes: 1,200 steps of`` with the step time and the measurement's age.
     """
     return (
         f"{count(minutes, 'minute', 'g')}: {count(steps, 'step')} of {format_step(pace.step_s)}, "
@@ -128,7 +128,7 @@ def describe_length(minutes: float, steps: int, pace: Pace) -> str:
 
 
 def describe_age(seconds: float) -> str:
-    """Format how long ago something was, in one unit, rounded down: ``3 hours ago``, ``now``."""
+    """Format an age in one unit, rounded down: ``3 hours ago``, ``now``."""
     if seconds < _NOW_S:
         return "now"
     unit = next(unit for unit, length in _UNITS.items() if seconds >= length)
@@ -136,9 +136,9 @@ def describe_age(seconds: float) -> str:
 
 
 def describe_use(minutes: float, seconds: float) -> str | None:
-    """Format by how much a run missed the minutes asked for; None where it took about as long.
+    """Format a run's deviation from its minutes; None where small.
 
-    ``seconds`` is the time that it took. About as long is from 0.6 to 1.5 times the minutes.
+    ``seconds`` is the time taken; 0.6 to 1.5 times the minutes is small.
     """
     share = seconds / (60.0 * minutes)
     if _LEAST_USED <= share <= _MOST_USED:
@@ -152,7 +152,7 @@ def describe_use(minutes: float, seconds: float) -> str | None:
 
 @dataclass(frozen=True)
 class Replanned:
-    """A change of a run's length on the way, as its minutes were to end."""
+    """A change of the length of a run by minutes."""
 
     at_step: int
     from_steps: int
@@ -160,13 +160,13 @@ class Replanned:
 
 
 class MinutesPlan:
-    """The steps of a run by minutes, planned anew on the way where its pace has changed.
+    """Planned steps of a run by minutes, replanned where its pace changes.
 
-    The pace is all that a step takes, evaluations and checkpoints included. It is looked at after
-    each evaluation: where it has changed by more than a third, or the run would end more than a
-    tenth too late, the steps that are left are those that fit at the new pace. Before an evaluation
-    they are planned where it is more than a third late, or the time is over. The earlier plans of a
-    resumed run are made again at the same steps, whatever its pace.
+    The pace includes evaluations and checkpoints. It is checked after each evaluation: where it
+    changed by more than a third, or the run would end more than a tenth too late, the remaining
+    steps are those that fit at the new pace. Between evaluations they are replanned where one is
+    more than a third late, or the time is over. A resumed run repeats its earlier plans at the same
+    steps, whatever its pace.
     """
 
     def __init__(
@@ -185,21 +185,21 @@ class MinutesPlan:
         self._step, self._at_s, self._pace_s = 0, 0.0, 0.0
 
     def steps_at(self, step: int, steps: int) -> int:
-        """Return the run's length as it is planned after ``step``; ``steps`` is the last plan."""
+        """Return the run's planned length after ``step``; ``steps`` is the last plan."""
         for change in reversed(self._known):
             if change.at_step <= step:
                 return change.to_steps
         return self._known[0].from_steps if self._known else steps
 
     def begin(self, step: int, seconds: float, steps: int) -> None:
-        """Begin to measure at ``step``, after so many seconds of the run."""
+        """Start measuring at ``step``, ``seconds`` into the run."""
         self._step, self._at_s = step, seconds
         self._pace_s = max(self.seconds - seconds, 0.0) / max(1, steps - step)
 
     def steps(
         self, step: int, steps: int, seconds: float, evaluation_s: float, *, is_evaluated: bool
     ) -> int:
-        """Return the length of a run of ``steps`` after ``step``, which took ``seconds`` so far.
+        """Return the new length of a run of ``steps``, at ``step`` after ``seconds``.
 
         ``evaluation_s`` are the seconds of its last evaluation.
         """
@@ -229,7 +229,7 @@ class MinutesPlan:
 
 
 def describe_replanned(change: Replanned, seconds: float, minutes: float) -> str:
-    """Say of how many steps a run by minutes is now, and why."""
+    """Describe the new length of a run by minutes, and the reason."""
     return (
         f"planned anew at step {change.at_step:,}, after {seconds / 60:.2g} of "
         f"{count(minutes, 'minute', 'g')}: {count(change.to_steps, 'step')} in all, not "

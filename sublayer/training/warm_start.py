@@ -1,4 +1,4 @@
-"""Warm start: the weights that a model takes over from another, and those that are frozen."""
+"""Warm start: weights taken over from another model, and frozen weights."""
 
 from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
@@ -37,10 +37,10 @@ def fit_rows(
     new_ids: range,
     where: Path,
 ) -> dict[str, Tensor]:
-    """Return a model's ``tensors`` with as many rows of tokens and positions as ``targets`` have.
+    """Resize the token and position rows of a model's ``tensors`` to ``targets``.
 
-    Rows stay at their ids. Rows that a table lacks, and those of ``new_ids``, are the target's;
-    positions beyond the target's are left out. All else is returned as it is.
+    Rows keep their ids. Missing rows, and ``new_ids``, are the target's; positions beyond the
+    target's are dropped. Other tensors are unchanged.
 
     Raises CheckpointError where the target has more positions than were learned.
     """
@@ -60,7 +60,7 @@ def fit_rows(
 
 
 def added_ids(tokenizer: Tokenizer | None, known: Tokenizer | None) -> range:
-    """Return the ids that a tokenizer has behind those of the one that a model was trained with."""
+    """Return a tokenizer's ids beyond those of the model's original tokenizer."""
     if tokenizer is None or known is None:
         return range(0)
     return range(known.vocab_size, max(known.vocab_size, tokenizer.vocab_size))
@@ -69,7 +69,7 @@ def added_ids(tokenizer: Tokenizer | None, known: Tokenizer | None) -> range:
 def describe_added(
     model: Transformer, source: Transformer, tokenizer: Tokenizer | None, new_ids: range
 ) -> list[str]:
-    """Say which tokens of a model have rows of their own that its start has not."""
+    """Describe the tokens of a model that its start lacks."""
     if not new_ids:
         n_added = model.config.vocab_size - source.config.vocab_size
         return [f"{count(n_added, 'row')} of the embedding matrix"] if n_added > 0 else []
@@ -79,7 +79,7 @@ def describe_added(
 
 
 def describe_cut(model: Transformer, source: Transformer, run: str) -> list[str]:
-    """Say that a model has fewer learned positions than its start."""
+    """Report that a model has fewer learned positions than its start."""
     kept, learned = model.config.max_len, source.config.max_len
     if not POSITIONS[model.config.positions].has_rows or kept >= learned:
         return []
@@ -88,7 +88,7 @@ def describe_cut(model: Transformer, source: Transformer, run: str) -> list[str]
 
 def _with_token_rows(value: Tensor, target: Tensor, new_ids: range) -> Tensor:
     if value.shape[1:] != target.shape[1:] or len(value) > len(target):
-        return value  # another width, or ids without rows: refused where it is loaded
+        return value  # another width, or ids without rows: refused on loading
     rows = target.detach().clone()
     rows[: len(value)] = value
     fresh = slice(new_ids.start, new_ids.stop)
@@ -99,10 +99,9 @@ def _with_token_rows(value: Tensor, target: Tensor, new_ids: range) -> Tensor:
 def fresh_heads(
     text_model: TextModel, source: Transformer, answered: TaskSpec | None, run: str
 ) -> dict[str, str]:
-    """Return the heads that start fresh, by name, each with the reason in words.
+    """Return the heads that start fresh, by name, with reasons.
 
-    ``answered`` is the task of the start, which ``run`` names: a label head is kept where the
-    model's answers are the same.
+    ``answered`` is the task of the start ``run``: a label head is kept where answers are equal.
     """
     model = text_model.model
     reasons = {}
@@ -120,7 +119,7 @@ def fresh_heads(
 def without_output_bias(
     targets: dict[str, Tensor], tensors: dict[str, Tensor], run: str
 ) -> list[str]:
-    """Drop the output bias where only one of two models has it; say in words where it is fresh."""
+    """Drop the output bias where only one model has it; describe a fresh one."""
     is_there, is_here = OUTPUT_BIAS in tensors, OUTPUT_BIAS in targets
     if is_there != is_here:
         tensors.pop(OUTPUT_BIAS, None)
@@ -129,7 +128,7 @@ def without_output_bias(
 
 
 def _shapes(model: Transformer, head: str) -> dict[str, tuple[int, ...]]:
-    """Collect the shapes of a head's tensors, without the rows of tokens."""
+    """Collect the shapes of a head's tensors, without token rows."""
     prefix = f"{HEADS[head].attribute}."
     return {
         name: tuple(value.shape[1:] if name in TOKEN_TABLES else value.shape)
@@ -139,7 +138,7 @@ def _shapes(model: Transformer, head: str) -> dict[str, tuple[int, ...]]:
 
 
 def _answers_alike(there: TaskSpec | None, here: TaskSpec | None) -> bool:
-    """Return whether one head can answer both; of a model that says nothing it is taken."""
+    """Check whether one head can answer both tasks; assumed for a model without a task."""
     if there is None or here is None:
         return True
     a, b = there.tasks[0], here.tasks[0]
@@ -148,10 +147,10 @@ def _answers_alike(there: TaskSpec | None, here: TaskSpec | None) -> bool:
 
 
 class StartModel:
-    """The model that ``[init]`` names; its tokenizer and its weights are each read once.
+    """The model of ``[init]``; tokenizer and weights are read once.
 
-    Each is read when it is first asked for: to prepare data takes the tokenizer alone. The first
-    access raises the errors of reading, CheckpointError among them.
+    Read lazily: preparing data needs only the tokenizer. The first access raises errors of reading,
+    such as CheckpointError.
     """
 
     def __init__(self, init: InitConfig) -> None:
@@ -159,22 +158,22 @@ class StartModel:
 
     @cached_property
     def model(self) -> Transformer | None:
-        """The model with its weights, not its tokenizer; None where training starts from none."""
+        """The model with its weights, without tokenizer; None without a start."""
         return None if self.folder is None else load_untokenized(self.folder)
 
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
-        """Its tokenizer; None where it has none."""
+        """Its tokenizer, if any."""
         return None if self.folder is None else load_model_tokenizer(self.folder)
 
     @cached_property
     def task(self) -> TaskSpec | None:
-        """The task that it answers; None where it answers none."""
+        """Its task, if any."""
         return None if self.folder is None else load_task(self.folder)
 
     @cached_property
     def folder(self) -> Path | None:
-        """Its model folder; None where training starts from none."""
+        """Its model folder; None without a start."""
         if self.init.run is None:
             return None
         return find_model(Path(self.init.run))
@@ -182,18 +181,16 @@ class StartModel:
 
 @torch.no_grad()
 def start_from(text_model: TextModel, pretrained: StartModel) -> list[str]:
-    """Copy the parts that ``[init]`` names into a model; return in lines which start fresh and why.
+    """Copy the parts that ``[init]`` names into a model; return lines on fresh parts.
 
-    Tokens that the start's tokenizer lacks keep their
-    initial rows, behind all others; of learned positions the first are taken. A head that only one
-    of the models has is no obstacle: it keeps its initial weights, or is left out. So is one that
-    has other weights, or answers otherwise. With ``init.layers`` = n the first n blocks of every
-    stack are taken, with everything that stands outside the blocks, such as the table of relative
-    positions that a stack's blocks share; the other blocks keep their initial weights. Without a
-    model to start from nothing is done, and no line returned.
+    Tokens that the start's tokenizer lacks keep their initial rows, after all others; the first
+    learned positions are copied. A head in only one of the models, or with other shapes or answers,
+    keeps its initial weights or is skipped. ``init.layers`` = n copies the first n blocks of every
+    stack and everything outside blocks, such as a stack's shared table of relative positions; other
+    blocks keep their initial weights. Does nothing without a start.
 
-    Raises ConfigError if a stack of either model has fewer blocks than asked for, CheckpointError
-    where names or shapes within a part differ.
+    Raises ConfigError where a stack of either model has too few blocks, CheckpointError where names
+    or shapes within a part differ.
     """
     model, source = text_model.model, pretrained.model
     init = pretrained.init
@@ -230,9 +227,9 @@ def start_from(text_model: TextModel, pretrained: StartModel) -> list[str]:
 
 
 def note_training_only(objective: Objective, pretrained: StartModel) -> list[str]:
-    """Format that what training alone needs starts fresh, where all else does not.
+    """Note that training-only parameters start fresh, where all others do not.
 
-    A line at most; none where training starts from no model, or needs nothing of its own.
+    At most one line; none without a start or training-only parameters.
     """
     n_parameters = sum(value.numel() for value in objective.training_only().values())
     if pretrained.init.run is None or not n_parameters:
@@ -244,7 +241,7 @@ def note_training_only(objective: Objective, pretrained: StartModel) -> list[str
 
 
 def _without(model: Transformer, heads: Collection[str]) -> dict[str, Tensor]:
-    """Collect a model's tensors by name, but for those of some heads."""
+    """Collect a model's tensors by name, without some heads."""
     prefixes = tuple(f"{HEADS[name].attribute}." for name in heads)
     state = model.state_dict()
     return {name: value for name, value in state.items() if not name.startswith(prefixes)}
@@ -260,14 +257,14 @@ def _bodies(model: Transformer) -> dict[str, Body]:
 def _outside_blocks(
     model: Transformer, tensors: dict[str, Tensor], n_blocks: int
 ) -> dict[str, Tensor]:
-    """Leave out the stacks' tensors, and the position tables of the blocks that are not taken."""
+    """Drop the stacks' tensors, and the position tables of blocks that are not copied."""
     outside = dict(tensors)
     for prefix, body in _bodies(model).items():
         for name in tensors:
             if name.startswith(f"{prefix}{body.shape.name}."):
                 outside.pop(name)
         if POSITIONS[model.config.positions].adds_before == "every":
-            # Each block's position table goes with its block.
+            # A block's position table belongs to its block.
             for layer in range(n_blocks, body.shape.n_layers):
                 outside.pop(f"{prefix}positions.tables.{layer}.weight", None)
     return outside
@@ -289,7 +286,7 @@ def _copy_first_blocks(model: Transformer, source: Transformer, init: InitConfig
 
 
 def _fresh_blocks(model: Transformer, n_blocks: int) -> list[str]:
-    """Count, in words, the blocks whose weights none of the first shares with them."""
+    """Describe the number of blocks that share no weights with the first ones."""
     counted = []
     bodies = _bodies(model).values()
     for body in bodies:
@@ -305,10 +302,10 @@ def _fresh_blocks(model: Transformer, n_blocks: int) -> list[str]:
 
 
 def freeze(objective: Objective, init: InitConfig) -> list[str]:
-    """Freeze what ``init.freeze`` names of an objective's model; return a line that says so.
+    """Freeze the parts of a model in ``init.freeze``; return a line about it.
 
-    A tied output matrix stays with the embedding matrix. Raises ConfigError where nothing is left
-    to train.
+    A tied output matrix belongs to the embeddings. Raises ConfigError where nothing is left to
+    train.
     """
     frozen = init.frozen
     if not frozen:
@@ -328,7 +325,7 @@ def freeze(objective: Objective, init: InitConfig) -> list[str]:
 
 
 def frozen_parameters(model: Transformer, frozen: Frozen) -> Iterator[nn.Parameter]:
-    """Generate the parameters of parts of a model; one that is shared may come twice."""
+    """Generate the parameters of parts of a model; shared ones may repeat."""
     if frozen.embeddings:
         yield from embedding_parameters(model)
     for layer in range(frozen.n_layers):

@@ -24,11 +24,11 @@ class Adafactor(Optimizer):
     means of rows and columns are kept, R and C, and V is ``R C / mean(R)``. There is no momentum,
     no bias correction, no weight decay; without ``parameter_scale`` no ``max(1e-3, RMS(w))``.
 
-    The last ``n_axes`` axes of a group's parameters are a variable, which has factors and RMS of
-    its own; axes before them count the variables that are stored together. Parameters without a
-    gradient are left alone; n counts the updates of a parameter, and ``decay_offset`` more. Nothing
-    waits for the device. Where parameters are divided, processes exchange twice a step: means of
-    squares, then the sums of squares for RMS.
+    The last ``n_axes`` axes of a group's parameters form a variable with separate factors and RMS;
+    earlier axes count stacked variables. Parameters without a gradient are skipped; n is a
+    parameter's number of updates plus ``decay_offset``. No synchronisation with the device. For
+    sharded parameters processes exchange twice a step: means of squares, then sums of squares for
+    RMS.
 
     Sources: Shazeer & Stern 2018, algorithms 4 and 5; as T5 was released, tensorflow/mesh,
     ``optimize.py``.
@@ -46,7 +46,7 @@ class Adafactor(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Update every parameter that has a gradient; there is no closure."""
+        """Update every parameter with a gradient; there is no closure."""
         self.division.run(self._updates())
 
     def _updates(self) -> Iterator[Exchanging[None]]:
@@ -56,7 +56,7 @@ class Adafactor(Optimizer):
                 yield self._update(alike, group["lr"], group["n_axes"])
 
     def _update(self, parameters: list[Tensor], lr: float, n_axes: int) -> Exchanging[None]:
-        """Update parameters of one shape, all at a time."""
+        """Update parameters of one shape together."""
         for parameter in parameters:
             self._begin(parameter)
         directions = yield from self._directions(parameters)
@@ -73,7 +73,7 @@ class Adafactor(Optimizer):
         """Compute ``u`` of each parameter, in one new tensor."""
         gradient = _stack([tensor.grad for tensor in parameters if tensor.grad is not None])
         steps = count_steps(self.state, parameters) + self.config.decay_offset
-        new_shares = steps**-self.config.decay_exponent  # [n]: the share of a mean that is new
+        new_shares = steps**-self.config.decay_exponent  # [n]: weight of the new term in a mean
         new_shares = new_shares.to(gradient.dtype)
         if not self.config.is_factored(self.division.shape(parameters[0])):
             return self._divide(parameters, gradient, new_shares)
@@ -84,10 +84,9 @@ class Adafactor(Optimizer):
     def _mean_squares(
         self, parameters: list[Tensor], gradient: Tensor, new_shares: Tensor
     ) -> Exchanging[tuple[Tensor, Tensor]]:
-        """Update the means of rows and columns; return those of rows by their mean, and the others.
+        """Update row and column means; return row means over their mean, and column means.
 
-        Where the columns of a matrix are divided, a process has a part of each row's sum, and the
-        other way round.
+        Where columns are sharded, a process has a part of each row's sum, and vice versa.
         """
         n_rows, n_columns = self.division.shape(parameters[0])[-2:]
         axis = self.division.axis(parameters[0])
@@ -111,7 +110,7 @@ class Adafactor(Optimizer):
     def _average(
         self, name: str, parameters: list[Tensor], new: Tensor, new_shares: Tensor
     ) -> Tensor:
-        """Update a running mean of each parameter in place; return them all as one tensor."""
+        """Update the running means of parameters in place; return them as one tensor."""
         kept = [self.state[tensor][name] for tensor in parameters]
         torch._foreach_lerp_(kept, new.unbind(), new_shares.unbind())
         return _stack(kept)
@@ -119,7 +118,7 @@ class Adafactor(Optimizer):
     def _factors(
         self, parameters: list[Tensor], directions: Tensor, n_axes: int
     ) -> Exchanging[tuple[Tensor, ...]]:
-        """Compute the factor of each variable's direction, beside the learning rate."""
+        """Compute the factor of each variable's direction, without the learning rate."""
         values = [directions]
         if self.config.parameter_scale:
             values += parameters
@@ -132,7 +131,7 @@ class Adafactor(Optimizer):
 
 
 def _alike(parameters: list[Tensor], division: Division) -> Iterator[list[Tensor]]:
-    """Generate parameters of one shape, as many as go together: the same in all processes."""
+    """Group parameters of equal shape, identically in all processes."""
     by_layout: dict[tuple[Shape, int | None], list[Tensor]] = {}
     for parameter in parameters:
         layout = division.shape(parameter), division.axis(parameter)
@@ -145,13 +144,13 @@ def _alike(parameters: list[Tensor], division: Division) -> Iterator[list[Tensor
 
 
 def _sums_of_squares(gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the sums of rows and of columns, so that nothing keeps the squares themselves."""
+    """Compute row and column sums of squares, without keeping the squares."""
     squares = gradient.square()
     return squares.sum(-1), squares.sum(-2)
 
 
 def _stack(tensors: Sequence[Tensor]) -> Tensor:
-    """Return tensors of one shape as one; a single one is not copied."""
+    """Stack tensors of one shape; a single one is not copied."""
     if len(tensors) == 1:
         return tensors[0].unsqueeze(0)
     return torch.stack(list(tensors))

@@ -1,8 +1,8 @@
 """Adam and its relatives: AdamW, Adam as released with GPT-1, LAMB, steps scaled by the weights.
 
-PyTorch decorates their methods for callers that are compiled: called first, they import
-torch._dynamo, which takes longer to import than all else here, and with it
-torch.distributed.tensor, torch.onnx and sympy. No update is compiled here.
+PyTorch decorates their methods for compiled callers: the first call imports torch._dynamo, with
+torch.distributed.tensor, torch.onnx and sympy, which takes longer than all other imports. No update
+is compiled here.
 """
 
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
@@ -47,7 +47,7 @@ State = MutableMapping[Tensor, dict[str, Any]]
 def count_steps(state: State, parameters: Sequence[Tensor]) -> Tensor:
     """Add one to the step count of each parameter; return the counts as one float64 tensor.
 
-    It is ``[n]``, of which the first step is 1. Counts are kept in float32, exact up to 2**24.
+    Shape ``[n]``; the first step is 1. Counts are float32, exact up to 2**24.
     """
     for parameter in parameters:
         if "step" not in state[parameter]:
@@ -62,10 +62,10 @@ class MomentOptimizer(Optimizer):
     """Update ``w`` by ``-lr * (d + weight_decay * w)``, where d is Adam's direction.
 
     d is ``m / (sqrt(v) + eps)`` of the running averages of the gradient and of its square, from 0
-    on; with ``is_corrected`` they are divided by ``1 - beta^t`` first. Decay is a group's own.
-    Parameters without a gradient are left alone. Nothing waits for the device. A subclass changes
-    how long the direction is, before or after decay is added, and may go by norms of whole
-    parameters, which ``division`` adds up: those of all groups in one exchange.
+    on; with ``is_corrected`` they are divided by ``1 - beta^t`` first. Groups have their own decay.
+    Parameters without a gradient are skipped. No synchronisation with the device. Subclasses scale
+    the direction before or after decay is added, also by norms of unsharded parameters, which
+    ``division`` sums in one exchange for all groups.
     """
 
     def __init__(
@@ -106,17 +106,17 @@ class MomentOptimizer(Optimizer):
     def scale_directions(
         self, directions: list[Tensor], parameters: list[Tensor], group: dict[str, Any]
     ) -> Exchanging[None]:
-        """Change the lengths of directions in place, before decay; here they stay."""
+        """Scale directions in place, before decay; no-op here."""
         yield from ()
 
     def scale_updates(
         self, updates: list[Tensor], parameters: list[Tensor], group: dict[str, Any]
     ) -> Exchanging[None]:
-        """Change the lengths of updates in place, decay included; here they stay."""
+        """Scale updates in place, decay included; no-op here."""
         yield from ()
 
     def _directions(self, parameters: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
-        """Update the moments, and compute d in new tensors, the only ones as large as the weights.
+        """Update the moments; compute d in new tensors, the only ones as large as the weights.
 
         Moments begin at 0; they are ``beta1 m + (1 - beta1) g`` and ``beta2 v + (1 - beta2) g^2``,
         in the parameter's type.
@@ -153,17 +153,17 @@ SMALLEST_SCALE = 1e-3
 def parameter_scales(
     parameters: Sequence[Tensor], n_axes: int, division: Division
 ) -> Exchanging[list[Tensor]]:
-    """Compute ``max(1e-3, RMS(w))`` of each parameter, of each of its variables.
+    """Compute ``max(1e-3, RMS(w))`` of each variable of the parameters.
 
-    The last ``n_axes`` axes are a variable. Those axes are kept, with a length of 1. Nothing waits
-    for the device. Source: Shazeer & Stern 2018, sec. 8; as released, tensorflow/mesh.
+    The last ``n_axes`` axes, kept with length 1, are a variable. No synchronisation with the
+    device. Source: Shazeer & Stern 2018, sec. 8; as released, tensorflow/mesh.
     """
     rms = yield from division.root_mean_squares(parameters, parameters, n_axes)
     return at_least_smallest(rms)
 
 
 def at_least_smallest(rms: Sequence[Tensor]) -> list[Tensor]:
-    """Return the scales of weights from their root mean squares, in place."""
+    """Compute the scales of weights from their root mean squares, in place."""
     return [scale.clamp_(min=SMALLEST_SCALE) for scale in rms]
 
 
@@ -190,7 +190,7 @@ class Gpt1Adam(MomentOptimizer):
 class ScaledAdamW(MomentOptimizer):
     """Update ``w`` by ``-lr * (max(1e-3, RMS(w)) * d + weight_decay * w)``, d Adam's direction.
 
-    The last ``n_axes`` axes of a group's parameters are a variable, which has an RMS of its own.
+    The last ``n_axes`` axes of a group's parameters are a variable with a separate RMS.
 
     Source: PiotrNawrot/nanoT5, ``AdamWScale``, where decay is not scaled either. Departures from
     it: decay takes the weights before the update, as everywhere here, and eps is added to the
@@ -213,8 +213,8 @@ class Lamb(MomentOptimizer):
     """LAMB: update ``w`` by ``-lr * ratio * u``, with ``ratio = ||w|| / ||u||``.
 
     ``u`` is ``d + weight_decay * w``, d Adam's direction. Norms are L2, of the weights before the
-    update; where one of them is 0 the ratio is 1. A group says in ``adapted`` which variables have
-    ratios of their own.
+    update; where one of them is 0 the ratio is 1. A group's ``adapted`` selects variables with
+    ratios.
 
     Sources: as released with ALBERT (``is_corrected=False``); You et al. 2020, algorithm 2, with
     phi the identity.
@@ -223,7 +223,7 @@ class Lamb(MomentOptimizer):
     def scale_updates(
         self, updates: list[Tensor], parameters: list[Tensor], group: dict[str, Any]
     ) -> Exchanging[None]:
-        """Multiply the update of each variable that has a trust ratio by it."""
+        """Multiply the updates of variables by their trust ratios."""
         adapted: Adapted = group["adapted"]
         if adapted == "none":
             return
@@ -234,7 +234,7 @@ class Lamb(MomentOptimizer):
             n_axes = parameter.dim() if adapted == "tensor" else parameter.dim() - 1
             n_variables = len(_variables([parameter], adapted))
             are_parts += [self.division.divides(parameter, n_axes)] * n_variables
-        # Of maps that are divided one by one, a process may have none.
+        # Of stacked maps that are sharded whole, a process may have none.
         if update_parts:
             local_norms = torch._foreach_norm([*weight_parts, *update_parts])
             norms = yield from self.division.whole_norms(local_norms, 2 * are_parts)
@@ -249,7 +249,7 @@ def trust_ratios(norms: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 
 def _variables(tensors: Sequence[Tensor], adapted: Adapted) -> list[Tensor]:
-    """Return the variables with ratios of their own, of which a tensor may hold several."""
+    """Return the variables with trust ratios, of which a tensor may hold several."""
     if adapted == "tensor":
         return list(tensors)
     return [variable for tensor in tensors for variable in tensor.unbind()]

@@ -45,11 +45,11 @@ def build_optimizer(
     rate_shares: Mapping[str, float] | None = None,
     division: Division = WHOLE,
 ) -> torch.optim.Optimizer:
-    """Build the optimizer, its parameters in groups by the options of their role.
+    """Build the optimizer, with parameter groups by role.
 
-    ``roles`` has every name of ``parameters``, as has ``rate_shares``: the share of the learning
-    rate that each has, None the whole. The rate is the config's until ``set_learning_rate``.
-    ``division`` says of which parameters ``parameters`` are parts.
+    ``roles`` has every name of ``parameters``, as has ``rate_shares``, the factors of the learning
+    rate; None: 1. The rate is the config's until ``set_learning_rate``. ``division`` describes the
+    sharding of ``parameters``.
     """
     shares = rate_shares or dict.fromkeys(parameters, 1.0)
     groups = _groups(config, parameters, roles, shares)
@@ -70,7 +70,7 @@ def build_optimizer(
     settings["is_corrected"] = config.bias_correction
     if config.parameter_scale:
         return ScaledAdamW(groups, **settings, division=division)
-    # As BERT and ALBERT have it, as released: without correction.
+    # As in BERT and ALBERT as released: without correction.
     return MomentOptimizer(groups, **settings)
 
 
@@ -92,7 +92,7 @@ def _groups(
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Set the learning rate of every parameter group, to its share of ``lr``."""
+    """Set the learning rate of every parameter group to its share of ``lr``."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group[_RATE_SHARE]
 
@@ -102,7 +102,7 @@ def optimizer_tensors(
 ) -> dict[str, Tensor]:
     """Return the optimizer's state: ``<state>/<parameter>`` -> tensor, of any shape.
 
-    Tensors are the optimizer's own, not copies. A parameter that had no gradient yet has none.
+    Tensors are not copies. A parameter that had no gradient yet has none.
     """
     tensors: dict[str, Tensor] = {}
     for name, parameter in parameters.items():
@@ -119,9 +119,9 @@ def check_state(
     headers: Mapping[str, Header],
     where: Path,
 ) -> None:
-    """Raise CheckpointError, naming tensor and file, unless a file has the state of this optimizer.
+    """Raise CheckpointError, naming tensor and file, unless a file fits this optimizer's state.
 
-    A parameter that had no gradient yet has none; any other has all that the optimizer keeps of it.
+    A parameter that had no gradient yet has none; any other has its full state.
     """
     all_expected = {
         name: _state_headers(config, parameter, roles[name])
@@ -148,7 +148,7 @@ def check_state(
 
 
 def _state_headers(config: OptimizerConfig, parameter: Tensor, role: Role) -> dict[str, Header]:
-    """Return the headers of one parameter's state, as a file has them."""
+    """Return the file headers of one parameter's state."""
     own_dtype = header_of(parameter).dtype
     return {
         key: Header(list(shape), "F32" if key == "step" else own_dtype)
@@ -163,15 +163,14 @@ def restore_optimizer(
 ) -> None:
     """Restore the state that ``optimizer_tensors`` returned and ``check_state`` has checked.
 
-    It takes the place of all that the optimizer had; tensors are kept, not copied, where they are
-    on the device of their parameter.
+    Replaces the optimizer's state; tensors on their parameter's device are kept, not copied.
     """
     optimizer.state.clear()
     for full_name, tensor in tensors.items():
         key, _, name = full_name.partition("/")
         parameter = parameters[name]
-        # Adam's step counters live where the fused kernel wants them; moments beside their
-        # parameter.
+        # Adam's step counters are where the fused kernel expects them; moments on the parameter's
+        # device.
         optimizer.state[parameter][key] = tensor.to(parameter.device)
 
 
@@ -182,15 +181,16 @@ def clip_gradient(
 ) -> Tensor:
     """Scale the gradient to a global L2 norm of at most ``clip_norm``; return the norm before.
 
-    With a ``clip_norm`` of 0 it stays as it is. ``norm_of`` computes that of all gradients,
-    wherever parts of them lie. Gradients change in place; parameters without one do not count, and
-    nothing waits for the device.
+    A ``clip_norm`` of 0 disables clipping. ``norm_of`` computes the norm of all gradients, sharded
+    or not. Gradients change in place; parameters without one are skipped. No synchronisation with
+    the device.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norm = norm_of(gradients)
     if clip_norm > 0:
         scale = torch.clamp(clip_norm / (norm + 1e-6), max=1.0)
-        # To read it would wait for another device; here it saves a pass over all gradients.
+        # Only on a CPU: reading it would synchronise another device; it saves a pass over all
+        # gradients.
         if scale.device.type != "cpu" or scale != 1.0:
             torch._foreach_mul_(gradients, scale)
     return norm
@@ -200,13 +200,13 @@ def rate_shares(objective: Objective, layer_decay: float) -> dict[str, float]:
     """Compute each parameter's share of the learning rate, by its persistent name.
 
     ``layer_decay ** (n_layers + 2 - depth)``, where embeddings have depth 0, blocks count from 1,
-    and what stands behind the blocks has the whole rate: the final norm and the heads. Weights
-    that several blocks share have the rate of the last of them, as has a bias of scores; a tied
-    output matrix has that of the embeddings. The model has one stack, unless nothing decays.
+    and final norm and heads have the full rate. Shared weights have the rate of their last block,
+    as has a position bias; a tied output matrix has the embeddings' rate. The model has one stack,
+    unless nothing decays.
 
     Source: Clark et al. 2020 (2003.10555), as released (google-research/electra,
-    ``model/optimization.py``), where the last block has the square of the decay, too. Of shared
-    blocks, biases of scores and a final norm the source has none: their rates are a choice.
+    ``model/optimization.py``), where the last block has the square of the decay, too. The source
+    has no shared blocks, position biases and final norm: their rates are a choice.
     """
     if layer_decay == 1.0:
         return {name: 1.0 for name, _ in named_parameters(objective)}

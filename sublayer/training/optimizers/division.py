@@ -1,4 +1,4 @@
-"""Norms and shapes of whole parameters, for updates by processes that may each hold a part."""
+"""Norms and shapes of unsharded parameters, for updates of shards."""
 
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ Every process yields as often, and as many tensors of the same shapes.
 
 @dataclass(frozen=True)
 class Part:
-    """A parameter of which a process holds a part."""
+    """A sharded parameter."""
 
     shape: Shape
     """The shape of the whole parameter."""
@@ -30,9 +30,9 @@ class Part:
 
 
 class Division:
-    """Division of parameters among processes, and sums of these over the processes' parts.
+    """Sharding of parameters among processes, and sums over shards.
 
-    A parameter without a ``Part`` is whole in every process. ``total`` adds up a tensor over all.
+    A parameter without a ``Part`` is replicated. ``total`` sums a tensor over processes.
     """
 
     def __init__(
@@ -44,30 +44,29 @@ class Division:
         self._total = total
 
     def shape(self, parameter: Tensor) -> Shape:
-        """Return the shape of the whole parameter."""
+        """Return the unsharded parameter's shape."""
         part = self._parts.get(parameter)
         return tuple(parameter.shape) if part is None else part.shape
 
     def axis(self, parameter: Tensor) -> int | None:
-        """Return the axis along which a parameter is divided, counted from the last, which is -1.
+        """Return a parameter's sharded axis, negative, counted from the last.
 
-        None where it is whole.
+        None where it is replicated.
         """
         part = self._parts.get(parameter)
         return None if part is None else part.axis - len(part.shape)
 
     def divides(self, parameter: Tensor, n_axes: int) -> bool:
-        """Return whether a variable, the last axes of a parameter, lies in several processes."""
+        """Check whether a variable, the last axes of a parameter, is sharded."""
         axis = self.axis(parameter)
         return axis is not None and axis >= -n_axes
 
     def whole_norms(
         self, norms: Sequence[Tensor], are_parts: Sequence[bool]
     ) -> Exchanging[list[Tensor]]:
-        """Compute L2 norms of variables, whole or, as ``are_parts`` says, in several processes.
+        """Compute L2 norms of variables, replicated or, by ``are_parts``, sharded.
 
-        ``norms``, of any shapes, are those of this process's parts. Norms of whole variables stay
-        to the bit.
+        ``norms``, of any shapes, are this process's. Norms of replicated variables are unchanged.
         """
         partial = [norm for norm, is_part in zip(norms, are_parts, strict=True) if is_part]
         if not partial:
@@ -83,8 +82,8 @@ class Division:
     ) -> Exchanging[list[Tensor]]:
         """Compute the root of the mean square of each variable of ``values``.
 
-        Each value is laid out as the parameter beside it; it may be a stack of several. A variable
-        is the last ``n_axes`` axes, which are kept, with a length of 1.
+        A value has the layout of its parameter, or a stack of several. A variable is the last
+        ``n_axes`` axes, kept with length 1.
         """
         norms = []
         are_parts = []
@@ -99,10 +98,10 @@ class Division:
         return [norm / math.sqrt(count) for norm, count in zip(whole, counts, strict=True)]
 
     def run(self, updates: Iterable[Exchanging[None]]) -> None:
-        """Make updates; tensors that they yield at the same time are added up in one exchange.
+        """Run updates; tensors yielded at the same time are summed in one exchange.
 
-        All processes enter. An update that yields nothing is over, and its memory free, before the
-        next begins. Nothing waits for the device.
+        Collective. An update that yields nothing ends, and frees its memory, before the next
+        begins. No synchronisation with the device.
         """
         waiting = []
         for update in updates:
@@ -119,7 +118,7 @@ class Division:
             waiting = still
 
     def _add_up(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Add up each tensor over all processes, all of them at once."""
+        """Sum tensors over all processes, in one exchange."""
         assert self._total is not None, "what is whole has nothing to be added"
         flat = self._total(torch.cat([tensor.flatten() for tensor in tensors]))
         sums = torch.split(flat, [tensor.numel() for tensor in tensors])
@@ -127,7 +126,7 @@ class Division:
 
 
 def _norm(values: Tensor, n_axes: int) -> Tensor:
-    """Compute the L2 norm over the last axes, which are kept, with a length of 1."""
+    """Compute the L2 norm over the last axes, kept with length 1."""
     if n_axes == 0:
         return values.abs()
     norms: Tensor = torch.linalg.vector_norm(values, dim=tuple(range(-n_axes, 0)), keepdim=True)

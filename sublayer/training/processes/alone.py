@@ -22,7 +22,7 @@ from sublayer.training.processes.world import World
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """The part of a step that one forward and backward pass computes."""
+    """A micro-batch: the part of a step in one forward and backward pass."""
 
     batch: AnyBatch
     index: int
@@ -33,7 +33,7 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class Owner:
-    """The parameter that a tensor of a checkpoint is, or says something of."""
+    """The parameter that a checkpoint's tensor belongs to."""
 
     parameter: str
     """Its persistent name in the objective."""
@@ -46,7 +46,7 @@ Owners = Callable[[str], Owner]
 
 
 class Alone:
-    """An objective that one process trains; subclasses change what several do otherwise."""
+    """An objective trained by one process; subclasses distribute it."""
 
     caches_casts = True
     """True where casts of the weights to bfloat16 may be kept for a step."""
@@ -65,68 +65,67 @@ class Alone:
         """Of which whole parameters these are parts."""
 
     def compile(self) -> None:
-        """Have the passes of training compiled, each with the first batch of its shape."""
+        """Compile the training passes, at the first batch of each shape."""
         self._objective.compile()
 
     def micro_batches(
         self, batches: Batches, step: int, n_sequences: int, context: int
     ) -> list[MicroBatch]:
-        """Return this process's micro-batches of step ``step`` (0-based), and change nothing.
+        """Return this process's micro-batches of step ``step`` (0-based); pure.
 
         A micro-batch has the tokens of ``n_sequences`` windows of ``context``.
         """
         return divided(batches.batch(step), n_sequences, context)
 
     def begin(self, batches: Sequence[AnyBatch]) -> int:
-        """Begin a step that computes these micro-batches; return how many passes it takes.
+        """Begin a step of these micro-batches; return its number of passes.
 
-        All processes enter. In passes beyond the micro-batches the last of them is computed again,
-        and does not count.
+        Collective. Passes beyond the micro-batches repeat the last one, without counting it.
         """
         return len(batches)
 
     def totals(self, batch: object) -> dict[str, Tensor]:
-        """Compute each term's total, in nats, of this process's micro-batch."""
+        """Compute the terms' totals, in nats, of a micro-batch."""
         totals: dict[str, Tensor] = self._forward(batch)
         return totals
 
     def accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
-        """Enter a micro-batch of a step; after the last, gradients are those of all processes.
+        """Enter a micro-batch; after the last, gradients are summed over processes.
 
-        Both passes are within; processes exchange gradients in the backward pass of the last.
+        Contains forward and backward pass; gradients are exchanged in the last backward pass.
         """
         return nullcontext()
 
     def backward(self, share: Tensor) -> None:
-        """Add the gradients of this process's share of the loss, which is a sum over processes."""
+        """Add the gradients of this process's share of the loss, a sum over processes."""
         share.backward()  # type: ignore[no-untyped-call]
 
     def sum_losses(self, losses: Sequence[Tensor]) -> Tensor:
-        """Add the shares of the loss of this process's micro-batches, and those of all others."""
+        """Sum the shares of the loss over micro-batches and processes."""
         total = losses[0]
         for loss in losses[1:]:
             total = total + loss
         return total
 
     def gradient_norm(self, gradients: Iterable[Tensor]) -> Tensor:
-        """Compute the L2 norm of the whole gradient, the same in every process."""
+        """Compute the global L2 norm of the gradient, equal in every process."""
         return torch.nn.utils.get_total_norm(gradients)
 
     def whole_weights(self) -> AbstractContextManager[None]:
-        """Have all weights in the model, for work that each process does at its own pace.
+        """Gather all weights into the model, for work without synchronisation.
 
-        All processes enter and leave.
+        Entering and leaving is collective.
         """
         return nullcontext()
 
     def local(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return this process's parts of weights, by name: views, which change them."""
+        """Return this process's parts of weights, by name, as writable views."""
         return {name: tensor.detach() for name, tensor in tensors.items()}
 
     def to_write(self, tensors: Mapping[str, Tensor], owner: Owners) -> dict[str, Tensor]:
-        """Return the tensors of a file that this process writes: the first one all, whole.
+        """Return the tensors that this process writes to a file: on rank 0 all.
 
-        ``tensors`` are this process's, by their names in the file.
+        ``tensors`` are this process's, by name in the file.
         """
         if not self._world.is_main:
             return {}
@@ -134,14 +133,14 @@ class Alone:
 
     @staticmethod
     def write(tensors: Mapping[str, Tensor], stored: StoredTensors, world: World) -> None:
-        """Write what ``to_write`` returned, or a copy; all of ``world`` enter, in any thread.
+        """Write the tensors of ``to_write``, or copies; collective over ``world``, in any thread.
 
         Raises CheckpointError in all where one cannot write.
         """
         world.by_first(lambda: _write_whole(tensors, stored.whole))
 
     def read(self, owner: Owners, stored: StoredTensors) -> dict[str, Tensor]:
-        """Read this process's parts of stored tensors; all enter.
+        """Read this process's parts of stored tensors; collective.
 
         Raises CheckpointError, OSError and SafetensorError.
         """
@@ -158,7 +157,7 @@ def _write_whole(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def divided(batch: AnyBatch, n_sequences: int, context: int, *, rank: int = 0) -> list[MicroBatch]:
-    """Divide a process's rows into micro-batches, in their order."""
+    """Divide a process's rows into micro-batches, in order."""
     size = batch.micro_rows(n_sequences, context)
     starts = range(0, len(batch), size)
     return [
@@ -167,7 +166,7 @@ def divided(batch: AnyBatch, n_sequences: int, context: int, *, rank: int = 0) -
 
 
 class DataParallel(Alone):
-    """An objective of whose batches each process computes a part; subclasses add up gradients."""
+    """Data parallelism: processes compute parts of batches; subclasses sum gradients."""
 
     def micro_batches(
         self, batches: Batches, step: int, n_sequences: int, context: int
@@ -178,12 +177,12 @@ class DataParallel(Alone):
         return divided(batch, n_sequences, context, rank=rank)
 
     def sum_losses(self, losses: Sequence[Tensor]) -> Tensor:
-        """Add the losses of this process's micro-batches, then those of all processes."""
+        """Sum losses over this process's micro-batches, then over processes."""
         return self._world.sum(super().sum_losses(losses))
 
 
 class Replicated(DataParallel):
-    """An objective of which every process holds all, and computes its part of each batch."""
+    """Data parallelism with a replicated objective."""
 
     def __init__(self, objective: Objective, world: World) -> None:
         super().__init__(objective, world)
@@ -205,20 +204,20 @@ class Replicated(DataParallel):
         return super().begin(batches)
 
     def _arrange(self, batch: AnyBatch) -> None:
-        """Let data parallelism group gradients anew, as it does after the first pass that it sees.
+        """Make DDP rebuild its gradient buckets, as it does after its first pass.
 
-        By the groups goes the order of a sum of three and more: a run that is resumed has to begin
-        with those that an unbroken one has by then. Nothing else comes of the pass.
+        Buckets determine the order of sums over three or more processes: a resumed run must start
+        with the buckets of an uninterrupted one. The pass has no other effect.
         """
         totals = self._replicas(batch)
         super().backward(torch.stack(list(totals.values())).sum())
         self._replicas.zero_grad(set_to_none=True)
 
     def accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
-        """Enter a micro-batch; gradients are summed over processes with the last one's."""
+        """Enter a micro-batch; gradients are summed over processes in the last one."""
         return nullcontext() if is_last else self._replicas.no_sync()
 
     def backward(self, share: Tensor) -> None:
         """Add the gradients of this process's share of the loss."""
-        # Data parallelism averages gradients over processes; the loss is a sum.
+        # DDP averages gradients over processes; the loss is a sum.
         (share * self._world.size).backward()  # type: ignore[no-untyped-call]

@@ -1,10 +1,9 @@
 """The same bits on any number of processes: sums in one fixed binary tree.
 
-Floating-point sums depend on their order. Here it is that of a tree over the parts 0, 1, 2, ...: 0
-with 1, 2 with 3, then the sums of those pairs, and so on; where a number of parts is no power of
-two, a node without a partner goes up as it is. A process that has consecutive parts adds up the
-subtrees that lie within them; the additions that are left form the same tree, on any number of
-processes.
+Floating-point sums depend on their order. Here it is a binary tree over parts 0, 1, 2, ...: 0 with
+1, 2 with 3, then the sums of pairs, and so on; a node without a partner is passed up. A process
+sums the subtrees within its consecutive parts; the remaining additions complete the same tree, on
+any number of processes.
 """
 
 import math
@@ -34,20 +33,19 @@ class Node:
     index: int
 
     def is_joined_by(self, other: "Node") -> bool:
-        """Return whether ``other`` is the right half of the subtree that this is the left of."""
+        """Check whether ``other`` is this left half's right sibling."""
         return self.level == other.level and self.index % 2 == 0 and other.index == self.index + 1
 
     @property
     def parent(self) -> "Node":
-        """The subtree of which this is a half."""
+        """Parent subtree."""
         return Node(self.level + 1, self.index // 2)
 
 
 class TreeSum(Generic[T]):
-    """The sum of parts that come in their order, of which it keeps as few as it can.
+    """Sum of parts in order, with minimal intermediate sums.
 
-    That is one for each level of the tree. ``add`` may change its first argument, which is never
-    used again.
+    One per level of the tree. ``add`` may change its first argument, which is not reused.
     """
 
     def __init__(self, add: Callable[[T, T], T]) -> None:
@@ -55,7 +53,7 @@ class TreeSum(Generic[T]):
         self._stack: list[tuple[Node, T]] = []
 
     def push(self, node: Node, value: T) -> None:
-        """Add a subtree's sum, which begins where the last one ended."""
+        """Add the sum of the next subtree."""
         while self._stack and self._stack[-1][0].is_joined_by(node):
             left, sum_left = self._stack.pop()
             value = self._add(sum_left, value)
@@ -64,11 +62,11 @@ class TreeSum(Generic[T]):
 
     @property
     def nodes(self) -> list[tuple[Node, T]]:
-        """The sums of the largest subtrees that are whole, in order."""
+        """Sums of the largest complete subtrees, in order."""
         return list(self._stack)
 
     def total(self) -> T:
-        """Return the sum of all parts from 0 on; a node without a partner goes up as it is."""
+        """Return the sum of all parts; a node without a partner is passed up."""
         (_, value), *others = reversed(self._stack)
         for _, left in others:
             value = self._add(left, value)
@@ -76,12 +74,12 @@ class TreeSum(Generic[T]):
 
 
 def part_range(rank: int, size: int, n_parts: int) -> range:
-    """Return the consecutive parts of process ``rank`` of ``size``, a share each."""
+    """Return the consecutive parts of process ``rank`` of ``size``."""
     return range(rank * n_parts // size, (rank + 1) * n_parts // size)
 
 
 def subtrees(parts: range) -> list[Node]:
-    """Return the largest whole subtrees of consecutive parts, in order."""
+    """Return the largest complete subtrees of consecutive parts, in order."""
     tree = TreeSum[None](lambda left, right: None)
     for part in parts:
         tree.push(Node(0, part), None)
@@ -102,7 +100,7 @@ _NOTHING = -0.0
 
 
 def add_gradients(left: Gradients, right: Gradients) -> Gradients:
-    """Add gradients to ``left``, in place; what one side did not use has the other's."""
+    """Add gradients to ``left``, in place; a parameter unused on one side gets the other's."""
     both = [(a, b) for a, b in zip(left, right, strict=True) if a is not None and b is not None]
     if both:
         torch._foreach_add_([a for a, _ in both], [b for _, b in both])
@@ -110,9 +108,9 @@ def add_gradients(left: Gradients, right: Gradients) -> Gradients:
 
 
 def exchange(world: World, parameters: Sequence[Tensor], sums: Sums, n_parts: int) -> Gradients:
-    """Return the gradients of all ``n_parts`` micro-batches, the same bits in every process.
+    """Return the gradients of all ``n_parts`` micro-batches, bit-identical in all processes.
 
-    ``sums`` are this process's. All processes enter. A parameter that none of them used has None.
+    ``sums`` are this process's. Collective. An unused parameter has None.
     """
     is_used = _used(world, sums)
     totals: Gradients = [None] * len(parameters)
@@ -125,10 +123,10 @@ def exchange(world: World, parameters: Sequence[Tensor], sums: Sums, n_parts: in
 
 
 def _used(world: World, sums: Sums) -> list[bool]:
-    """Return for each parameter whether any process has a gradient of it."""
+    """Return for each parameter whether any process has its gradient."""
     gradients = [partial for _, partial in sums]
     used = [any(grad is not None for grad in column) for column in zip(*gradients, strict=True)]
-    # Between the processors, for which another device is not waited for.
+    # On the CPU, without synchronising another device.
     n_using = world.sum(torch.tensor(used, dtype=torch.float32))
     return (n_using > 0).tolist()
 
@@ -152,7 +150,7 @@ def _exchanged(
     """Add up some parameters' gradients; ``partials`` has this process's, by subtree."""
     starts = list(accumulate((_rounded(shape.numel()) for shape in shapes), initial=0))
     chunk_size = _rounded(math.ceil(starts[-1] / world.size))
-    # Numbers that one process adds up lie one after another for it: [size, subtrees, each].
+    # The elements summed by one process are contiguous: [size, subtrees, share].
     flat = torch.empty(len(partials), world.size * chunk_size, device=world.device)
     for row, gradients in zip(flat, partials, strict=True):
         _lay_out(gradients, starts, row)
@@ -174,7 +172,7 @@ def _exchanged(
 
 
 def _lay_out(gradients: Gradients, starts: Sequence[int], row: Tensor) -> None:
-    """Write gradients behind each other, from ``starts`` on; numbers between them add nothing."""
+    """Concatenate gradients at ``starts``; gaps are zero."""
     end = 0
     for start, gradient in zip(starts, gradients, strict=False):
         if gradient is not None:
@@ -185,17 +183,17 @@ def _lay_out(gradients: Gradients, starts: Sequence[int], row: Tensor) -> None:
 
 
 def _rounded(n: int) -> int:
-    """Round up to where a gradient may begin."""
+    """Round up to a gradient's alignment."""
     return -(-n // _ALIGNED) * _ALIGNED
 
 
 class Exact(Alone):
-    """An objective of which every process holds all, with sums that no number of them changes.
+    """A replicated objective with sums independent of the number of processes.
 
-    A step is divided into ``n_parts`` micro-batches, whoever computes them: number k has rows k,
-    k + n_parts, and so on. A process has consecutive ones. Their gradients and losses are added in
-    the order of a tree over all of them (``TreeSum``), across processes too: each process receives
-    all others' sums of its part of the parameters, adds them, and gives the result to all.
+    A step is divided into ``n_parts`` micro-batches: number k has rows k, k + n_parts, and so on. A
+    process computes consecutive ones. Gradients and losses are summed in the order of one tree
+    (``TreeSum``), across processes too: a process receives all sums for its part of the parameters,
+    adds them, and distributes the result.
     """
 
     def __init__(self, objective: Objective, world: World, *, n_parts: int) -> None:
@@ -207,7 +205,7 @@ class Exact(Alone):
     def micro_batches(
         self, batches: Batches, step: int, n_sequences: int, context: int
     ) -> list[MicroBatch]:
-        """Return this process's micro-batches, by their number among all of the step."""
+        """Return this process's micro-batches, by number in the step."""
         return [
             MicroBatch(batches.batch(step, rank=part, world=self._n_parts), part)
             for part in self._own
@@ -221,7 +219,7 @@ class Exact(Alone):
 
     @contextmanager
     def accumulating(self, *, is_last: bool) -> Iterator[None]:
-        """Enter a micro-batch; its gradients go into the tree, and the last one's end it."""
+        """Enter a micro-batch; add its gradients to the tree, which the last one completes."""
         yield
         gradients = [parameter.grad for parameter in self._parameters]
         for parameter in self._parameters:

@@ -1,9 +1,9 @@
-"""Sharding: each process holds a part of every parameter, of its gradient and of its moments.
+"""Sharding: a process holds a part of every parameter, gradient and moment.
 
 By PyTorch's ``fully_shard`` (FSDP2). Zhao et al. 2023 (2304.11277), Rajbhandari et al. 2020
-(1910.02054): ``optimizer`` is the second stage of ZeRO, ``full`` its third. Parts go to files, one
-for each process, by ``torch.distributed.checkpoint`` and its storage of safetensors, which pickles
-nothing: what some processes wrote is read by any number of them, and what one wrote by all.
+(1910.02054): ``optimizer`` is the second stage of ZeRO, ``full`` its third.
+``torch.distributed.checkpoint`` writes a file of safetensors per process, without pickle; any
+number of processes can read them.
 """
 
 import logging
@@ -40,16 +40,16 @@ from sublayer.training.optimizers.division import Division, Part
 from sublayer.training.processes.alone import Alone, DataParallel, Owner, Owners
 from sublayer.training.processes.world import World
 
-# Silence its log of every step, and of the index that it does not write.
+# Silence its log of every step, and of the missing index.
 logging.getLogger("torch.distributed.checkpoint").setLevel(logging.ERROR)
 
 
 def write_parts(
     tensors: Mapping[str, Tensor], folder: Path, group: dist.ProcessGroup | None = None
 ) -> None:
-    """Write each process's parts of distributed tensors, and by one of them what all have.
+    """Write the processes' parts of distributed tensors, and replicated tensors once.
 
-    All processes enter. Raises CheckpointError in all of them where one cannot write.
+    Collective. Raises CheckpointError in all processes where one cannot write.
     """
     writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
     try:
@@ -61,12 +61,12 @@ def write_parts(
 
 
 def read_parts(tensors: Mapping[str, Tensor], stored: StoredTensors) -> None:
-    """Read the stored values of distributed tensors into them, in place.
+    """Read stored values into distributed tensors, in place.
 
-    All processes enter. Raises CheckpointError in all of them where one cannot read.
+    Collective. Raises CheckpointError in all processes where one cannot read.
     """
     folder = stored.whole.parent if stored.is_whole else stored.folder
-    # All files of the folder are read, and the last to say something would be believed.
+    # All files of the folder are read, and the last would win.
     others = {*folder.glob("*.safetensors")} - {*stored.files()}
     if others:
         raise CheckpointError(
@@ -86,18 +86,18 @@ def _reason(error: CheckpointException) -> str:
     return str(cause)
 
 
-# Nothing is changed in place that a sub-layer returns.
+# Sub-layers' outputs are not changed in place.
 warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
 
 Sharding = Literal["optimizer", "full"]
 
 
 class Sharded(DataParallel):
-    """An objective of which each process holds a part, and gathers the weights as it needs them.
+    """A sharded objective: weights are gathered when needed.
 
-    A block is gathered before it is computed. With ``full`` it is given up behind it and gathered
+    A block is gathered before it is computed. With ``full`` it is freed afterwards and gathered
     again for its backward pass; with ``optimizer`` it is kept until the step's last backward pass,
-    as is, with both, what several blocks share, and all that is outside them.
+    as are shared weights and weights outside blocks in both.
     """
 
     caches_casts = False
@@ -111,14 +111,14 @@ class Sharded(DataParallel):
         optimizer: OptimizerConfig,
         seed: int,
     ) -> None:
-        """Divide an objective in place; one on the meta device gets its initial values in parts."""
-        # First: tensors that the objective has before would be kept whole.
+        """Shard an objective in place; one on the meta device is initialised shard by shard."""
+        # First: earlier tensors of the objective would be kept unsharded.
         self._units = _shard(objective, world, gives_up=shard == "full")
         if next(objective.parameters()).is_meta:
             objective.to_empty(device=world.device)
             _draw_parts(objective, seed)
-        # Before the first step a block would take itself for the root; and unevenly divided
-        # parameters get their place here. There is no public name.
+        # Before the first step a block would take itself for the root; unevenly sharded parameters
+        # are also allocated here. There is no public API.
         self._units[-1]._get_fsdp_state()._lazy_init()
         super().__init__(objective, world)
         self._shard = shard
@@ -126,7 +126,7 @@ class Sharded(DataParallel):
         self._all: dict[str, DTensor] = {
             name: value for name, value in named_parameters(objective) if isinstance(value, DTensor)
         }
-        # Views of this process's parts, which the optimizer changes.
+        # Views of this process's shards, updated by the optimizer.
         self.parameters = {
             name: nn.Parameter(self._all[name].to_local().detach()) for name in self.parameters
         }
@@ -137,28 +137,28 @@ class Sharded(DataParallel):
         self.division = Division(parts, world.sum)
 
     def compile(self) -> None:
-        """Have the passes of training compiled: each sub-layer by itself, and what lies between.
+        """Compile the training passes: each sub-layer separately, and the code between.
 
-        Weights are gathered where a block begins, which no graph holds. Without graphs of their
-        own, the sub-layers of a block that is recomputed would not be compiled at all.
+        Gathering, at a block's start, breaks graphs. Without separate graphs the sub-layers of a
+        recomputed block would not be compiled at all.
         """
         super().compile()
         for stack in self._objective.model.stacks:
             stack.map_slots(nn.Module.compile)
 
     def begin(self, batches: Sequence[AnyBatch]) -> int:
-        """Begin a step; it takes as many passes in all, which gather the weights together."""
+        """Begin a step; all processes take as many passes, as they gather weights together."""
         # Between the processors, for which another device is not waited for.
         numbers = self._world.gather_equal(torch.tensor([super().begin(batches)]))
         return max(int(number) for number in numbers)
 
     @contextmanager
     def accumulating(self, *, is_last: bool) -> Iterator[None]:
-        """Enter a micro-batch; gradients are summed and divided among processes with the last."""
+        """Enter a micro-batch; gradients are reduced and scattered in the last one."""
         root = self._units[-1]
         root.set_requires_gradient_sync(is_last)
         root.set_is_last_backward(is_last)
-        # Weights that are kept through a pass are kept for the next, in the same step.
+        # Weights kept through a pass are kept for the step's next pass.
         root.set_reshard_after_backward(is_last, recurse=self._shard == "optimizer")
         yield
         if is_last:
@@ -168,7 +168,7 @@ class Sharded(DataParallel):
                 parameter.grad = gradient.to_local() if isinstance(gradient, DTensor) else None
 
     def gradient_norm(self, gradients: Iterable[Tensor]) -> Tensor:
-        """Compute the L2 norm of the whole gradient from those of all parts."""
+        """Compute the global L2 norm of the gradient from the shards' norms."""
         square = super().gradient_norm(gradients).square()
         return self._world.sum(square).sqrt()
 
@@ -180,24 +180,25 @@ class Sharded(DataParallel):
         }
 
     def to_write(self, tensors: Mapping[str, Tensor], owner: Owners) -> dict[str, Tensor]:
-        """Return the tensors of a file that this process writes: its parts."""
+        """Return the tensors that this process writes to a file: its shards."""
         return {name: self._whole(value, owner(name)) for name, value in tensors.items()}
 
     @staticmethod
     def write(tensors: Mapping[str, Tensor], stored: StoredTensors, world: World) -> None:
-        """Write each process's parts of tensors to a file of its own.
+        """Write the processes' shards, a file per process.
 
-        All of ``world`` enter, in any thread. Raises CheckpointError in all where one cannot write.
+        Collective over ``world``, in any thread. Raises CheckpointError in all where one cannot
+        write.
         """
         if not tensors:
-            # No part would say that nothing is missing.
+            # Without any part, missing ones would go unnoticed.
             Alone.write(tensors, stored, world)
             return
         world.by_first(lambda: stored.folder.mkdir(exist_ok=True))
         write_parts(tensors, stored.folder, world.group)
 
     def read(self, owner: Owners, stored: StoredTensors) -> dict[str, Tensor]:
-        """Read this process's parts of stored tensors, whoever wrote them; all enter.
+        """Read this process's shards of stored tensors, however sharded; collective.
 
         Raises CheckpointError, OSError and SafetensorError.
         """
@@ -211,9 +212,9 @@ class Sharded(DataParallel):
         return self.local(targets)
 
     def _whole(self, value: Tensor, owner: Owner) -> Tensor:
-        """Return a part of a tensor as one of a whole that is divided as its parameter is.
+        """Return a shard as a distributed tensor with its parameter's sharding.
 
-        What lacks the axis that is divided is whole in every process.
+        A tensor without the sharded axis is replicated.
         """
         value = value.detach()
         parameter = self._all[owner.parameter]
@@ -231,7 +232,7 @@ class Sharded(DataParallel):
         )
 
     def _axes(self, owner: Owner) -> Axes:
-        """Return which axes of its parameter a tensor has."""
+        """Return the axes of the parameter that a tensor has."""
         shape, role = tuple(self._all[owner.parameter].shape), self.roles[owner.parameter]
         if not owner.state:
             return all_axes(shape)
@@ -239,7 +240,7 @@ class Sharded(DataParallel):
 
     @contextmanager
     def whole_weights(self) -> Iterator[None]:
-        """Gather all weights for what every process computes at its own pace, such as scores."""
+        """Gather all weights for unsynchronised work, such as scoring."""
         root = self._units[-1]
 
         root.set_reshard_after_forward(False)
@@ -250,15 +251,14 @@ class Sharded(DataParallel):
             with torch.compiler.set_stance("force_eager"):
                 yield
         finally:
-            # Weights are given up; this computation is no part of a step, by whose order blocks are
-            # gathered ahead.
+            # Weights are freed; this is no training step, whose order determines prefetching.
             root.reset_iter_state()
             for unit in self._units[:-1]:
                 unit.set_reshard_after_forward(self._shard == "full", recurse=False)
 
 
 def _shard(objective: Objective, world: World, *, gives_up: bool) -> list[FSDPModule]:
-    """Shard an objective in place; return its units, the root, which has all the rest, last."""
+    """Shard an objective in place; return its units, the root, with the rest, last."""
     mesh = init_device_mesh(world.device.type, (world.size,))
     by_name = parameter_roles(objective)
     roles = {id(parameter): by_name[name] for name, parameter in named_parameters(objective)}
@@ -293,20 +293,20 @@ def _draw_parts(objective: Objective, seed: int) -> None:
 
 
 def _axis_of(parameter: DTensor) -> int:
-    """Return the axis along which a parameter is divided."""
+    """Return a parameter's sharded axis."""
     (placement,) = parameter.placements
     assert isinstance(placement, Shard), "every parameter is divided"
     return placement.dim
 
 
 def _as_unit(module: nn.Module) -> FSDPModule:
-    """Return a module as what ``fully_shard`` has made of it, in place."""
+    """Return a module as the ``FSDPModule`` that ``fully_shard`` has made of it."""
     assert isinstance(module, FSDPModule), "it has been sharded"
     return module
 
 
 def _own_blocks(stack: Stack) -> Iterator[list[nn.Module]]:
-    """Generate the sub-layers of each block that are its alone."""
+    """Generate the unshared sub-layers of each block."""
     blocks = [stack.block(layer) for layer in range(len(stack.slots))]
     n_uses = Counter(id(sublayer) for block in blocks for sublayer in block)
     for block in blocks:
@@ -316,9 +316,9 @@ def _own_blocks(stack: Stack) -> Iterator[list[nn.Module]]:
 
 
 def _sharded_axis(parameter: Tensor, role: Role, size: int) -> int:
-    """Return the axis that is divided: the first that is even, of maps stored together one of each.
+    """Return the axis to shard: the first that divides evenly, for stacked maps within a map.
 
-    The first axis alone may be divided unevenly.
+    Only the first axis may be sharded unevenly.
     """
     axes = list(range(parameter.dim()))
     if role == "stacked":

@@ -1,4 +1,4 @@
-"""The processes that train together: their meeting, their exchanges, the loss of one."""
+"""The process group of a training run: rendezvous, collectives, lost processes."""
 
 import errno
 import socket
@@ -52,10 +52,10 @@ _LOST = (
 
 @dataclass(frozen=True)
 class World:
-    """This process among those that train together.
+    """This process in the process group.
 
-    But for ``own`` and ``is_main``, all processes enter its methods, in the same order: each waits
-    for the others. Alone, nothing waits.
+    All methods except ``own`` and ``is_main`` are collective: all processes call them in the same
+    order. A single process never waits.
     """
 
     rank: int
@@ -71,7 +71,7 @@ class World:
     """Process group of their exchanges; None: the group of all."""
 
     def beside(self) -> Self:
-        """Return the same processes on the CPU, for what another thread exchanges meanwhile."""
+        """Return the same group on the CPU, for exchanges of another thread."""
         if self.size == 1:
             return replace(self, device=_CPU)
         timeout = timedelta(seconds=self.patience_s)
@@ -84,9 +84,9 @@ class World:
         return self.rank == 0
 
     def sum(self, values: Tensor) -> Tensor:
-        """Add ``values`` over all processes, in place; return them.
+        """Sum ``values`` over all processes, in place; return them.
 
-        They lie on the world's device, or on the CPU, where nothing waits for another device.
+        They are on the world's device, or on the CPU, without synchronising another device.
         """
         if self.size > 1:
             dist.all_reduce(values, group=self.group)
@@ -108,20 +108,20 @@ class World:
         return "".join(chr(int(code)) for code in self.share(codes))
 
     def any(self, flag: bool) -> bool:
-        """Return in every process whether ``flag`` is set in one of them."""
+        """Return in every process whether ``flag`` is set in any."""
         if self.size == 1:
             return flag
         n_set = torch.tensor([float(flag)], device=self.device)
         return bool(self.sum(n_set) > 0)
 
     def own(self, n: int) -> range:
-        """Return the indices of this process's parts of ``n``, which are dealt like cards."""
+        """Return the indices of this process's parts of ``n``, dealt round-robin."""
         return range(self.rank, n, self.size)
 
     def gather(self, results: Sequence[Result], n: int) -> list[Result]:
-        """Gather the results of all ``n`` parts, in order, from each process's own.
+        """Gather the results of all ``n`` parts, in order.
 
-        A process gives one for each of its ``own(n)``, in their order; all of them get all.
+        A process passes one per index of ``own(n)``, in order; all receive all.
         """
         if self.size == 1 or n == 0:
             return list(results)
@@ -130,21 +130,21 @@ class World:
         return [gathered[part % self.size][part // self.size] for part in range(n)]
 
     def gather_equal(self, tensor: Tensor) -> list[Tensor]:
-        """Gather every process's tensor, of one shape and type, on the world's device."""
+        """Gather every process's tensor, of one shape and dtype, on the world's device."""
         gathered = [torch.empty_like(tensor) for _ in range(self.size)]
         dist.all_gather(gathered, tensor, group=self.group)
         return gathered
 
     def wait(self) -> None:
-        """Wait until every process is here."""
+        """Wait for all processes (barrier)."""
         if self.size > 1:
             dist.barrier(group=self.group)
 
     def by_first(self, work: Callable[[], object], *, long: str = "") -> None:
-        """Run in the first process what must be done once, such as writing, while the others wait.
+        """Run work in rank 0, such as writing, while the others wait.
 
-        Where it fails, so do the others: they would wait for it at the next sum for ever. Raises
-        SaidElsewhere in them. What may take longer than they have patience has a name, ``long``.
+        Where it fails, the others raise SaidElsewhere, instead of waiting at the next collective
+        for ever. Work that may exceed their patience has a name, ``long``.
         """
         is_done = False
         try:
@@ -159,9 +159,9 @@ class World:
             raise SaidElsewhere("the first process failed, and says why")
 
     def part(self) -> None:
-        """Wait until all are here, without an exchange: who has left cuts off none.
+        """Wait for all processes through the store: a process that has left cuts off none.
 
-        All enter. Raises RuntimeError where one does not within the world's patience.
+        Collective. Raises RuntimeError where a process is missing after the world's patience.
         """
         if self.store is None:
             return
@@ -174,7 +174,7 @@ class World:
             time.sleep(_LOOKS_S)
 
     def _meet(self, name: str) -> None:
-        """Wait until the first process is here, however long that takes."""
+        """Wait for rank 0 without a time limit."""
         if self.store is None:
             return
         if self.is_main:
@@ -184,13 +184,12 @@ class World:
 
 
 def agree_on_start(store: Any, rank: int, size: int, timeout: timedelta) -> str:
-    """Return the name of this start, the same in all ``size`` processes and in no earlier ones.
+    """Agree on a name of this start, equal in all ``size`` processes and unique.
 
-    A launcher that starts processes again may give them the store of those before, as ``torchrun``
-    of PyTorch 2.13 does. Its content, such as addresses of dead processes, must not be taken for
-    messages of the new ones: they keep all under their start's name. The first chooses it, and
-    tells it each process that asks by a word of its own, until that has repeated it. Raises
-    RuntimeError where one does not come within ``timeout``.
+    A launcher may reuse the store for restarted processes, as ``torchrun`` of PyTorch 2.13 does.
+    Stale content, such as addresses of dead processes, must not be read: keys are prefixed with the
+    start's name. Rank 0 chooses it and answers each process's unique request until it is
+    acknowledged. Raises RuntimeError where one is missing after ``timeout``.
     """
     word = uuid.uuid4().hex
     end = time.monotonic() + timeout.total_seconds()
@@ -210,7 +209,7 @@ def agree_on_start(store: Any, rank: int, size: int, timeout: timedelta) -> str:
 
 
 def _tell(store: Any, size: int, name: str, answered: dict[int, str]) -> bool:
-    """Tell the name to each that asks; return whether all have heard it."""
+    """Answer requests for the name; return whether all have acknowledged it."""
     others = range(1, size)
     for other in others:
         asked = _read(store, f"ask {other}")
@@ -228,10 +227,10 @@ def _read(store: Any, key: str) -> str:
 
 
 def reach(timeout: timedelta) -> tuple[Any, int, int]:
-    """Return the store where processes meet, the number of this one, and how many they are.
+    """Return the rendezvous store, the rank and the world size.
 
-    Raises TrainingError where nothing answers within ``timeout``, ConfigError where the first
-    cannot answer there. PyTorch tells the same by a page of its own frames, and tries for longer.
+    Raises TrainingError where nothing answers within ``timeout``, ConfigError where rank 0 cannot
+    listen there. PyTorch would give a long traceback, later.
     """
     address, port = meeting_place()
     if is_first_launched() and not has_launchers_store():
@@ -243,7 +242,7 @@ def reach(timeout: timedelta) -> tuple[Any, int, int]:
 
 
 def is_there(address: str, port: int) -> bool:
-    """Return whether something answers there."""
+    """Check whether something answers at an address."""
     try:
         socket.create_connection((address, port), timeout=_ANSWERS_S).close()
     except OSError:
@@ -253,7 +252,7 @@ def is_there(address: str, port: int) -> bool:
 
 def _check_free(port: int) -> None:
     with socket.socket() as sock:
-        # As who listens there: a connection that has only just ended is no obstacle.
+        # As a listener does: a recently closed connection is no obstacle.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             sock.bind(("", port))
@@ -278,9 +277,9 @@ def _wait_for(address: str, port: int, timeout: timedelta) -> None:
 def join_world(device: torch.device, patience_s: float = PATIENCE_S) -> World:
     """Join the processes that ``torchrun`` started, if any: by gloo on the CPU, by NCCL on GPUs.
 
-    It waits for all of them, the first time; ``leave_world`` ends the process group. A process that
-    does not answer for ``patience_s`` seconds is taken for hung. Raises TrainingError where the
-    others do not come, ConfigError where a variable of the launcher is wrong or missing.
+    The first call waits for all; ``leave_world`` ends the process group. A process that does not
+    answer for ``patience_s`` seconds counts as hung. Raises TrainingError where others are missing,
+    ConfigError where a launcher variable is wrong or missing.
     """
     check_launch()
     if n_launched() == 1:
@@ -289,7 +288,7 @@ def join_world(device: torch.device, patience_s: float = PATIENCE_S) -> World:
     if not dist.is_initialized():
         with naming_lost("before training began"):
             store, rank, size = reach(timeout)
-            # A process that is only started may take longer than one that hangs.
+            # Starting may take longer than the patience for hung processes.
             patience = max(timeout, timedelta(seconds=PATIENCE_S))
             start = agree_on_start(_named("start", store), rank, size, patience)
             store = _named(start, store)
@@ -311,8 +310,8 @@ def _named(name: str, store: Any) -> Any:
 def leave_world() -> None:
     """Leave the process group, if one was joined."""
     if dist.is_initialized():
-        # A thread of gloo needs the interpreter to let go of the last exchange. Who ends the group
-        # meanwhile, and holds the interpreter, would wait for that thread for ever.
+        # A gloo thread needs the interpreter lock to release the last exchange: destroying the
+        # group while holding it would deadlock.
         time.sleep(_LETTING_GO_S)
         dist.destroy_process_group()
 
@@ -321,16 +320,16 @@ def leave_world() -> None:
 def naming_lost(where: str) -> Iterator[None]:
     """Raise TrainingError, in one line, where another process is lost.
 
-    It was killed, hangs or cannot be reached; ``where`` says in words which work is kept. Of the
-    processes that are left one says it; others raise SaidElsewhere.
+    It was killed, hangs or cannot be reached; ``where`` describes the saved work. One remaining
+    process reports it; the others raise SaidElsewhere.
     """
     try:
         yield
     except RuntimeError as error:
         if not is_lost(error):
             raise
-        # A launcher that has seen it too ends this process, which is about to say why and end.
-        with suppress(ValueError):  # not the main thread, whose signals they are
+        # A launcher that has noticed it too would end this process before its report.
+        with suppress(ValueError):  # not the main thread
             ignore_from_now_on()
         what = "hangs" if "imed out" in str(error) or "timeout" in str(error) else "was lost"
         message = f"another process {what}: {where}"
@@ -340,18 +339,18 @@ def naming_lost(where: str) -> Iterator[None]:
 
 
 def is_lost(error: Exception) -> bool:
-    """Return whether an error says that another process does not answer."""
+    """Check whether an error means that another process does not answer."""
     if n_launched() == 1 or not isinstance(error, RuntimeError):
         return False
     return isinstance(error, dist.DistError) or any(text in str(error) for text in _LOST)
 
 
 def says_first(what: str) -> bool:
-    """Return whether no other process, of those started together, has said this before.
+    """Check whether this process is the first to report something.
 
-    They ask the store where they met; where there is none, each says it.
+    Decided by the rendezvous store; without one, every process reports.
     """
-    # What answers at the place where they have not met may be another program.
+    # Without a rendezvous another program may answer there.
     if n_launched() == 1 or not (_stores or has_launchers_store()):
         return True
     timeout = timedelta(seconds=_SAYING_S)
@@ -368,9 +367,9 @@ def says_first(what: str) -> bool:
 
 
 def check_agreement(world: World, recipe: Recipe, folder: Path) -> None:
-    """Raise ConfigError in all processes unless they have one recipe, version and folder.
+    """Check that all ranks were launched with the same recipe, version and folder.
 
-    All enter; the first has made the folder.
+    Collective; rank 0 has created the folder. Raises ConfigError in all processes.
     """
     if world.size == 1:
         return
@@ -388,7 +387,7 @@ def check_agreement(world: World, recipe: Recipe, folder: Path) -> None:
 
 
 def check_same(world: World, text: str, what: str, remedy: str) -> None:
-    """Raise ConfigError in all processes where one has another ``text`` than the first; all enter.
+    """Raise ConfigError in all processes where a ``text`` differs from rank 0's; collective.
 
     ``what`` and ``remedy`` are parts of its message.
     """
