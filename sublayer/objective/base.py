@@ -47,30 +47,30 @@ class Objective(nn.Module, ABC):
         self.model = model
 
     def begin(self, step: int, steps: int) -> None:
-        """Set the terms and weights of step ``step`` (0-based) of ``steps``; most do not change.
+        """Set the terms and weights of step ``step`` (0-based) of ``steps``; usually constant.
 
         Called before ``counts`` and ``forward`` of the step.
         """
 
     @property
     def has_unused_parameters(self) -> bool:
-        """True where some terms end before the run does, and leave parameters without gradients."""
+        """True where some terms end before the run, leaving parameters without gradients."""
         return False
 
     @abstractmethod
     def counts(self, batch: Any) -> dict[str, int]:
-        """Count the tokens, or pairs of texts, that each term of ``weights`` averages over."""
+        """Count the tokens, or text pairs, in the mean of each term of ``weights``."""
 
     @abstractmethod
     def forward(self, batch: Any) -> dict[str, Tensor]:
         """Compute each term's total in nats, a scalar each, of the terms of ``all_weights``."""
 
     def all_weights(self) -> dict[str, float]:
-        """Return ``weights`` and that of the sub-layers' own losses."""
+        """Return ``weights``, with the weight of sub-layers' auxiliary losses."""
         return {**self.weights, **({AUXILIARY: 1.0} if self.model.has_auxiliary else {})}
 
     def all_counts(self, batch: AnyBatch) -> dict[str, int]:
-        """Return ``counts`` and that of the sequences, of which sub-layers have losses."""
+        """Return ``counts``, with the number of sequences for auxiliary losses."""
         auxiliary = {AUXILIARY: batch.n_sequences} if self.model.has_auxiliary else {}
         return {**self.counts(batch), **auxiliary}
 
@@ -78,7 +78,7 @@ class Objective(nn.Module, ABC):
     def auxiliary_totals(
         auxiliary: Float[Tensor, ""] | None, weights: Float[Tensor, " N"] | None = None
     ) -> dict[str, Tensor]:
-        """Return the term of the sub-layers' own losses, as ``Hidden`` has their sum.
+        """Return the term of auxiliary losses, from their sum in ``Hidden``.
 
         With the ``weights`` of examples it is 0 where none of these counts.
         """
@@ -93,10 +93,10 @@ class Objective(nn.Module, ABC):
         smoothing: Smoothing | None,
         of_pass: Matrix | None = None,
     ) -> dict[str, Tensor]:
-        """Sum the nats of tokens under the model's own head: the term ``reported``.
+        """Sum the nats of tokens under the model's head: the term ``reported``.
 
         With smoothing or z-loss the trained term is ``trained``; the reported one has no weight.
-        ``of_pass`` is the matrix of a pass whose dropout it shares.
+        ``of_pass``: the pass's embedding matrix, with its dropout.
         """
         matrix, bias = self.model.output_projection(of_pass)
         if smoothing is None:
@@ -105,7 +105,7 @@ class Objective(nn.Module, ABC):
         return {"trained": trained, self.reported: nats}
 
     def initial_values(self, seed: int) -> Iterator[tuple[nn.Parameter, Tensor]]:
-        """Generate what every parameter begins with, whole, on the CPU, one at a time."""
+        """Generate the initial values of all parameters, unsharded, on the CPU, one at a time."""
         model = self.model
         for parameter, value in initial_values(model, model.config, seed=seed):
             is_embedding = parameter is model.embedding.weight
@@ -114,14 +114,14 @@ class Objective(nn.Module, ABC):
             yield parameter, value
 
     def training_only(self) -> dict[str, nn.Parameter]:
-        """Return by name the parameters that training needs and the saved model does not."""
+        """Return the training-only parameters, by name."""
         parameters = named_parameters(self)
         return {name: value for name, value in parameters if not name.startswith("model.")}
 
 
 @dataclass(frozen=True)
 class Synthetic(ABC):
-    """Batches of random tokens, on which a step takes as long as on a recipe's own."""
+    """Batches of random tokens, with the step time of a recipe's batches."""
 
     lengths_vary: ClassVar[bool] = False
 
@@ -130,7 +130,7 @@ class Synthetic(ABC):
 
     @abstractmethod
     def draw(self, generator: np.random.Generator, n_rows: int) -> PackedBatch:
-        """Draw a batch of so many rows."""
+        """Draw a batch of ``n_rows`` rows."""
 
     @abstractmethod
     def n_tokens(self, step: int) -> int:

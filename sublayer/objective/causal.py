@@ -1,4 +1,4 @@
-"""Prediction of the tokens that follow, at the model's end and, in deep stacks, after every block.
+"""Prediction of next tokens, at the model's end and, in deep stacks, after every block.
 
 Source: Al-Rfou et al. 2018 (1808.04444), sec. 3: losses at multiple positions, intermediate layers,
 multiple targets.
@@ -54,21 +54,20 @@ _TRAINED = "trained"
 class Causal(Objective):
     """Cross-entropy of the next tokens, over all positions whose target counts.
 
-    A term for each executed block that predicts (the last is the model's end) and each token ahead.
-    The next token at the model's end, term ``lm``, has the model's own head; every other term has a
-    classifier that is not saved with the model.
+    A term for each predicting block (the last is the model's end) and each token ahead. The next
+    token at the model's end, term ``lm``, uses the model's head; every other term has a classifier
+    that is not saved with the model.
 
     Assumptions where the paper is silent: a block's classifiers read its output through a norm
     without parameters, of the model's kind (none where the model ends without one).
 
-    With z-loss, or with positions summed, the trained term of the model's own head is
-    ``trained``; ``lm``, without weight then, is reported, per token. Classifiers, which end
-    with the training, have no z-loss.
+    With z-loss, or positions summed, the trained term of the model's head is ``trained``; ``lm``,
+    then without weight, is reported, per token. Classifiers have no z-loss.
 
-    With positions summed every trained term is divided by the windows of the batch, not by their
-    targets: a window of T targets weighs T times as much as in the mean.
+    With positions summed trained terms are divided by the number of windows, not of targets: a
+    window of T targets weighs T times as much as in the mean.
 
-    ``config`` None is the objective without auxiliary losses; ``seed`` is that of the classifiers.
+    ``config`` None: no auxiliary losses; ``seed`` draws the classifiers.
     """
 
     reported = "lm"
@@ -96,7 +95,7 @@ class Causal(Objective):
         self.begin(0, 1)
 
     def initial_values(self, seed: int) -> Iterator[tuple[nn.Parameter, Tensor]]:
-        """Generate what every parameter begins with, those of the classifiers last."""
+        """Generate the initial values of all parameters, the classifiers' last."""
         yield from super().initial_values(seed)
         config = self.model.config
         yield from initial_values(self.classifiers, config, seed=seed, prefix=_PREFIX)
@@ -108,7 +107,7 @@ class Causal(Objective):
         """
         config = self.config
         stop = config.auxiliary_stop * steps
-        # Without a division, so that no rounding moves the step at which a block ends.
+        # Without a division, so that rounding does not move the step at which a block ends.
         self._active = [layer for layer in self._layers if step * self._n_layers < stop * layer]
         share = 1.0
         if config.auxiliary_reduction == "mean":
@@ -123,7 +122,7 @@ class Causal(Objective):
 
     @property
     def has_unused_parameters(self) -> bool:
-        """True where some terms end before the run does."""
+        """True where some terms end before the run."""
         return len(self._layers) > 0
 
     @property
@@ -135,7 +134,7 @@ class Causal(Objective):
         return self.config.position_reduction == "sum"
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Count the targets of each term that are not ignored; the windows, where they add up."""
+        """Count each term's targets that are not ignored; windows, where positions are summed."""
         n_targets = [int((targets >= 0).sum()) for targets in self._targets(batch)]
         counts = {term: n_targets[ahead - 1] for _, ahead, term in self._predicting()}
         if self._trains_otherwise:
@@ -145,7 +144,7 @@ class Causal(Objective):
         return counts
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        """Sum the nats of the batch's next tokens, for every term of this step."""
+        """Sum the nats of next tokens, for every term of this step."""
         layout = Layout.causal(batch.tokens, document_ids=batch.document_ids, starts=batch.starts)
         hidden = self.model.hidden(batch.tokens, layout, capture=self._active)
         targets = self._targets(batch)
@@ -204,12 +203,11 @@ WINDOWS = LOSS_OF_ITEMS.table
 
 
 def window_items(split: Split, likelihood: Likelihood, *, context: int, stride: int) -> Items:
-    """Return the nats of each window of a text, and the amount of text that it scores.
+    """Return the nats of each window of a text, and the size of its scored text.
 
-    Of a whole text, adjacent windows that together score half a context are one item. A window
-    belongs to the document of the first token that it scores. Where a lossy tokenizer made
-    the ids, the bytes that were read are spread over the windows in proportion to those that their
-    ids stand for.
+    For a full text, adjacent windows that score half a context together are one item. A window
+    belongs to the document of its first scored token. For a lossy tokenizer, the original bytes are
+    distributed over the windows in proportion to their decoded bytes.
     """
     by_window = likelihood.by_window
     assert by_window is not None, "a text was scored window by window"
@@ -245,10 +243,10 @@ def _unit(context: int, stride: int, n_together: int) -> str:
 def _spread(
     parts: NDArray[np.int64], total: int, otherwise: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Scale whole numbers to add up to ``total``; where all are zeros, in proportion to others."""
+    """Scale integers to sum to ``total``; if all are 0, in proportion to others."""
     if int(parts.sum()) == total:
         return parts
-    # Bounds are rounded, not parts, so that the parts add up.
+    # Bounds, not parts, are rounded, so that the sum is exact.
     bounds = np.cumsum(parts if parts.any() else otherwise)
     factor = total / bounds[-1]
     scaled = np.rint(bounds * factor).astype(np.int64)
@@ -296,7 +294,7 @@ def _score(
 
 
 class CausalFamily(Family):
-    """Next tokens: predicts the tokens that follow, and is scored in bits per byte."""
+    """Next-token prediction, scored in bits per byte."""
 
     metrics = (BITS_PER_BYTE,)
     options = (*TEXT_OPTIONS, "stride")
@@ -304,11 +302,11 @@ class CausalFamily(Family):
     def build(
         self, model: Transformer, config: CausalObjective, seed: int, task: TaskSpec | None = None
     ) -> Causal:
-        """Put a decoder into its objective; ``seed`` is for heads of training alone."""
+        """Build the objective of a decoder; ``seed`` draws training-only heads."""
         return Causal(model, config, seed=seed)
 
     def batches(self, recipe: Recipe, split: Split) -> Windows:
-        """Build the windows that a recipe asks for.
+        """Build the windows of a recipe.
 
         Raises DataError where the split, or a weighted source of it, has none.
         """
@@ -324,13 +322,13 @@ class CausalFamily(Family):
         )
 
     def synthetic(self, recipe: Recipe, vocab_size: int) -> Windows:
-        """Build windows of random tokens, whatever the recipe's text is."""
+        """Build windows of random tokens, for any text."""
         n_tokens = _SYNTHETIC_WINDOWS * (recipe.data.context + 1)
         generator = np.random.Generator(np.random.Philox(0))
         ids = generator.integers(vocab_size, size=n_tokens)
         starts = np.zeros(1, dtype=np.int64)
         store = TokenStore(ids, starts, starts, len(ids), "", is_lossless=True)
-        # Nothing decodes the tokens, so that the tokenizer may be of other ids.
+        # Tokens are not decoded: the tokenizer may have other ids.
         return self.batches(recipe, Split("train", store, ByteTokenizer(), ("",)))
 
     def check_text(self, recipe: Recipe, split: Split) -> None:
@@ -347,8 +345,8 @@ class CausalFamily(Family):
     ) -> Scored:
         """Score the tokens of a text: nats per token, bits per byte.
 
-        In training about ``train.evaluate_tokens`` of them, in windows ``train.evaluate_stride``
-        apart; in a test all, each after at least half the context, and the windows are items.
+        In training about ``train.evaluate_tokens`` tokens, in windows ``train.evaluate_stride``
+        apart; in a test all, after at least half the context, with windows as items.
         """
         model, context = text_model.model, recipe.data.context
         if effort == "test":
@@ -367,9 +365,9 @@ class CausalFamily(Family):
         max_tokens: int | None,
         processes: Processes = ALONE,
     ) -> Scored:
-        """Score a text as a test does, in windows ``stride`` tokens apart, which are its items.
+        """Score a text as in a test, in windows ``stride`` tokens apart, as items.
 
-        Of at most ``max_tokens`` tokens, evenly spread, which are the same for every context.
+        At most ``max_tokens`` tokens, evenly spread, the same for every context.
         """
         context = recipe.data.context
         likelihood = _score(model, split, recipe, stride, max_tokens, processes, same_tokens=True)
@@ -382,12 +380,12 @@ class CausalFamily(Family):
         return Scored(scores, items)
 
     def evaluate(self, asked: Evaluation) -> dict[str, Any]:
-        """Score every token of a text but the first, and say in what windows.
+        """Score every token of a text except the first, and describe the windows.
 
         The option ``stride`` is in tokens, by default half the context.
 
-        Raises ConfigError for a stride below 1, or one that leaves tokens out: above the context.
-        DataError where the text has fewer than two tokens.
+        Raises ConfigError for a stride below 1 or above the context, DataError where the text has
+        fewer than two tokens.
         """
         model, recipe = asked.model, asked.recipe
         context = context_of(model, recipe)

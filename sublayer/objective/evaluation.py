@@ -1,4 +1,4 @@
-"""A request of ``sublayer evaluate``, and what all kinds of objective share in answering it."""
+"""Evaluation requests, and helpers shared by all kinds of objective."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ def _no_text(*rule: object) -> Any:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A request: a model, the recipe of its run, a text, and the options given."""
+    """An evaluation request: a model, its run's recipe, a text, and options."""
 
     run: Path
     """The folder of the run, of a checkpoint or of a model."""
@@ -50,11 +50,11 @@ class Evaluation:
 
     @property
     def model(self) -> "Transformer":
-        """The model, without its tokenizer and its task."""
+        """The model, without tokenizer and task."""
         return self.text_model.model
 
     def describe_text(self, text: "Split") -> dict[str, Any]:
-        """Return the fields of a result that tell which text was scored."""
+        """Return the fields of a result that identify the scored text."""
         return {
             "split": None if "path" in self.options else text.name,
             "sources": list(text.sources),
@@ -63,7 +63,7 @@ class Evaluation:
         }
 
     def sentence_rule(self) -> SentenceRule:
-        """Return how another text is cut into sentences: as in training, else as prose."""
+        """Return the sentence rule for another text: the training's, by default prose."""
         if self.recipe is None:
             return "prose"
         rule = self.recipe.data.sentences
@@ -75,27 +75,27 @@ class Evaluation:
 
 
 def own_objective(recipe: "Recipe", table: type[Table]) -> Table:
-    """Return the objective of a recipe, whose kind is known."""
+    """Return the objective of a recipe of a known kind."""
     assert isinstance(recipe.objective, table), "the kind of objective is asked for its own"
     return recipe.objective
 
 
 def context_of(model: "Transformer", recipe: "Recipe | None") -> int:
-    """Return the tokens of a window: those of the run's training, or else the longest input."""
+    """Return the window size in tokens: the training context, or else the maximum input."""
     if recipe is None:
         return model.config.max_len
     return recipe.data.context
 
 
 def batch_sequences(model: "Transformer", context: int) -> int:
-    """Choose the number of windows computed at a time, with which a device is quick."""
+    """Choose the number of windows per batch, for speed on the device."""
     is_cpu = model.embedding.weight.device.type == "cpu"
     n_tokens = _CPU_BATCH_TOKENS if is_cpu else _GPU_BATCH_TOKENS
     return max(1, n_tokens // context)
 
 
 def describe_sources(result: Mapping[str, Any]) -> str:
-    """Format the sources of a result's text, and the split that it is of.
+    """Format the sources and the split of a result's text.
 
     The result has the fields of ``Evaluation.describe_text``.
     """

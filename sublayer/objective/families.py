@@ -33,9 +33,9 @@ def family_of(objective: ObjectiveTable) -> Family:
 
 
 def family_of_model(text_model: TextModel, recipe: Recipe | None) -> tuple[str, Family]:
-    """Return the kind of objective that a model was trained by, with its name.
+    """Return the kind of a model's training objective, with its name.
 
-    Outside a run, that is the first kind which claims it, or else which trains models of its kind.
+    Outside a run: the first kind that claims the model, or else trains models of its kind.
     """
     if recipe is not None:
         kind = recipe.objective.kind

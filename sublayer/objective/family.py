@@ -1,4 +1,4 @@
-"""The interface of a kind of objective to the rest of the program."""
+"""Interface of a kind of objective."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
@@ -32,7 +32,7 @@ Effort = Literal["training", "test"]
 
 @dataclass(frozen=True)
 class Scored:
-    """The scores of a split, and in a test those of each item."""
+    """Scores of a split, and in a test of each item."""
 
     scores: Scores
     items: Items | None
@@ -45,7 +45,7 @@ TEXT_OPTIONS = ("path", "corpus", "documents", "text_field")
 
 
 class Family(ABC):
-    """A kind of objective: building, data, batches, scores, and its evaluation by a command."""
+    """A kind of objective: building, data, batches, scores, and evaluation."""
 
     metrics: ClassVar[tuple[Metric, ...]]
     """Measures by which models are compared on the test split; the first decides."""
@@ -56,7 +56,7 @@ class Family(ABC):
     def build(
         self, model: Transformer, config: Any, seed: int, task: TaskSpec | None = None
     ) -> Objective:
-        """Put a model into the objective of a config; ``seed`` is for heads of training alone.
+        """Build the objective of a config and model; ``seed`` draws training-only heads.
 
         ``task`` is the task that it learns to answer.
         """
@@ -67,7 +67,7 @@ class Family(ABC):
 
     @abstractmethod
     def synthetic(self, recipe: Recipe, vocab_size: int) -> Batches:
-        """Build batches of random tokens of a vocabulary, on which a step takes as long."""
+        """Build batches of random tokens of a vocabulary, with the same step time."""
 
     @abstractmethod
     def score(
@@ -78,10 +78,10 @@ class Family(ABC):
         effort: Effort,
         processes: Processes,
     ) -> Scored:
-        """Score a model on a split, the work divided among processes, of which all return the same.
+        """Score a model on a split; the work is divided among processes, and all return the same.
 
-        In training the scores are the ``evaluations`` of the objective's table, where it can; in a
-        test the items are scored one by one too.
+        In training the scores are the ``evaluations`` of the objective's table, where possible; a
+        test also scores items.
         """
 
     @abstractmethod
@@ -89,38 +89,38 @@ class Family(ABC):
         """Format the result of ``evaluate`` for the terminal."""
 
     def epoch_tokens(self, recipe: Recipe, split: Split) -> int:
-        """Count the tokens of an epoch of a split: as they are stored."""
+        """Count the tokens of a split's epoch, as stored."""
         return len(split.ids)
 
     def prepare(self, recipe: Recipe, tokenizer: Tokenizer | None) -> Data:
-        """Prepare the data of a recipe; ``tokenizer`` is that of the model that it starts from."""
+        """Prepare the data of a recipe; ``tokenizer`` is the start model's."""
         return prepare(recipe.data, tokenizer=tokenizer)
 
     def shape_model(self, recipe: Recipe, data: Data) -> ModelConfig:
-        """Give a recipe's model the heads that the data asks for."""
+        """Add the heads that the data requires to a recipe's model config."""
         return recipe.model
 
     def describe_task(self, recipe: Recipe, data: Data | None) -> TaskSpec | None:
-        """Describe the task of a trained model, which is saved with it; expected, without data."""
+        """Describe the task to save with a trained model; the expected one without data."""
         return None
 
     def check_text(self, recipe: Recipe, split: Split) -> None:  # noqa: B027
         """Raise DataError where the training split is too short for a batch."""
 
     def check_scoring(self, recipe: Recipe) -> None:  # noqa: B027
-        """Raise ConfigError where a package that scoring needs is not installed."""
+        """Raise ConfigError where a package required for scoring is not installed."""
 
     def score_at_stride(
         self, model: Transformer, split: Split, recipe: Recipe, stride: int, max_tokens: int | None
     ) -> Scored:
-        """Score a split as a test does, in windows a stride apart, of at most ``max_tokens``.
+        """Score a split as in a test, in windows a stride apart, at most ``max_tokens``.
 
         Only where the objective's table ``is_scored_in_windows``.
         """
         raise NotImplementedError
 
     def claims(self, text_model: TextModel) -> bool:
-        """Check whether a model outside a run is scored as this objective's.
+        """Check whether this objective scores a model outside a run.
 
         Otherwise the first kind of objective that trains such models scores it.
         """
@@ -131,7 +131,7 @@ class Family(ABC):
 
         Returns the fields of a result, as JSON: scores by name, and the scored text.
 
-        Raises ConfigError where the recipe must say how, and the model belongs to no run.
+        Raises ConfigError where a recipe is required, and the model belongs to no run.
         """
         if asked.recipe is None:
             raise ConfigError(
@@ -142,7 +142,7 @@ class Family(ABC):
         return {**scores, **asked.describe_text(text)}
 
     def tables(self) -> dict[str, str]:
-        """Return the table of each metric that follows from the items of a test."""
+        """Return the table of each metric that is computed from a test's items."""
         tables = {}
         for metric in self.metrics:
             if metric.from_items is not None:
@@ -163,9 +163,9 @@ class Family(ABC):
 
 
 def describe_watched(family: Family, scores: Scores) -> list[str]:
-    """Describe the scores of each watched text in an evaluation, a line each.
+    """Describe the scores of watched texts in an evaluation, a line each.
 
-    What probes found is one line more.
+    Probes add a line.
     """
     by_text: dict[str, dict[str, Any]] = {}
     for key, value in scores.items():
@@ -179,7 +179,7 @@ def describe_watched(family: Family, scores: Scores) -> list[str]:
 
 
 def describe_valid(family: Family, scores: Scores) -> str:
-    """Describe the scores of a run's evaluation: of validation, or else of watched texts.
+    """Describe the scores of a run's evaluation: validation, or else watched texts.
 
     Empty where nothing was evaluated.
     """

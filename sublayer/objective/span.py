@@ -1,4 +1,4 @@
-"""Span corruption: prediction of the spans cut out of a text, token by token.
+"""Span corruption: prediction of spans cut out of a text.
 
 Source: Raffel et al. 2020 (1910.10683).
 """
@@ -47,7 +47,7 @@ from sublayer.text_model import TextModel
 
 
 class SpanCorruption(TargetLoss):
-    """The loss of spans that were cut out, sentinels and end included, with z-loss on request."""
+    """Loss of corrupted spans, sentinels and end included, with optional z-loss."""
 
     def __init__(self, model: Transformer, config: SpanObjective) -> None:
         smoothing = None
@@ -66,7 +66,7 @@ _REMEDY = (
 def corruption_rule(
     objective: SpanObjective, tokenizer: Tokenizer, *, context: int, starts_with_pad: bool
 ) -> CorruptionRule:
-    """Return how pieces are corrupted.
+    """Return the corruption rule of pieces.
 
     Raises ConfigError where the tokenizer has no end, no padding or too few sentinels.
     """
@@ -106,7 +106,7 @@ PIECES = LOSS_OF_ITEMS.table
 
 
 def piece_items(split: Split, pieces: ScoredPieces, nats: TargetNats) -> Items:
-    """Return the items of the test: the nats of each piece's target."""
+    """Return a test's items: the nats of each piece's target."""
     rule = pieces.rule
     settings = f"{rule.draw.__name__} {rule.settings.noise_density!r} {rule.settings.mean_span!r}"
     digest = Digest(PIECES, split.store.sha256, settings, str(rule.target_length))
@@ -126,9 +126,9 @@ def scored_pieces(
     boundaries: Boundaries,
     most_tokens: int | None = None,
 ) -> ScoredPieces:
-    """Build the pieces by which a model is scored; ``most_tokens`` limits how many.
+    """Build the pieces that score a model, at most ``most_tokens``.
 
-    Raises ConfigError where the tokenizer lacks an id that they need, DataError without any.
+    Raises ConfigError where the tokenizer lacks a required id, DataError without pieces.
     """
     rule = corruption_rule(
         objective,
@@ -146,9 +146,9 @@ def scored_pieces(
 def nats_of_pieces(
     model: Transformer, pieces: ScoredPieces, processes: Processes, progress: Progress = silent
 ) -> TargetNats:
-    """Compute the nats of every piece's target, and count its tokens, its end included.
+    """Compute nats and tokens of every piece's target, its end included.
 
-    The work is divided among ``processes``, and all return the same. ``progress`` hears of batches.
+    The work is divided among ``processes``, and all return the same. ``progress`` counts batches.
     """
     assert isinstance(model, EncoderDecoder), "span corruption trains encoder-decoders"
 
@@ -161,9 +161,9 @@ def nats_of_pieces(
 
 
 def frequency_loss(pieces: ScoredPieces) -> float:
-    """Compute the nats per target token of predicting each by its share of these very targets.
+    """Compute the entropy of the targets' unigram distribution, in nats per token.
 
-    No prediction that is the same everywhere costs less.
+    No constant prediction has a lower loss.
     """
     counts = np.zeros(0, dtype=np.int64)
     for number in range(pieces.n_batches):
@@ -176,7 +176,7 @@ def frequency_loss(pieces: ScoredPieces) -> float:
 
 
 class SpanFamily(Family):
-    """Span corruption: scored in nats per token that was cut out of a text."""
+    """Span corruption, scored in nats per target token."""
 
     metrics = (
         Metric(
@@ -191,14 +191,14 @@ class SpanFamily(Family):
     def build(
         self, model: Transformer, config: SpanObjective, seed: int, task: TaskSpec | None = None
     ) -> SpanCorruption:
-        """Put an encoder-decoder into its objective."""
+        """Build the objective of an encoder-decoder."""
         return SpanCorruption(model, config)
 
     def batches(self, recipe: Recipe, split: Split) -> EpochPieces | RandomPieces:
-        """Build the pieces that a recipe asks for.
+        """Build the pieces of a recipe.
 
-        Raises ConfigError where the tokenizer lacks an id that they need, DataError where the split
-        has none.
+        Raises ConfigError where the tokenizer lacks a required id, DataError where the split has no
+        piece.
         """
         objective = own_objective(recipe, SpanObjective)
         rule = corruption_rule(
@@ -221,21 +221,21 @@ class SpanFamily(Family):
         )
 
     def synthetic(self, recipe: Recipe, vocab_size: int) -> SyntheticTargets:
-        """Build random texts as long as inputs and targets are."""
+        """Build random texts with the lengths of inputs and targets."""
         lengths = recipe.objective.lengths(recipe.data.context)
         return SyntheticTargets(vocab_size, batch_sequences(recipe), lengths)
 
     def epoch_tokens(self, recipe: Recipe, split: Split) -> int:
-        """Count the tokens of an epoch as a step counts them: a context for each piece."""
+        """Count the tokens of an epoch as a step does: a context per piece."""
         batches = self.batches(recipe, split)
         if isinstance(batches, EpochPieces):
             return batches.n_pieces(0) * recipe.data.context
-        # As many random pieces as there are without overlap.
+        # As many random pieces as disjoint ones.
         n_pieces = len(split.ids) / batches.rule.raw_length
         return round(n_pieces * recipe.data.context)
 
     def check_text(self, recipe: Recipe, split: Split) -> None:
-        """Raise DataError where the split is shorter than a piece that is not cut shorter."""
+        """Raise DataError where the split is shorter than a full piece."""
         if recipe.data.boundaries == "ignore":
             raw_length = (
                 own_objective(recipe, SpanObjective).resolve(recipe.data.context).raw_length
@@ -258,9 +258,8 @@ class SpanFamily(Family):
     ) -> Scored:
         """Score the targets of a text's pieces, in nats per token, sentinels and ends included.
 
-        In training about ``train.evaluate_tokens`` of the text, in pieces spread evenly; in a test
-        all, and the pieces are items. All models, seeds and steps are scored on one corruption of
-        the text.
+        In training about ``train.evaluate_tokens`` of the text, in evenly spread pieces; in a test
+        all, with pieces as items. All models, seeds and steps share one corruption of the text.
         """
         model, is_test = text_model.model, effort == "test"
         pieces = scored_pieces(
@@ -281,7 +280,7 @@ class SpanFamily(Family):
     def evaluate(self, asked: Evaluation) -> dict[str, Any]:
         """Score every piece of a text, corrupted as in training; outside a run, as T5 was trained.
 
-        Beside its loss stands that of a constant prediction, ``frequency_loss``.
+        Includes the loss of a constant prediction, ``frequency_loss``.
 
         Raises ConfigError where the tokenizer has too few sentinels.
         """

@@ -1,4 +1,4 @@
-"""Targets of encoder-decoders: their loss, token by token, and random ones."""
+"""Targets of encoder-decoders: loss per token, and random targets."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,8 +22,8 @@ from sublayer.objective.base import Objective, Synthetic
 class TargetLoss(Objective):
     """Cross-entropy of the target's tokens, its end included, averaged over the global batch.
 
-    With label smoothing or z-loss the trained term is ``trained``; ``nll``, without weight then, is
-    reported. ``smoothing`` is None where nothing but nats is trained.
+    With label smoothing or z-loss the trained term is ``trained``; ``nll``, then without weight, is
+    reported. ``smoothing`` is None where only nats are trained.
     """
 
     reported = "nll"
@@ -43,7 +43,7 @@ class TargetLoss(Objective):
         return dict.fromkeys(self.weights, batch.n_predicted)
 
     def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
-        """Sum the nats of the target's tokens, each given the reference before it."""
+        """Sum the nats of the target's tokens, under teacher forcing."""
         assert batch.targets is not None, "targets are predicted"
         hidden = target_hidden(self._model, batch)
         embedded = self._model.to_embedding(hidden.final).flatten(0, 1)
@@ -52,7 +52,7 @@ class TargetLoss(Objective):
 
 
 def target_hidden(model: EncoderDecoder, batch: PackedBatch) -> Hidden:
-    """Compute the states that targets are predicted from, each example as if it were alone."""
+    """Compute the states that predict targets, without attention across examples."""
     read, written = batch.read, batch.written
     assert written is not None, "a decoder writes"
     reader_ids = None if read.document_ids is None else written.sequence_ids
@@ -64,7 +64,7 @@ def target_hidden(model: EncoderDecoder, batch: PackedBatch) -> Hidden:
         starts=read.starts,
         reader_starts=written.starts,
     )
-    # What stands behind a target's end is seen by nothing that counts, but for sub-layers' losses.
+    # Positions after a target's end affect only auxiliary losses.
     mask = written.mask if model.has_auxiliary else None
     layout = Layout.causal(written.tokens, mask, written.document_ids, starts=written.starts)
     return model.hidden(written.tokens, layout, memory=memory)
@@ -78,7 +78,7 @@ class TargetNats(NamedTuple):
 
 
 def nats_of_rows(model: EncoderDecoder, batch: PackedBatch) -> TargetNats:
-    """Compute the nats of each row's target, its end included, and count its tokens."""
+    """Compute nats and tokens of each row's target, its end included."""
     assert batch.targets is not None, "targets are predicted"
     matrix, bias = model.output_projection()
     embedded = model.to_embedding(target_hidden(model, batch).final).flatten(0, 1)
@@ -89,7 +89,7 @@ def nats_of_rows(model: EncoderDecoder, batch: PackedBatch) -> TargetNats:
 
 @dataclass(frozen=True)
 class SyntheticTargets(Synthetic):
-    """Batches of random texts and targets, each as long as ``lengths`` says, without padding."""
+    """Batches of random texts and targets of ``lengths``, without padding."""
 
     lengths: Lengths
 

@@ -54,7 +54,7 @@ _BATCH_TOKENS = 4096
 
 
 def _check_documents(recipe: Recipe, texts: DividedTexts) -> None:
-    """Raise DataError where a sentence's pair is of another document, and one is trained on."""
+    """Raise DataError where negative pairs need a second training document."""
     objective = own_objective(recipe, MaskedObjective)
     is_alone = objective.sentence == "sop" and objective.single_sentence == "negative"
     if objective.sentence != "nsp" and not is_alone:
@@ -95,7 +95,7 @@ def _judgement(task: str) -> Metric:
 
 
 class MaskedFamily(Family):
-    """Masked tokens and pairs of texts: scored by the accuracy of both."""
+    """Masked tokens and text pairs, scored by accuracy."""
 
     metrics = (
         _accuracy("mlm_accuracy", "MLM accuracy"),
@@ -108,7 +108,7 @@ class MaskedFamily(Family):
     def build(
         self, model: Transformer, config: MaskedObjective, seed: int, task: TaskSpec | None = None
     ) -> Masked:
-        """Put an encoder into its objective."""
+        """Build the objective of an encoder."""
         return Masked(model, config)
 
     def prepare(self, recipe: Recipe, tokenizer: Tokenizer | None) -> Data:
@@ -116,10 +116,10 @@ class MaskedFamily(Family):
         return prepare(recipe.data, tokenizer=tokenizer, check=partial(_check_documents, recipe))
 
     def batches(self, recipe: Recipe, split: Split) -> PairBatches:
-        """Build the examples that a recipe asks for.
+        """Build the examples of a recipe.
 
-        Raises ConfigError where the tokenizer lacks an id that they need. Where the split has no
-        example, the first batch raises DataError.
+        Raises ConfigError where the tokenizer lacks a required id. Without examples in the split,
+        the first batch raises DataError.
         """
         objective, context = own_objective(recipe, MaskedObjective), recipe.data.context
         settings = pair_settings(objective, split.tokenizer, context=context)
@@ -135,15 +135,15 @@ class MaskedFamily(Family):
         )
 
     def synthetic(self, recipe: Recipe, vocab_size: int) -> SyntheticPairs:
-        """Build pairs of random texts, with as many predictions as a full row usually has."""
+        """Build random text pairs, with the usual number of predictions of a full row."""
         context = recipe.data.context
         n_predictions = recipe.objective.n_predictions(context)
         return SyntheticPairs(vocab_size, trained_sequences(recipe), context, n_predictions)
 
     def check_text(self, recipe: Recipe, split: Split) -> None:
-        """Raise DataError where pairs of sentences are to be judged, and no document has two.
+        """Raise DataError where sentence pairs are required, and no document has two sentences.
 
-        Pairs of single sentences (``objective.pairs``) are of the whole text.
+        Pairs of single sentences (``objective.pairs``) cross documents.
         """
         objective = own_objective(recipe, MaskedObjective)
         if objective.sentence == "none" or objective.pairs == "sentences":
@@ -166,7 +166,7 @@ class MaskedFamily(Family):
         effort: Effort,
         processes: Processes,
     ) -> Scored:
-        """Score an encoder: in a test on one pass over the text, in training on part of it."""
+        """Score an encoder: in a test on one pass over the text, in training on a part."""
         model = text_model.model
         assert isinstance(model, Encoder), "masked objectives train encoders"
         context = recipe.data.context
@@ -190,11 +190,11 @@ class MaskedFamily(Family):
         return Scored({**scores, "loss": LOSS_OF_ITEMS.of(items)}, items)
 
     def evaluate(self, asked: Evaluation) -> dict[str, Any]:
-        """Score an encoder on whole passes over a text, as many as give ``--pairs`` pairs.
+        """Score an encoder on full passes over a text, up to ``--pairs`` pairs.
 
-        An encoder without a head for pairs is scored on one pass. A later pass cuts other pairs out
-        of the same text, and hides other tokens. Outside a run the objective is the default one,
-        with n-grams hidden where the tokenizer has words.
+        An encoder without a sentence head is scored on one pass. Later passes form other pairs and
+        mask other tokens. Outside a run the default objective is used, with n-gram masking where
+        the tokenizer has words.
 
         Raises ConfigError and DataError as ``encoder_scores`` does.
         """

@@ -1,4 +1,4 @@
-"""Loss of masked tokens and of judging pairs of texts, and the batches for it.
+"""Loss of masked tokens and text pairs, and its batches.
 
 Source: Devlin et al. 2019 (1810.04805), sec. 3.1; sentence order: Lan et al. 2020 (1909.11942),
 sec. 3.1.
@@ -31,10 +31,10 @@ from sublayer.objective.base import Objective, Synthetic
 
 
 class Masked(Objective):
-    """Cross-entropy of masked tokens, term ``mlm``, and of pairs of texts, term ``sentence``.
+    """Cross-entropy of masked tokens, term ``mlm``, and of text pairs, term ``sentence``.
 
-    Logits are computed only where a token is predicted. Each term is a mean over all it counts in
-    the global batch. The model is an encoder.
+    Logits are computed only at predicted tokens. Terms are means over the global batch. The model
+    is an encoder.
 
     With z-loss the trained term of masked tokens is ``trained``; ``mlm``, without weight then, is
     reported.
@@ -56,7 +56,7 @@ class Masked(Objective):
 
     @property
     def has_unused_parameters(self) -> bool:
-        """True where a sentence head is not trained, whose parameters then have no gradient."""
+        """True where a sentence head is not trained, and has no gradient."""
         if "sentence" in self.weights:
             return False
         return any(HEADS[name].reads != "positions" for name in self.model.heads)
@@ -73,13 +73,13 @@ class Masked(Objective):
         return counts
 
     def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
-        """Sum the nats of the batch's masked tokens, and of its pairs."""
+        """Sum the nats of masked tokens, and of pairs."""
         states = states_at(self._encoder, batch)
         smoothing = Smoothing(1.0, 0.0, self._z_loss) if self._z_loss else None
         embedded = self._encoder.to_embedding(states.masked)
         totals = self.token_totals(embedded, batch.predicted_ids, smoothing)
         if "sentence" in self.weights:
-            # A probe reads the states and leaves them as they are.
+            # A probe does not change the states.
             cls = states.cls.detach() if self._is_probed else states.cls
             logits = self._encoder.sentence_logits(cls)
             totals["sentence"] = sentence_nats(logits, batch.labels.long())
@@ -87,7 +87,7 @@ class Masked(Objective):
 
 
 class States(NamedTuple):
-    """The hidden states that are read, in the order of the batch's rows."""
+    """Selected hidden states, in row order."""
 
     masked: Float[Tensor, "P D"]
     """Of the predicted positions."""
@@ -98,7 +98,7 @@ class States(NamedTuple):
 
 
 def states_at(encoder: Encoder, batch: PackedBatch) -> States:
-    """Compute hidden states, each example as if it were alone, and pick those that are read."""
+    """Compute hidden states, without attention across examples, and select those needed."""
     assert batch.predicted is not None, "tokens are predicted"
     side = batch.read
     layout = Layout.bidirectional(side.tokens, side.mask, side.document_ids, side.starts)
@@ -111,7 +111,7 @@ def states_at(encoder: Encoder, batch: PackedBatch) -> States:
 def sentence_nats(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Float[Tensor, ""]:
     """Sum the nats of labels under two logits, or a logistic one; a label of -1 does not count.
 
-    In float32 at least, whatever the logits are in. A logistic one is that of label 1.
+    At least in float32. A single logit is label 1's.
     """
     dtype = torch.promote_types(logits.dtype, torch.float32)
     logits = logits.to(dtype)
@@ -119,14 +119,14 @@ def sentence_nats(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Fl
     if n_logits == 2:
         return F.cross_entropy(logits, labels, ignore_index=-1, reduction="sum")
     is_counted = labels >= 0
-    # Pairs that do not count are computed as label 0, and left out of the sum.
+    # Ignored pairs are computed as label 0, and excluded from the sum.
     targets = labels.clamp_min(0).to(logits.dtype)
     nats = F.binary_cross_entropy_with_logits(logits[:, 0], targets, reduction="none")
     return torch.where(is_counted, nats, 0.0).sum()
 
 
 def predicts_negative(logits: Float[Tensor, "N C"]) -> Tensor:
-    """Predict which pairs of texts do not belong together, ``[N]``: label 1 is the likelier."""
+    """Predict negative text pairs, ``[N]``: label 1 is likelier."""
     n_logits = logits.shape[1]
     if n_logits == 1:
         return logits[:, 0] > 0
@@ -135,7 +135,7 @@ def predicts_negative(logits: Float[Tensor, "N C"]) -> Tensor:
 
 @dataclass(frozen=True)
 class SyntheticPairs(Synthetic):
-    """Batches of random pairs of texts, as long as the context."""
+    """Batches of random text pairs, of context length."""
 
     context: int
     n_predictions: int
@@ -162,7 +162,7 @@ class SyntheticPairs(Synthetic):
 
 
 def step_rule(recipe: Recipe, batch_tokens: int) -> BatchRule:
-    """Return how pairs of single sentences are filled into steps of so many tokens."""
+    """Return the batching rule of single-sentence pairs for steps of ``batch_tokens``."""
     data = recipe.data
     part_tokens = max(batch_tokens // data.batch_parts, data.context)
     return BatchRule(part_tokens, multiple=data.batch_multiple, parts=data.batch_parts)
@@ -171,9 +171,9 @@ def step_rule(recipe: Recipe, batch_tokens: int) -> BatchRule:
 def pair_settings(
     objective: MaskedObjective, tokenizer: Tokenizer, *, context: int
 ) -> PairSettings:
-    """Return the settings by which a masked objective makes examples.
+    """Return the example settings of a masked objective.
 
-    Raises ConfigError where the tokenizer lacks an id that they need.
+    Raises ConfigError where the tokenizer lacks a required id.
     """
     if objective.masking != "token" and not tokenizer.has_words:
         raise ConfigError(
@@ -209,7 +209,7 @@ def pair_settings(
 def _vocabulary(objective: MaskedObjective, tokenizer: Tokenizer) -> MaskVocabulary:
     is_maskable = np.ones(tokenizer.vocab_size, dtype=np.bool_)
     is_maskable[list(tokenizer.special_ids)] = False
-    # Special ids stand at the beginning of a vocabulary, but for those that were added to it later.
+    # Special ids come first in a vocabulary, except those added later.
     first = int(np.flatnonzero(is_maskable)[0])
     is_maskable[first : first + objective.spared_ids] = False
     assert tokenizer.mask_id is not None, "the vocabulary was checked"

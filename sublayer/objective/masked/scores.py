@@ -1,4 +1,4 @@
-"""Scores of an encoder: masked tokens, pairs of texts, and the items of both."""
+"""Scores of an encoder: masked tokens, text pairs, and items of both."""
 
 import math
 from collections import Counter
@@ -43,7 +43,7 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Scoring:
-    """Amount of text that is scored, and the batch."""
+    """Scored amount of text, and batch size."""
 
     context: int
     """Tokens of a row, and of the longest example."""
@@ -56,12 +56,12 @@ class Scoring:
 
 
 class _ScoredBatches:
-    """The batches of a text that are scored, each a range of the examples of its passes."""
+    """Scored batches of a text: ranges of the examples of its passes."""
 
     def __init__(self, split: Split, settings: PairSettings, scoring: Scoring) -> None:
-        # A text may be a single document where that of training is not.
+        # The text may be a single document, unlike the training text.
         pairs = replace(settings.pairs, negatives="anywhere")
-        # The scored tokens are hidden, and differ from pass to pass.
+        # Scored tokens are masked, and differ between passes.
         masks = replace(settings.masks, predicts_first=False)
         settings = replace(settings, pairs=pairs, masks=masks, static_copies=None)
         size = scoring.batch_sequences
@@ -84,8 +84,8 @@ class _ScoredBatches:
     ) -> list[_T]:
         """Compute ``work`` of each batch, in order, without dropout or gradients.
 
-        It is given the batch, its examples, and their indices in the order of the batch, ``[N]``.
-        ``progress`` is called with the examples done and the examples in all.
+        Arguments of ``work``: batch, examples, and their indices in batch order, ``[N]``.
+        ``progress`` receives the examples done and the total.
         """
         device = encoder.embedding.weight.device
 
@@ -101,7 +101,7 @@ class _ScoredBatches:
             return compute_each(score_one, len(self._ranges), processes)
 
     def table(self, name: str, unit: str, columns: Sequence[dict[str, Numbers]]) -> ItemTable:
-        """Return the columns of all batches as a table, with the digest of their examples."""
+        """Return the columns of all batches as a table, with the examples' digest."""
         split = self._batches.split
         digest = Digest(name, split.store.sha256)
         documents: list[int] = []
@@ -121,7 +121,7 @@ _NORMAL_QUANTILE = 1.959963984540054
 
 
 class PairScore(NamedTuple):
-    """Counts of pairs of texts that an encoder judges rightly."""
+    """Counts of text pairs that an encoder classifies correctly."""
 
     n_pairs: int
     n_correct: int
@@ -130,15 +130,15 @@ class PairScore(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        """Share of pairs that are judged rightly, from 0 to 1; NaN where there is none."""
+        """Share of correct pairs, from 0 to 1; NaN without pairs."""
         return self.n_correct / self.n_pairs if self.n_pairs else math.nan
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95% CI of the accuracy over such pairs (Wilson 1927); NaN without pairs.
+        """95% CI of the accuracy (Wilson 1927); NaN without pairs.
 
-        It takes pairs as independent, so only those of one pass over the text count: other cuts of
-        the same sentences add little.
+        Pairs are assumed independent, so only one pass over the text counts: other pairs of the
+        same sentences add little.
         """
         if not self.n_pairs:
             return math.nan, math.nan
@@ -163,14 +163,14 @@ def score_pairs(
     processes: Processes = ALONE,
     tables: dict[str, ItemTable] | None = None,
 ) -> PairScore:
-    """Score an encoder's judgement of pairs: next sentence (nsp) or sentence order (sop).
+    """Score an encoder on text pairs: next sentence (nsp) or sentence order (sop).
 
-    The task need not be the one that it was trained on. Tokens are hidden as in training. A
-    sentence without another to pair with gives no pair; a text that gives none scores 0 of 0.
-    Where the text is a single document, a next sentence's negatives come from elsewhere in it.
+    The task may differ from the training's. Tokens are masked as in training. A sentence without a
+    partner gives no pair; a text without pairs scores 0 of 0. In a single document, negatives come
+    from elsewhere in it.
 
-    ``progress`` is called with the examples done and the examples in all; ``tables`` gets the items
-    of the pairs. The work is divided among ``processes``, and all return the same.
+    ``progress`` receives the examples done and the total; ``tables`` gets the pairs' items. The
+    work is divided among ``processes``, and all return the same.
     """
     rule = replace(settings.pairs, task=task, alone="drop", negatives="anywhere")
     n_independent = _count_pairs(split, rule) if has_pairs(split) else 0
@@ -198,13 +198,13 @@ def score_pairs(
 
 
 def has_pairs(split: Split) -> bool:
-    """Return whether a document of a text has two sentences, which a pair needs."""
+    """Check whether a document has two sentences, as a pair requires."""
     assert split.sentence_starts is not None, "the text was stored as sentences"
     return len(split.sentence_starts) > len(split.document_starts)
 
 
 def _count_pairs(split: Split, rule: PairRule) -> int:
-    # Sentences may be so long that each fills an example, which leaves no pair.
+    # Long sentences may fill an example, which leaves no pair.
     assert split.sentence_starts is not None, "the text was stored as sentences"
     kept = replace(rule, alone="keep")
     pairs = make_pairs(
@@ -227,9 +227,9 @@ def score_masked(
 ) -> dict[str, Any]:
     """Score an encoder on the masked tokens of a text: its loss and accuracy, and their counts.
 
-    Masks and pairs are the same for every model of a tokenizer. ``progress`` is called with the
-    examples done and the examples in all; ``tables`` gets the items of the examples. The work is
-    divided among ``processes``, and all return the same. Raises DataError where no token is hidden.
+    Masks and pairs are the same for all models of a tokenizer. ``progress`` receives the examples
+    done and the total; ``tables`` gets the examples' items. The work is divided among
+    ``processes``, and all return the same. Raises DataError where no token is masked.
     """
 
     def score_batch(
@@ -239,10 +239,10 @@ def score_masked(
         matrix, bias = encoder.output_projection()
         targets = batch.predicted_ids
         nats = nats_of_targets(hidden, matrix, bias, targets)
-        # Logits are as many as the vocabulary has ids, for each token: a few tokens at a time.
+        # Logits have the size of the vocabulary: a few tokens at a time.
         parts = [F.linear(part, matrix, bias).argmax(-1) for part in torch.split(hidden, _CHUNK)]
         is_correct = (torch.cat(parts) == targets).cpu().numpy()
-        # Added up per example: items are examples, and not their tokens.
+        # Summed per example: items are examples, not tokens.
         owners, n = np.repeat(order, [len(made[index].positions) for index in order]), len(made)
         columns: dict[str, Numbers] = {
             "nats": np.bincount(owners, nats.each.double().cpu().numpy(), n),
@@ -281,20 +281,20 @@ def encoder_scores(
     processes: Processes = ALONE,
     tables: dict[str, ItemTable] | None = None,
 ) -> dict[str, Any]:
-    """Score an encoder on a text by every measure that it has a head and the text enough pairs for.
+    """Score an encoder on a text by every measure with a head and enough pairs.
 
-    ``loss`` is in nats per masked token, ``mlm_accuracy`` stands beside ``majority_accuracy``, that
-    of always naming the most frequent masked token; ``nsp_`` and ``sop_`` come with the number of
-    pairs and the 95% CI. Accuracies are shares, from 0 to 1. ``progress`` hears the measure
+    ``loss`` is in nats per masked token; ``majority_accuracy`` is the baseline of ``mlm_accuracy``
+    that always predicts the most frequent masked token; ``nsp_`` and ``sop_`` include the number of
+    pairs and the 95% CI. Accuracies are shares, from 0 to 1. ``progress`` receives the measure
     before the amount; ``tables`` gets the items of a test.
 
     Raises ConfigError where the tokenizer lacks an id of the objective, DataError where the text
-    gives no token to hide.
+    has no maskable token.
     """
     settings = pair_settings(objective, split.tokenizer, context=scoring.context)
     judges = "sentence" in encoder.heads
     if not judges:
-        # Later passes over a text are for its pairs.
+        # Later passes serve only pairs.
         scoring = replace(scoring, n_pairs=1)
     shown = partial(progress, "masked tokens")
     scores = score_masked(encoder, split, settings, scoring, shown, processes, tables)

@@ -1,4 +1,4 @@
-"""Answers to rows that were not prepared: of users, and of published test sets."""
+"""Answers to unprepared rows, from users and published test sets."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -51,7 +51,7 @@ from sublayer.values import given_rows
 
 
 def objective_of(spec: TaskSpec) -> SupervisedObjective:
-    """Return an objective that writes examples as a model reads them."""
+    """Return an objective with a model's format of examples."""
     return SupervisedObjective(
         format=spec.format,
         answer=spec.answer,
@@ -62,11 +62,10 @@ def objective_of(spec: TaskSpec) -> SupervisedObjective:
 
 
 def answer_known(text_model: TextModel, task: Task) -> None:
-    """Have a model that answers a task of the same kind answer a known one; it changes in place.
+    """Adapt a model, in place, to a known task of the same kind.
 
-    The rows of its head are put into the order of the task's labels, by their words; numbers are
-    put on the task's scale. Raises ConfigError where its answers are of another kind, or the words
-    are not those of the task.
+    Rows of its head are reordered by the words of the task's labels; numbers are put on the task's
+    scale. Raises ConfigError for answers of another kind, or other words.
     """
     spec, model = text_model.task, text_model.model
     if spec is None or spec.format == "text":
@@ -100,14 +99,13 @@ def _in_order(rows: Tensor, places: tuple[int, ...]) -> Tensor:
 
 
 class Answerer:
-    """Answers examples of one task by a model, or by the average of several.
+    """Answers examples of a task with a model, or an average of several.
 
-    ``name`` is that of the task: one that the models were trained on, or one that is answered like
-    it; None: the only one. ``names`` are those of the models in messages. ``writing`` is how
-    answers are decoded that are written.
+    ``name``: the task, a trained one or one with the same answers; None: the only one. ``names``:
+    the models in messages. ``writing``: decoding of written answers.
 
-    Raises ConfigError where a model answers no task, several and none is named, or another, models
-    do not answer the same, or ``writing`` has no effect; and CheckpointError where one has no
+    Raises ConfigError where a model answers no task, another one, or several without a ``name``,
+    where models answer differently, or ``writing`` has no effect; CheckpointError without a
     tokenizer.
     """
 
@@ -142,15 +140,15 @@ class Answerer:
 
     @property
     def is_written(self) -> bool:
-        """True where the model writes its answers as text; answers have probabilities else."""
+        """True where the model writes answers as text; otherwise answers have probabilities."""
         ranks = self.spec.answer == "rank" and wording_of(self.task).has_ranks
         return self.spec.format == "text" and not ranks
 
     def answer(self, examples: Sequence[Example], progress: Progress = silent) -> list[Prediction]:
-        """Answer examples, in their order; ``progress`` hears of batches."""
+        """Answer examples, in order; ``progress`` counts batches."""
         if not examples:
             return []
-        if self.processes.own(1):  # of processes that answer together the first says it
+        if self.processes.own(1):  # only rank 0 reports it
             self._note(examples)
         self._n_blocks += 1
         part = unprepared_part(self._models[0], self.task, examples, "test")
@@ -169,7 +167,7 @@ class Answerer:
         return _mark_cut(answers, _cut_examples(asked))
 
     def note_cut(self) -> None:
-        """Say in a line how many rows were cut to the model's context, if any."""
+        """Report the number of truncated rows, if any, in a line."""
         if self.n_cut:
             note(
                 f"{self.n_cut:,} of {count(self.n_rows, 'row')} ({self.n_cut / self.n_rows:.0%}) "
@@ -200,11 +198,11 @@ def answer_together(
     progress: Progress = silent,
     processes: Processes = ALONE,
 ) -> list[Prediction]:
-    """Answer all examples of a split's parts by the average of fine-tuned models, in order.
+    """Answer all examples of a split's parts with an average of fine-tuned models, in order.
 
-    However the parts are encoded, each model reads their examples in its own format, by its own
-    tokenizer. ``names`` are those of the models in messages; ``progress`` hears of the batches of
-    each. Raises ConfigError where models do not answer the same.
+    Models read the examples in their own formats and tokenizers, however the parts are encoded.
+    ``names``: the models in messages; ``progress`` counts batches of each. Raises ConfigError where
+    models answer differently.
     """
     tasks = tuple(dict.fromkeys(part.task for part in parts))
     for task in tasks:
@@ -224,7 +222,7 @@ def answer_together(
 def _check_models(
     models: Sequence[TextModel], names: Sequence[str], task: str | None, *, together: bool
 ) -> list[TaskSpec]:
-    """Return how models answer one task; None: their only one. Raises as ``Answerer`` does."""
+    """Return the models' specs of a task; None: the only one. Raises as ``Answerer`` does."""
     if not names:
         names = [f"model {number}" for number, _ in enumerate(models, 1)]
         names = ["the model"] if len(models) == 1 else names
@@ -245,7 +243,7 @@ def _check_models(
 
 
 def _cut_examples(asked: AskedSplit) -> Bools:
-    """Mark the examples of a split that are cut to the model's context: ``[N]``."""
+    """Mark the truncated examples of a split: ``[N]``."""
     encoded = asked.split.encoded
     if isinstance(encoded, SpanExamples):
         return np.zeros(asked.split.n_examples, dtype=np.bool_)
@@ -260,7 +258,7 @@ def _mark_cut(predictions: Sequence[Prediction], is_cut: Bools) -> list[Predicti
 def unprepared_part(
     text_model: TextModel, task: Task, examples: Sequence[Example], published: str
 ) -> TaskPart:
-    """Encode examples as a model reads them that are not of its run's data."""
+    """Encode examples from outside a run's data for a model."""
     spec, tokenizer = text_model.task, text_model.tokenizer
     assert spec is not None and tokenizer is not None, "the model was checked"
     windows = None
@@ -278,7 +276,7 @@ def unprepared(
     processes: Processes = ALONE,
     progress: Progress = silent,
 ) -> AskedSplit:
-    """Put parts that a model's tokenizer has encoded together, to be answered as a spec says."""
+    """Join parts encoded by a model's tokenizer into a split for a spec."""
     assert text_model.tokenizer is not None, "the model was checked"
     split = task_split("test", parts, text_model.tokenizer, objective_of(spec))
     return asked_of(text_model, split, spec, batch, processes, progress)
@@ -292,9 +290,9 @@ def asked_of(
     processes: Processes = ALONE,
     progress: Progress = silent,
 ) -> AskedSplit:
-    """Lay a split out for a model, which answers as a spec says.
+    """Lay out a split for a model, by its spec.
 
-    ``batch`` rows are computed at a time; None: as many as the device is quick with.
+    ``batch``: rows per batch; None: chosen for the device.
     """
     model, model_spec = text_model.model, text_model.task
     assert model_spec is not None, "the model was checked"
@@ -303,10 +301,10 @@ def asked_of(
 
 
 def chosen_task(spec: TaskSpec, name: str | None, called: str) -> Task:
-    """Return a task that a model answers, by its name; without one the only one.
+    """Return a model's task by name, by default the only one.
 
-    Raises ConfigError where there is none of that name, or several and none is named; ``called`` is
-    the name of the model in messages.
+    Raises ConfigError for an unknown name, or several tasks without a name; ``called`` names the
+    model in messages.
     """
     tasks = {task.name: task for task in spec.tasks}
     listed = ", ".join(tasks)
@@ -340,9 +338,9 @@ def predict_rows(
 ) -> list[NamedPrediction]:
     """Answer rows, each a text, a tuple of texts or a mapping by the names of the task's fields.
 
-    ``rows`` may be a DataFrame or a dict of columns, too. A tuple has the texts in the order of the
-    fields, and the choices behind them. A row with an empty or missing text is not answered.
-    ``task`` names one of several; ``batch`` rows are computed at a time.
+    ``rows`` may also be a DataFrame or a dict of columns. A tuple has the texts in field order,
+    then the choices. A row with an empty or missing text is not answered. ``task`` names one of
+    several; ``batch``: rows per batch.
 
     Raises ConfigError where the model answers no task, DataError for a row that is none of these.
     """
@@ -350,7 +348,7 @@ def predict_rows(
 
 
 def predict_rows_by(answerer: Answerer, rows: Any) -> list[NamedPrediction]:
-    """Answer rows by what answers them, as ``predict_rows`` does."""
+    """Answer rows with an ``Answerer``, as ``predict_rows`` does."""
     asked = (
         given_row(answerer, row, f"row {number}") for number, row in enumerate(given_rows(rows))
     )
@@ -365,7 +363,7 @@ def answer_rows(
     choice_names: Sequence[str] = (),
     progress: Progress = silent,
 ) -> Iterator[tuple[AskedRow, NamedPrediction]]:
-    """Answer rows in blocks, in order; ``progress`` hears of the batches of each block."""
+    """Answer rows in blocks, in order; ``progress`` counts the batches of each block."""
     waiting = iter(rows)
     while block := list(islice(waiting, BLOCK_ROWS)):
         examples = [row.example for row in block if row.example is not None]
@@ -386,7 +384,7 @@ def answer_rows(
 
 
 def given_row(answerer: Answerer, row: GivenRow, where: str) -> AskedRow:
-    """Read a row that asks. Raises DataError, with its place, for any other value."""
+    """Parse a row. Raises DataError, with its place, for invalid values."""
     task = answerer.task
     if isinstance(row, Mapping):
         columns = find_columns(task, answerer.spec.columns, ToldColumns(), row, where)

@@ -34,12 +34,12 @@ from sublayer.tasks.spec import TaskSpec
 
 
 def supervised(recipe: Recipe) -> SupervisedObjective:
-    """Return the objective of a recipe that answers tasks."""
+    """Return a recipe's supervised objective."""
     return own_objective(recipe, SupervisedObjective)
 
 
 def example_batches(recipe: Recipe, split: Split) -> ExampleBatches:
-    """Build the batches that a recipe asks for. Raises DataError where there is no example."""
+    """Build the batches of a recipe. Raises DataError without examples."""
     examples = of_tasks(split)
     rule = recipe_rule(recipe, examples)
     return ExampleBatches(
@@ -52,14 +52,14 @@ def example_batches(recipe: Recipe, split: Split) -> ExampleBatches:
 
 
 def recipe_rule(recipe: Recipe, split: TaskSplit) -> RowRule:
-    """Return the rule that lays out a split's texts for the model of a recipe."""
+    """Return the layout rule of a split's texts for a recipe's model."""
     return row_rule(supervised(recipe), split, recipe.data.context, recipe.model)
 
 
 def row_rule(
     objective: SupervisedObjective, split: TaskSplit, context: int, model: ModelConfig
 ) -> RowRule:
-    """Return the rule that lays out a split's texts for a model of a kind."""
+    """Return the layout rule of a split's texts for a kind of model."""
     first_id = None
     if model.kind == "encoder-decoder":
         first_id = split.marks.pad if model.decoder_start == "pad" else split.marks.last
@@ -75,9 +75,9 @@ def row_rule(
 
 @dataclass(frozen=True)
 class SyntheticExamples(Synthetic):
-    """Batches of as many tokens as ``n_rows`` examples have whose sequences are as long as rows.
+    """Batches with the tokens of ``n_rows`` examples of full-row sequences.
 
-    Where an example is one sequence, each row has two of half the length, kept apart as real ones.
+    Where an example is one sequence, rows hold two of half the length, separated as real ones.
     """
 
     lengths: Lengths
@@ -89,7 +89,7 @@ class SyntheticExamples(Synthetic):
     """True where a decoder beside an encoder writes targets."""
 
     def draw(self, generator: np.random.Generator, n_rows: int) -> PackedBatch:
-        """Draw a batch of so many examples."""
+        """Draw a batch of ``n_rows`` examples."""
         read, written = self.lengths
         halves = [((read + part) // 2, (written + part) // 2) for part in (0, 1)]
         examples: list[Unpacked] = []
@@ -125,7 +125,7 @@ class SyntheticExamples(Synthetic):
 
 @dataclass(frozen=True)
 class AskedSplit:
-    """A split that a model answers."""
+    """A split with the model that answers it."""
 
     model: Transformer
     split: TaskSplit
@@ -142,7 +142,7 @@ class AskedSplit:
     ) -> list[Result]:
         """Compute ``work`` of batches of examples of similar lengths.
 
-        There is no dropout and no gradient meanwhile.
+        Without dropout and gradients.
         """
         model, rule = self.model, self.rule
         assembler = Assembler(encoded, rule)
@@ -158,7 +158,7 @@ class AskedSplit:
 
 
 def similar_batches(tokens: Ints, most_tokens: int) -> list[Ints]:
-    """Put examples of similar lengths, ``[N]``, into batches of at most so many tokens."""
+    """Group examples of similar lengths, ``[N]``, into batches of at most ``most_tokens``."""
     order = np.argsort(tokens, kind="stable")
     batches = []
     first = 0

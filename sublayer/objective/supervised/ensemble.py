@@ -1,4 +1,4 @@
-"""Ensembles: members are checked, their answers averaged, and members chosen greedily.
+"""Ensembles: member checks, averaged answers, greedy selection.
 
 Source of averaged spans: ALBERT's ``squad_utils.py``, which averages the scores of equal spans and
 of no answer over models, and then decodes.
@@ -34,10 +34,9 @@ _SAME = ("kind", "labels", "fields", "numbers", "is_bounded", "has_unanswerable"
 
 
 def find_members(runs: Sequence[Path]) -> list[TaskSpec]:
-    """Read the tasks of runs before any model is loaded.
+    """Read the tasks of runs, before loading models.
 
-    Raises CheckpointError for a run that is not there, and ConfigError for one that answers no
-    task or is named twice.
+    Raises CheckpointError for a missing run, ConfigError for one without a task or named twice.
     """
     named: dict[Path, Path] = {}
     specs = []
@@ -54,9 +53,9 @@ def find_members(runs: Sequence[Path]) -> list[TaskSpec]:
 
 
 def check_members(names: Sequence[str], specs: Sequence[TaskSpec]) -> None:
-    """Raise ConfigError unless models answer the same tasks in a way that can be averaged.
+    """Raise ConfigError unless models answer the same tasks with averageable answers.
 
-    ``names`` are those of the models in messages.
+    ``names``: the models in messages.
     """
     first_tasks = {task.name: task for task in specs[0].tasks}
     for name, spec in zip(names, specs, strict=True):
@@ -85,10 +84,10 @@ def check_members(names: Sequence[str], specs: Sequence[TaskSpec]) -> None:
 
 
 def check_heads(names: Sequence[str], models: Sequence[TextModel]) -> None:
-    """Raise ConfigError where heads of spans score no answer in different ways.
+    """Raise ConfigError where span heads score no answer in different ways.
 
     A joint head has a logit of its own for it; independent ends score by how much [CLS] is better
-    than the best span. ``names`` are those of the models in messages.
+    than the best span. ``names``: the models in messages.
     """
     spec = models[0].task
     if spec is None or not spec.tasks[0].has_unanswerable:
@@ -104,7 +103,7 @@ def check_heads(names: Sequence[str], models: Sequence[TextModel]) -> None:
 
 @dataclass(frozen=True)
 class MemberAnswers:
-    """Answers of a member to all examples of a split, in its order."""
+    """A member's answers to all examples of a split, in order."""
 
     predictions: Sequence[Prediction] = ()
     """Of labels, choices and numbers."""
@@ -129,15 +128,15 @@ def member_answers(asked: AskedSplit) -> MemberAnswers:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Average numbers; that of equal ones is that number to the bit."""
+    """Average numbers; exact for equal ones."""
     first = values[0]
     return first + math.fsum(value - first for value in values) / len(values)
 
 
 def mean_threshold(members: Sequence[MemberAnswers]) -> float | None:
-    """Return the mean of members' thresholds: by how much scores exceed them is averaged, too.
+    """Return the mean of members' thresholds, consistent with averaged scores.
 
-    None where a member has none, and always answers.
+    None where a member has none.
     """
     thresholds = [member.threshold for member in members if member.threshold is not None]
     return mean(thresholds) if len(thresholds) == len(members) else None
@@ -146,9 +145,9 @@ def mean_threshold(members: Sequence[MemberAnswers]) -> float | None:
 def combine(
     parts: Sequence[TaskPart], members: Sequence[MemberAnswers], threshold: float | None
 ) -> list[Prediction]:
-    """Average the answers of members to the examples of parts, in their order.
+    """Average the members' answers to the examples of parts, in order.
 
-    ``threshold`` is the score of no answer above which none is given; None: always one.
+    ``threshold``: the no-answer score above which none is given; None: always answer.
     """
     if parts[0].task.kind == "span":
         is_joint = all(member.is_joint for member in members)
@@ -164,10 +163,10 @@ def combine(
 
 
 def average(task: Task, example: Example, answers: Sequence[Prediction]) -> Prediction:
-    """Average the numbers, or the probabilities, that members give of an example.
+    """Average the members' numbers, or probabilities, for an example.
 
-    The answer is the label or the choice whose average is highest, of equals the first. Members
-    that rank texts give it as a text, too.
+    The answer is the label or choice of highest average, the first of equals. Members that rank
+    texts also give it as text.
     """
     if task.kind == "number":
         numbers = [answer.label for answer in answers if answer.label is not None]
@@ -176,7 +175,7 @@ def average(task: Task, example: Example, answers: Sequence[Prediction]) -> Pred
     n_outputs = len(example.choices) or len(task.labels)
     rows = np.zeros((len(answers), n_outputs))
     for row, answer in zip(rows, answers, strict=True):
-        # The choices of the longest example of a batch differ in number from batch to batch.
+        # The maximum number of choices differs between batches.
         shares = answer.probabilities[:n_outputs]
         row[: len(shares)] = shares
     means = rows[0] + (rows - rows[0]).mean(0)
@@ -186,17 +185,17 @@ def average(task: Task, example: Example, answers: Sequence[Prediction]) -> Pred
 
 
 def average_listed(listed: Sequence[Listed]) -> Listed:
-    """Average the scores of equal spans, the same characters of a passage, and those of no answer.
+    """Average the scores of equal spans, by characters of the passage, and of no answer.
 
-    Of a member that does not list a span the lowest score counts that it lists. The source averages
-    over those alone that list it, so that a span that one member is sure of outweighs one that all
-    others agree on. A constant added to all scores of a member changes no order: sums of logits
-    count as log-probabilities do. A member that lists nothing is left out.
+    A member that does not list a span contributes its lowest listed score. The source averages only
+    over members that list it, so that one confident member outweighs agreement of all others. A
+    constant added to a member's scores does not change the order: sums of logits serve as
+    log-probabilities. Members that list nothing are skipped.
     """
     members: list[dict[tuple[int, int, int], Span]] = []
     for spans in (ranking.spans for ranking in listed if ranking.spans):
-        # Tokens of whitespace at its ends are no part of a span, so that several may be the same
-        # text: the third of a key is how many of the same were listed before.
+        # Spans exclude whitespace tokens at their ends, so that several may be the same text: the
+        # key's third element counts earlier equal ones.
         seen: Counter[tuple[int, int]] = Counter()
         keyed = {}
         for span in spans:
@@ -213,7 +212,7 @@ def average_listed(listed: Sequence[Listed]) -> Listed:
         ]
         text = next(span.text for span in equal if span is not None)
         averaged.append((mean(scores), text, key[0]))
-    # Of equals that which the first member finds better comes first.
+    # The first member breaks ties.
     best = sorted(averaged, key=lambda scored: -scored[0])[:N_BEST]
     probabilities = probabilities_of(np.array([score for score, _, _ in best]))
     spans = [
@@ -224,14 +223,14 @@ def average_listed(listed: Sequence[Listed]) -> Listed:
 
 
 class Step(NamedTuple):
-    """A run that was added, and the score of the ensemble with it."""
+    """An added run, and the ensemble's score with it."""
 
     member: int
     score: float
 
 
 class Choice(NamedTuple):
-    """The chosen members, and the steps that led there."""
+    """Selected members, and the selection steps."""
 
     members: tuple[int, ...]
     """In the order of the runs."""
@@ -244,9 +243,9 @@ class Choice(NamedTuple):
 
 
 def choose(n_runs: int, score: Callable[[Sequence[int]], float]) -> Choice:
-    """Choose members greedily: add the run that raises the score most, while any does.
+    """Select members greedily: add the run that improves the score most, while any does.
 
-    ``score`` is that of an ensemble of some runs, by their numbers. Of equals the first is taken.
+    ``score`` scores an ensemble of run numbers. The first of equals is taken.
     """
     steps: list[Step] = []
     left = list(range(n_runs))

@@ -35,11 +35,11 @@ from sublayer.tasks.unanswerable import best_threshold, with_threshold
 
 
 def evaluate_ensemble(requests: Sequence[Evaluation], *, chooses: bool) -> dict[str, Any]:
-    """Score the average of several runs, and each by itself, on the same examples.
+    """Score the average of several runs, and each run, on the same examples.
 
-    With ``chooses`` members are chosen greedily by the rows held out of train; without it all are
-    members. Raises ConfigError where runs do not answer the same, or nothing was held out that is
-    not scored, and DataError where they are not scored on the same rows.
+    With ``chooses`` members are selected greedily on rows held out of train; otherwise all runs are
+    members. Raises ConfigError where runs answer differently, or no held-out rows are left
+    unscored, DataError where they are scored on different rows.
     """
     first = requests[0]
     if chooses and first.split == "valid":
@@ -81,14 +81,14 @@ def evaluate_ensemble(requests: Sequence[Evaluation], *, chooses: bool) -> dict[
 
 @dataclass(frozen=True)
 class _MemberRun:
-    """A run, and the examples as it reads them."""
+    """A run, with the examples in its format."""
 
     request: Evaluation
     spec: TaskSpec
     scoring: TaskScoring
 
     def answer(self, split: TaskSplit) -> MemberAnswers:
-        """Answer a split that is encoded for the run."""
+        """Answer a split encoded for the run."""
         request = self.request
         with stage(f"answering by {request.run}"):
             progress = request.progress("answered", "batches")
@@ -98,7 +98,7 @@ class _MemberRun:
             )
 
     def to_json(self, answers: MemberAnswers, *, is_member: bool) -> dict[str, Any]:
-        """Return the scores of the run alone, as JSON."""
+        """Return the single run's scores, as JSON."""
         split = self.scoring.split
         predictions = combine(split.parts, [answers], answers.threshold)
         unscored = BaselineScores(lambda: self.scoring.train, are_scored=False)
@@ -114,13 +114,13 @@ class _MemberRun:
 
 
 def _prepare(requests: Sequence[Evaluation], names: Sequence[str]) -> list[_MemberRun]:
-    """Read the examples on which each run is scored."""
+    """Read the scored examples of each run."""
     specs = []
     for request in requests:
         options = dict(request.options)
         task = request.text_model.task
         if task is not None and task.format != "text":
-            # A model that reads no text has no way to answer by it.
+            # A model without text input cannot answer.
             options.pop("answer", None)
         specs.append(asked_spec(replace(request, options=options)))
     check_members(names, specs)
@@ -148,7 +148,7 @@ def _check_same(runs: Sequence[_MemberRun], splits: Sequence[TaskSplit], what: s
 
 
 class UnseenRows(NamedTuple):
-    """The rows by which members are chosen: those held out, without any that is scored."""
+    """Selection rows: held-out rows, without scored ones."""
 
     parts: Sequence[TaskPart]
     places: Sequence[Sequence[int]]
@@ -156,13 +156,13 @@ class UnseenRows(NamedTuple):
 
     @property
     def n_rows(self) -> int:
-        """Count the rows that choose."""
+        """Count the selection rows."""
         return sum(map(len, self.places))
 
     def score(self, members: Sequence[MemberAnswers]) -> tuple[float, float | None]:
-        """Score an ensemble: the mean over parts, and the threshold of no answer that gives it.
+        """Score an ensemble: the mean over parts, and its no-answer threshold.
 
-        The threshold is the best, as after training; None where there is none.
+        The threshold is the best one, as after training; None without one.
         """
         threshold = mean_threshold(members)
         all_predictions = combine(self.parts, members, None)
@@ -182,9 +182,9 @@ class UnseenRows(NamedTuple):
 def unseen_rows(
     held_out: Sequence[TaskPart], scored: Sequence[TaskPart], run: object
 ) -> UnseenRows:
-    """Leave out the rows of those held out whose texts are scored.
+    """Drop held-out rows whose texts are scored.
 
-    Raises DataError where nothing of a part remains, as where the development set selects.
+    Raises DataError where no row of a part remains, as where the development set selects.
     """
     texts = {example.texts for part in scored for example in part.examples}
     all_places = []
@@ -202,7 +202,7 @@ def unseen_rows(
 def _choose(
     runs: Sequence[_MemberRun], names: Sequence[str]
 ) -> tuple[Sequence[int], float | None, dict[str, Any]]:
-    """Choose members by the rows held out; return them, the best threshold, and the choice."""
+    """Select members on held-out rows; return them, the best threshold, and the selection."""
     held = []
     for run in runs:
         data = own_data(run.request, "valid")

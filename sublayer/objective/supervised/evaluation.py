@@ -42,9 +42,8 @@ from sublayer.tasks.task import Example, Prediction, Task
 def asked_spec(asked: Evaluation) -> TaskSpec:
     """Return the tasks and format of a model, with the options of an evaluation.
 
-    A model of a task with the same labels is made one of the task that was asked for, in place.
-    Raises
-    ConfigError for an option without a meaning, CheckpointError where there is no tokenizer.
+    A model of a task with the same labels is adapted to the requested task, in place. Raises
+    ConfigError for a meaningless option, CheckpointError without a tokenizer.
     """
     text_model = asked.text_model
     if (name := asked.options.get("task")) is not None:
@@ -67,14 +66,14 @@ def asked_spec(asked: Evaluation) -> TaskSpec:
         spec = replace(spec, answer=answer)
     if text_model.tokenizer is None:
         raise CheckpointError(f"{asked.run} has no tokenizer.json, without which it reads no text")
-    # Without the marks of its format it reads none.
+    # Without its format's special tokens it cannot read any.
     find_marks(text_model.tokenizer, spec.format)
     return spec
 
 
 @dataclass(frozen=True)
 class TaskScoring:
-    """Examples to be scored, and those that baselines learn from."""
+    """Examples to score, and training examples of baselines."""
 
     split: TaskSplit
     train: Mapping[str, Sequence[Example]]
@@ -83,10 +82,10 @@ class TaskScoring:
 
 
 def answer_asked(asked: Evaluation) -> tuple[TaskScoring, list[Prediction], float]:
-    """Answer the examples that an evaluation scores; return the answers and their mean loss.
+    """Answer the examples of an evaluation; return answers and mean loss.
 
-    Raises ConfigError where it is not known where the files are, or an option has no meaning, and
-    DataError for missing and damaged files.
+    Raises ConfigError for an unknown location of files, or a meaningless option, DataError for
+    missing and damaged files.
     """
     spec = asked_spec(asked)
     scoring = asked_scoring(asked)
@@ -98,7 +97,7 @@ def answer_asked(asked: Evaluation) -> tuple[TaskScoring, list[Prediction], floa
 
 
 def asked_scoring(asked: Evaluation) -> TaskScoring:
-    """Read the examples that an evaluation scores. Raises as ``answer_asked`` does."""
+    """Read the examples of an evaluation. Raises as ``answer_asked`` does."""
     path, recipe = asked.options.get("path"), asked.recipe
     raw = None if recipe is None else recipe.data.path
     is_own = isinstance(raw, str) and path is not None and resolved(expanded(path)) == resolved(raw)
@@ -120,8 +119,7 @@ def _spec(asked: Evaluation) -> TaskSpec:
 def own_data(asked: Evaluation, split: str) -> Data:
     """Prepare the examples of a model's run.
 
-    Raises ConfigError outside a run, DataError where those of ``split`` are others than the run's
-    record knows.
+    Raises ConfigError outside a run, DataError where ``split`` differs from the run's record.
     """
     if asked.recipe is None:
         raise ConfigError(
@@ -135,7 +133,7 @@ def own_data(asked: Evaluation, split: str) -> Data:
     data = prepare_tasks(config, objective_of(_spec(asked)), tokenizer=tokenizer, trains=False)
     recipe = find_recipe(asked.run)
     record = None if recipe is None else read_record(recipe.parent)
-    # Another task is asked of a model that was not trained on it.
+    # Another task, on which the model was not trained.
     if record is None or name is not None:
         return data
     if record["data"]["checksums"].get(split) in (None, data.checksums[split]):
@@ -161,7 +159,7 @@ def trained_examples(data: Data) -> dict[str, list[Example]]:
 
 
 def _scoring_of_path(asked: Evaluation, path: str) -> TaskScoring:
-    """Take all labelled rows of another file or folder: none of them chose or trained anything."""
+    """Take all labelled rows of another file or folder, none used in training or selection."""
     text_model, spec = asked.text_model, _spec(asked)
     parts: list[TaskPart] = []
     train: dict[str, Sequence[Example]] = {}
@@ -195,7 +193,7 @@ def _scoring_of_path(asked: Evaluation, path: str) -> TaskScoring:
 def _read(asked: Evaluation, task: Task, path: str) -> tuple[list[ReadSplit], ReadSplit | None]:
     columns = _spec(asked).columns
     if columns:
-        # Rows that are not divided need no groups.
+        # Undivided rows need no groups.
         needed = {role: columns[role] for role in columns if role not in ("group", "id")}
         return [read_labelled_table(table_of(path, needed), task)], None
     if task.name not in TASKS:
@@ -234,10 +232,9 @@ def check_same_rows(
 def compare_with(
     asked: Evaluation, split: TaskSplit, predictions: Sequence[Prediction], against: Path
 ) -> dict[str, Any]:
-    """Compare a model's answers with another's to the same examples, for each task of both.
+    """Compare two models' answers to the same examples, by common task.
 
-    Raises ConfigError where the other answers none of the tasks, DataError where it is scored on
-    other examples.
+    Raises ConfigError without a common task, DataError for different examples.
     """
     theirs, their_predictions, _ = answer_asked(_request(asked, against))
     others = {
@@ -273,7 +270,7 @@ def compare_with(
 
 
 def _request(asked: Evaluation, against: Path) -> Evaluation:
-    """Ask another model the same."""
+    """Build the same request for another model."""
     text_model = load(against, device=asked.model.embedding.weight.device)
     if text_model.task is None:
         raise ConfigError(f"{against} answers no task: name a fine-tuned model")
@@ -288,9 +285,8 @@ def _request(asked: Evaluation, against: Path) -> Evaluation:
 def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:
     """Score the published development set, held-out examples, or another file or folder.
 
-    Beside the scores stand the baselines, where there is something that they can learn from, and
-    the comparison with another model, if one is named (``against``). Raises as ``answer_asked`` and
-    ``compare_with`` do.
+    Includes baselines, where they have training examples, and the comparison with ``against``, if
+    given. Raises as ``answer_asked`` and ``compare_with`` do.
     """
     scoring, predictions, loss = answer_asked(asked)
     against = asked.options.get("against")
@@ -309,7 +305,7 @@ def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:
 
 
 def selected_by(asked: Evaluation) -> str | None:
-    """Return what chose a run's checkpoint: last, held-out or dev; None outside a run."""
+    """Return the selection of a run's checkpoint: last, held-out or dev; None outside a run."""
     if asked.recipe is None:
         return None
     return "last" if asked.recipe.train.best_by == "last" else asked.recipe.data.select

@@ -49,7 +49,7 @@ def _tasks(recipe: Recipe, data: Data | None) -> tuple[Task, ...]:
 
 
 def token_rows(model: ModelConfig, tokenizer: Tokenizer) -> int | None:
-    """Return the rows of a model's table of tokens, with those of ids that a format has added."""
+    """Return the rows of a model's token table, with ids added by a format."""
     rows = model.vocab_size
     if rows is None or not isinstance(tokenizer, ExtendedTokenizer):
         return rows
@@ -59,7 +59,7 @@ def token_rows(model: ModelConfig, tokenizer: Tokenizer) -> int | None:
 
 
 class SupervisedFamily(Family):
-    """Answers of tasks: fine-tuning, scored by the metric of each task."""
+    """Fine-tuning on tasks, scored by their metrics."""
 
     metrics = (
         Metric(
@@ -81,7 +81,7 @@ class SupervisedFamily(Family):
         seed: int,
         task: TaskSpec | None = None,
     ) -> Objective:
-        """Put a model into the objective of its first task's format."""
+        """Build the objective of a model, by its first task's format."""
         if config.format == "text":
             return TextAnswers(model, config)
         assert task is not None, "a supervised model learns a task"
@@ -93,7 +93,7 @@ class SupervisedFamily(Family):
         return prepare_tasks(recipe.data, supervised(recipe), tokenizer=tokenizer)
 
     def shape_model(self, recipe: Recipe, data: Data) -> ModelConfig:
-        """Return the model with the head that the task needs, and none that it does not."""
+        """Return the model config with exactly the head that the task needs."""
         model = with_heads(recipe.model, supervised(recipe), _tasks(recipe, data)[0])
         return model.model_copy(update={"vocab_size": token_rows(model, data.tokenizer)})
 
@@ -102,7 +102,7 @@ class SupervisedFamily(Family):
         objective = supervised(recipe)
         tasks = _tasks(recipe, data)
         first = tasks[0]
-        # At even odds, until held-out examples choose another.
+        # Probability 1/2, until held-out examples select another.
         threshold = 0.0 if objective.format == "pair" and first.has_unanswerable else None
         return TaskSpec(
             tasks=tasks,
@@ -143,7 +143,7 @@ class SupervisedFamily(Family):
         return example_batches(recipe, split)
 
     def epoch_tokens(self, recipe: Recipe, split: Split) -> TaskEpoch:
-        """Count the tokens of an epoch as a step counts them: a context an example, or row."""
+        """Count the tokens of an epoch as a step does: a context per example, or row."""
         batches = example_batches(recipe, split)
         tokens = batches.n_epoch_steps * batch_sequences(recipe) * recipe.data.context
         return TaskEpoch(round(tokens), batches.n_epoch)

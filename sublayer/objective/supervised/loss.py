@@ -27,17 +27,17 @@ WEIGHT, BIAS = "label_head.weight", "label_head.bias"
 
 
 def packed_hidden(model: Transformer, batch: PackedBatch) -> Hidden:
-    """Compute hidden states, each sequence as if it were alone."""
+    """Compute hidden states, without attention across sequences."""
     tokens = batch.read.tokens
     return model.hidden(tokens, _layout(model, batch), segments=batch.segments)
 
 
 def text_states(model: Transformer, batch: PackedBatch) -> Float[Tensor, "S D"]:
-    """Compute the final state that stands for each sequence, and the last block for it alone."""
+    """Compute each sequence's representative final state, the last block only there."""
     assert batch.n_most is not None, "it is found where it is not given"
     rows, columns = batch.readouts.unbind(1)
     order = batch.order  # [S]
-    # Where a row has fewer sequences than another, its first token stands for none.
+    # In rows with fewer sequences than others, surplus entries point to the first token.
     places = rows.new_zeros(len(batch.read), batch.n_most)
     places[rows, order] = columns
     layout = _layout(model, batch)
@@ -48,7 +48,7 @@ def text_states(model: Transformer, batch: PackedBatch) -> Float[Tensor, "S D"]:
 
 
 def picked_states(batch: PackedBatch, states: Float[Tensor, "R T D"]) -> Float[Tensor, "S D"]:
-    """Pick the state that stands for each sequence."""
+    """Select the representative state of each sequence."""
     return states.flatten(0, 1).index_select(0, batch.places)
 
 
@@ -56,7 +56,7 @@ def _layout(model: Transformer, batch: PackedBatch) -> Layout:
     side = batch.read
     if model.text_position == "first":
         return Layout.bidirectional(side.tokens, side.mask, side.document_ids, side.starts)
-    # Padding follows a text, and nothing before it sees that.
+    # Padding follows a text, and is not seen before it.
     mask = side.mask if model.has_auxiliary else None
     return Layout.causal(side.tokens, mask, side.document_ids, starts=side.starts)
 
@@ -64,7 +64,7 @@ def _layout(model: Transformer, batch: PackedBatch) -> Layout:
 def text_vectors(
     batch: PackedBatch, vectors: Float[Tensor, "S D"], *, is_added: bool
 ) -> Float[Tensor, "N D"]:
-    """Return the states that stand for sequences; ``is_added``: those of an example added."""
+    """Return the sequences' representative states, summed by example if ``is_added``."""
     if not is_added or len(vectors) == batch.n_examples:
         return vectors
     total = vectors.new_zeros(batch.n_examples, vectors.shape[1])
@@ -74,14 +74,13 @@ def text_vectors(
 def answer_logits(
     model: Transformer, batch: PackedBatch, states: Float[Tensor, "S D"], p: float, kind: str
 ) -> Float[Tensor, "N L"]:
-    """Compute the outputs of examples: of each label, of each choice, or one number.
+    """Compute the outputs of examples: per label, per choice, or one number.
 
-    ``states`` are those that stand for sequences.
+    ``states``: representative states of sequences.
 
-    ``p`` is the dropout, in training, of the input of the head. Choices that an example does not
-    have get minus infinity.
+    ``p``: dropout of the head's input in training. Missing choices get minus infinity.
     """
-    # A choice has a sequence, and so a logit, of its own; the two orders of a pair have one.
+    # A choice has a separate sequence and logit; both orders of a pair share one.
     vectors = text_vectors(batch, states, is_added=kind != "choice")
     pooled = dropout(model.pool(vectors), p, model.training)
     assert model.label_head is not None, "the config asks for a label head"
@@ -91,7 +90,7 @@ def answer_logits(
         assert batch.n_most_owned is not None, "it is found where it is not given"
         return by_choice(logits[:, 0], batch.owners, (batch.n_examples, batch.n_most_owned))
     if kind == "classes" and logits.shape[1] == 1:
-        # Of two classes: beside a logit of 0 its softmax is the logistic function.
+        # Two classes: with a logit of 0 the softmax is the logistic function.
         return torch.cat([torch.zeros_like(logits), logits], 1)
     return logits
 
@@ -99,9 +98,9 @@ def answer_logits(
 def by_choice(
     logits: Float[Tensor, " S"], owners: Int[Tensor, " S"], shape: tuple[int, int]
 ) -> Float[Tensor, "N C"]:
-    """Put the logits of sequences into rows of their examples, filled up with minus infinity.
+    """Arrange sequence logits in rows by example, padded with minus infinity.
 
-    ``shape`` is the number of examples and the most sequences of one.
+    ``shape``: number of examples, and maximum sequences of one.
     """
     counts = owned(owners, shape[0])
     firsts = counts.cumsum(0) - counts
@@ -111,16 +110,16 @@ def by_choice(
 
 
 def owned(owners: Int[Tensor, " S"], n_examples: int) -> Int[Tensor, " N"]:
-    """Count the sequences of each example; nothing waits for the device, as bincount would."""
+    """Count the sequences of each example, without the synchronisation of bincount."""
     return owners.new_zeros(n_examples).index_add(0, owners, torch.ones_like(owners))
 
 
 class Supervised(Objective):
-    """The loss of answers, term ``task``, a mean over examples, and of their texts.
+    """Loss of answers, term ``task``, a mean over examples, and of their texts.
 
-    ``task`` is cross-entropy in nats, of numbers half the squared difference on the scale of
-    ``scaled``. The term ``language`` is a mean over sequences of each one's mean over its tokens;
-    without a weight it is not computed.
+    ``task`` is cross-entropy in nats, or for numbers half the squared difference on the scale of
+    ``scaled``. The term ``language`` averages token means over sequences; without a weight it is
+    not computed.
     """
 
     reported = "task"
@@ -137,7 +136,7 @@ class Supervised(Objective):
             self.weights["language"] = config.language_weight
 
     def counts(self, batch: PackedBatch) -> dict[str, int]:
-        """Count the examples, and of the texts the sequences."""
+        """Count examples, and sequences for ``language``."""
         counts = {"task": int(batch.weights.sum())}
         if "language" in self.weights:
             counts["language"] = int(batch.weights[batch.owners].sum())
@@ -168,14 +167,14 @@ class Supervised(Objective):
 
 
 def token_weights(batch: PackedBatch) -> Float[Tensor, "R T"]:
-    """Return for each position one by the number of tokens that its sequence predicts."""
+    """Return for each position the inverse number of its sequence's predicted tokens."""
     assert batch.targets is not None and batch.n_most is not None, "the texts are predicted"
     ids = batch.read.sequence_ids
     is_counted = (batch.targets != IGNORED).double()
     rows = ids.clamp_min(0)
     counts = torch.zeros(len(ids), batch.n_most, dtype=torch.float64, device=ids.device)
     counts.scatter_add_(1, rows, is_counted)
-    # Of each sequence as often as its example counts; sequences stand in the order of rows.
+    # Sequences, in row order, weighted by their example.
     weights = torch.zeros_like(counts)
     weights[batch.readouts[:, 0], batch.order] = batch.weights[batch.owners]
     share = (weights / counts.clamp_min(1.0)).gather(1, rows)
@@ -192,21 +191,21 @@ def answer_losses(
 
 
 def scaled(task: Task, numbers: Tensor) -> Tensor:
-    """Return numbers from the task's lowest to its highest as numbers from -1 to 1."""
+    """Map numbers from the task's range to -1 to 1."""
     low, high = task.numbers
     return (2.0 * numbers - low - high) / (high - low)
 
 
 def unscaled(task: Task, outputs: Tensor) -> Tensor:
-    """Return the numbers of outputs, on the task's own scale; not cut to its range."""
+    """Map outputs to the task's scale, without clipping."""
     low, high = task.numbers
     return (outputs * (high - low) + low + high) / 2.0
 
 
 def to_numbers(weights: Mapping[str, Tensor], task: Task | None) -> dict[str, Tensor]:
-    """Return weights by which the head's output is the number itself; others are as they were.
+    """Return weights whose head outputs the number itself; others are unchanged.
 
-    A model that writes the number as text has no such head: its weights stay as they are.
+    Models that write numbers as text have no such head: their weights are unchanged.
     """
     if task is None or task.kind != "number" or WEIGHT not in weights:
         return dict(weights)
@@ -215,9 +214,9 @@ def to_numbers(weights: Mapping[str, Tensor], task: Task | None) -> dict[str, Te
 
 
 def from_numbers(weights: Mapping[str, Tensor], task: Task) -> dict[str, Tensor]:
-    """Return weights of a head whose output is a number by which it is on the task's scale.
+    """Return weights that put a head's number on the task's scale.
 
-    Those of other tasks are as they were.
+    Other tasks' weights are unchanged.
     """
     if task.kind != "number" or WEIGHT not in weights:
         return dict(weights)
@@ -231,7 +230,7 @@ def _scale(task: Task) -> tuple[float, float]:
 
 
 class Sequences(NamedTuple):
-    """The positions of each sequence in packed rows."""
+    """Positions of each sequence in packed rows."""
 
     places: Int[Tensor, "S L"]
     """In the rows one behind another; behind its end that of its first token."""
@@ -244,13 +243,13 @@ class Sequences(NamedTuple):
         return self.is_there.sum(1)
 
     def of(self, rows: Shaped[Tensor, "R T *D"]) -> Shaped[Tensor, "S L *D"]:
-        """Give each sequence a row of what packed rows have; behind its end it means nothing."""
+        """Unpack rows to one sequence per row; entries after its end are meaningless."""
         flat = rows.flatten(0, 1)
         return flat[self.places]
 
 
 def find_sequences(batch: PackedBatch) -> Sequences:
-    """Find the sequences of a batch, whose first token stands for each."""
+    """Find the sequences of a batch, represented by their first tokens."""
     ids = batch.read.sequence_ids
     rows, firsts = batch.readouts.unbind(1)
     assert batch.n_most is not None and batch.longest is not None, "answers are spans"
@@ -264,11 +263,11 @@ def find_sequences(batch: PackedBatch) -> Sequences:
 
 
 class SpanAnswers(Supervised):
-    """The loss of starts and ends, and of whether there is an answer; a mean over examples.
+    """Loss of starts, ends and answerability; a mean over examples.
 
-    Its one term, ``task``, is the mean cross-entropy of start and end in nats. To that the joint
-    head, whose end is given the true start, adds half the binary cross-entropy of no answer. Where
-    a window has no answer, [CLS] is start and end.
+    The term ``task`` is the mean cross-entropy of start and end in nats. The joint head, with the
+    end given the true start, adds half the binary cross-entropy of no answer. In windows without an
+    answer, [CLS] is start and end.
     """
 
     def __init__(self, model: Transformer, config: SupervisedObjective, task: Task) -> None:
@@ -286,10 +285,10 @@ class SpanAnswers(Supervised):
 def independent_logits(
     model: Transformer, states: Float[Tensor, "R T D"], sequences: Sequences
 ) -> tuple[Float[Tensor, "S L"], Float[Tensor, "S L"]]:
-    """Compute logits of start and end at each position of each sequence.
+    """Compute start and end logits at each position of each sequence.
 
-    Behind its end they are minus infinity. Every token of a sequence takes part, those of the
-    question and marks too, as published; padding, of which the sources have some, does not.
+    Minus infinity after its end. All tokens of a sequence take part, question and special tokens
+    too, as published; padding, unlike in the sources, does not.
     """
     assert model.span_head is not None, "the config asks for independent ends"
     logits: Tensor = model.span_head(states)
@@ -302,12 +301,12 @@ def independent_logits(
 def joint_states(
     batch: PackedBatch, states: Float[Tensor, "R T D"], sequences: Sequences
 ) -> tuple[Float[Tensor, "S L D"], Bool[Tensor, "S L"]]:
-    """Give each sequence a row, the input of the joint head, and tell where its answer may be.
+    """Return one sequence per row, as input of the joint head, and its answer mask.
 
-    That is at [CLS] and at the tokens of the passage.
+    Answers may be at [CLS] and in the passage.
     """
     columns = torch.arange(sequences.places.shape[1], device=states.device)
-    # The second text ends with a mark.
+    # The second text ends with a special token.
     is_passage = columns < sequences.lengths[:, None] - 1
     is_passage &= sequences.of(batch.segments) == 1
     return sequences.of(states), is_passage | (columns == 0)
@@ -316,9 +315,9 @@ def joint_states(
 def span_losses(
     model: Transformer, batch: PackedBatch, states: Float[Tensor, "R T D"], p: float
 ) -> Float[Tensor, " N"]:
-    """Compute the loss of each example, the mean of its windows'.
+    """Compute the loss of each example, the mean over its windows.
 
-    ``p`` is the dropout, in training, of what no answer is read from.
+    ``p``: dropout of the no-answer input in training.
     """
     assert batch.spans is not None, "answers are spans"
     gold_start, gold_end = (batch.spans - batch.readouts[:, 1:]).unbind(1)

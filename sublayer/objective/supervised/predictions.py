@@ -1,4 +1,4 @@
-"""Answers of heads to all examples of a split: labels, choices, numbers, and spans of passages."""
+"""Answers of heads to all examples of a split: labels, choices, numbers, spans."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -43,7 +43,7 @@ Answers = tuple[list[Prediction], list[float]]
 
 
 def answer_examples(asked: AskedSplit) -> Answers:
-    """Answer every example by the model's head. The loss of one without a label means nothing."""
+    """Answer every example by the model's head. Losses without a label are meaningless."""
     model, task = asked.model, asked.split.parts[0].task
 
     def answered(batch: PackedBatch) -> list[tuple[int, Prediction, float]]:
@@ -54,7 +54,7 @@ def answer_examples(asked: AskedSplit) -> Answers:
             numbers = unscaled(task, logits)[:, 0].double().cpu().numpy().clip(low, high)
             predictions = [Prediction(label=number) for number in numbers.tolist()]
         else:
-            # Of choices that an example does not have the probability is 0.
+            # Missing choices have probability 0.
             rows = logits.double().softmax(-1).cpu().numpy()
             predictions = [Prediction(int(row.argmax()), tuple(row.tolist())) for row in rows]
         return list(zip(batch.numbers, predictions, losses, strict=True))
@@ -73,7 +73,7 @@ as BERT's, else a logit."""
 
 
 class Listed(NamedTuple):
-    """The best spans of a question by one model, and the score of no answer."""
+    """A question's best spans by one model, and its no-answer score."""
 
     spans: Sequence[Span]
     """Best first."""
@@ -81,9 +81,9 @@ class Listed(NamedTuple):
     """The lowest over windows; of independent ends the score of [CLS], on the spans' scale."""
 
     def prediction(self, *, is_joint: bool, has_unanswerable: bool) -> Prediction:
-        """Answer with the best span; ``is_joint``: the score of no answer is a logit of its own.
+        """Answer with the best span; ``is_joint``: the no-answer score is a separate logit.
 
-        Of independent ends it is by how much that of [CLS] is higher than the best span's.
+        For independent ends it is the margin of [CLS] over the best span.
         """
         no_answer = self.no_answer
         if not is_joint:
@@ -103,7 +103,7 @@ class Listed(NamedTuple):
 def answer_questions(asked: AskedSplit) -> Answers:
     """Answer every question with the best span of all its windows.
 
-    Answers are given whatever the score of no answer is, which is beside them.
+    Answers are always given, with the no-answer score.
     """
     listed, losses = list_spans(asked)
     is_joint = asked.model.joint_span_head is not None
@@ -113,7 +113,7 @@ def answer_questions(asked: AskedSplit) -> Answers:
 
 
 def list_spans(asked: AskedSplit, n_best: int = N_BEST) -> tuple[list[Listed], list[float]]:
-    """List the best spans of every question, in the split's order, and the loss of each."""
+    """List the best spans and the loss of every question, in the split's order."""
     model, encoded, (part,) = asked.model, asked.split.encoded, asked.split.parts
     assert isinstance(encoded, SpanExamples), "a passage is read in windows"
     passages, most = _passages(part), asked.spec.max_answer
@@ -133,7 +133,7 @@ def list_spans(asked: AskedSplit, n_best: int = N_BEST) -> tuple[list[Listed], l
 
 
 def _passages(part: TaskPart) -> list[str]:
-    """Return the passage of each question, as a pair of texts has it."""
+    """Return the passage of each question, as in its text pair."""
     wording = wording_of(part.task)
     return [wording.pair_rows(example)[0].second or "" for example in part.examples]
 
@@ -146,7 +146,7 @@ def rank_question(
     most_tokens: int,
     n_best: int = N_BEST,
 ) -> Listed:
-    """List the best spans of a question, by its number, from the scores of its windows."""
+    """List the best spans of a question, by its number, from its windows' scores."""
     spans = rank_spans(
         encoded.windows(number),
         [candidates for candidates, _ in scores],
@@ -177,7 +177,8 @@ def window_scores(
     padded, may_answer = joint_states(batch, states, sequences)
     start = head.starts(padded, may_answer)
     starts = start.double().cpu().numpy()
-    # Where a window has fewer tokens than starts are tried, some are of no passage, as none is.
+    # Windows with fewer tokens than tried starts have starts outside the passage, which are
+    # invalid.
     columns = np.stack([best_starts(row, N_BEST_JOINT) for row in starts])
     end = head.ends(padded, may_answer, torch.from_numpy(columns).to(start.device))
     ends = end.double().cpu().numpy()

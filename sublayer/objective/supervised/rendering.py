@@ -1,4 +1,4 @@
-"""Scores of fine-tuned models as text for the terminal: of one, of an ensemble, against another."""
+"""Terminal text of fine-tuned models' scores: single, ensemble, comparison."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -66,11 +66,11 @@ def _choice(choice: Mapping[str, Any]) -> list[str]:
 
 
 def render_reports(reports: Sequence[Mapping[str, Any]]) -> str:
-    """Format reports, as ``to_json`` gives them, as a table and what follows from it."""
+    """Format reports from ``to_json`` as a table with conclusions."""
     rows = []
     notes = []
     beside = [name for name in BASELINES if any(name in report["baselines"] for report in reports)]
-    # Without baselines the columns say that they are missing.
+    # Without baselines the columns show their absence.
     beside = beside or ["majority", "words"]
     for report in reports:
         parts = [
@@ -93,7 +93,7 @@ def render_reports(reports: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _strongest(baselines: Mapping[str, float]) -> tuple[str, float | None]:
-    """Return the baseline that a score is compared with, and its score: words, or copying."""
+    """Return the baseline for comparison, words or copying, and its score."""
     if "copy" in baselines:
         return "copy, which returns the text unchanged", baselines["copy"]
     return "words, which knows nothing but words", baselines.get("words")
@@ -135,7 +135,7 @@ def render_averages(averages: Mapping[str, float]) -> list[str]:
 
 
 def render_baselines(reports: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Describe each baseline of reports, with its tasks where baselines differ by task."""
+    """Describe the baselines of reports, with tasks where they differ."""
     lines = []
     for name in BASELINES:
         titles: dict[str, list[str]] = {}
@@ -150,7 +150,7 @@ def render_baselines(reports: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def with_error(value: float, error: float | None) -> str:
-    """Format a score with its standard error, where it has one."""
+    """Format a score with its standard error, if any."""
     return points(value) if error is None else f"{points(value)} ± {points(error)}"
 
 

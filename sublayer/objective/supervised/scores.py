@@ -1,4 +1,4 @@
-"""Scores of a split: of a model's answers, of baselines beside them, and runs that collapsed."""
+"""Scores of a split: model, baselines, and collapsed runs."""
 
 import math
 from collections import Counter
@@ -36,10 +36,10 @@ from sublayer.text_model import TextModel
 def task_scores(
     text_model: TextModel, split: Split, recipe: Recipe, effort: Effort, processes: Processes
 ) -> Scored:
-    """Score a model on all examples of a split: the mean loss, the score, and each metric of it.
+    """Score a model on all examples of a split: mean loss, score, and metrics.
 
-    On held-out examples the threshold of no answer is chosen that gives the best F1, and becomes
-    part of the model's task.
+    On held-out examples the no-answer threshold of best F1 is selected, and becomes part of the
+    model's task.
     """
     examples = of_tasks(split)
     spec = text_model.task
@@ -48,7 +48,7 @@ def task_scores(
     rule = recipe_rule(recipe, examples)
     selects = split.name == "valid" and spec.threshold is not None
     if selects:
-        # All answers are given, to find which had better not be.
+        # All answers are given, to select the threshold.
         spec = spec.with_threshold(math.inf)
     predictions, loss = answer_split(AskedSplit(model, examples, rule, spec, processes))
     if selects:
@@ -62,7 +62,7 @@ def task_scores(
 
 
 def answer_split(asked: AskedSplit, writing: Writing = SCORED) -> tuple[list[Prediction], float]:
-    """Answer all examples of a split, in its order; return the answers and the mean loss."""
+    """Answer all examples of a split, in order; return answers and mean loss."""
     spec, parts = asked.spec, asked.split.parts
     if spec.format != "text":
         is_span = spec.format == "pair" and parts[0].task.kind == "span"
@@ -83,8 +83,7 @@ def answer_split(asked: AskedSplit, writing: Writing = SCORED) -> tuple[list[Pre
 def score_parts(split: TaskSplit, predictions: Sequence[Prediction]) -> Mapping[str, float]:
     """Compute the score and the metrics of the predictions of a split's parts.
 
-    Of several parts the score is the mean of theirs, and the names of their scores begin with
-    the part.
+    With several parts the score is their mean, and score names are prefixed with the part.
     """
     scores: dict[str, float] = {}
     values = []
@@ -100,22 +99,21 @@ def score_parts(split: TaskSplit, predictions: Sequence[Prediction]) -> Mapping[
 
 
 def part_name(part: TaskPart, parts: tuple[TaskPart, ...]) -> str:
-    """Name a part among others: by its task, or of one task's by its split."""
+    """Name a part among others: by its task, or by its split within a task."""
     names = [other.task.name for other in parts]
     return name_part(part.task.name, part.published, names.count(part.task.name))
 
 
 def name_part(task: str, published: str, n_parts: int) -> str:
-    """Name a part of a task, where it has so many parts."""
+    """Name a part of a task with ``n_parts`` parts."""
     return f"{task}_{published.removeprefix('dev_')}" if n_parts > 1 else task
 
 
 class BaselineScores:
     """Scores of the baselines.
 
-    They learn from the examples that ``read_train`` returns by task, read on first use; of a task
-    without examples there are no baselines. With ``are_scored`` False none is computed, but the
-    examples are there.
+    They learn from the examples that ``read_train`` returns by task, read on first use; tasks
+    without examples have no baselines. With ``are_scored`` False only the examples are available.
     """
 
     def __init__(
@@ -129,11 +127,11 @@ class BaselineScores:
         self._scores: dict[tuple[str, str], Mapping[str, TaskScore]] = {}
 
     def learned_from(self, part: TaskPart) -> Sequence[Example]:
-        """Return the examples of a part's task that are learned from."""
+        """Return the training examples of a part's task."""
         return self._read_train().get(part.task.name, ())
 
     def of(self, part: TaskPart) -> Mapping[str, TaskScore]:
-        """Return the score of each baseline on a part, by its name."""
+        """Return the baselines' scores on a part, by name."""
         key = part.task.name, part.published
         if key not in self._scores:
             task, train = part.task, self.learned_from(part)
@@ -161,11 +159,11 @@ def find_collapse(
     train: Sequence[Example],
     loss: float | None,
 ) -> str:
-    """Say in a few words why a run is one that collapsed; empty where it is none.
+    """Describe why a run collapsed; empty if it did not.
 
-    ``predictions`` are those of all ``examples`` that are scored, ``loss`` is the mean loss at the
-    end of training, as ``answer_losses`` has it; None where it is not known. One answer for all is
-    no collapse where it is the right one for all.
+    ``predictions`` are for all scored ``examples``; ``loss`` is the final mean training loss as by
+    ``answer_losses``, None where unknown. A single answer for all is no collapse where it is always
+    right.
     """
     answer = _one_answer(task, predictions)
     golds = {
@@ -185,7 +183,7 @@ def find_collapse(
 
 
 def _one_answer(task: Task, predictions: Sequence[Prediction]) -> str:
-    """Return the one answer that is given to all, in words; empty where there are several."""
+    """Return the single answer given to all, in words; empty where answers differ."""
     if task.kind in ("span", "text"):
         texts = {prediction.text for prediction in predictions}
         text = next(iter(texts), "")
@@ -208,8 +206,8 @@ def _one_answer(task: Task, predictions: Sequence[Prediction]) -> str:
 def frequency_loss(task: Task, train: Sequence[Example]) -> float | None:
     """Compute the mean loss of predicting the labels' frequencies, or the mean of numbers.
 
-    None for spans, and where the labels do not differ, so that it would be nothing. In nats; of
-    numbers half the squared error on the scale of -1 to 1. Of choices all are equally likely.
+    None for spans, and for constant labels, whose loss is 0. In nats; for numbers half the squared
+    error on the scale of -1 to 1. Choices are equally likely.
     """
     labelled = [example for example in train if example.label is not None]
     if not labelled or task.kind == "span":
@@ -232,11 +230,11 @@ def frequency_loss(task: Task, train: Sequence[Example]) -> float | None:
 def answer_loss(
     train: TaskSplit, objective: SupervisedObjective, loss: float | None
 ) -> float | None:
-    """Return the mean loss of an answer, by the mean loss at the end of training.
+    """Return the mean loss of an answer, from the final mean training loss.
 
-    Of answers that are written that is one of tokens, and an answer has several: who knows only how
-    often each label is right loses as much for them together as for the label. None where they are
-    of several tasks, or where other texts than labels are written.
+    For written answers the training loss is per token, of several per answer: together they cost as
+    much as the label, for a model of label frequencies. None for several tasks, or texts other than
+    labels.
     """
     if loss is None or objective.format != "text":
         return loss
@@ -244,14 +242,14 @@ def answer_loss(
     if others or part.task.kind != "classes" or not wording_of(part.task).has_ranks:
         return None
     encoded = part.encoded
-    # The target is the last text of a row, and has an end beside.
+    # The target is the last text of a row, plus an end.
     targets = encoded.text_lengths[encoded.row_starts[1:] - 1] + 1
     return loss * float(np.minimum(targets, objective.target_length).mean())
 
 
 @dataclass(frozen=True)
 class PartReport:
-    """Scores of a model and of baselines on a part."""
+    """Scores of a model and baselines on a part."""
 
     name: str
     task: Task
@@ -291,9 +289,9 @@ def report_split(
     predictions: Sequence[Prediction],
     loss: float | None = None,
 ) -> list[PartReport]:
-    """Report every part of a split, of which there are predictions in its order.
+    """Report every part of a split, from predictions in its order.
 
-    ``loss`` is that of training at its end, where it is known, by which a collapse is found.
+    ``loss``: the final training loss, if known, to detect a collapse.
     """
     reports = []
     for part, answers in split.by_part(predictions):
@@ -313,7 +311,7 @@ def report_split(
 
 
 def average_reports(reports: Sequence[PartReport]) -> dict[str, float]:
-    """Average the scores over each suite of which all tasks are reported, by its title."""
+    """Average the scores over each complete suite, by title."""
     scores: dict[str, list[float]] = {}
     for report in reports:
         scores.setdefault(report.task.name, []).append(report.score.value)
@@ -330,18 +328,18 @@ SCORE = "score"
 
 
 def moved_by(column: str, table: str) -> FromItems:
-    """Return how a score moves with its examples: columns are derivatives, of which it is the sum.
+    """Return a score's movement as the sum of its examples' derivatives.
 
-    The sum is that of the movements, not the score.
+    The sum is the movement, not the score.
     """
     return FromItems(table, lambda sums: float(sums[column]))
 
 
 def task_items(split: TaskSplit, reports: Sequence[PartReport]) -> Items:
-    """Return how much each example, or group of them, moves the scores of every part.
+    """Return the derivatives of all parts' scores by example, or group.
 
     ``reports`` are of the split's parts, in order. A row is the derivative of a score with respect
-    to how often the example counts, as its pseudo-value has it (Efron 1982, the jackknife).
+    to the example's weight, from pseudo-values (Efron 1982, the jackknife).
     """
     tables = {}
     for part, report in zip(split.parts, reports, strict=True):

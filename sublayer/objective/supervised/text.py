@@ -1,4 +1,4 @@
-"""Answers as text: the loss of targets, and texts that are written or ranked."""
+"""Answers as text: loss of targets, written and ranked texts."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ WRITING_OPTIONS = "--beam, --length-penalty, --temperature, --top-k, --top-p and
 class Writing:
     """Decoding of written answers: greedy, the best of a beam, or sampled.
 
-    Raises ConfigError for a beam beside a sampling, and for a length penalty without a beam.
+    Raises ConfigError for a beam with sampling, and for a length penalty without a beam.
     """
 
     beam: int = 1
@@ -66,14 +66,14 @@ class Writing:
             raise ConfigError("--length-penalty has no effect without a beam: give --beam, too")
 
     def of_batch(self, number: int) -> "Writing":
-        """Return the decoding of one batch of a block, by a seed of its own."""
+        """Return the decoding of one batch of a block, with a derived seed."""
         if self.sampling is None:
             return self
         drawn = generator(self.seed, Purpose.ANSWERS, self.block, number).integers(1 << 62)
         return replace(self, seed=int(drawn))
 
     def settings(self, most_tokens: int) -> BeamSettings:
-        """Return the settings of a search for texts of so many tokens at most."""
+        """Return the beam settings for texts of at most ``most_tokens``."""
         penalty = 0.0 if self.beam == 1 else 1.0 if self.penalty is None else self.penalty
         return BeamSettings(self.beam, "fairseq", penalty, max_length_offset=most_tokens)
 
@@ -98,13 +98,13 @@ class TextAnswers(Objective):
         return {"task": batch.n_predicted if batch.weights.any() else 0}
 
     def forward(self, batch: PackedBatch) -> dict[str, Tensor]:
-        """Sum the nats of the target's tokens, each given the reference before it."""
+        """Sum the nats of the target's tokens, under teacher forcing."""
         assert batch.predicted is not None, "answers are written"
         hidden = written_hidden(self.model, batch)
         matrix, bias = self.model.output_projection(hidden.matrix)
         states = hidden.final.flatten(0, 1).index_select(0, batch.predicted)
         totals = self.auxiliary_totals(hidden.auxiliary, batch.weights)
-        # Those of other places need no memory while the loss is computed.
+        # States of other positions are freed before the loss is computed.
         del hidden
         embedded = self.model.to_embedding(states)
         nats = linear_cross_entropy(embedded, matrix, bias, batch.predicted_ids)
@@ -112,7 +112,7 @@ class TextAnswers(Objective):
 
 
 def written_hidden(model: Transformer, batch: PackedBatch) -> Hidden:
-    """Compute the states that a batch's targets are predicted from, each example as if alone."""
+    """Compute the states that predict a batch's targets, without attention across examples."""
     if batch.written is None:
         read = batch.read
         mask = read.mask if model.has_auxiliary else None
@@ -123,7 +123,7 @@ def written_hidden(model: Transformer, batch: PackedBatch) -> Hidden:
 
 
 def target_vectors(model: Transformer, batch: PackedBatch) -> Float[Tensor, "P E"]:
-    """Compute the vector that predicts each token of the targets, given those before it."""
+    """Compute the vectors that predict the targets' tokens, under teacher forcing."""
     assert batch.predicted is not None, "answers are written"
     states = written_hidden(model, batch).final.flatten(0, 1).index_select(0, batch.predicted)
     return model.to_embedding(states)
@@ -132,7 +132,7 @@ def target_vectors(model: Transformer, batch: PackedBatch) -> Float[Tensor, "P E
 def nats_of_sequences(
     model: Transformer, batch: PackedBatch, vectors: Float[Tensor, "P E"] | None = None
 ) -> Float[Tensor, " S"]:
-    """Compute the nats of each sequence's target, its end included, in the batch's order."""
+    """Compute the nats of each sequence's target, end included, in batch order."""
     assert batch.targets is not None and batch.predicted is not None, "answers are written"
     matrix, bias = model.output_projection()
     vectors = target_vectors(model, batch) if vectors is None else vectors
@@ -150,9 +150,9 @@ def nats_of_sequences(
 def greedy_beginnings(
     model: Transformer, batch: PackedBatch, vectors: Float[Tensor, "P E"], rule: RowRule
 ) -> list[Ints]:
-    """Return the beginnings of greedy answers, up to the first token that is not the target's.
+    """Return the prefixes of greedy answers, up to the first token that differs from the target.
 
-    Up to there both have read the same tokens. In the batch's order, ends included.
+    Up to there both have read the same tokens. In batch order, ends included.
     """
     assert batch.targets is not None and batch.predicted is not None, "answers are written"
     matrix, bias = model.output_projection()
@@ -168,7 +168,7 @@ def greedy_beginnings(
     ):
         logits = torch.nn.functional.linear(part, matrix, bias)
         if isinstance(model, EncoderDecoder):
-            # As a search has it: no padding, and no text that is empty.
+            # As in beam search: no padding, and no empty text.
             if rule.marks.pad != rule.marks.last:
                 logits[:, rule.marks.pad] = -torch.inf
             logits[firsts, rule.marks.last] = -torch.inf
@@ -184,7 +184,7 @@ def greedy_beginnings(
 
 
 def with_targets(encoded: EncodedExamples, targets: Sequence[Sequence[Ints]]) -> EncodedExamples:
-    """Give each example a row for every one of its targets, by their token ids."""
+    """Build a row for every target of each example, by token ids."""
     ids: list[Ints] = []
     example_starts = [0]
     for example in range(len(encoded)):
@@ -213,10 +213,10 @@ def write_answers(
     writing: Writing = GREEDILY,
     goes_on: GoesOn | None = None,
 ) -> Iterator[tuple[int, Ints]]:
-    """Write an answer to each source, token by token; yield its number and its ids.
+    """Decode an answer to each source; yield its index and ids.
 
-    A source has its end. Answers come in the order in which they are done, without their ends; one
-    that ``goes_on`` gives up ends there.
+    Sources include their end. Answers come in order of completion, without their ends; ``goes_on``
+    may stop one early.
     """
     most = max(1, rule.target_length - 1)
     if isinstance(model, EncoderDecoder):
@@ -258,7 +258,7 @@ def _continued(
     writing: Writing,
     goes_on: GoesOn | None,
 ) -> Iterator[tuple[int, Ints]]:
-    """Continue sources of one length, by their numbers."""
+    """Continue sources of equal length, by index."""
     end = rule.marks.last
     prompt = torch.from_numpy(np.stack([sources[number] for number in numbers]))
     prompt = prompt.to(model.embedding.weight.device)
@@ -293,10 +293,10 @@ def write_part(
     writing: Writing = GREEDILY,
     begun: Mapping[int, Ints] = MappingProxyType({}),
 ) -> list[Prediction]:
-    """Answer every example of a task, in its order, as the spec says: written, or ranked.
+    """Answer every example of a task, in order, written or ranked by its spec.
 
-    ``begun`` is how answers begin, as far as that is known, by the numbers of examples. Numbers and
-    spans, which have no labels to rank, are written in any case.
+    ``begun``: known prefixes of answers, by example number. Numbers and spans, without labels to
+    rank, are always written.
     """
     targets = [wording_of(part.task).text_targets(example) for example in part.examples]
     if asked.spec.answer == "rank" and all(targets):
@@ -306,7 +306,7 @@ def write_part(
 
 
 class TextLoss(NamedTuple):
-    """The loss of a part's known targets, and what computing it has found out of its answers."""
+    """Loss of a part's known targets, and prefixes of answers found on the way."""
 
     nats: float
     n_tokens: int
@@ -317,9 +317,9 @@ class TextLoss(NamedTuple):
 
 
 def text_loss(asked: AskedSplit, part: TaskPart, *, looks: bool = False) -> TextLoss:
-    """Compute the nats of all targets of a part that are known, ends included.
+    """Compute the nats of all known targets of a part, ends included.
 
-    It ``looks`` for how answers begin, too, unless it computes in less precision than the weights.
+    ``looks`` also finds prefixes of answers, unless computed below the weights' precision.
     """
     model, rule = asked.model, asked.rule
     places = np.flatnonzero(part.encoded.row_texts == 2)
@@ -358,13 +358,13 @@ def _written(
     for number, ids in begun.items() if writing.is_scored else ():
         if ids[-1] == rule.marks.last:
             answers[number] = ids[:-1]
-        elif len(ids) > most:  # an end is not waited for
+        elif len(ids) > most:  # without waiting for an end
             answers[number] = ids[:most]
         elif not may_count(number, ids.tolist()):
             answers[number] = ids
     assembler = Assembler(part.encoded, rule)
     sources = [assembler.source(number) for number in range(len(part.encoded))]
-    # Similar lengths together, so that little is computed on padding.
+    # Similar lengths together, to save padding.
     order = [
         n for n in sorted(range(len(sources)), key=lambda n: len(sources[n])) if n not in answers
     ]
@@ -378,7 +378,7 @@ def _written(
         if writing.is_scored:
             goes_on = lambda row, ids: may_count(numbers[row], ids)  # noqa: E731
         inputs = [sources[number] for number in numbers]
-        # In the precision of the weights, as answers are written after training.
+        # In the weights' precision, as answers after training.
         with torch.autocast(device, enabled=False):
             results = write_answers(model, inputs, rule, writing.of_batch(index), goes_on)
             return {numbers[row]: ids for row, ids in results}

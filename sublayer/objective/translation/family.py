@@ -83,10 +83,10 @@ _LABELS = {
 
 
 def beam_settings(recipe: Recipe | None, options: Mapping[str, Any]) -> BeamSettings:
-    """Return the beam that options ask for, and else the run's own.
+    """Return the beam settings of options, by default the run's.
 
-    ``options`` are by the names of ``BEAM_OPTIONS``. Outside a run of translation, other
-    settings have their defaults.
+    ``options`` are keyed by ``BEAM_OPTIONS``. Outside a translation run, other settings have
+    defaults.
 
     Raises ConfigError for values without meaning.
     """
@@ -124,10 +124,10 @@ def _other(
     settings: BeamSettings,
     tokens: BleuTokenizer,
 ) -> tuple[Lines, bool]:
-    """Return another's translations, and whether it divides words as ours does."""
+    """Return the other system's translations, and whether its words are divided as ours."""
     if against.is_file():
         return Lines(_read_translations(against, len(pairs)), (), ""), False
-    # A single checkpoint and an imported folder have none to take the mean of.
+    # A single checkpoint or imported folder has nothing to average.
     average = asked.average if (against / CHECKPOINTS_NAME).is_dir() else None
     other = load(against, device=asked.model.embedding.weight.device, average=average)
     if not isinstance(other.model, EncoderDecoder):
@@ -137,7 +137,7 @@ def _other(
         )
     theirs, mine = tokenizer_of(other), tokenizer_of(asked.text_model)
     if theirs.source.content() != mine.source.content():
-        # The other was not trained on words that the run's rules divided.
+        # The other was not trained on words divided by the run's rules.
         pairs = [p._replace(source_words=" ".join(theirs.source.words(p.source))) for p in pairs]
     translations = _translate(other, asked, pairs, settings, f"translated by {against}")
     lines = translated_lines([hypothesis.ids for hypothesis in translations], theirs, tokens)
@@ -164,7 +164,7 @@ def _read_translations(path: Path, n_lines: int) -> list[str]:
 def _compare(
     ours: Mapping[str, LineCounts], other: Lines, references: Lines, *, lowercase: bool, words: bool
 ) -> dict[str, dict[str, Any]]:
-    """Compare another's translations by texts, and by ``words`` where they are divided alike."""
+    """Compare the other's translations by text, and by ``words`` where divided alike."""
     if not words:
         other = replace(other, words=other.texts)
     theirs = count_translations(other, references, lowercase=lowercase)
@@ -215,7 +215,7 @@ _LARGEST_EXPONENT = 700.0
 
 
 def _values(counted: Mapping[str, LineCounts]) -> dict[str, Any]:
-    """Return the score of each measure, and the signatures of all."""
+    """Return the scores of all measures, and their signatures."""
     values = {name: lines.value for name, lines in counted.items()}
     return {**values, "signature": {name: lines.signature for name, lines in counted.items()}}
 
@@ -232,7 +232,7 @@ def _bleu(name: str, label: str, unit: str) -> Metric:
 
 
 class TranslationFamily(Family):
-    """Translations: scored by BLEU and chrF."""
+    """Translation, scored by BLEU and chrF."""
 
     metrics = (
         _bleu("bleu", "BLEU of words", "BLEU"),
@@ -259,7 +259,7 @@ class TranslationFamily(Family):
         return Translation(model, config)
 
     def batches(self, recipe: Recipe, split: Split) -> TranslationBatches:
-        """Build batches of pairs of texts, of ``train.batch_tokens`` or of as many full sequences.
+        """Build batches of pairs, of ``train.batch_tokens`` or as many full sequences.
 
         Raises DataError where every pair is too long.
         """
@@ -276,17 +276,17 @@ class TranslationFamily(Family):
         )
 
     def synthetic(self, recipe: Recipe, vocab_size: int) -> SyntheticTargets:
-        """Build pairs of random texts, each as long as the context."""
+        """Build pairs of random texts of context length."""
         lengths = recipe.objective.lengths(recipe.data.context)
         return SyntheticTargets(vocab_size, batch_sequences(recipe), lengths)
 
     def epoch_tokens(self, recipe: Recipe, split: Split) -> int:
-        """Count the tokens of an epoch: those of the first epoch's batches as if they were full."""
+        """Count the tokens of an epoch: the first epoch's batches, as if full."""
         n_batches = self.batches(recipe, split).n_batches(0)
         return n_batches * batch_sequences(recipe) * recipe.data.context
 
     def check_scoring(self, recipe: Recipe) -> None:
-        """Check that sacreBLEU has the tokenizer by which evaluations score."""
+        """Check that sacreBLEU has the tokenizer of evaluations."""
         chooses = recipe.train.best_by == "bleu"
         asked = own_objective(recipe, TranslationObjective).bleu_tokenizer
         tokens = asked or bleu_tokenizer_of(recipe.data.target_language or "")
@@ -305,7 +305,7 @@ class TranslationFamily(Family):
         effort: Effort,
         processes: Processes,
     ) -> Scored:
-        """Score pairs: in training their loss, in a test their translations too."""
+        """Score pairs: the loss in training, and translations in a test."""
         model, tokenizer = text_model.model, tokenizer_of(text_model)
         assert isinstance(model, EncoderDecoder), "translation trains encoder-decoders"
         objective = own_objective(recipe, TranslationObjective)
@@ -314,7 +314,7 @@ class TranslationFamily(Family):
             scores = {"loss": loss, "perplexity": math.exp(min(loss, _LARGEST_EXPONENT))}
             if recipe.train.best_by == "bleu":
                 translate = translate_ids_exactly if recipe.train.exact else translate_ids
-                # In the precision of the weights, as translations are made after training.
+                # In the weights' precision, as translations after training.
                 device = model.embedding.weight.device.type
                 with evaluating(model), torch.autocast(device, enabled=False):
                     written = translate(text_model, split.pairs, GREEDY, processes)
@@ -339,18 +339,16 @@ class TranslationFamily(Family):
         return Scored({"loss": LOSS_OF_ITEMS.of(items), **_values(counted)}, items)
 
     def evaluate(self, asked: Evaluation) -> dict[str, Any]:
-        """Translate a split of the run's own text, every pair of it, and score the translations.
+        """Translate all pairs of a split of the run's text, and score the translations.
 
-        With the option ``lowercase`` capitals do not count; of a model that knows none they never
-        do. ``against`` is another translator, or a file with a translation on each line, to compare
-        with; ``references`` are files of further references, a line for each of the split's;
-        ``bleu_tokenizer`` is sacreBLEU's, of which the run's objective or its language has another;
-        ``compounds`` adds BLEU with compounds split, which a run whose words are divided at hyphens
-        has in any case, and those of ``BEAM_OPTIONS`` change the beam.
+        Options: ``lowercase`` ignores case, as is always done for lower-cased models; ``against``
+        is another translator, or a file of translations by line, to compare with; ``references``
+        are files of further references by line; ``bleu_tokenizer`` replaces sacreBLEU's tokenizer
+        of the run's objective or language; ``compounds`` adds BLEU with compounds split, as runs
+        with words divided at hyphens always have; ``BEAM_OPTIONS`` change the beam.
 
-        Raises ConfigError where the model belongs to no run, an option has no meaning, or
-        ``against`` is a model that translates nothing; DataError where a file has another number of
-        lines.
+        Raises ConfigError outside a run, for a meaningless option, or where ``against`` is not a
+        translator; DataError where a file has another number of lines.
         """
         text_model, recipe = asked.text_model, asked.recipe
         options = asked.options

@@ -32,7 +32,7 @@ from sublayer.text_model import TextModel
 
 
 class Translation(TargetLoss):
-    """The loss of translations, smoothed as a recipe says."""
+    """Loss of translations, with a recipe's label smoothing."""
 
     def __init__(self, model: Transformer, config: TranslationObjective) -> None:
         vocab_size = model.config.vocab_size
@@ -40,11 +40,11 @@ class Translation(TargetLoss):
 
 
 def smoothing_of(config: TranslationObjective, vocab_size: int) -> Smoothing | None:
-    """Return the weights of a smoothed loss; None where nothing but nats is trained.
+    """Return the weights of a smoothed loss; None where only nats are trained.
 
-    uniform: a share ``e`` goes to every entry of the vocabulary alike, the target's own among them
-    (fairseq of 2019, with which Macaron Net was trained; Szegedy et al.). others: ``e`` goes to the
-    others (fairseq since).
+    uniform: a share ``e`` is spread over the vocabulary, target included (fairseq of 2019, with
+    which Macaron Net was trained; Szegedy et al.). others: ``e`` is spread over the other entries
+    (fairseq since).
     """
     share, z = config.label_smoothing, config.z_loss
     if share == 0.0 and z == 0.0:
@@ -56,7 +56,7 @@ def smoothing_of(config: TranslationObjective, vocab_size: int) -> Smoothing | N
 
 
 def scoring_batches(recipe: Recipe, split: Split) -> TranslationBatches:
-    """Build batches to score a split by: as large as a part of training's, with little padding.
+    """Build batches to score a split, of the size of a training micro-batch, with little padding.
 
     Raises DataError where every pair is too long.
     """
@@ -81,9 +81,9 @@ _GROUP = 256
 def translation_nats(
     model: EncoderDecoder, batches: TranslationBatches, processes: Processes = ALONE
 ) -> float:
-    """Compute the mean nats per target token, ends included, without pairs that are too long.
+    """Compute the mean nats per target token, ends included, without too long pairs.
 
-    Label smoothing plays no part. The work is divided among ``processes``, and all return the same.
+    Without label smoothing. The work is divided among ``processes``, and all return the same.
     """
     objective = Translation(model, TranslationObjective())
 
@@ -99,9 +99,9 @@ def translation_nats(
 def nats_of_pairs(
     model: EncoderDecoder, batches: TranslationBatches, processes: Processes = ALONE
 ) -> TargetNats:
-    """Compute the nats of every pair's target, its end included, in the order of the split.
+    """Compute the nats of every pair's target, end included, in the split's order.
 
-    A pair that is too long has 0 nats of 0 tokens.
+    Too long pairs have 0 nats and 0 tokens.
     """
 
     def score_batch(step: int) -> TargetNats:
@@ -125,10 +125,10 @@ def translate_pairs(
     sentences: int = 32,
     progress: Callable[[int], None] | None = None,
 ) -> list[TranslatedLine]:
-    """Translate the source words of every pair; return the translations in the pairs' order.
+    """Translate the source words of every pair; return translations in order.
 
-    ``sentences`` are translated at a time, of about equal lengths, all pairs being sorted for it.
-    ``progress`` is called with the number done.
+    ``sentences`` of similar lengths are translated at a time: all pairs are sorted. ``progress``
+    receives the number done.
     """
     translations = translate_lines(
         text_model,
@@ -150,8 +150,7 @@ def translate_ids(
 ) -> list[Ids]:
     """Translate the source words of every pair, split among processes; return ids in order.
 
-    The beams that are computed together are then other ones, so that rounding may
-    decide between translations that are as good.
+    Batches then differ, so that rounding may decide between equally good translations.
     """
     local_pairs = [pairs[index] for index in processes.own(len(pairs))]
     translations = translate_pairs(text_model, local_pairs, settings)
@@ -164,9 +163,9 @@ def translate_ids_exactly(
     settings: BeamSettings,
     processes: Processes = ALONE,
 ) -> list[Ids]:
-    """Translate as ``translate_ids`` does, to the same ids on any number of processes.
+    """Translate as ``translate_ids`` does, with ids independent of the number of processes.
 
-    Pairs of about equal lengths are translated together, in groups that depend on them alone.
+    Pairs of similar lengths are translated in groups that depend only on them.
     """
     order = sorted(range(len(pairs)), key=lambda number: len(pairs[number].source_words))
     groups = [order[start : start + _GROUP] for start in range(0, len(order), _GROUP)]
@@ -185,7 +184,7 @@ PAIRS, LINES, COMPOUND_LINES = LOSS_OF_ITEMS.table, "lines", "compound_lines"
 
 
 def score_of_items(name: str) -> FromItems:
-    """Return how a measure of translations follows from the counts of its lines.
+    """Return a measure of translations as a function of its lines' counts.
 
     ``name`` is one of ``sublayer.evaluation.bleu.MEASURES``, or ``COMPOUNDS``.
     """
@@ -194,10 +193,9 @@ def score_of_items(name: str) -> FromItems:
 
 
 def translation_items(split: Split, nats: TargetNats, counted: Mapping[str, LineCounts]) -> Items:
-    """Return the nats of each stored pair's target, and the counts of each translated line.
+    """Return nats of stored pairs' targets, and counts of translated lines.
 
-    Pairs with an empty side are lines, but not stored; pairs that are too long cost nothing, of no
-    tokens.
+    Pairs with an empty side are lines, but not stored; too long pairs have 0 nats and 0 tokens.
     """
     assert split.sentence_starts is not None, "the text was stored as pairs"
     digest = Digest(PAIRS, split.store.sha256)
