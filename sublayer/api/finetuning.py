@@ -176,9 +176,9 @@ def finetune(
 ) -> Finetuned:
     """Fine-tune a model on tasks, or a custom table, and score it against baselines.
 
-    ``tasks`` are names of tasks, with files in the folder ``data``; or a table, as a path or a
-    DataFrame, with ``columns`` by role, as in ``data.columns``: ``{"text": "review", "label":
-    "stars"}``. Raises the errors of :mod:`sublayer.errors`.
+    ``tasks`` are names of tasks, with files in the folder ``data``; or a table, a path or a
+    DataFrame, with ``columns`` by role, as in ``data.columns``:
+    ``{"text": "review", "label": "stars"}``. Raises the errors of :mod:`sublayer.errors`.
     """
     is_named = isinstance(tasks, list | tuple) and all(isinstance(name, str) for name in tasks)
     names: list[str] = [*tasks] if is_named else [as_source(tasks)]  # type: ignore[misc]

@@ -406,7 +406,7 @@ class _Scale:
     def at(self, step: int) -> int:
         """Return the position of a step of the study's length in the shorter run.
 
-        If that length is not in steps, steps beyond the run become a twentieth of it.
+        If that length is not in steps, a step beyond the run moves to a twentieth of the run.
         """
         if not self._to or step <= self._to:
             return step

@@ -43,8 +43,7 @@ _UTILISATION = 0.25
 _BUILD_S = 1e-7
 """Seconds per parameter to initialize it and to allocate its gradient and optimizer states."""
 _SURE = 20
-"""Expected excess over the time limit, as a factor, at which a step waits for a smaller one's
-timing."""
+"""Safety factor on the assumed speed before a smaller step is timed."""
 _PILOT_STEPS = 4
 _ALONE = World(rank=0, size=1)
 

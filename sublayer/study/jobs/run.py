@@ -1,5 +1,4 @@
-"""A run of a study: its job, its training or fine-tuning, its scores, and reading of its
-results."""
+"""A run of a study: its job, its training or fine-tuning, its scores, and reading its results."""
 
 import json
 import os
