@@ -27,7 +27,7 @@ _FEWEST = 2
 def sequence_starts(
     *sides: Int[Tensor, "R _"],
 ) -> tuple[Int[Tensor, " N"], ...]:
-    """Find the first token of each sequence among the rows of a side, laid one behind another.
+    """Find the first token of each sequence in the concatenated rows of a side.
 
     A side has numbers of sequences that do not fall along a row, and -1 at the padding behind them,
     which is a sequence too. Sides have the sequences of a row in common. A row has equally many
@@ -81,7 +81,7 @@ class AnyBatch(Protocol):
         """
 
     def to(self, device: torch.device) -> "AnyBatch":
-        """Copy to a device, without waiting for the copy; on the CPU, return the batch itself."""
+        """Copy to a device, asynchronously; on the CPU, return the batch itself."""
 
 
 @runtime_checkable
@@ -95,20 +95,19 @@ class Batches(Protocol):
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Any:
         """Return a process's share of the global batch of optimizer step ``step`` (0-based).
 
-        The process is number ``rank`` (0-based) of ``world``; the shares of all, taken together,
-        are the same batch for any number of processes.
+        The shares of all ``world`` ranks form the same batch for any number of processes.
         """
 
     def n_tokens(self, step: int) -> int:
-        """Count the tokens of the global batch of a step, by which speed is measured."""
+        """Count the tokens of a step's global batch, for the throughput."""
 
     def notes(self) -> list[str]:
-        """Return notes on parts of the split that are left out, a line each."""
+        """Return notes on omitted parts of the split, a line each."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Windows and what follows each of their tokens."""
+    """Windows and their targets."""
 
     tokens: Int[Tensor, "B T"]
     targets: Int[Tensor, "B T"]
@@ -138,7 +137,7 @@ class Batch:
 
     @property
     def n_sequences(self) -> int:
-        """Count the documents that are kept apart, and the windows where none are."""
+        """Count the separated documents, or the windows where documents are not separated."""
         if self.document_ids is None:
             return len(self)
         return len(self) + int((self.document_ids[:, 1:] != self.document_ids[:, :-1]).sum())
@@ -151,7 +150,7 @@ class Batch:
         return replace(self, starts=starts)
 
     def to(self, device: torch.device) -> "Batch":
-        """Copy to a device, without waiting for the copy, and with where documents begin."""
+        """Copy to a device, asynchronously, with the starts of documents."""
         return self if device.type == "cpu" else copy_tensors(self.with_starts(), device)
 
 
@@ -199,8 +198,7 @@ class Windows:
         self._mode = mode
         self._respects = boundaries == "respect" and len(split.document_starts) > 1
         split.check_windows(context, n_ahead)
-        # Of each source that is drawn from [S]: its first position, how many windows start there,
-        # and its share, cumulative.
+        # Per drawn source [S]: first position, number of windows, cumulative share.
         bounds, weights = split.drawn
         self._firsts = bounds[:-1]
         self._n_starts = np.diff(bounds) - (context + n_ahead - 1)
@@ -211,7 +209,7 @@ class Windows:
 
     @property
     def n_windows(self) -> int:
-        """Windows per epoch: how many consecutive ones the split holds, each with its targets."""
+        """Windows per epoch: consecutive ones with their targets."""
         return (len(self.split.ids) - self._n_ahead) // self.context
 
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Batch:
@@ -234,11 +232,11 @@ class Windows:
         )
 
     def n_tokens(self, step: int) -> int:
-        """Count the tokens of the global batch: those of whole windows."""
+        """Count the tokens of the global batch, of full windows."""
         return self.batch_sequences * self.context
 
     def notes(self) -> list[str]:
-        """Return notes on parts of the split that are left out: none but the end of an epoch."""
+        """Return no notes: only the end of an epoch is omitted."""
         return []
 
     def starts(self, step: int) -> Ints:
@@ -255,19 +253,19 @@ class Windows:
         return self._orders.take(rows, self.n_windows) * self.context
 
     def _ahead(self, window: Ints) -> Ints:
-        """Stack the tokens one position ahead of the context's, two, and so on: [A, B, T]."""
+        """Stack the tokens 1, 2, ... positions ahead of the context's: [A, B, T]."""
         offsets = range(1, self._n_ahead + 1)
         return np.stack([window[:, offset : offset + self.context] for offset in offsets])
 
 
 def copy_tensors(batch: Copied, device: torch.device) -> Copied:
-    """Copy the tensors of a dataclass to a device, without waiting for the copies."""
+    """Copy the tensors of a dataclass to a device, asynchronously."""
     copies = {}
     instance: Any = batch
     for field in fields(instance):
         tensor = getattr(instance, field.name)
         if isinstance(tensor, Tensor):
-            # Only from pinned memory, and all of it, does a copy to a GPU run beside computation.
+            # Only copies from pinned memory overlap with computation on a GPU.
             if device.type == "cuda":
                 tensor = tensor.contiguous().pin_memory()
             copies[field.name] = tensor.to(device, non_blocking=True)

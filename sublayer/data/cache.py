@@ -31,7 +31,7 @@ def remembered(
     compute: Callable[[Path], Any],
     least: int | None = None,
 ) -> Any:
-    """Compute a JSON value of a file's content; of a large one, once for each version.
+    """Compute a JSON value of a file's content, cached by version for large files.
 
     Large is a file of ``least`` bytes, by default 64 MiB. A version is a path, a size and a time of
     modification. Raises OSError where the file cannot be read, DataError where the cache cannot be
@@ -56,7 +56,7 @@ def file_digest(path: Path, cache: Path) -> str:
 
 
 def corpus_folders(cache: Path) -> list[Path]:
-    """Return where published corpora are looked for: SUBLAYER_DATA, if set, and the cache."""
+    """Return the folders of published corpora: SUBLAYER_DATA, if set, and the cache."""
     folders = [cache / "corpora"]
     if named := os.environ.get("SUBLAYER_DATA"):
         folders.insert(0, expanded(named))

@@ -1,8 +1,7 @@
 """Counter-based random numbers: stateless, and the same bits in every version of numpy.
 
-An item (a document, a sentence) has a seed of 64 random bits, which Philox makes of (seed, purpose,
-epoch, item). The item's draws are forked from its seed alone, so that they do not depend on how
-many draws other items take.
+Philox derives a 64-bit seed per item (document, sentence) from (seed, purpose, epoch, item). An
+item's draws are forked only from its seed, independently of other items' draws.
 """
 
 from bisect import bisect_right
@@ -61,11 +60,11 @@ def seeds(seed: int, purpose: Purpose, epoch: int, count: int) -> Bits:
 
 
 def generator(seed: int, purpose: Purpose, epoch: int, number: int) -> np.random.Generator:
-    """Return a numpy generator for item ``number`` of an epoch, where an item takes many draws.
+    """Return a numpy generator for item ``number`` of an epoch, for many draws per item.
 
-    It is of (seed, purpose, epoch, number) alone, and shares no draw with another item's.
+    It depends only on (seed, purpose, epoch, number), and shares no draws with other items.
     """
-    # Each item has a stretch of the counter to itself.
+    # Items have disjoint ranges of the counter.
     counter = epoch * _WORD + number * _MOST_DRAWS
     philox = np.random.Philox(key=_key(seed, purpose), counter=counter)
     return np.random.Generator(philox)
@@ -78,9 +77,9 @@ def _key(seed: int, purpose: Purpose) -> int:
 
 
 def fork(bits: Bits, numbers: Ints | int) -> Bits:
-    """Return output ``numbers`` (from 0) of a SplitMix64 generator seeded with each of ``bits``.
+    """Return output ``numbers`` (from 0) of SplitMix64 generators seeded with ``bits``.
 
-    One number is of every generator; several, ``[N]``, are of a generator each.
+    A single number applies to all generators; ``[N]`` numbers to one each.
 
     Source: Steele, Lea and Flood 2014, fig. 17.
     """
@@ -114,13 +113,13 @@ def below(bits: Bits, limits: Ints | int) -> Ints:
 
 def binomial(bits: Bits, n_flips: Ints) -> Ints:
     """Draw for each seed the number of heads among ``n_flips`` [N] flips of a fair coin."""
-    # A flip is a bit: words of 64 are forked for each seed, and their set bits counted.
+    # A flip is a bit: 64-bit words are forked per seed, and their set bits counted.
     n_words = (
         n_flips + _WORD_BITS - 1
     ) // _WORD_BITS  # [N]: the last may have more bits than flips
     owners = np.repeat(np.arange(len(bits)), n_words)  # [W], as all below: of each word
     numbers = np.arange(len(owners)) - (np.cumsum(n_words) - n_words)[owners]
-    # Of an item's last word only as many bits are flips as are left; the shift drops the others.
+    # The shift drops surplus bits of an item's last word.
     n_unused = np.where(numbers == n_words[owners] - 1, -n_flips[owners] % _WORD_BITS, 0)
     used = fork(bits[owners], numbers) >> n_unused.astype(np.uint64)
     n_heads = np.bincount(owners, weights=np.bitwise_count(used), minlength=len(bits))  # [N]
@@ -165,7 +164,7 @@ class Epochs(Generic[Plan]):
         """Return the plan of an epoch, 0-based."""
         if epoch not in self._plans:
             previous = self._plans.get(epoch - 1)
-            # Dropped first, so that no third plan takes memory meanwhile.
+            # Dropped first, so that at most two plans are in memory.
             self._plans.clear()
             if previous is not None:
                 self._plans[epoch - 1] = previous

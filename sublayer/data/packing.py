@@ -1,4 +1,4 @@
-"""Examples packed into rows: each as if it were alone, and little computed on padding."""
+"""Examples packed into rows, isolated from each other, with little padding."""
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from sublayer.data.batches import IGNORED, copy_tensors, sequence_starts
 
 
 def n_that_fit(sizes: Ints, n_pieces: Ints, n_rows: int, width: int) -> int:
-    """Count the items, from the first on, that best fit puts into ``n_rows`` rows of ``width``.
+    """Count the leading items that best fit packs into ``n_rows`` rows of ``width``.
 
-    An item is one at least. One that is larger than a row has as many rows as pieces.
+    At least one. An item larger than a row has as many rows as pieces.
     """
     is_larger = sizes > width
     taken = np.cumsum(np.where(is_larger, n_pieces * width, sizes))
@@ -34,13 +34,13 @@ def n_that_fit(sizes: Ints, n_pieces: Ints, n_rows: int, width: int) -> int:
 
 
 def best_fit(sizes: Sequence[tuple[int, int]], room: tuple[int, int]) -> list[list[int]]:
-    """Put each item, the longest first, into the row where it leaves the least room on either side.
+    """Pack items, longest first, by best fit on both sides.
 
-    ``sizes`` are tokens of both sides. An item that is larger than a row has one to itself. Rows of
-    one item, which need no mask inside, stand before the others; of either kind the fullest first.
+    ``sizes`` are tokens of both sides. An item larger than a row has a separate row. Rows of one
+    item, which need no mask, precede the others; the fullest come first.
     """
     rows: list[list[int]] = []
-    # The room left in a row on the first side, its number, and the room on the second; ascending.
+    # Remaining room of a row on the first side, its number, room on the second; ascending.
     rooms: list[tuple[int, int, int]] = []
     longest_first = sorted(range(len(sizes)), key=lambda index: (-sizes[index][0], index))
     for index in longest_first:
@@ -66,7 +66,7 @@ def best_fit(sizes: Sequence[tuple[int, int]], room: tuple[int, int]) -> list[li
 
 @dataclass(frozen=True)
 class PackedSide:
-    """Rows of whole sequences, one after another, that one stack of a model reads."""
+    """Rows of concatenated sequences, input of one stack."""
 
     tokens: Int[Tensor, "R T"]
     sequence_ids: Int[Tensor, "R T"]
@@ -83,7 +83,7 @@ class PackedSide:
 
     @property
     def mask(self) -> Bool[Tensor, "R T"] | None:
-        """True at real tokens; None where all are."""
+        """True at real tokens; None without padding."""
         if min(self.lengths) == self.tokens.shape[1]:
             return None
         return self.sequence_ids >= 0
@@ -94,7 +94,7 @@ class PackedSide:
         return None if self.n_sequences == len(self) else self.sequence_ids
 
     def rows(self, start: int, stop: int, n_sequences: int) -> "PackedSide":
-        """Return some rows, which hold so many sequences; they are as wide as the longest."""
+        """Return rows of ``n_sequences`` sequences, trimmed to the longest."""
         lengths = self.lengths[start:stop]
         width = max(lengths)
         rows = slice(start, stop)
@@ -103,13 +103,13 @@ class PackedSide:
         )
 
     def to(self, device: torch.device) -> "PackedSide":
-        """Copy to a device, without waiting for the copies."""
+        """Copy to a device, asynchronously."""
         return copy_tensors(self, device)
 
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """Examples in units: a row that holds several, or the rows of one that fills more.
+    """Batch of units: a row of several examples, or the rows of one.
 
     A slice of units is a batch. Sequences are numbered in the order of rows, as examples are.
     """
@@ -197,17 +197,17 @@ class PackedBatch:
 
     @property
     def places(self) -> Int[Tensor, " S"]:
-        """Places of the tokens that stand for sequences, in rows one behind another."""
+        """Positions of the sequences' representative tokens in concatenated rows."""
         return self.readouts[:, 0] * self.read.tokens.shape[1] + self.readouts[:, 1]
 
     @property
     def order(self) -> Int[Tensor, " S"]:
-        """The number of each sequence among those of its row, from 0."""
+        """Number of each sequence within its row, from 0."""
         return self.read.sequence_ids[self.readouts[:, 0], self.readouts[:, 1]]
 
     @property
     def n_predicted(self) -> int:
-        """Count the tokens that are predicted."""
+        """Count the predicted tokens."""
         return 0 if self.predicted is None else len(self.predicted)
 
     @property
@@ -218,7 +218,7 @@ class PackedBatch:
 
     @property
     def predicted_ids(self) -> Int[Tensor, " P"]:
-        """The tokens that are predicted, in the order of ``predicted``."""
+        """Predicted tokens, in the order of ``predicted``."""
         assert self.targets is not None and self.predicted is not None, "tokens are predicted"
         return self.targets.flatten().index_select(0, self.predicted)
 
@@ -234,7 +234,7 @@ class PackedBatch:
 
     @property
     def n_tokens(self) -> int:
-        """Count the real tokens that are read and written."""
+        """Count the real input and target tokens."""
         n_written = 0 if self.written is None else sum(self.written.lengths)
         return sum(self.read.lengths) + n_written
 
@@ -256,7 +256,7 @@ class PackedBatch:
         )
 
     def to(self, device: torch.device) -> "PackedBatch":
-        """Copy to a device, without waiting for the copies, and with where sequences begin."""
+        """Copy to a device, asynchronously, with the starts of sequences."""
         if device.type == "cpu":
             return self
         batch = copy_tensors(self.with_starts(), device)
@@ -299,11 +299,11 @@ def pack_examples(
 ) -> PackedBatch:
     """Pack examples into rows of at most ``width`` tokens by best fit, the longest first.
 
-    An example whose sequences do not stand in one row has a row for each of them. The target of a
-    decoder beside an encoder is packed into rows of at most ``written_width``, beside its input;
-    the decoder reads ``first_id`` first. No sequence is longer than either. ``filling`` is the room
-    that each example takes in a row, where that is counted for both sides at once. ``by_written``:
-    rows that write about as much stand together, so that parts of the batch have little padding.
+    An example whose sequences do not fit one row has a row for each. An encoder-decoder's target is
+    packed into rows of at most ``written_width``, aligned with its input's; the decoder reads
+    ``first_id`` first. No sequence is longer than either. ``filling``: room of each example in a
+    row, counted for both sides at once. ``by_written`` groups rows of similar target lengths, so
+    that micro-batches have little padding.
     """
     sizes = [
         (
@@ -316,7 +316,7 @@ def pack_examples(
     units = best_fit(counted, (width, written_width))
     if by_written:
         units.sort(key=lambda unit: (len(unit) > 1, -sum(sizes[index][1] for index in unit)))
-    # Only an example alone in its row can have more tokens than the row holds.
+    # Only a single example of a row can exceed its width.
     fits = [n_read <= width and n_written <= written_width for n_read, n_written in sizes]
     return _laid_out(examples, units, fits, pad_id=pad_id, first_id=first_id)
 
@@ -324,9 +324,9 @@ def pack_examples(
 def pairs_in_rows(
     sources: Sequence[Ints], targets: Sequence[Ints], *, pad_id: int, first_id: int
 ) -> PackedBatch:
-    """Give each pair, of at least one, a row of its own, in their order.
+    """Build a row for each pair, of at least one, in order.
 
-    A source is read and a target written, both with their ends; a decoder reads ``first_id`` first.
+    Sources and targets include their ends; a decoder reads ``first_id`` first.
     """
     examples = [
         Unpacked([PackedSequence(source, np.zeros_like(source), 0, written=target)], 0.0, 1.0, n)
@@ -344,7 +344,7 @@ def _laid_out(
     pad_id: int,
     first_id: int,
 ) -> PackedBatch:
-    """Lay units of examples, by their indices, out in rows: one that does not fit in several."""
+    """Lay out units of examples, by index, in rows: several for one that does not fit."""
     rows: list[list[PackedSequence]] = []
     unit_rows, unit_sequences, unit_examples = [0], [0], [0]
     ordered: list[Unpacked] = []
@@ -374,7 +374,7 @@ def _laid_out(
     written = targets = None
     if rows[0][0].written is not None:
         texts = [[part.written for part in row if part.written is not None] for row in rows]
-        # A decoder reads the first id and then its own target, one position later.
+        # A decoder reads the first id, then its target, shifted by one.
         shifted = [[np.concatenate([[first_id], ids[:-1]]) for ids in row] for row in texts]
         written = _side(shifted, pad_id)
         targets = _filled(texts, written.tokens.shape[1], IGNORED)
@@ -406,7 +406,7 @@ def _side(rows: Sequence[Sequence[Ints]], pad_id: int) -> PackedSide:
 
 
 def _filled(rows: Sequence[Sequence[Ints]], width: int, filling: int) -> Int[Tensor, "R T"]:
-    """Lay parts of rows one behind another, and fill the rows up."""
+    """Concatenate parts of rows, and pad the rows."""
     filled = np.full((len(rows), width), filling, dtype=np.int64)
     for number, row in enumerate(rows):
         joined = np.concatenate(row)

@@ -1,4 +1,4 @@
-"""From the [data] table to splits of token ids: located, divided, encoded, stored."""
+"""Preparation of the [data] table: texts located, divided, encoded and stored as splits."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,7 +53,7 @@ from sublayer.system.stages import note, stage
 
 @dataclass(frozen=True)
 class DividedTexts:
-    """Sources, each divided on its own, and the splits that are taken from elsewhere."""
+    """Sources, divided separately, and splits from other files."""
 
     all_sources: tuple[Source, ...]
     replaced: Mapping[SplitName, Source]
@@ -70,11 +70,11 @@ class DividedTexts:
         return (self.replaced[split],) if split in self.replaced else self.all_sources
 
     def identity(self, split: SplitName) -> list[Any]:
-        """Return what identifies a split, as JSON, reading no more than that takes.
+        """Return the identity of a split, as JSON, with minimal reading.
 
-        Splits of one identity hold the same text; it is part of the keys of the cache.
+        Splits of equal identity hold the same text; it is part of cache keys.
         """
-        # All that decides where a source is cut.
+        # All settings that determine the cuts of a source.
         shares = {name: str(share) for name, share in self.shares.items()}
         parts: list[Any] = [
             ["whole", identity_of(source.published[split])]
@@ -92,7 +92,7 @@ class DividedTexts:
         return split in self.replaced or split in self.shares or is_published
 
     def is_cut(self, split: SplitName) -> bool:
-        """Return whether a split is contiguous bytes of documents whose others are elsewhere."""
+        """Check whether a split is a byte range of documents divided among splits."""
         if split in self.replaced or len(self.shares) < 2:
             return False
         return all(
@@ -102,7 +102,7 @@ class DividedTexts:
     def n_empty(self, split: SplitName) -> int:
         """Count the documents left out for having no text.
 
-        Of those to be divided they count with the training split.
+        For documents to divide they count with the training split.
         """
         documents = [
             source.published[split] if source.published else source.documents
@@ -122,7 +122,7 @@ class DividedTexts:
 
     @cached_property
     def _divided(self) -> dict[int, Parts]:
-        # Divided once: the three splits ask for it in turn.
+        # Divided once, for all three splits.
         return {
             id(source): divide(
                 source.documents,
@@ -152,7 +152,7 @@ def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> DividedText
         raise ConfigError(
             f"data.split = {config.split} has no effect: {sources[0].name} has a published split"
         )
-    # Divided twice, a text could be held out in one place and trained on in the other.
+    # A text named twice could be held out in one place and trained on in the other.
     for one, other in combinations([source for source in sources if source.documents], 2):
         for named, again in _shared(one.documents, other.documents):
             raise ConfigError(f"{named} and {again} are the same text, named twice: leave one out")
@@ -181,7 +181,7 @@ def find_texts(config: DataConfig, cache: Path, *, is_utf8: bool) -> DividedText
 
 
 def _shared(documents: Sequence[Document], others: Sequence[Document]) -> Iterator[tuple[str, str]]:
-    """Yield the names of a document that is in both, if there is one."""
+    """Yield the names of a document in both, if any."""
     if documents and others and (shared := shared_document(documents, others)):
         yield documents[shared[0]].name, others[shared[1]].name
 
@@ -193,7 +193,7 @@ def _find_pair_texts(config: DataConfig, cache: Path) -> DividedTexts:
         pairs = find_pairs(config, cache, split)
         if pairs is None:
             continue
-        # Scored sets are scored whole.
+        # Scored sets are complete.
         is_filtered = split == "train" or pairs.is_filtered
         limits = (config.max_words, config.max_words_ratio) if is_filtered else None
         documents = pack_pairs(pairs, sides_of(config), cache, limits)
@@ -212,20 +212,20 @@ def _find_pair_texts(config: DataConfig, cache: Path) -> DividedTexts:
 def whole_texts(
     documents: Mapping[str, Sequence[Document]], split: SplitName, sentences: SentenceRule = "none"
 ) -> DividedTexts:
-    """Build texts of which one split is everything; ``documents`` are by the name of a source."""
+    """Build texts of a single split; ``documents`` by source name."""
     sources = (Source(name, published={split: docs}) for name, docs in documents.items())
     return DividedTexts(tuple(sources), {}, {}, False, sentences)
 
 
 def reading_of(config: DataConfig) -> Reading:
-    """Return how a recipe's documents are read."""
+    """Return the reading settings of a recipe's documents."""
     return Reading(config.documents, config.text_field, is_clean=config.sentences != "none")
 
 
 def _shares(config: DataConfig, replaced: Mapping[SplitName, Source]) -> Shares:
     fractions = parse_split(config.split or DEFAULT_SPLIT)
     shares = dict(zip(SPLITS, fractions, strict=True))
-    # Training takes the shares of splits that come from elsewhere.
+    # Training takes the shares of splits from other files.
     for split in replaced:
         shares["train"] += shares.pop(split)
     # A split without a share is not held out.
@@ -268,12 +268,12 @@ def prepare(
     check: Callable[[DividedTexts], None] = lambda texts: None,
     trains: bool = True,
 ) -> Data:
-    """Find, split, encode and store the text that a recipe names, or open the stored one.
+    """Find, split, encode and store a recipe's text, or open the stored splits.
 
-    ``tokenizer`` replaces the recipe's (continuing from a run); one that is trained sees the
-    training split alone. ``trains``: the words that its rules change are said. ``cache`` is the
-    folder of stored data, by default ``cache_folder()``. ``check`` raises for texts that do not
-    serve, before anything is made of them.
+    ``tokenizer`` replaces the recipe's (continuing from a run); a trained one sees only the
+    training split. ``trains`` reports the words that its rules change. ``cache`` is the folder of
+    stored data, by default ``cache_folder()``. ``check`` raises for unsuitable texts, before any
+    work.
 
     Raises ConfigError where settings contradict each other, DataError where a text is missing,
     damaged, too short or not of the encoding that the tokenizer needs, or the disk is full.
@@ -283,7 +283,7 @@ def prepare(
     reading = reading_of(config)
     watched_documents = {}
     for name, text in watched_texts(config.watch).items():
-        # First: what cannot be fetched is said before a long text is read.
+        # First: fail on downloads before reading a long text.
         with stage(f"reading {text}, which is watched"):
             watched_documents[name] = read_watched(text, folder, reading)
     with stage(f"reading {_described(config)}"):
@@ -333,7 +333,7 @@ def _described(config: DataConfig) -> str:
 
 
 def prepare_tokenizer(config: DataConfig, *, cache: Path | None = None) -> Tokenizer:
-    """Build or load the tokenizer of a recipe alone; training one reads the training split.
+    """Build or load only a recipe's tokenizer; training one reads the training split.
 
     A tokenizer that was trained on the same text before is read from the cache.
 
@@ -363,7 +363,7 @@ def prepare_text(
     shares: str | None = None,
     cache: Path | None = None,
 ) -> Split:
-    """Encode a text to be scored: all of ``path``, or one split of a named corpus.
+    """Encode a text for scoring: all of ``path``, or one split of a named corpus.
 
     Of the corpus albert-intrinsic, whose files ``path`` names, all of it; beside any other corpus
     ``path`` is not read. Of a path that has a published split (lm1b's release), ``split`` of it.
@@ -425,7 +425,7 @@ def _tokenizer(config: DataConfig, texts: DividedTexts, cache: Path) -> Tokenize
     identity += [[name, *values] for name, values in asked.items() if values is not None]
     training = TrainingText(texts.ranges("train"), kind, texts.sentences)
     path = cache / "tokenizers" / f"{content_key(*identity, *training.identity)}.json"
-    # Read back, so that a fresh tokenizer and a cached one are the same to the last bit.
+    # Read back, so that fresh and cached tokenizers are identical.
     return read_or_make(
         path,
         "trains the same tokenizer",
@@ -450,7 +450,7 @@ def _read_cached(path: Path) -> Tokenizer | None:
     try:
         return load_tokenizer(path)
     except DataError:
-        # A damaged file of the cache is made again, as if it were not there.
+        # A damaged cache file is made again.
         path.unlink(missing_ok=True)
         return None
 
@@ -469,7 +469,7 @@ def trained_tokenizer(config: DataConfig, texts: Iterable[bytes]) -> Tokenizer:
 
 
 def tokenizer_of_file(config: DataConfig) -> Tokenizer:
-    """Read the tokenizer's file that a recipe names; raise ConfigError and DataError as that."""
+    """Read a recipe's tokenizer file; raise ConfigError and DataError if that fails."""
     return load_tokenizer(
         expanded(config.tokenizer),
         sentinels=config.sentinels,

@@ -1,8 +1,7 @@
-"""The text of a split encoded in shards, by several processes, to the file that one would write.
+"""Encoding of a split in shards by several processes, to the same file as by one.
 
-A text is cut into shards, each of which is encoded into a file of its own, by which a preparation
-that was stopped goes on; then the files are joined. Several shards are encoded by processes that
-run this module.
+Shards are encoded into separate files, so that an interrupted preparation resumes; then the files
+are joined. Several shards are encoded by processes that run this module.
 """
 
 import hashlib
@@ -87,24 +86,24 @@ Sources = Sequence[Sequence[DocumentRange]]
 
 @dataclass
 class TextSum:
-    """The number and the CRC-32 of bytes that were read, in their order.
+    """Number and CRC-32 of the bytes read, in order.
 
-    Text is read twice, to cut it and to encode it: equal sums say that both read the same, whatever
-    happened to the file in between.
+    Text is read twice, to cut and to encode it: equal sums show that the file did not change in
+    between.
     """
 
     n_bytes: int = 0
     crc32: int = 0
 
     def add(self, data: bytes) -> None:
-        """Count the bytes that follow."""
+        """Add bytes."""
         self.n_bytes += len(data)
         self.crc32 = zlib.crc32(data, self.crc32)
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A range of a document: all that is encoded of it, or up to where a cut changes no id."""
+    """A range of a document, up to its end or a safe cut, which changes no id."""
 
     part: DocumentRange
     source: int
@@ -117,7 +116,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Shard:
-    """Pieces that follow each other in a split."""
+    """Consecutive pieces of a split."""
 
     number: int
     pieces: Iterable[Piece]
@@ -130,7 +129,7 @@ class Shard:
 def cut_shards(
     sources: Sources, cut: Cut, unit: TextUnit, shard_bytes: int = SHARD_BYTES
 ) -> Iterator[Shard]:
-    """Cut the documents of sources into shards, one at least: a function of the text alone.
+    """Cut the documents of sources into shards, at least one; depends only on the text.
 
     ``cut`` is the tokenizer's, ``unit`` the unit that documents are divided into. Pairs are one
     shard, whose bytes are neither counted nor hashed: which of them are kept is known where they
@@ -174,7 +173,7 @@ def cut_shards(
 
 
 class Segment(NamedTuple):
-    """A text that is encoded on its own: a sentence, or a chunk of a document."""
+    """A separately encoded text: a sentence, or a chunk of a document."""
 
     text: bytes
     piece: int
@@ -189,8 +188,8 @@ class Segment(NamedTuple):
 class ShardEncoder:
     """Encodes pieces and writes their ids, an end id between documents.
 
-    Where the text is divided into ``unit``, each sentence is encoded on its own, and those without
-    tokens are dropped; of pairs, those with a side without tokens.
+    Where the text is divided into ``unit``, sentences are encoded separately; those without tokens
+    are dropped, as are pairs with an empty side.
 
     The file holds the ids, of each piece its source, its document and its tokens, the starts of
     sentences, and a description.
@@ -243,12 +242,12 @@ class ShardEncoder:
         )
 
     def _segments(self, pieces: Iterable[Piece]) -> Iterator[Segment]:
-        """Yield the texts of pieces that are encoded on their own, whatever stands beside them."""
+        """Yield the separately encoded texts of pieces."""
         for piece in pieces:
             part, number = piece.part, self._new_piece(piece)
             if self._unit == "none":
                 follows = bool(piece.begins and piece.document)
-                # Cut only where a cut changes no id, so that chunks give the ids of the whole.
+                # Only safe cuts, so that chunks give the ids of the full text.
                 for start, chunk in part.chunks(self._tokenizer.cut):
                     self.text.add(chunk)
                     yield Segment(chunk, number, part, start, follows)
@@ -260,7 +259,7 @@ class ShardEncoder:
                 yield from (Segment(sentence.encode(), number, part) for sentence in sentences)
 
     def _new_piece(self, piece: Piece) -> int:
-        """Record a piece, to whose tokens ``_store`` adds; return its number in the shard."""
+        """Record a piece, for ``_store`` to count its tokens; return its number in the shard."""
         self._pieces.extend((piece.source, piece.document, 0))
         return len(self._pieces) // 3 - 1
 
@@ -329,7 +328,7 @@ def dtype_of(tokenizer: Tokenizer) -> np.dtype[Any]:
 
 
 def _batches(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
-    """Yield segments, so many that a batch is small; a long one is alone."""
+    """Yield small batches of segments; a long one is a separate batch."""
     batch: list[Segment] = []
     n_bytes = 0
     for segment in segments:
@@ -412,9 +411,9 @@ Encode = Callable[[Path, Iterable[Piece]], Callable[[], object]]
 def _encode_ahead(
     shards: Iterable[Shard], folder: Path, encode: Encode, n_ahead: int
 ) -> Iterator[tuple[Shard, Path, Callable[[], object] | None]]:
-    """Yield shards in their order, while as many as ``n_ahead`` behind them are encoded.
+    """Yield shards in order, while up to ``n_ahead`` later ones are encoded.
 
-    Beside each stand its file and what waits for it: None, where an earlier process encoded it.
+    With their files and wait functions: None where an earlier process encoded it.
     """
     submitted: deque[tuple[Shard, Path, Callable[[], object] | None]] = deque()
     for shard in shards:
@@ -429,7 +428,7 @@ def _encode_ahead(
 
 
 def _holds(path: Path, text: TextSum) -> bool:
-    """Return whether the ids of this very text are in a file that is whole."""
+    """Check whether a valid file holds the ids of this text."""
     try:
         part = _Part(path)
         check_bytes(path, 0, part.meta["n_id_bytes"], part.meta["crc32"])
@@ -448,7 +447,7 @@ class _Part:
         self.text = TextSum(**self.meta["text"])
 
     def ids(self) -> Iterator[bytes]:
-        """Yield the ids as they are stored."""
+        """Yield the ids as stored."""
         return blocks_of(FileText(self.path, 0, self.meta["n_id_bytes"]))
 
     def columns(self) -> tuple[Ints, Ints]:
@@ -465,7 +464,7 @@ def _check_encoded(part: Path, shard: Shard, sources: Sources) -> None:
     if _Part(part).text == shard.text:
         return
     for ranges in sources:
-        check_unchanged(ranges)  # which knows the file
+        check_unchanged(ranges)  # which names the file
     name = next(iter(shard.pieces)).part.document.name
     raise changed(f"{name}, or what follows it,")
 
@@ -478,7 +477,7 @@ def _join(
     tokenizer: Tokenizer,
     unit: TextUnit,
 ) -> None:
-    """Write the ids of parts one behind another, and where documents and sentences start."""
+    """Concatenate the ids of parts, with the starts of documents and sentences."""
     dtype = dtype_of(tokenizer)
     shifts = np.cumsum([0, *(part.meta["n_id_bytes"] // dtype.itemsize for part in parts)])
     figures: Counter[str] = Counter()
@@ -496,7 +495,7 @@ def _join(
             source, document, n_tokens = part.columns()[0].T
             starts = shift + np.cumsum(n_tokens) - n_tokens
             if unit == "none" and tokenizer.end_id is not None:
-                starts += document > 0  # behind the end of the document before
+                starts += document > 0  # after the previous document's end
             # A document starts with its first piece that has a token; without any it is dropped.
             kept = np.flatnonzero((n_tokens > 0) | (unit == "none"))
             numbers, firsts = np.unique(document[kept], return_index=True)
@@ -563,12 +562,12 @@ class EncodingProgress:
         self._begun_s = time.monotonic()
 
     def skip(self, n_bytes: int) -> None:
-        """Count bytes done by an earlier preparation, which no rate is measured by."""
+        """Count bytes done by an earlier preparation, excluded from the rate."""
         self._n_done += n_bytes
         self._begun_s = time.monotonic()
 
     def add(self, n_bytes: int) -> None:
-        """Count bytes done, and show their sum with the rate and the time that is left."""
+        """Count bytes done, and show their sum with the rate and the remaining time."""
         self._n_done += n_bytes
         self._n_new += n_bytes
         per_s = max(1.0, self._n_new / max(1e-9, time.monotonic() - self._begun_s))
@@ -582,7 +581,7 @@ class EncodingProgress:
 
 @contextmanager
 def limited_to(n_processes: int | None) -> Iterator[None]:
-    """Have at most so many processes encode a text in this context; None: as many as usual."""
+    """Limit the encoding processes in this context; None: the default."""
     token = _limit.set(min(n_processes or MOST_PROCESSES, MOST_PROCESSES))
     try:
         yield
@@ -593,7 +592,7 @@ def limited_to(n_processes: int | None) -> Iterator[None]:
 def _encode_here(
     tokenizer: Tokenizer, unit: TextUnit, path: Path, pieces: Iterable[Piece]
 ) -> Callable[[], object]:
-    """Encode pieces into a file; return what waits for nothing."""
+    """Encode pieces into a file; return a no-op wait function."""
     with replacing(path) as file:
         encoder = ShardEncoder(file, tokenizer, unit)
         encoder.add_all(pieces)
@@ -605,7 +604,7 @@ def _encode_here(
 def _encoders(
     n_processes: int, tokenizer: Path, fingerprint: str, unit: TextUnit
 ) -> Iterator[Encode]:
-    """Start processes that encode shards; yield what submits one to the next that is idle.
+    """Start encoding processes; yield the function that submits a shard to an idle one.
 
     Waiting for it raises DataError or ConfigError where the shard cannot be encoded.
     """
@@ -670,8 +669,8 @@ def _start_encoder() -> "subprocess.Popen[bytes]":
 
 
 def main() -> int:
-    """Encode the shards that standard input asks for, until it ends: then this process does too."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asks decides
+    """Encode the shards requested on standard input, until it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     requests: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
     Thread(target=_listen, args=(requests,), daemon=True).start()
     while True:
@@ -709,7 +708,7 @@ def _encode(
 
 
 def note_unfinished(path: Path) -> None:
-    """Note the preparations of other texts than that of ``path`` that lie beside it."""
+    """Note unfinished preparations of other texts in the folder of ``path``."""
     kept = [
         folder.name
         for folder in sorted(path.parent.glob("*.unfinished"))

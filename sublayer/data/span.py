@@ -37,7 +37,7 @@ class Joined:
     """Start of each part among the joined ones, and the end of the last, ``[P + 1]``."""
 
     def positions(self, places: Ints) -> Ints:
-        """Return where places among the joined parts are in the text."""
+        """Map positions in the joined parts to the text."""
         parts = np.searchsorted(self.bounds, places, side="right") - 1
         offsets = places - self.bounds[parts]
         return self.firsts[parts] + offsets
@@ -49,7 +49,7 @@ class Joined:
 
 
 def whole_documents(split: Split) -> Joined:
-    """Join all documents of a split as they stand in it."""
+    """Join all documents of a split in order."""
     bounds = np.append(split.document_starts, len(split.ids))
     return Joined(split.document_starts, bounds)
 
@@ -57,7 +57,7 @@ def whole_documents(split: Split) -> Joined:
 def shuffled_documents(split: Split, seed: int, epoch: int, chunk_tokens: int) -> Joined:
     """Join the documents of a split in the order of an epoch, of each at most ``chunk_tokens``.
 
-    A longer document is represented by one chunk, which begins at a random multiple of so many.
+    A longer document is represented by one chunk, from a random multiple of ``chunk_tokens``.
 
     Source: Raffel et al. 2020, as released (``select_random_chunk``, ``reduce_concat_tokens``).
     Departure: there 128 documents are joined at a time, and what their last piece lacks is filled
@@ -78,9 +78,8 @@ def shuffled_documents(split: Split, seed: int, epoch: int, chunk_tokens: int) -
 def cut(joined: Joined, length: int, boundaries: Boundaries) -> tuple[Ints, Ints]:
     """Cut joined documents into pieces of ``length``, the last of which may be shorter.
 
-    Returned are where pieces begin among the joined documents, and their tokens, ``[N]`` both.
-    Where ``boundaries`` are respected, each document is cut on its own, and each one's last piece
-    may be shorter. Pieces too short to be corrupted are left out.
+    Returns starts and lengths of pieces, ``[N]``. Where ``boundaries`` are respected, documents are
+    cut separately, and their last pieces may be shorter. Pieces too short to corrupt are dropped.
     """
     bounds = joined.bounds
     if boundaries == "ignore":
@@ -103,9 +102,8 @@ Draw = Callable[[Bits, int, SpanObjective], Bools]
 def span_mask(bits: Bits, length: int, settings: SpanObjective) -> Bools:
     """Draw exactly as many spans of noise as ``spans_of`` counts, of random lengths.
 
-    Noise is divided into spans, and the tokens kept into as many parts, by a composition of each
-    that is drawn uniformly. They alternate, kept tokens first: the first token is never noise, the
-    last always.
+    Noise and kept tokens are divided into equally many parts, by uniformly drawn compositions.
+    Parts alternate, kept tokens first: the first token is never noise, the last always.
     """
     n_noise, n_spans = spans_of(settings, length)
     n_kept = length - n_noise
@@ -123,7 +121,7 @@ def span_mask(bits: Bits, length: int, settings: SpanObjective) -> Bools:
 
 
 def chance_mask(bits: Bits, length: int, settings: SpanObjective) -> Bools:
-    """Draw each token as noise or not, on its own, with the probability of the density."""
+    """Draw tokens as noise independently, with the density as probability."""
     drawn = uniform(_keys(bits, length))
     return drawn < settings.noise_density
 
@@ -146,7 +144,7 @@ def _keys(bits: Bits, count: int) -> Bits:
 
 
 def _composition(keys: Bits, n_parts: int) -> Ints:
-    """Divide the tokens between gaps into parts of at least one, [B, S]; every way is as likely.
+    """Divide tokens into parts of at least one, [B, S], uniformly among compositions.
 
     ``keys`` [B, G] order the G gaps between G + 1 tokens: the first S - 1 of them are cut.
     """
@@ -168,10 +166,9 @@ def corrupt(
 ) -> tuple[list[Ints], list[Ints]]:
     """Divide pieces ``[B, L]`` into inputs and targets, a row each, by a mask, True at noise.
 
-    In an input each run of noise gives way to a sentinel, the first run to the first sentinel. The
-    target is made in the same way of the opposite mask: it holds the noise, and a sentinel for each
-    run of kept tokens. Without sentinels both hold just their own tokens. Runs for which there is
-    no sentinel are not noise.
+    In an input each run of noise is replaced by a sentinel, in order. The target uses the opposite
+    mask: it holds the noise, and a sentinel for each run of kept tokens. Without sentinels both
+    hold only their tokens. Runs without a sentinel are not noise.
 
     Source: Raffel et al. 2020, as released (``noise_span_to_unique_sentinel``,
     ``nonnoise_span_to_unique_sentinel``).
@@ -186,7 +183,7 @@ def corrupt(
 def limit_runs(mask: Bools, most: int) -> Bools:
     """Return a mask with at most ``most`` runs of noise, and as many of kept tokens, in each row.
 
-    Of rows with more, the last runs are not noise any more.
+    In rows with more, the last runs become kept tokens.
     """
     most_runs = np.maximum(*(_begins(runs).sum(axis=1) for runs in (mask, ~mask)))  # [B]
     exceeds = most_runs > most
@@ -221,7 +218,7 @@ def _begins(mask: Bools) -> Bools:
 
 @dataclass(frozen=True)
 class CorruptionRule:
-    """The rule by which pieces become inputs and targets."""
+    """Corruption rule of pieces."""
 
     draw: Draw
     settings: SpanObjective
@@ -258,7 +255,7 @@ class Pieces(NamedTuple):
 def corrupted_batch(split: Split, parts: Sequence[Pieces], rule: CorruptionRule) -> PackedBatch:
     """Corrupt pieces, at least one, into a batch whose rows are in their order.
 
-    A target that is too long is cut, and ends there.
+    Too long targets are truncated.
     """
     examples = [example for pieces in parts for example in _corrupt_all(split, pieces, rule)]
     most = rule.target_length - 1
@@ -302,7 +299,7 @@ class RandomPieces:
         self.rule = rule
         self._seed = seed
         split.check_length(rule.raw_length, "objective.raw_length")
-        # Of a window the last token has its target in the piece, too.
+        # A piece also contains the target of a window's last token.
         context = rule.raw_length - 1
         self._windows = Windows(split, context=context, batch_sequences=batch_sequences, seed=seed)
         self._text = whole_documents(split)
@@ -317,7 +314,7 @@ class RandomPieces:
         return corrupted_batch(self.split, [pieces], self.rule)
 
     def n_tokens(self, step: int) -> int:
-        """Count the tokens of the global batch as if inputs were full: a context for each row."""
+        """Count the tokens of the global batch, a full context per row."""
         return self._windows.batch_sequences * self.rule.context
 
     def notes(self) -> list[str]:
@@ -378,7 +375,7 @@ class EpochPieces:
         return corrupted_batch(self.split, parts, self.rule)
 
     def n_tokens(self, step: int) -> int:
-        """Count the tokens of the global batch as if inputs were full: a context for each row."""
+        """Count the tokens of the global batch, a full context per row."""
         return self._batch_sequences * self.rule.context
 
     def n_pieces(self, epoch: int) -> int:
@@ -386,7 +383,7 @@ class EpochPieces:
         return len(self._epochs.plan(epoch).bits)
 
     def notes(self) -> list[str]:
-        """Return a note on parts of the split left out, if documents are longer than a chunk."""
+        """Return a note on omitted text, if documents are longer than a chunk."""
         starts = self.split.document_starts
         n_tokens = np.diff(np.append(starts, len(self.split.ids)))
         n_long = np.count_nonzero(n_tokens > self._chunk_tokens)
@@ -457,7 +454,7 @@ class ScoredPieces:
 
     @property
     def documents(self) -> Ints:
-        """Return the document that each piece begins in, ``[N]``, by its place in the split."""
+        """Return the number of the document in which each piece begins, ``[N]``."""
         return self.split.documents_at(self.pieces.joined.positions(self.pieces.begins))
 
 

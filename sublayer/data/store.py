@@ -1,8 +1,8 @@
-"""Token ids on disk, memory-mapped, and splits of them; a file is named by its content's origin.
+"""Memory-mapped token ids on disk, and splits; a file is named by its content's origin.
 
 The file, which ``shards.write_store`` writes, holds the ids, the starts of documents, of sources
 and of sentences, a JSON description, and a checksum of the description; the part written last makes
-it valid, so a file cut short anywhere is not read but made again.
+it valid: truncated files are made again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ from sublayer.files.arrays import check_bytes, read_columns, read_description
 
 @dataclass(frozen=True)
 class TokenStore:
-    """The ids of a text in order, and facts of the text that they were made from.
+    """The ids of a text in order, with facts of the text.
 
     All starts are ascending positions in ``ids`` that begin with 0. Of a text that was cut into
     sentences, no end of a document is stored.
@@ -62,8 +62,8 @@ class TokenStore:
 def read_store(path: Path) -> TokenStore | None:
     """Open a stored split; None where there is none or it is damaged.
 
-    Ids and starts of up to 256 MiB are checked byte by byte, larger ones by their size alone. They
-    are mapped, not read: memory holds the parts in use.
+    Ids and starts of up to 256 MiB are checked by CRC, larger ones only by size. They are
+    memory-mapped.
     """
     try:
         meta, n_bytes = read_description(path)
@@ -97,7 +97,7 @@ _CHUNK_TOKENS = 1 << 20
 
 @dataclass(frozen=True)
 class Split:
-    """Token ids in order, with what their evaluation and their record need."""
+    """Token ids in order, with data for evaluation and record."""
 
     name: str
     """``train``, ``valid`` or ``test``."""
@@ -137,9 +137,9 @@ class Split:
 
     @property
     def drawn(self) -> tuple[Ints, Floats]:
-        """Bounds ``[W + 1]`` and weights ``[W]`` of what training draws from.
+        """Bounds ``[W + 1]`` and weights ``[W]`` of the parts that training draws from.
 
-        They are of each source; without weights all sources are one text.
+        A part per source; without weights all sources are one text.
         """
         if self.weights is None:
             return np.array([0, len(self.ids)]), np.ones(1)
@@ -147,7 +147,7 @@ class Split:
 
     @cached_property
     def n_kept_bytes(self) -> int:
-        """Count the bytes that the ids stand for, of which a lossy tokenizer keeps not all."""
+        """Count the bytes of the decoded ids, fewer than the text's for a lossy tokenizer."""
         token_bytes = self.tokenizer.token_bytes
         chunks = (
             self.ids[start : start + _CHUNK_TOKENS]
@@ -159,7 +159,7 @@ class Split:
     def pairs(self) -> Sequence[PairText]:
         """Return every pair of texts, in order; read at the first access, then cached.
 
-        Those with an empty side are among them, which are not stored as ids.
+        Includes pairs with an empty side, which are not stored as ids.
         """
         assert self.read_pairs is not None, "the text is pairs"
         return self.read_pairs()
@@ -193,8 +193,7 @@ class Split:
     def check_length(self, needed: int, why: str) -> None:
         """Raise DataError unless every source that is drawn from has ``needed`` tokens.
 
-        Without weights the sources are drawn from as one text. ``why`` names the settings that ask
-        for so many.
+        Without weights the sources are one text. ``why`` names the settings that require it.
         """
         names = [" and ".join(self.sources)] if self.weights is None else self.sources
         bounds, _ = self.drawn

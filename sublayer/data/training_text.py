@@ -1,4 +1,4 @@
-"""Text that tokenizers are trained on, whole or sampled, and how much of a text they keep."""
+"""Training text of tokenizers, complete or sampled, and losses of tokenizers on a text."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -46,11 +46,11 @@ class TrainingText:
 
     @property
     def identity(self) -> list[Any]:
-        """Return what identifies the part that is taken, as JSON; nothing where it is all."""
+        """Return the identity of the sampled part, as JSON; empty where it is all."""
         return [["sample", self._most, _VERSION]] if self._n_bytes > self._most else []
 
     def texts(self) -> Iterator[bytes]:
-        """Return the texts that a tokenizer is trained on; a note says where they are a part.
+        """Return a tokenizer's training texts; note where they are a sample.
 
         Raises DataError where it is not UTF-8 and the tokenizer needs it.
         """
@@ -148,7 +148,7 @@ def samples_of(sources: Sequence[Sequence[DocumentRange]], unit: TextUnit) -> li
 
 
 def note_losses(shown: str, texts: Iterable[bytes], tokenizer: Tokenizer, *, trains: bool) -> None:
-    """Say where a tokenizer knows less than 999 of 1,000 characters of a text.
+    """Report where a tokenizer knows fewer than 999 of 1,000 characters of a text.
 
     Of a text that it trains on, also what share of the words its rules write otherwise, and what
     share so that they are another word of the text: both of what ``texts`` hold.
@@ -195,9 +195,9 @@ def note_losses(shown: str, texts: Iterable[bytes], tokenizer: Tokenizer, *, tra
 
 
 def describe_marks(shown: str, marks: Counter[str], tokenizer: Tokenizer, *, trains: bool) -> str:
-    """Say how marks of special tokens in a text are read, by the names of the most frequent.
+    """Describe the reading of special tokens in a text, naming the most frequent.
 
-    Of a text that it trains on, also the setting by which they are read otherwise.
+    For training text, also the setting that changes it.
     """
     named = [f"{name} {count(n, 'time')}" for name, n in marks.most_common(_MOST_NAMED)]
     n_others = len(marks) - len(named)

@@ -1,4 +1,4 @@
-"""Named corpora, and the sources that a recipe's paths and corpora stand for."""
+"""Named corpora, and the sources of a recipe's paths and corpora."""
 
 import ast
 import gc
@@ -49,8 +49,8 @@ def python_prose(cache: Path, root: Path | None = None) -> tuple[MemoryDocument,
 
     There is one document per module or topic. ``root`` is the library's folder, by default the
     running interpreter's. Modules are parsed, never imported; their tests are left out, and a
-    docstring that occurs again is taken once. Documents are in order of their names. The result is
-    cached until the installation changes.
+    duplicate docstrings are taken once. Documents are in order of their names. The result is cached
+    until the installation changes.
 
     Raises DataError where the installation has no sources: they give less than 200,000 characters.
     """
@@ -90,8 +90,7 @@ def _collect(files: list[tuple[str, Path]]) -> list[tuple[str, str]]:
     documents: list[tuple[str, str]] = []
     seen: set[str] = set()
     was_enabled = gc.isenabled()
-    # Syntax trees are millions of objects, and each collection looks at all of PyTorch's too: twice
-    # the time.
+    # Syntax trees are millions of objects: garbage collection would double the time.
     gc.disable()
     try:
         for name, path in files:

@@ -1,4 +1,4 @@
-"""The passages of SQuAD and RACE: ALBERT's development set, and texts that are watched.
+"""Passages of SQuAD and RACE: ALBERT's development set, and watched texts.
 
 Source: Lan et al. 2020, sec. 4.2: "a development set based on the development sets from SQuAD and
 RACE".
@@ -22,7 +22,7 @@ from sublayer.files.lines import decoded
 
 
 def read_passages(entries: Sequence[str], cache: Path) -> Sequence[Document]:
-    """Return the distinct passages of SQuAD's and RACE's files, in the order of ``entries``.
+    """Return the distinct passages of SQuAD and RACE files, in the order of ``entries``.
 
     A passage that several questions share is one document. Raises DataError at any other file.
     """
@@ -37,8 +37,8 @@ def read_passages(entries: Sequence[str], cache: Path) -> Sequence[Document]:
 def passages(file: FileDocument) -> Iterator[RawDocument]:
     """Read the passages of a file of SQuAD 1.1 or 2.0, or of RACE.
 
-    SQuAD's files are JSON, whose passages are all said to be of line 1; RACE's are JSON objects,
-    one a file or one a line.
+    SQuAD files are JSON, with all passages at line 1; RACE files have JSON objects, one per file or
+    line.
 
     Raises DataError with file and line where it is neither.
     """
@@ -46,7 +46,7 @@ def passages(file: FileDocument) -> Iterator[RawDocument]:
 
 
 def passages_of(name: str, text: bytes) -> Iterator[RawDocument]:
-    """Read the passages of the text of such a file, as ``passages`` does, under a name."""
+    """Read the passages of such a file's text, as ``passages`` does."""
     try:
         records = [(1, json.loads(text))]
     except (ValueError, RecursionError):
@@ -100,7 +100,7 @@ _RACE_DEV = "RACE/dev"
 
 
 def read_watched(text: str, cache: Path, reading: Reading) -> Sequence[Document]:
-    """Return the documents of a text that is watched: a corpus of ``WATCHED``, or a path.
+    """Return the documents of a watched text: a corpus of ``WATCHED``, or a path.
 
     Files of SQuAD and RACE are read as their passages, all others as ``reading`` says. Raises
     DataError where it is missing, damaged or, for a corpus, cannot be fetched.
@@ -113,7 +113,7 @@ def read_watched(text: str, cache: Path, reading: Reading) -> Sequence[Document]
 
 
 def fetched(name: str, cache: Path, *, field: str) -> Sequence[Document]:
-    """Return the documents of a corpus of ``WATCHED``, which a field names.
+    """Return the documents of a corpus of ``WATCHED``; errors name ``field``.
 
     Raises DataError where it cannot be fetched, or is damaged.
     """
@@ -157,7 +157,7 @@ def _race_passages(archive: Path) -> Iterator[RawDocument]:
 
 
 def _has_passages(path: str, cache: Path) -> bool:
-    """Return whether the first file of a path is of SQuAD or RACE, by how it begins."""
+    """Check whether a path's first file begins as one of SQuAD or RACE."""
     if path.startswith(HUB):
         return False
     files = read_path(path, cache, has_parquet=True)

@@ -1,4 +1,4 @@
-"""Published corpora: files of the user's, the cache, or a download; the 1 Billion Word Benchmark.
+"""Published corpora: users' files, the cache, or downloads; the 1 Billion Word Benchmark.
 
 The benchmark as released: 99 training and 50 held-out files of tokenised sentences. Source: Chelba
 et al. 2013; the archive 1-billion-word-language-modeling-benchmark-r13output.tar.gz.
@@ -33,7 +33,7 @@ from sublayer.files.storage import new_folder
 
 @dataclass(frozen=True)
 class Source:
-    """A text of its own: documents to be split, or the splits that its publishers made."""
+    """A text source: documents to split, or published splits."""
 
     name: str
     documents: Sequence[Document] = ()
@@ -56,9 +56,9 @@ _NAMES = {
 
 
 def find_release(path: Path) -> Path | None:
-    """Return the folder, ``path`` or directly below it, that has the release's two; else None.
+    """Return the folder of the release, ``path`` or directly below it; otherwise None.
 
-    The two are ``TRAINING`` and ``HELD_OUT``.
+    It has ``TRAINING`` and ``HELD_OUT``.
     """
     for folder in (path, path / RELEASE):
         if (folder / TRAINING).is_dir() and (folder / HELD_OUT).is_dir():
@@ -94,10 +94,10 @@ def read_release(folder: Path, cache: Path) -> dict[SplitName, tuple[FileDocumen
 
 
 def extract_release(archive: Path, cache: Path) -> Path:
-    """Extract the release's own files from its archive into the cache folder, once.
+    """Extract the release's files from its archive into the cache folder, once.
 
-    Returned is the folder; files extracted before, from an archive of the same path, size and time
-    of modification, are not extracted again. Nothing is written outside of it.
+    Returns the folder; an archive of the same path, size and modification time is extracted once.
+    Nothing is written outside the folder.
 
     Raises DataError if the archive is damaged or is not the release, or the folder cannot be
     written.
@@ -200,7 +200,7 @@ class PublishedRelease:
 
 @dataclass(frozen=True)
 class PublishedRecords:
-    """A corpus of many documents in many files: its folder, or its data set of the hub.
+    """A corpus of many documents in many files: a folder, or a data set of the hub.
 
     A file is read by its format: Parquet, JSON lines, WikiExtractor's articles, else text that is
     one document, or as ``data.documents`` says.

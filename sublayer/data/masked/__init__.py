@@ -1,1 +1,1 @@
-"""Training data of masked models: segments, pairs of them, masks and batches."""
+"""Training data of masked models: segments, pairs, masks and batches."""

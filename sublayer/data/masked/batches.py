@@ -32,7 +32,7 @@ _SOURCE = 1 << 48
 
 @dataclass(frozen=True)
 class PairSettings:
-    """Settings of masked examples: pairs of sentences, masks, and when they repeat."""
+    """Settings of masked examples: sentence pairs, masks, and their repetition."""
 
     pairs: PairRule
     masks: MaskRule
@@ -48,7 +48,7 @@ class PairSettings:
 
 
 class _Pass(NamedTuple):
-    """The examples of a pass, in the order of the text, and the order in which they are used."""
+    """The examples of a pass in text order, and their order of use."""
 
     pairs: Pairs
     order: Ints
@@ -97,7 +97,7 @@ class ExampleSource:
         )
 
     def passes(self, n_examples: int) -> int:
-        """Count the examples of as many whole passes as give ``n_examples``, one at least."""
+        """Count the examples of full passes up to ``n_examples``, at least one pass."""
         epoch, _ = self._passes.locate(max(n_examples - 1, 0))
         return self._passes.ends[epoch + 1]
 
@@ -113,13 +113,13 @@ class ExampleSource:
         return range(first + bounds[index], first + bounds[index + 1])
 
     def length(self, position: int) -> int:
-        """Count the tokens of an example, the special ones included."""
+        """Count the tokens of an example, special ones included."""
         _, pairs, index = self._find(position)
         n_first, n_second = int(pairs.a_length[index]), int(pairs.b_length[index])
         return n_first + n_second + (N_SPECIAL if n_second else N_SPECIAL - 1)
 
     def start(self, position: int) -> int:
-        """Return where in the text an example's first segment begins."""
+        """Return the position of an example's first segment in the text."""
         _, pairs, index = self._find(position)
         return self._start + int(pairs.a_start[index])
 
@@ -180,16 +180,16 @@ class ExampleSource:
         return _Pass(pairs, np.concatenate(steps), np.cumsum([len(step) for step in steps]))
 
     def _copy(self, epoch: int) -> int:
-        """Return the number of the pass whose pairs and masks a pass has."""
+        """Return the pass whose pairs and masks are reused."""
         copies = self._settings.static_copies
         return epoch if copies is None else epoch % copies
 
 
 def _starts_within(starts: Ints, start: int, stop: int) -> Ints:
-    """Return the starts that lie in a source, counted from its beginning."""
+    """Return the starts within a source, relative to its beginning."""
     first, last = np.searchsorted(starts, (start, stop))
     within = starts[first:last]
-    # Not copied where there is nothing to subtract: it may be mapped.
+    # Not copied at offset 0: it may be memory-mapped.
     return within - start if start else within
 
 
@@ -198,7 +198,7 @@ _MANY_SINGLE = 0.1
 
 
 def count_single_sentences(split: Split) -> tuple[int, int]:
-    """Count the documents of a split that have one sentence, and all."""
+    """Count a split's documents of a single sentence, and all documents."""
     assert split.sentence_starts is not None, "the text was stored as sentences"
     firsts = np.searchsorted(split.sentence_starts, split.document_starts)
     n_sentences = np.diff(firsts, append=len(split.sentence_starts))
@@ -233,7 +233,7 @@ class PairBatches:
         self._is_of_sentences = settings.unit == "sentences"
         self._fills_steps = settings.steps is not None
         bounds, weights = split.drawn
-        # Shares of the examples left by the sources before: the last takes all that are left.
+        # Shares of the examples left by earlier sources: the last takes all.
         self._shares = weights / np.cumsum(weights[::-1])[::-1]
         self._sources = [
             ExampleSource(split, start, stop, settings, seed=seed, number=number)
@@ -243,8 +243,7 @@ class PairBatches:
     def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
         """Return rows ``rank``, ``rank + world``, ... of the global batch of a step (0-based).
 
-        Where a step has fewer examples than there are processes, those without one are given the
-        first, of which nothing counts.
+        Where a step has fewer examples than processes, those without one get the first, uncounted.
         """
         positions = self._positions(step)
         if rank < len(positions):
@@ -256,11 +255,11 @@ class PairBatches:
         return replace(batch, weights=torch.zeros_like(batch.weights))
 
     def n_tokens(self, step: int) -> int:
-        """Count the tokens of the global batch, the special ones included, padding not."""
+        """Count the tokens of the global batch, with special ones, without padding."""
         return sum(source.length(at) for source, at in self._located(self._positions(step)))
 
     def notes(self) -> list[str]:
-        """Say how many documents have a single sentence, where these are many or left out."""
+        """Report the number of single-sentence documents, where many or omitted."""
         if self._rule.task == "none" or self._is_of_sentences:
             return []
         n_single, n_documents = count_single_sentences(self.split)
@@ -282,17 +281,17 @@ class PairBatches:
         return [source.example(at) for source, at in self._located(positions)]
 
     def packed(self, examples: Sequence[Example]) -> PackedBatch:
-        """Put examples into rows of at most ``context`` tokens."""
+        """Pack examples into rows of at most ``context`` tokens."""
         return pack(examples, width=self.context, pad_id=self._pad_id)
 
     def documents(self, positions: range) -> list[int]:
-        """Return the number of the document of the split that each example begins in."""
+        """Return the number of the document in which each example begins."""
         starts = [source.start(position) for source, position in self._located(positions)]
         documents: list[int] = self.split.documents_at(np.array(starts, dtype=np.int64)).tolist()
         return documents
 
     def n_in_passes(self, n_examples: int) -> int:
-        """Count the examples of as many whole passes over the first source as give so many."""
+        """Count the examples of full passes over the first source up to ``n_examples``."""
         return self._sources[0].passes(n_examples)
 
     def _positions(self, step: int) -> range:
@@ -307,9 +306,8 @@ class PairBatches:
         return map(self._locate, positions)
 
     def _locate(self, position: int) -> tuple[ExampleSource, int]:
-        """Return the source of a position, and the position among the source's own examples."""
-        # Each source takes its share of what those before it leave, as evenly as whole examples
-        # allow.
+        """Return the source of a position, and the position within the source."""
+        # A source takes its share of the remaining examples, as evenly as possible.
         for source, share in zip(self._sources, self._shares, strict=True):
             if share >= 1.0:
                 return source, position

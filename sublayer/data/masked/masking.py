@@ -1,4 +1,4 @@
-"""Masks of tokens, what replaces them, and masked examples packed into rows."""
+"""Token masks, replacements, and masked examples packed into rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _DEFAULTS = MaskedObjective()
 
 @dataclass(frozen=True)
 class MaskRule:
-    """The rule of masks: the number of predicted tokens, their units, and their replacements.
+    """Masking rule: number of predicted tokens, units, and replacements.
 
     Defaults are the recipe's. A predicted token becomes the mask with ``p_mask``, a random one with
     ``p_random``, else it stays.
@@ -56,7 +56,7 @@ class MaskRule:
 
 @dataclass(frozen=True, eq=False)
 class MaskVocabulary:
-    """The ids of a vocabulary that masking needs."""
+    """Ids of a vocabulary required for masking."""
 
     mask_id: int
     is_maskable: Bools
@@ -83,11 +83,11 @@ def mask_tokens(
 ) -> MaskedSequence:
     """Choose the tokens of a sequence [T] to predict; mask, replace or keep each at random.
 
-    Whole words, and n-grams of them, are chosen in random order. What would exceed the number of
-    predictions is made shorter word by word, then skipped; what meets a chosen word is skipped,
-    too: the number may not be reached. n-grams may run across a special token, which is never
-    masked itself. Where nothing is maskable, nothing is predicted. ``starts_word`` [T] is True at
-    the first token of each word; the unit ``token`` does not read it.
+    Whole words, and n-grams of words, are chosen in random order. An n-gram that exceeds the number
+    of predictions is shortened word by word, then skipped; overlaps with chosen words are skipped,
+    too: the number may not be reached. n-grams may cross a special token, which is never masked.
+    Without maskable tokens nothing is predicted. ``starts_word`` [T] is True at the first token of
+    each word; the unit ``token`` ignores it.
 
     Departure from ALBERT as released: a piece after a special token begins a word, whatever it is
     (there, it belongs to the last word before a separator).
@@ -98,7 +98,7 @@ def mask_tokens(
     maskable = np.flatnonzero(is_maskable)  # [M]: their positions
     n_predictions = rule.n_predictions(len(ids), len(maskable))
     if rule.unit == "token":
-        chosen = _order(len(maskable), generator)[:n_predictions]  # [P]: among the maskable ones
+        chosen = _order(len(maskable), generator)[:n_predictions]  # [P]: among maskable tokens
     else:
         assert starts_word is not None, "the vocabulary was checked"
         starts = starts_word.copy()  # [T]: also the first, and whatever follows a special one
@@ -138,7 +138,7 @@ def _choose_words(
     edges: list[int] = bounds.tolist()
     is_chosen = bytearray(n_words)
     n_left = n_predictions
-    # In Python, not arrays: each word depends on what those before it left.
+    # In Python, not arrays: a word depends on the choices before it.
     for word in order:
         if n_left == 0:
             break
@@ -178,9 +178,8 @@ class Example:
 def pack(examples: Sequence[Example], *, width: int, pad_id: int) -> PackedBatch:
     """Pack examples into rows of at most ``width`` tokens by best fit, the longest first.
 
-    There is one at least, and none is longer than ``width``. Rows are padded with ``pad_id`` to the
-    longest of them; those of a single example come first. What stands for an example is its first
-    token.
+    At least one example, none longer than ``width``. Rows are padded with ``pad_id`` to the
+    longest; rows of a single example come first. An example is represented by its first token.
     """
     unpacked = []
     for number, example in enumerate(examples):

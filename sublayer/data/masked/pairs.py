@@ -22,7 +22,7 @@ UNLABELLED, IN_ORDER, OUT_OF_ORDER = -1, 0, 1
 
 
 class Drawn(IntEnum):
-    """The draws for an example, each from a fork of its seed.
+    """Draws of an example, from forks of its seed.
 
     Seeded runs depend on the numbers: a new one goes to the end.
     """
@@ -39,7 +39,7 @@ class Drawn(IntEnum):
 
 @dataclass(frozen=True)
 class PairRule:
-    """The rule by which chunks of consecutive sentences become pairs, and a pair's label.
+    """Rule of pairs and labels from chunks of consecutive sentences.
 
     A chunk is filled up to a target: ``max_len`` less three special tokens, or, with ``p_short``, a
     uniform length from 2 tokens to that.
@@ -65,14 +65,14 @@ class PairRule:
 
     @property
     def budget(self) -> int:
-        """Most tokens of A and B together."""
+        """Maximum tokens of A and B together."""
         return self.max_len - N_SPECIAL
 
 
 class Pairs(NamedTuple):
     """Examples as ranges of token positions [P].
 
-    A stands first in the input; B is empty where A is alone.
+    A is first in the input; B may be empty.
     """
 
     a_start: Ints
@@ -101,11 +101,11 @@ class Pairs(NamedTuple):
 def trimmed_lengths(pairs: Pairs, budget: int) -> tuple[Ints, Ints]:
     """Compute the lengths of A and B, [P] each, after tokens are dropped from the longer one.
 
-    One token at a time is dropped, from B where they are equally long, until ``budget`` tokens are
-    left of both together. Source: Lan et al. 2020, as released; without its loop.
+    Tokens are dropped one at a time, from B at equal lengths, until ``budget`` tokens remain.
+    Source: Lan et al. 2020, as released; without its loop.
     """
     half = budget // 2
-    # Each has its half, A the odd token, and the tokens that the other leaves of its half.
+    # Each gets half, A the odd token, plus the other's unused tokens.
     a_limit = np.maximum(budget - half, budget - pairs.b_length)
     b_limit = np.maximum(half, budget - pairs.a_length)
     a_length = np.minimum(pairs.a_length, a_limit)
@@ -115,14 +115,14 @@ def trimmed_lengths(pairs: Pairs, budget: int) -> tuple[Ints, Ints]:
 
 def trim(pairs: Pairs, a_length: Ints, b_length: Ints, bits: Bits) -> Pairs:
     """Trim segments to lengths [P], each token from the front or the back by a coin."""
-    # Of the tokens that are dropped, those that go from the front.
+    # Dropped tokens from the front.
     a_start = pairs.a_start + binomial(fork(bits, Drawn.TRIM_A), pairs.a_length - a_length)
     b_start = pairs.b_start + binomial(fork(bits, Drawn.TRIM_B), pairs.b_length - b_length)
     return Pairs(a_start, a_start + a_length, b_start, b_start + b_length, pairs.label)
 
 
 class Corpus(NamedTuple):
-    """The starts of sentences and documents, and the end of the last."""
+    """Starts of sentences and documents, and the end of the last."""
 
     starts: Ints
     """Of each sentence its first token, and the end of the text: [S+1]."""
@@ -163,7 +163,7 @@ class Chunks(NamedTuple):
 
 
 def sentence_corpus(sentence_starts: Ints, document_starts: Ints, n_tokens: int) -> Corpus:
-    """Number the sentences that documents begin with.
+    """Convert the starts of documents to sentence numbers.
 
     ``sentence_starts`` [S] and ``document_starts`` [N] are ascending token positions from 0 on.
 
@@ -193,8 +193,8 @@ def chunks_of(corpus: Corpus, start: int, stop: int, document_bits: Bits, rule: 
     the others, B the last at least. ``document_bits`` [N] are the seeds of all documents, of which
     a sentence's are forked: the chunks of a document depend on no other.
 
-    Source: Devlin et al. 2019, as released: where B is to come from elsewhere (``nsp``), the
-    chunk's own sentences for B are put back, and the next chunk begins with it.
+    Source: Devlin et al. 2019, as released: where B comes from elsewhere (``nsp``), the chunk's B
+    sentences are put back, and begin the next chunk.
     """
     document_firsts = corpus.firsts[start : stop + 1]
     first_sentence = document_firsts[0]
@@ -226,7 +226,7 @@ def chunks_of(corpus: Corpus, start: int, stop: int, document_bits: Bits, rule: 
 
 
 def coins(bits: Bits) -> Bools:
-    """Flip the fair coin of each chunk: whether it is to be swapped, or to have another B."""
+    """Flip a fair coin per chunk: swap, or another B."""
     return uniform(fork(bits, Drawn.COIN)) < 0.5
 
 
@@ -237,12 +237,12 @@ def _walk(
     cuts: Floats,
     is_put_back: Bools,
 ) -> tuple[Ints, Ints]:
-    """Return the first sentence of each chunk and the one after its last.
+    """Return the sentence range of each chunk.
 
     ``targets``, ``cuts`` and ``is_put_back`` are of the sentences from ``firsts[0]`` on. Where B is
     put back, the next chunk begins with it.
     """
-    # Memory views: an element of an array costs several times as much in a Python loop.
+    # Memory views: array elements are several times slower in a Python loop.
     edges = starts.data
     target_of = targets.data
     cut_of = cuts.data
@@ -256,7 +256,7 @@ def _walk(
         while first < document_end:
             index = first - offset
             target = target_of[index]
-            # A sentence has a token at least: no more than target of them are needed.
+            # A sentence has at least one token: at most ``target`` sentences are needed.
             limit = min(document_end, first + target)
             full = edges[first] + target
             stop = bisect_left(edges, full, first + 1, limit)
@@ -303,7 +303,7 @@ def make_pairs(
     bits = seeds(seed, Purpose.CHUNKS, epoch, corpus.n_documents)
     # Draws are made for every sentence: blocks of documents bound the memory.
     firsts = np.arange(0, corpus.n_sentences, _BLOCK_SENTENCES)
-    # A document with more sentences than a block is one boundary several times.
+    # A document longer than a block repeats its boundary.
     bounds = np.unique([*np.searchsorted(corpus.firsts, firsts), corpus.n_documents])
     blocks = [
         _pairs(corpus, chunks_of(corpus, start, stop, bits, rule), rule)
@@ -350,7 +350,7 @@ def _pairs(corpus: Corpus, chunks: Chunks, rule: PairRule) -> Pairs:
 def _with_negatives(
     pairs: Pairs, corpus: Corpus, chunks: Chunks, is_negative: Bools, rule: PairRule
 ) -> Pairs:
-    """Replace the B of negative pairs: whole sentences, up to the target with A, one at least."""
+    """Replace the B of negative pairs: full sentences, up to the target with A, at least one."""
     starts = corpus.starts
     # All are of each negative pair.
     chunks = chunks.where(is_negative)
@@ -359,7 +359,7 @@ def _with_negatives(
     sentence_bits = fork(chunks.bits, Drawn.SENTENCE)
     if corpus.n_documents > 1:
         others = below(fork(chunks.bits, Drawn.DOCUMENT), corpus.n_documents - 1)
-        # A's own document is skipped, so that each of the others is as likely.
+        # A's document is skipped: all others are equally likely.
         others += others >= chunks.document
         begin, limit = corpus.firsts[others], corpus.firsts[others + 1]
         first = begin + below(sentence_bits, limit - begin)
@@ -378,13 +378,13 @@ def _in_the_same_document(
 ) -> tuple[Ints, Ints]:
     """Draw the first sentence of each B; return it and where B must end.
 
-    It is ``distance`` tokens from A or, where there is none so far away, not beside it. Where there
-    is no such sentence, both are the end of the text.
+    It is at least ``distance`` tokens from A or, if impossible, not adjacent. Without such a
+    sentence, both are the end of the text.
     """
     a_start, a_stop = corpus.starts[chunks.first], corpus.starts[chunks.middle]
 
     def away(distances: Ints | int) -> tuple[Ints, Ints]:
-        """Count the sentences that end so far before A; find the first that starts so far after."""
+        """Count the sentences that far before A; find the first that far after."""
         before = np.searchsorted(corpus.starts, a_start - distances, side="right") - 1
         after = np.searchsorted(corpus.starts, a_stop + distances)
         # Negative where A is that near the begin of the text, and beyond the last near its end.
@@ -439,7 +439,7 @@ def pairs_of_sentences(
         label=np.where(second == following, IN_ORDER, OUT_OF_ORDER).astype(np.int8),
     )
     shorter = np.minimum(pairs.a_length, pairs.b_length)
-    # Number of tokens left to cut once both are equally long; neither may lose all of its own.
+    # Tokens left to cut at equal lengths; neither may become empty.
     excess = np.maximum(2 * shorter - budget, 0)
     most = shorter - 1
     a_cut = np.clip(binomial(fork(bits, Drawn.SHARE), excess), excess - most, most)

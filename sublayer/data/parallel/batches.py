@@ -19,7 +19,7 @@ BatchOrder = Literal["anew", "once"]
 
 @dataclass(frozen=True)
 class BatchRule:
-    """The rule by which pairs are filled into the batches of an epoch.
+    """Batching rule of the pairs of an epoch.
 
     Pairs are sorted by length, equal ones at random, and filled into batches, which are shuffled.
     """
@@ -36,7 +36,7 @@ class BatchRule:
     """Batches that a step takes together: those of several processes and of accumulation."""
 
     def steps(self, lengths: Ints, *, seed: int, epoch: int) -> list[Ints]:
-        """Return the numbers of the pairs of each step of an epoch, of ``lengths`` [N, 2].
+        """Return the pair numbers of each step of an epoch, from ``lengths`` [N, 2].
 
         The last step may have fewer parts.
         """
@@ -48,8 +48,7 @@ class BatchRule:
         if self.order == "once":
             pairs = np.lexsort((ties, target, source))
         else:
-            # Back and forth, so that pairs which meet where the longer side grows have about the
-            # same other side.
+            # Alternating, so that pairs at a change of the longer side have similar other sides.
             zigzag = np.where(longer % 2 == 0, source - target, target - source)
             pairs = np.lexsort((ties, zigzag, longer))
         runs = fill(longer[pairs], self.tokens, self.multiple)
@@ -61,12 +60,12 @@ class BatchRule:
 
 
 def fill(widths: Ints, batch_tokens: int, multiple: int = 1) -> list[tuple[int, int]]:
-    """Cut a sequence of pairs into runs whose size times the widest is at most ``batch_tokens``.
+    """Cut pairs into runs of size times maximum width at most ``batch_tokens``.
 
-    ``widths`` are tokens of the longer sides. Runs are given by their start and stop; one has one
-    pair at least, however wide. A run of ``multiple`` pairs or more gives the pairs beyond a
-    multiple to the next; the last keeps all. Widths of 3, 3, 4 and 9 fill runs of 8 tokens as (0,
-    2), (2, 3) and (3, 4). Source of the multiple: fairseq, ``batch_by_size``.
+    ``widths`` are tokens of the longer sides. Runs are start and stop, of at least one pair,
+    however wide. A run of ``multiple`` pairs or more passes the pairs beyond a multiple to the
+    next; the last keeps all. Widths of 3, 3, 4 and 9 fill runs of 8 tokens as (0, 2), (2, 3) and
+    (3, 4). Source of the multiple: fairseq, ``batch_by_size``.
     """
     runs = []
     start = 0
@@ -139,8 +138,7 @@ class TranslationBatches:
     def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
         """Return pairs ``rank``, ``rank + world``, ... of the global batch of a step (0-based).
 
-        Where there are more processes than pairs, those without one are given the first, of which
-        nothing counts.
+        Where there are more processes than pairs, those without one get the first, uncounted.
         """
         pairs = self._pairs_of(step)
         if rank < len(pairs):
@@ -156,7 +154,7 @@ class TranslationBatches:
         return int(self._lengths[self._pairs_of(step), 1].sum())
 
     def notes(self) -> list[str]:
-        """Return a line on how many pairs are left out, if any are."""
+        """Return a line on the number of omitted pairs, if any."""
         if not self.n_left_out:
             return []
         return [
@@ -169,7 +167,7 @@ class TranslationBatches:
         return len(self._epochs.plan(epoch))
 
     def steps(self, epochs: float) -> int:
-        """Count the batches of ``epochs``, the last of which may be a part of one."""
+        """Count the batches of ``epochs``, the last possibly partial."""
         n_whole = int(epochs)
         steps = sum(self.n_batches(epoch) for epoch in range(n_whole))
         part = epochs - n_whole
@@ -185,7 +183,7 @@ class TranslationBatches:
         sources: list[Ints] = []
         targets: list[Ints] = []
         for pair in self._indices[numbers]:
-            # A pair has two sides, and where it stops the next begins.
+            # A pair has two sides, and ends where the next begins.
             start, middle, stop = self._bounds[2 * pair : 2 * pair + 3]
             for side, ids in (
                 (sources, self.split.ids[start:middle]),
@@ -195,9 +193,9 @@ class TranslationBatches:
         return pairs_in_rows(sources, targets, pad_id=self._pad_id, first_id=self._first_id)
 
     def places(self, step: int) -> Ints:
-        """Return the numbers in the split, [B], of the pairs of a step's global batch, in order.
+        """Return the split's pair numbers of a step's global batch, in order, [B].
 
-        They count the pairs that are too long, too; those of ``pairs`` do not.
+        Unlike in ``pairs``, too long pairs are counted.
         """
         return self._indices[self._pairs_of(step)]
 
@@ -217,7 +215,7 @@ class TranslationBatches:
 
 
 def side_bounds(split: Split) -> Ints:
-    """Return where each side of each pair begins, source before target, and the end: [2 N + 1]."""
+    """Return the starts of all sides, source before target, and the end: [2 N + 1]."""
     assert split.sentence_starts is not None, "the text was stored as pairs"
     return np.append(split.sentence_starts, len(split.ids))
 

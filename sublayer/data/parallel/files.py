@@ -1,8 +1,7 @@
-"""Pairs of a text and its translation: two files, records that hold both, or a named corpus.
+"""Translation pairs: two files, records of both sides, or a named corpus.
 
 Sources of the corpora: fairseq's ``prepare-iwslt14.sh`` and ``prepare-wmt14en2de.sh`` as Macaron
-Net released them. A departure: the entities of XML (``&amp;``) are read as the characters that they
-stand for.
+Net released them. Departure: XML entities (``&amp;``) are decoded.
 """
 
 import html
@@ -65,9 +64,8 @@ def _line(path: Path, line: int, data: bytes) -> str:
 def tab_pairs(path: Path, fields: Fields, notes: list[str]) -> Iterator[Pair]:
     """Read a pair a line, its texts divided by a tab.
 
-    A first line that names columns is no pair: by the fields, which then say which columns are
-    read, or by words such as ``source`` and ``target``. Other columns than two are left out. Both
-    are added to ``notes``.
+    A header line is skipped: it names the fields, which then select columns, or words such as
+    ``source`` and ``target``. Further columns are ignored. Both are added to ``notes``.
 
     Raises DataError with file and line where there is no tab, or a line is not UTF-8.
     """
@@ -93,7 +91,7 @@ def tab_pairs(path: Path, fields: Fields, notes: list[str]) -> Iterator[Pair]:
 
 
 def _named_columns(columns: list[str], fields: Fields) -> tuple[int, int] | None:
-    """Return the places of source and target where a first line names columns; else None."""
+    """Return the source and target columns of a header line; otherwise None."""
     names = [column.strip().casefold() for column in columns]
     source, target = (name.casefold() for name in fields)
     if source in names and target in names:
@@ -124,7 +122,7 @@ def record_pairs(records: Iterable[Record], fields: Fields) -> Iterator[Pair]:
                 raise DataError(
                     f"{record.place}: field {name!r} is {type(text).__name__}, not text"
                 )
-            # Pairs are stored a line a text.
+            # Pairs are stored as one line per text.
             texts.append(encoded(text, record.place).replace(b"\n", b" ").decode())
         source, target = texts
         yield record.line, source, target
@@ -136,7 +134,7 @@ _SEGMENT = re.compile(r"""<seg id="?[^">]*"?>\s*(.*?)\s*</seg>""", re.IGNORECASE
 
 
 class Files(NamedTuple):
-    """The files of a split for a language pair, and which of their pairs it has."""
+    """Files of a split for a language pair, and its filter of pairs."""
 
     names: tuple[tuple[str, str], ...]
     """Those of source and target, where ``{l}`` stands for the language of each."""

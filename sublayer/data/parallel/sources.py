@@ -1,4 +1,4 @@
-"""The pairs of a recipe before encoding: where a split's are read, and how they are cleaned."""
+"""Pairs of a recipe before encoding: location and cleaning."""
 
 import json
 from collections import Counter
@@ -59,7 +59,7 @@ Sides = tuple[LanguageRules, LanguageRules]
 
 
 def refused_pair(source: list[str], target: list[str], limits: Limits = (None, None)) -> str:
-    """Say why a pair is dropped, by the numbers of words of its sides; empty where it is kept.
+    """Return why a pair is dropped, by its word counts; empty where it is kept.
 
     A pair with an empty side is always dropped. Source: Moses' clean-corpus-n.perl.
     """
@@ -95,10 +95,10 @@ def _languages(data: DataConfig) -> tuple[str, str]:
 def find_pairs(data: DataConfig, cache: Path, split: SplitName) -> PairSource | None:
     """Find the pairs that a recipe names for a split.
 
-    Returns None where it names none, but shares of the training split.
+    Returns None where the split is a share of training.
 
     Raises ConfigError where only one of two files is named, pairs are named in two ways, or by a
-    list; DataError where a file is not there or of a kind that holds no pairs.
+    list; DataError for a missing file or one of another kind.
     """
     if isinstance(data.corpus, str):
         return find_corpus(data.corpus, split, *_languages(data), cache)
@@ -172,9 +172,9 @@ def pack_pairs(
 ) -> Records:
     """Tokenize pairs into words, drop those beyond ``limits`` (longest, ratio), and cache them.
 
-    A document of the pack is four lines: the words of source and target, and both as they were read
-    (``PairText``). Without ``limits`` pairs with an empty side stay, as scored sets are scored
-    whole. Dropped pairs are counted, and reported on standard error.
+    A document of the pack is four lines: words of source and target, and both original lines
+    (``PairText``). Without ``limits`` pairs with an empty side stay, as scored sets are complete.
+    Dropped pairs are counted, and reported on standard error.
 
     Raises DataError where a file cannot be read, or no pair is left; ConfigError where the rules of
     a language are not installed.
@@ -224,7 +224,7 @@ def _documents(
 
 
 class PairText(NamedTuple):
-    """A pair: the words of both sides, divided by spaces, and both as they were read."""
+    """A pair: space-separated words of both sides, and both original lines."""
 
     source_words: str
     target_words: str
@@ -233,7 +233,7 @@ class PairText(NamedTuple):
 
 
 def read_pairs(ranges: Sequence[Sequence[DocumentRange]]) -> list[PairText]:
-    """Read every pair of a split, in order; ``ranges`` are those of each of its sources."""
+    """Read every pair of a split, in order; ``ranges`` by source."""
     return [
         PairText(*part.document.read()[:].decode().split("\n"))
         for of_source in ranges

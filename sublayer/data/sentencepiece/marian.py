@@ -1,4 +1,4 @@
-"""Marian's vocabulary: a SentencePiece model per language, whose pieces share one table of ids."""
+"""Marian's vocabulary: a SentencePiece model per language with shared ids."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,7 +31,7 @@ def has_paired_models(folder: Path) -> bool:
 
 
 class PairedModels(Tokenizer):
-    """Encode each of two languages by its own SentencePiece model; decode the second.
+    """Tokenizer with a SentencePiece model per language; decodes the second.
 
     ``encode`` is of the first language, ``encode_targets`` and ``decode`` are of the second. A
     piece that the table of ``names``, by id, does not have is unknown. What stands between ``>>``
@@ -93,7 +93,7 @@ class PairedModels(Tokenizer):
         return [self._encoded(text, self._target) for text in texts]
 
     def _decode(self, ids: Ints) -> bytes:
-        # Text of the second language; special ids have none, the unknown has ``⁇``.
+        # Text of the second language; empty for special ids, ``⁇`` for the unknown.
         silent = set(self.special_ids) - {self.unk_id}
         names = [self.names[id_] for id_ in ids.tolist() if id_ not in silent]
         text = str(self._target.decode_pieces(names))
@@ -117,7 +117,7 @@ class PairedModels(Tokenizer):
 
 
 def _divide_code(text: str) -> tuple[list[str], str]:
-    """Split the code of a language, if there is one, from the text behind it."""
+    """Split a leading language code, if any, from a text."""
     begin, end = _CODE
     code, mark, rest = text.partition(end)
     if not (text.startswith(begin) and mark):

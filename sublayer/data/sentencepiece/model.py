@@ -23,7 +23,7 @@ from sublayer.system.stages import note
 def open_model(model: bytes, name: str = "the file") -> Any:
     """Load a model into SentencePiece's processor; raise DataError, with ``name``, if damaged.
 
-    It is tried in a process of its own first: a damaged model can end the process that reads it.
+    It is tried in a child process first: a damaged model can crash its reader.
     """
     from sentencepiece import SentencePieceProcessor
 
@@ -34,7 +34,7 @@ def open_model(model: bytes, name: str = "the file") -> Any:
 
 
 def parse_model(model: bytes) -> Any:
-    """Parse a model's file into SentencePiece's own message; raise DataError if it is damaged."""
+    """Parse a model file into SentencePiece's message; raise DataError if it is damaged."""
     messages: Any = import_module("sentencepiece.sentencepiece_model_pb2")
     problems: Any = import_module("google.protobuf.message")
     try:
@@ -74,10 +74,10 @@ _T5_SENTINELS = 100
 
 
 def mute_sentinels(model: bytes, names: Sequence[str]) -> tuple[bytes, tuple[int, ...]]:
-    """Return a model that never reads its own sentinels from a text, and their ids.
+    """Return a model that never encodes text as its sentinels, and their ids.
 
-    ``names`` are all of its pieces. A piece that the model marks as text, even one of such a name,
-    is no sentinel. Without any the model is returned as it is.
+    ``names`` are all of its pieces. Pieces marked as text are not sentinels, whatever their name.
+    Without sentinels the model is unchanged.
     """
     if sentinel_name(0) not in names:
         return model, ()
@@ -97,15 +97,15 @@ def mute_sentinels(model: bytes, names: Sequence[str]) -> tuple[bytes, tuple[int
 
 
 def sentinels_beside(folder: Path) -> int:
-    """Return how many sentinels a folder's ``tokenizer_config.json`` adds to T5's model.
+    """Return the number of sentinels that a folder's ``tokenizer_config.json`` adds to T5's model.
 
-    0 where it is not of T5's class, or there is none. Raises DataError where it is damaged.
+    0 for other classes, or without the file. Raises DataError where it is damaged.
     """
     settings = read_settings(folder)
     if settings.get("tokenizer_class") not in _T5_CLASSES:
         return 0
     n_sentinels = settings.get("extra_ids", _T5_SENTINELS)
-    # A truth is an int in Python, and no number.
+    # bool is a subclass of int.
     is_number = type(n_sentinels) is int
     if not is_number or not 0 <= n_sentinels <= MOST_SENTINELS:
         raise DataError(
@@ -218,8 +218,7 @@ def _train(
             input_sentence_size=_SENTENCES,
             shuffle_input_sentence=True,
             max_sentence_length=_LINE_BYTES,
-            # How many parts sums are made of, whatever the number of cores: other numbers give
-            # other last digits.
+            # The number of partial sums, whatever the cores: it affects the last digits.
             num_threads=_THREADS,
             minloglevel=2,
             **(_T5 if sentinels else _ALBERT),

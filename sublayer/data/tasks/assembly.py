@@ -1,4 +1,4 @@
-"""Encoded examples assembled into packed batches, as a model reads and writes them."""
+"""Encoded examples assembled into packed batches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,17 +16,16 @@ from sublayer.data.tasks.encoded import CUTS, EncodedExamples, Marks, bounds, cu
 
 
 def whole_lengths(encoded: EncodedExamples, marks: Marks) -> Ints:
-    """Count the tokens that every row would have uncut, marks included: ``[R]``."""
+    """Count the tokens of every row, special ones included, without truncation: ``[R]``."""
     return encoded.row_tokens + encoded.row_texts + (marks.first is not None)
 
 
 def build_row(
     encoded: EncodedExamples, row: int, marks: Marks, context: int, *, is_swapped: bool = False
 ) -> tuple[Ints, Ints]:
-    """Build a row, cut where it is longer than ``context``; ``is_swapped`` exchanges two texts.
+    """Build a row, truncated to ``context``; ``is_swapped`` exchanges two texts.
 
-    Returned are its token ids, marks included, and the segment of each: 0 for the first text, 1
-    after it.
+    Returns token ids, special ones included, and segments: 0 for the first text, 1 after it.
     """
     texts = encoded.texts_of(row)
     if is_swapped:
@@ -58,7 +57,7 @@ _ROW_TOKENS = 128
 
 @dataclass(frozen=True)
 class RowRule:
-    """The rule by which texts become rows of a model, and the number of rows at once."""
+    """Layout rule of texts in a model's rows, and the number of rows per batch."""
 
     format: Format
     marks: Marks
@@ -131,17 +130,17 @@ class Assembler:
 
     @property
     def n_cut(self) -> int:
-        """Count the rows that are longer than the context."""
+        """Count the truncated rows."""
         return int((self._whole_lengths > self._most_tokens).sum())
 
     @property
     def share_read(self) -> float:
-        """Share of the tokens of the rows that are cut which is read, from 0 to 1."""
+        """Share of truncated rows' tokens that is read, from 0 to 1."""
         cut = self._whole_lengths[self._whole_lengths > self._most_tokens]
         return len(cut) * self._most_tokens / int(cut.sum()) if len(cut) else 1.0
 
     def cut_examples(self) -> Bools:
-        """Return which examples have a row that is cut: ``[N]``."""
+        """Mark the examples with a truncated row: ``[N]``."""
         n_before = bounds((self._whole_lengths > self._most_tokens).astype(np.int64))[
             self._encoded.example_starts
         ]
@@ -149,12 +148,12 @@ class Assembler:
 
     @cached_property
     def n_cut_targets(self) -> int:
-        """Count the targets that are longer than they may be."""
+        """Count the truncated targets."""
         return int((self._target_lengths > self._rule.target_length).sum())
 
     @property
     def longest_target(self) -> int:
-        """Return the tokens of the longest target, its end included."""
+        """Return the length of the longest target, its end included."""
         return int(self._target_lengths.max(initial=0))
 
     @cached_property
@@ -187,7 +186,7 @@ class Assembler:
     ) -> PackedBatch:
         """Pack examples, by their numbers: ``[N]``, at least one.
 
-        A ``weight`` of 0 lets none of them count; ``is_swapped`` tells whose texts are exchanged.
+        A ``weight`` of 0 excludes all from the loss; ``is_swapped`` marks exchanged texts.
         """
         swapped = is_swapped or [False] * len(numbers)
         examples = []

@@ -75,7 +75,7 @@ class TaskSplit(Split):
         return sum(len(part.encoded) for part in self.parts)
 
     def by_part(self, items: Sequence[_T]) -> Iterator[tuple[TaskPart, Sequence[_T]]]:
-        """Yield each part with its own of ``items``, of which there is one for each example."""
+        """Yield each part with its share of ``items``, one per example."""
         first = 0
         for part in self.parts:
             stop = first + len(part.encoded)
@@ -84,7 +84,7 @@ class TaskSplit(Split):
 
     @property
     def examples_digest(self) -> str:
-        """Return a digest that is equal for equal examples, however written for a model."""
+        """Return a digest of the examples, independent of their format."""
         return content_key(
             [(part.digest, np.unique(part.encoded.numbers).tolist()) for part in self.parts]
         )
@@ -95,13 +95,13 @@ class TaskSplit(Split):
 
 
 def of_tasks(split: Split) -> TaskSplit:
-    """Return a split as one of tasks, which it is."""
+    """Narrow a split to a ``TaskSplit``."""
     assert isinstance(split, TaskSplit), "the objective reads tasks"
     return split
 
 
 def describe_cuts(split: TaskSplit, rule: RowRule) -> list[str]:
-    """Return a line on how many rows of a split are cut, and one on its targets, if any are."""
+    """Return lines on truncated rows and targets of a split, if any."""
     assembler = Assembler(split.encoded, rule)
     notes = []
     if assembler.n_cut:
@@ -156,10 +156,9 @@ class ExampleBatches:
     Where the rule fills rows, a batch is as many of the next examples as ``batch_sequences`` rows
     of the context hold by best fit, counted by the side that they fill more.
 
-    An epoch follows the other without a gap: a batch may have the last examples of one and the
-    first of the next. In a mixture with weights an epoch has as many examples as all tasks
-    together, of each task its share; its examples are used in turn. With a limit of sizes an epoch
-    has of each task as many examples as it has, or the limit.
+    Epochs follow without a gap: a batch may span two. In a weighted mixture an epoch has as many
+    examples as all tasks together, divided by weight; a task's examples are used in turn. With a
+    size limit an epoch has all examples of a task, up to the limit.
 
     Raises DataError where the split has no example. Source of the limit: Raffel et al. 2020
     (1910.10683), sec. 3.5.2, examples-proportional mixing; there each example is drawn by chance.
@@ -222,8 +221,7 @@ class ExampleBatches:
     def batch(self, step: int, rank: int = 0, world: int = 1) -> PackedBatch:
         """Return examples ``rank``, ``rank + world``, ... of the global batch of a step (0-based).
 
-        Where there are more processes than examples, those without one are given the first, which
-        does not count.
+        Where there are more processes than examples, those without one get the first, uncounted.
         """
         chosen = self.chosen(step)
         share = chosen[rank::world]
@@ -240,7 +238,7 @@ class ExampleBatches:
         return int(self._assembler.tokens(numbers).sum())
 
     def notes(self) -> list[str]:
-        """Return a line on how many rows are cut, if any are, and on windows of passages."""
+        """Return lines on truncated rows, if any, and on windows of passages."""
         windows = [note for part in self.split.parts for note in describe_windows(part)]
         limits = [
             f"data.size_limit = {part.size_limit:,}: an epoch has so many of the {size:,} examples "
@@ -251,14 +249,14 @@ class ExampleBatches:
         return windows + limits + describe_cuts(self.split, self.rule)
 
     def chosen(self, step: int) -> Ints:
-        """Return which of an epoch's examples a step's global batch has, in order: ``[B]``.
+        """Return the example numbers of a step's global batch, in order: ``[B]``.
 
         Numbers from the split's number of examples on are the same ones with their texts exchanged.
         """
         return self._at(*self._bounds(step))
 
     def _bounds(self, step: int) -> tuple[int, int]:
-        """Return which examples of all epochs, one behind another, a step has: first and stop."""
+        """Return a step's range of examples in the concatenated epochs."""
         if not self.rule.fills_rows:
             first = step * self._batch_sequences
             return first, first + self._batch_sequences
@@ -303,7 +301,7 @@ class ExampleBatches:
         return np.concatenate(drawn)[order]
 
     def _is_swapped(self, chosen: Ints, step: int) -> list[bool]:
-        """Return which of a step's examples are read with their texts exchanged: ``[B]``."""
+        """Mark a step's examples with exchanged texts: ``[B]``."""
         n_examples = self.split.n_examples
         if self._orders == "both":
             is_exchanged = chosen >= n_examples
@@ -317,7 +315,7 @@ class ExampleBatches:
 
 
 def _shares(parts: Sequence[TaskPart], sizes: Ints) -> Ints:
-    """Return how many examples of each task an epoch of a mixture has: ``[T]``."""
+    """Return the number of examples by task in an epoch of a mixture: ``[T]``."""
     if all(part.weight is None for part in parts):
         limits = [
             size if part.size_limit is None else part.size_limit
@@ -331,7 +329,7 @@ def _shares(parts: Sequence[TaskPart], sizes: Ints) -> Ints:
     bounds = np.concatenate([[0.0], np.cumsum(weights / weights.sum())])
     edges: Ints = np.round(bounds * n_all).astype(np.int64)
     shares: Ints = edges[1:] - edges[:-1]
-    # However small a weight is, an example of an epoch is of its task.
+    # At least one example per task, however small its weight.
     shares = np.maximum(shares, sizes > 0)
     shares[shares.argmax()] -= shares.sum() - n_all
     return shares

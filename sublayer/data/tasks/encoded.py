@@ -187,7 +187,7 @@ class EncodedExamples:
 
 
 def joined(parts: Sequence[EncodedExamples]) -> EncodedExamples:
-    """Put examples of several tasks behind each other; ``numbers`` are those of each part."""
+    """Concatenate examples of several tasks; ``numbers`` are per part."""
     if len(parts) == 1:
         return parts[0]
     arrays: dict[str, Any] = {}
@@ -200,7 +200,7 @@ def joined(parts: Sequence[EncodedExamples]) -> EncodedExamples:
 
 
 def bounds(lengths: Sequence[int] | Ints) -> Ints:
-    """Return where each of so many begins, and the end of the last."""
+    """Return the start of each, and the end of the last, from lengths."""
     starts = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=starts[1:])
     return starts
@@ -216,9 +216,9 @@ def ranges(starts: Ints, chosen: Ints) -> Ints:
 
 
 def cut_lengths(lengths: Sequence[int], room: int) -> list[int]:
-    """Return how many tokens of each text are kept: the longest loses one at its end, and again.
+    """Return the kept lengths of texts: the longest repeatedly loses its last token.
 
-    Of equally long ones the last gives way. Source: BERT's run_classifier.py, of two texts.
+    Ties are broken by the last. Source: BERT's run_classifier.py, of two texts.
     """
     kept = list(lengths)
     excess = sum(kept) - room
@@ -226,7 +226,7 @@ def cut_lengths(lengths: Sequence[int], room: int) -> list[int]:
         longest = max(kept)
         at_top = [index for index, length in enumerate(kept) if length == longest]
         below = max((length for length in kept if length < longest), default=0)
-        # All that are longest come down together to the next, or as far as there is need.
+        # All longest texts shrink together to the next length, or as far as needed.
         level = max(below, longest - excess // len(at_top))
         if level < longest:
             for index in at_top:
@@ -240,10 +240,9 @@ def cut_lengths(lengths: Sequence[int], room: int) -> list[int]:
 
 @dataclass(frozen=True)
 class SpanExamples(EncodedExamples):
-    """Questions, each row of which is a window of the passage behind the question.
+    """Questions, with rows of the question and a window of the passage.
 
-    Of questions in training, each window is an example of its own, and the last three fields are
-    empty.
+    In training each window is an example, and the last three fields are empty.
     """
 
     spans: Ints
@@ -307,7 +306,7 @@ class SpanExamples(EncodedExamples):
         return len(question) + 2
 
     def placed(self, example: int) -> PlacedTokens:
-        """Return where the tokens of an example's passage stand in it; their ids are left out."""
+        """Return the positions of a passage's tokens in its text, without ids."""
         first, stop = self.passage_starts[example], self.passage_starts[example + 1]
         starts, ends = self.token_starts[first:stop], self.token_ends[first:stop]
         return PlacedTokens(np.zeros(0, dtype=np.int32), starts, ends)

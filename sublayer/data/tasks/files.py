@@ -1,4 +1,4 @@
-"""Files of a task, or a table of one's own, divided into what trains, selects and is scored."""
+"""Files of a task, or a user's table, divided into training, selection and scoring."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -50,12 +50,12 @@ class TaskFiles:
 
     @property
     def scored_splits(self) -> list[str]:
-        """The splits that are scored in the end: those of the published development set."""
+        """Scored splits: the published development set."""
         return [name for name in self.task.dev_splits if name in self.found]
 
     @property
     def selecting_split(self) -> str:
-        """The split that selects beside the one that is scored; empty: there is none."""
+        """Selection split besides the scored one; empty without one."""
         return ""
 
     @property
@@ -70,7 +70,7 @@ class TaskFiles:
         return usable
 
     def notes(self, split: str) -> list[str]:
-        """Say which rows of a split were left out, repaired or kept, and what else is odd."""
+        """Describe omitted, repaired and kept rows of a split, and other anomalies."""
         _, header = self._summary(split)
         notes: list[str] = header["notes"]
         read = {path for paths in self.found.values() for path in paths}
@@ -96,12 +96,12 @@ class TaskFiles:
         return self.kept(key, compute)
 
     def identity(self, split: str) -> list[Any]:
-        """Return the identity of all that the examples of a split follow from, as JSON."""
+        """Return the identity of a split's examples, as JSON."""
         digests = [file_digest(path, self.cache) for path in self.found[split]]
         return [VERSION, self.task.name, split, digests]
 
     def kept(self, key: str, compute: Callable[[], Kept]) -> Kept:
-        """Read from the cache the arrays under a key, or compute and keep them."""
+        """Read arrays from the cache by key, or compute and cache them."""
         path = self.cache / "tasks" / key
         if path.is_file():
             try:
@@ -151,7 +151,7 @@ class TableFiles(TaskFiles):
 
     @property
     def scored_splits(self) -> list[str]:
-        """The test set of three parts, of two the one that all of whose rows have labels."""
+        """The test set of three parts, of two the fully labelled one."""
         labelled = [name for name in ("dev", "test") if self._is_labelled(name)]
         return ["test"] if self.selecting_split else labelled[:1]
 
@@ -162,7 +162,7 @@ class TableFiles(TaskFiles):
         return "dev" if has_all and self.in_parts else ""
 
     def notes(self, split: str) -> list[str]:
-        """Say which rows of a split were left out, and, of the first, which files are not used."""
+        """Describe omitted rows of a split, and, for the first, unused files."""
         notes = self.splits[split].described()
         if split == next(iter(self.splits)):
             used = [split, self.selecting_split, *self.scored_splits]
@@ -272,7 +272,7 @@ class TaskDivision:
 
     @property
     def trained(self) -> Chosen:
-        """The examples that are trained on."""
+        """Training examples."""
         chosen = self._is_usable & ~self._is_test & ~self._is_held_out
         asked = self._config.train_examples
         n_there = int(chosen.sum())
@@ -282,7 +282,7 @@ class TaskDivision:
                 f"{self._title}, {self._source}, that are left to train on: give fewer"
             )
         if asked is not None:
-            # By the row alone, so that more examples are these and others.
+            # Depends only on the row, so that larger subsets contain smaller ones.
             order = np.random.default_rng(_FIRST_EXAMPLES).permutation(len(chosen))
             places = order[chosen[order]][:asked]
             chosen = np.zeros_like(chosen)
@@ -291,7 +291,7 @@ class TaskDivision:
 
     @property
     def selecting(self) -> list[Chosen]:
-        """The examples that select a model."""
+        """Selection examples."""
         if self._files.selecting_split:
             return self._published([self._files.selecting_split])
         if self._selects_by_dev:
@@ -301,7 +301,7 @@ class TaskDivision:
 
     @property
     def scored(self) -> list[Chosen]:
-        """The examples that are scored in the end."""
+        """Scored examples."""
         if self._tests or self._is_published:
             return self._published(self._tests or self._devs)
         return [self._some(self._is_test, "left out to be scored", "")]
@@ -331,7 +331,7 @@ class TaskDivision:
         )
 
     def _reasons(self, split: str) -> str:
-        """Say which rows of a split were left out, behind a colon."""
+        """Describe omitted rows of a split, after a colon."""
         reasons = "; ".join(note for note in self._files.notes(split) if " left out: " in note)
         return f": {reasons}" if reasons else ""
 

@@ -1,4 +1,4 @@
-"""From the tasks that ``[data]`` names to splits: located, read, divided, encoded, stored."""
+"""Preparation of the tasks of ``[data]``: located, read, divided, encoded and stored as splits."""
 
 import hashlib
 from collections import Counter
@@ -50,7 +50,7 @@ def prepare_tasks(
     cache: Path | None = None,
     trains: bool = True,
 ) -> Data:
-    """Find, read, divide, encode and store the examples of the tasks that a recipe names.
+    """Find, read, divide, encode and store the examples of a recipe's tasks.
 
     ``train`` is the training part without held-out examples, ``valid`` the held-out ones, or the
     published development set (``data.select``), ``test`` the published development set, which is
@@ -96,7 +96,7 @@ def prepare_tasks(
 def task_split(
     name: str, parts: Sequence[TaskPart], tokenizer: Tokenizer, objective: SupervisedObjective
 ) -> TaskSplit:
-    """Put the examples of tasks together as a split."""
+    """Join the examples of tasks in a split."""
     encoded = joined([part.encoded for part in parts])
     starts = encoded.text_starts[encoded.row_starts[encoded.example_starts[:-1]]]
     keys: list[Any] = [[part.task.name, part.published] for part in parts]
@@ -230,7 +230,7 @@ def note_marks(shown: str, texts: Sequence[bytes], tokenizer: Tokenizer, *, trai
 
 
 def _note_rows(files: TaskFiles, division: TaskDivision, learned: Sequence[Example]) -> None:
-    """Say which classes a table has, and which of its other parts' rows are trained on, too."""
+    """Report a table's classes, and rows of other parts that are also in training."""
     title, labels = files.task.title, files.task.labels
     if files.task.kind == "classes":
         counts = Counter(example.label for example in learned)
@@ -249,7 +249,7 @@ def _note_rows(files: TaskFiles, division: TaskDivision, learned: Sequence[Examp
 
 
 def texts_of(examples: Iterable[Example], *, has_answers: bool = False) -> list[bytes]:
-    """Return the texts of examples, a line each: fields, choices, and answers if they are read."""
+    """Return the texts of examples, a line each: fields, choices, and answers if read."""
     texts = []
     for example in examples:
         texts += [*example.fields.values(), *example.choices]

@@ -37,7 +37,7 @@ _texts: WeakKeyDictionary[Tokenizer, dict[int, str]] = WeakKeyDictionary()
 
 
 def align(tokenizer: Tokenizer, ids: TokenIds, text: str) -> tuple[Ints, Ints]:
-    """Return where each token begins in a text, and where it ends, ``[T]`` both, in characters.
+    """Return starts and ends of tokens in a text, ``[T]`` both, in characters.
 
     Text and pieces are compared character by character, without capitals, accents, whitespace,
     marks of width and kinds of quotes, so that they are mostly equal. A token of which no character
@@ -72,7 +72,7 @@ def align(tokenizer: Tokenizer, ids: TokenIds, text: str) -> tuple[Ints, Ints]:
 def _divide_unknown(
     text: str, is_found: Bools, is_unknown: Bools, starts: Ints, ends: Ints
 ) -> None:
-    """Give each unknown token of a run its word, or its character, where there are as many."""
+    """Map the unknown tokens of a run to words, or characters, of equal number."""
     bounds = np.flatnonzero(np.diff(np.concatenate(([True], is_found, [True]))))
     for first, stop in bounds.reshape(-1, 2).tolist():
         unknown = first + np.flatnonzero(is_unknown[first:stop])
@@ -156,8 +156,8 @@ class PlacedTokens(NamedTuple):
     """End of each, behind its last. A character of which several have a part is in each."""
 
     def covering(self, start: int, end: int) -> tuple[int, int] | None:
-        """Return the first and the last token of which characters ``start`` to ``end - 1`` have a
-        part; None where no token has.
+        """Return the first and last token that overlap characters ``start`` to ``end - 1``, or
+        None.
         """
         touched = np.flatnonzero((self.starts < end) & (self.ends > start))
         if not len(touched):
@@ -221,10 +221,10 @@ def cut_windows(n_tokens: int, room: int, stride: int = STRIDE) -> tuple[range, 
 
 
 def best_windows(windows: Sequence[range]) -> Ints:
-    """Return for each token of the passage the number of the window in which it is scored, ``[N]``.
+    """Return the number of the window that scores each token of the passage, ``[N]``.
 
-    That is where it has most context on its poorer side, with 0.01 for each token of the window;
-    of equals the first.
+    The window of maximum context on the shorter side, plus 0.01 per token of the window; the first
+    of equals.
     """
     n_tokens = windows[-1].stop
     best = np.zeros(n_tokens, dtype=np.int64)
@@ -244,8 +244,7 @@ def gold_tokens(
 ) -> tuple[int, int] | None:
     """Return the first and the last token of the first gold answer; None where there is none.
 
-    An answer without a place is taken where the passage first has it. Whole tokens are taken where
-    it begins or ends inside one.
+    An answer without a position is taken at its first occurrence, extended to full tokens.
     """
     if not answers:
         return None
@@ -329,7 +328,7 @@ def rank_spans(
     most_tokens: int = MOST_TOKENS,
     n_best: int = N_BEST,
 ) -> list[Span]:
-    """Return the best answers of all windows, best first; none where no candidate is one.
+    """Return the valid answers of all windows, best first.
 
     ``offset`` is the column at which the passage begins, the same in each window. An answer lies in
     the passage, ends where it starts or later, has at most ``most_tokens``, starts in the window
@@ -358,7 +357,7 @@ def rank_spans(
 
 
 def probabilities_of(scores: Floats) -> list[float]:
-    """Return how likely each of the answers that are listed is among them, by their scores."""
+    """Return the softmax of the listed answers' scores."""
     shares: list[float] = np.exp(_log_softmax(scores)).tolist()
     return shares
 

@@ -1,4 +1,4 @@
-"""Documents: whole files, or the many that a file or a data set of the hub holds, in one file.
+"""Documents: files, or packed records of a file or data set of the hub.
 
 Records of JSON, Parquet or a hub are parsed and decompressed once, into a file of the cache: texts,
 their ends and their origins. A document is then a number, and reading one costs a slice. No text
@@ -52,7 +52,7 @@ Origin = tuple[str, Callable[[], Iterator[RawDocument]]]
 
 
 class LazySequence(Sequence[Item]):
-    """A sequence whose items are made when they are accessed."""
+    """A sequence of items created on access."""
 
     @abstractmethod
     def item(self, number: int) -> Item:
@@ -70,7 +70,7 @@ class LazySequence(Sequence[Item]):
 
 
 class Records(LazySequence["Record"]):
-    """The documents of a packed file, made when they are accessed.
+    """Documents of a packed file, created on access.
 
     ``names`` are the files that they come from, in order. ``n_empty`` counts the documents without
     text, which are left out. ``stops`` ``[N]`` are the ends of their texts, which follow each
@@ -97,7 +97,7 @@ class Records(LazySequence["Record"]):
         self.digests = digests.view(np.uint8).reshape(n, _DIGEST_BYTES)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Be opened again by a process that is sent some of the documents, once for all of them."""
+        """Pickle by path: a receiving process opens the file once."""
         return _reopened, self._opened
 
     def __len__(self) -> int:
@@ -175,7 +175,7 @@ def sizes_of(documents: Sequence[Document]) -> Ints:
 
 
 def identity_of(documents: Sequence[Document]) -> list[Any]:
-    """Return what identifies documents, as JSON; it is equal only where their texts are."""
+    """Return the identity of documents, as JSON; equal only for equal texts."""
     if isinstance(documents, Records):
         return documents.identity
     return [document.digest() for document in documents]
@@ -184,11 +184,11 @@ def identity_of(documents: Sequence[Document]) -> list[Any]:
 def open_pack(
     path: Path, origins: Sequence[Origin], *, is_distinct: bool = False, keeps_blank: bool = False
 ) -> Records:
-    """Open the packed documents of ``origins``; read and write them where there are none.
+    """Open the packed documents of ``origins``; create them where missing.
 
-    A damaged pack is read and written again; of several processes one does, and the others wait.
-    ``is_distinct`` keeps of equal documents the first. Documents without text are left out,
-    counted, and said on standard error, unless it ``keeps_blank`` ones.
+    A damaged pack is created again; of several processes one writes, the others wait.
+    ``is_distinct`` keeps the first of equal documents. Documents without text are dropped, counted
+    and reported on standard error, unless ``keeps_blank``.
 
     Raises DataError where one cannot be read or the disk is full.
     """
@@ -206,10 +206,10 @@ def open_pack(
 
 
 def _write(path: Path, origins: Sequence[Origin], *, is_distinct: bool, keeps_blank: bool) -> None:
-    """Write texts end to end, then their stops, lines and digests, which wait in files."""
+    """Write concatenated texts, then stops, lines and digests, buffered in files."""
     n_documents = n_empty = 0
     bounds = []
-    # The documents' digests tell all that their texts would.
+    # The documents' digests identify their texts.
     identity = hashlib.sha256()
     seen: set[bytes] = set()
     with replacing(path) as file, ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Local text: files, plain or packed, folders and globs, as documents of raw bytes."""
+"""Local text: files, plain or compressed, folders and globs, as documents of bytes."""
 
 import codecs
 import glob
@@ -120,7 +120,7 @@ class FileDocument:
         return len(text)
 
     def check_unchanged(self) -> None:
-        """Raise DataError where the file is another one than its digest was computed of."""
+        """Raise DataError where the file changed since its digest was computed."""
         _, digested = self._digested
         with self._reading():
             if self._version() != digested:
@@ -158,7 +158,7 @@ class FileDocument:
 def read_unchanged(
     files: Sequence[FileDocument], read: Callable[[], Iterator[Row]]
 ) -> Iterator[Row]:
-    """Read what files hold; raise DataError if one changed since its digest was computed."""
+    """Read files' content; raise DataError if one changed since its digest was computed."""
     yield from read()
     for file in files:
         file.check_unchanged()
@@ -216,7 +216,7 @@ def _find_files(path: Path, has_parquet: bool) -> list[tuple[Path, str]]:
 
 
 def _missing(entry: str, path: Path) -> str:
-    """Say that there is no file of a name, with the likely remedy."""
+    """Describe a missing file, with the likely remedy."""
     if _URL.match(entry):
         return (
             f"{entry} is an address, and only files are read: download it, as in `curl -LO "
@@ -229,12 +229,12 @@ def _missing(entry: str, path: Path) -> str:
 
 
 def is_tar(path: Path) -> bool:
-    """Return whether a file is a tar archive, compressed or not, by its name."""
+    """Check by name whether a file is a tar archive, compressed or not."""
     return path.name.lower().endswith(_TARS)
 
 
 def is_parquet(path: Path) -> bool:
-    """Return whether a file is a Parquet file, by its name."""
+    """Check by name whether a file is Parquet."""
     return path.suffix.lower() == PARQUET
 
 
@@ -248,9 +248,9 @@ def check_text(path: Path, *, has_parquet: bool = False) -> None:
 
 
 def _refusal(path: Path, has_parquet: bool, *, is_named: bool = True) -> str:
-    """Say why a file is not read as text; empty where it is.
+    """Return why a file is not read as text; empty where it is.
 
-    Packed files that the user did not name are not looked into.
+    Compressed files not named by the user are not opened.
     """
     suffix = path.suffix.lower()
     if not path.is_file():
@@ -323,7 +323,7 @@ def describe_encoding(paths: Sequence[Path]) -> str | None:
 
 
 def _first_bad_byte(path: Path) -> tuple[int, int] | None:
-    """Return where a file, unpacked, is first not UTF-8, and the byte there; None: nowhere."""
+    """Return position and value of a file's first invalid UTF-8 byte, decompressed, or None."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     n_read = 0
     for block in chain(read_blocks(path), [b""]):
@@ -418,10 +418,10 @@ _CREDITS = re.compile(
 
 
 def body_range(text: Text) -> tuple[int, int]:
-    """Return where the body of a Project Gutenberg file starts and stops, in bytes.
+    """Return the byte range of the body of a Project Gutenberg file.
 
-    Of any other text, that is all but a byte-order mark. Its header and licence are left out where
-    both are marked: ``*** START OF THE PROJECT GUTENBERG EBOOK ... ***`` and ``*** END OF ...``, in
+    For any other text, all but a byte-order mark. The header and licence are left out where both
+    are marked: ``*** START OF THE PROJECT GUTENBERG EBOOK ... ***`` and ``*** END OF ...``, in
     their older wordings too: ``***START``, the end of the small print, and a line that begins with
     "End of Project Gutenberg's". With the header goes the paragraph after it that names who made
     the file.
@@ -457,7 +457,7 @@ def _stop(text: Text, start: int) -> int | None:
 
 
 def _n_credits(text: Text, start: int, stop: int) -> int:
-    """Count the bytes of the paragraph that names who made the file, where one stands there."""
+    """Count the bytes of a credits paragraph, if there is one."""
     size = _HEADER_BYTES
     while True:
         window = text[start : min(start + size, stop)]

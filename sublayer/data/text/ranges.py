@@ -1,4 +1,4 @@
-"""Ranges of documents: bytes read in chunks, and whole documents that are chosen by number."""
+"""Ranges of documents, read in chunks, and documents selected by number."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ def chunks_of(
 
 
 def chunk_stops(name: str, text: Text, start: int, stop: int, cut: Cut) -> Iterator[int]:
-    """Yield where the chunks of a range end; a range that ends at one of them has the same.
+    """Yield the ends of a range's chunks; a range that ends at one has the same.
 
     ``cut(text, near)`` gives the last position up to ``near`` where a cut changes nothing, 0 if
     there is none; a chunk of a few megabytes grows until there is one. What ``cut`` sees begins
@@ -124,7 +124,7 @@ def count_bytes(ranges: Sequence[DocumentRange]) -> int:
 
 
 def check_unchanged(ranges: Sequence[DocumentRange]) -> None:
-    """Raise DataError where a file is another one than its digest was computed of."""
+    """Raise DataError where a file changed since its digest was computed."""
     if isinstance(ranges, WholeDocuments) and ranges.are_records:
         return
     for part in ranges:

@@ -1,4 +1,4 @@
-"""The division of a text into training, validation and test by disjoint document ranges."""
+"""Division of a text into training, validation and test by disjoint document ranges."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ empty."""
 def shared_document(
     documents: Sequence[Document], others: Sequence[Document]
 ) -> tuple[int, int] | None:
-    """Return the numbers of a document that is in both, the first by content hash; else None."""
+    """Return the numbers of a common document, the first by content hash; otherwise None."""
     shared = np.intersect1d(content_keys(documents), content_keys(others), return_indices=True)
     for number, other in zip(shared[1].tolist(), shared[2].tolist(), strict=True):
         if documents[number].digest() == others[other].digest():
@@ -123,7 +123,7 @@ def _whole(documents: Sequence[Document], shares: Shares, *, name: str) -> Parts
     while unfilled:
         split = unfilled.pop(0)
         is_free = splits == 0
-        # One is left for each split that is still empty, training included.
+        # One document is reserved for each empty split, training included.
         n_most = int(is_free.sum()) - len(unfilled) - 1
         taken = _fill(sizes, is_free, math.floor(shares[split] * int(sizes.sum())), n_most)
         splits[taken] = SPLITS.index(split)

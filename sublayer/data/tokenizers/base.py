@@ -1,4 +1,4 @@
-"""The interface of tokenizers: bytes to ids and back, with the exact bytes of each id."""
+"""Interface of tokenizers: bytes to ids and back, with the exact bytes of each id."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ def sentinel_name(number: int) -> str:
 
 
 def names_behind(n_sentinels: int) -> list[str]:
-    """List the names of sentinels that stand behind all other ids, counted down from the last."""
+    """List the names of sentinels after all other ids, counted down from the last."""
     return [sentinel_name(number) for number in reversed(range(n_sentinels))]
 
 
@@ -42,7 +42,7 @@ def find_sentinels(names: Mapping[str, int]) -> tuple[int, ...]:
 
 
 def split_at_gaps(text: bytes) -> tuple[list[bytes], list[str]]:
-    """Split a text at the names of sentinels; return what stands around them, and the names."""
+    """Split a text at sentinel names; return the texts around them, and the names."""
     parts = _NAME.split(text)  # texts, and between them the numbers
     names = [f"<extra_id_{digits.decode()}>" for digits in parts[1::2]]
     return parts[::2], names
@@ -92,7 +92,7 @@ class NotUtf8(DataError):
 class Tokenizer(ABC):
     """Encodes bytes into ids below ``vocab_size`` and decodes them.
 
-    An id is None where the vocabulary has none of its kind.
+    Special ids that the vocabulary lacks are None.
     """
 
     kind: str
@@ -103,7 +103,7 @@ class Tokenizer(ABC):
     """Marks the end of a document, and has no bytes."""
     unk_id: int | None = None
     """Stands for text that the vocabulary lacks."""
-    # What masked objectives put around and into a text.
+    # Special tokens of masked objectives.
     pad_id: int | None = None
     cls_id: int | None = None
     sep_id: int | None = None
@@ -169,7 +169,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def content(self) -> dict[str, Any]:
-        """Return all that defines the tokenizer, as JSON: equal content encodes equally."""
+        """Return the definition of the tokenizer, as JSON: equal content encodes equally."""
 
     def starts_word(self, ids: AnyInts) -> Bools:
         """Return which ids of a sequence begin a word; special ids do.
@@ -184,7 +184,7 @@ class Tokenizer(ABC):
         )
 
     def _described(self, **fields: Any) -> dict[str, Any]:
-        """Return content in our own format: the kind, and the fields that define the tokenizer."""
+        """Return content in our format: the kind, and the defining fields."""
         return {"format": FORMAT, "version": VERSION, "kind": self.kind, **fields}
 
     def _set_special(self, names: Mapping[str, int]) -> None:
@@ -193,7 +193,7 @@ class Tokenizer(ABC):
             setattr(self, key, next((names[name] for name in usual if name in names), None))
 
     def _set_roles(self, roles: Mapping[str, str], names: Mapping[str, int]) -> dict[str, str]:
-        """Give tokens, by their names, other roles than their usual names do; return those."""
+        """Assign roles to tokens by name, other than their usual ones; return these."""
         given = {
             role: name
             for role, name in roles.items()
@@ -210,7 +210,7 @@ class Tokenizer(ABC):
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of what defines the tokenizer, in hexadecimal."""
+        """SHA-256 of the tokenizer's definition, in hexadecimal."""
         text = json.dumps(self.content(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -225,7 +225,7 @@ class Tokenizer(ABC):
 
 
 def check_masking(tokenizer: Tokenizer, name: str) -> None:
-    """Raise ConfigError, with ``name``, unless a vocabulary has what masking needs."""
+    """Raise ConfigError, with ``name``, where a vocabulary lacks tokens required for masking."""
     missing = [names[0] for key, names in SPECIAL_NAMES.items() if getattr(tokenizer, key) is None]
     if missing:
         raise ConfigError(
@@ -337,7 +337,7 @@ class ExtendedTokenizer(WrappedTokenizer):
 
 
 def with_names(vocabulary: Tokenizer, names: Sequence[str]) -> Tokenizer:
-    """Return a vocabulary that has an id for each of the names: itself where it has them."""
+    """Return a vocabulary with an id for each name: itself where it has them."""
     missing = [name for name in names if name not in vocabulary.added_ids]
     return ExtendedTokenizer(vocabulary, missing) if missing else vocabulary
 
@@ -370,6 +370,6 @@ def read_fields(content: Any, kind: type[Read], *optional: str) -> Read:
 
 
 def read_roles(content: Mapping[str, Any]) -> tuple[bool | None, dict[str, str]]:
-    """Return how our own file says that marks are read, and the tokens of each role."""
+    """Return the reading of special tokens and the tokens by role, from our file."""
     reads_marks: bool | None = read_value(content.get("reads_marks"), bool | None)  # type: ignore[arg-type]
     return reads_marks, read_value(content.get("roles", {}), dict[str, str])

@@ -233,7 +233,7 @@ class TokenFiles:
 def read_token_files(
     folder: Path, in_file: Sequence[Mapping[str, Any]] = (), padding: str | None = None
 ) -> TokenFiles:
-    """Read what ``tokenizer_config.json`` and the files beside it say, as transformers does.
+    """Read ``tokenizer_config.json`` and the files next to it, as transformers does.
 
     ``in_file`` are the added tokens of a ``tokenizer.json``, ``padding`` the token by which it
     pads. Raises DataError where a file is damaged.

@@ -1,6 +1,6 @@
 """Word boundaries of pieces, and encoding by distinct words.
 
-Each distinct word is encoded once, and its ids put wherever it stands.
+Distinct words are encoded once, and their ids reused.
 """
 
 import re
@@ -88,9 +88,9 @@ def encode_words(words: Sequence[str], encode: Encode) -> TokenIds:
 
 
 class WordCache:
-    """The ids of words that were encoded before; a copy of it knows none.
+    """Cache of encoded words; copies start empty.
 
-    Where it knows many, it forgets those that it met last.
+    A full cache forgets the most recent words.
     """
 
     def __init__(self) -> None:
