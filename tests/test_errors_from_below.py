@@ -89,7 +89,7 @@ ROWS = {
         (texts_of_stage, None, (GONE, STAGE), "stage tasks: "),
         (texts_of_stage, None, (RTE, TASKS), "stage tasks: "),
         ("system.extras.extra_module", None, ("no_such", "this"), "no_such"),
-        ("tasks.releases._fetch", b"", (Having(files=()), BELOW), "cannot write"),
+        ("tasks.releases.Release._fetch", b"", (Having(files=()), BELOW), "cannot write"),
         (partial(train_pieces, vocab_size=9), None, (map(failing(DataError("2")), [1]),), "2"),
         ("tasks.finding.entries", b"", (AT,), "cannot be read"),
         (removed, b"text\n", (AT,), "cannot read"),

@@ -255,7 +255,7 @@ def test_gradients_under_masks(kind, texts, device, ragged_on_a_cpu, monkeypatch
 
         def prepared(step, prepare=prepare, is_ragged=is_ragged):
             ready = prepare(step)
-            parts = [with_starts(each, device, is_ragged=is_ragged) for each in ready.parts]
+            parts = [with_starts(*part, device, is_ragged=is_ragged) for part in ready.parts]
             return type(ready)(parts, ready.n_tokens)
 
         monkeypatch.setattr(session.train_step, "prepare", prepared)
@@ -269,18 +269,16 @@ def test_gradients_under_masks(kind, texts, device, ragged_on_a_cpu, monkeypatch
         assert float((own[name] - value).abs().max()) < limit * largest, name
 
 
-def with_starts(each, device, *, is_ragged):
+def with_starts(part, batch, device, *, is_ragged):
     if is_ragged:
-        batch = each.part.batch.with_starts()
-        return replace(each, batch=batch if device.type == "cpu" else batch.to(device))
+        batch = part.batch.with_starts()
+        return part, batch if device.type == "cpu" else batch.to(device)
     if device.type == "cpu":
-        return each
-    batch = each.batch
+        return part, batch
     if getattr(batch, "read", None) is None:
-        return replace(each, batch=replace(batch, starts=None))
+        return part, replace(batch, starts=None)
     written = None if batch.written is None else replace(batch.written, starts=None)
-    read = replace(batch.read, starts=None)
-    return replace(each, batch=replace(batch, read=read, written=written))
+    return part, replace(batch, read=replace(batch.read, starts=None), written=written)
 
 
 def test_queries_at_few_places_keep_the_mask():

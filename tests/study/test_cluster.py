@@ -521,14 +521,14 @@ def made_by_worker(files: JobFiles, then: str = "") -> JobStatus:
 
 def test_a_node_of_other_versions_says_so_and_a_stop_file_ends_a_job(alone):
     files = alone.files(0)
-    files.write_job(alone.jobs[0], "cpu", alone.stop_file)
+    files.write_job(alone.jobs[0], {}, "cpu", alone.stop_file)
     content = json.loads((files.folder / "job.json").read_text())
     content["versions"]["numpy"] = "0.0.1"
     (files.folder / "job.json").write_text(json.dumps(content))
     end = made_by_worker(files).end
     assert end.error == "ConfigError"
     assert re.search(r"has numpy .*, and compare 0\.0\.1: install the same", end.arguments[0])
-    files.write_job(alone.jobs[0], "cpu", alone.stop_file)
+    files.write_job(alone.jobs[0], {}, "cpu", alone.stop_file)
     alone.stop_file.touch()
     assert made_by_worker(files).end == STOPPED
     assert not alone.jobs[0].path.exists()
@@ -537,7 +537,7 @@ def test_a_node_of_other_versions_says_so_and_a_stop_file_ends_a_job(alone):
 def test_a_folder_that_is_held_is_waited_for_and_its_result_taken(alone, monkeypatch):
     monkeypatch.setattr(of_worker.os, "dup2", lambda one, other: None)  # the output is the tests'
     files, waited = alone.files(0), []
-    files.write_job(alone.jobs[0], "cpu", alone.stop_file)
+    files.write_job(alone.jobs[0], {}, "cpu", alone.stop_file)
     alone.jobs[0].path.mkdir()
     lock = held(alone.jobs[0].path)
     lock.__enter__()
@@ -556,7 +556,7 @@ def test_a_folder_that_is_held_is_waited_for_and_its_result_taken(alone, monkeyp
 def test_an_end_is_written_as_soon_as_it_can_be(alone, monkeypatch):
     monkeypatch.setattr(of_worker.os, "dup2", lambda one, other: None)
     files, left = alone.files(0), [OSError(28, "No space left on device")] * 3
-    files.write_job(alone.jobs[0], "cpu", alone.stop_file)
+    files.write_job(alone.jobs[0], {}, "cpu", alone.stop_file)
     alone.write_result(0)
     write = JobFiles.write_status
 

@@ -60,7 +60,7 @@ def test_a_job_and_a_status_are_read_as_they_were_written(tmp_path):
         members=(Path("/a"),),
     )
     files = JobFiles(tmp_path / "job")
-    files.write_job(job, "cuda:1", tmp_path / "stop")
+    files.write_job(job, job.checksums, "cuda:1", tmp_path / "stop")
     order = files.read_job()
     assert Job(data=data, **vars(order.spec)) == job
     known = {"test": "ab"}, "cuda:1", installed_versions(), tmp_path / "stop"
@@ -70,7 +70,7 @@ def test_a_job_and_a_status_are_read_as_they_were_written(tmp_path):
     status = JobStatus("here", "", training, ("a note",), ("a warning",), DONE)
     files.write_status(status)
     assert files.read_status() == status
-    files.write_job(job, None)
+    files.write_job(job, job.checksums, None)
     assert files.read_status() is None  # it was that of an earlier try
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
@@ -31,9 +31,6 @@ from sublayer.study.inspection import Inspecting
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.system.memory import lacks_memory
 from sublayer.training.progress import Status
-
-if TYPE_CHECKING:
-    from sublayer.study.jobs.run import Job
 
 _ERRORS = {
     kind.__name__: kind
@@ -148,7 +145,13 @@ class JobFiles:
         """The log file of all tries of the job's processes."""
         return self.folder / "log.txt"
 
-    def write_job(self, job: "Job", device: str | None, stop_file: Path | None = None) -> None:
+    def write_job(
+        self,
+        job: JobSpec,
+        checksums: Mapping[str, str],
+        device: str | None,
+        stop_file: Path | None = None,
+    ) -> None:
         """Write a job for its next process, with absolute paths; remove the last status."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.forget_status()
@@ -161,7 +164,7 @@ class JobFiles:
         )
         order = Order(
             spec=spec,
-            checksums=dict(job.checksums),
+            checksums=dict(checksums),
             device=device,
             versions=installed_versions(),
             stop_file=stop_file,

@@ -227,7 +227,7 @@ class JobLoop:
             if run.name not in self._active:
                 try:
                     needs = None if self._needs_of is None else self._needs_of(run.job)
-                    run.files.write_job(run.job, self._device, self._stop_file)
+                    run.files.write_job(run.job, run.job.checksums, self._device, self._stop_file)
                     run.ended = None
                     self._backend.start(run.name, run.job.label, run.files.folder, needs)
                 except (SchedulerError, OSError) as error:
