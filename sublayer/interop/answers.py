@@ -76,10 +76,10 @@ TYPED_LABELS = {**LABELS, "problem_type": training_only(None, optional(_problem)
 
 
 def label_words(content: ClassConfig) -> tuple[str, ...]:
-    """Return the words of a head's outputs, in their order.
+    """Return the labels of a head's outputs, in order.
 
-    Those that a file does not name are called as transformers calls them. Raises CheckpointError
-    where the file has another number of labels than it names.
+    Unnamed ones have transformers' default names. Raises CheckpointError where the numbers of
+    labels and names differ.
     """
     words = content.fields["id2label"]
     if words is None:
@@ -94,7 +94,7 @@ def label_words(content: ClassConfig) -> tuple[str, ...]:
 
 
 def is_number(content: ClassConfig, words: tuple[str, ...]) -> bool:
-    """Return whether a head's only output is a number, as it is unless a file says otherwise.
+    """Check whether a head's single output is a number, the default.
 
     Raises CheckpointError where it has several numbers, or one class.
     """
@@ -108,7 +108,7 @@ def is_number(content: ClassConfig, words: tuple[str, ...]) -> bool:
 
 
 def describe_labels(task: Task | None, n_outputs: int) -> dict[str, Any]:
-    """Return the fields of a head's outputs; without a task they are called by numbers."""
+    """Return the config fields of a head's outputs; without a task they are numbered."""
     words = default_words(n_outputs)
     problem = None if n_outputs == 1 else CLASSIFICATION
     if task is not None:
@@ -122,7 +122,7 @@ def describe_labels(task: Task | None, n_outputs: int) -> dict[str, Any]:
 
 
 def default_words(n_labels: int) -> tuple[str, ...]:
-    """Return what transformers calls labels without words."""
+    """Return transformers' default names of labels."""
     return tuple(f"LABEL_{index}" for index in range(n_labels))
 
 
@@ -131,8 +131,7 @@ def with_row_of_each(
 ) -> tuple[ResolvedModel, dict[str, Tensor]]:
     """Return a config and weights whose head has a row for each of two labels, as transformers has.
 
-    Where one output is the logit of the second label, the first has one of 0. All else is as it
-    was.
+    A single output is the second label's logit; the first gets 0. All else is unchanged.
     """
     if task is None or task.kind != "classes" or config.label_outputs != 1:
         return config, dict(weights)
@@ -145,7 +144,7 @@ def with_row_of_each(
 def folder_task(
     folder: Path, answers: Answers, content: ClassConfig, config: ResolvedModel
 ) -> TaskSpec | None:
-    """Return the task that a folder's model answers; None where it answers none.
+    """Return the task of a folder's model, if any.
 
     An export of ours says it. Of other folders the class names the kind of task, and the config the
     words of labels, in their order, and whether there is a number; texts are called ``text``, of
@@ -194,7 +193,7 @@ def _task_by_config(
         labels = label_words(content)
         if is_number(content, labels):
             kind, labels = "number", ()
-    # An encoder's padding is its tokenizer's, which its class never looks for in a row.
+    # An encoder's padding comes from its tokenizer; its class never searches rows for it.
     pad_id = content.fields.get("pad_token_id") if config.kind == "decoder" else None
     return replace(task_of(kind, labels, config), pad_id=pad_id)
 

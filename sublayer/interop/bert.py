@@ -89,7 +89,7 @@ def _activates_head_alike(config: ResolvedModel) -> bool:
 
 
 _EXCEPTIONS: Table = {
-    # Where sentences are judged, tokens are predicted by a transform head.
+    # Models with a sentence head have a transform head for tokens.
     "head": Rule(
         lambda config: (
             config.head == "transform" or (config.head == "none" and not config.sentence_classes)
@@ -140,7 +140,7 @@ class Bert(Family):
             always={"pooler": "tanh"},
             fields=TYPED_LABELS,
         ),
-        # The class has one output, whatever is said of labels.
+        # The class has one output, whatever its labels.
         "choices": Answering(
             "ForMultipleChoice",
             heads=(f"{_LABELS}.",),
@@ -199,9 +199,9 @@ class Bert(Family):
         return is_constant or (self.answers == "spans" and name.startswith("pooler."))
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
-        """Leave out tied copies, and give norms the names that transformers has today.
+        """Drop tied copies, and rename norms to transformers' current names.
 
-        An untied output matrix has a bias of its own: the file's, or that of the head.
+        An untied output matrix has a separate bias: the file's, or the head's.
 
         Raises CheckpointError where config.json ties tensors that differ, and where a norm has both
         names.
@@ -220,15 +220,15 @@ class Bert(Family):
         weights = super().prepare(content, weights)
         biases = [f"{self.predictions}.{name}" for name in ("decoder.bias", "bias")]
         if not content.fields["tie_word_embeddings"]:
-            # Where the two differ, the one beside the matrix counts.
+            # Where both differ, the matrix's counts.
             used = [weights[name] for name in biases if name in weights]
             weights |= dict.fromkeys(biases, used[0]) if used else {}
         return weights
 
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
-        """Return the fields of the heads that there are.
+        """Return the fields of the existing heads.
 
-        A head with one tensor there is asked for whole: missing tensors are reported by name.
+        A head with any tensor is required in full: missing tensors are reported by name.
         """
         if self.answers == "spans" and (n_outputs := len(label_words(content))) != 2:
             raise CheckpointError(
@@ -254,7 +254,7 @@ class Bert(Family):
         return {name: getattr(tokenizer, role, None) for name, role in roles.items()}
 
     def pairs(self, config: ResolvedModel) -> Iterator[Pair]:
-        """Pair the tensors; with weights that are shared in groups, each stands once."""
+        """Pair the tensors; weights shared in groups occur once."""
         yield from super().pairs(config)
         yield Pair((f"{self.predictions}.bias",), "head.bias")
         if not config.tie_embeddings:
@@ -276,7 +276,7 @@ class Bert(Family):
         return Oracle(f"{self.name}ForMaskedLM", {"logits": "logits"})
 
     def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-        """Return the files of a tokenizer that puts around a text what masked models have there."""
+        """Return the files of a tokenizer that adds the special tokens of masked models."""
         return encoder_files(tokenizer, max_len=max_len)
 
 
@@ -319,11 +319,11 @@ class Albert(Bert):
         "ffn": ("full_layer_layer_norm", "ffn", "ffn_output"),
     }
     sentence_logits = "sop_logits"
-    # No class of ALBERT's has that head alone.
+    # No ALBERT class has only that head.
     judging = ("ForPreTraining", "sop_logits")
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
-        """Leave out a projection that changes nothing, and what BERT does."""
+        """Drop an identity projection, and the tensors that BERT drops."""
         weights = super().prepare(content, tensors)
         if f"{PROJECTION}.weight" not in weights:
             raise CheckpointError(f"the weights lack {PROJECTION}.weight")
@@ -333,7 +333,7 @@ class Albert(Bert):
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
         """Return the fields of sharing and of the embeddings; a group a layer is no sharing.
 
-        Raises CheckpointError where a recipe cannot say the groups.
+        Raises CheckpointError where a recipe cannot express the groups.
         """
         given = content.fields
         n_units, n_groups = given["num_hidden_layers"], given["num_hidden_groups"]
@@ -354,7 +354,7 @@ class Albert(Bert):
         sharing: Fields = {"share": "all", "share_groups": n_groups, "share_inner": n_inner}
         if n_groups == n_units > 1 and n_inner == 1:
             sharing = {"share": "none"}
-        # Embeddings that are as wide as the model may be projected, too.
+        # Embeddings of the model's width may be projected, too.
         is_square = given["embedding_size"] == given["hidden_size"]
         is_projected = is_square and f"{PROJECTION}.weight" in weights
         return {
@@ -365,9 +365,9 @@ class Albert(Bert):
         }
 
     def required_fields(self, config: ResolvedModel) -> Fields:
-        """Return the fields of what ALBERT always has.
+        """Return the fields required by ALBERT.
 
-        What shares in another way than in groups is written with a group a layer.
+        Sharing other than in groups is written as a group per layer.
         """
         always = super().required_fields(config)
         n_units = config.n_layers // config.share_inner
@@ -387,7 +387,7 @@ class Albert(Bert):
 
 
 def leave_out_identity(weights: dict[str, Tensor]) -> None:
-    """Leave out a projection that changes nothing, which an export writes where there is none.
+    """Drop an identity projection, which an export writes where there is none.
 
     ``weights`` change in place.
     """
@@ -399,7 +399,7 @@ def leave_out_identity(weights: dict[str, Tensor]) -> None:
 
 
 def _parts_alike(n_units: int, n_groups: int) -> bool:
-    """Return whether transformers, which rounds in floating point, has the groups of a recipe."""
+    """Check whether transformers' floating-point rounding gives a recipe's groups."""
     return all(
         int(unit / (n_units / n_groups)) == unit * n_groups // n_units for unit in range(n_units)
     )

@@ -1,4 +1,4 @@
-"""Certificates: agreement of a model's logits with those of the system it comes from or goes to."""
+"""Certificates: agreement of a model's logits with another system's."""
 
 import copy
 import warnings
@@ -37,7 +37,7 @@ _NAMES = {"pooler": "pooled", "vocabulary": "logits", "sentence": "sentence_logi
 """Heads whose outputs are compared as they are."""
 _COPIES = 3
 """Models that are in memory together: the one at hand, a copy of it, and transformers'."""
-# Beyond rounding by far: the deviation of a tensor in the wrong place.
+# Far beyond rounding: a tensor in the wrong place.
 _REFUSED_SHARE = 1e-3
 _TEXTS = (
     "The quick brown fox, jumps over 12 lazy dogs.",
@@ -72,7 +72,7 @@ _SHOWN = 120
 class CertificateBatch:
     """Random tokens; for encoders also a mask and segments, the second row being padded.
 
-    A translator reads them as its source and, from behind, as its target, which is not padded.
+    A translator reads them as source and, reversed, as target, which is not padded.
     """
 
     tokens: Int[Tensor, "B T"]
@@ -86,10 +86,10 @@ class CertificateBatch:
 
     @classmethod
     def draw(cls, config: ResolvedModel, pad_id: int | None = None) -> "CertificateBatch":
-        """Draw the batch for a model: always the same for equal sizes.
+        """Draw a model's batch, a function of its sizes.
 
-        ``pad_id`` is the padding of a class. A decoder that answers for texts has none of
-        it, or else one row, as its class needs.
+        ``pad_id`` is a class's padding. For a decoder with text heads it does not occur, or the
+        batch is one row, as its class requires.
         """
         is_of_texts = config.kind == "decoder" and config.label_outputs > 0
         n_rows = 1 if is_of_texts and pad_id is None else _ROWS
@@ -97,7 +97,7 @@ class CertificateBatch:
         generator = torch.Generator().manual_seed(_SEED)
         tokens = torch.randint(config.vocab_size, shape, generator=generator)
         if config.kind == "encoder-decoder":
-            # M2M100 takes its padding for no token wherever it stands.
+            # M2M100 ignores padding ids anywhere.
             pad_id = config.first_position - 1
         elif not is_of_texts:
             pad_id = None
@@ -112,9 +112,9 @@ class CertificateBatch:
         return cls(tokens, mask, segments, config.kind)
 
     def ours(self, model: Transformer, task: Task | None = None) -> dict[str, Tensor]:
-        """Return a model's outputs, by the names by which an oracle's are compared with them.
+        """Return a model's outputs, by name for the comparison.
 
-        Numbers are on the task's own scale, and choices those of one example.
+        Numbers are on the task's scale; choices belong to one example.
         """
         if isinstance(model, EncoderDecoder):
             output = model(self.tokens, self.mask, target=self.tokens.flip(1))
@@ -129,7 +129,7 @@ class CertificateBatch:
             if head in output:
                 outputs[name] = output[head]
         if "logits" in outputs:
-            # Positions, where they are classes too, have logits in no class of transformers.
+            # No class of transformers has logits of positions.
             outputs["logits"] = outputs["logits"][..., : model.config.vocab_size]
         if "span" in output:
             outputs["start_logits"], outputs["end_logits"] = output["span"].unbind(-1)
@@ -145,7 +145,7 @@ class CertificateBatch:
         return outputs
 
     def theirs(self, model: Any, oracle: Oracle) -> dict[str, Tensor]:
-        """Return the outputs of a model of transformers, by the names that ours have."""
+        """Return the outputs of a transformers model, by our names."""
         mask = self.mask.long()
         inputs: dict[str, Any] = {"input_ids": self.tokens}
         if self.kind == "encoder-decoder":
@@ -162,9 +162,9 @@ class CertificateBatch:
         return outputs
 
     def kept(self, name: str, logits: Tensor) -> Tensor:
-        """Leave out padded positions of ours by name, whose logits mean nothing.
+        """Drop padded positions, whose logits are meaningless.
 
-        Logits of texts, and those of a translator's target, have none.
+        Logits of texts, and of a translator's target, have none.
         """
         is_padded = name in _OF_POSITIONS and self.kind != "encoder-decoder"
         return logits[self.mask] if is_padded else logits
@@ -178,19 +178,17 @@ def certify(
     oracle: Oracle,
     task: Task | None = None,
 ) -> dict[str, Any]:
-    """Compare a model's logits with those of a transformers class with these fields and tensors.
+    """Compare a model's logits with a transformers class's, built from fields and tensors.
 
     Of a class without a head these are hidden states, and the output of its pooler.
     ``task`` is what the model answers.
 
-    The tokens are random. transformers sees no file: nothing else in a folder can change what it
-    does.
+    Tokens are random. transformers reads no file: nothing else in a folder can affect it.
 
-    An encoder's tokens are of both segments, one row of them padded, and all of its heads are
-    compared. The certificate holds the largest absolute difference in float64 and float32 beside
-    the largest logit; where transformers is not installed, or memory is too small for three models,
-    it says that nothing was compared. Models of more than a billion parameters are compared in
-    float32 alone.
+    An encoder's tokens have both segments and a padded row; all heads are compared. The certificate
+    has the largest absolute difference in float64 and float32, and the largest logit; without
+    transformers, or memory for three models, it reports that nothing was compared. Models of more
+    than a billion parameters are compared only in float32.
 
     Raises CheckpointError where a head's differ by more than a thousandth of its largest logit (or
     of 1) in the widest type compared, or are not finite in the other.
@@ -230,11 +228,11 @@ def certify(
 
 
 def certify_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> dict[str, Any]:
-    """Compare a tokenizer's ids of hard texts with those of transformers' class for a folder.
+    """Compare a tokenizer's ids of hard texts with transformers' class for a folder.
 
     The texts have marks of special tokens, capitals, accents, spaces, control characters and other
-    scripts. Nothing is said without a tokenizer, without transformers, or where that has no class
-    for the folder's files. Where ids differ, the first such text and both are in the certificate.
+    scripts. Empty without a tokenizer, transformers, or a class for the folder's files. Where ids
+    differ, the certificate has the first such text and both ids.
     """
     if tokenizer is None or find_spec("transformers") is None:
         return {}
@@ -355,8 +353,8 @@ def _compare(
         )
     difference = float((computed - expected).abs().max())
     largest = max(1.0, float(expected.abs().max()))
-    # In a narrower type than the one that judges, rounding may differ by any amount that is finite.
-    # Not the opposite comparison: a difference that is no number is refused too.
+    # In a narrower dtype than the judging one, rounding may differ by any finite amount. Not the
+    # opposite comparison: NaN is refused too.
     allowed = _REFUSED_SHARE * largest if dtype == judged else torch.finfo(dtype).max
     if not difference <= allowed:
         raise CheckpointError(

@@ -89,7 +89,7 @@ _BOTH = {
     "dropout": same(0.1, "dropout"),
     "attention_dropout": same(0.0, "dropout_attention"),
     "activation_dropout": Field(None, optional(share)),
-    # Older versions call it by the one activation that they had.
+    # Older versions name it after their only activation.
     "relu_dropout": Field(None, optional(share)),
     "macaron": Field(False, _macaron),
     "share_all_embeddings": Field(False, flag),
@@ -186,9 +186,8 @@ def import_fairseq(path: Path, out: Path) -> dict[str, Any]:
 
     ``path`` is the file, or a folder that holds one; with codes and a dictionary beside it the
     tokenizer comes along, which reads words as the model was trained on them. The certificate names
-    every tensor that was left out. Where transformers has an equal class (M2M100's, for pre-norm
-    models but Macaron Net's), that class reads the checkpoint's tensors too, and the logits are
-    compared.
+    every tensor that was left out. Where transformers has an equivalent class (M2M100's, for
+    pre-norm models except Macaron Net's), the logits are compared.
 
     Raises CheckpointError where the checkpoint is damaged, cannot be represented, or gives other
     logits there, ConfigError where ``out`` exists.
@@ -208,9 +207,9 @@ def import_fairseq(path: Path, out: Path) -> dict[str, Any]:
 def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, Any]]:
     """Read the model of a checkpoint, in evaluation mode.
 
-    Beside it stand its tensors by their newest names, and what was left out: the number of an
-    optimizer's tensors, the names of buffers and of copies of the embedding matrix. It has a
-    tokenizer where codes and a dictionary are beside the file.
+    Also returns its tensors by their newest names, and what was omitted: number of optimizer
+    tensors, names of buffers and copies of the embedding matrix. The tokenizer is read from codes
+    and a dictionary next to the file.
 
     Raises CheckpointError where any of the files is damaged, or they do not belong together.
     """
@@ -296,7 +295,7 @@ def _certify(model: Transformer, weights: Mapping[str, Tensor]) -> dict[str, Any
 def _upgraded(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
     """Rename and split a checkpoint's tensors; return them, and the names of buffers.
 
-    Norms that had numbers get names, queries, keys and values that were one matrix three.
+    Numbered norms are named; a joint matrix of queries, keys and values is split.
 
     Raises CheckpointError where a tensor stands under an old and a new name, an embedding matrix is
     missing, or numbers are not finite floats.
@@ -322,9 +321,9 @@ def _upgraded(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[st
 
 
 def _has_final_norm(weights: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> bool:
-    """Return whether a norm follows each stack, by upgraded weights and the file's tensors.
+    """Check whether a norm follows each stack, from upgraded weights and the file's tensors.
 
-    It does behind pre-norm blocks, but in checkpoints older than version 2.
+    It does after pre-norm blocks, except in checkpoints older than version 2.
     """
     version = tensors.get("encoder.version")
     if version is not None and version.numel() == 1 and float(version) >= 2:
@@ -354,7 +353,7 @@ def _upgrade(name: str, tensor: Tensor) -> dict[str, Tensor]:
 
 
 def _take_translator_copies(settings: ClassConfig, weights: dict[str, Tensor]) -> list[str]:
-    """Remove what equals the encoder's embedding matrix, which is then the only one.
+    """Remove copies of the encoder's embedding matrix.
 
     Raises CheckpointError where there is no decoder's, or one that is said to be a copy differs.
     """
@@ -396,7 +395,7 @@ def _drop_copy(
 def _read_translator_config(settings: ClassConfig, weights: Mapping[str, Tensor]) -> dict[str, Any]:
     """Convert the settings of fairseq's Transformer, or of Macaron Net's, to fields of a model.
 
-    The source's and the target's longest input are one here, the shorter of both.
+    Source and target share one maximum length, the shorter.
 
     Raises CheckpointError, naming the setting, where it asks for something that a recipe cannot
     say.
@@ -404,7 +403,7 @@ def _read_translator_config(settings: ClassConfig, weights: Mapping[str, Tensor]
     given = settings.fields
     for name in ("activation_fn", "act_fn"):
         other = given[name] or "relu"
-        # Of Macaron Net's code: another activation, found beside it, would be another code's.
+        # Macaron Net's code has no other activation.
         if other != "relu" and (given["macaron"] or name == "act_fn"):
             raise CheckpointError(
                 f"{settings.file}: {name} = {format_value(other)}: "
@@ -428,7 +427,7 @@ def _read_translator_config(settings: ClassConfig, weights: Mapping[str, Tensor]
 
 
 def _shared_fields(settings: ClassConfig, n_rows: int, *, has_final_norm: bool) -> dict[str, Any]:
-    """Return the fields of a model that translators and Macaron Net's BERT have alike."""
+    """Return the common fields of translators and Macaron Net's BERT."""
     given, ours = settings.fields, settings.ours
     final_norm = "affine" if ours.get("norm_affine", True) else "plain"
     return {
@@ -444,7 +443,7 @@ def _shared_fields(settings: ClassConfig, n_rows: int, *, has_final_norm: bool) 
 
 
 def _is_bert(tensors: Mapping[str, Tensor]) -> bool:
-    """Return whether a checkpoint's tensors are of an encoder that reads segments, alone."""
+    """Check whether a checkpoint's tensors belong to an encoder with segments."""
     return _SEGMENTS in tensors and not any(name.startswith("decoder.") for name in tensors)
 
 
@@ -459,7 +458,7 @@ def _prepare_bert(settings: ClassConfig, weights: dict[str, Tensor]) -> list[str
     table = weights.get(_SEGMENTS)
     if table is None or table.dim() != 2 or len(table) != 2:
         raise CheckpointError(f"{_SEGMENTS} is no table of two segments")
-    # The code numbers them from behind: 1 is the first text.
+    # The code numbers them in reverse: 1 is the first text.
     weights[_SEGMENTS] = table.flip(0) if table[1].any() else table[:1]
     if not _predicts(weights):
         return []
@@ -472,8 +471,8 @@ def _prepare_bert(settings: ClassConfig, weights: dict[str, Tensor]) -> list[str
 def _read_bert_config(settings: ClassConfig, weights: Mapping[str, Tensor]) -> dict[str, Any]:
     """Convert the settings of the fork's BERT, or of its classifier, to fields of a model.
 
-    The activation that the code is given reaches the second network of a Macaron block alone: the
-    first has ReLU. Its norms may have no parameters, but that of the head for masked tokens.
+    The code applies the configured activation only to the second network of a Macaron block: the
+    first has ReLU. Norms may lack parameters, except the masked-token head's.
     """
     given = settings.fields
     ffn = f"ffn:{settings.ours['ffn']}"
@@ -521,10 +520,10 @@ def _pairs(config: ResolvedModel, output: str) -> Iterator[Pair]:
 def _bert_task(settings: ClassConfig, config: ResolvedModel) -> TaskSpec | None:
     """Return the task of a fine-tuned model; None where it was not.
 
-    Labels have no words there. One output is the logit of the second of two labels, or a number
-    that is learned on the scale of STS-B, ``(score - 3) / 2``, as its criterion says.
+    Labels have no names there. A single output is the logit of the second of two labels, or a
+    number on the scale of STS-B, ``(score - 3) / 2``, by its criterion.
 
-    Raises CheckpointError where the criterion is no one of these.
+    Raises CheckpointError for any other criterion.
     """
     n_outputs = config.label_outputs
     if not n_outputs:
@@ -543,5 +542,5 @@ def _bert_task(settings: ClassConfig, config: ResolvedModel) -> TaskSpec | None:
 
 
 def _predicts(weights: Mapping[str, Tensor]) -> bool:
-    """Return whether masked tokens are predicted; a fine-tuned model has a head of labels alone."""
+    """Check whether masked tokens are predicted; a fine-tuned model has only a label head."""
     return any(name.startswith((_HEAD, _BERT_OUTPUT)) for name in weights)

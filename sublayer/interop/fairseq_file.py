@@ -22,11 +22,11 @@ from sublayer.interop.foreign_config import Content
 _MOST_VALUES, _MOST_BITS = 10_000, 128
 """Values in a setting, and bits of a number."""
 _NESTED = ("encoder", "decoder", "quant_noise")
-# Files to 0.8 keep the meters of training, whose classes are fairseq's own.
+# Files up to 0.8 contain training meters, of fairseq classes.
 _METERS = tuple(
     f"fairseq.meters.{name}" for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")
 )
-# What reading a file that was cut or changed raises, beside what says so.
+# Errors of reading a truncated or changed file.
 _DAMAGES = (
     RuntimeError,
     EOFError,
@@ -173,7 +173,7 @@ def _settings(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _is_setting(value: Any) -> bool:
-    """Return whether a command line can say a value: no tensor, no endless number or list."""
+    """Check whether a value fits a command line: no tensor, no huge number or list."""
     waiting = [value]
     n_seen = 0
     while waiting:

@@ -1,4 +1,4 @@
-"""The families of models of HuggingFace folders, and the choice of one for a folder or a model."""
+"""Families of models in HuggingFace folders, and their selection."""
 
 from collections.abc import Collection, Mapping
 
@@ -53,8 +53,8 @@ def choose_family(
 ) -> Family:
     """Choose the family of a folder, of those of its type, by the ``names`` of its tensors.
 
-    Labels and choices have one head: the class that a config.json names decides, of which labels
-    are meant where it names neither. Raises CheckpointError where that class labels tokens.
+    Labels and choices have the same head: the class in config.json decides, by default labels.
+    Raises CheckpointError where that class labels tokens.
     """
     fitting = []
     for answers, family in families.items():
@@ -72,7 +72,7 @@ def choose_family(
 
 
 def describe_class(families: Mapping[Answers, Family], content: Content) -> str | None:
-    """Say that a folder is of a class with a head that no family has; None where it is not."""
+    """Describe a folder's class with an unsupported head; None otherwise."""
     named = _class_named(content)
     titles = [family.title for family in families.values()]
     if named in titles or not named.endswith(_WITH_OTHER_HEADS):
@@ -81,17 +81,17 @@ def describe_class(families: Mapping[Answers, Family], content: Content) -> str 
 
 
 def _class_named(content: Content) -> str:
-    """Return the class that a config.json names, or nothing."""
+    """Return the class named in a config.json, or ""."""
     architectures = content.fields.get("architectures")
     named = architectures[0] if isinstance(architectures, list) and architectures else None
     return named if isinstance(named, str) else ""
 
 
 def family_for(config: ResolvedModel, task: Task | None = None) -> Family:
-    """Choose the family that a resolved config's model is exported as; ``task`` is its own.
+    """Choose the export family of a resolved config's model; ``task`` is the model's.
 
-    Raises ConfigError for a task that is answered from more than the class reads, and for a model
-    that no class can represent: it names every field that stands in the way of the nearest one.
+    Raises ConfigError for a task that needs more than the class reads, and for a model that no
+    class can represent, naming every obstructing field of the nearest one.
     """
     answers: Answers = "tokens"
     if config.span_head != "none":

@@ -31,7 +31,7 @@ NO_OTHER_HEAD: Fields = {
 
 @dataclass(frozen=True)
 class Oracle:
-    """A class of transformers, and which of our outputs each of its outputs should equal."""
+    """A class of transformers, with the mapping of its outputs to ours."""
 
     name: str
     outputs: Mapping[str, str]
@@ -58,7 +58,7 @@ class Answering:
 
 
 class Family:
-    """Classes of transformers for a model with different heads: one for each kind of answers.
+    """Classes of transformers for a model, one per kind of answers.
 
     Names of tensors are without the prefix.
     """
@@ -128,9 +128,9 @@ class Family:
         return weights
 
     def read_config(self, content: ClassConfig, weights: Tensors) -> ResolvedModel:
-        """Convert a config.json to a resolved config; ``weights`` are those of ``prepare``.
+        """Convert a config.json to a resolved config; ``weights`` come from ``prepare``.
 
-        Raises CheckpointError, naming the field, where a recipe cannot say the same.
+        Raises CheckpointError, naming the field, where a recipe cannot express it.
         """
         fields = {**self.always, **content.ours, **self.particular(content, weights)}
         if self.answers == "labels":
@@ -138,24 +138,24 @@ class Family:
         return content.resolve(fields)
 
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
-        """Convert what several fields of a config.json, or the tensors, say together.
+        """Convert fields that depend on several of config.json, or on the tensors.
 
         Raises CheckpointError where they contradict each other.
         """
         return {}
 
     def required_fields(self, config: ResolvedModel) -> Fields:
-        """Return the fields, with values, of all that the class always has (see ``expand``)."""
+        """Return the fields required by the class, with values (see ``expand``)."""
         required = dict(self.always)
         if "embedding_scale" in required:
-            # Scaled embeddings become a plain table, which is not the output matrix.
+            # Scaled embeddings become a plain table, separate from the output matrix.
             required["tie_embeddings"] = config.tie_embeddings and config.embedding_scale == "none"
         if required.get("share") == "none":
             required |= {"share_groups": 1, "share_inner": 1}
         return required
 
     def write_config(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
-        """Convert an expanded config to a config.json, without what training alone sees.
+        """Convert an expanded config to a config.json, without training-only fields.
 
         Raises ConfigError where the class cannot have the model's special ids.
         """
@@ -169,11 +169,11 @@ class Family:
         }
 
     def written(self, config: ResolvedModel, tokenizer: Tokenizer | None) -> Fields:
-        """Return the special ids, and fields that follow from several of a model's."""
+        """Return the special ids, and derived fields."""
         return {}
 
     def pairs(self, config: ResolvedModel) -> Iterator[Pair]:
-        """Pair the class's tensors with an expanded model's, and more that it may lack."""
+        """Pair the class's tensors with an expanded model's, optional ones included."""
         for ours, theirs in self.parts:
             is_tensor = ours.endswith((".weight", ".bias"))
             yield from [Pair((theirs,), ours)] if is_tensor else pair_linear(theirs, ours)
@@ -192,15 +192,15 @@ class Family:
         return Oracle(self.name + self.predicts, {"logits": "logits"})
 
     def describe_unanswered(self, task: Task) -> str | None:
-        """Return what a task is answered from where that is more than the classes read."""
+        """Describe the inputs of a task where they exceed the classes'."""
         return None
 
     def settle(self, config: ResolvedModel, weights: Tensors) -> dict[str, Tensor]:
-        """Return an expanded model's weights that compute the same in the class."""
+        """Return an expanded model's weights for an equivalent model of the class."""
         return dict(weights)
 
     def copies(self, config: ResolvedModel) -> Mapping[str, str]:
-        """Return the tensors that a file holds beside those of ``pairs``, as copies of others."""
+        """Return the tensors in a file besides those of ``pairs``, copies of others."""
         return {}
 
     def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
@@ -212,5 +212,5 @@ class Family:
         return read_tokenizer(folder, vocab_size=vocab_size)
 
     def describe_unread(self, folder: Path) -> str | None:
-        """Return why the tokenizer of a folder is not read; None where it is, or there is none."""
+        """Return why a folder's tokenizer is not read; None where it is, or is missing."""
         return None

@@ -1,4 +1,4 @@
-"""The files of a HuggingFace folder, by safetensors and JSON alone, and the hub that has some."""
+"""Files of a HuggingFace folder, only safetensors and JSON, and the hub."""
 
 import json
 import re
@@ -117,7 +117,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _check_fetched(path: Path) -> None:
-    """Raise CheckpointError where a file is what Git keeps in the place of a large one."""
+    """Raise CheckpointError where a file is a Git LFS pointer."""
     if not path.is_file():
         return
     with suppress(OSError), open_file(path) as file:
@@ -129,7 +129,7 @@ def _check_fetched(path: Path) -> None:
 
 
 def _describe_folder(folder: Path) -> str:
-    """Say which foreign state a folder without a config is in; nothing where it is none known."""
+    """Describe the known format of a folder without a config; empty for unknown ones."""
     adapter = folder / "adapter_config.json"
     if adapter.is_file():
         base = format_value(read_json(adapter).get("base_model_name_or_path"))
@@ -159,9 +159,8 @@ def read_content(path: Path) -> Content:
 def read_tensors(folder: Path) -> dict[str, Tensor]:
     """Read all tensors of a folder, from ``model.safetensors`` or its shards, onto the CPU.
 
-    They are of the types that they have there. Raises CheckpointError where a file is missing or
-    damaged, and where there are weights of another form alone, with the way on; ConfigError where
-    they are larger than the memory.
+    Dtypes are kept. Raises CheckpointError where a file is missing or damaged, and, with the
+    remedy, for weights in another format only; ConfigError where they exceed the memory.
     """
     if (folder / WEIGHTS).is_file():
         _check_sizes([folder / WEIGHTS])
@@ -180,7 +179,7 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
 def check_paths(source: Path, folder: Path) -> None:
     """Raise ConfigError if there is anything at ``folder``, a link included.
 
-    So it is where either path is not Unicode text, which safetensors cannot open.
+    Also where either path is not Unicode, which safetensors cannot open.
     """
     check_name(source, ConfigError)
     check_name(folder, ConfigError)
@@ -203,7 +202,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _read_shards(folder: Path) -> dict[str, Tensor]:
-    """Read the tensors of the files that the index names, of which nothing else is needed."""
+    """Read the tensors of the files in the index."""
     index = folder / INDEX
     weight_map = read_json(index).get("weight_map")
     if (
@@ -267,7 +266,7 @@ def is_hub_name(text: str) -> bool:
 
 
 def fetch_model(name: str) -> Path:
-    """Fetch a model's files into the hub's own cache, once, and return their folder.
+    """Fetch a model's files into the hub's cache, once; return their folder.
 
     Progress goes to standard error. Raises CheckpointError where the hub has no such model, or it
     cannot be reached.

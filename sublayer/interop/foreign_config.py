@@ -28,7 +28,7 @@ REQUIRED = object()
 
 
 class Unsayable(ValueError):
-    """A value that has a meaning, which no recipe can say."""
+    """A meaningful value that no recipe can express."""
 
 
 def whole(most: int) -> ValueRule:
@@ -45,7 +45,7 @@ def whole(most: int) -> ValueRule:
 
 
 def token_id(value: Any) -> int:
-    """Return the id of a token, a whole number from 0, whether or not a vocabulary has it."""
+    """Return a token id, an integer from 0, in the vocabulary or not."""
     if type(value) is not int or value < 0:
         raise ValueError("is not the id of a token")
     return value
@@ -72,14 +72,14 @@ def positive(most: float) -> ValueRule:
 
 
 def flag(value: Any) -> bool:
-    """Return a truth value; 0 and 1 are none."""
+    """Return a bool; 0 and 1 are refused."""
     if type(value) is not bool:
         raise ValueError("is not true or false")
     return value
 
 
 def one_of(names: Collection[str]) -> ValueRule:
-    """Build the rule of a name among some."""
+    """Build the rule of a choice of names."""
 
     def rule(value: Any) -> str:
         if not isinstance(value, str) or value not in names:
@@ -95,7 +95,7 @@ def optional(inner: ValueRule) -> ValueRule:
 
 
 def rule_of(name: str) -> ValueRule:
-    """Build the rule of a value that becomes a model's field: of its type, up to its bound."""
+    """Build the rule of a model field's value, by type and bound."""
     info = ModelConfig.model_fields[name]
     types = get_args(info.annotation) or (info.annotation,)
     if bool in types:
@@ -128,8 +128,8 @@ class Content:
     def read(self, name: str, rule: ValueRule) -> Any:
         """Read a field by its rule.
 
-        Raises CheckpointError, with the file and the field, where it is none of its kind, or asks
-        for something that a recipe cannot say.
+        Raises CheckpointError, with file and field, for an invalid value, or one that a recipe
+        cannot express.
         """
         value = self.fields[name]
         try:
@@ -146,11 +146,11 @@ class Content:
             ) from None
 
     def resolve(self, fields: Mapping[str, Any], *, context: int = 1) -> ResolvedModel:
-        """Build a resolved model config of the model's fields that were read.
+        """Build a resolved model config from the model's fields.
 
-        ``context`` settles a ``max_len`` that ``fields`` leave open.
+        ``context`` is the default of ``max_len``.
 
-        Raises CheckpointError where they are no model that a recipe can say.
+        Raises CheckpointError where a recipe cannot express the model.
         """
         try:
             config = ModelConfig.model_validate(fields)
@@ -166,7 +166,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Link:
-    """A field of a model that a field of a class's config.json says, in both directions."""
+    """Bidirectional link of a model's field and a field of config.json."""
 
     ours: str
     values: Mapping[Any, Any] = field(default_factory=dict)
@@ -184,12 +184,12 @@ class Link:
         return next(theirs for theirs, ours in self.values.items() if ours == value)
 
     def rows(self) -> Table:
-        """Return the values of the fields that the file has an equal for."""
+        """Return the fields' values that the file can express."""
         return {self.ours: tuple(self.values.values()) if self.values else ANY}
 
 
 class Networks(Link):
-    """The feed-forward network and the form of its GELU, of which the file has one name.
+    """Feed-forward network and form of its GELU, one name in the file.
 
     ``values`` has both by the name; the first of several names is written.
     """
@@ -199,19 +199,19 @@ class Networks(Link):
         return dict(zip(("ffn", "gelu"), super().read(value)["ffn"], strict=True))
 
     def write(self, config: ResolvedModel) -> Any:
-        """Return the name of the one network that all blocks have."""
+        """Return the name of the common network of all blocks."""
         (ffn,) = networks(config)
         gelus = (config.gelu,) if is_gelu(ffn) else ("exact", "tanh")
         return next(name for name, (n, gelu) in self.values.items() if n == ffn and gelu in gelus)
 
     def rows(self) -> Table:
-        """Allow the networks that have a name, with the GELUs that it means."""
+        """Allow the named networks, with their GELUs."""
         return network_rows(set(self.values.values()))
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a class's config: its default there, and the values that it may have."""
+    """A field of a class's config: default and allowed values."""
 
     default: Any
     rule: ValueRule
@@ -222,14 +222,14 @@ class Field:
 
 
 def same(default: Any, ours: str) -> Field:
-    """Build a field whose values are those of a model's field; null is one if it is the default."""
+    """Build a field with the values of a model's field; null only if it is the default."""
     rule = rule_of(ours)
     rule = optional(rule) if default is None else rule
     return Field(default, rule, Link(ours), is_computed=ours not in TRAINING_ONLY)
 
 
 def switch(default: bool, ours: str, on: Any, off: Any) -> Field:
-    """Build a field that says one of two values of a model's field."""
+    """Build a field that selects one of two values of a model's field."""
     return Field(default, flag, Link(ours, {True: on, False: off}))
 
 
@@ -239,14 +239,14 @@ def network(default: str, known: Mapping[str, tuple[str, str]]) -> Field:
 
 
 def training_only(default: Any, rule: ValueRule, link: Link | None = None) -> Field:
-    """Build a field that changes training, and nothing that a trained model computes."""
+    """Build a field that affects only training."""
     return Field(default, rule, link, is_computed=False)
 
 
 def harmless(*allowed: Any) -> Field:
-    """Build a field of which only values that change nothing are read; the first is the default.
+    """Build a field restricted to values without effect; the first is the default.
 
-    A number is no truth value.
+    Numbers are not bools.
     """
 
     def rule(value: Any) -> Any:
@@ -264,7 +264,7 @@ def _switched_off(value: Any) -> None:
 
 
 def switched_off(names: Collection[str]) -> dict[str, Field]:
-    """Build fields that a recipe has no equal for: null, false and 0 are read."""
+    """Build fields without an equivalent in a recipe: only null, false and 0 are accepted."""
     return dict.fromkeys(names, Field(None, _switched_off, is_computed=False))
 
 
@@ -289,8 +289,8 @@ class ClassConfig(Content):
 class ClassFields:
     """The fields of a class of transformers, with its defaults.
 
-    A field that has no row and is not ignored is unknown to the class, which leaves it out; so does
-    an import, and says so.
+    Fields without a row that are not ignored are unknown to the class, which drops them, as does an
+    import, with a note.
     """
 
     title: str
@@ -304,8 +304,8 @@ class ClassFields:
     def read(self, content: Content) -> ClassConfig:
         """Read a file's fields by their rules, with the class's defaults for those left out.
 
-        Raises CheckpointError, naming the field, for a value that is none, or that a recipe cannot
-        say, for two names of one field with different values, and for ids beyond the vocabulary.
+        Raises CheckpointError, naming the field, for invalid values and ones that a recipe cannot
+        express, different values of synonyms, and ids beyond the vocabulary.
         """
         read: dict[str, Any] = {}
         given: dict[str, Any] = {}
@@ -357,15 +357,15 @@ class ClassFields:
         return ours
 
     def links(self) -> dict[str, Link]:
-        """Return the fields that say something of a model, by their names."""
+        """Return the fields linked to a model's, by name."""
         return {name: row.link for name, row in self.fields.items() if row.link is not None}
 
     def write(self, config: ResolvedModel) -> dict[str, Any]:
-        """Convert the fields of a model that the class's say."""
+        """Convert a model's fields to the class's."""
         return {name: link.write(config) for name, link in self.links().items()}
 
     def rows(self) -> Table:
-        """Return the values of a model's fields that the class's can say."""
+        """Return the values of a model's fields that the class can express."""
         rows: dict[str, Any] = {}
         for link in self.links().values():
             rows |= link.rows()

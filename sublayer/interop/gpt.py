@@ -172,7 +172,7 @@ class Gpt2(Family):
             yield from pair_linear(f"{_CHOOSES}summary", "label_head")
 
     def describe_unanswered(self, task: Task) -> str | None:
-        """Return the rows that a task is answered from where the class reads one."""
+        """Describe a task's rows where the class reads only one."""
         if task.kind == "choice":
             return None if "choices" in self.answering else "a row for each choice"
         return "both orders of its texts, whose states are added" if task.is_symmetric else None
@@ -190,7 +190,7 @@ class Gpt2(Family):
         return self.ties if self.answers == "choices" and config.tie_embeddings else {}
 
     def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-        """Return the files of a decoder, or of a classifier that reads traversals."""
+        """Return the tokenizer files of a decoder, or of a classifier of traversals."""
         files = decoder_files if self.answers == "tokens" else traversal_files
         return files(tokenizer, max_len=max_len)
 

@@ -59,7 +59,7 @@ def import_gpt1(path: Path, out: Path) -> dict[str, Any]:
     The model is as released: probabilities are over positions too, and dropout is of the embedding
     matrix. transformers' class reads the same tensors, and the logits of tokens are compared.
 
-    The release's vocabulary and merges come along where they are beside the arrays.
+    Vocabulary and merges next to the arrays are imported, too.
 
     Raises CheckpointError where the arrays are damaged or are no GPT-1's, give other logits there,
     or have fewer tokens than the tokenizer; DataError where that is damaged; ConfigError where
@@ -82,8 +82,7 @@ def import_gpt1(path: Path, out: Path) -> dict[str, Any]:
 def read_gpt1(folder: Path) -> tuple[TextModel, dict[str, Tensor]]:
     """Read the model of a release, in evaluation mode, and its tensors by transformers' names.
 
-    It has the tokenizer that is beside the arrays, if one is. Raises as ``import_gpt1`` does in
-    reading.
+    Includes a tokenizer next to the arrays. Raises as ``import_gpt1`` does on reading.
     """
     tensors = read_arrays(folder)
     n_positions, width = tensors[POSITIONS].shape

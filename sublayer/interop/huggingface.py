@@ -1,4 +1,4 @@
-"""Models in and out of HuggingFace folders, with a certificate of how far logits differ."""
+"""Import and export of HuggingFace folders, with a certificate of equal logits."""
 
 import json
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ Notes = dict[str, list[str | None]]
 def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
     """Convert a HuggingFace folder to a new model folder and return its certificate.
 
-    A name without a folder here is taken for a model on the hub, and fetched.
+    A name that is not a folder is fetched as a model from the hub.
 
     The tokenizer comes along where the folder has one. Weights become float32, which of float16 and
     bfloat16 is exact; those that are all float64 stay so. What config.json says beyond the class's
@@ -93,7 +93,7 @@ def import_huggingface(folder: Path, out: Path) -> dict[str, Any]:
 def read_huggingface(folder: Path) -> TextModel:
     """Read the model of a HuggingFace folder, in evaluation mode, with its tokenizer if any.
 
-    Its logits are compared with none. Raises as ``import_huggingface`` does in reading.
+    Without a certificate. Raises as ``import_huggingface`` does on reading.
     """
     return _read(folder)[0]
 
@@ -212,7 +212,7 @@ def export_huggingface(text_model: TextModel, out: Path) -> dict[str, Any]:
 
 
 def _describe_left_out(config: ResolvedModel, full: ResolvedModel) -> str | None:
-    """Format in a line the heads of a model that its class lacks; None: it has all."""
+    """Format a line on the heads that a model's class lacks; None without any."""
     kept = asked_heads(full)
     titles = [row.title for name, row in asked_heads(config).items() if name not in kept]
     if "vocabulary" in kept and config.softmax != full.softmax:
@@ -242,7 +242,7 @@ def _noted(notes: Notes) -> dict[str, str]:
 
 
 def _describe_unknown(config: ClassConfig, family: Family) -> str | None:
-    """Format in a line the fields of a config.json without meaning to its class; None: none."""
+    """Format a line on the fields of a config.json unknown to its class; None without any."""
     if not config.unknown:
         return None
     first = sorted(config.unknown)[:_MOST_NAMED]

@@ -1,4 +1,4 @@
-"""Models that foreign classes can represent: of each field of a model some values, or a rule."""
+"""Models representable in foreign classes: allowed values of fields, or rules."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ Table = Mapping[str, tuple[Any, ...] | Rule]
 
 
 def refused_fields(config: ResolvedModel, table: Table) -> list[str]:
-    """List the fields of a resolved config, with their values, that a class has no equal for.
+    """List the fields of a resolved config, with values, that a class cannot represent.
 
     A field without a row is among them unless it has its default, or counts for nothing. One that
     counts only where another has certain values is left out where that other is refused. Each reads
@@ -51,7 +51,7 @@ def refused_fields(config: ResolvedModel, table: Table) -> list[str]:
 
 
 def _deciders(config: ResolvedModel, name: str) -> Mapping[str, tuple[Any, ...]]:
-    """Return the fields that decide whether a field counts, with the values by which it does."""
+    """Return the fields, and their values, under which a field has an effect."""
     if name == "final_norm":
         return {"norm": ("layer", "rms")}
     needs: Mapping[str, tuple[Any, ...]] = extra(type(config).model_fields[name]).get("needs") or {}
@@ -64,7 +64,7 @@ def _is_idle(config: ResolvedModel, name: str) -> bool:
 
 
 def _default(config: ResolvedModel, name: str) -> Any:
-    """Return the value that a field has where no recipe gives one."""
+    """Return a field's default value."""
     default = type(config).model_fields[name].default
     if default is not None:
         return default
@@ -169,6 +169,6 @@ COMMON: Table = {
 
 
 def rows_of(always: Mapping[str, Any]) -> Table:
-    """Return the rows of fields that a class always has, whatever can be written so included."""
+    """Return the rows of fields that a class requires, with equivalent values."""
     rows = {name: (value, *EXPANDED.get((name, value), ())) for name, value in always.items()}
     return {name: row for name, row in rows.items() if name not in TRAINING_ONLY}

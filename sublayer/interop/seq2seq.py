@@ -156,11 +156,11 @@ class M2M100(Family):
     unit, block = UNIT, BLOCK
 
     def is_ignored(self, name: str) -> bool:
-        """Return whether the class computes a tensor anew, whatever a file has."""
+        """Check whether the class computes a tensor itself."""
         return "embed_positions" in name
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
-        """Leave out copies of the embedding matrix, which is ``shared.weight`` afterwards.
+        """Drop copies of the embedding matrix, which becomes ``shared.weight``.
 
         The output matrix is a copy where config.json ties it. Raises CheckpointError where a copy
         differs.
@@ -198,7 +198,7 @@ class M2M100(Family):
         return {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": pad_id}
 
     def copies(self, config: ResolvedModel) -> Mapping[str, str]:
-        """Return each stack's own table, where the output matrix is not the embedding matrix."""
+        """Return each stack's table, where the output matrix is untied."""
         return {} if config.tie_embeddings else dict.fromkeys(_COPIES, _TABLE)
 
     def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
@@ -287,7 +287,7 @@ class Marian(M2M100):
 
 
 def read_start(content: ClassConfig) -> str:
-    """Return what a target begins with, ``pad`` or ``end``.
+    """Return the first token of targets, ``pad`` or ``end``.
 
     Raises CheckpointError where it is neither.
     """
@@ -325,7 +325,7 @@ def special_ids(
 
 
 def one_table(tensors: Tensors, *others: str) -> dict[str, Tensor]:
-    """Leave out the stacks' copies of the embedding matrix, ``shared.weight`` afterwards.
+    """Drop the stacks' copies of the embedding matrix, which becomes ``shared.weight``.
 
     Files keep one of the tensors that are one; ``others`` may be it, too, and are not left out.
 

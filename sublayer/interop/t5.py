@@ -141,11 +141,11 @@ class T5(Family):
     unit = "{stack}.block.{layer}.layer.{index}."
 
     def is_ignored(self, name: str) -> bool:
-        """Return whether the class has no use for a tensor: former files have biases across."""
+        """Check whether the class ignores a tensor: older files have cross-attention biases."""
         return name.endswith("EncDecAttention.relative_attention_bias.weight")
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
-        """Leave out copies of the embedding matrix, which is ``shared.weight`` afterwards.
+        """Drop copies of the embedding matrix, which becomes ``shared.weight``.
 
         The output matrix is one where it is equal to the table and config.json does not say that
         they are apart. What config.json ties, and differs, is not tied, as in the class.
@@ -159,7 +159,7 @@ class T5(Family):
         return weights
 
     def particular(self, content: ClassConfig, weights: Tensors) -> Fields:
-        """Return the fields of ties, of the scale of the output and of a target's first token.
+        """Return the fields of ties, output scale and a target's first token.
 
         ``weights`` say whether the output matrix is the table, of which the class makes no question
         of the config. The output is scaled where ``scale_decoder_outputs`` says so, and without it

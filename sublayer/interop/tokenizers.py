@@ -1,4 +1,4 @@
-"""Tokenizers of HuggingFace folders: read, and written as files that make the same ids there."""
+"""Tokenizers of HuggingFace folders: reading, and export with equal ids."""
 
 import json
 from collections.abc import Mapping
@@ -73,7 +73,7 @@ def library_file(library: Library) -> bytes:
 
 
 def split_marks(tokenizer: Tokenizer, *, by_default: bool = False) -> dict[str, bool]:
-    """Return the setting by which marks of special tokens are text, where they are for us.
+    """Return the setting that reads special tokens as text, where we do.
 
     ``by_default``: where nothing names them, too. A gap, and a mask, is always read.
     """
@@ -82,7 +82,7 @@ def split_marks(tokenizer: Tokenizer, *, by_default: bool = False) -> dict[str, 
 
 
 def decoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-    """Return the files of a transformers AutoTokenizer with the same ids; none where it cannot.
+    """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
 
     Contents are by file name. It puts nothing around a text. Characters and moses-bpe cannot be
     given, nor SentencePiece's BPE. ``max_len`` is the longest text that it is told to make.
@@ -115,7 +115,7 @@ def decoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, byt
 
 
 def encoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-    """Return the files of a transformers AutoTokenizer with the same ids; none where it cannot.
+    """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
 
     Contents are by file name. Around a text it puts what masked models have there, ``[CLS]`` and
     ``[SEP]``.
@@ -162,7 +162,7 @@ def encoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, byt
 
 
 def t5_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-    """Return the files of a transformers AutoTokenizer with the same ids; none where it cannot.
+    """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
 
     Contents are by file name. It puts the end behind a text, and takes the names of special ids in
     a text, such as ``<extra_id_0>``, for those. ``max_len`` is the longest text that it is told to
@@ -277,7 +277,7 @@ def lowering() -> list[normalizers.Normalizer]:
 
 
 def traversal_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-    """Return the files of a transformers AutoTokenizer with the same ids; none where it cannot.
+    """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
 
     Contents are by file name. It puts the start before a text, the delimiter between two and the
     end behind them. Departure: in a text it takes the names of these marks for them. A tokenizer
@@ -308,7 +308,7 @@ def traversal_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, b
 
 
 def padding_id(tokenizer: Tokenizer | None) -> int | None:
-    """Return the id that fills up a classifier's rows; None without a tokenizer.
+    """Return the padding id of a classifier's rows; None without a tokenizer.
 
     It is never the last token of a row, of which the class reads the last that is none of it.
     """

@@ -1,4 +1,4 @@
-"""Tokenizers of translators: as the files by which transformers makes the same ids, and back."""
+"""Tokenizers of translators: export to transformers with equal ids, and import."""
 
 import json
 from pathlib import Path
@@ -43,7 +43,7 @@ UNKNOWN_LANGUAGE = "und"
 
 
 def translator_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-    """Return the files of a transformers AutoTokenizer with the same ids; none where it cannot.
+    """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
 
     Contents are by file name; ``describe_text`` says why there are none. It reads the output of
     ``encode_source`` for a line, words after Moses' rules where there are any, and what it
@@ -86,7 +86,7 @@ def translator_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, 
 
 
 def describe_text(tokenizer: Tokenizer | None) -> str | None:
-    """Return in a line why a translator's tokenizer has no files, or the user's further steps.
+    """Return a line on why a translator's tokenizer has no files, or on further steps.
 
     None where there is nothing to say.
     """
@@ -121,7 +121,7 @@ def read_translators(folder: Path, *, vocab_size: int) -> BilingualTokenizer | N
 
 
 def has_language_rules(folder: Path) -> bool:
-    """Return whether the tokenizer of a folder was exported as that of two languages.
+    """Check whether a folder's tokenizer was exported as a bilingual one.
 
     Raises DataError where its settings are damaged.
     """

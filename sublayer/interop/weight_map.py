@@ -27,7 +27,7 @@ _WRAPPER = re.compile(
 
 @dataclass(frozen=True)
 class Pair:
-    """One of our tensors, and theirs of which it is made."""
+    """One of our tensors, and their source tensors."""
 
     theirs: tuple[str, ...]
     """Several stand one after another in our first axis; in a single one, stacked maps in a row."""
@@ -38,7 +38,7 @@ class Pair:
     """True where their vector is a matrix of one row."""
 
     def shape(self, ours: torch.Size) -> list[int]:
-        """Return the shape that each of theirs has where ours has shape ``ours``."""
+        """Return the shape of their tensors where ours has shape ``ours``."""
         part = ours if len(self.theirs) == 1 else ours[1:]
         if self.ours.endswith(".bias"):
             width = part.numel()
@@ -52,7 +52,7 @@ class Pair:
         """Convert their tensors, in the order of ``theirs``, to ours of shape ``ours``."""
         if self.is_transposed:
             parts = [part.T for part in parts]
-        # One of theirs holds all of ours already; several are its first axis.
+        # A single one holds all of ours; several form its first axis.
         joined = parts[0] if len(parts) == 1 else torch.stack(parts)
         return joined.reshape(ours).contiguous()
 
@@ -71,7 +71,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Zeros(Pair):
-    """One of our tensors that theirs has not: zeros, which are read and not written."""
+    """One of our tensors that they lack: zeros, read and not written."""
 
     def read(self, parts: list[Tensor], ours: torch.Size) -> Tensor:
         """Return zeros of shape ``ours``."""
@@ -107,11 +107,11 @@ def pair_blocks(
     *,
     is_transposed: bool = False,
 ) -> Iterator[Pair]:
-    """Pair the tensors of the blocks of all stacks; shared ones stand once.
+    """Pair the tensors of the blocks of all stacks; shared ones once.
 
-    ``unit`` is the beginning of the names of a sub-layer, with the fields ``stack``, ``layer``,
-    ``index`` (in the block), ``group`` and ``inner``. ``names`` go by the kind of sub-layer, or by
-    that with the index, such as ``ffn 0``.
+    ``unit`` is the name prefix of a sub-layer, with the fields ``stack``, ``layer``, ``index`` (in
+    the block), ``group`` and ``inner``. ``names`` are keyed by kind of sub-layer, or kind and
+    index, such as ``ffn 0``.
     """
     for stack in stacks(config):
         # Ours is a decoder that contains the encoder as its source.
@@ -159,7 +159,7 @@ def read_pairs(
     title: str,
     file: str = "config.json",
 ) -> dict[str, Tensor]:
-    """Convert another system's tensors, which ``title`` names and ``file`` describes, to ours.
+    """Convert another system's tensors to ours; ``title`` and ``file`` describe them in errors.
 
     Pairs of what the model lacks are left out.
 
@@ -221,7 +221,7 @@ def assemble(
 
 
 def with_weights(config: ResolvedModel, weights: Mapping[str, Tensor]) -> Transformer:
-    """Build a model, in evaluation mode, of all of its tensors; without a tokenizer."""
+    """Build a model, in evaluation mode, from all its tensors; without a tokenizer."""
     with torch.device("meta"):
         model = compose(config)
     model.load_state_dict(weights, assign=True)
@@ -312,7 +312,7 @@ def _others(names: list[str]) -> str:
 def expand(
     weights: Mapping[str, Tensor], config: ResolvedModel, required: Mapping[str, Any]
 ) -> tuple[ResolvedModel, dict[str, Tensor]]:
-    """Return the config with the ``required`` fields, and weights by which it computes the same.
+    """Return the config with the ``required`` fields, and equivalent weights.
 
     Parts that the model lacks are written without effect: biases as zeros, norms without parameters
     as gain 1 and offset 0, a projection as the identity, segments as zeros; shared weights once per
@@ -326,7 +326,7 @@ def expand(
     sources = _sources(config, full)
     weights = dict(weights)
     if config.embedding_scale == "sqrt" and full.embedding_scale == "none":
-        # As the model computes it: one rounding, of the product.
+        # As the model computes it: the product is rounded once.
         table = weights["embedding.weight"]
         weights = {
             "head.weight": table,
