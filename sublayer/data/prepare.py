@@ -92,7 +92,7 @@ class DividedTexts:
         return split in self.replaced or split in self.shares or is_published
 
     def is_cut(self, split: SplitName) -> bool:
-        """Check whether a split is a byte range of documents divided among splits."""
+        """Check whether a split is byte ranges of single documents, divided among splits."""
         if split in self.replaced or len(self.shares) < 2:
             return False
         return all(
@@ -112,7 +112,7 @@ class DividedTexts:
         return sum(records.n_empty for records in documents if isinstance(records, Records))
 
     def ranges(self, split: SplitName) -> list[Sequence[DocumentRange]]:
-        """Return the ranges of each of a split's sources; raise DataError if one is indivisible."""
+        """Return the ranges of a split's sources; raise DataError if one is indivisible."""
         return [
             WholeDocuments(source.published[split])
             if source.published

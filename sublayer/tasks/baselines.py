@@ -1,4 +1,4 @@
-"""Baselines that every score is shown beside: the majority's answer, words alone, a copy."""
+"""Baselines of every score: majority answer, bag of words, copy."""
 
 import re
 from collections import Counter
@@ -80,7 +80,7 @@ def _trivial_span(task: Task, example: Example) -> Prediction:
 
 
 def _copy(task: Task, train: Sequence[Example], scored: Sequence[Example]) -> list[Prediction]:
-    """Write the text that is read, of several the first."""
+    """Answer with a copy of the input, the first text of several."""
     return [Prediction(text=example.fields[task.fields[0]]) for example in scored]
 
 

@@ -1,4 +1,4 @@
-"""The division of examples into those to train on and those held out to select by."""
+"""Division of examples into training and held-out selection."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -14,12 +14,11 @@ _Class = int | bool
 
 
 def held_out(examples: Sequence[Example], share: float, at_most: int) -> NDArray[np.bool_]:
-    """Return which examples are held out: a share of them, and at most so many.
+    """Select the held-out examples: a share, and at most ``at_most``.
 
-    Examples of one source, of one group or with the same texts stay together on one side. These
-    bundles are taken in an order that their texts alone decide, neither a seed nor the order of
-    rows: first those that bring every class nearer to its share, then those that bring the sum
-    nearer to it. There may be fewer where sources are large, but one bundle at least, if there are
+    Examples of one source, one group or equal texts stay together. These bundles are taken in an
+    order that depends only on their texts: first those that bring every class nearer to its share,
+    then the sum. There may be fewer where sources are large, but at least one bundle, if there are
     two and ``at_most`` allows it.
     """
     assert 0 < share < 1, "the rest is trained on"
@@ -57,8 +56,7 @@ def held_out(examples: Sequence[Example], share: float, at_most: int) -> NDArray
 
 
 def count_bundles(examples: Sequence[Example]) -> int:
-    """Return into how many parts examples can be divided: what shares a text, a source or a group
-    stays together."""
+    """Count the indivisible bundles of examples, by common texts, source or group."""
     return len(_bundles(examples))
 
 

@@ -1,4 +1,4 @@
-"""Places of the files of a task's splits, by the names that publishers and the hub give them."""
+"""Location of the files of a task's splits, by publishers' and the hub's names."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -29,9 +29,9 @@ def unpacked_name(path: Path) -> str:
 
 
 def split_in_name(path: Path, suffixes: Collection[str]) -> str:
-    """Return the one split that a file's name says; empty where it says none, or several.
+    """Return the split in a file's name; empty for none or several.
 
-    So it is where the path is no file, or one of another suffix.
+    Empty also for other suffixes, and paths that are not files.
     """
     name = Path(unpacked_name(path))
     splits = {_SPLITS[word] for word in words_of(name.stem) if word in _SPLITS}
@@ -70,7 +70,7 @@ class FileLayout:
     suffixes: tuple[str, ...] = SUFFIXES
 
     def described(self) -> str:
-        """Say by which names files are found."""
+        """Describe the names of files."""
         others = ", ".join([*self.joint, *self.own])
         kinds = ", ".join(self.suffixes)
         return (
@@ -183,7 +183,7 @@ def _first(folder: Path, layout: FileLayout) -> dict[str, tuple[Path, ...]]:
 
 
 def _splits(folder: Path, layout: FileLayout, *, is_own: bool) -> dict[str, tuple[Path, ...]]:
-    """Return the files of each split in a folder, of which all, or those of its name, are its."""
+    """Return the files of each split in a folder: all, or those with the task's name."""
     files: dict[tuple[str, int], list[Path]] = {}
     for path in entries(folder):
         for split, suffix, file in _candidates(path, layout, is_own=is_own):

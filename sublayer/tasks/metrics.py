@@ -1,4 +1,4 @@
-"""The metrics of tasks, from predictions and gold answers, by contributions of units.
+"""Metrics of tasks, from predictions and gold answers, by contributions of units.
 
 Exact match and F1 of words are computed as SQuAD's scripts compute them; ReCoRD's script computes
 the same as SQuAD 1.1's, of the entity that was chosen.
@@ -83,7 +83,7 @@ class Answered:
 
     @cached_property
     def labels(self) -> tuple[Labels, Labels]:
-        """The classes that are right, and those that were predicted."""
+        """Gold and predicted classes."""
         gold = [example.label for example in self.examples]
         labels = [None if pred is None else pred.label for pred in self.predictions]
         predicted = [_NONE if label is None else label for label in labels]
@@ -91,12 +91,12 @@ class Answered:
 
     @property
     def written(self) -> list[str]:
-        """The texts that were written."""
+        """Written texts."""
         return ["" if pred is None else pred.text for pred in self.predictions]
 
 
 class Contributions(ABC):
-    """Contributions of units to a metric, so that it is known of any sample of them."""
+    """Contributions of units to a metric, for resampling."""
 
     reason: str = ""
     """Why the metric has no value of all units and is 0; empty where it has one."""
@@ -108,11 +108,11 @@ class Contributions(ABC):
 
     @abstractmethod
     def at(self, weights: Numbers) -> Numbers:
-        """Return the metric of samples, [R], of how often each has each unit, [R, U]."""
+        """Return the metric of samples, [R], from unit counts, [R, U]."""
 
     @abstractmethod
     def influences(self) -> Numbers:
-        """Return how far each unit moves the metric, [U]: as pseudo-values, less their mean.
+        """Return each unit's influence on the metric, [U]: pseudo-values less their mean.
 
         Their variance by the number of units is that of the metric (Efron 1982, the jackknife).
         """
@@ -127,7 +127,7 @@ class Contributions(ABC):
 
 @dataclass
 class Sums(Contributions):
-    """A metric that follows from sums over units."""
+    """A metric as a function of sums over units."""
 
     columns: Numbers
     """Summands of each unit, [U, K]."""
@@ -145,7 +145,7 @@ class Sums(Contributions):
         return self.from_sums(weights @ self.columns)
 
     def influences(self) -> Numbers:
-        """Return what changes where a unit is left out, times all others."""
+        """Return the leave-one-out change, times the number of other units."""
         without_each = self.from_sums(self.columns.sum(0) - self.columns)
         moved: Numbers = (self.n_units - 1) * (without_each.mean() - without_each)
         return moved
@@ -175,14 +175,14 @@ def ratio(sums: Numbers) -> Numbers:
 
 
 def quotient(above: Numbers, below: Numbers) -> Numbers:
-    """Divide, where there is something to divide by: elsewhere the result is 0."""
+    """Divide; 0 where the divisor is 0."""
     result = np.zeros(np.broadcast_shapes(above.shape, below.shape))
     np.divide(above, below, out=result, where=below > 0)
     return result
 
 
 def accuracy(answered: Answered) -> Sums:
-    """Count the right answers; one that is none of the labels is wrong."""
+    """Compute the accuracy; answers that are not labels are wrong."""
     gold, predicted = answered.labels
     return answered.share(gold == predicted)
 
@@ -196,7 +196,7 @@ def accuracy_of(beginning: str, answered: Answered) -> Sums:
 
 
 def f1(answered: Answered) -> Sums:
-    """Compute the F1 of class 1; 0 where nothing is it, nor said to be.
+    """Compute the F1 of class 1; 0 where neither gold nor predictions have it.
 
     A prediction that is neither 0 nor 1 counts as the opposite of the label. Source: T5's
     ``f1_score_with_invalid``.
@@ -325,7 +325,7 @@ def spearman(answered: Answered) -> "Ranks":
 
 @dataclass
 class Ranks(Contributions):
-    """Pairs of numbers, which have other ranks in each sample."""
+    """Pairs of numbers, ranked anew in each sample."""
 
     answered: Answered
     gold: Places
@@ -524,7 +524,7 @@ def _rouge_character(character: str) -> str:
 
 
 def check_text_metrics() -> None:
-    """Raise DataError where a library is missing by which texts that are written are scored."""
+    """Raise DataError where a library for scoring written texts is missing."""
     extra_module("rouge_score.rouge_scorer", _SCORED, "text")
     extra_module("sacrebleu", _SCORED, "text")
 
@@ -603,5 +603,5 @@ METRICS: dict[str, TaskMetric] = {
 
 
 def parts_of_score(metrics: Sequence[str]) -> tuple[str, ...]:
-    """Return those of a task's metrics whose mean is its score."""
+    """Return the metrics whose mean is a task's score."""
     return tuple(name for name in metrics if not METRICS[name].is_beside)

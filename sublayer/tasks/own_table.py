@@ -1,4 +1,4 @@
-"""A table of one's own as a task: its columns, its files, its labels, its examples."""
+"""A user's table as a task: columns, files, labels, examples."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -129,10 +129,9 @@ class OwnTable:
 
 
 def table_of(path: str | Path, columns: Mapping[str, str | Sequence[str]]) -> OwnTable:
-    """Return the settings of a table whose columns are said by their roles, as recipes do.
+    """Return the settings of a table from columns by role, as in recipes.
 
-    Raises ConfigError for a role that there is not, a column without a name, and columns that
-    exclude each other.
+    Raises ConfigError for an unknown role, an empty column name, and exclusive columns.
     """
     values: dict[str, Any] = {}
     for role, column in columns.items():
@@ -205,7 +204,7 @@ _Rows = Sequence[tuple[int, Record]]
 
 
 def find_table(path: str | Path) -> Found:
-    """Find a table's files: one, which is to be trained on, or those of a folder, by their splits.
+    """Find a table's files: one for training, or a folder's, by split.
 
     Raises DataError where there are none.
     """
@@ -230,7 +229,7 @@ def find_table(path: str | Path) -> Found:
 
 
 def find_parts(path: str | Path) -> set[str]:
-    """Return the splits of which a folder has tables; of anything else none."""
+    """Return the splits with tables in a folder; empty for other paths."""
     location = expanded(path)
     return {split for split in _SPLITS if location.is_dir() and _paths_of(location, split)}
 
@@ -240,7 +239,7 @@ def _paths_of(folder: Path, split: str) -> list[Path]:
 
 
 def describe_left_out(path: str | Path, by_split: Found) -> list[str]:
-    """Say of a folder which of its tables are of no split, or of one that another file has."""
+    """Describe a folder's tables without a split, or with a duplicate one."""
     location = expanded(path)
     read = {file for paths in by_split.values() for file in paths}
     tables = [file for file in entries(location) if file.is_file()] if location.is_dir() else []
@@ -303,7 +302,7 @@ def _read_rows(table: OwnTable, split: str, paths: tuple[Path, ...]) -> tuple[Re
 
 
 def _blank_column(table: OwnTable, record: Record) -> str:
-    """Say which text or choice a row lacks; empty where it has all."""
+    """Return the missing text or choice of a row; empty where complete."""
     for name in (*table.texts, *table.choices):
         if is_blank(record.values.get(name)):
             return f"nothing in the column {name!r}"
@@ -337,7 +336,7 @@ def _example(
         if kept is None:
             return None
         answers, is_labelled = kept, placed is not None
-        # Questions about one passage stand on one side.
+        # Questions about one passage stay together.
         source = source or (fields[table.text] if is_labelled else "")
     id_ = values.get(table.id)
     return Example(
@@ -423,7 +422,7 @@ def _with_examples(table: OwnTable, task: Task, result: ReadSplit, rows: _Rows) 
 def _task(
     table: OwnTable, learned: Sequence[tuple[ReadSplit, _Rows]], splits: tuple[str, ...]
 ) -> Task:
-    """Return the task that the rows of splits make of a table.
+    """Derive the task of a table from the rows of its splits.
 
     Raises DataError for labels, numbers or targets that teach nothing.
     """
@@ -504,7 +503,7 @@ def read_labelled(task: Task, path: str) -> tuple[list[ReadSplit], ReadSplit | N
 
 
 def read_labelled_table(table: OwnTable, task: Task) -> ReadSplit:
-    """Read a table of one's own, or of a folder the development set, or else the test set.
+    """Read a user's table, or a folder's development set, or else its test set.
 
     Raises DataError where no row has a label, and for labels that the task has not.
     """

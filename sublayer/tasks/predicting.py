@@ -1,4 +1,4 @@
-"""Rows that ask, and their answers in words: found in files, read, written beside the rows."""
+"""Rows to predict, and their worded answers: found, read, written."""
 
 import itertools
 import shlex
@@ -114,9 +114,9 @@ def _rounded(value: str | float | None) -> str | float | None:
 
 @dataclass(frozen=True)
 class AnswerColumns:
-    """Columns that are added to a row, by those of ``NamedPrediction.to_json``.
+    """Added columns of a row, from ``NamedPrediction.to_json``.
 
-    A probability of its own has each label, and each choice that all rows have.
+    Each label, and each choice common to all rows, has a probability.
     """
 
     names: Mapping[str, str]
@@ -128,7 +128,7 @@ class AnswerColumns:
         return (*self.names.values(), *self.by_label.values())
 
     def cells(self, named: NamedPrediction) -> dict[str, Any]:
-        """Return the answer to a row by the names of the columns; None where there is nothing."""
+        """Return a row's answer by column; None where missing."""
         values = named.to_json()
         probabilities = values.get("probabilities", {})
         cells = {column: values.get(name) for name, column in self.names.items()}
@@ -140,7 +140,7 @@ class AnswerColumns:
 def answer_columns(
     task: Task, there: Sequence[str], choice_names: Sequence[str], *, is_written: bool
 ) -> AnswerColumns:
-    """Return the columns for the answers to a task's rows, none of which is ``there`` already.
+    """Return the answer columns of a task's rows, distinct from ``there``.
 
     ``is_written``: the model writes its answers; others have probabilities.
     """
@@ -168,7 +168,7 @@ def answer_columns(
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """Return a name that is not taken: the name itself, or the first with a number behind it."""
+    """Return a free name: the name itself, or the first with a number appended."""
     names = chain([name], (f"{name}_{number}" for number in itertools.count(2)))
     return next(candidate for candidate in names if candidate not in taken)
 
@@ -179,7 +179,7 @@ _MOST_CHOICES = 26
 
 
 class ToldColumns(NamedTuple):
-    """Columns that are named by who asks; empty: they are found by their names."""
+    """Columns named by the user; empty: matched by name."""
 
     text: str = ""
     text_pair: str = ""
@@ -187,7 +187,7 @@ class ToldColumns(NamedTuple):
 
 
 class RowColumns(NamedTuple):
-    """The columns that are read."""
+    """Columns to read."""
 
     fields: Mapping[str, str]
     """By the names of the task's fields."""
@@ -204,7 +204,7 @@ def find_columns(
     there: Sequence[str] | Mapping[str, Any],
     where: Path | str,
 ) -> RowColumns:
-    """Find the columns of a task's texts and choices among those that rows have.
+    """Map input columns to task fields and choices, by name or by explicit option.
 
     ``table_columns`` are those of the table that the model was trained on, if it was one. Raises
     DataError for a column that is missing, with those there are and the nearest.
@@ -334,7 +334,7 @@ class AskedFile:
 
 
 def kind_of(path: Path) -> FileKind | None:
-    """Return of which kind a file is by its suffix; None of none."""
+    """Return the kind of a file by suffix; None for unknown ones."""
     return _KINDS.get(Path(unpacked_name(path)).suffix)
 
 
@@ -344,7 +344,7 @@ def read_asked(
     overrides: ToldColumns,
     given: Path,
 ) -> AskedFile:
-    """Open the rows of a file, or of the test set that a folder has of a task.
+    """Open the rows of a file, or of a task's test set in a folder.
 
     Where its columns are not those of the task, or it is several files, it is read as the task's
     publisher wrote it: then each example is a row. Raises DataError where there is none, it is

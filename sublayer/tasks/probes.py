@@ -44,7 +44,7 @@ class Settings:
     """By probe, instead of the table's."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError for words that are empty or equal, and references that are no share."""
+        """Raise ConfigError for empty or equal words, and references that are not shares."""
         first, second = self.compared
         if not first or not second or first == second:
             raise ConfigError(
@@ -63,7 +63,7 @@ class Settings:
         return _WORDS if self.words is None else self.words
 
     def check_asked(self, names: Sequence[str]) -> None:
-        """Raise ConfigError for words, or a reference, of a probe that is not among ``names``."""
+        """Raise ConfigError for words, or a reference, of a probe not in ``names``."""
         for name in self.references:
             if name not in names:
                 raise ConfigError(
@@ -135,7 +135,7 @@ class Probe:
 
 
 def mean_log_p(nats: Nats) -> float:
-    """Return the mean log-probability of a text's tokens; of none the worst there is."""
+    """Return the mean log-probability of a text's tokens; without any the lowest."""
     return -float(nats.mean()) if len(nats) else -math.inf
 
 
@@ -181,7 +181,7 @@ def _sentiment(task: Task, examples: Sequence[Example], settings: Settings) -> P
 
 
 def _race(task: Task, examples: Sequence[Example], settings: Settings) -> ProbeExamples:
-    """Ask for each option behind passage and question; of a blank, in its place."""
+    """Score each option after passage and question, or in a blank."""
     queries = []
     for example in examples:
         question, blank, _ = example.fields["question"].partition("_")
@@ -192,7 +192,7 @@ def _race(task: Task, examples: Sequence[Example], settings: Settings) -> ProbeE
 
 
 def _pronouns(task: Task, examples: Sequence[Example], settings: Settings) -> ProbeExamples:
-    """Ask for the rest of each text behind each candidate in the pronoun's place."""
+    """Score the rest of each text after each candidate in the pronoun's place."""
     asked: list[Example] = []
     queries: list[list[Query]] = []
     left_out: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Examples of a split as they were read: labels and spans checked, rows left out or repaired."""
+"""Examples of a split as read: labels and spans checked, rows dropped or repaired."""
 
 import math
 import string
@@ -24,7 +24,7 @@ SAME_ID = "an id that another row has: its place in the file is its id"
 
 @dataclass
 class ReadSplit:
-    """A split of a task as it was read."""
+    """A split of a task as read."""
 
     name: str
     """One of the task's ``splits``."""
@@ -53,7 +53,7 @@ class ReadSplit:
         return self.name.startswith("test")
 
     def add_known(self, example: Example, row: Record, *columns: str) -> bool:
-        """Keep an example, or leave it out if it has no label or answer, though it is no test's.
+        """Keep an example, unless it lacks a label or answer outside a test.
 
         ``columns`` are those of which one has the label or answer. Return whether it was kept.
         """
@@ -65,8 +65,8 @@ class ReadSplit:
     def add(self, example: Example, row: Record) -> bool:
         """Keep the example of a row; return whether it was kept.
 
-        One that is there already, its id included, is left out. Of another with an id that is there
-        already the id is made its own; both are counted.
+        Duplicates with equal id are dropped; other examples with a duplicate id get a unique one;
+        both are counted.
         """
         earlier = self._by_id.get(example.id)
         if earlier is not None:
@@ -80,7 +80,7 @@ class ReadSplit:
         return True
 
     def skip(self, reason: str, where: str) -> None:
-        """Leave out the row at a place, such as ``train.tsv:12``, for a reason."""
+        """Drop the row at a place, such as ``train.tsv:12``, for a reason."""
         self.skipped[reason] += 1
         self.firsts.setdefault(reason, where)
 
@@ -90,7 +90,7 @@ class ReadSplit:
         self.firsts.setdefault(what, where)
 
     def keep(self, reason: str, where: str) -> None:
-        """Count the row at a place as kept, whatever is wrong with it."""
+        """Count a faulty row at a place as kept."""
         self.kept[reason] += 1
         self.firsts.setdefault(reason, where)
 
@@ -106,7 +106,7 @@ class ReadSplit:
         return False
 
     def described(self) -> list[str]:
-        """Say which rows were left out, repaired or kept, the first of each by its file's name."""
+        """Describe dropped, repaired and kept rows, with the file of the first."""
         notes = [*self.notes]
         for counted, what in (
             (self.skipped, "left out"),
@@ -185,7 +185,7 @@ def read_number(task: Task, written: object, where: str) -> float | None:
 
 
 def label_places(words: Sequence[str], task: Task) -> tuple[int, ...]:
-    """Return for each label of a task the place of its word among ``words``.
+    """Return the index of each task label's word in ``words``.
 
     Capitals do not count, nor whether words are joined by spaces, hyphens or underscores. Raises
     ConfigError where the words are not those of the labels: an order is never guessed.
@@ -236,7 +236,7 @@ class PlacedAnswer:
 
 
 def place_answer(passage: str, text: str, start: int) -> PlacedAnswer:
-    """Find a gold answer where it is said to begin, in characters, and check that it is there.
+    """Check a gold answer at its start position, in characters, and repair it.
 
     Two things are repaired: white space around an answer, which some copies take away without
     moving its place; and passages whose leading white space was taken away in the same manner, of
@@ -269,7 +269,7 @@ SEVERAL = "an answer that its passage has in several places: the first of them"
 
 
 def is_blank(value: Any) -> bool:
-    """Return whether a field has nothing in it: a blank text, null, or no number."""
+    """Check whether a field is empty: a blank text, null, or NaN."""
     return not value.strip() if isinstance(value, str) else is_missing(value)
 
 
@@ -335,7 +335,7 @@ def number_of(value: Any, where: str) -> float | None:
 
 
 def choice_of(value: Any, names: Sequence[str], choices: Sequence[str], where: str) -> int | None:
-    """Return the index of the right choice, or None where nothing is said.
+    """Return the index of the right choice, or None for none.
 
     It may be said by the name of its column, by its text, by its letter, from A, or by its number,
     from 0. Raises DataError where it is none of these, or means different ones.
@@ -364,12 +364,12 @@ def choice_of(value: Any, names: Sequence[str], choices: Sequence[str], where: s
 
 
 def is_unanswerable(answers: Any) -> bool:
-    """Return whether it is said of a question that it has no answer: by an empty list."""
+    """Check whether a question is marked unanswerable: by an empty list."""
     return answers == [] or (isinstance(answers, dict) and answers.get("text") == [])
 
 
 def spans_of(answers: Any, start: Any, passage: str, where: str) -> list[PlacedAnswer] | None:
-    """Return the gold answers to a question, or None where nothing is said.
+    """Return the gold answers to a question, or None where unlabelled.
 
     ``answers`` is a text, or a list of them, or of texts and their places as SQuAD's are in the
     hub's copies; an empty list is said of a question without an answer. ``start`` is the place of a

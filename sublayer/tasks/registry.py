@@ -52,7 +52,7 @@ AVERAGES: dict[str, tuple[str, ...]] = {
 
 
 def suite_averages(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Average the scores of tasks over each suite of which none is missing.
+    """Average the scores of tasks over each complete suite.
 
     ``scores`` has those of a task's sets: MNLI's score is the mean of matched and mismatched.
     """
@@ -65,7 +65,7 @@ def suite_averages(scores: Mapping[str, Sequence[float]]) -> dict[str, float]:
 
 
 def wording_of(task: Task) -> Wording:
-    """Return how the examples of a task are written for a model."""
+    """Return the wording of a task's examples."""
     row = ROWS.get(task.name)
     wording = row.wording if row is not None else None
     return (wording or WORDINGS[task.kind])(task)

@@ -1,4 +1,4 @@
-"""Tasks as their publishers have them: where their files lie, how their rows become examples."""
+"""Published tasks: location of files, conversion of rows to examples."""
 
 import json
 import math
@@ -40,7 +40,7 @@ PredictedRows = Sequence[tuple[Example, Prediction]]
 
 @dataclass(frozen=True)
 class AnswerFile:
-    """A file of predictions for a split of a task, as its publisher takes it."""
+    """A publisher's file of predictions for a task's split."""
 
     name: str
     n_rows: int = 0
@@ -60,7 +60,7 @@ class AnswerFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Published(ABC):
-    """A row of the table of tasks: a task, its files, how they are read, worded and handed in."""
+    """A row of the table of tasks: task, files, reading, wording and submission."""
 
     task: Task
     layout: FileLayout
@@ -79,7 +79,7 @@ class Published(ABC):
 
     @property
     def files(self) -> str:
-        """Return the names that its files are found by."""
+        """Return the names of its files."""
         return self.layout.described()
 
     @cached_property
@@ -123,7 +123,7 @@ class Published(ABC):
         """Add the examples of a row to a split."""
 
     def problem(self, row: Record) -> str:
-        """Return why a row is none of the task's; empty where it is one."""
+        """Return why a row does not belong to the task; empty where it does."""
         return row.problem
 
     def read(self, split: str, paths: tuple[Path, ...]) -> ReadSplit:
@@ -256,7 +256,7 @@ class ColumnsTask(Published):
         return all(there.intersection(known) for known in self.texts.values())
 
     def problem(self, row: Record) -> str:
-        """Return why a row is none of these columns; empty where it is one."""
+        """Return why a row lacks these columns; empty where it has them."""
         if not row.problem or not self.may_end_early or not self.has_texts(row.values):
             return row.problem
         is_whole = row.problem.startswith("fewer") and not row.values.keys().isdisjoint(self.label)

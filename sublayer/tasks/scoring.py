@@ -158,7 +158,7 @@ class PairedScores:
 
     @property
     def is_decided(self) -> bool:
-        """Return whether the interval leaves out 0."""
+        """Check whether the interval excludes 0."""
         return self.interval[0] > 0 or self.interval[1] < 0
 
 

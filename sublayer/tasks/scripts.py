@@ -1,4 +1,4 @@
-"""Writing systems: marks that end sentences, characters that no spaces divide into words."""
+"""Writing systems: sentence-ending marks, characters of scripts without spaces."""
 
 OTHER_ENDS = (
     "。｡！？．﹒﹖﹗"  # wide

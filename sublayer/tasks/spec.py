@@ -1,4 +1,4 @@
-"""Tasks of a fine-tuned model and their format: saved with it, and enough to use it."""
+"""Tasks and format of a fine-tuned model, saved with it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ _Whole = Annotated[int, Field(ge=0, le=_MOST)]
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """The tasks of a model, and how their examples are written for it."""
+    """Tasks of a model, and the format of their examples."""
 
     tasks: Annotated[tuple[Task, ...], Field(min_length=1)]
     format: Literal["pair", "traversal", "text"]
@@ -72,7 +72,7 @@ def spec_files(spec: TaskSpec | None) -> dict[str, bytes]:
 
 
 def read_spec(content: Mapping[str, Any], source: str) -> TaskSpec:
-    """Read what ``to_json`` wrote; ``source`` is what errors call it.
+    """Read the output of ``to_json``; ``source`` names it in errors.
 
     Raises CheckpointError where it is damaged or of another version.
     """

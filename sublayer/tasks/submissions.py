@@ -1,4 +1,4 @@
-"""Predictions as the publishers of tasks take them, complete and checked.
+"""Submissions: predictions in publishers' formats, complete and checked.
 
 Sources: GLUE's eleven files of TSV: gluebenchmark.com, its FAQ; SuperGLUE's ten files of JSON
 lines: super.gluebenchmark.com and jiant's writer, where MultiRC's rows are passages with their
@@ -24,7 +24,7 @@ from sublayer.tasks.task import Example, Prediction, Task
 
 @dataclass(frozen=True)
 class Answers:
-    """A split, and the predictions for it."""
+    """A split and its predictions."""
 
     task: Task
     split: str
@@ -99,7 +99,7 @@ _ONE_FOR_ALL = (
 
 
 def asked_sets(suite: str) -> list[tuple[Published, AnswerFile]]:
-    """Return each set that a suite's publisher asks for, by the file of its predictions."""
+    """Return the sets required by a suite's publisher, with their prediction files."""
     files = [(row, file) for row in SUITES[suite].rows for file in row.submission]
     return sorted(files, key=lambda of_row: of_row[1].position)
 
@@ -109,7 +109,7 @@ SUBMITTED = tuple(filter(asked_sets, SUITES))
 
 
 def read_test_set(task: Task, split: str, paths: tuple[Path, ...]) -> ReadSplit:
-    """Read a set that is handed in.
+    """Read a set for submission.
 
     Raises DataError where rows of it are left out, or two have one id: nothing may be missing.
     """

@@ -92,13 +92,13 @@ class Example:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All that is read of it: by what two examples are one."""
+        """All texts, which identify an example."""
         return (*self.fields.values(), *self.choices)
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """An answer, and how sure it is. Which fields are set is a matter of the task's kind."""
+    """An answer with confidence. The task's kind determines the fields set."""
 
     label: int | float | None = None
     """Of ``classes`` and ``choice`` an index, of ``number`` the number; None where a text that was
@@ -116,7 +116,7 @@ class Prediction:
 
 
 def answer_text(example: Example, prediction: Prediction) -> str:
-    """Return the text that was answered: that of the choice, where it is one."""
+    """Return the answered text, or the choice's text."""
     if example.choices and prediction.label is not None:
         return example.choices[int(prediction.label)]
     return prediction.text

@@ -11,7 +11,7 @@ from sublayer.tasks.task import Example, Prediction
 
 
 class BestThreshold(NamedTuple):
-    """The threshold by which a score is highest, in hindsight."""
+    """The threshold of the highest score, in hindsight."""
 
     score: float
     threshold: float

@@ -1,4 +1,4 @@
-"""Wording of examples for a model: pairs of texts, a traversal, or text to text.
+"""Wording of examples: text pairs, traversals, or text to text.
 
 Sources: pairs as jiant, ALBERT and BERT write them; traversals: Radford et al. 2018, sec. 3.3 and
 figure 1; text to text, of the tasks of GLUE, SuperGLUE, DPR and SQuAD: T5 (Raffel et al. 2020), by
@@ -42,7 +42,7 @@ _DETERMINERS = {
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
-    """A row of tokens to be."""
+    """Texts of a row before encoding."""
 
     first: str
     second: str | None = None
@@ -124,7 +124,7 @@ class Wording:
         return bool(self.ranks) and self.task.kind not in ("number", "span")
 
     def texts(self, example: Example) -> list[str]:
-        """Return an example's texts in the order of the fields, as all models read them."""
+        """Return an example's texts in field order."""
         if self.clean is not None:
             return list(self.clean(example))
         return [example.fields[name] for name in self.task.fields]
@@ -208,7 +208,7 @@ class Wording:
         return self.task.labels if self.ranks else ()
 
     def training_texts(self, example: Example) -> tuple[tuple[str, str], ...]:
-        """Return the rows that are trained on, input and target of each; of no label none."""
+        """Return the training rows, input and target; none without a label."""
         if not example.is_labelled or not self.learns:
             return ()
         if self.learns == "right" and example.label != 1:
@@ -284,7 +284,7 @@ class Wording:
         return not labels or any("".join(label.split()).startswith(text) for label in labels)
 
     def outline(self) -> Example:
-        """Return an example that says what stands where: ``sentence1`` and so on.
+        """Return a placeholder example: ``sentence1`` and so on.
 
         Its label is the last class, the second choice or the number in the middle.
         """

@@ -1,4 +1,4 @@
-"""Words alone: a linear model of them, the overlap of texts, or the phrase that answers.
+"""Bag-of-words baselines: linear model, overlap of texts, answer phrase.
 
 Sources: a choice is the one whose words stand closest together in the passage, MCTest's sliding
 window (Richardson, Burges and Renshaw 2013), where nothing is trained. The sentence of an answer is
@@ -61,7 +61,7 @@ def describe_words(task: Task) -> str:
 def predict_by_words(
     task: Task, train: Sequence[Example], scored: Sequence[Example]
 ) -> list[Prediction]:
-    """Predict by words alone, from the same training rows: see ``describe_words``.
+    """Predict from words, with the same training rows: see ``describe_words``.
 
     Raises DataError where it has to learn and no training row has a label.
     """
@@ -129,14 +129,14 @@ def predict_numbers(
 
 
 def _is_balanced(task: Task) -> bool:
-    """Return whether the metrics count every class alike: the model then does so, too."""
+    """Check whether metrics weigh classes equally, as the model then does."""
     return any(METRICS[name].is_balanced for name in task.metrics)
 
 
 def _features(
     task: Task, train: Sequence[Example], scored: Sequence[Example]
 ) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
-    """Return the features of the training examples, and of those that are scored."""
+    """Return the features of training and scored examples."""
     split: dict[str, list[str]] = {}  # a passage stands in many examples
     texts, scored_texts = (_by_place(task, examples, split) for examples in (train, scored))
     if len(task.fields) == 1:
@@ -210,7 +210,7 @@ FEATURES = (
 
 
 class Overlap:
-    """Compares texts by their words, which it knows the rarity of from texts that it was given."""
+    """Compares texts by words weighted by their rarity in given texts."""
 
     def __init__(self, texts: Texts) -> None:
         counts, words = _count(texts)
@@ -290,7 +290,7 @@ def predict_choices(task: Task, scored: Sequence[Example]) -> list[Prediction]:
 
 
 def score_windows(passage: str, wanted: Sequence[frozenset[str]]) -> list[float]:
-    """Return for each set of words the most that they weigh within as many words of a passage.
+    """Return for each set of words its maximum weight in an equally long window of a passage.
 
     A word weighs log(1 + 1 / how often it stands in the passage).
     """
@@ -375,7 +375,7 @@ def _best_sentence(words: _Words, asked: set[str]) -> tuple[_Words, float]:
 
 
 def _best_phrase(sentence: _Words, asked: set[str]) -> _Words:
-    """Return the best of the longest runs of words that are neither asked with nor linking."""
+    """Return the best of the longest runs without question or linking words."""
     lower = [word[0].lower() for word in sentence]
     content, excluded = asked - _LINKING, asked | _LINKING
     anchors = [index for index, word in enumerate(lower) if word in content] or [0]

@@ -1,4 +1,4 @@
-"""Rows and their answers written as a file of a kind: CSV, TSV, JSON, Parquet or Excel."""
+"""Rows with answers written as CSV, TSV, JSON, Parquet or Excel."""
 
 import csv
 import json
@@ -142,7 +142,7 @@ WRITERS: dict[FileKind, Writer] = {
 
 
 def check_out(out: Path, kind: FileKind | None) -> FileKind:
-    """Return of which kind a new file is to be. Raises ConfigError where it cannot be written."""
+    """Return the kind of a new file. Raises ConfigError where it cannot be written."""
     if out.exists():
         raise ConfigError(f"{out} exists: name a file that does not")
     if not out.parent.is_dir():
