@@ -29,11 +29,10 @@ def sequence_starts(
 ) -> tuple[Int[Tensor, " N"], ...]:
     """Find the first token of each sequence in the concatenated rows of a side.
 
-    A side has numbers of sequences that do not fall along a row, and -1 at the padding behind them,
-    which is a sequence too. Sides have the sequences of a row in common. A row has equally many
-    places for sequences in all rows and on all sides, the last one of padding; those that are left
-    over are empty. It is a power of two, so that few batches differ in it. Behind all starts stands
-    the number of tokens. In int32, as kernels ask for.
+    A side has non-decreasing sequence numbers along a row, and -1 at right padding, which is a
+    sequence too. Sides share the sequences of a row. All rows and sides have the same number of
+    slots, the last one for padding; surplus slots are empty. It is a power of two, so that few
+    batches differ in it. The last start is the number of tokens. int32, as kernels require.
     """
     numbered = []
     for ids in map(torch.Tensor.numpy, sides):

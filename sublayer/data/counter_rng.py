@@ -137,11 +137,10 @@ _EMPTY_EPOCHS = 64
 
 
 class Epochs(Generic[Plan]):
-    """Plans of epochs, made when they are asked for; the last two are held for speed alone.
+    """Plans of epochs, created on demand; the last two are cached for speed.
 
     ``count`` counts the items of a plan; items are numbered through all epochs. ``empty`` is the
-    error where there are none. Epochs of which ``same`` gives the same number have as many items,
-    and are counted once.
+    error without items. Epochs with equal ``same`` have equally many items, and are counted once.
     """
 
     def __init__(

@@ -500,7 +500,7 @@ def _read_bert_config(settings: ClassConfig, weights: Mapping[str, Tensor]) -> d
 def _pairs(config: ResolvedModel, output: str) -> Iterator[Pair]:
     """Pair the tensors that ``_prepare`` left with a model's; ``output`` names the output matrix.
 
-    The feed-forward network that stands first in a block is Macaron Net's first half.
+    The first feed-forward network of a block is Macaron Net's first half.
     """
     yield Pair((_TABLE,), "embedding.weight")
     halves = {"ffn 0": ("macaron_layer_norm", "macaron_fc1", "macaron_fc2")}

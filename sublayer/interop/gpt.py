@@ -163,7 +163,7 @@ class Gpt2(Family):
         return ids
 
     def pairs(self, config: ResolvedModel) -> Iterator[Pair]:
-        """Pair the tensors; norms of GPT-1 stand after a sub-layer."""
+        """Pair the tensors; norms of GPT-1 follow a sub-layer."""
         yield from super().pairs(config)
         if self.answers == "labels":
             yield Pair((_SCORE,), _WEIGHT)

@@ -341,7 +341,7 @@ def expand(
 
 
 def _sources(config: ResolvedModel, full: ResolvedModel) -> dict[str, str]:
-    """Map each tensor of the full model's blocks to the model's own that it is written from."""
+    """Map each tensor of the full model's blocks to its source tensor in the model."""
     is_pair = config.kind == "encoder-decoder"
     own_prefixes = {}
     for stack in stacks(config):

@@ -364,7 +364,7 @@ def _not_csv(where: str, problem: str) -> DataError:
 
 
 def delimiter_of(path: Path) -> str:
-    """Return what stands between the columns of a file of CSV, by its header."""
+    """Return the delimiter of a CSV file, from its header."""
     line, data = next(read_lines(path), (1, b""))
     return _delimiter(decoded(path, line, data))
 
@@ -411,7 +411,7 @@ def missing_column(
 
 
 def _is_value(name: str) -> bool:
-    """Return whether what should be the name of a column looks like what stands in one."""
+    """Check whether a column name looks like a value."""
     if len(name) > _LONGEST_NAME or name.count(" ") > _MOST_SPACES:
         return True
     return name.strip().replace(".", "", 1).removeprefix("-").isdigit()

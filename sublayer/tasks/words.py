@@ -137,7 +137,7 @@ def _features(
     task: Task, train: Sequence[Example], scored: Sequence[Example]
 ) -> tuple[sparse.csr_matrix, sparse.csr_matrix]:
     """Return the features of training and scored examples."""
-    split: dict[str, list[str]] = {}  # a passage stands in many examples
+    split: dict[str, list[str]] = {}  # a passage occurs in many examples
     texts, scored_texts = (_by_place(task, examples, split) for examples in (train, scored))
     if len(task.fields) == 1:
         n_all = sum(map(len, texts[0])) * (len(task.labels) if len(task.labels) > 2 else 1)
@@ -292,7 +292,7 @@ def predict_choices(task: Task, scored: Sequence[Example]) -> list[Prediction]:
 def score_windows(passage: str, wanted: Sequence[frozenset[str]]) -> list[float]:
     """Return for each set of words its maximum weight in an equally long window of a passage.
 
-    A word weighs log(1 + 1 / how often it stands in the passage).
+    A word weighs log(1 + 1 / its count in the passage).
     """
     words = split_words(passage)
     counts = Counter(words)

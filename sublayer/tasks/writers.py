@@ -37,7 +37,7 @@ def _texts(asked: AskedFile, columns: AnswerColumns, rows: Answered) -> Iterator
 
 
 def _write_csv(stream: IO[bytes], asked: AskedFile, columns: AnswerColumns, rows: Answered) -> None:
-    """Write CSV, with what stands between the columns of the rows."""
+    """Write CSV, with the rows' delimiter."""
     delimiter = asked.delimiter if asked.kind == "csv" else ","
     text = getwriter("utf-8")(stream, "surrogatepass")
     writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
@@ -86,7 +86,7 @@ def _write_json_list(
 def _write_parquet(
     stream: IO[bytes], asked: AskedFile, columns: AnswerColumns, rows: Answered
 ) -> None:
-    """Write Parquet, with the types that the rows' own columns have there."""
+    """Write Parquet, with the types of the rows' columns."""
     parquet = extra_module("pyarrow.parquet", "Parquet files")
     arrow = import_module("pyarrow")
     values: list[Mapping[str, Any]] = []

@@ -57,11 +57,11 @@ class _Pass(NamedTuple):
 
 
 class ExampleSource:
-    """The examples of a text, pass after pass, each pass in an order of its own.
+    """Examples of a text, pass after pass, in a new order per pass.
 
-    The text is the tokens of a split from position ``start`` to ``stop``; ``number`` is that of the
-    source that it is, from 0, by which sources draw independently. A position is that of an example
-    in the endless row of passes, from 0.
+    The text is the tokens of a split from ``start`` to ``stop``; ``number`` is the source's, from
+    0, so that sources draw independently. Positions count examples in the endless sequence of
+    passes, from 0.
 
     What finds an example raises DataError where no pass has one, or the text has no sentence, or no
     second document to take a B from.
@@ -131,7 +131,7 @@ class ExampleSource:
             np.asarray(self._ids[self._start + start[index] : self._start + stop[index]])
             for start, stop in ((pairs.a_start, pairs.a_stop), (pairs.b_start, pairs.b_stop))
         )
-        # The class token, A, an end, B, an end [T]; the first segment has its own end with it.
+        # The class token, A, an end, B, an end [T]; the first segment includes its end.
         end = [self._tokenizer.sep_id]
         parts: list[Any] = [
             [self._tokenizer.cls_id],
@@ -209,12 +209,12 @@ class PairBatches:
     """Batches of ``batch_sequences`` examples, packed into rows of at most ``context`` tokens.
 
     Every example of a pass is used once before the next pass begins. In a weighted mixture each
-    source has passes of its own, and its share of every stretch of examples. Where the settings say
-    how steps are filled with tokens, which a weighted mixture has no rule for, a step has as many
-    examples as that gives, and a pass begins with a step.
+    source has separate passes, and its share of every stretch of examples. Where the settings fill
+    steps by tokens, which weighted mixtures do not support, the number of examples per step
+    follows, and a pass begins with a step.
 
-    Raises ConfigError where the vocabulary lacks what masked objectives need. That a source has no
-    example is seen when one is asked for: then methods raise DataError.
+    Raises ConfigError where the vocabulary lacks tokens of masked objectives. Methods raise
+    DataError where a source has no example.
     """
 
     lengths_vary: ClassVar[bool] = False

@@ -409,7 +409,7 @@ def pairs_of_sentences(
     function of seed and epoch.
 
     The next sentences of that half are shuffled among it. The label is 0 wherever B is the next
-    sentence, by chance too, else 1. Documents play no part. Pairs stand in the order of A. What
+    sentence, by chance too, else 1. Documents are ignored. Pairs are in the order of A. What
     exceeds ``max_len`` less three special tokens is cut: from the longer one until they are equal,
     then from each by flips of a coin; and from head and tail of each by further flips.
 

@@ -34,9 +34,8 @@ class PairedModels(Tokenizer):
     """Tokenizer with a SentencePiece model per language; decodes the second.
 
     ``encode`` is of the first language, ``encode_targets`` and ``decode`` are of the second. A
-    piece that the table of ``names``, by id, does not have is unknown. What stands between ``>>``
-    and ``<<`` before a text is one piece: the language to translate into, where a model knows
-    several. Source: transformers, ``MarianTokenizer``.
+    piece that the table of ``names``, by id, does not have is unknown. A leading ``>>...<<`` is one
+    piece: the target language of a multilingual model. Source: transformers, ``MarianTokenizer``.
 
     Departure: names of special ids, where they occur in a text, are text.
 

@@ -182,7 +182,7 @@ def train_pieces(
 
 
 def _with_text(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines without the trainer's own mark, for which it leaves a line out.
+    """Yield lines without the trainer's reserved mark, for which it would skip a line.
 
     Raises DataError behind the last where all are control characters or marks of byte order.
     """
@@ -224,7 +224,7 @@ def _train(
             **(_T5 if sentinels else _ALBERT),
         )
     except RuntimeError as error:
-        if problems:  # the trainer wraps what stops its lines into an error of its own
+        if problems:  # the trainer wraps errors of its input
             raise problems[0] from None
         raise _explained(error, vocab_size, sentinels) from error
     return model.getvalue()

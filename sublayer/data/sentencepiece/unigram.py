@@ -213,7 +213,7 @@ class UnigramTokenizer(Tokenizer):
 
     @property
     def charsmap(self) -> bytes:
-        """SentencePiece's own table of normalisation, compiled; empty where the model has none."""
+        """SentencePiece's compiled normalisation table; empty where the model has none."""
         return bytes(parse_model(self._model).normalizer_spec.precompiled_charsmap)
 
     @property
@@ -257,7 +257,7 @@ class UnigramTokenizer(Tokenizer):
         return self._divided.take(ids)
 
     def _units(self, text: str) -> list[str]:
-        """Return what SentencePiece encodes of a text, each on its own."""
+        """Return the parts of a text that SentencePiece encodes separately."""
         if not self.normalization.is_models:
             return self.normalization.lines(text)
         return text.split("\n") if self._divides_lines else [text]
@@ -291,7 +291,7 @@ class UnigramTokenizer(Tokenizer):
         return str(self._processor.decode_pieces(names)).encode()
 
     def cut(self, text: bytes, near: int) -> int:
-        """Cut after a newline, where each line is encoded on its own; 0 where it is not."""
+        """Cut after a newline, where lines are encoded separately; otherwise 0."""
         if self.normalization.is_models and not self._divides_lines:
             return 0
         return after_newline(text, near)

@@ -1,4 +1,4 @@
-"""Files of the tokenizers library: read after a process of their own, and their properties."""
+"""Files of the tokenizers library: read after a probe, and their properties."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -151,7 +151,7 @@ def keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int], parsed: Add
     added = {token["content"] for token in content["added_tokens"]}
     names = vocabulary.keys() - added
     characters = set().union(*names)
-    # Every byte has an id of its own, and no piece has a character that is no byte.
+    # Every byte has an id, and pieces consist of bytes.
     has_all_bytes = names >= BYTE_NAMES.keys()
     has_only_bytes = characters <= BYTE_NAMES.keys()
     return has_all_bytes and has_only_bytes

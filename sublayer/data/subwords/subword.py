@@ -150,7 +150,7 @@ class SubwordTokenizer(Tokenizer):
         self._set_special(names)
         self.sentinel_ids = find_sentinels(names)
         if self.sentinel_ids:
-            # T5's end closes inputs and targets, and stands between no documents.
+            # T5's end closes inputs and targets, and does not separate documents.
             self.end_id = None
         self.roles = self._set_roles(roles or {}, vocabulary)
         controls = names
@@ -211,7 +211,7 @@ class SubwordTokenizer(Tokenizer):
 
     @classmethod
     def from_bytes(cls, data: bytes, path: Path) -> "SubwordTokenizer":
-        """Build from the library's own bytes of a file; raise DataError if they are not that."""
+        """Build from the bytes of a library file; raise DataError if they are invalid."""
         return cls(read_library(data, str(path)))
 
     @classmethod
@@ -261,9 +261,9 @@ class SubwordTokenizer(Tokenizer):
         return self._words.encode_many(list(map(split, texts)), self._encode_each)
 
     def encode_with_spans(self, text: str) -> tuple[TokenIds, Ints]:
-        """Encode a text as a whole; return beside the ids where each begins and ends, ``[T, 2]``.
+        """Encode a text; return ids, and their starts and ends, ``[T, 2]``.
 
-        Places are in characters of the text before it was normalised.
+        Positions are in characters of the text before normalisation.
         """
         encoding = call_library(
             lambda: self._encoder.encode(text, add_special_tokens=False),
@@ -295,14 +295,14 @@ class SubwordTokenizer(Tokenizer):
         return self._described(**fields, vocabulary=self._content) | {"kind": MARKED}
 
     def serialize(self, *, is_kept: bool = False) -> bytes:
-        """Return the bytes of its file: the library's own where that says all."""
+        """Return the bytes of its file: the library's where that is complete."""
         if self.reads_marks is None and not self.roles and not is_kept:
             return self.library_file
         return json.dumps(self._marked_content(), ensure_ascii=False, indent=1).encode() + b"\n"
 
     @property
     def library_content(self) -> dict[str, Any]:
-        """The library's own description."""
+        """The library's description."""
         return self._content
 
     @property

@@ -47,7 +47,7 @@ class Merges:
 
 
 def count_merges(kind: str, vocab_size: int, least: int) -> int:
-    """Count the merges that a vocabulary has room for beside its ``least`` ids.
+    """Count the merges that fit a vocabulary with ``least`` other ids.
 
     Raises ConfigError where it has no room for these.
     """
@@ -210,7 +210,7 @@ class BpeEncoder:
         encodings = self._library.encode_batch_fast(words, add_special_tokens=False)
         rows = [encoding.ids for encoding in encodings]
         if self._apart is not None:
-            # An end of word that stands apart joins the symbol before it.
+            # A separate end of word joins the symbol before it.
             rows = [
                 [*row[:-2], self._ended[row[-2]]] if row[-1] == self._apart else row for row in rows
             ]
@@ -315,7 +315,7 @@ class WordBpeTokenizer(Tokenizer):
         return "".join(texts).encode()
 
     def cut(self, text: bytes, near: int) -> int:
-        """Cut after a newline, since each line is encoded on its own."""
+        """Cut after a newline: lines are encoded separately."""
         return after_newline(text, near)
 
     def starts_word(self, ids: AnyInts) -> Bools:

@@ -1,1 +1,1 @@
-"""Examples of tasks as tokens: stored, divided, packed; where tokens stand, windows, spans."""
+"""Examples of tasks as tokens: stored, divided, packed; token positions, windows, spans."""

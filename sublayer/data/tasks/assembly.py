@@ -119,7 +119,7 @@ class Assembler:
         """Tokens of a row or an input at most, its marks included."""
         rule = self._rule
         if rule.format == "text" and rule.first_id is None:
-            # Input and target stand in one row.
+            # Input and target share a row.
             return max(1, rule.context - rule.target_length)
         return rule.context
 

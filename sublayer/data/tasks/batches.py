@@ -209,7 +209,7 @@ class ExampleBatches:
 
     @property
     def n_epoch_steps(self) -> float:
-        """Count the steps of the first epoch, of the last of which it may have a part."""
+        """Count the steps of the first epoch, the last possibly partial."""
         if not self.rule.fills_rows:
             return self.n_epoch / self._batch_sequences
         step = 0
@@ -286,7 +286,7 @@ class ExampleBatches:
         if not self._is_drawn:
             return order
         # The examples of an epoch of a mixture, task after task [N]: of each task a stretch of its
-        # endless row of passes, each in an order of its own.
+        # endless sequence of passes, in a new order per pass.
         drawn = []
         first = 0
         for number, (size, share) in enumerate(zip(self._sizes, self._shares, strict=True)):

@@ -85,7 +85,7 @@ _TYPES: dict[str, Any] = {"labels": np.float64, "is_labelled": np.bool_}
 class EncodedExamples:
     """Examples of one split of a task, each a few rows, each a few texts.
 
-    The texts of all rows stand one after another in ``ids``.
+    ``ids`` concatenates the texts of all rows.
     """
 
     ids: AnyInts

@@ -78,7 +78,7 @@ def encode_passages(
         room = rule.context - _N_MARKS - len(question)
         for window in cut_windows(len(tokens.ids), room, rule.stride):
             texts += [question, tokens.ids[window.start : window.stop]]
-            # The passage stands behind [CLS], the question and [SEP].
+            # The passage follows [CLS], the question and [SEP].
             spans.append(gold_places(window, gold, len(question) + 2))
             window_starts.append(window.start)
             if trains:

@@ -62,7 +62,7 @@ def _draw(
     except ConfigError as error:
         return FormatFigure(format_, (), problem=str(error))
     if task.kind == "span" and format_ == "pair":
-        # Where all of the passage stands in one window.
+        # Where the passage fits one window.
         (pair,) = wording_of(task).pair_rows(example)
         assert pair.second is not None and marks.first is not None, "a question is about a passage"
         question = tokenizer.encode(pair.first.encode())[: pair.first_tokens]

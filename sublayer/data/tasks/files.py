@@ -195,7 +195,7 @@ class TableFiles(TaskFiles):
 
 
 def find_task_files(config: DataConfig, cache: Path) -> list[TaskFiles]:
-    """Find the files of all tasks that ``[data]`` names, or of a table of one's own.
+    """Find the files of all tasks in ``[data]``, or of a user's table.
 
     Raises DataError where there are none, and for a table with faults, as ``read_table``.
     """

@@ -83,7 +83,7 @@ def _divide_unknown(
             spans = [match.span() for match in re.compile(pattern).finditer(text, at, end)]
             if len(spans) == len(unknown):
                 starts[unknown], ends[unknown] = np.array(spans).T
-                # A mark of a space has no characters, and stands where what follows begins.
+                # A space mark has no characters, and is placed at the next token.
                 behind = np.searchsorted(unknown, np.arange(first, stop))
                 edges = np.append(starts[unknown], end)[behind]
                 is_space = ~is_unknown[first:stop]
@@ -128,7 +128,7 @@ def _behind_anything(pieces: str, i: int, text: str, j: int) -> tuple[int, int]:
     while i < len(pieces) and pieces[i] == _ANYTHING:
         i += 1
     known = pieces[i : i + _PROBE].partition(_ANYTHING)[0]
-    # It stands for a character at least, or for none where that does not fit.
+    # It covers at least one character, or none where that does not fit.
     for start in (j + 1, j):
         position = text.find(known, start)
         if known and position >= 0:
@@ -165,9 +165,7 @@ class PlacedTokens(NamedTuple):
         return int(touched[0]), int(touched[-1])
 
     def slice(self, first: int, last: int, text: str) -> slice:
-        """Return which characters tokens ``first`` to ``last`` stand for, but for the whitespace at
-        either end.
-        """
+        """Return the characters of tokens ``first`` to ``last``, without surrounding whitespace."""
         start, end = int(self.starts[first]), int(self.ends[first : last + 1].max())
         piece = text[start:end]
         start += len(piece) - len(piece.lstrip())

@@ -102,7 +102,7 @@ def _whole(documents: Sequence[Document], shares: Shares, *, name: str) -> Parts
     Where no document is small enough for a share, it gets the smallest. Equal documents stay
     together.
     """
-    # Numbers of the documents [N] in order of their hashes; the equal ones stand together.
+    # Numbers of the documents [N] in order of their hashes; equal ones are adjacent.
     keys = content_keys(documents)
     order = np.argsort(keys, kind="stable").astype(np.min_scalar_type(len(keys)))
     keys.sort()

@@ -140,7 +140,7 @@ class Tokenizer(ABC):
         return [self.encode(text) for text in texts]
 
     def encode_targets(self, texts: Sequence[bytes]) -> list[TokenIds]:
-        """Encode texts of the target language, which may have a model of its own."""
+        """Encode texts of the target language, which may have a separate model."""
         return self.encode_many(texts)
 
     def decode(self, ids: Ids) -> bytes:
@@ -215,7 +215,7 @@ class Tokenizer(ABC):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def serialize(self, *, is_kept: bool = False) -> bytes:
-        """Return the bytes of its ``tokenizer.json``; with ``is_kept`` always in our own format."""
+        """Return the bytes of its ``tokenizer.json``; with ``is_kept`` always in our format."""
         return json.dumps(self.content(), ensure_ascii=False, indent=1).encode() + b"\n"
 
     def save(self, path: Path) -> None:
@@ -354,7 +354,7 @@ Read = TypeVar("Read")
 
 
 def read_value(value: Any, kind: type[Read]) -> Read:
-    """Check a value of our own file; raise DataError, without a path, where it is damaged."""
+    """Check a value of our file; raise DataError, without a path, where it is damaged."""
     return check_typed(value, kind, "it", DataError, has_tuples=True)
 
 

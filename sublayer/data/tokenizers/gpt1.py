@@ -42,7 +42,7 @@ LINE_END = f"{NEWLINE}{END}"
 
 Merge = tuple[str, str]
 
-# What transformers and fine-tuning put beside pieces of text: <unk>, [PAD], _start_.
+# Special tokens of transformers and fine-tuning: <unk>, [PAD], _start_.
 _SPECIAL = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]|_[a-z]+_")
 
 
@@ -58,7 +58,7 @@ class Gpt1Vocabulary:
 
     @property
     def special(self) -> list[str]:
-        """The pieces that stand for no text."""
+        """Pieces without text."""
         return unmade(self.ids, self.merges)
 
 
@@ -199,7 +199,7 @@ def transformers_library(vocabulary: Gpt1Vocabulary) -> tokenizers.Tokenizer:
 
 
 def renormalized(tokenizer: Tokenizer, path: Path, normalization: Normalization) -> Tokenizer:
-    """Return the tokenizer of a file with the text rules of a name in place of its own.
+    """Return the tokenizer of a file with other, named text rules.
 
     Raises ConfigError where it is of another kind than GPT-1's.
     """

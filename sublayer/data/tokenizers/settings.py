@@ -1,4 +1,4 @@
-"""Files beside a tokenizer: its normalisation, its special and added tokens.
+"""Files of a tokenizer's folder: normalisation, special and added tokens.
 
 Sources: transformers 5, ``tokenization_utils_base.py`` (``_from_pretrained``) and the tokenizers
 library's ``added_vocabulary.rs``.

@@ -23,7 +23,7 @@ END = "</s>"
 
 
 class WordTokens(Tokenizer):
-    """An id for each word of some texts, as spaces divide them, behind those of formats' marks."""
+    """An id for each space-separated word of some texts, after the formats' special tokens."""
 
     kind = "words"
     is_lossless = False
@@ -60,14 +60,14 @@ class WordTokens(Tokenizer):
 def show_tokens(ids: AnyInts, tokenizer: Tokenizer) -> list[str]:
     """Return a text for each id: a blank is ``▁``, and characters without a shape are escaped.
 
-    Ids that stand for no text have their names, such as ``[SEP]``.
+    Ids without text are shown by name, such as ``[SEP]``.
     """
     names = special_names(tokenizer)
     return [names[id_] if id_ in names else _piece(tokenizer, id_) for id_ in ids.tolist()]
 
 
 def special_names(tokenizer: Tokenizer) -> dict[int, str]:
-    """Return the names of ids that stand for no text: the vocabulary's own, else the usual."""
+    """Return the names of ids without text: the vocabulary's, else the usual ones."""
     names = {id_: name for name, id_ in tokenizer.added_ids.items()}
     ids = {key: usual[0] for key, usual in SPECIAL_NAMES.items()} | {"end_id": END}
     for key, usual in ids.items():

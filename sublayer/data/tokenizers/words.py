@@ -65,7 +65,7 @@ class RaggedIds:
         return self._lengths[numbers]
 
     def take(self, numbers: AnyInts) -> TokenIds:
-        """Return the ids of rows ``numbers``, concatenated; a number may stand there twice."""
+        """Return the concatenated ids of rows ``numbers``, which may repeat."""
         lengths = self._lengths[numbers]  # [rows taken], as the next two
         # Id i of the result is ``shift`` further on in ``_ids``, the same for a whole row.
         starts_in_result = np.cumsum(lengths) - lengths

@@ -137,7 +137,7 @@ def _wnli_marked(example: Example) -> str:
 
 
 def _wnli_noun(example: Example) -> str:
-    """Return the noun of the hypothesis that stands for the pronoun of the premise."""
+    """Return the hypothesis's noun in place of the premise's pronoun."""
     return as_pronoun(*example.fields.values()).referent
 
 

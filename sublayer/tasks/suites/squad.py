@@ -36,7 +36,7 @@ _NAMED = re.compile(
 _WRITTEN = re.compile(rb'"version"\s*:\s*"?v?([12])')
 _PASSAGES = re.compile(rb'"(context|paragraphs)"')
 _READ_BYTES = 1 << 16
-# What scripts write beside the files.
+# Files written by scripts.
 _OUTPUTS = {"predictions", "nbest", "odds", "preds", "eval"}
 
 

@@ -229,7 +229,7 @@ def _next_passage(result: ReadSplit) -> int:
 
 
 class MultiRC(SuperGlueObjects):
-    """MultiRC, each answer of which is an example."""
+    """MultiRC; each answer is an example."""
 
     def add(self, row: Record, result: ReadSplit) -> None:
         """Add the examples of a row: of a passage with its questions, as it is published, or of one
@@ -408,7 +408,7 @@ class WiC(SuperGlueColumns):
 
 
 def _stands(word: str, sentence: str, where: slice) -> bool:
-    """Return whether a form of a word stands in a place: a whole word with its first letter."""
+    """Check whether a form of a word is at a position: a full word with its first letter."""
     there = sentence[where]
     if re.search(r"\w$", sentence[: where.start]) or re.match(r"\w", sentence[where.stop :]):
         return False
@@ -453,7 +453,7 @@ class WSC(SuperGlueObjects):
 
 
 def _fitted(text: str, span: str, index: int) -> tuple[str, int] | None:
-    """Return a span as it stands in its place, or else nearest to it; None where nowhere."""
+    """Return a span at its position, or the nearest occurrence; None without one."""
     words = text.split(" ")
     matches = [
         (abs(position - index), written, position)
