@@ -259,7 +259,7 @@ class Cache:
             )
 
     def clear(self) -> None:
-        """Forget all tokens, keep the memory; for decoders without state or encoder."""
+        """Forget all tokens, keep the buffers; for decoders without state or encoder."""
         self._filled.length = 0
         self.is_padded = False
 

@@ -32,7 +32,7 @@ def held_out(examples: Sequence[Example], share: float, at_most: int) -> NDArray
     bundles = _bundles(examples)
 
     def change(rows: list[int], *, weighs_sum: bool = True) -> float:
-        """Return by how much further from their shares the classes, and the sum, are with rows."""
+        """Return the change of deviation from the shares, of classes and sum, by adding rows."""
         added = Counter(_class(examples[row]) for row in rows)
         of_classes = sum(abs(wanted[label] - n) - abs(wanted[label]) for label, n in added.items())
         return of_classes + (abs(n_missing - len(rows)) - abs(n_missing) if weighs_sum else 0.0)

@@ -189,8 +189,7 @@ def clip_gradient(
     norm = norm_of(gradients)
     if clip_norm > 0:
         scale = torch.clamp(clip_norm / (norm + 1e-6), max=1.0)
-        # Only on a CPU: reading it would synchronise another device; it saves a pass over all
-        # gradients.
+        # Read only on a CPU, where it saves a pass: elsewhere it would synchronise the device.
         if scale.device.type != "cpu" or scale != 1.0:
             torch._foreach_mul_(gradients, scale)
     return norm
