@@ -149,7 +149,7 @@ def _read_shapes(folder: Path) -> dict[str, Shape]:
     names = [f"h.{block}.{name}" for block in range(n_blocks) for name in _OF_BLOCK]
     named = dict(zip((POSITIONS, TOKENS, *names), content, strict=True))
     for number, (name, shape) in enumerate(named.items()):
-        # A map has an axis of one before its own two.
+        # A map has a leading axis of length 1.
         is_map = ".c_" in name and name.endswith("weight")
         n_axes = 2 if number < 2 else 3 if is_map else 1
         is_shape = isinstance(shape, list) and all(

@@ -153,7 +153,7 @@ EXPANDED: Mapping[tuple[str, Any], tuple[Any, ...]] = {
 each block, sinusoids as a table (see ``expand``)."""
 COMMON: Table = {
     **dict.fromkeys(TRAINING_ONLY, ANY),
-    # Attention, then a feed-forward network, each added whole; in a decoder beside an encoder with
+    # Attention, then a feed-forward network, with step size 1; in an encoder-decoder's decoder with
     # cross-attention between them.
     "block": Rule(_has_usual_block),
     "decoder_block": Rule(_has_usual_decoder_block),

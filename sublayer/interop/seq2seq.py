@@ -137,7 +137,7 @@ class M2M100(Family):
         "init": "normal",
     }
     exceptions: Table = {
-        # Padding has no position there, wherever it stands.
+        # Padding has no position there.
         "decoder_start": ("end",),
         # Two frequencies or more: the class divides by the steps between them.
         "d_model": Rule(lambda config: config.d_model > 2),

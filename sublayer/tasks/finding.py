@@ -97,10 +97,9 @@ def find_splits(
 ) -> dict[str, tuple[Path, ...]]:
     """Find the files of each split, in the first place that has any.
 
-    Places are the task's folder, below ``folder`` or below that of the suite; ``folder`` itself,
-    unless it is called as one of ``others`` or as a suite; files in it, or in that of the suite,
-    that bear the task's name. ``may_be`` judges a split's file by its content, where no name is the
-    task's.
+    Places are the task's folder, below ``folder`` or the suite's; ``folder`` itself, unless named
+    as one of ``others`` or a suite; files in it, or the suite's, with the task's name. ``may_be``
+    checks a split's file by content, where no name is the task's.
     """
     suites = [path for path in _folders(folder) if layout.is_suite(path.name)]
     for above in (*suites, folder):
@@ -187,7 +186,7 @@ def _splits(folder: Path, layout: FileLayout, *, is_own: bool) -> dict[str, tupl
     files: dict[tuple[str, int], list[Path]] = {}
     for path in entries(folder):
         for split, suffix, file in _candidates(path, layout, is_own=is_own):
-            ranks = (*layout.suffixes, suffix)  # a file with a name of its own may end otherwise
+            ranks = (*layout.suffixes, suffix)  # a file with another name may end otherwise
             files.setdefault((split, ranks.index(suffix)), []).append(file)
     by_split: dict[str, tuple[Path, ...]] = {}
     for split, rank in sorted(files):
@@ -197,7 +196,7 @@ def _splits(folder: Path, layout: FileLayout, *, is_own: bool) -> dict[str, tupl
 
 
 def _candidates(path: Path, layout: FileLayout, *, is_own: bool) -> Iterator[tuple[str, str, Path]]:
-    """Return the split, the kind and the path of a file, or of those of a folder, of the task."""
+    """Return split, kind and path of the task's file, or of a folder's files."""
     name = _FINDING_PACKED.sub("", path.name.lower())
     if path.is_dir():
         # Such as train/0000.parquet.

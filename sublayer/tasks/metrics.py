@@ -32,7 +32,7 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Answered:
-    """Labelled examples, of which there are some, and the predictions for them.
+    """Labelled examples, at least one, and their predictions.
 
     Units are groups of examples, and each example that has no group, in the order of their firsts.
     """
@@ -356,7 +356,7 @@ class Ranks(Contributions):
     def influences(self) -> Numbers:
         """Return the correlation's derivatives by the weights of the units, times their number.
 
-        An example adds its own product, and moves the ranks of all that lie above it.
+        An example adds its product, and moves the ranks of all above it.
         """
         ones = np.ones((1, len(self.gold)))
         half = len(self.gold) / 2
@@ -470,7 +470,7 @@ def _compared_v2(compare: Compare, answered: Answered) -> Sums:
 def scores_v2(compare: Compare, examples: Sequence[Example], predictions: Predictions) -> Numbers:
     """Score texts as SQuAD 2.0's script does; NaN where there is no prediction.
 
-    No answer is an empty text. Gold answers of which nothing remains are none.
+    No answer is an empty text. Gold answers that normalise to nothing are ignored.
     """
     scores = []
     for example, prediction in zip(examples, predictions, strict=True):

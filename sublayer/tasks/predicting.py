@@ -96,7 +96,7 @@ def name_prediction(
     names: Sequence[str] = task.labels
     words = task.labels
     if kind == "choice":
-        # Of choices that the example does not have there are probabilities of 0 behind its own.
+        # Missing choices have trailing probabilities of 0.
         numbered = [f"choice{number}" for number, _ in enumerate(example.choices, 1)]
         names, words = choice_names or numbered, example.choices
     return NamedPrediction(

@@ -23,7 +23,7 @@ Nats = NDArray[np.float64]
 
 
 class Query(NamedTuple):
-    """Two texts, of which the second is scored, given the first."""
+    """Two texts; the second is scored, given the first."""
 
     prompt: str
     """Empty: nothing stands before."""
@@ -207,7 +207,7 @@ def _pronouns(task: Task, examples: Sequence[Example], settings: Settings) -> Pr
 
 
 def _grouped(examples: Sequence[Example], left_out: Counter[str]) -> Iterator[Example]:
-    """Put the rows of one pronoun together: its two candidates, of which one is right.
+    """Group the rows of one pronoun: two candidates, one of them right.
 
     Of other numbers of candidates guessing would not score a half.
     """

@@ -188,7 +188,7 @@ def label_places(words: Sequence[str], task: Task) -> tuple[int, ...]:
     """Return the index of each task label's word in ``words``.
 
     Capitals do not count, nor whether words are joined by spaces, hyphens or underscores. Raises
-    ConfigError where the words are not those of the labels: an order is never guessed.
+    ConfigError where the words differ from the labels: an order is never guessed.
     """
     plain = [_plain(word) for word in words]
     wanted = [_plain(label) for label in task.labels]

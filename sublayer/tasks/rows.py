@@ -88,7 +88,7 @@ class Published(ABC):
         return {name: (name,) for name in self.task.fields}
 
     def find(self, folder: Path, others: Sequence[FileLayout] = ()) -> Found:
-        """Find its files in a folder: that of the suite, of the task, or one above.
+        """Find its files in the suite's or task's folder, or one above.
 
         ``others`` are the layouts of all tasks, as which ``folder`` may be called.
         """

@@ -134,7 +134,7 @@ def write_predictions(suite: str, path: Path, answers: Sequence[Answers]) -> Sub
     Of other suites names of files begin with the task's and the split's where there are several
     splits.
 
-    Raises DataError where a split has no predictions, stands twice or is not the suite's, a number
+    Raises DataError where a split has no predictions, occurs twice or is not the suite's, a number
     is none, or there is something at ``path``.
     """
     by_set = {(answer.task.name, answer.split): answer for answer in answers}

@@ -42,7 +42,7 @@ class Task:
 
     @property
     def dev_splits(self) -> tuple[str, ...]:
-        """Return the splits that are scored: those of the published development set."""
+        """Return the scored splits: the published development set."""
         return tuple(name for name in self.splits if name.startswith("dev"))
 
     @property

@@ -83,10 +83,10 @@ def train_merges(
 ) -> Merges:
     """Train up to ``n_merges`` on counted words, which hold no whitespace.
 
-    ``inner`` stands before all but a word's first piece (WordPiece's ``##``), ``end`` behind its
-    last (subword-nmt's ``</w>``). The first pieces are the alphabet's characters and then their
-    marked forms, whether or not the words have them. Characters beyond the alphabet are in no
-    piece. Short texts give fewer merges.
+    ``inner`` precedes all but a word's first piece (WordPiece's ``##``), ``end`` follows its last
+    (subword-nmt's ``</w>``). The first pieces are the alphabet's characters and then their marked
+    forms, whether or not the words have them. Characters beyond the alphabet are in no piece. Short
+    texts give fewer merges.
     """
     # The library numbers marked characters as a hash table comes, and breaks ties by number; what
     # is named is not.
@@ -355,7 +355,7 @@ class WordBpeTokenizer(Tokenizer):
 
     @classmethod
     def words_of(cls, rules: Mapping[str, bool] = NO_RULES) -> SplitWords:
-        """Return what splits a text into the words of its lines."""
+        """Return the function that splits a text into the words of its lines."""
         return lambda text: [line.split() for line in text.split("\n")]
 
     @cached_property
@@ -373,7 +373,7 @@ Merge = tuple[str, str]
 def read_codes(
     codes: Path, dictionary: Path | None = None, *, kind: type[WordBpeTokenizer] = WordBpeTokenizer
 ) -> WordBpeTokenizer:
-    """Read the merges of subword-nmt (0.1, 0.2) or fastBPE, of which each is a line.
+    """Read the merges of subword-nmt (0.1, 0.2) or fastBPE, one per line.
 
     With fairseq's ``dictionary`` ids are its own, and other symbols of the merges are unknown.
     Without one they are, after the special ids, the characters of the merges, each also with an end

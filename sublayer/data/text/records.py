@@ -150,8 +150,8 @@ def _lines(text: Text, start: int, stop: int) -> Iterator[bytes]:
 def extracted_articles(path: Path) -> Iterator[RawDocument]:
     """Read WikiExtractor's articles, ``<doc ...>`` to ``</doc>``, without their title lines.
 
-    The other forms in which Wikipedia is published have no title line. Raises DataError with file
-    and line where anything stands between the articles, or one does not end.
+    Other published forms of Wikipedia have no title line. Raises DataError with file and line for
+    text between articles, or one without an end.
     """
     first = 0  # the line where the article begins; 0 between articles
     title = b""
@@ -183,7 +183,7 @@ def extracted_articles(path: Path) -> Iterator[RawDocument]:
 def row_runs(rows: Iterable[RawDocument]) -> Iterator[RawDocument]:
     """Join runs of 1,000 rows to documents of one row a line, of single spaces; the last is less.
 
-    A document is said to begin at its first row; empty rows count, and have no line.
+    A document's position is its first row; empty rows count, and have no line.
     """
     run: list[tuple[int, bytes]] = []
     for number, text in rows:

@@ -205,7 +205,7 @@ def sentences_of(
     A byte-order mark is dropped, and a Project Gutenberg header and licence where both are marked.
     Of a pair there is one list: the words of its two sides. The rule is not ``none``.
 
-    ``hear`` is given all bytes of the range in their order, dropped or divided.
+    ``hear`` receives all bytes of the range in order, dropped or divided.
 
     Raises DataError, with file and line, where the text is not UTF-8.
     """
@@ -265,7 +265,7 @@ def sentence_cut(text: Text, near: int, least: int) -> int:
 
 
 def rule_identity(rule: TextUnit) -> list[Any]:
-    """Return what identifies the rule that cuts sentences, as JSON."""
+    """Return the identity of a sentence rule, as JSON."""
     library = None
     if rule == "spacy":
         with suppress(PackageNotFoundError):

@@ -50,7 +50,7 @@ _SPECIAL = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]|_[a-z]+_")
 class Gpt1Vocabulary:
     """Pieces by id, of which those that end a word end in ``</w>``, and merges in their order.
 
-    ``<unk>`` stands for what no piece does. Other ids that no merge makes stand for no text.
+    ``<unk>`` is the unknown. Other ids that no merge makes have no text.
     """
 
     ids: Mapping[str, int]
@@ -180,8 +180,8 @@ class Gpt1Tokenizer(Tokenizer):
 def with_normalization(vocabulary: Gpt1Vocabulary, normalization: Normalization) -> Tokenizer:
     """Build the tokenizer of a vocabulary with the text rules of a name.
 
-    transformers' are those of its OpenAIGPTTokenizer: BERT's words, in lower case and without
-    accents; ends of lines are spaces.
+    transformers' rules, of its OpenAIGPTTokenizer: BERT's words, in lower case and without accents;
+    ends of lines are spaces.
     """
     if normalization == "published":
         return Gpt1Tokenizer(vocabulary)

@@ -61,7 +61,7 @@ def divide(standard: str) -> Iterator[Words]:
 
 
 def mend(text: str) -> str:
-    """Mend a text as ``ftfy.fix_text`` does, which is asked of the lines that it may change.
+    """Mend a text as ``ftfy.fix_text`` does, which is called for lines that it may change.
 
     It undoes wrong encodings, writes curled quotes straight, HTML's entities as characters up to
     the first line with a ``<``, and so on. Raises DataError without ftfy.
@@ -99,8 +99,8 @@ def standardise(text: str) -> str:
 def cut(text: bytes, near: int) -> int:
     """Return a late position up to ``near`` where a cut changes no word; 0 without one.
 
-    It stands before a space between two letters a to z, in a line that ftfy leaves as it is, and
-    before the first ``<``, which counts for all that follows.
+    It precedes a space between two letters a to z, in a line that ftfy leaves as it is, and the
+    first ``<``, which affects all that follows.
     """
     tag = text.find(b"<", 0, near)
     end = near if tag < 0 else tag

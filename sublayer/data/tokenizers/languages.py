@@ -171,8 +171,8 @@ class BilingualTokenizer(WrappedTokenizer):
 
     ``encode`` and ``decode`` are of text whose words are divided by spaces; ``encode_source``,
     ``encode_target`` and ``write`` are of text as people write it. Where the vocabulary has no
-    padding, its ``<s>`` pads, which stands in no text: what pads is masked wherever it is read, and
-    is never written.
+    padding, its ``<s>`` pads, which occurs in no text: padding is masked in the input, and never
+    written.
 
     Raises ConfigError where the vocabulary has no end of a text, or neither padding nor ``<s>``.
     """

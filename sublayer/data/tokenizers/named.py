@@ -216,7 +216,7 @@ def is_former(tokenizer: Tokenizer, path: Path) -> bool:
 
 
 def with_special_tokens(tokenizer: Tokenizer, special_tokens: SpecialTokens) -> Tokenizer:
-    """Return a tokenizer by which marks of special tokens in a text are tokens, or text.
+    """Return a tokenizer that reads special tokens in a text as tokens, or as text.
 
     Raises ConfigError where it has no special tokens that a text may name.
     """
@@ -234,7 +234,7 @@ def with_special_tokens(tokenizer: Tokenizer, special_tokens: SpecialTokens) -> 
 
 
 def _is_ours(path: Path, tokenizer: Tokenizer) -> bool:
-    """Return whether a tokenizer's file is of one of our models, or says itself how it reads."""
+    """Check whether a tokenizer's file is ours, or defines the reading of special tokens."""
     if path.is_dir() or path.suffix != ".json":
         return False
     if tokenizer.reads_marks is not None:
@@ -249,7 +249,7 @@ def _is_ours(path: Path, tokenizer: Tokenizer) -> bool:
 
 
 def _is_trained_here(content: dict[str, Any]) -> bool:
-    """Return whether a library's content is such as training here makes, which says no more."""
+    """Check whether a library's content was trained here, without further settings."""
     added = tuple(token["content"] for token in content["added_tokens"])
     ids = [token["id"] for token in content["added_tokens"]]
     is_plain = content["post_processor"] is None and ids == list(range(len(added)))
@@ -257,7 +257,7 @@ def _is_trained_here(content: dict[str, Any]) -> bool:
 
 
 def _as_files_say(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
-    """Return a tokenizer with the special and added tokens and the rules of a folder's files."""
+    """Return a tokenizer with special tokens, added tokens and rules of a folder's files."""
     if isinstance(tokenizer, SubwordTokenizer):
         has_file = (folder / "tokenizer.json").is_file()
         in_file = tokenizer.library_content["added_tokens"] if has_file else []
@@ -284,7 +284,7 @@ def _roles(files: TokenFiles) -> dict[str, str]:
 
 
 def _as_class(content: dict[str, Any], files: TokenFiles, folder: Path) -> dict[str, Any]:
-    """Return a library's content with the rules of the class that transformers reads it by."""
+    """Return a library's content with the rules of its transformers class."""
     kind = content["model"]["type"]
     if files.class_name == "BertTokenizer" and kind == "WordPiece":
         rules: dict[str, Any] = {

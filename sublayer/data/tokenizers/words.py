@@ -191,7 +191,7 @@ def word_starts(content: dict[str, Any]) -> Callable[[str], bool] | None:
 
 
 def divides_at_whitespace(content: dict[str, Any], parsed: Sequence[dict[str, Any]]) -> bool:
-    """Return whether a ``tokenizers`` file has BERT's rules, by which whitespace ends every word.
+    """Check whether a ``tokenizers`` file has BERT's rules: whitespace ends every word.
 
     ``parsed`` are the added tokens that are looked for in a text; they must have none.
     The normaliser changes characters one by one, but for marks that combine, which never do with

@@ -38,7 +38,7 @@ _KEYS = {"article", "options"}
 
 
 def level_of(path: Path) -> str:
-    """Return the level that a file's name says, or that of its folder; empty where neither does."""
+    """Return the level in the name of a file or its folder; empty without one."""
     for words in (words_of(path.stem), words_of(path.parent.name)):
         levels = [level for level in LEVELS if level in words]
         if len(levels) == 1:
@@ -170,7 +170,7 @@ class Race(Published):
         return _rows(path) if path.suffix == ".txt" else read_records(path)
 
     def add(self, row: Record, result: ReadSplit) -> None:
-        """Add the questions of a row; those of the other level are passed by."""
+        """Add the questions of a row; skip the other level's."""
         assert isinstance(row.path, Path), "rows are of files"
         id_, level = row.text("id" if row.has("id") else "example_id"), level_of(row.path)
         level = level or next((prefix for prefix in LEVELS if id_.startswith(prefix)), "")

@@ -170,7 +170,7 @@ def _wic_records(path: Path) -> Iterator[Record]:
 
 @dataclass(frozen=True, kw_only=True)
 class SuperGlueColumns(ColumnsTask):
-    """A task whose rows are an example each, their names those of the task's fields."""
+    """A task with one example per row, and names of the task's fields."""
 
     reads_tsv: ClassVar[bool] = False
     ids: tuple[str, ...] = ("idx",)
@@ -199,7 +199,7 @@ class SuperGlueColumns(ColumnsTask):
 
 
 class SuperGlueRte(SuperGlueColumns):
-    """SuperGLUE's RTE, of which GLUE has a folder of the same name."""
+    """SuperGLUE's RTE; GLUE has a folder of the same name."""
 
     def settle(self, files: dict[str, tuple[Path, ...]]) -> dict[str, tuple[Path, ...]]:
         """Return the files, unless they are GLUE's."""
@@ -224,7 +224,7 @@ class SuperGlueObjects(Published):
 
 
 def _next_passage(result: ReadSplit) -> int:
-    """Return the number of a passage whose file gives it none: behind that of the last example."""
+    """Return the number of an unnumbered passage: after the last example's."""
     return int(result.examples[-1].extra["passage"]) + 1 if result.examples else 0
 
 
