@@ -31,8 +31,9 @@ def sequence_starts(
 
     A side has non-decreasing sequence numbers along a row, and -1 at right padding, which is a
     sequence too. Sides share the sequences of a row. All rows and sides have the same number of
-    slots, the last one for padding; surplus slots are empty. It is a power of two, so that few
-    batches differ in it. The last start is the number of tokens. int32, as kernels require.
+    slots, the last one for padding; surplus slots are empty. Their number is a power of two, so
+    that few batches differ in it. The last start is the number of tokens. int32, as kernels
+    require.
     """
     numbered = []
     for ids in map(torch.Tensor.numpy, sides):
@@ -94,7 +95,8 @@ class Batches(Protocol):
     def batch(self, step: int, rank: int = 0, world: int = 1) -> Any:
         """Return a process's share of the global batch of optimizer step ``step`` (0-based).
 
-        The shares of all ``world`` ranks form the same batch for any number of processes.
+        ``rank`` is 0-based. The shares of all ``world`` ranks form the same batch for any number of
+        processes.
         """
 
     def n_tokens(self, step: int) -> int:
@@ -264,7 +266,7 @@ def copy_tensors(batch: Copied, device: torch.device) -> Copied:
     for field in fields(instance):
         tensor = getattr(instance, field.name)
         if isinstance(tensor, Tensor):
-            # Only copies from pinned memory overlap with computation on a GPU.
+            # Only copies of contiguous pinned memory overlap with computation on a GPU.
             if device.type == "cuda":
                 tensor = tensor.contiguous().pin_memory()
             copies[field.name] = tensor.to(device, non_blocking=True)

@@ -140,7 +140,8 @@ class Epochs(Generic[Plan]):
     """Plans of epochs, created on demand; the last two are cached for speed.
 
     ``count`` counts the items of a plan; items are numbered through all epochs. ``empty`` is the
-    error without items. Epochs with equal ``same`` have equally many items, and are counted once.
+    error without items. Epochs for which ``same`` returns the same number have equally many items,
+    and are counted once.
     """
 
     def __init__(

@@ -92,7 +92,7 @@ class DividedTexts:
         return split in self.replaced or split in self.shares or is_published
 
     def is_cut(self, split: SplitName) -> bool:
-        """Check whether a split is byte ranges of single documents, divided among splits."""
+        """Check whether a split is a byte range of each source's only document."""
         if split in self.replaced or len(self.shares) < 2:
             return False
         return all(
@@ -102,7 +102,7 @@ class DividedTexts:
     def n_empty(self, split: SplitName) -> int:
         """Count the documents left out for having no text.
 
-        For documents to divide they count with the training split.
+        Those of documents to divide count with the training split.
         """
         documents = [
             source.published[split] if source.published else source.documents
@@ -193,7 +193,7 @@ def _find_pair_texts(config: DataConfig, cache: Path) -> DividedTexts:
         pairs = find_pairs(config, cache, split)
         if pairs is None:
             continue
-        # Scored sets are complete.
+        # All pairs of a scored set count.
         is_filtered = split == "train" or pairs.is_filtered
         limits = (config.max_words, config.max_words_ratio) if is_filtered else None
         documents = pack_pairs(pairs, sides_of(config), cache, limits)
@@ -272,8 +272,8 @@ def prepare(
 
     ``tokenizer`` replaces the recipe's (continuing from a run); a trained one sees only the
     training split. ``trains`` reports the words that its rules change. ``cache`` is the folder of
-    stored data, by default ``cache_folder()``. ``check`` raises for unsuitable texts, before any
-    work.
+    stored data, by default ``cache_folder()``. ``check`` raises for unsuitable texts, before they
+    are tokenized.
 
     Raises ConfigError where settings contradict each other, DataError where a text is missing,
     damaged, too short or not of the encoding that the tokenizer needs, or the disk is full.

@@ -189,7 +189,7 @@ class ShardEncoder:
     """Encodes pieces and writes their ids, an end id between documents.
 
     Where the text is divided into ``unit``, sentences are encoded separately; those without tokens
-    are dropped, as are pairs with an empty side.
+    are dropped, as are pairs with a side without tokens.
 
     The file holds the ids, of each piece its source, its document and its tokens, the starts of
     sentences, and a description.

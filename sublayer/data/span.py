@@ -78,8 +78,9 @@ def shuffled_documents(split: Split, seed: int, epoch: int, chunk_tokens: int) -
 def cut(joined: Joined, length: int, boundaries: Boundaries) -> tuple[Ints, Ints]:
     """Cut joined documents into pieces of ``length``, the last of which may be shorter.
 
-    Returns starts and lengths of pieces, ``[N]``. Where ``boundaries`` are respected, documents are
-    cut separately, and their last pieces may be shorter. Pieces too short to corrupt are dropped.
+    Returns starts, among the joined documents, and lengths of pieces, ``[N]``. Where ``boundaries``
+    are respected, documents are cut separately, and their last pieces may be shorter. Pieces too
+    short to corrupt are dropped.
     """
     bounds = joined.bounds
     if boundaries == "ignore":
@@ -218,7 +219,7 @@ def _begins(mask: Bools) -> Bools:
 
 @dataclass(frozen=True)
 class CorruptionRule:
-    """Corruption rule of pieces."""
+    """Rule that corrupts pieces into inputs and targets."""
 
     draw: Draw
     settings: SpanObjective
@@ -255,7 +256,7 @@ class Pieces(NamedTuple):
 def corrupted_batch(split: Split, parts: Sequence[Pieces], rule: CorruptionRule) -> PackedBatch:
     """Corrupt pieces, at least one, into a batch whose rows are in their order.
 
-    Too long targets are truncated.
+    A target that is too long is truncated, and ends there with the end id.
     """
     examples = [example for pieces in parts for example in _corrupt_all(split, pieces, rule)]
     most = rule.target_length - 1

@@ -147,7 +147,7 @@ class Split:
 
     @cached_property
     def n_kept_bytes(self) -> int:
-        """Count the bytes of the decoded ids, fewer than the text's for a lossy tokenizer."""
+        """Count the bytes of the decoded ids; for a lossy tokenizer, not those of the text."""
         token_bytes = self.tokenizer.token_bytes
         chunks = (
             self.ids[start : start + _CHUNK_TOKENS]

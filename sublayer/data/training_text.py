@@ -1,4 +1,4 @@
-"""Training text of tokenizers, complete or sampled, and losses of tokenizers on a text."""
+"""Training text of tokenizers, complete or sampled, and what tokenizers lose of a text."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -81,9 +81,10 @@ def translated_lines(
     """Return translations, ids without their end, as scored lines.
 
     ``tokens`` is sacreBLEU's tokenizer, by default the one for the target language. Words are
-    divided as in papers: by the vocabulary's rule, except that words which it splits at hyphens
-    (WMT14) are divided again without. Source: zhuohan123/macaron-net, ``test-wmt14-en2de-base.sh``.
-    For languages without spaces the words come from sacreBLEU's tokenizer.
+    divided as in papers: by the vocabulary's rule, except where that splits at hyphens (WMT14):
+    there the plain text is divided again, without such splits. Source: zhuohan123/macaron-net,
+    ``test-wmt14-en2de-base.sh``. A tokenizer of sacreBLEU for a language without spaces divides
+    the words itself.
     """
     texts = [tokenizer.write(ids) for ids in translations]
     vocab_words = (" ".join(tokenizer.words(ids)) for ids in translations)
@@ -122,10 +123,10 @@ def count_translations(
     """Count the statistics of all reported scores of translations, line by line.
 
     bleu: on words by the rules of the target language, which its signature names, or on
-    space-separated words without rules; for a language without spaces on words of sacreBLEU's
-    tokenizer. sacrebleu and chrf: on plain text. ``lowercase``: both sides in lower case.
-    ``compounds`` adds bleu_compounds: hyphens within words are separate words, on both sides, as
-    reported for WMT14 English to German by Vaswani et al. 2017, fairseq and Macaron Net. It
+    space-separated words without rules; on words of sacreBLEU's tokenizer where that is for a
+    language without spaces. sacrebleu and chrf: on plain text. ``lowercase``: both sides in lower
+    case. ``compounds`` adds bleu_compounds: hyphens within words are separate words, on both sides,
+    as reported for WMT14 English to German by Vaswani et al. 2017, fairseq and Macaron Net. It
     inflates: fairseq's system scores 29.29, against 28.6 by sacreBLEU.
 
     Raises DataError as ``check_lines`` does, ConfigError where sacrebleu is not installed.
@@ -204,7 +205,7 @@ def check_bleu_tokenizer(tokens: BleuTokenizer) -> None:
 
 
 def check_lines(texts: Sequence[str], references: Sequence[str]) -> None:
-    """Raise DataError, with both counts, unless there are as many references as translations."""
+    """Raise DataError without translations or, with both counts, unless each has a reference."""
     if len(texts) != len(references):
         raise DataError(
             f"{len(texts):,} translations cannot be scored against {len(references):,} references"

@@ -163,7 +163,8 @@ def windows(
 
     The first scores all its targets, every later one its last ``stride``: all tokens but the first
     are scored once, in a window that depends only on their position (the last window is cut short).
-    With ``max_tokens``, evenly spread windows that score at most so many tokens, at least one.
+    With ``max_tokens``, evenly spread windows, at least one, that score at most so many tokens; a
+    single one may score more.
 
     Of 10 tokens, ``context`` 4 and ``stride`` 2 give windows that begin at 0, 2, 4 and 6, and score
     tokens 1 to 4, 5 and 6, 7 and 8, and 9.

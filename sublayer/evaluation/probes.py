@@ -122,7 +122,7 @@ def probe_files(name: str, folder: str | None) -> list[Path]:
 
 
 def check_model(text_model: TextModel, what: str) -> None:
-    """Raise ConfigError where a model does not predict text."""
+    """Raise ConfigError where a model has no tokenizer, or does not predict text."""
     model, tokenizer = text_model.model, text_model.tokenizer
     if tokenizer is None:
         raise ConfigError(f"{what} has no tokenizer.json, without which it reads no text")

@@ -269,7 +269,7 @@ def _by_query(nats: Nats, lengths: Sequence[int], numbers: Sequence[int]) -> dic
 
 
 def _padded(rows: Sequence[Sequence[int]], model: Decoder) -> Int[Tensor, "B T"]:
-    """Stack rows of tokens, right-padded with any id."""
+    """Stack rows of tokens, right-padded with an arbitrary id."""
     longest = max(map(len, rows))
     ids = [[*row, *[0] * (longest - len(row))] for row in rows]
     return torch.tensor(ids, dtype=torch.long, device=model.embedding.weight.device)

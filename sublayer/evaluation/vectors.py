@@ -64,8 +64,9 @@ def embed_texts(
     Euclidean norm 1. ``batch``, the texts per batch, changes speed and memory only; ``progress``
     receives the number of texts done.
 
-    Raises ConfigError where the model lacks a tokenizer or its special tokens, for an unknown
-    pooling or a batch below 1, and for the first token of a decoder, whose state is constant.
+    Raises ConfigError without a tokenizer, or special tokens that the model reads, for an unknown
+    pooling or a batch below 1, and for the first token of a decoder or LSTM, which sees none of the
+    others.
     """
     if pool not in get_args(Pooling):
         raise ConfigError(f"pool is {pool!r}, not one of {', '.join(get_args(Pooling))}")
@@ -195,7 +196,7 @@ def _pooled(
 def _states(
     model: Transformer, tokens: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"]
 ) -> Float[Tensor, "B T D"]:
-    """Compute final hidden states; right padding is masked."""
+    """Compute final hidden states; no text sees its right padding."""
     if isinstance(model, EncoderDecoder):
         return model.encode(tokens, mask).states
     if isinstance(model, Encoder):

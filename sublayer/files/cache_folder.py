@@ -23,8 +23,8 @@ def cache_folder(cache: Path | None = None) -> Path:
     """Return the cache folder: ``cache``, else SUBLAYER_CACHE, else the platform's for sublayer.
 
     The platform's is below XDG_CACHE_HOME or ~/.cache on Linux, ~/Library/Caches on macOS, the
-    local application data on Windows; an existing ~/.cache/sublayer, the earlier location, is used
-    until it exists. An empty SUBLAYER_CACHE counts as unset. The folder may not exist yet. Raises
+    local application data on Windows; until it exists, an existing ~/.cache/sublayer, the earlier
+    location, is used. An empty SUBLAYER_CACHE counts as unset. The folder may not exist yet. Raises
     ConfigError for the home folder of an unknown user.
     """
     if cache is not None:
@@ -54,7 +54,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 def held_in_cache(folder: Path, does: str) -> Iterator[None]:
     """Lock a folder of the cache; wait for another process, which ``does`` this.
 
-    The holder checks again whether the file exists. Raises DataError where the cache cannot be
+    The caller then checks again whether the file exists. Raises DataError where the cache cannot be
     written.
     """
     with ExitStack() as stack:

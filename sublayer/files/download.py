@@ -37,8 +37,8 @@ class Download:
 def fetch(download: Download, target: Path) -> Path:
     """Download a file to ``target``, written atomically once verified; return it.
 
-    Raises DataError without a network, for another than the published file, unless it may differ,
-    and where ``target`` cannot be written.
+    Raises DataError without a network, for a file other than the published one, unless it may
+    differ, and where ``target`` cannot be written.
     """
     name = download.url.rpartition("/")[2]
     try:

@@ -124,7 +124,7 @@ def wide_encoding(start: bytes) -> str | None:
         return "UTF-32"
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and _has_wide_spaces(start):
         return "UTF-16"
-    # Without a byte order mark: every second byte of Latin letters is zero.
+    # Without a byte order mark: of Latin letters every second byte, and no other, is zero.
     if len(start) < _FEWEST_BYTES:
         return None
     even, odd = (part.count(0) / len(part) for part in (start[::2], start[1::2]))

@@ -60,10 +60,10 @@ class Measurement:
 
 
 def recall(key: str, n_values: int) -> Measurement | None:
-    """Return the cached values of ``key`` on this machine and process, if they are ``n_values``.
+    """Return the cached values of ``key`` on this machine and process, ``n_values`` of them.
 
     They are valid only for the same processor, cores, PyTorch release and environment variables.
-    None where they are missing or unreadable.
+    None where they are missing, unreadable or of another number.
     """
     known = _read(_path()).get(_full(key))
     return None if known is None or len(known.values) != n_values else known

@@ -104,7 +104,7 @@ def temporary_path(path: Path) -> Path:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for writing that replaces ``path`` once it is on disk, or vanishes.
+    """Open a file for writing that replaces ``path`` once it is on disk, or leaves no trace.
 
     The temporary file is created exclusively and so follows no link; a link at ``path`` is itself
     replaced. Raises OSError.
@@ -143,7 +143,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Create a folder that becomes ``path`` once it is on disk, or vanishes.
+    """Create a folder that becomes ``path`` once it is on disk, or leaves no trace.
 
     Missing parents are created, and removed again where the caller fails. Raises FileExistsError
     where ``path`` exists, before or after, and OSError.

@@ -136,8 +136,8 @@ class _Slice:
 def read_stored_headers(stored: StoredTensors) -> dict[str, Header]:
     """Read names, shapes and dtypes of full tensors, without their values.
 
-    Raises CheckpointError where parts are incomplete; OSError and SafetensorError as opening a file
-    does.
+    Raises CheckpointError where parts do not form full tensors; OSError and SafetensorError as
+    opening a file does.
     """
     return {name: _header(name, pieces, stored) for name, pieces in _pieces(stored).items()}
 
@@ -182,7 +182,7 @@ def _pieces(stored: StoredTensors) -> dict[str, list[_Slice]]:
 
 @contextmanager
 def _opened(path: Path, stored: StoredTensors) -> Iterator[Any]:
-    """Open a file; errors name it."""
+    """Open a file; of several, the error names the one."""
     try:
         check_file(path)
         with safe_open(path, framework="pt") as file:
@@ -194,7 +194,7 @@ def _opened(path: Path, stored: StoredTensors) -> Iterator[Any]:
 
 
 def _header(name: str, pieces: list[_Slice], stored: StoredTensors) -> Header:
-    """Return the header of a full tensor; raise CheckpointError where pieces are missing."""
+    """Return the header of a full tensor; raise CheckpointError where its pieces make none."""
     first = pieces[0]
     n_axes = len(first.shape)
     is_alike = all(

@@ -179,7 +179,7 @@ class Box:
         return Box(self.left, self.bottom + height, self.right, self.top + height)
 
     def covers(self, other: "Box") -> bool:
-        """Check whether both boxes overlap."""
+        """Check whether the boxes overlap."""
         is_beside = self.right <= other.left or other.right <= self.left
         is_above = self.bottom >= other.top or other.bottom >= self.top
         return not (is_beside or is_above)

@@ -74,8 +74,9 @@ def spread_windows(
 ) -> Sample:
     """Take evenly spread windows of ``context`` tokens, without overlap, in the order of the text.
 
-    At least one, and at most ``max_tokens`` tokens beyond it, without the special tokens that some
-    encoders expect. ``respect_boundaries`` keeps attention and positions inside documents.
+    At least one window; more have at most ``max_tokens`` tokens in total. They lack the special
+    tokens that some encoders expect. ``respect_boundaries`` keeps attention and positions inside
+    documents.
 
     Raises DataError where the text is shorter than a window.
     """

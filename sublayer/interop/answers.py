@@ -94,7 +94,7 @@ def label_words(content: ClassConfig) -> tuple[str, ...]:
 
 
 def is_number(content: ClassConfig, words: tuple[str, ...]) -> bool:
-    """Check whether a head's single output is a number, the default.
+    """Check whether a head has a single output, which is then a number.
 
     Raises CheckpointError where it has several numbers, or one class.
     """

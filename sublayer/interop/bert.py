@@ -323,7 +323,10 @@ class Albert(Bert):
     judging = ("ForPreTraining", "sop_logits")
 
     def prepare(self, content: ClassConfig, tensors: Tensors) -> dict[str, Tensor]:
-        """Drop an identity projection, and the tensors that BERT drops."""
+        """Convert as BERT does, and drop an identity projection.
+
+        Raises CheckpointError as BERT does, and where there is no projection.
+        """
         weights = super().prepare(content, tensors)
         if f"{PROJECTION}.weight" not in weights:
             raise CheckpointError(f"the weights lack {PROJECTION}.weight")

@@ -88,8 +88,8 @@ class CertificateBatch:
     def draw(cls, config: ResolvedModel, pad_id: int | None = None) -> "CertificateBatch":
         """Draw a model's batch, a function of its sizes.
 
-        ``pad_id`` is a class's padding. For a decoder with text heads it does not occur, or the
-        batch is one row, as its class requires.
+        ``pad_id`` is a class's padding. For a decoder with a label head it does not occur or, if
+        None, the batch is one row, as its class requires.
         """
         is_of_texts = config.kind == "decoder" and config.label_outputs > 0
         n_rows = 1 if is_of_texts and pad_id is None else _ROWS
@@ -231,8 +231,9 @@ def certify_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> dict[str, An
     """Compare a tokenizer's ids of hard texts with transformers' class for a folder.
 
     The texts have marks of special tokens, capitals, accents, spaces, control characters and other
-    scripts. Empty without a tokenizer, transformers, or a class for the folder's files. Where ids
-    differ, the certificate has the first such text and both ids.
+    scripts. Empty without a tokenizer or transformers, and for words by Moses' rules; not checked,
+    with the reason, where either tokenizer fails. Where ids differ, the certificate has the first
+    such text and both ids.
     """
     if tokenizer is None or find_spec("transformers") is None:
         return {}

@@ -443,7 +443,7 @@ def _shared_fields(settings: ClassConfig, n_rows: int, *, has_final_norm: bool) 
 
 
 def _is_bert(tensors: Mapping[str, Tensor]) -> bool:
-    """Check whether a checkpoint's tensors belong to an encoder with segments."""
+    """Check whether a checkpoint's tensors belong to an encoder with segments, and no decoder."""
     return _SEGMENTS in tensors and not any(name.startswith("decoder.") for name in tensors)
 
 

@@ -1,4 +1,4 @@
-"""Import and export of HuggingFace folders, with a certificate of equal logits."""
+"""Import and export of HuggingFace folders, with a certificate that compares logits."""
 
 import json
 from collections.abc import Mapping

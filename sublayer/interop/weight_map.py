@@ -27,7 +27,7 @@ _WRAPPER = re.compile(
 
 @dataclass(frozen=True)
 class Pair:
-    """One of our tensors, and their source tensors."""
+    """One of our tensors, and those of theirs that form it."""
 
     theirs: tuple[str, ...]
     """Several stand one after another in our first axis; in a single one, stacked maps in a row."""

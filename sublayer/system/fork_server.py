@@ -44,7 +44,7 @@ class ForkServer:
         return Forked(self._requests, argument)
 
     def close(self, *, at_once: bool = False) -> None:
-        """End the server, not its processes; ``at_once``: also pending forks."""
+        """End the server, not its processes; ``at_once``: without its pending forks."""
         if self._server is not None:
             if at_once:
                 self._server.kill()

@@ -25,7 +25,7 @@ def held(folder: Path, *, waits_for: str | None = None) -> Iterator[None]:
 
     Removes the lock at the end, and created folders that are empty. A user's file with the lock's
     name is locked but never changed. Raises FolderHeld where another process holds the folder,
-    ConfigError where the folder is impossible; OSError.
+    ConfigError where the folder cannot exist; OSError.
     """
     missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
     if waits_for is not None and folder not in missing:

@@ -45,7 +45,7 @@ _DEFAULT_THRESHOLD, _DEFAULT_MMAP_MAX = 1 << 17, 1 << 16
 def total_memory() -> int | None:
     """Return the maximum bytes of this process, swap included; None where unknown.
 
-    The installed memory or a container's limit, at most the rest of ``ulimit -v``.
+    The installed memory or a container's limit, at most what ``ulimit -v`` leaves.
     """
     limits = [_installed(), *(_number(folder / limit) for folder, limit, _, _ in _GROUPS)]
     known = [limit for limit in limits if limit]
@@ -162,8 +162,8 @@ def format_bytes(size: int) -> str:
 def allocate_for_training(*, recomputes: bool, is_divided: bool = False) -> None:
     """Tune the allocator for a run on a CPU: for speed, or for memory.
 
-    For memory under recomputation and sharding: gathered weights fragment memory more than shards
-    save.
+    For memory under recomputation, and under sharding: gathered weights fragment memory more than
+    shards save.
     """
     if recomputes or is_divided:
         return_freed_memory()

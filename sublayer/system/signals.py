@@ -55,9 +55,9 @@ interruption = _Interruption()
 
 
 def take_over() -> dict[signal.Signals, Any]:
-    """Make both signals raise KeyboardInterrupt in the main thread; return the former handlers.
+    """Make ``SIGNALS`` raise KeyboardInterrupt in the main thread; return the former handlers.
 
-    Empty where they are already taken over.
+    Empty where they are already taken over, and outside the main thread.
     """
     if signal.getsignal(signal.SIGINT) is interruption:
         return {}

@@ -226,7 +226,7 @@ class LiveStages(Stages):
 class PlainStages(Stages):
     """A line per stage of more than a second, and another every ten seconds.
 
-    Only the first of stages that differ in numbers, such as a run's evaluations, has a line.
+    Of stages that differ only in numbers, such as a run's evaluations, the first has a line.
     """
 
     def __init__(

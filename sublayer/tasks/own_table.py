@@ -302,7 +302,7 @@ def _read_rows(table: OwnTable, split: str, paths: tuple[Path, ...]) -> tuple[Re
 
 
 def _blank_column(table: OwnTable, record: Record) -> str:
-    """Return the missing text or choice of a row; empty where complete."""
+    """Describe the missing text or choice of a row; empty where complete."""
     for name in (*table.texts, *table.choices):
         if is_blank(record.values.get(name)):
             return f"nothing in the column {name!r}"

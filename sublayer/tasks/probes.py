@@ -135,7 +135,7 @@ class Probe:
 
 
 def mean_log_p(nats: Nats) -> float:
-    """Return the mean log-probability of a text's tokens; without any the lowest."""
+    """Return the mean log-probability of a text's tokens; -inf without any."""
     return -float(nats.mean()) if len(nats) else -math.inf
 
 

@@ -335,7 +335,7 @@ def number_of(value: Any, where: str) -> float | None:
 
 
 def choice_of(value: Any, names: Sequence[str], choices: Sequence[str], where: str) -> int | None:
-    """Return the index of the right choice, or None for none.
+    """Return the index of the right choice, or None where unlabelled.
 
     It may be said by the name of its column, by its text, by its letter, from A, or by its number,
     from 0. Raises DataError where it is none of these, or means different ones.

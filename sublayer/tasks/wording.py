@@ -372,7 +372,7 @@ def mark_word(text: str, pronoun: str, index: int) -> str:
 
 
 def places_of(words: Sequence[str], span: str) -> dict[int, re.Match[str]]:
-    """Find the occurrences of a span's words, ignoring attached punctuation."""
+    """Find the occurrences of a span's words by index; the groups are attached punctuation."""
     n_words = len(span.split(" "))
     pattern = re.compile(rf"(\W*){re.escape(span)}(\W*)")
     windows = (" ".join(words[index : index + n_words]) for index in range(len(words)))

@@ -290,7 +290,7 @@ def predict_choices(task: Task, scored: Sequence[Example]) -> list[Prediction]:
 
 
 def score_windows(passage: str, wanted: Sequence[frozenset[str]]) -> list[float]:
-    """Return for each set of words its maximum weight in an equally long window of a passage.
+    """Return for each set of words its maximum weight in a window of as many passage words.
 
     A word weighs log(1 + 1 / its count in the passage).
     """

@@ -48,7 +48,7 @@ def python_prose(cache: Path, root: Path | None = None) -> tuple[MemoryDocument,
     """Collect the docstrings of the standard library and the topics of its manual.
 
     There is one document per module or topic. ``root`` is the library's folder, by default the
-    running interpreter's. Modules are parsed, never imported; their tests are left out, and a
+    running interpreter's. Modules are parsed, never imported; their tests are left out, and
     duplicate docstrings are taken once. Documents are in order of their names. The result is cached
     until the installation changes.
 

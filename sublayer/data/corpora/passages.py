@@ -46,7 +46,7 @@ def passages(file: FileDocument) -> Iterator[RawDocument]:
 
 
 def passages_of(name: str, text: bytes) -> Iterator[RawDocument]:
-    """Read the passages of such a file's text, as ``passages`` does."""
+    """Read the passages of such a file's text, as ``passages`` does; errors name ``name``."""
     try:
         records = [(1, json.loads(text))]
     except (ValueError, RecursionError):

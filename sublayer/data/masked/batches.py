@@ -97,7 +97,7 @@ class ExampleSource:
         )
 
     def passes(self, n_examples: int) -> int:
-        """Count the examples of full passes up to ``n_examples``, at least one pass."""
+        """Count the examples of the fewest full passes that give ``n_examples``, at least one."""
         epoch, _ = self._passes.locate(max(n_examples - 1, 0))
         return self._passes.ends[epoch + 1]
 
@@ -180,7 +180,7 @@ class ExampleSource:
         return _Pass(pairs, np.concatenate(steps), np.cumsum([len(step) for step in steps]))
 
     def _copy(self, epoch: int) -> int:
-        """Return the pass whose pairs and masks are reused."""
+        """Return the pass whose pairs and masks a pass reuses: itself, if not static."""
         copies = self._settings.static_copies
         return epoch if copies is None else epoch % copies
 
@@ -291,7 +291,7 @@ class PairBatches:
         return documents
 
     def n_in_passes(self, n_examples: int) -> int:
-        """Count the examples of full passes over the first source up to ``n_examples``."""
+        """Count the examples of the fewest full passes over the first source that give as many."""
         return self._sources[0].passes(n_examples)
 
     def _positions(self, step: int) -> range:

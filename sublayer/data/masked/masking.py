@@ -83,11 +83,11 @@ def mask_tokens(
 ) -> MaskedSequence:
     """Choose the tokens of a sequence [T] to predict; mask, replace or keep each at random.
 
-    Whole words, and n-grams of words, are chosen in random order. An n-gram that exceeds the number
-    of predictions is shortened word by word, then skipped; overlaps with chosen words are skipped,
-    too: the number may not be reached. n-grams may cross a special token, which is never masked.
-    Without maskable tokens nothing is predicted. ``starts_word`` [T] is True at the first token of
-    each word; the unit ``token`` ignores it.
+    Whole words, and n-grams of words, are chosen in random order. An n-gram that exceeds the
+    remaining predictions is shortened word by word, then skipped; overlaps with chosen words are
+    skipped, too: the number may not be reached. n-grams may cross a special token, which is never
+    masked. Without maskable tokens nothing is predicted. ``starts_word`` [T] is True at the first
+    token of each word; the unit ``token`` ignores it.
 
     Departure from ALBERT as released: a piece after a special token begins a word, whatever it is
     (there, it belongs to the last word before a separator).

@@ -101,8 +101,8 @@ class Pairs(NamedTuple):
 def trimmed_lengths(pairs: Pairs, budget: int) -> tuple[Ints, Ints]:
     """Compute the lengths of A and B, [P] each, after tokens are dropped from the longer one.
 
-    Tokens are dropped one at a time, from B at equal lengths, until ``budget`` tokens remain.
-    Source: Lan et al. 2020, as released; without its loop.
+    Tokens are dropped one at a time, from B at equal lengths, until ``budget`` tokens of both
+    remain. Source: Lan et al. 2020, as released; without its loop.
     """
     half = budget // 2
     # Each gets half, A the odd token, plus the other's unused tokens.
@@ -237,7 +237,7 @@ def _walk(
     cuts: Floats,
     is_put_back: Bools,
 ) -> tuple[Ints, Ints]:
-    """Return the sentence range of each chunk.
+    """Return the first sentence of each chunk, and the one after its last.
 
     ``targets``, ``cuts`` and ``is_put_back`` are of the sentences from ``firsts[0]`` on. Where B is
     put back, the next chunk begins with it.

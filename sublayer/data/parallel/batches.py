@@ -60,7 +60,7 @@ class BatchRule:
 
 
 def fill(widths: Ints, batch_tokens: int, multiple: int = 1) -> list[tuple[int, int]]:
-    """Cut pairs into runs of size times maximum width at most ``batch_tokens``.
+    """Cut pairs into runs whose size times maximum width is at most ``batch_tokens``.
 
     ``widths`` are tokens of the longer sides. Runs are start and stop, of at least one pair,
     however wide. A run of ``multiple`` pairs or more passes the pairs beyond a multiple to the
@@ -195,7 +195,7 @@ class TranslationBatches:
     def places(self, step: int) -> Ints:
         """Return the split's pair numbers of a step's global batch, in order, [B].
 
-        Unlike in ``pairs``, too long pairs are counted.
+        They count overlong pairs, too; those of ``pairs`` do not.
         """
         return self._indices[self._pairs_of(step)]
 

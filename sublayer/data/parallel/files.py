@@ -65,7 +65,7 @@ def tab_pairs(path: Path, fields: Fields, notes: list[str]) -> Iterator[Pair]:
     """Read a pair a line, its texts divided by a tab.
 
     A header line is skipped: it names the fields, which then select columns, or words such as
-    ``source`` and ``target``. Further columns are ignored. Both are added to ``notes``.
+    ``source`` and ``target``. Other columns are ignored. Both are added to ``notes``.
 
     Raises DataError with file and line where there is no tab, or a line is not UTF-8.
     """

@@ -95,7 +95,7 @@ def _languages(data: DataConfig) -> tuple[str, str]:
 def find_pairs(data: DataConfig, cache: Path, split: SplitName) -> PairSource | None:
     """Find the pairs that a recipe names for a split.
 
-    Returns None where the split is a share of training.
+    Returns None where it names none: the split, if any, is then a share of training.
 
     Raises ConfigError where only one of two files is named, pairs are named in two ways, or by a
     list; DataError for a missing file or one of another kind.
@@ -173,8 +173,8 @@ def pack_pairs(
     """Tokenize pairs into words, drop those beyond ``limits`` (longest, ratio), and cache them.
 
     A document of the pack is four lines: words of source and target, and both original lines
-    (``PairText``). Without ``limits`` pairs with an empty side stay, as scored sets are complete.
-    Dropped pairs are counted, and reported on standard error.
+    (``PairText``). Without ``limits`` pairs with an empty side stay, as all pairs of a scored set
+    count. Dropped pairs are counted, and reported on standard error.
 
     Raises DataError where a file cannot be read, or no pair is left; ConfigError where the rules of
     a language are not installed.

@@ -57,7 +57,7 @@ _ROW_TOKENS = 128
 
 @dataclass(frozen=True)
 class RowRule:
-    """Layout rule of texts in a model's rows, and the number of rows per batch."""
+    """Layout rule of texts in a model's rows, and the number of rows computed at a time."""
 
     format: Format
     marks: Marks

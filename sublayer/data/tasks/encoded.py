@@ -218,7 +218,7 @@ def ranges(starts: Ints, chosen: Ints) -> Ints:
 def cut_lengths(lengths: Sequence[int], room: int) -> list[int]:
     """Return the kept lengths of texts: the longest repeatedly loses its last token.
 
-    Ties are broken by the last. Source: BERT's run_classifier.py, of two texts.
+    Of equally long ones the last is cut first. Source: BERT's run_classifier.py, of two texts.
     """
     kept = list(lengths)
     excess = sum(kept) - room

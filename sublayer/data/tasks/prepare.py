@@ -54,8 +54,8 @@ def prepare_tasks(
 
     ``train`` is the training part without held-out examples, ``valid`` the held-out ones, or the
     published development set (``data.select``), ``test`` the published development set, which is
-    scored. ``tokenizer`` is the start model's; without one the recipe's is trained on the training
-    part. ``trains``: words that its rules change are reported.
+    scored. ``tokenizer`` is the initial model's; without one the recipe's is trained on the
+    training part. ``trains``: words that its rules change are reported.
 
     Raises DataError where files are missing or malformed.
     """

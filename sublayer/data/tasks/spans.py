@@ -242,7 +242,8 @@ def gold_tokens(
 ) -> tuple[int, int] | None:
     """Return the first and the last token of the first gold answer; None where there is none.
 
-    An answer without a position is taken at its first occurrence, extended to full tokens.
+    An answer without a position is taken at its first occurrence. Tokens that it covers in part are
+    included.
     """
     if not answers:
         return None
@@ -326,7 +327,7 @@ def rank_spans(
     most_tokens: int = MOST_TOKENS,
     n_best: int = N_BEST,
 ) -> list[Span]:
-    """Return the valid answers of all windows, best first.
+    """Return the ``n_best`` best valid answers of all windows, best first; empty without any.
 
     ``offset`` is the column at which the passage begins, the same in each window. An answer lies in
     the passage, ends where it starts or later, has at most ``most_tokens``, starts in the window

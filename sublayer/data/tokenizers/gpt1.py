@@ -50,7 +50,7 @@ _SPECIAL = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]|_[a-z]+_")
 class Gpt1Vocabulary:
     """Pieces by id, of which those that end a word end in ``</w>``, and merges in their order.
 
-    ``<unk>`` is the unknown. Other ids that no merge makes have no text.
+    ``<unk>`` is the unknown piece. Other ids that no merge makes have no text.
     """
 
     ids: Mapping[str, int]

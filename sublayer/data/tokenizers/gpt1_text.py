@@ -99,8 +99,8 @@ def standardise(text: str) -> str:
 def cut(text: bytes, near: int) -> int:
     """Return a late position up to ``near`` where a cut changes no word; 0 without one.
 
-    It precedes a space between two letters a to z, in a line that ftfy leaves as it is, and the
-    first ``<``, which affects all that follows.
+    It is before a space between two letters a to z, in a line that ftfy leaves as it is, and before
+    the first ``<``, which affects all that follows.
     """
     tag = text.find(b"<", 0, near)
     end = near if tag < 0 else tag
