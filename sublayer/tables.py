@@ -13,11 +13,11 @@ _HEADING_WORD = re.compile(r" *(?:[^ /]+/(?=[^ ]{2})|[^ ]+)")
 """Headings break at slashes, too, as in ``FLOPs/token``."""
 _GAP = 2
 _MOST_HEADING_LINES = 3
-"""Heading height in lines above which cells are broken instead."""
+"""Most lines of a heading; beyond these, cells are broken instead."""
 _FEWEST_DIVIDED = 2
 """Columns of each part of a divided table, at least: the first and another."""
 Column = Sequence[str]
-"""Minimum lines of a table column: a heading and the cells below it."""
+"""A heading and the cells below it."""
 
 
 def table(

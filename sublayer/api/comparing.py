@@ -225,6 +225,6 @@ def judge(*scores: Any, **options: Unpack[Judging]) -> "JudgedRuns":
     try:
         return judge_understood(understood, asked)
     except SublayerError:
-        for line in understood.said:  # the default beginning of the verdict
+        for line in understood.said:  # with which the verdict would have begun
             note(f"read: {line}")
         raise

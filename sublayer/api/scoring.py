@@ -155,13 +155,14 @@ def evaluate(
     device: Device = None,
     **options: Unpack[Scoring],
 ) -> Found:
-    """Score a model on a split of its training text (valid by default), or on another by ``path``.
+    """Score a model on a split of its run's text (valid by default), or on another by ``path``.
 
-    ``run`` is a run, a checkpoint or an imported folder; a list of fine-tuned ones is averaged, and
-    ``choose`` selects among them on a held-out part of train. ``stride`` is in tokens between
-    windows; ``beam`` and the lengths are for translators, ``pairs`` for encoders that judge pairs.
-    ``batch`` changes speed and memory only. Loss is in nats per token, ``bits_per_byte`` in bits.
-    Raises ConfigError for options of other models, DataError and CheckpointError.
+    ``run`` is a run, a checkpoint or an imported folder; of a list of fine-tuned ones the averaged
+    answers are scored, and ``choose`` selects among them on a held-out part of train. ``stride`` is
+    in tokens between windows; ``beam`` and the lengths are for translators, ``pairs`` for encoders
+    that judge pairs. ``batch`` changes speed and memory only. Loss is in nats per token,
+    ``bits_per_byte`` in bits. Raises ConfigError for options of other models, DataError and
+    CheckpointError.
     """
     runs = as_paths(run)
     source = None if path is None else as_source(path)

@@ -383,8 +383,8 @@ def fill(
     """List the ``n`` likeliest fillings of each mask of a text, with their probabilities.
 
     An encoder fills each mask with one token, with all others masked; a T5 with any number of
-    tokens, by a beam of ``n``. ``generate`` gives complete texts by a T5. Raises ConfigError for a
-    model that fills none, as a decoder, and for a text without a mask.
+    tokens, by a beam of ``n``. ``generate`` gives whole completions by a T5. Raises ConfigError for
+    a model that fills none, as a decoder, and for a text without a mask.
     """
     with stage("starting PyTorch"):
         from sublayer.decode.gaps import fill_masks
@@ -568,7 +568,8 @@ def load_answerer(
 ) -> "Answerer":
     """Load the model, or the ensemble, that answers rows.
 
-    Raises CheckpointError for a missing run, and ConfigError for runs of different tasks.
+    Raises CheckpointError for a missing run, and ConfigError for runs whose answers cannot be
+    averaged.
     """
     with stage("starting PyTorch"):
         import torch

@@ -133,7 +133,7 @@ _READERS = {
     "text": "text, for encoder-decoders and decoders",
 }
 _MOST_TOKENS = 48
-"""Length at which texts are shortened to their beginning and end, half of it each."""
+"""Tokens above which a text is shortened to its beginning and end, half of them each."""
 
 
 @client_of(example="sublayer tasks rte --show")

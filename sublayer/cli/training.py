@@ -136,7 +136,7 @@ _FILE = "FILE"
 
 
 def after_training(run: str, recipe: "Recipe", splits: Collection[str]) -> list[str]:
-    """Return next commands for a run; ``splits`` are its text's."""
+    """Return next commands for a run; ``splits`` are those of its text."""
     name, data, kind = shlex.quote(as_typed(run)), recipe.data, recipe.model.kind
     if data.tasks is not None:
         return _listed(f"evaluate {name}", f"predict {name} {_FILE}")

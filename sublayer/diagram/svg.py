@@ -63,7 +63,7 @@ _ABOVE = 14.0
 _LEAST_WIDTH = 440.0
 
 _Point = tuple[float, float]
-"""Margin at the left edge and above the foot."""
+"""Coordinates: to the right of the left edge, and above the foot."""
 
 
 def draw_svg(figure: RecipeFigure) -> str:
@@ -272,8 +272,7 @@ class _Pen(Drawer):
             self.drawing.add_wire((self.centre, start), (x, start), has_arrow=True)
 
     def _repetition(self, block: Block, name: str, middle: float) -> None:
-        """Write next to a block its number of repetitions, and the weights that its layers
-        share."""
+        """Write next to a block its repetitions, and the weights that its layers share."""
         notes = [line for note in block.notes for line in textwrap.wrap(note, _SIDE_LETTERS)]
         edge = self.centre + (_PANEL / 2 + 10.0) * (1 if self._is_labelled_right else -1)
         anchor = "start" if self._is_labelled_right else "end"

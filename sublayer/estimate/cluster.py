@@ -49,7 +49,7 @@ class Device:
 
     title: str
     memory_bytes: int
-    """Units of 10**9, as sold; a driver may leave somewhat more or less."""
+    """Bytes, of 10**9 per GB, as sold; a driver may leave somewhat more or less."""
     bfloat16_per_s: float
     """Floating-point operations of matrix products."""
     float32_per_s: float

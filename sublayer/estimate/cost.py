@@ -181,8 +181,7 @@ def entry_parameters(config: ResolvedModel, entry: Entry) -> int:
 
 
 def entry_sets(config: ResolvedModel) -> Iterator[tuple[StackShape, Entry, int]]:
-    """Yield the entries of each stack's block, with their sets of weights as ``n_copies``
-    counts."""
+    """Yield each entry of each stack's block, with its sets of weights as ``n_copies`` counts."""
     for stack in stacks(config):
         for entry in stack.block:
             yield stack, entry, n_copies(config, stack, entry)

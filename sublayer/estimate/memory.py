@@ -36,9 +36,9 @@ _HOLES: dict[Precision, float] = {"float32": 0.27, "bfloat16": 0.38}
 _HOLES_AGAIN: dict[Precision, float] = {"float32": 0.36, "bfloat16": 0.48}
 """Fragmentation: memory held between tensors, as a share of the tensors that move.
 
-Weights and optimizer states do not move. It is free, but in pieces too small for the next tensor,
-and grows with several passes, whose gradients split it. Tests hold the estimate to within 10 % of a
-process's memory.
+Weights and optimizer states do not move. This memory is free, but in pieces too small for the next
+tensor; it grows with several passes, where gradients of the first split it. Tests hold the estimate
+to within 10 % of a process's memory.
 """
 _HOLES_OF_LSTM = 0.15
 """For an LSTM, whose layers keep one large tensor and few small ones."""

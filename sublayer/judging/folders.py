@@ -199,8 +199,7 @@ def _events(
 
 
 def _scalars(path: Path) -> Iterator[tuple[str, int, float]]:
-    """Yield tag, step and value of each scalar of an event file; the last record may be
-    truncated."""
+    """Yield tag, step and value of an event file's scalars; the last record may be truncated."""
     problems: Any = import_module("google.protobuf.message")
     from tensorboardX.proto.event_pb2 import Event
 

@@ -185,8 +185,8 @@ def understand_tables(
 ) -> list[Understood]:
     """Read tables as records, an arm per table if no column names arms.
 
-    ``n_sources`` counts all sources judged together, tables included. Raises ConfigError, with the
-    option that decides, if the role of a column is ambiguous.
+    ``n_sources`` counts all sources judged together, at least the tables. Raises ConfigError, with
+    the option that decides, if the role of a column is ambiguous.
     """
     namer = RunName.of(asked.names)
     of_runs = [table.of_runs() for table in tables]

@@ -169,8 +169,8 @@ class Ledger:
     def record(self, differences: Sequence[Difference]) -> LedgerLook:
         """Record the look of the last level: its judgement and its kept candidates.
 
-        Better candidates are kept. Runs that were judged before are not written. Raises DataError
-        if their judgement changed.
+        Better candidates are kept. Nothing is written for runs that were judged before. Raises
+        DataError if their judgement changed.
         """
         assert self._asked is not None, "a look is recorded once, after its level was asked for"
         champion, candidates = self._asked

@@ -53,7 +53,7 @@ class JudgingOptions:
 
     @property
     def level(self) -> float:
-        """The error of this look: an equal share of 5 %."""
+        """The probability of a false verdict of this look: an equal share of 5 %."""
         return ERROR / self.looks if self.look and self.looks else ERROR
 
     def check(self) -> None:

@@ -235,7 +235,7 @@ class _Rows:
         )
 
     def check_finite(self, nan_is_failed: bool) -> None:
-        """Mark the rows of failed runs; raise DataError for other NaN."""
+        """Mark rows of failed runs; raise DataError for other values that are not finite."""
         value, run = self.columns["value"], self._run
         is_broken = ~np.isfinite(value)
         unknown = np.flatnonzero(is_broken & ~self.columns["failed"])

@@ -133,8 +133,7 @@ def _kind(given: Any, asked: JudgingOptions) -> str:
 
 
 def _of_array(name: str, scores: Any) -> Records:
-    """Read the scores of an arm; raise DataError, with the position, for a value that is no
-    number."""
+    """Read the scores of an arm; raise DataError, with the position, unless all are numbers."""
     if hasattr(scores, "to_dict") and hasattr(scores, "index"):  # a Series of pandas
         if not scores.index.is_unique:
             raise DataError(f"{name}: the index names a seed twice: give one value for each")

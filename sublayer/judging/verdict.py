@@ -36,7 +36,7 @@ class RunsVerdict:
     runs: ScoredRuns
     comparisons: tuple[Difference, ...]
     level: float
-    """The error that this look spends."""
+    """The probability of a false verdict that this look spends."""
     said: tuple[str, ...] = ()
     """Interpretations of the sources, a line each."""
     in_loop: LedgerLook | None = None

@@ -41,8 +41,8 @@ def finding(
 ) -> tuple[str, str]:
     """Word a verdict: a predicate, and the text after the baseline's name.
 
-    ``unit`` follows its numbers; ``level`` is the intervals', as ``95%``; ``n_seeds`` were planned,
-    and ``n_finished`` are the finished runs of each arm.
+    ``unit`` follows its numbers; ``level`` is that of intervals, as ``95%``; ``n_seeds`` were
+    planned, and ``n_finished`` are the finished runs of each arm.
     """
     verdict, mean, low, high = difference.verdict, difference.mean, difference.low, difference.high
     signed = f"{format_signed(mean, decimals)}{unit}"

@@ -32,7 +32,7 @@ _LONGEST_NAME = 22
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 NO_METRIC = frozenset({"kind", "step", "tokens", "seconds"})
 _CERTAIN = 0.995
-"""Power above which a plot is left out: seeds are enough."""
+"""A plot of power that is nowhere below it is left out: seeds are enough."""
 _STEPS = "optimizer steps"
 _AXES = ("steps", "tokens", "operations", "seconds")
 """Costs on the axes of learning curves."""
@@ -194,7 +194,7 @@ class ProbedRun:
     described: Mapping[str, Mapping[str, Any]]
     """By probe, its description in the record."""
     curves: Mapping[str, Sequence[tuple[int, float]]]
-    """By probe its score after each step."""
+    """By probe, pairs of a step and the score after it."""
 
 
 def probed_run(

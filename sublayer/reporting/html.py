@@ -227,7 +227,7 @@ class Forest:
     """Forest plot: differences and their intervals over one axis."""
 
     rows: Sequence[tuple[Difference, Sequence[float]]]
-    """Differences, each with its single seeds."""
+    """Differences, each with those of single seeds."""
     margin: float | None
     """Smaller differences do not matter; None: no margin."""
     is_lower_better: bool

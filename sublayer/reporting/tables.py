@@ -48,7 +48,7 @@ _DECIDED = f"{NO_BREAK}*"
 _COSTS = {"steps": "steps", "flops": "FLOPs", "seconds": "time"}
 """Costs read off the curves, with their headings."""
 _FROM = "from"
-"""Start of a range over runs that not all reached."""
+"""First word of a range over runs of which not all reached the quality."""
 _SECONDARY = {
     "P(a run is better)": (
         "P(a run is better): the probability that one run of the arm beats one run of the arm that "

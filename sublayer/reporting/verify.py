@@ -62,7 +62,7 @@ _NOT_JUDGED = ("report", "notes", "reproduction", "plan")
 _SHOWN_CHANGES = 3
 _LONGEST_VALUE = 60
 _FIRST = ("verdict", "mean", "low", "high", "values")
-"""Number of changes of an entry that are named."""
+"""Fields of an entry whose changes are named first."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +182,7 @@ def verify_study(folder: Path) -> Verification:
 
 
 def _awaits_seeds(seals: Sequence[Seal], plan: StudyPlan, results: Mapping[str, Any]) -> bool:
-    """Return whether seeds were added to the plan, with a record, since the results were
-    written."""
+    """Return whether recorded seeds were added to the plan since the results were written."""
     sealed = len(seals[-1].plan.get("seeds", ())) if seals and not plan.asked.looks else 0
     return bool(sealed > max([results.get("planned_seeds", sealed), *plan.reported_seeds]))
 

@@ -144,7 +144,7 @@ def describe_largest(results: Results) -> str:
 
 
 def describe_matching(results: Results) -> str:
-    """Name the equal currency, or the only matched one if it did not become equal."""
+    """Name the matched currency, as equal, or as only matched if it did not become equal."""
     if results.match not in _MATCHED:
         return "budgets not matched"
     currency = _MATCHED[results.match]

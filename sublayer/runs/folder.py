@@ -42,7 +42,7 @@ _CHECKPOINTS = "checkpoints"
 def folders_named(name: str) -> Iterator[Path]:
     """Yield ``runs/name``, ``runs/name.2``, ``runs/name.3`` and so on, existing or not.
 
-    ``gpt-2`` would be a model's name.
+    With a dot, for ``gpt-2`` would be a model's name.
     """
     return _numbered(name, ".")
 

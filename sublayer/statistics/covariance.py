@@ -2,18 +2,18 @@
 
 The run of arm ``a`` with seed ``s`` scores ``mean[a] + e[a, s]``; columns of ``e`` are independent
 and normal, with a covariance matrix over arms. Two arms need only the paired t test. For more,
-structures of that matrix are averaged (after Hoeting et al. 1999): a small or large variance shared
-by all arms, one arm with a larger or smaller variance than the others, and a free matrix (inverse
-Wishart) around several centres. Given a structure, the variance of each contrast is a scaled
-inverse chi-squared, so that its test is Student's.
+structures of that matrix are averaged (after Hoeting et al. 1999): a small or large effect of the
+seed common to all arms, arms with a larger or smaller variance than the others, and a free matrix
+(inverse Wishart) around several centres. Given a structure, the variance of each contrast is a
+scaled inverse chi-squared, so that its test is Student's.
 
 Each structure has two weights, of its errors and its share of the level. p is the sum over
 structures of likelihood times the first weight times the structure's p, divided by the sum of
 likelihood times the second. Averaged over residuals, and by the first weights over structures, the
 test errs at the level times the sum of the shares, about half of it, and at somewhat more where
 ``_MOST_CAUTION`` ends the ratio of the two sums, which is the caution. With equal weights p is the
-posterior's, which spends the level equally on all residuals; for the same errors, power is largest
-where arms have equal variances; see ``benchmarks/verdict_bound.py``.
+posterior's, which spends the level equally on all residuals; for the same errors, power is greatest
+if most of it is spent where arms have equal variances; see ``benchmarks/verdict_bound.py``.
 """
 
 import math
@@ -99,7 +99,7 @@ class Spreads(ABC):
     def covariance(self, contrasts: Sequence[Contrast]) -> Numbers:
         """Return the posterior mean covariance of the means of contrasts, ``[C, C]``.
 
-        Contrasts of other seeds than the first's are scaled; unknown covariances are 0.
+        Each pair is estimated over the seeds that all of its arms share; unknown ones are 0.
         """
         covariance = np.zeros((len(contrasts), len(contrasts)))
         for row, one in enumerate(contrasts):
@@ -149,8 +149,8 @@ class SeedSpreads(Spreads):
     def unshared_variance(self, arm: str, others: Sequence[str]) -> float:
         """Estimate the variance of an arm's runs, less the part of a seed that arms share.
 
-        Half the variance of its difference from each other arm, averaged; the arm's variance
-        without common seeds. 0 with fewer than two runs.
+        Half the variance of its difference from each other arm, averaged; the arm's variance if it
+        has no two seeds in common with any. 0 with fewer than two runs.
         """
         halves = []
         scores = self._scores.row(arm)
@@ -186,7 +186,7 @@ class Covariance:
     """Posterior of the covariance of arms, from ``values`` ``[A, S]`` without gaps; baseline first.
 
     Columns are independent draws: seeds, or units of a test. No arm spreads less than ``floor``.
-    With ``freedom``, columns are residuals with so many degrees of freedom.
+    With ``freedom``, columns are residuals with that many degrees of freedom.
     """
 
     def __init__(
@@ -257,7 +257,7 @@ class Covariance:
         logs = shape / 2 * (free.determinants[:, None] + n_arms * np.log(scales))
         logs = logs + constant[:, None] - (shape + n) / 2 * np.linalg.slogdet(posterior)[1]
         freedom = nu + n - n_arms + 1
-        # With more columns, degrees of freedom added by a prior count less.
+        # With more than three columns, inflation discounts the degrees of freedom of a prior.
         inflation = 1.0 + 2.0 / n * (1.0 - 2.0 / max(n, 2)) ** 3
         posterior *= (inflation / freedom)[:, None, None, None]
         covariances.append(posterior.reshape(-1, n_arms, n_arms))
@@ -328,7 +328,7 @@ whole-other    8     9  0.05381 0.00001 0.00138 0.00132
 """Structures up to a scale, a line each: arms whose specific part, or total score, has another
 standard deviation; the factor; the shared variance of a seed (an arm's specific part has 1); weight
 of errors under it, and share of the level for residuals like its own, for fewer than five columns
-and for more.
+and for five or more.
 
 These numbers, and those of ``_FREE``, were fitted once, in simulations of 3, 4 and 8 arms with 3 to
 20 seeds: the greatest power with about 5 % false verdicts at most under 51 covariance matrices.
@@ -392,7 +392,7 @@ def _structures(n_arms: int, are_few: bool) -> tuple[_Structures, _Structures]:
 
 
 def _places(n_arms: int, which: str) -> list[tuple[int, ...]]:
-    """Return the arms that may have another spread."""
+    """Return the sets of arms that may have another spread."""
     if which == "alike":
         return [()]
     if which.endswith("baseline"):
@@ -405,7 +405,7 @@ def _matrix(
 ) -> Numbers:
     """Return the covariance of arms: a shared part, specific parts scaled by 1 or ``factor``.
 
-    With ``is_whole``, it scales the shared part, too.
+    With ``is_whole``, the factor scales the shared part, too.
     """
     scales = np.ones(n_arms)
     scales[list(arms)] = factor

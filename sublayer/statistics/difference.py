@@ -15,7 +15,7 @@ ERROR = 0.05
 POWER = 0.8
 """Power of a test at the detectable difference."""
 FEWEST_SEEDS = 3
-"""Runs per arm from which on a variance over seeds is estimated."""
+"""Fewest planned seeds per arm for a verdict by the variance over seeds."""
 MOST_SEEDS = 1000
 """Most seeds that are proposed."""
 
@@ -30,29 +30,29 @@ class Difference:
     arm: str
     baseline: str
     seeds: tuple[int, ...]
-    """Seeds that both finished, in order."""
+    """Seeds that both arms finished, in order."""
     mean: float | None
-    """None if one of them finished none."""
+    """None if one of the arms finished no run."""
     sd: float | None = None
     """Standard deviation over seeds of a single seed's difference."""
     low: float | None = None
-    """Confidence interval of the mean, simultaneous over all comparisons, at ``level``."""
+    """Lower end of the mean's confidence interval, simultaneous over comparisons, at ``level``."""
     high: float | None = None
     p: float | None = None
     """Two-sided, from the same procedure, corrected for comparisons and looks: at most 0.05 if and
     only if the interval excludes 0."""
     p_raw: float | None = None
-    """As ``p``, for this comparison and a single look, uncorrected."""
+    """As ``p``, for this comparison alone and a single look, uncorrected."""
     verdict: Verdict = "cannot tell"
     standard_error: float | None = None
     """Standard error of the mean, all sources together."""
     parts: Parts | None = None
     level: float = ERROR
-    """Error that this look may spend, over all comparisons."""
+    """Probability of a false verdict that this look may spend, over all comparisons."""
     single_level: float | None = None
     """Uncorrected level of this comparison, at which its interval is computed."""
     excluded: float | None = None
-    """Bound on the difference in either direction, from the interval."""
+    """Larger differences, in either direction, are excluded by the interval."""
     equivalent: float | None = None
     """Smallest margin for a verdict of equivalence (two one-sided tests)."""
     n_items: int | None = None
@@ -64,9 +64,9 @@ class Difference:
     """Further seeds that detect a difference of the margin with power 0.8, at the level of their
     look. None: no margin, over a thousand, or decided."""
     detectable: float | None = None
-    """True difference that so many seeds detect with power 0.8, at this spread and level."""
+    """True difference that this many seeds detect with power 0.8, at this spread and level."""
     n_failed: tuple[int, int] = (0, 0)
-    """Runs of the arm and of its baseline without a score."""
+    """Runs of the arm and of its baseline that ended without a score."""
     by_ranks: bool = False
     """True if ranks decide, not the interval: runs failed (the worst), or scores are two-valued."""
     n_seeds: int = 0
@@ -80,7 +80,7 @@ class Pairing:
     """Correlation of arms over seeds."""
 
     is_paired: bool
-    """True if differences are paired by seed; not without common seeds."""
+    """True if differences are paired by seed; False with fewer than two common seeds."""
     correlation: float
     """Correlation of two arms' scores over seeds, averaged over all pairs of arms."""
     n_arms: int

@@ -13,16 +13,16 @@ Effects = NDArray[np.float64]
 """``[U]`` in the metric's unit: its derivative with respect to the weight of each test unit."""
 
 FEWEST_DOCUMENTS = 3
-"""Documents from which on they are the test units, and a verdict generalizes to other documents."""
+"""Fewest documents that are the test units, so that a verdict generalizes to other documents."""
 FEWEST_UNITS = 10
-"""Fewest units of a smaller test from which a variance over units is estimated."""
+"""Fewest units of a test of fewer documents for an estimate of the variance over its units."""
 
 
 def units_of(n_items: int, documents: NDArray[np.int64] | None) -> tuple[NDArray[np.int64], int]:
     """Return the unit of each item, ``[N]``, and the number of units.
 
-    Units are documents if there are three or more, else items without documents; one or two
-    documents are cut into ten or more stretches of up to ``N ** (2/3)`` neighbours.
+    Units are documents if there are three or more, and single items if these belong to none; one
+    or two documents are cut into ten or more stretches of up to ``N ** (2/3)`` neighbours.
     """
     if documents is None:
         return np.arange(n_items), n_items
@@ -47,8 +47,8 @@ def shares_of(
 ) -> Effects | None:
     """Return the share of a test in each unit, ``[U]``; None if they are equal, or nearly.
 
-    ``units`` are the items' units, ``[N]``, by :func:`units_of` of ``documents``. Items have equal
-    weights or ``weights``.
+    None also if units are not documents. ``units`` are the items' units, ``[N]``, by
+    :func:`units_of` of ``documents``. Items have ``weights``, by default equal ones.
     """
     if documents is None or len(np.unique(documents)) < FEWEST_DOCUMENTS:
         return None
@@ -68,7 +68,7 @@ class ItemSpread:
     whole: VariancePosterior
     """Variance of the mean over seeds: ``units / U + interaction / (S U)``."""
     both: float
-    """The interaction, which further seeds reduce: ``interaction / (S U)``."""
+    """The interaction's part, which further seeds reduce: ``interaction / (S U)``."""
 
     @property
     def alone(self) -> float:

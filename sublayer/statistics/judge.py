@@ -1,5 +1,4 @@
-"""Judgement of a comparison: simultaneous confidence intervals, rank tests of failed runs,
-verdicts."""
+"""Judgement of a comparison: simultaneous intervals, rank tests of failed runs, verdicts."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -54,13 +53,13 @@ class ContrastFamily:
     n_seeds: int = field(kw_only=True)
     """Seeds planned until this look."""
     level: float = ERROR
-    """Error that this look may spend."""
+    """Probability of a false verdict that this look may spend, over all comparisons."""
     next_level: float | None = None
     """The level of the next look, for the seeds that it would take; None: the same."""
     margin: float | None = None
     """The smallest difference that matters, in the metric's unit."""
     n_awaited: int = 0
-    """Comparisons that count, even without an ended run."""
+    """Further comparisons that count in the correction, though none of their runs has ended."""
     tuned: Mapping[str, Tuned] = field(default_factory=dict)
     """Trials of arms tuned by the judged metric."""
     resolution: float = 0.0
@@ -215,7 +214,7 @@ class ContrastFamily:
         )
         scores = self.scores
         pair = scores.scores_of(contrast.arm), scores.scores_of(contrast.baseline)
-        luck = 0.0 if self.over_items else separation_p(*pair)  # which needs no other seeds
+        luck = 0.0 if self.over_items else separation_p(*pair)  # items need no other seeds
         if luck > self.level:
             effect = replace(effect, p=self._over_looks(luck), p_raw=luck, by_ranks=True)
         effect = replace(effect, verdict=self._verdict(effect))
@@ -294,7 +293,7 @@ def _usual_baseline(contrasts: Sequence[Contrast]) -> str:
 
 
 def _pairing(scores: RunScores) -> Pairing | None:
-    """Describe the correlation of arms over their common seeds; None for fewer than two."""
+    """Describe how arms correlate over common seeds; None for fewer than two arms of two runs."""
     is_run = ~np.isnan(scores.values)
     arms = is_run.sum(1) > 1
     shared = is_run[arms].all(0)
@@ -376,9 +375,9 @@ def is_two_valued(values: Numbers) -> bool:
 def one_cluster_p(values: Numbers, rows: Sequence[int]) -> float:
     """Bound the probability that an arm's runs are all in one of two clusters by chance.
 
-    If the runs of at least half of the arms, ``values`` ``[A, S]``, form two clusters each, an arm
-    in ``rows`` with a single cluster may have it by chance, ``2 / 2 ** n``: its small spread is
-    weak evidence. 0 without such an arm.
+    If the runs of two arms or more, and of at least half, ``values`` ``[A, S]``, form two clusters
+    each, the ``n`` runs of an arm in ``rows`` may be in one by chance, ``2 / 2 ** n``: its small
+    spread is weak evidence. 0 without such an arm.
     """
     runs = [row[~np.isnan(row)] for row in values]
     are_split = np.zeros(len(runs), np.bool_)
@@ -405,8 +404,8 @@ def _widest(*groups: Numbers) -> float:
 def separation_p(values: Numbers, others: Numbers, times: float = 20.0) -> float:
     """Bound the probability that chance separates two equal arms, if runs were two-valued.
 
-    A gap of ``times`` the range of either arm may divide two clusters by chance, each run with
-    probability one half: ``2 / 4 ** n``. 0 for closer arms.
+    A gap above ``times`` the range of either arm may divide two clusters by chance, each run with
+    probability one half: ``2 / 4 ** n``, ``n`` the runs of the smaller arm. 0 for closer arms.
     """
     n = min(len(values), len(others))
     if not n:

@@ -1,4 +1,4 @@
-"""Looks of a sequential comparison, the error that each may spend, and the power of seeds."""
+"""Looks at which a comparison is judged, the error that each may spend, and the power of seeds."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -29,8 +29,8 @@ from sublayer.statistics.simultaneous import (
 )
 
 GOING_ON = 0.005
-"""Error spent by the first look beyond a fixed plan, halved at each further one: a fixed number of
-seeds has spent 5 % with its plan, and any further error is reported."""
+"""Error spent by the first look beyond a fixed plan, halved at each further one: a study of a fixed
+number of seeds has spent 5 % with its plan, and reports any further error."""
 _PATTERN = (3, 5, 8, 12, 20)
 _DRAWS = 100_000
 _SEED = 18080444
@@ -46,17 +46,18 @@ class Looks:
 
     ``planned`` are stated before the first run. A comparison of a fixed number of seeds has one,
     and may continue: every further number of seeds is a look that spends less. A sequential one has
-    several, and ends with the last.
+    several, and stops once decided, or at the last.
     """
 
     planned: tuple[int, ...]
     is_sequential: bool = False
 
     def levels(self, taken: Sequence[int], n_comparisons: int) -> dict[int, float]:
-        """Return the error that each look may spend.
+        """Return the probability of a false verdict that each look may spend.
 
-        ``taken`` are the numbers of seeds of all looks so far, in order, followed by a fixed
-        plan's; numbers too small for a verdict do not count. ``n_comparisons`` are judged together.
+        ``taken`` are the numbers of seeds of all looks so far, in order; a fixed plan's follows
+        them, and numbers too small for a verdict do not count. ``n_comparisons`` are judged
+        together.
         """
         looks = self.all_after(taken)
         if self.is_sequential:
@@ -65,7 +66,7 @@ class Looks:
         return {**further, **dict.fromkeys(looks[:1], ERROR)}
 
     def level_of(self, look: int, taken: Sequence[int], n_comparisons: int) -> float:
-        """Return the level of a look; the plan's level for too few seeds for verdicts."""
+        """Return the level of a look; a fixed plan's for one with too few seeds for verdicts."""
         return self.levels(taken, n_comparisons).get(look, ERROR)
 
     def next_level(self, taken: Sequence[int], n_comparisons: int) -> float:
@@ -76,7 +77,7 @@ class Looks:
         return GOING_ON * 0.5**further
 
     def all_after(self, taken: Sequence[int]) -> tuple[int, ...]:
-        """Return the numbers of seeds of all looks: the taken, then the planned."""
+        """Return the numbers of seeds of all looks: taken, then planned; if sequential, planned."""
         if self.is_sequential:
             return self.planned
         looks = dict.fromkeys((*taken, *self.planned))
@@ -89,7 +90,7 @@ def fixed(n_seeds: int) -> Looks:
 
 
 def until_decided(at_most: int) -> Looks:
-    """Plan looks at 3, 5, 8, 12 and 20 seeds, and then at half as many more, to the last.
+    """Plan looks at 3, 5, 8, 12 and 20 seeds, then at half as many more, up to ``at_most``.
 
     Raises ConfigError if that is a single look.
     """
@@ -157,7 +158,7 @@ def without_verdicts(judgement: Judgement) -> Judgement:
 
 
 def unfinished(judgement: Judgement, n_seeds: int) -> Judgement:
-    """Return differences without intervals, while runs of ``n_seeds`` have not ended.
+    """Return differences without intervals and verdicts, while runs of ``n_seeds`` have not ended.
 
     An interval would be an uncounted look.
     """
@@ -242,7 +243,7 @@ def planned_detectable(n_arms: int, n_seeds: int, level: float, item_error: floa
     contrasts = against_baseline(arms, arms[0])
     n = min(n_seeds, _MOST_DRAWN)
     shrink = math.sqrt(n / n_seeds)
-    # At most so many seeds are drawn; the spread of a mean is for all seeds.
+    # At most ``_MOST_DRAWN`` seeds are drawn; widths are scaled to ``n_seeds``.
     error = item_error / shrink
     items = ItemSpread(known_spread(0.0, error**2, 1e4, 10_000), 0.0) if error else None
     generator = np.random.default_rng(_POWER_SEED)

@@ -11,7 +11,7 @@ Numbers = NDArray[np.float64]
 _DRAWS = 4000
 _SEED = 19690127
 _FREEDOM = 4.0
-"""Degrees of freedom of the arm's variance, next to the variance of a trial's runs."""
+"""Weight of the arm's variance, in degrees of freedom, when pooled with that of a trial's runs."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class RunScores:
         return row
 
     def scores_of(self, arm: str) -> Numbers:
-        """Return the scores of an arm's finished runs."""
+        """Return the scores of those runs of an arm that have one."""
         row = self.row(arm)
         return row[~np.isnan(row)]
 
@@ -94,7 +94,7 @@ class RunScores:
         return sum(int(self.failed[self.arms.index(arm)].sum()) for arm in arms if arm in self.arms)
 
     def common(self, arms: Iterable[str]) -> NDArray[np.bool_]:
-        """Return the seeds that all of ``arms`` have, ``[S]``."""
+        """Return the mask of seeds for which all of ``arms`` have a score, ``[S]``."""
         shared = np.ones(len(self.seeds), dtype=np.bool_)
         for arm in arms:
             shared &= ~np.isnan(self.row(arm))
@@ -173,7 +173,7 @@ class Tuned:
     """Validation scores of an arm's trials, lower is better, in the unit of the judged metric."""
 
     scores: tuple[float, ...]
-    """Means of each trial over its runs. The lowest was selected."""
+    """Mean of each trial over its runs. The lowest was selected."""
     n_runs: int
     """Runs of each trial."""
     compared: Mapping[int, float] = field(default_factory=dict)
@@ -214,7 +214,7 @@ def choice_variance(tuned: Tuned, variance: float) -> float:
 
 
 def _variances(tuned: Tuned, variance: float) -> np.ndarray:
-    """Return the variance of a run of each trial: pooled from the arm and the trial's runs."""
+    """Return the variance of a run of each trial: the arm's, pooled with the trial's runs'."""
     variances = np.full(len(tuned.scores), variance)
     if len(tuned.runs) != len(tuned.scores):
         return variances

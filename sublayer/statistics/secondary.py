@@ -1,6 +1,6 @@
 """Secondary analyses: classical tests, probability of superiority, curves, power, best of n trials.
 
-None of them decides. Each covers a single comparison, uncorrected.
+None of them decides. Each covers a single comparison, at its own level, uncorrected.
 """
 
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ class Superiority:
     """Estimate for normal runs with the observed means and spreads; None if runs failed or are too
     few."""
     low: float | None = None
-    """95% CI of ``estimate``; None without any spread."""
+    """Lower end of the 95% CI of ``estimate``; None without it, or without any spread."""
     high: float | None = None
 
 
@@ -148,14 +148,14 @@ class Course:
     steps: tuple[int, ...]
     means: tuple[float, ...]
     lows: tuple[float, ...]
-    """Pointwise 95% CIs, over seeds only; as many as ``means``, or none for a single seed."""
+    """Lower ends of pointwise 95% CIs, over seeds only: as many as ``means``; none for one seed."""
     highs: tuple[float, ...]
 
     @property
     def turns(self) -> tuple[int, int] | None:
         """The last evaluations, by step, at which the interval lay on each side of 0.
 
-        None if it never lay on one side.
+        None if it never lay on one of the sides.
         """
         above = [step for step, low in zip(self.steps, self.lows, strict=False) if low > 0.0]
         below = [step for step, high in zip(self.steps, self.highs, strict=False) if high < 0.0]
@@ -224,9 +224,9 @@ def power_over_seeds(
     freedom_per_seed: float,
     level: float,
 ) -> Numbers:
-    """Compute the power for a true difference by seeds of each arm, ``[N]``.
+    """Compute the power to detect a true difference with ``n_seeds`` seeds of each arm, ``[N]``.
 
-    The variance of the estimate is ``seed_variance / n + apart``; seeds do not reduce ``apart``.
+    The variance of the estimate is ``seed_variance / n + apart``; no seeds reduce ``apart``.
     Degrees of freedom are ``freedom_per_seed * (n - 1)``. ``level`` is two-sided, for this test; a
     verdict in the wrong direction does not count.
     """
@@ -245,7 +245,7 @@ def power_over_seeds(
 
 
 def implied_freedom(reach: float, level: float) -> float:
-    """Return the degrees of freedom of a t interval of a half-width in standard errors.
+    """Return the degrees of freedom of a t interval that reaches ``reach`` standard errors.
 
     ``level`` is two-sided. At most 10,000, as for a known standard error.
     """

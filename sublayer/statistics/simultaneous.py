@@ -58,7 +58,7 @@ class Uncertainty:
 
     @property
     def apart(self) -> float:
-        """The variance that seeds do not reduce."""
+        """The variance that further seeds do not reduce."""
         return self.choice + (self.items.alone if self.items else 0.0)
 
     @property
@@ -111,7 +111,7 @@ class Uncertainty:
             tails = self._tails(sizes, largest)
         if tails[0] <= level:
             return float(sizes[0])
-        # Secants of log p over log size, between evaluated points.
+        # Secants of log p over log size; p is evaluated on either side of each.
         for _ in range(60):
             index = max(1, int(np.searchsorted(-tails, -level)))
             (low, high), (p_low, p_high) = (
@@ -211,7 +211,7 @@ def _merged(
 
 @lru_cache(maxsize=256)
 def inverse_chi2(freedom: float) -> Numbers:
-    """Return the ratio of true to estimated variances by degrees of freedom, at the nodes."""
+    """Return the ratio of true to estimated variance, of ``freedom`` degrees, at the nodes."""
     from scipy.special import chdtri, ndtr
 
     factors: Numbers = freedom / np.maximum(chdtri(freedom, ndtr(-NODES)), 1e-300)

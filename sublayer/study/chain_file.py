@@ -111,7 +111,7 @@ def describe_chain(
     *,
     n_seeds: int,
 ) -> Kept:
-    """Return the content of a chain's file before its runs; ``data`` are the pre-trainings'.
+    """Return the content of a chain's file before its runs; ``data`` are those of pre-trainings.
 
     Raises ConfigError and DataError if stages do not fit together.
     """
@@ -170,7 +170,7 @@ def beside_earlier(folder: Path, kept: Kept, recipes: StageRecipes) -> Kept:
                     f"stage {stage} of {arm} began with other data, or in another version of "
                     "sublayer: it is made anew"
                 )
-    # Trials are selected again by their runs.
+    # Trials are selected again by the runs that selected them.
     names = ("baselines", "cuts", "tuning_number") if earlier.keys == kept.keys else ()
     return kept.model_copy(update={name: getattr(earlier, name) for name in names})
 

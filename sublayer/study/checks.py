@@ -32,8 +32,7 @@ from sublayer.tasks.registry import TASKS, locate_files
 
 
 def check_runs(sources: Sequence[str], overrides: Overrides, options: Options) -> None:
-    """Refuse options without effect on existing runs, and sources that are not runs next to
-    runs."""
+    """Refuse options without effect on existing runs, and other sources next to runs."""
     run = next(source for source in sources if is_run(source))
     for source in sources:
         if not Path(source).exists() and source not in shipped_recipes():
@@ -205,7 +204,7 @@ def planned_recipes(
     planned: dict[str, list[tuple[Recipe, int]]] = {}
     for stage in kept.n_runs:
         if recipes.chain.stage(stage).ensemble:
-            continue  # it does not affect scores
+            continue  # it keeps only scores
         for arm in arms:
             if stage in kept.keys[arm.name]:
                 threads = {"train.threads": arm.loaded.recipe.train.threads}

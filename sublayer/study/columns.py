@@ -47,12 +47,13 @@ def study_metrics(study: Study) -> tuple[Metric, ...]:
 
 
 SPEED = "speed"
-"""Speed-up column: published, and tokens a second in pre-training if an arm has 1."""
+"""Speed-up column: published, and by tokens per second in pre-training, relative to the arm with
+published speed 1."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A score of the comparison of arms."""
+    """A score by which arms are compared."""
 
     metric: Metric
     """Named as the column."""
@@ -81,7 +82,7 @@ def list_columns(
 ) -> list[Column]:
     """List the columns of a chain: averages, then stages, then pre-training.
 
-    ``parts`` are by stage of tasks, ``kinds`` are the arms' objectives'. Raises ConfigError for
+    ``parts`` are by stage of tasks, ``kinds`` are of the arms' objectives. Raises ConfigError for
     averages and metrics of unknown columns.
     """
     scored: list[Column] = []

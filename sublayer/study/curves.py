@@ -255,7 +255,7 @@ def common_curves(
 ) -> tuple[Metric | None, list[dict[int, Curve]]]:
     """Return the deciding metric, or the first other with validation curves of all arms.
 
-    Second: these curves of each arm, by seed; None and empty without such a metric.
+    The second value is these curves of each arm, by seed; None and empty without such a metric.
     """
     for metric in (results.metric, *(further.metric for further in results.further)):
         is_first = metric.name == results.metric.name

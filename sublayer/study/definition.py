@@ -58,7 +58,7 @@ class Study:
     """Arms, the first of them the baseline, and the rules of their comparison."""
 
     name: str
-    """The title of the study, or of the recipe."""
+    """The name of the study, or of the recipe."""
     title: str
     source: str
     """The replicated source: a paper and its section."""
@@ -169,7 +169,7 @@ def load_study(
     Without such texts it has a single arm. ``overrides`` apply to every arm. ``scale`` is by
     default paper, if the study has it, else cpu, else its first. Raises ConfigError for a file that
     is no study, an override of a field in which the arms differ, ``vary_texts`` for a study, a
-    ``scale`` that the study lacks or of a recipe, and as ``load_recipe`` and ``expand`` do.
+    ``scale`` that the study lacks, or for a recipe, and as ``load_recipe`` and ``expand`` do.
     """
     path = find_study(source)
     if path is not None:

@@ -57,8 +57,8 @@ def item_effects(table: ItemTable, from_items: FromItems) -> TestUnits | None:
 
     The derivative of the metric with respect to the weight of a unit (infinitesimal jackknife;
     Jaeckel 1972): the variance of the metric over tests of as many units is
-    ``sum(effects**2) * N / (N - 1)``. Units are documents, three at least, items without documents,
-    or stretches of neighbouring items of one or two documents. None with fewer than
+    ``sum(effects**2) * N / (N - 1)``. Units are documents, at least three, items that belong to
+    none, or stretches of neighbouring items of one or two documents. None with fewer than
     ``FEWEST_UNITS`` items or stretches, or if the metric has no value.
     """
     documents = None if table.documents is None else np.asarray(table.documents)

@@ -1,4 +1,4 @@
-"""Comparison of finished runs; missing scores are computed and kept in its folder."""
+"""Comparison of finished runs; missing scores are computed and kept in the comparison's folder."""
 
 import hashlib
 import json
@@ -150,8 +150,8 @@ def compare_runs(
     Returns the results and the folder of their scores. Runs of one recipe with different seeds are
     one arm. Runs without test scores are scored now; nothing is written into the runs' folders, and
     no text is read if all scores exist. Raises ConfigError if a run has not ended, if text,
-    tokenizer or metric of two disagree, and if ``out`` holds other files; DataError if a text
-    changed.
+    tokenizer or metric of two disagree, and if ``out`` holds other files; DataError if a text that
+    is read has changed.
     """
     runs = [_read(path) for path in paths]
     check_agree(runs)

@@ -38,7 +38,7 @@ def list_header(
 ) -> list[str]:
     """Return the lines of the header of a plain study.
 
-    ``arms`` are settled, ``data`` is each arm's by name, ``n_runs`` is the most runs in total.
+    ``arms`` are settled, ``data`` is each arm's by name, ``n_runs`` is the most of all runs.
     """
     rule, looks, n_tuning = asked.study.match, asked.looks, asked.n_tuning
     baseline = arms[0]
@@ -112,7 +112,7 @@ def _budgets(
 ) -> Rows:
     """Return the budget rows of a header: the planned excess of each arm over another.
 
-    ``steps`` are each arm's per run, None without any. For many arms, only the largest differences.
+    ``steps`` are per run of each arm, None without any. For many arms, the largest differences.
     """
     budgets = plan_budgets(arms, list(map(measures.model, arms)), steps, rule)
     compared = [budget for budget in budgets if budget.against is not None]

@@ -43,7 +43,7 @@ class Options:
     margin: str | None = None
     """The smallest difference that matters, in display units."""
     until: str | None = None
-    """``decided``: more seeds until an arm is decided."""
+    """``decided``: an arm gets more seeds until it is decided."""
     seeds_at_most: int | None = None
     """With ``until``: the last number of seeds."""
     first_seed: int | None = None
@@ -67,7 +67,7 @@ _SINGLE = (
 
 
 def _given(options: Options, names: Iterable[str]) -> dict[str, Any]:
-    """Return the given options, as on the command line, in order of name."""
+    """Return the given options, as on the command line, in the order of ``names``."""
     values = {f"--{name.replace('_', '-')}": getattr(options, name) for name in names}
     return {option: value for option, value in values.items() if value is not None}
 

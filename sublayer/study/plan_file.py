@@ -147,7 +147,7 @@ class StudyPlan(Typed):
     jobs: list[Count] = []
     """The numbers of parallel runs, if more than one."""
     clusters: list[str] = []
-    """The kinds of clusters of runs."""
+    """The kinds of clusters on which runs were made."""
     extended: list[Number] = []
     """Values of the tuned field tried beyond the grid."""
     initial_weights: str = ""
@@ -248,7 +248,7 @@ class BeganUnder:
 
 
 def group_strangers(began: Mapping[str, Seal | None], seals: Sequence[Seal]) -> list[BeganUnder]:
-    """Group the runs begun without a seal of their study, by their seal.
+    """Group the runs begun under no seal of their study, by the seal that they keep.
 
     ``began`` has each run's seal, by its folder.
     """

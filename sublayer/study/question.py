@@ -199,7 +199,7 @@ class Seeds:
     def check(self, n_seeds: int, *, is_tuned: bool, options: tuple[str, ...]) -> None:
         """Raise ConfigError for tuning seeds that are compared, too, or have no effect.
 
-        ``n_seeds`` is the most compared seeds, ``options`` the given options.
+        ``n_seeds`` is the largest number of compared seeds, ``options`` the given options.
         """
         compared, tuning = self.compared(n_seeds), self.tuning
         shared = {*compared} & {*tuning} if is_tuned else ()

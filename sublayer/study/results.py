@@ -172,7 +172,7 @@ class Cell:
     timings."""
     n_runs: int = 1
     n_collapsed: int = 0
-    """Collapsed runs."""
+    """Collapsed runs, which give one answer to all examples."""
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class Results:
     """The smallest difference that matters, in the metric's unit; None: no margin."""
     margin_reason: str = ""
     hypothesis: str = ""
-    """The study's hypothesis, in words; its contrast is the last difference, or its two arms'."""
+    """The study's hypothesis, in words; it is on the last difference, or on that of two arms."""
     hypothesis_of: tuple[str, str] | None = None
     """Arm and baseline of the deciding difference of the hypothesis."""
     looks: tuple[int, ...] = ()

@@ -198,7 +198,7 @@ class RunFinder:
 
     chain: Chain
     folders: Mapping[Key, Path]
-    """Function from arm and stage to the folder of their runs."""
+    """Folder of the runs, by arm and stage."""
     trials: Mapping[str, Sequence[Trial]]
     """Trials by stage; each has a run per pair of seed and number in ``tuning``."""
     find: Find

@@ -24,7 +24,7 @@ TEMPERATURE = 0.8
 SEED = 0
 _PROMPT_BYTES = 60
 _MAX_BYTES = 180
-"""Tokens of a continuation: about two lines."""
+"""Bytes of a continuation, and most tokens: about two lines."""
 
 
 def draw_samples(
@@ -134,7 +134,7 @@ def continuation(
 
 
 def _decoded(tokenizer: Tokenizer, tokens: Iterator[int]) -> str:
-    """Decode tokens up to a number, or the document's end; drop a partial last character."""
+    """Decode tokens up to ``_MAX_BYTES``, or the document's end; drop a partial last character."""
     data = b""
     for token in itertools.takewhile(lambda token: token != tokenizer.end_id, tokens):
         data += tokenizer.decode([token])

@@ -2,8 +2,8 @@
 
 A seal is a table of ``study.toml`` with ``date``, ``former``, ``plan`` and ``hash``: the SHA-256 of
 the JSON of the others, keys sorted, without spaces. A later addition, such as more seeds, gets a
-further seal, whose ``former`` is the previous hash. Each run keeps the seal at its start. A hash
-proves that the plan came first only to those who received it beforehand.
+further seal, whose ``former`` is the previous hash. Each run keeps the seal under which it began. A
+hash proves that the plan came first only to those who received it beforehand.
 """
 
 import hashlib

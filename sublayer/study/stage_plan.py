@@ -42,7 +42,7 @@ def plan_stages(
     *,
     n_seeds: int,
 ) -> list[StagePlan]:
-    """Plan all stages of a chain, shared ones once; ``plan`` is its arms'.
+    """Plan all stages of a chain, shared ones once; ``plan`` is that of its arms.
 
     Only the rows of tasks are counted, and only if their folder is named. Raises ConfigError for
     recipes that do not fit together.

@@ -243,7 +243,7 @@ def stage_key(recipe: Recipe, parent: str, texts: Any, *, from_step: int | None 
     for name in OF_A_RUN:
         content["train"].pop(name, None)
     if not recipe.train.keep_steps:
-        # As before these fields existed.
+        # As before this field existed.
         content["train"].pop("keep_steps")
     for table, name in _CAME_LATER:
         if content[table].get(name) is None:

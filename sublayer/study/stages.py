@@ -28,7 +28,7 @@ TUNING_NUMBER = MOST_FINETUNINGS - 1
 """The number of a trial among fine-tunings of the first pre-training, beyond any comparison."""
 Nested = Literal["mean", "median"]
 Member = str | tuple[str, ...]
-"""The name of a column, or several with a common mean; likewise for metrics of a column."""
+"""The name of a column, or several whose mean counts as one; likewise for metrics of a column."""
 
 
 def names_of(member: Member | None) -> tuple[str, ...]:
@@ -273,7 +273,7 @@ def in_order(study: str, stages: Sequence[Stage]) -> tuple[Stage, ...]:
 
 
 def finetuning_seed(pretraining: int, number: int) -> int:
-    """Return the seed of a fine-tuning, different under all pre-trainings.
+    """Return the seed of a fine-tuning, the same under no two pre-trainings.
 
     Otherwise a seed's draws, such as the order of the examples, would be common to all
     pre-trainings, and averaging would not remove their effect.

@@ -165,7 +165,7 @@ def _enough(
 
 
 def _detectable(spread: float, *, n_arms: int, looks: Looks, item_error: float = 0.0) -> float:
-    """Compute the true difference with power 0.8 at the last look.
+    """Compute the true difference that is detected with power 0.8 at the last look.
 
     ``spread`` is the standard deviation over seeds of each arm, without correlation between arms;
     ``item_error`` is the standard error of a difference over test items. All have one unit.

@@ -116,7 +116,7 @@ class Work:
         return [list(by_name.values()) or list(measure.columns) for measure, by_name in pairs]
 
     def _notes(self) -> list[str]:
-        """List the notes of all models, and baselines shared between them."""
+        """List the notes of all models, and of baselines that differ between models."""
         notes: dict[str, None] = {}
         first: dict[tuple[str, str], tuple[str, Cell]] = {}
         for (row, _), scores in self.scores.items():

@@ -190,7 +190,7 @@ class Measure(ABC):
     """True if nothing else may run meanwhile."""
 
     def refusal(self, candidate: Candidate) -> str:
-        """Word why a model cannot be measured by its nature; empty if it can.
+        """Return why a model cannot be measured by its nature; empty if it can.
 
         Raises a SublayerError for a user's mistake, before any computation.
         """

@@ -37,7 +37,7 @@ Report = Mapping[str, Any]
 
 
 class TaskMeasure(Measure):
-    """A task, whose development set scores every model.
+    """A task, on whose development set every model is scored.
 
     Raises DataError if its files are missing on this machine, or are not the needed ones.
     """

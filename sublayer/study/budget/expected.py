@@ -1,4 +1,4 @@
-"""Expected run before its text is read: vocabulary, model, length, memory, disk."""
+"""Expected properties of a run before its text is read: vocabulary, model, length, memory, disk."""
 
 import math
 import os

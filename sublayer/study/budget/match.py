@@ -371,8 +371,8 @@ def plan_budgets(
 ) -> list[ArmBudget]:
     """Compute the planned excess of each arm over its comparison partner, in order.
 
-    ``arms`` are matched, ``models`` are theirs; ``steps`` are each arm's per run, ``seconds`` its
-    time if time is matched: None if unknown yet. Unknown lengths that will be the same for all
+    ``arms`` are matched, ``models`` are theirs; ``steps`` are per run of each, ``seconds`` its time
+    if time is matched: None if unknown yet. Unknown lengths that will be the same for all
     count as equal.
     """
     first = arms[0].loaded.recipe

@@ -43,7 +43,7 @@ _UTILISATION = 0.25
 _BUILD_S = 1e-7
 """Seconds per parameter to initialize it and to allocate its gradient and optimizer states."""
 _SURE = 20
-"""Safety factor on the assumed speed before a smaller step is timed."""
+"""Factor by which the assumed speed may be too high, until a step is timed."""
 _PILOT_STEPS = 4
 _ALONE = World(rank=0, size=1)
 
@@ -95,8 +95,8 @@ class Stopwatch:
         """Time an optimizer step of each arm, in the precision of a run here.
 
         If a step does not fit into memory or time, a smaller one is timed: fewer windows, then
-        fewer blocks; the full step is assumed as fast. If none fits, it is estimated from the speed
-        of matrix products.
+        fewer blocks; the full step is assumed to take proportionally longer. If none fits, it is
+        estimated from the speed of matrix products.
         """
         times = []
         for position, arm in enumerate(arms):
@@ -124,8 +124,7 @@ class Stopwatch:
         ]
 
         def first(speed: float, limit_s: float, n_larger: int = len(fitting)) -> int | None:
-            """Return the largest candidate that can be built and timed within a limit at a
-            speed."""
+            """Return the index of the largest candidate within a limit at a speed; None if none."""
             for n, candidate in enumerate(fitting[:n_larger]):
                 if candidate.build_s + candidate.operations / speed <= limit_s:
                     return n

@@ -43,7 +43,7 @@ class Machine:
 
     n_processes: int
     resources: Resources
-    """Memory of one device; on this machine's processor, shared by all processes."""
+    """Resources of one device; of this machine's processor, shared by all processes."""
     device: Device | None = None
     """None for this machine, which has no datasheet."""
     share: float = 1.0

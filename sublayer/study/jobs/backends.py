@@ -28,7 +28,7 @@ _WORKER = "sublayer.study.jobs.worker"
 _PASSED_ON = ("SUBLAYER_", "HF_", "ATEN_", "ONEDNN_", "DNNL_", "MKL_", "CUBLAS_")
 """Prefixes of variables that name locations of texts, or affect the computation."""
 _SHOWN = 160
-"""Number of final characters of a scheduler's message."""
+"""Most characters shown of a scheduler's message, mostly its last."""
 
 
 class SchedulerError(ConfigError):
@@ -90,7 +90,7 @@ class Backend(ABC):
 
     def close(self, *, at_once: bool = False) -> None:
         """Wait for the processes of this machine, or end them ``at_once``."""
-        del at_once  # a cluster's go on
+        del at_once  # a cluster's jobs go on
 
 
 class Cluster(Backend):
@@ -164,8 +164,7 @@ def _close(process: "subprocess.Popen[bytes] | Forked") -> None:
 
 
 class Slurm(Cluster):
-    """A partition, by default the usual one, of the cluster behind this machine's Slurm
-    commands."""
+    """A partition, or the default one, of the cluster behind this machine's Slurm commands."""
 
     look_s, patience_s, grace_s, silence_s, most_jobs = 0.5, 5.0, 10.0, float("inf"), 100
     _ENDED: Collection[str] = (
@@ -200,7 +199,7 @@ class Slurm(Cluster):
         nodes = []
         for partition, _, n_cores, megabytes, others, state in self._rows:
             if partition.rstrip("*") == self._partition and not state.startswith(self._UNUSABLE):
-                # Slurm's default is 1.
+                # Slurm reports 1 if memory is not configured.
                 memory = int(megabytes) << 20 if int(megabytes) > 1 else 0
                 # Such as gpu:a100:4(S:0-1),gpu:2.
                 gpus = re.findall(r"(?:^|,)gpu(?::[^:,(]+)?:(\d+)", others)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def company(arm: "Sized", n_others: int, device: str) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Have other processes take an arm's training steps; they have begun on entry.
+    """Have ``n_others`` processes take an arm's training steps; they have begun on entry.
 
     Raises ConfigError if one cannot, OSError if the system lacks resources.
     """

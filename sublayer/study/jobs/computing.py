@@ -85,7 +85,7 @@ class Computing:
                 )
 
     def threads(self, n_runs: int) -> int | None:
-        """Return the default threads of each of ``n`` parallel runs; None: all here."""
+        """Return the default threads of each of ``n_runs`` runs in parallel; None: all here."""
         if self._backend is not None:
             return usual_threads(self._backend.nodes(), n_runs)
         return shared_threads(min(self.jobs, n_runs)) if self.jobs > 1 else None
@@ -98,7 +98,7 @@ class Computing:
     ) -> None:
         """Print the resources of all arms' runs, with ``data`` of each arm.
 
-        Raises ConfigError if they are too few.
+        Raises ConfigError if they do not suffice.
         """
         recipes = [(arm.loaded.recipe, data[arm.name].tokenizer.vocab_size) for arm in arms]
         if self._backend is not None:
@@ -253,7 +253,7 @@ def describe_share(
     """Describe the use of this machine by recipes, ``jobs`` at a time, ``n_runs`` in all.
 
     Each recipe has its vocabulary size, ``device`` is as on the command line; ``folder`` holds the
-    runs. Raises ConfigError if the machine's memory does not hold so many of the largest.
+    runs. Raises ConfigError if the machine's memory does not hold as many of the largest.
     """
     at_once = min(jobs, n_runs)
     # Apple's GPU shares the machine's memory.

@@ -93,7 +93,7 @@ class Outcome:
     test: Mapping[str, float] | None = None
     """Scores by metric, on the study's split; None for a run that failed."""
     failure: str = ""
-    """Reason of its failure; empty for a finished run."""
+    """Reason for its failure; empty for a finished run."""
     scored_in: Path | None = None
     """The folder of its items, if another one."""
 
@@ -238,7 +238,7 @@ def _score_ensemble(job: Job, device: str | None) -> None:
     """Score the average of the members' answers to the development set, and keep it as a run's.
 
     Recipe and data are the first member's. Raises CheckpointError if a member has no model, or a
-    damaged one, and ConfigError for members of different tasks.
+    damaged one, and ConfigError for members whose answers cannot be averaged.
     """
     data, train = job.find_data(), job.recipe.train
     if train.threads is not None:
