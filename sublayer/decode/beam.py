@@ -152,8 +152,8 @@ def search(
     a beam of 1, samples them. With a beam of 1, ``goes_on`` decides from a sentence's index and ids
     so far whether it continues.
 
-    Raises ConfigError where dropout is active or memory does not hold the rows, and, once it is
-    reached, for a source longer than the model's positions.
+    Raises ConfigError where the model is in training mode or the rows do not fit in memory, and,
+    once it is reached, for a source longer than the model's positions.
     """
     if model.training:
         raise ConfigError(
@@ -194,7 +194,7 @@ def search_behind(
     Returns the hypotheses of each prompt, best first. The maximum length is computed from the
     prompts' length as from a source's.
 
-    Raises ConfigError where memory does not hold the cache, or the text exceeds the model's
+    Raises ConfigError where the cache does not fit in memory, or the text exceeds the model's
     positions.
     """
     n, length = prompts.shape

@@ -193,7 +193,7 @@ class Filled(NamedTuple):
 
 
 def find_fills(written: Sequence[int], prompt: Prompt) -> list[slice | None]:
-    """Find each gap's tokens, those after its sentinel; None without a sentinel.
+    """Find each gap's tokens, those after its sentinel; None for a gap whose sentinel is missing.
 
     Only the first of repeated sentinels counts. Where a prompt begins with a gap and the written
     ids begin with text, that text fills the gap, and the first sentinel precedes the second gap's
@@ -297,7 +297,7 @@ def fill_gaps(
     the unknown token.
 
     Raises ConfigError where the model fills no gaps, the text has none or exceeds the model's
-    positions, or dropout is active; DataError as the tokenizer does.
+    positions, or the model is in training mode; DataError as the tokenizer does.
     """
     tokenizer = _tokenizer_of(text_model)
     if not tokenizer.sentinel_ids:
@@ -399,8 +399,9 @@ def fill_masks(text_model: TextModel, text: str, n: int = 5) -> list[list[Fillin
     number of tokens: the probability sums over all hypotheses of a beam of ``n`` that fill the gap
     alike.
 
-    Raises ConfigError where the text has no mask or exceeds the model's positions, or the model is
-    of another kind, predicts no tokens, or lacks a tokenizer or a mask token.
+    Raises ConfigError where the text is not a string, has no mask or exceeds the model's positions,
+    the model is of another kind, predicts no tokens, or lacks a tokenizer or a mask token, or ``n``
+    is outside 1 to ``MOST_FILLINGS``.
     """
     model, tokenizer = text_model.model, text_model.tokenizer
     if not isinstance(text, str):

@@ -148,9 +148,9 @@ def continue_prompt(
 def _shown(
     steps: Iterator[Tensor], n_tokens: int, begin: Callable[[], None] | None
 ) -> Iterator[Tensor]:
-    """Show the length of each continuation; before that, with ``begin``, the reading of the prompt.
+    """Show how many tokens each continuation has; with ``begin``, only the reading of the prompt.
 
-    It is called once the first token is there.
+    ``begin`` is called once the first token is there.
     """
     if begin is not None:
         with stage("reading the prompt"):

@@ -108,7 +108,7 @@ def generate(
     prompt and ``seed``.
 
     Raises ConfigError, at the first token, where the prompt is empty or longer than the context,
-    dropout is active, or memory does not hold the cache.
+    the model is in training mode, or the cache does not fit in memory.
     """
     if model.training:
         raise ConfigError(

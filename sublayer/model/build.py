@@ -189,7 +189,7 @@ def build(config: ResolvedModel, *, seed: int) -> Transformer:
 
     PyTorch's global generator is neither read nor changed. The model is in training mode.
 
-    Raises ConfigError where memory does not hold it.
+    Raises ConfigError where it does not fit in memory.
     """
     with torch.device("meta"):
         n_parameters = sum(parameter.numel() for parameter in compose(config).parameters())

@@ -414,7 +414,7 @@ class Queries:
 class Memory:
     """Encoder output, and its tokens visible to a decoder: all real ones.
 
-    A decoder may have several consecutive rows per row.
+    A decoder may have several consecutive rows per row of the memory.
     """
 
     states: Float[Tensor, "B S D"]

@@ -170,7 +170,7 @@ def _fill(
 
 @torch.no_grad()
 def zero_padding(weight: Tensor, pad_id: int | None) -> None:
-    """Zero the padding row of the embedding matrix, where a vocabulary has padding.
+    """Zero the padding row of the embedding matrix.
 
     Padding positions have no gradient; with a tied output matrix the softmax's gradient changes the
     row, as in fairseq.

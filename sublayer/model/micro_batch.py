@@ -65,5 +65,5 @@ class MicroBatch:
 
 
 def stack_length(stack: StackShape, lengths: Lengths) -> int:
-    """Return an example's length in a stack: its output length, where there is an encoder."""
+    """Return an example's length in a stack: of its output if ``is_fed``, else of its input."""
     return lengths.written if stack.is_fed else lengths.read

@@ -173,7 +173,7 @@ def load_weights(folder: Path, *, device: str = "cpu") -> tuple[ResolvedModel, d
     Weights are float64 if all in the file are, else float32.
 
     Raises CheckpointError where a file is missing, damaged or of another model, or weights are not
-    finite floats; ConfigError where memory does not suffice.
+    finite floats; ConfigError where they do not fit in memory.
     """
     config = read_config(folder)
     path = folder / WEIGHTS_NAME
@@ -263,7 +263,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def _fewest_tensors(config: ResolvedModel) -> int:
-    """Count a lower bound of a model's tensors.
+    """Return a lower bound on the number of a model's tensors.
 
     Position tables, and one for each set of weights of its blocks.
     """

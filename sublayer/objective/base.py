@@ -80,7 +80,7 @@ class Objective(nn.Module, ABC):
     ) -> dict[str, Tensor]:
         """Return the term of auxiliary losses, from their sum in ``Hidden``.
 
-        With the ``weights`` of examples it is 0 where none of these counts.
+        With the ``weights`` of examples it is 0 where no example counts.
         """
         if auxiliary is None:
             return {}

@@ -346,7 +346,8 @@ class CausalFamily(Family):
         """Score the tokens of a text: nats per token, bits per byte.
 
         In training about ``train.evaluate_tokens`` tokens, in windows ``train.evaluate_stride``
-        apart; in a test all, after at least half the context, with windows as items.
+        apart; in a test all, each after at least half the context except at the start, with windows
+        as items.
         """
         model, context = text_model.model, recipe.data.context
         if effort == "test":

@@ -35,7 +35,8 @@ def family_of(objective: ObjectiveTable) -> Family:
 def family_of_model(text_model: TextModel, recipe: Recipe | None) -> tuple[str, Family]:
     """Return the kind of a model's training objective, with its name.
 
-    Outside a run: the first kind that claims the model, or else trains models of its kind.
+    Outside a run: supervised for a model with a task; else the first kind that claims the model,
+    or else that trains models of its kind.
     """
     if recipe is not None:
         kind = recipe.objective.kind

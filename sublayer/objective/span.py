@@ -126,7 +126,7 @@ def scored_pieces(
     boundaries: Boundaries,
     most_tokens: int | None = None,
 ) -> ScoredPieces:
-    """Build the pieces that score a model, at most ``most_tokens``.
+    """Build the pieces that score a model, of about ``most_tokens`` of the text; None: of all.
 
     Raises ConfigError where the tokenizer lacks a required id, DataError without pieces.
     """
@@ -146,7 +146,7 @@ def scored_pieces(
 def nats_of_pieces(
     model: Transformer, pieces: ScoredPieces, processes: Processes, progress: Progress = silent
 ) -> TargetNats:
-    """Compute nats and tokens of every piece's target, its end included.
+    """Compute the nats of every piece's target, its end included, and count its tokens.
 
     The work is divided among ``processes``, and all return the same. ``progress`` counts batches.
     """

@@ -78,7 +78,7 @@ class TargetNats(NamedTuple):
 
 
 def nats_of_rows(model: EncoderDecoder, batch: PackedBatch) -> TargetNats:
-    """Compute nats and tokens of each row's target, its end included."""
+    """Compute the nats of each row's target, its end included, and count its tokens."""
     assert batch.targets is not None, "targets are predicted"
     matrix, bias = model.output_projection()
     embedded = model.to_embedding(target_hidden(model, batch).final).flatten(0, 1)

@@ -198,8 +198,8 @@ class Saving:
         """Write a checkpoint of ``state``, and delete those that ``[train]`` does not keep.
 
         With ``train.save_in_background`` training continues: copies are made before the next
-        update, then written in order; at the end, ``waits`` blocks until all is on disk.
-        Collective: every process may hold and write a part.
+        update, then written in order. With ``waits``, as where training ends, it returns once all
+        is on disk. Collective: every process may hold and write a part.
 
         A process that cannot write raises the reason, such as CheckpointError; the others raise it
         too, or SaidElsewhere. In the background ``wait`` and the next ``save`` raise.

@@ -36,7 +36,8 @@ from sublayer.training.step_time import (
 class Evaluate:
     """An evaluation and the names of its metrics.
 
-    Includes the validation loss, if any, and the metric that selects the best checkpoint.
+    The names include the loss, if there is a validation split, and always the metric that selects
+    the best checkpoint.
     """
 
     score: Callable[[], Mapping[str, Any]]
@@ -99,9 +100,9 @@ class Loop:
     def run(self, progress: Progress) -> LoopState:
         """Train to the end; return the final state.
 
-        Raises Interrupted after a signal, with a checkpoint; TrainingError where loss or gradient
-        is not finite, before its consequences are saved; PaceChanged, before anything is saved,
-        where the first steps differ from the expected pace. All processes raise together.
+        Raises Interrupted after a signal, once saved; TrainingError where a loss or the gradient
+        norm is not finite, before its consequences are saved; PaceChanged, before anything is
+        saved, where the first steps differ from the expected pace. All processes raise together.
         """
         if self._world.is_main:
             self._note = progress.note
@@ -226,7 +227,7 @@ class Loop:
         return step == self._steps or step % every == 0
 
     def _check_finite(self) -> None:
-        # The only synchronisation of the loop with the device.
+        # Synchronises with the device: called only where figures are needed.
         for step, loss, norm in self._unchecked:
             self._loss = float(loss)
             self._gradient_norm = float(norm)

@@ -65,7 +65,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
-    """Read line by line; a damaged line gives None, a too long one comes in parts."""
+    """Read line by line; a damaged line has content None, one that is too long comes in parts."""
     with open_file(path) as file:
         while line := file.readline(_MAX_LINE_BYTES):
             yield line.rstrip(b"\n"), _content(line) if line.endswith(b"\n") else None

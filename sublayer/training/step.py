@@ -118,9 +118,9 @@ def pays(device: torch.device) -> bool:
 def parallelise(
     objective: Objective, world: World, train: ResolvedTrain, optimizer: OptimizerConfig
 ) -> Alone:
-    """Wrap an objective for its processes, by ``[train]``.
+    """Wrap an objective for the kind of parallelism that ``[train]`` selects.
 
-    ``optimizer`` updates it.
+    ``optimizer`` configures the optimizer that updates it.
     """
     if train.exact:
         return Exact(objective, world, n_parts=train.n_micro_batches)

@@ -164,9 +164,9 @@ class MinutesPlan:
 
     The pace includes evaluations and checkpoints. It is checked after each evaluation: where it
     changed by more than a third, or the run would end more than a tenth too late, the remaining
-    steps are those that fit at the new pace. Between evaluations they are replanned where one is
-    more than a third late, or the time is over. A resumed run repeats its earlier plans at the same
-    steps, whatever its pace.
+    steps are those that fit at the new pace. Between evaluations they are replanned where the next
+    one is more than a third late, or would end more than a tenth after the run's time. A resumed
+    run repeats its earlier plans at the same steps, whatever its pace.
     """
 
     def __init__(

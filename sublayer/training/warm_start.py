@@ -181,13 +181,15 @@ class StartModel:
 
 @torch.no_grad()
 def start_from(text_model: TextModel, pretrained: StartModel) -> list[str]:
-    """Copy the parts that ``[init]`` names into a model; return lines on fresh parts.
+    """Copy the parts that ``[init]`` names into a model; return lines on what is not copied.
+
+    The lines say what starts fresh, and why, and which heads and positions of the start are unused.
 
     Tokens that the start's tokenizer lacks keep their initial rows, after all others; the first
     learned positions are copied. A head in only one of the models, or with other shapes or answers,
     keeps its initial weights or is skipped. ``init.layers`` = n copies the first n blocks of every
     stack and everything outside blocks, such as a stack's shared table of relative positions; other
-    blocks keep their initial weights. Does nothing without a start.
+    blocks keep their initial weights. Without a start nothing is done, and no line returned.
 
     Raises ConfigError where a stack of either model has too few blocks, CheckpointError where names
     or shapes within a part differ.
@@ -302,7 +304,7 @@ def _fresh_blocks(model: Transformer, n_blocks: int) -> list[str]:
 
 
 def freeze(objective: Objective, init: InitConfig) -> list[str]:
-    """Freeze the parts of a model in ``init.freeze``; return a line about it.
+    """Freeze the parts of a model in ``init.freeze``; return a line about them, if any.
 
     A tied output matrix belongs to the embeddings. Raises ConfigError where nothing is left to
     train.

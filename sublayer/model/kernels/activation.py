@@ -46,8 +46,8 @@ class _Swish(torch.autograd.Function):
         needs_grad_beta = ctx.needs_input_grad[1]
         for part_x, part_grad, part_grad_x in _parts(x, grad, grad_x):
             wide, gate = _gate(part_x, beta)
-            # With s the sigmoid, both derivatives share x s' / beta = x s (1 - s): d/dbeta = x * (x
-            # s (1 - s)), d/dx = s + beta * (x s (1 - s)).
+            # With s the sigmoid, both derivatives share x s' / beta = x s (1 - s):
+            # d/dbeta = x * (x s (1 - s)), d/dx = s + beta * (x s (1 - s)).
             shared = (1 - gate).mul_(gate).mul_(wide)
             if needs_grad_beta:
                 # In one expression: a name would keep another tensor until the end of the

@@ -44,7 +44,7 @@ class SublayerEstimate(ABC):
         """Count the peak gradient elements inside, in a micro-batch's backward pass."""
 
     def n_parameters(self) -> int:
-        """Count the parameters of one set."""
+        """Count the parameters of one set of weights."""
         n_weights = self.n_stacked + self.n_alone
         return n_weights + (sum(self.inputs) + self.config.d_model if self.config.bias else 0)
 
@@ -88,7 +88,7 @@ class SublayerEstimate(ABC):
         return step.n_tokens(stack) * stream + inside + weights
 
     def forward_work(self, step: MicroBatch, stack: StackShape) -> int:
-        """Sum the forward pass's work space, where it may exceed the backward pass's."""
+        """Sum the bytes of forward work space, where they may exceed the backward pass's."""
         return 0
 
 
@@ -245,7 +245,7 @@ class FeedForwardEstimate(SublayerEstimate):
         self.n_backward = 2 * self.n_matrix
 
     def n_parameters(self) -> int:
-        """Count the parameters of one set: maps, and a swish's learned slope."""
+        """Count the parameters of one set of weights: maps, and a swish's learned slope."""
         return super().n_parameters() + learns_beta(self.config, self.ffn.activation)
 
     def saved(self, step: MicroBatch, stack: StackShape) -> int:
@@ -323,7 +323,7 @@ class LstmEstimate(SublayerEstimate):
         self.n_backward = 2 * _GATES * self.n_matrix
 
     def n_parameters(self) -> int:
-        """Count the parameters of one set: both maps with their biases."""
+        """Count the parameters of one set of weights: both maps with their biases."""
         n_biases = 2 * _GATES * self.width if self.config.bias else 0
         return 2 * _GATES * self.n_matrix + n_biases
 

@@ -248,7 +248,7 @@ class SpanHead(Linear):
 class Classifier(nn.Module):
     """An untied map from hidden states to the vocabulary, with a bias.
 
-    It predicts besides the model's head.
+    It predicts alongside the model's head.
     """
 
     roles: ClassVar[Mapping[str, Role]] = {"weight": "head", "bias": "bias"}

@@ -22,9 +22,9 @@ from sublayer.model.layers.norm import build_norm
 from sublayer.model.positions import Positions
 
 Passed = tuple[Float[Tensor, "B Q D"], Float[Tensor, ""] | None]
-"""The residual stream behind sub-layers, and the auxiliary losses of these, summed over the
-sequences of the batch; None where none has any. A function of a sub-layer that has some returns
-them beside its tensor, in training alone."""
+"""The residual stream after sub-layers, and their auxiliary losses, summed over the batch's
+sequences; None where none has any. The function of a sub-layer with such losses returns them with
+its output, only in training."""
 
 
 def add_losses(
@@ -146,12 +146,12 @@ class Stack(nn.Module):
         capture: Sequence[int] = (),
         queries: Queries | None = None,
     ) -> tuple[Passed, dict[int, Tensor]]:
-        """Run every block; also return the residual stream after the blocks in ``capture``.
+        """Run every block; also return the residual stream at the places in ``capture``.
 
-        ``positions`` are added before every block but the first, where ``Body.enter`` adds them: 0
-        in ``capture`` is the stream after that. A ``cache`` is appended to. With ``queries`` the
-        last attention and everything after it are computed only at these: Q of the output counts
-        them.
+        A place is the number of blocks before it, from 0. ``positions`` are added before every
+        block but the first, where ``Body.enter`` adds them: place 0 is after that. A ``cache`` is
+        appended to. With ``queries`` the last attention and everything after it are computed only
+        at these: Q of the output counts them.
         """
         has_more = cache is not None or context.memory is not None or len(capture) > 0
         assert queries is None or not has_more, "all states are kept, read or asked for"

@@ -143,7 +143,7 @@ class MaskedFamily(Family):
     def check_text(self, recipe: Recipe, split: Split) -> None:
         """Raise DataError where sentence pairs are required, and no document has two sentences.
 
-        Pairs of single sentences (``objective.pairs``) cross documents.
+        Not for pairs of single sentences (``objective.pairs``), which may cross documents.
         """
         objective = own_objective(recipe, MaskedObjective)
         if objective.sentence == "none" or objective.pairs == "sentences":
@@ -190,7 +190,7 @@ class MaskedFamily(Family):
         return Scored({**scores, "loss": LOSS_OF_ITEMS.of(items)}, items)
 
     def evaluate(self, asked: Evaluation) -> dict[str, Any]:
-        """Score an encoder on full passes over a text, up to ``--pairs`` pairs.
+        """Score an encoder on full passes over a text, enough for at least ``--pairs`` pairs.
 
         An encoder without a sentence head is scored on one pass. Later passes form other pairs and
         mask other tokens. Outside a run the default objective is used, with n-gram masking where

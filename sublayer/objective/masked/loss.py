@@ -126,7 +126,7 @@ def sentence_nats(logits: Float[Tensor, "N C"], labels: Int[Tensor, " N"]) -> Fl
 
 
 def predicts_negative(logits: Float[Tensor, "N C"]) -> Tensor:
-    """Predict negative text pairs, ``[N]``: label 1 is likelier."""
+    """Predict which text pairs are negative, ``[N]``: those with label 1 likelier."""
     n_logits = logits.shape[1]
     if n_logits == 1:
         return logits[:, 0] > 0

@@ -65,7 +65,8 @@ def answer_known(text_model: TextModel, task: Task) -> None:
     """Adapt a model, in place, to a known task of the same kind.
 
     Rows of its head are reordered by the words of the task's labels; numbers are put on the task's
-    scale. Raises ConfigError for answers of another kind, or other words.
+    scale. Raises ConfigError for a model without a head of a task, for answers of another kind, and
+    for other words.
     """
     spec, model = text_model.task, text_model.model
     if spec is None or spec.format == "text":
@@ -102,11 +103,12 @@ class Answerer:
     """Answers examples of a task with a model, or an average of several.
 
     ``name``: the task, a trained one or one with the same answers; None: the only one. ``names``:
-    the models in messages. ``writing``: decoding of written answers.
+    the models in messages. ``batch``: rows per batch; None: chosen for the device. ``writing``:
+    decoding of written answers.
 
     Raises ConfigError where a model answers no task, another one, or several without a ``name``,
-    where models answer differently, or ``writing`` has no effect; CheckpointError without a
-    tokenizer.
+    where models answer differently, ``batch`` is below 1, or ``writing`` has no effect;
+    CheckpointError without a tokenizer.
     """
 
     def __init__(
@@ -176,7 +178,7 @@ class Answerer:
             )
 
     def _note(self, examples: Sequence[Example]) -> None:
-        """Note, once for each tokenizer, losses of the rows by it, and marks among them."""
+        """Note once what each tokenizer loses of the rows, and special tokens in their texts."""
         present = [model.tokenizer for model in self._models if model.tokenizer is not None]
         tokenizers = {tokenizer.fingerprint: tokenizer for tokenizer in present}.values()
         if not self._n_blocks:
@@ -342,7 +344,8 @@ def predict_rows(
     then the choices. A row with an empty or missing text is not answered. ``task`` names one of
     several; ``batch``: rows per batch.
 
-    Raises ConfigError where the model answers no task, DataError for a row that is none of these.
+    Raises ConfigError and CheckpointError as ``Answerer`` does, DataError for a row that is none of
+    these.
     """
     return predict_rows_by(Answerer([text_model], task, batch=batch), rows)
 

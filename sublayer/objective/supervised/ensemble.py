@@ -136,7 +136,7 @@ def mean(values: Sequence[float]) -> float:
 def mean_threshold(members: Sequence[MemberAnswers]) -> float | None:
     """Return the mean of members' thresholds, consistent with averaged scores.
 
-    None where a member has none.
+    None where a member has none, and so always answers.
     """
     thresholds = [member.threshold for member in members if member.threshold is not None]
     return mean(thresholds) if len(thresholds) == len(members) else None

@@ -120,7 +120,7 @@ def _prepare(requests: Sequence[Evaluation], names: Sequence[str]) -> list[_Memb
         options = dict(request.options)
         task = request.text_model.task
         if task is not None and task.format != "text":
-            # A model without text input cannot answer.
+            # Only models of the text format have a choice of ``answer``.
             options.pop("answer", None)
         specs.append(asked_spec(replace(request, options=options)))
     check_members(names, specs)

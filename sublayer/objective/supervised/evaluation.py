@@ -66,7 +66,7 @@ def asked_spec(asked: Evaluation) -> TaskSpec:
         spec = replace(spec, answer=answer)
     if text_model.tokenizer is None:
         raise CheckpointError(f"{asked.run} has no tokenizer.json, without which it reads no text")
-    # Without its format's special tokens it cannot read any.
+    # Without its format's special tokens it cannot read text.
     find_marks(text_model.tokenizer, spec.format)
     return spec
 
@@ -305,7 +305,7 @@ def evaluate_tasks(asked: Evaluation) -> dict[str, Any]:
 
 
 def selected_by(asked: Evaluation) -> str | None:
-    """Return the selection of a run's checkpoint: last, held-out or dev; None outside a run."""
+    """Return what selected a run's checkpoint: last, held-out or dev; None outside a run."""
     if asked.recipe is None:
         return None
     return "last" if asked.recipe.train.best_by == "last" else asked.recipe.data.select

@@ -56,7 +56,7 @@ def _layout(model: Transformer, batch: PackedBatch) -> Layout:
     side = batch.read
     if model.text_position == "first":
         return Layout.bidirectional(side.tokens, side.mask, side.document_ids, side.starts)
-    # Padding follows a text, and is not seen before it.
+    # Padding follows a text, whose tokens do not see it.
     mask = side.mask if model.has_auxiliary else None
     return Layout.causal(side.tokens, mask, side.document_ids, starts=side.starts)
 
@@ -214,9 +214,9 @@ def to_numbers(weights: Mapping[str, Tensor], task: Task | None) -> dict[str, Te
 
 
 def from_numbers(weights: Mapping[str, Tensor], task: Task) -> dict[str, Tensor]:
-    """Return weights that put a head's number on the task's scale.
+    """Return weights that rescale a head's output, a number, as ``scaled`` does.
 
-    Other tasks' weights are unchanged.
+    The inverse of ``to_numbers``. Other tasks' weights are unchanged.
     """
     if task.kind != "number" or WEIGHT not in weights:
         return dict(weights)

@@ -161,9 +161,9 @@ def find_collapse(
 ) -> str:
     """Describe why a run collapsed; empty if it did not.
 
-    ``predictions`` are for all scored ``examples``; ``loss`` is the final mean training loss as by
-    ``answer_losses``, None where unknown. A single answer for all is no collapse where it is always
-    right.
+    ``predictions`` are for all scored ``examples``; ``loss`` is the mean training loss at the end,
+    in the units of ``answer_losses``, None where unknown. A single answer for all is no collapse
+    where it is always right.
     """
     answer = _one_answer(task, predictions)
     golds = {
@@ -232,9 +232,9 @@ def answer_loss(
 ) -> float | None:
     """Return the mean loss of an answer, from the final mean training loss.
 
-    For written answers the training loss is per token, of several per answer: together they cost as
-    much as the label, for a model of label frequencies. None for several tasks, or texts other than
-    labels.
+    For written answers the training loss is per token, and is multiplied by the tokens of an
+    answer: a model that knows only the labels' frequencies loses as much on all of these together
+    as on the label. None for several tasks, or texts other than labels. ``loss`` None gives None.
     """
     if loss is None or objective.format != "text":
         return loss

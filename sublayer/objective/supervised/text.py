@@ -150,7 +150,7 @@ def nats_of_sequences(
 def greedy_beginnings(
     model: Transformer, batch: PackedBatch, vectors: Float[Tensor, "P E"], rule: RowRule
 ) -> list[Ints]:
-    """Return the prefixes of greedy answers, up to the first token that differs from the target.
+    """Return the prefixes of greedy answers, through the first token that differs from the target.
 
     Up to there both have read the same tokens. In batch order, ends included.
     """

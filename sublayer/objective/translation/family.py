@@ -259,7 +259,7 @@ class TranslationFamily(Family):
         return Translation(model, config)
 
     def batches(self, recipe: Recipe, split: Split) -> TranslationBatches:
-        """Build batches of pairs, of ``train.batch_tokens`` or as many full sequences.
+        """Build batches of pairs, of ``train.batch_tokens``, else of the batch's sequences in full.
 
         Raises DataError where every pair is too long.
         """
@@ -286,7 +286,10 @@ class TranslationFamily(Family):
         return n_batches * batch_sequences(recipe) * recipe.data.context
 
     def check_scoring(self, recipe: Recipe) -> None:
-        """Check that sacreBLEU has the tokenizer of evaluations."""
+        """Raise ConfigError where sacreBLEU lacks the tokenizer of evaluations.
+
+        Notes the signature of the BLEU by which the best checkpoint is selected, if it is.
+        """
         chooses = recipe.train.best_by == "bleu"
         asked = own_objective(recipe, TranslationObjective).bleu_tokenizer
         tokens = asked or bleu_tokenizer_of(recipe.data.target_language or "")

@@ -81,7 +81,7 @@ _GROUP = 256
 def translation_nats(
     model: EncoderDecoder, batches: TranslationBatches, processes: Processes = ALONE
 ) -> float:
-    """Compute the mean nats per target token, ends included, without too long pairs.
+    """Compute the mean nats per target token, ends included, of pairs that are not too long.
 
     Without label smoothing. The work is divided among ``processes``, and all return the same.
     """
@@ -101,7 +101,7 @@ def nats_of_pairs(
 ) -> TargetNats:
     """Compute the nats of every pair's target, end included, in the split's order.
 
-    Too long pairs have 0 nats and 0 tokens.
+    A pair that is too long has 0 nats and 0 tokens.
     """
 
     def score_batch(step: int) -> TargetNats:
@@ -195,7 +195,8 @@ def score_of_items(name: str) -> FromItems:
 def translation_items(split: Split, nats: TargetNats, counted: Mapping[str, LineCounts]) -> Items:
     """Return nats of stored pairs' targets, and counts of translated lines.
 
-    Pairs with an empty side are lines, but not stored; too long pairs have 0 nats and 0 tokens.
+    Pairs with an empty side are lines, but not stored; those that are too long have 0 nats and 0
+    tokens.
     """
     assert split.sentence_starts is not None, "the text was stored as pairs"
     digest = Digest(PAIRS, split.store.sha256)

@@ -131,7 +131,7 @@ class Adafactor(Optimizer):
 
 
 def _alike(parameters: list[Tensor], division: Division) -> Iterator[list[Tensor]]:
-    """Group parameters of equal shape, identically in all processes."""
+    """Group parameters of one shape and sharding by update, identically in all processes."""
     by_layout: dict[tuple[Shape, int | None], list[Tensor]] = {}
     for parameter in parameters:
         layout = division.shape(parameter), division.axis(parameter)

@@ -64,8 +64,8 @@ class MomentOptimizer(Optimizer):
     d is ``m / (sqrt(v) + eps)`` of the running averages of the gradient and of its square, from 0
     on; with ``is_corrected`` they are divided by ``1 - beta^t`` first. Groups have their own decay.
     Parameters without a gradient are skipped. No synchronisation with the device. Subclasses scale
-    the direction before or after decay is added, also by norms of unsharded parameters, which
-    ``division`` sums in one exchange for all groups.
+    the direction before or after decay is added, possibly by norms of whole parameters, which
+    ``division`` sums over shards, in one exchange for all groups.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Norms and shapes of unsharded parameters, for updates of shards."""
+"""Norms and shapes of whole parameters, for updates of shards."""
 
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -44,7 +44,7 @@ class Division:
         self._total = total
 
     def shape(self, parameter: Tensor) -> Shape:
-        """Return the unsharded parameter's shape."""
+        """Return the shape of the whole parameter."""
         part = self._parts.get(parameter)
         return tuple(parameter.shape) if part is None else part.shape
 
@@ -66,7 +66,8 @@ class Division:
     ) -> Exchanging[list[Tensor]]:
         """Compute L2 norms of variables, replicated or, by ``are_parts``, sharded.
 
-        ``norms``, of any shapes, are this process's. Norms of replicated variables are unchanged.
+        ``norms``, of any shapes, are of this process's parts. Those of replicated variables are
+        returned unchanged.
         """
         partial = [norm for norm, is_part in zip(norms, are_parts, strict=True) if is_part]
         if not partial:
@@ -82,8 +83,8 @@ class Division:
     ) -> Exchanging[list[Tensor]]:
         """Compute the root of the mean square of each variable of ``values``.
 
-        A value has the layout of its parameter, or a stack of several. A variable is the last
-        ``n_axes`` axes, kept with length 1.
+        A value has the layout of its parameter, or is a stack of several such. A variable is the
+        last ``n_axes`` axes, kept with length 1.
         """
         norms = []
         are_parts = []

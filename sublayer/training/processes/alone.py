@@ -114,7 +114,7 @@ class Alone:
     def whole_weights(self) -> AbstractContextManager[None]:
         """Gather all weights into the model, for work without synchronisation.
 
-        Entering and leaving is collective.
+        Entering and leaving are collective.
         """
         return nullcontext()
 

@@ -110,7 +110,7 @@ def add_gradients(left: Gradients, right: Gradients) -> Gradients:
 def exchange(world: World, parameters: Sequence[Tensor], sums: Sums, n_parts: int) -> Gradients:
     """Return the gradients of all ``n_parts`` micro-batches, bit-identical in all processes.
 
-    ``sums`` are this process's. Collective. An unused parameter has None.
+    ``sums`` are this process's. Collective. A parameter that no process used has None.
     """
     is_used = _used(world, sums)
     totals: Gradients = [None] * len(parameters)
@@ -172,7 +172,7 @@ def _exchanged(
 
 
 def _lay_out(gradients: Gradients, starts: Sequence[int], row: Tensor) -> None:
-    """Concatenate gradients at ``starts``; gaps are zero."""
+    """Concatenate gradients at ``starts``; gaps add nothing."""
     end = 0
     for start, gradient in zip(starts, gradients, strict=False):
         if gradient is not None:

@@ -148,7 +148,7 @@ class Sharded(DataParallel):
 
     def begin(self, batches: Sequence[AnyBatch]) -> int:
         """Begin a step; all processes take as many passes, as they gather weights together."""
-        # Between the processors, for which another device is not waited for.
+        # On the CPU, without synchronising another device.
         numbers = self._world.gather_equal(torch.tensor([super().begin(batches)]))
         return max(int(number) for number in numbers)
 
@@ -318,7 +318,7 @@ def _own_blocks(stack: Stack) -> Iterator[list[nn.Module]]:
 def _sharded_axis(parameter: Tensor, role: Role, size: int) -> int:
     """Return the axis to shard: the first that divides evenly, for stacked maps within a map.
 
-    Only the first axis may be sharded unevenly.
+    Otherwise the first axis, the only one that may be sharded unevenly.
     """
     axes = list(range(parameter.dim()))
     if role == "stacked":
