@@ -56,10 +56,11 @@ def dump_npz(arrays: Arrays, header: Mapping[str, Any]) -> bytes:
     Integers are narrowed as in ``dump_arrays``. The array ``header`` is JSON text. Raises
     ValueError for a number in it that is not finite.
     """
-    packed: dict[str, NDArray[Any]] = {name: _narrow(array) for name, array in arrays.items()}
+    packed: dict[str, Any] = {name: _narrow(array) for name, array in arrays.items()}
     packed[_HEADER] = np.array(json.dumps(header, allow_nan=False))
     file = io.BytesIO()
-    np.savez_compressed(file, allow_pickle=False, **packed)
+    # NumPy 2.0 would store its option allow_pickle as an array.
+    np.savez_compressed(file, **packed)
     return file.getvalue()
 
 
