@@ -97,8 +97,9 @@ CHARACTERS = (
 )
 LSTM = "gpt model.kind=lstm data.context=128 train.batch_sequences=16 train.micro_batch_sequences=8"
 MODERN = "modern data.context=256 train.batch_sequences=8 train.micro_batch_sequences=4"
+# First the one whose peak depends least on holes: at batches of 4 they are 8 % of the whole.
 PROCESSES = [
-    *(f"{GPT} {WIDE} train.batch_sequences={n} {F32}" for n in (4, 16)),
+    *(f"{GPT} {WIDE} train.batch_sequences={n} {F32}" for n in (16, 4)),
     f"{GPT} model.d_model=320 train.batch_sequences=16 {BF16}",
     f"gpt model.d_model=256 model.dropout=0.1 model.n_layers=16 {BF16}",
     f"gpt model.n_layers=24 model.d_model=256 train.recompute=blocks {F32}",
