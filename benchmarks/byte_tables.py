@@ -1,4 +1,4 @@
-"""How many bits per byte tables of single bytes, of pairs and of triples take of a text.
+"""Bits per byte of a text by tables of single bytes, pairs and triples.
 
     python benchmarks/byte_tables.py char-small data.path=enwik8_first_4MB
 

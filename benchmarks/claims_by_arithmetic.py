@@ -90,7 +90,7 @@ def tables(orders: list[dict[str, Any]], sizes: dict[str, dict[str, Any]]) -> st
 
 
 def main() -> None:
-    """Write what is computed, as numbers and as tables."""
+    """Write the results, as numbers and as tables."""
     orders, sizes = splitting_orders(), model_sizes()
     RECORD.mkdir(exist_ok=True)
     content = {"orders": orders, "sizes": sizes}

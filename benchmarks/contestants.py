@@ -1,4 +1,4 @@
-"""Who takes part: this project's own training step and those of its peers, all on the same terms.
+"""Contestants: this project's own training step and those of its peers, all on the same terms.
 
 The same terms: sizes, tied embeddings, learned positions, dropout places (embedding, attention
 weights, the output of every sub-layer), loss over all positions, clipping at norm 1, fused AdamW,
@@ -30,7 +30,7 @@ N_BATCHES = 8
 
 
 class Step(Protocol):
-    """What takes one optimizer step, by its number, and counts its tokens, padding not."""
+    """Function that takes one optimizer step, by its number, and counts its tokens, padding not."""
 
     def __call__(self, step: int) -> object: ...
 
@@ -39,7 +39,7 @@ class Step(Protocol):
 
 @dataclass(frozen=True)
 class Size:
-    """A model and a global batch; ``recipe`` is ours, and ``tokenizer`` what it reads text with."""
+    """A model and a global batch; ``recipe`` is ours, and ``tokenizer`` reads its text."""
 
     d_model: int
     n_layers: int
@@ -109,7 +109,7 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Setup:
-    """What one contestant runs: everything that separates one training step from another."""
+    """Setup of one contestant: everything that separates one training step from another."""
 
     contestant: str
     size: str
@@ -126,7 +126,7 @@ class Setup:
         return ", ".join(part for part in (self.precision, self.variant) if part)
 
     def described(self) -> dict[str, Any]:
-        """Return what is kept of it: its fields, without the places of files."""
+        """Return its fields for results, without the places of files."""
         return {each.name: getattr(self, each.name) for each in fields(Setup)}
 
 

@@ -100,7 +100,7 @@ def _measure(
 
 
 def verdict(case: Mapping[str, Any]) -> str:
-    """Say how a case of encoders compares with what is aimed at."""
+    """Say how a case of encoders compares with its target."""
     return (
         f"{case['speed_over_fastest_peer']:.2f} times transformers (aim 1.5), "
         f"{case['memory_over_fastest_peer']:.2f} of its memory (aim 0.6); "

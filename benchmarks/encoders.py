@@ -48,7 +48,7 @@ _IGNORED = -100
 
 @dataclass(frozen=True)
 class EncoderSetup(Setup):
-    """What one contestant runs."""
+    """Training step of one contestant."""
 
     family: Family = "bert"
 
@@ -66,7 +66,7 @@ def encoder_setups(
 
 
 def as_encoder(setup: Setup) -> EncoderSetup:
-    """Give what is known to be an encoder's setup as one."""
+    """Return the setup of an encoder."""
     assert isinstance(setup, EncoderSetup), "a case of encoders"
     return setup
 

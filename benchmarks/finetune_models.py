@@ -56,7 +56,7 @@ context = {CONTEXT}
 
 @dataclass(frozen=True)
 class FinetuneSetup(Setup):
-    """What one contestant runs."""
+    """Training step of one contestant."""
 
     data: str = ""
     """The folder of the task's files."""
@@ -109,7 +109,7 @@ def resolved_recipe(setup: FinetuneSetup) -> ResolvedRecipe:
 
 
 def training_split(setup: FinetuneSetup) -> TaskSplit:
-    """Return what is trained on."""
+    """Return the training examples."""
     return of_tasks(prepare_data(finetune_recipe(setup)).train)
 
 
@@ -186,7 +186,7 @@ def _bert(setup: FinetuneSetup) -> nn.Module:
 
 
 class Predictor(Protocol):
-    """What answers sentences by the index of their label."""
+    """Classifier of sentences, by the index of their label."""
 
     def __call__(self, sentences: list[str]) -> list[int]: ...
 

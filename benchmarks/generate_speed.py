@@ -1,4 +1,4 @@
-"""How fast this project generates, against transformers' GPT-2 and x-transformers.
+"""Speed of generation, against transformers' GPT-2 and x-transformers.
 
     python benchmarks/generate_speed.py [--rounds 7] [--out FOLDER/NAME]
 

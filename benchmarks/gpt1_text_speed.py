@@ -1,4 +1,4 @@
-"""How fast GPT-1's text rules turn text into tokens: both of ours, and transformers' class.
+"""Speed of tokenization by GPT-1's text rules: both of ours, and transformers' class.
 
 python benchmarks/gpt1_text_speed.py                    # the built-in corpus: a minute or two
 python benchmarks/gpt1_text_speed.py --text 'books/*.txt' --tokenizer gpt1/encoder_bpe_40000.json

@@ -49,10 +49,10 @@ SCRIPTS = {
     "batches": "batches_ahead.py",
     "attention": "gpu_attention.py",
 }
-"""What measures a part by itself."""
+"""Command that measures a part by itself."""
 
 DRY_PATIENCE = 4
-"""How much longer a part may take without a GPU, where nothing is measured."""
+"""Factor of time that a part may take without a GPU, where nothing is measured."""
 
 
 @dataclass(frozen=True)

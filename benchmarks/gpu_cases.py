@@ -1,4 +1,4 @@
-"""What is trained on a GPU: four models, their contestants, and what a step multiplies."""
+"""Trainings on a GPU: four models, their contestants, and the products of a step."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -20,7 +20,7 @@ N_COUNTED = 16
 
 @dataclass(frozen=True)
 class GpuSetup(Setup):
-    """What one contestant runs of a case; ``compiles``: where the device has a compiler for it."""
+    """Training step of one contestant; ``compiles``: where the device has a compiler."""
 
     case: str = ""
     compiles: bool = False

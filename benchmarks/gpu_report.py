@@ -1,4 +1,4 @@
-"""What ``gpu.py`` ran, as Markdown: each part by its outcome, and what it measured on a GPU."""
+"""Results of ``gpu.py`` as Markdown: outcome of each part, and measurements on a GPU."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ AIMED_SHARE = 0.5
 
 
 def report(result: Mapping[str, Any]) -> str:
-    """Write the report; what was not run on a GPU says so, and a dry run gives no number."""
+    """Write the report; parts that did not run on a GPU say so, and a dry run gives no number."""
     is_dry = result["is_dry"]
     lines = [heading(result), ""]
     if is_dry:

@@ -32,7 +32,7 @@ from sublayer.tasks.registry import TASKS
 JUDGED = "judged.json"
 CLAIMS = Path(__file__).parent.parent / "records" / "claims.toml"
 _TODAY = {"undecided": "cannot tell"}
-"""What verdicts of earlier versions are called today."""
+"""Verdicts of earlier versions by their present names."""
 _TRIALS = re.compile(
     r"(?P<arm>.+) chose \S+ by its validation (?P<label>[^:,]+)"
     r"(?:, the mean over (?P<runs>\d+) seeds)?: (?P<scores>\S+ [\d.]+(?:, \S+ [\d.]+)*)\."

@@ -61,7 +61,7 @@ def command(recipe: str, folder: Path) -> list[str]:
 
 
 def result(folder: Path) -> tuple[str, str]:
-    """What must not differ: the model's bytes, and every measured figure but the clock's."""
+    """Return the results that must not differ: hash of the model, and figures but for times."""
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     figures = json.dumps(
         [{name: value for name, value in line.items() if name != "seconds"} for line in lines]

@@ -17,7 +17,7 @@ from sublayer.training.processes.world import join_world
 
 
 def answer_of(script: Path, asked: Mapping[str, Any], n_processes: int) -> dict[str, Any]:
-    """Start a script with ``--serve`` and what is asked; return what its first process prints."""
+    """Start a script with ``--serve`` and a request; return the output of its first process."""
     torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n_processes}"]
     command = [
         sys.executable,

@@ -64,13 +64,13 @@ class Loop:
     """Of a candidate's runs, drawn from these."""
     tails: str = "normal"
     looks: int | None = CANDIDATES
-    """That are planned; None: the loop has no end."""
+    """Planned looks; None: the loop has no end."""
     again_below: float = 0.0
     """A candidate ahead with so small a p is judged again, with eight seeds, as champions have."""
     items: int = 0
     """Of the test, for the judge of the program: every arm has a taste for each of them."""
     is_run_anew: bool = False
-    """Whether a kept candidate is run with new seeds before it is the champion."""
+    """True where a kept candidate is run with new seeds before it is the champion."""
 
 
 Rule = Callable[[int, Numbers], tuple[Numbers, Numbers]]

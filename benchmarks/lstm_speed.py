@@ -54,7 +54,7 @@ DROPOUT = 0.1
 
 
 class Plain(nn.Module):
-    """What one would write: a table, an LSTM, and the table again as the output matrix."""
+    """Plain PyTorch: a table, an LSTM, and the table again as the output matrix."""
 
     def __init__(self, size: Size, vocab_size: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The options that the speed benchmarks share, and what they say on the way."""
+"""Options that the speed benchmarks share, and their progress lines."""
 
 import argparse
 import sys

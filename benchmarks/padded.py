@@ -60,7 +60,7 @@ def padded(examples: Sequence[Example], label: str) -> dict[str, Tensor]:
 
 
 def padding_shares(recipe: ResolvedRecipe) -> tuple[float, float]:
-    """Return the share of padding in what is computed: in our micro-batches, in peers' batches."""
+    """Return the share of padding in the computation: in our micro-batches, in peers' batches."""
     ours, theirs, real = 0, 0, 0
     batches = family("masked").batches(recipe, stand_in(recipe.model.vocab_size))
     micro = recipe.train.micro_batch_sequences

@@ -1,4 +1,4 @@
-"""How fast text becomes masked batches: once, and in every step. See README.md.
+"""Speed of masked batches from text: preparation, and every step. See README.md.
 
 python benchmarks/pair_data_speed.py                    # the built-in corpus: a few minutes
 python benchmarks/pair_data_speed.py --text 'books/*.txt' --vocab-size 30000 --out /tmp/pairs

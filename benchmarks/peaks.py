@@ -1,4 +1,4 @@
-"""What a GPU's vendor publishes as its dense bf16 peak, by which a share of peak is told.
+"""Dense bf16 peaks of GPUs as their vendors publish them, for shares of peak.
 
 Names are as ``torch.cuda.get_device_name`` gives them: boards of one name in shops differ by up to
 a quarter, so a device that is not listed has no share, rather than that of a relative.
@@ -25,7 +25,7 @@ _LISTED = {
     "NVIDIA L4": "l4",
     "NVIDIA GeForce RTX 4090": "4090",
 }
-"""Devices of ``plan --device``, by what they call themselves."""
+"""Devices of ``plan --device``, by their reported names."""
 
 
 def peak_of(device_name: str) -> Peak | None:

@@ -1,4 +1,4 @@
-"""How long zero-shot probes of a model take, and how much memory. See README.md.
+"""Time and memory of zero-shot probes of a model. See README.md.
 
 # of a run of your own, with the folders of GLUE and RACE: some 20 seconds a round
 python benchmarks/probe_speed.py --run runs/gpt1-small --probes sst2=glue cola=glue race=race

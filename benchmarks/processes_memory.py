@@ -38,7 +38,7 @@ from sublayer.training.processes.world import join_world, leave_world
 SCRIPT = Path(__file__).resolve()
 CPU = torch.device("cpu")
 LIMIT = 0.1
-"""By how much a plan may differ from what was measured."""
+"""By how much a plan may differ from the measured memory."""
 STEPS = 2
 
 _TINY = (
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def _kept(path: Path) -> list[dict[str, Any]]:
-    """Read what was measured before under this name, which is not measured again."""
+    """Read earlier measurements under this name, which are not repeated."""
     kept = path.with_name(f"{path.name}.json")
     return list(json.loads(kept.read_text())["rows"]) if kept.exists() else []
 
@@ -110,7 +110,7 @@ def _find(
 
 
 def _keep(rows: list[dict[str, Any]], path: Path) -> str:
-    """Write what was measured, beside what is planned now; return the table."""
+    """Write the measurements beside the present plan; return the table."""
     by_name = {case.name: case for case in CASES}
     for row in rows:
         case = by_name[row["case"]]

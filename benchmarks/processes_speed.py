@@ -1,4 +1,4 @@
-"""What several processes cost and save: whole copies, parts and exact sums, step by step.
+"""Costs and savings of several processes: whole copies, parts and exact sums, step by step.
 
 # two threads in all; some fifteen minutes on an idle machine
 python benchmarks/processes_speed.py

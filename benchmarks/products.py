@@ -18,7 +18,7 @@ from sublayer.system.machine import wait_for
 from sublayer.training.precision import bfloat16_gain, own_clocks
 
 _WORTH = 0.5
-"""What bfloat16 must gain in a layer to be timed: twice as slow needs no rounds to tell."""
+"""Least gain of bfloat16 in a layer to be timed: twice as slow needs no rounds to tell."""
 _TURN_S = 1.0
 
 
@@ -57,7 +57,7 @@ class Products:
                         self._add_cross(config, n_sequences, length, lengths.read)
         n_predicted = n_sequences * recipe.objective.n_predictions(lengths.written)
         self._add_map(max(1, n_predicted // config.n_layers), config.d_embed, config.vocab_size)
-        self._run()  # what is made once is made
+        self._run()  # one-time work is done
 
     def speed(self) -> float:
         """Measure operations a second, over a second or one run of all, whichever is longer."""

@@ -1,4 +1,4 @@
-"""What was measured, as JSON and as a table."""
+"""Measurements as JSON and as a table."""
 
 import json
 import platform
@@ -84,7 +84,7 @@ def describe_case(rounds: Rounds) -> dict[str, Any]:
 
 
 def describe_conditions(device: str) -> dict[str, Any]:
-    """Describe when, where and with what was measured."""
+    """Describe time, machine and versions of a measurement."""
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "--short=12", "HEAD")
@@ -114,7 +114,7 @@ def markdown(result: Mapping[str, Any], verdict: Callable[[Mapping[str, Any]], s
 
 
 def heading(result: Mapping[str, Any]) -> str:
-    """Write when, where and with what was measured."""
+    """Write time, machine and versions of a measurement."""
     conditions = result["conditions"]
     versions = ", ".join(f"{name} {number}" for name, number in conditions["versions"].items())
     machine = conditions["machine"]
@@ -126,7 +126,7 @@ def heading(result: Mapping[str, Any]) -> str:
 
 
 def keep(result: Mapping[str, Any], table: str, path: Path) -> None:
-    """Keep what was measured beside its table, as ``path`` with .json and .md."""
+    """Write measurements and their table, as ``path`` with .json and .md."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.with_name(f"{path.name}.json").write_text(json.dumps(result, indent=1) + "\n")
     path.with_name(f"{path.name}.md").write_text(table)
@@ -134,7 +134,7 @@ def keep(result: Mapping[str, Any], table: str, path: Path) -> None:
 
 
 def result_name(device: str, what: str = "") -> str:
-    """Name a result after the day and the machine, and what was measured."""
+    """Name a result after the day, the machine and the measurement."""
     where = torch.cuda.get_device_name() if device == "cuda" else f"{processor()} x{cores()}"
     words = re.sub(r"[^a-z0-9]+", "-", f"{where} {what}".lower()).strip("-")
     return f"{datetime.now(UTC):%Y-%m-%d}-{words}"
@@ -191,7 +191,7 @@ def training_table(case: Mapping[str, Any]) -> list[str]:
 
 
 def verdict(case: Mapping[str, Any]) -> str:
-    """Say how a case of decoders compares with what is aimed at."""
+    """Say how a case of decoders compares with its target."""
     over = case["speed_over_transformers"]
     transformers = "" if over is None else f"{over:.2f} times transformers (aim 1.5), "
     return (

@@ -60,7 +60,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Rounds:
-    """What the rounds of a case found: each setup's figures, and the products' in each round."""
+    """Results of the rounds of a case: each setup's figures, and the products' in each round."""
 
     timings: list[Timing]
     product_flops_per_s: list[float]

@@ -1,4 +1,4 @@
-"""What saving costs the steps beside it: copies that are written in the background, and waiting.
+"""Delay of steps by saving: copies that are written in the background, and waiting.
 
 # two threads in all; some ten minutes on an idle machine
 python benchmarks/saving_speed.py
@@ -37,7 +37,7 @@ ARMS: dict[str, dict[str, Any]] = {
 }
 _QUIET_STEPS = 5
 _LONGER = 3
-"""How many times as long as a save that is waited for the steps beside one last."""
+"""Length of the steps during a save, as a multiple of a save that is waited for."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What the lengths of two texts tell of their order, or of whether one follows the other, unread.
+"""Accuracy of guessing the order of two texts, or whether one follows, from their lengths.
 
     python benchmarks/sentence_lengths.py albert-small 'data.path=books/*.txt' data.documents=file
 

@@ -1,4 +1,4 @@
-"""What sharing weights is worth in time: ALBERT-large against BERT-large, part by part.
+"""Time saved by sharing weights: ALBERT-large against BERT-large, part by part.
 
 # T 128, batch 8, one process and two: some ten minutes
 python benchmarks/sharing_speed.py
@@ -31,7 +31,7 @@ from sublayer.training.step import TrainStep
 
 SCRIPT = Path(__file__).resolve()
 PARTS = ("batch", "forward", "backward", "clipping", "optimizer")
-"""What a step's seconds are of.
+"""Parts of a step that are timed.
 
 Backward is what the others leave: with several processes, it waits for gradients.
 """

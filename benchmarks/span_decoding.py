@@ -1,4 +1,4 @@
-"""Who decodes greedily: an untrained T5 of ours and one of transformers.
+"""Greedy decoders compared: an untrained T5 of ours and one of transformers.
 
 Both write the same number of tokens behind the same sources, one batch after another, in one
 process, by turns, each at its best number of threads and in the better of the precisions that are

@@ -1,4 +1,4 @@
-"""What was measured of span corruption, as JSON and as tables."""
+"""Measurements of span corruption, as JSON and as tables."""
 
 import statistics
 from collections.abc import Mapping, Sequence

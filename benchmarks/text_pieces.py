@@ -30,7 +30,7 @@ CASES: tuple[tuple[str, str, str, int], ...] = (
     ("letters", "bpe", "none", 2),
     ("letters", "wordpiece", "lines", 2),
 )
-"""What the piece is of, the tokenizer, what it is divided into, and its MiB."""
+"""Kind of text, tokenizer, unit of division, and MiB of the piece."""
 _CHILD = """
 import json, re, sys
 from pathlib import Path

@@ -98,7 +98,7 @@ def _write_text(source: str, path: Path, n_bytes: int) -> None:
 
 
 def _prepare_broken(path: Path, tokenizer: str, cache: Path) -> dict[str, Any]:
-    """Prepare a text, kill that when half is done, prepare the rest; return what it took."""
+    """Prepare a text, kill that when half is done, prepare the rest; return time and memory."""
     shutil.rmtree(cache, ignore_errors=True)
     training = _Watched("tokenizer", path, tokenizer, cache)
     training.wait()

@@ -1,4 +1,4 @@
-"""How fast translators train and translate here and in transformers' M2M100. See README.md.
+"""Speed of training and translating here and in transformers' M2M100. See README.md.
 
     python benchmarks/translation_speed.py data.source_path=train.en data.target_path=train.de ...
     [--rounds 7]

@@ -1,4 +1,4 @@
-"""Who translates: a run here, transformers' M2M100 and CTranslate2 with its weights, in float32."""
+"""Translators: a run here, transformers' M2M100 and CTranslate2 with its weights, in float32."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ Rows = list[list[int]]
 
 
 class Translators:
-    """Contestants over the same lines, longest first; ``found`` has what each translated last."""
+    """Contestants over the same lines, longest first; ``found`` has their last translations."""
 
     def __init__(self, run: Path, lines: Sequence[str], threads: int) -> None:
         model = load(run)

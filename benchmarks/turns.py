@@ -1,4 +1,4 @@
-"""Contestants that take turns in one process: what each did a second, round by round."""
+"""Contestants that take turns in one process: their rates, round by round."""
 
 import random
 import statistics
@@ -12,7 +12,7 @@ SLOWER = 1.4
 
 @dataclass
 class Contestant:
-    """Who takes turns; ``run`` does so many pieces of work and returns what was done."""
+    """Contestant; ``run`` does so many pieces of work and returns their number."""
 
     name: str
     setup: str
@@ -24,7 +24,7 @@ class Contestant:
         return statistics.median(self.per_s)
 
     def turn(self, count: int) -> float:
-        """Run and give what was done a second."""
+        """Run and return the rate per second."""
         begun = time.perf_counter()
         done = self.run(count)
         return done / (time.perf_counter() - begun)

@@ -35,7 +35,7 @@ _SHARED_OTHERS = 0.36
 
 @dataclass(frozen=True)
 class Cell:
-    """What a study looks like; the fields up to ``n_tuning`` are the factors of the design."""
+    """Design of a study; the fields up to ``n_tuning`` are the factors of the design."""
 
     n_arms: int = 2
     n_seeds: int = 5
@@ -52,7 +52,7 @@ class Cell:
     n_tuning: int = 0
     """Runs of each of three trials; 0: not tuned."""
     twist: str = ""
-    """What departs from the design, by name; see ``TWISTS``."""
+    """Departures from the design, by name; see ``TWISTS``."""
 
     @property
     def name(self) -> str:
@@ -76,7 +76,7 @@ class Cell:
 
     @property
     def is_plain(self) -> bool:
-        """Whether runs are normal, spread alike, and are judged once, over seeds alone."""
+        """True where runs are normal, spread alike, and are judged once, over seeds alone."""
         usual = Cell(self.n_arms, self.n_seeds, self.correlation)
         return self == usual
 
@@ -271,7 +271,7 @@ class Draw:
     values: Numbers
     """``[A, S]``, the score of each run, lower is better."""
     atoms: Numbers | None
-    """``[A, S, P]``: what each piece of the test adds to a run's score; None without items."""
+    """``[A, S, P]``: contribution of each test piece to a run's score; None without items."""
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """``[P]``, the items of each piece."""
     documents: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))

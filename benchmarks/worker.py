@@ -52,7 +52,7 @@ class Worker:
         return Taken(*self._ask("steps", count))
 
     def peak_bytes(self) -> int:
-        """Give the peak of memory since the model was built, beyond what was resident then."""
+        """Give the peak of memory since the model was built, beyond the memory resident then."""
         return int(self._ask("peak", 0))
 
     def loading_s(self) -> float | None:

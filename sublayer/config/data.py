@@ -311,14 +311,13 @@ class PairFields(Table):
     after punctuation was made plain and what cannot be printed dropped. Translations are put
     together again."""
     moses_hyphens: bool = of_pairs(False, needs={"moses": ("tokenize", "normalize")})
-    """Whether words with hyphens are divided too."""
+    """Division of words at hyphens."""
     moses_escapes: bool = of_pairs(False, needs={"moses": ("tokenize", "normalize")})
-    """Whether & | < > ' " [ ] are written as entities, & as &amp;, before the vocabulary sees
-    them, as Moses' tokenizer does unless told otherwise. Translations are text again."""
+    """Writing of & | < > ' " [ ] as entities, & as &amp;, before the vocabulary, the default of
+    Moses' tokenizer. Translations are text again."""
     lowercase: bool | None = field(False, when=("letters",))
-    """Whether capitals are lowered: of pairs in both languages, of any other text by the
-    vocabulary of unigram, wordpiece or moses-bpe that is trained, which does so as published
-    unless told, but for one with sentinels (T5's)."""
+    """Lowercasing: of pairs in both languages, of any other text by a trained vocabulary of
+    unigram, wordpiece or moses-bpe; default: as published, and none with sentinels (T5's)."""
     max_words: int | None = of_pairs(
         None, unit="words", derived="no limit", ge=1, le=LONGEST_WINDOW
     )
@@ -364,22 +363,22 @@ class TaskFields(Table):
     artificial data set size limit)."""
     train_examples: int | None = of_tasks(None, unit="examples", ge=2, le=MOST_WINDOWS)
     """Train on so many of each task's training examples, the same for all seeds, and more of
-    them with more; what is held out is not among them."""
+    them with more; held-out examples are not among them."""
     columns: Annotated[OwnColumns | None, checked_by(check_columns)] = field(
         None, when=("tasks", "own-table")
     )
-    """Which columns of a table of your own are what: text; text_pair, a second text, or the
-    question about it; label, the class, or number, a label that is one; choices, a list of
-    columns, of which label says the right one; answer, a part of the text, and answer_start,
-    where it begins; target, a text to write; group, a document's rows, which stay together; id."""
+    """Roles of the columns of a table of your own: text; text_pair, a second text, or the question
+    about it; label, the class, or number, a label that is one; choices, a list of columns, of which
+    label says the right one; answer, a part of the text, and answer_start, where it begins; target,
+    a text to write; group, a document's rows, which stay together; id."""
     select: Literal["held-out", "dev", "dev-mismatched", "parts"] = of_tasks("held-out")
-    """Which examples choose the checkpoint: some that are held out of the training part, or the
-    published development set, as in the papers, which is what is scored, too; of MNLI that is
-    the matched one, and dev-mismatched the other. parts: of a table in three files (train, dev,
-    test) dev chooses, and test is scored, as finetune has it."""
+    """Examples that choose the checkpoint: some held out of the training part, or the published
+    development set, as in the papers, which is then scored too; of MNLI the matched one, and
+    dev-mismatched the other. parts: of a table in three files (train, dev, test) dev chooses, and
+    test is scored, as finetune has it."""
     score_on: Literal["dev", "test"] | None = of_tasks(None, derived="dev")
-    """Which published examples are scored in the end: the development set, or the test set,
-    where it has labels, as RACE's, SNLI's, SciTail's and Story Cloze's."""
+    """Published examples that are scored in the end: the development set, or the test set, where it
+    has labels, as RACE's, SNLI's, SciTail's and Story Cloze's."""
     held_out: float = of_tasks(
         DEFAULT_HELD_OUT,
         unit="share of examples",
@@ -502,9 +501,9 @@ class DataConfig(PairFields, TaskFields, TextFields):
         needs={"tokenizer": LETTERED_TOKENIZERS},
         when=("fresh-tokenizer",),
     )
-    """Whether the vocabulary that is trained keeps the characters of a text as they are written;
-    false, as ALBERT and BERT were published, makes é e, ば は and １ 1: marks are stripped, and
-    unigram reads by SentencePiece's NFKC; moses-bpe, as Macaron BERT's, makes punctuation plain."""
+    """Characters of a text in a trained vocabulary: true keeps them as they are written; false, as
+    ALBERT and BERT were published, makes é e, ば は and １ 1: marks are stripped, and unigram reads
+    by SentencePiece's NFKC; moses-bpe, as Macaron BERT's, makes punctuation plain."""
     special_tokens: SpecialTokens | None = field(
         None,
         derived="as the files of data.tokenizer say, else tokens; text where it is trained",
@@ -524,7 +523,7 @@ class DataConfig(PairFields, TaskFields, TextFields):
     """random: windows at uniform offsets; shuffled: consecutive windows, each once per epoch, in
     random order."""
     boundaries: Literal["ignore", "respect"] = field("ignore", when=("windows",))
-    """Whether attention and positions cross from one document into the next within a window."""
+    """Attention and positions across the documents of a window, or within each document."""
 
     @model_validator(mode="before")
     @classmethod

@@ -207,7 +207,7 @@ def with_start(layers: Sequence[Layer]) -> Started:
 def _context(layers: Sequence[Layer], default: int) -> int:
     contexts = [layer.values["data.context"] for layer in layers if "data.context" in layer.values]
     last = contexts[-1] if contexts else default
-    # What is no number is refused where the recipe is built.
+    # Values that are no numbers are refused where the recipe is built.
     return last if isinstance(last, int) else 0
 
 

@@ -41,9 +41,9 @@ class ModelConfig(Table):
     """The architecture. Every paper's idea is a field, and the fields are orthogonal."""
 
     kind: Literal["decoder", "encoder", "encoder-decoder", "lstm"] = "decoder"
-    """Kind of stacks: a decoder sees what is before a token, an encoder what is on both sides of
+    """Kind of stacks: a decoder sees the tokens before each, an encoder those on both sides of
     it; of both, the decoder's cross entries read what the encoder made of another text. An LSTM
-    sees what is before a token by its state, and has no blocks."""
+    sees the tokens before each by its state, and has no blocks."""
     n_layers: Blocks[int] = 6
     """Executed blocks of a stack, or layers of an LSTM; blocks that share weights count each
     time."""
@@ -70,13 +70,12 @@ class ModelConfig(Table):
     """Input that a factorised embedding projects to d_model: token vectors, or their sum with
     positions and segments, which are then d_embed wide, after its norm and dropout (ALBERT)."""
     project_embeddings: Literal["as-needed", "always"] = "as-needed"
-    """Whether the projections of the embedding and of a linear head also stand where d_embed
-    equals d_model."""
+    """Projections of the embedding and of a linear head even where d_embed equals d_model."""
     embedding_norm: bool = of_blocks(False, needs={"norm": ("layer", "rms")})
-    """Whether a norm with parameters follows the sum of embeddings."""
+    """Norm with parameters after the sum of embeddings."""
     segments: Literal["none", "both", "second"] = field("none", needs={"kind": ("encoder",)})
-    """Which segments of a pair have a learned vector, added to the embeddings; second: the
-    first's is zero."""
+    """Segments of a pair with a learned vector, added to the embeddings; second: the first's is
+    zero."""
     block: str | List = of_blocks("transformer")
     """The residual sub-layers of a block in order: transformer, macaron, or a list of
     name[:variant][*step] over attention and ffn."""
@@ -102,7 +101,7 @@ class ModelConfig(Table):
     norm_order: Literal["pre", "post"] = of_blocks("pre", needs={"norm": ("layer", "rms")})
     """Normalise a sub-layer's input (pre) or its sum with the residual (post)."""
     norm_affine: bool = of_blocks(True, needs={"norm": ("layer", "rms")})
-    """Whether the norms of the sub-layers have a learned gain (and offset)."""
+    """Learned gain (and offset) of the norms of the sub-layers."""
     norm_eps: Fraction[float | None] = of_blocks(
         None, derived="1e-5 for layer, 1e-6 for rms", needs={"norm": ("layer", "rms")}
     )
@@ -112,7 +111,7 @@ class ModelConfig(Table):
     )
     """Norm after the last block: with parameters, without, or none."""
     positions: PositionName = field("learned", when=("blocks", "scored-positions"))
-    """How a token's place enters the model."""
+    """Position scheme."""
     sinusoids: Literal["tensor2tensor", "fairseq", "marian", "interleaved"] = of_blocks(
         "tensor2tensor", needs={"positions": ("sinusoidal",)}
     )
@@ -134,7 +133,7 @@ class ModelConfig(Table):
     """Distance from which on all keys share the last bucket; those between it and the exact half
     of the buckets share some, by logarithm."""
     share: Literal["none", "all", "attention", "ffn"] = of_blocks("none")
-    """Which sub-layers (with their norms) use one set of weights in every block of a group."""
+    """Sub-layers (with their norms) that use one set of weights in every block of a group."""
     share_groups: int = of_blocks(
         1, unit="groups", needs={"share": ("all", "attention", "ffn")}, ge=1, le=MOST_LAYERS
     )
@@ -161,7 +160,7 @@ class ModelConfig(Table):
     )
     """Activation of a transform head; ffn: that of model.ffn, gelu where it is gated."""
     pooler: Literal["none", "tanh"] = field("none", needs={"kind": ("encoder",)})
-    """What makes one vector of a text: its first hidden state, or a tanh layer on it."""
+    """Vector of a text: its first hidden state, or a tanh layer on it."""
     sentence_classes: Literal[0, 1, 2] = field(0, needs={"kind": ("encoder",)})
     """Outputs of the head that judges whether a pair's second text follows its first: none, one
     (logistic), two."""
@@ -172,7 +171,7 @@ class ModelConfig(Table):
     """The head that finds an answer in a text: where it starts and ends, apart (BERT), or the
     end given the start, and whether there is one (ALBERT's for SQuAD 2.0)."""
     tie_embeddings: bool = True
-    """Whether the embedding matrix is also the output matrix."""
+    """Embedding matrix as the output matrix too (weight tying)."""
     embedding_scale: Literal["none", "sqrt"] = "none"
     """Multiply token embeddings by nothing or by the square root of their width."""
     output_scale: Literal["none", "sqrt"] = "none"
@@ -180,10 +179,10 @@ class ModelConfig(Table):
     attention_scale: Literal["sqrt", "none"] = field("sqrt", when=("blocks", "attention"))
     """Divide attention scores by the square root of d_head, or by nothing."""
     bias: bool = True
-    """Whether the linear maps of blocks, or of an LSTM's gates, and of the factorised embedding
-    have biases."""
+    """Biases of the linear maps of blocks, or of an LSTM's gates, and of the factorised
+    embedding."""
     head_bias: bool = False
-    """Whether the output logits have a bias."""
+    """Bias of the output logits."""
     dropout: Dropout[float] = 0.0
     """Dropout of each sub-layer's output, or of each LSTM layer's."""
     dropout_attention: Dropout[float | None] = field(
@@ -198,7 +197,7 @@ class ModelConfig(Table):
     dropout_embedding_of: Literal["sum", "matrix"] = field(
         "sum", needs={"kind": ("decoder",), "positions": ("learned",)}, when=("embedding-dropout",)
     )
-    """What dropout_embedding drops elements of: the sum of embeddings, or the matrix of tokens
+    """Elements that dropout_embedding drops: of the sum of embeddings, or of the matrix of tokens
     and positions, once in a pass, as it is looked up and as a tied output matrix (GPT-1, as
     released)."""
     dropout_final: Dropout[float] = of_blocks(0.0)
@@ -212,7 +211,7 @@ class ModelConfig(Table):
     init_std: Scale[float] = field(0.02, needs={"init": ("normal", "scaled", "truncated")})
     """Standard deviation of the initial weights, before any cut."""
     zero_padding: bool = field(False, needs={"kind": ("encoder", "encoder-decoder")})
-    """Whether the row of the embedding matrix that pads begins at zero, as fairseq's."""
+    """Initial padding row of the embedding matrix at zero, as fairseq's."""
     vocab_size: int | None = field(
         None,
         unit="tokens",

@@ -45,7 +45,7 @@ class EvaluatedMetric:
     columns: tuple[str, str] = ("", "")
     """The dividend and the divisor."""
     unit: float = 1.0
-    """What the quotient is counted in, such as the nats of a bit."""
+    """Unit of the quotient, such as the nats of a bit."""
 
 
 ModelKind = Literal["decoder", "encoder", "encoder-decoder", "lstm"]
@@ -158,8 +158,8 @@ class CausalObjective(ObjectiveTable):
     positions: Literal["all", "last"] = "all"
     """Positions of a window that predict: all, or only the last, which sees the whole context."""
     position_reduction: Literal["mean", "sum"] = field("mean", needs={"positions": ("all",)})
-    """How the losses of a window's positions make the one that is trained: their mean, or their
-    sum, averaged over the windows of a batch. Losses are logged as means."""
+    """Training loss of a window's positions: their mean, or their sum, averaged over the windows of
+    a batch. Losses are logged as means."""
     targets: int = field(1, unit="tokens", ge=1, le=1000)
     """Tokens ahead that each position predicts; those beyond the next by training-only
     classifiers."""
@@ -176,7 +176,7 @@ class CausalObjective(ObjectiveTable):
     """Share of the run over which the blocks' losses stop, the lowest first: block l of n's
     after l / n of it."""
     auxiliary_reduction: Literal["sum", "mean"] = field("sum", needs={"auxiliary": ("layers",)})
-    """How the losses of the blocks that still have one and of the model's end add up."""
+    """Reduction of the losses of the blocks that still have one and of the final loss."""
 
     def n_predictions(self, context: int) -> int:
         """Count the positions of a window of ``context`` tokens that predict a token."""
@@ -258,7 +258,7 @@ class MaskedObjective(ObjectiveTable):
     mask_share: float = field(0.15, unit="share of tokens", gt=0.0, lt=1.0)
     """Share of a text's tokens that are predicted."""
     mask_base: Literal["all", "maskable"] = "all"
-    """What mask_share is a share of: all tokens of an example, or those that may be hidden."""
+    """Basis of mask_share: all tokens of an example, or those that may be hidden."""
     max_predictions: Tokens[int | None] = None
     """Largest number of predictions in an example; ALBERT's released data has 20."""
     max_ngram: int = field(3, unit="words", needs={"masking": ("ngram",)}, ge=1, le=100)
@@ -274,8 +274,7 @@ class MaskedObjective(ObjectiveTable):
     spared_ids: int = field(0, unit="ids", ge=0, le=LARGEST_VOCABULARY)
     """Ids after the last special one that are never hidden; Macaron BERT, as released, has 1."""
     predict_first: bool = False
-    """Whether the first token, which begins every example, is predicted too (Macaron BERT, as
-    released)."""
+    """Prediction of the first token too, which begins every example (Macaron BERT, as released)."""
     static_copies: int | None = field(None, unit="passes", ge=1, le=1_000_000)
     """Passes over the text after which pairs and masks repeat; unset, every pass has new ones
     (ALBERT's data: 40)."""
@@ -291,13 +290,13 @@ class MaskedObjective(ObjectiveTable):
     """Parameters that the sentence loss trains: the whole model, or its head alone, as a probe
     of a model that learns without that loss."""
     pairs: Literal["chunks", "sentences"] = "chunks"
-    """What A and B are: two parts of a chunk of sentences that fills the context, or single
+    """Segments A and B: two parts of a chunk of sentences that fills the context, or single
     sentences (Macaron BERT, as released)."""
     p_short: Probability[float] = field(0.1, needs={"pairs": ("chunks",)})
     """Examples whose length is drawn uniformly instead of filling the context."""
     short_per: Literal["example", "document"] = field("example", needs={"pairs": ("chunks",)})
-    """Whether that length is drawn for each example, or once for a pass over a document (ALBERT,
-    as released)."""
+    """Draw of that length: for each example, or once for a pass over a document (ALBERT, as
+    released)."""
     single_sentence: Literal["keep", "negative", "drop"] = field(
         "keep", needs={"pairs": ("chunks",)}
     )
@@ -387,8 +386,8 @@ class TranslationObjective(ObjectiveTable):
     beam: int = field(5, unit="hypotheses", ge=1, le=WIDEST_BEAM)
     """Hypotheses kept at a time, where a command or a study translates and says no other."""
     length_rule: Literal["fairseq", "gnmt"] = "fairseq"
-    """What divides a hypothesis's log probability: n^p of its n tokens (fairseq), or ((5 + n) /
-    6)^p (gnmt)."""
+    """Divisor of a hypothesis's log probability: n^p of its n tokens (fairseq), or ((5 + n) / 6)^p
+    (gnmt)."""
     length_penalty: float = field(1.0, ge=-LARGEST_PENALTY, le=LARGEST_PENALTY)
     """The exponent p: 0 favours short translations, more longer ones."""
 

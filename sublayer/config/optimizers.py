@@ -253,7 +253,7 @@ class LambConfig(OptimizerTable):
         return counted_moments(shape) if self.form == "published" else moments(shape)
 
     def options(self, role: Role) -> dict[str, Any]:
-        """Return its weight decay and what has a ratio: the tensor, each of its maps, or none."""
+        """Return its weight decay and the unit of its trust ratio: tensor, map, or none."""
         adapted = "none" if role in VECTORS else "map" if role == "stacked" else "tensor"
         return {**super().options(role), "adapted": adapted}
 

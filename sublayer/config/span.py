@@ -190,7 +190,7 @@ class SpanObjective(ObjectiveTable):
     target_length: WindowTokens[int | None] = field(
         None, derived="that of a piece's noise; for iid, four standard deviations above its mean"
     )
-    """Length of the longest target, sentinels and end included; of iid noise, what is beyond is
+    """Length of the longest target, sentinels and end included; longer ones of iid noise are
     cut off."""
     chunk_tokens: WindowTokens[int] = field(65_536, when=("shuffled",))
     """A document that is longer gives an epoch one chunk of so many tokens, at a random multiple

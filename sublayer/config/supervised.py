@@ -36,16 +36,16 @@ class SupervisedObjective(ObjectiveTable):
     kind: Literal["supervised"] = "supervised"
     """Answer tasks: fine-tuning on examples with labels, choices or spans."""
     format: Format = "pair"
-    """How an example is written: pair: [CLS] A [SEP] B [SEP], for encoders; traversal: texts
-    between a start, delimiters and an end, for decoders and LSTMs (GPT-1); text: all as text,
-    the answer too (T5)."""
+    """Format of an example: pair: [CLS] A [SEP] B [SEP], for encoders; traversal: texts between a
+    start, delimiters and an end, for decoders and LSTMs (GPT-1); text: all as text, the answer too
+    (T5)."""
     dropout: Dropout[float] = field(0.1, needs={"format": ("pair", "traversal")})
     """Dropout of the vector that the task's head reads; of spans of what no answer is judged by."""
     zero_head: bool = field(False, needs={"format": ("pair", "traversal")})
-    """Whether the head that answers begins at zero (Macaron Net), whatever the start has."""
+    """Answering head at zero in the beginning (Macaron Net), whatever the start has."""
     logistic: bool = field(False, needs={"format": ("pair", "traversal")})
-    """Whether a task of two labels has one output, the logit of the second label (Macaron Net),
-    and not one for each."""
+    """One output for a task of two labels, the logit of the second (Macaron Net), in place of one
+    for each."""
     orders: Literal["given", "random", "both"] = field("given", needs={"format": ("pair",)})
     """Of tasks whose two texts may be exchanged: read in training as they are given, in either
     order by chance, or in both. A traversal always has both."""
@@ -53,9 +53,9 @@ class SupervisedObjective(ObjectiveTable):
     """Weight of the loss of predicting the texts themselves, a mean over rows of each row's mean
     (GPT-1: 0.5)."""
     answer: Literal["greedy", "rank"] = field("greedy", needs={"format": ("text",)})
-    """How an answer is read off: written token by token, or the label whose text is likeliest."""
+    """Decoding of an answer: written token by token, or the label whose text is likeliest."""
     target_length: WindowTokens[int] = field(64, needs={"format": ("text",)})
-    """Tokens of the longest target, its end included; what is beyond is cut off."""
+    """Tokens of the longest target, its end included; the rest is cut off."""
     doc_stride: Tokens[int] = field(128, needs={"format": ("pair",)})
     """Tokens between the windows in which a long passage is read for a span."""
     max_answer: Tokens[int] = field(30, needs={"format": ("pair",)})

@@ -193,8 +193,8 @@ class TrainConfig(Table):
     dropout, go by the micro-batches of the whole batch, in one order, whoever computes them. A
     run may go on with other processes than it began with."""
     shard: Literal["none", "optimizer", "full"] = "none"
-    """What processes divide among them instead of having a copy each: optimizer, its state and
-    the summed gradients; full, weights too, gathered block by block."""
+    """Sharding over processes: optimizer, its state and the summed gradients; full, weights too,
+    gathered block by block."""
     seed: int = field(0, ge=0, le=LARGEST_SEED)
     """Seed of initial weights, data order and dropout."""
     hang_minutes: float = field(10.0, unit="minutes", gt=0, le=1e5)

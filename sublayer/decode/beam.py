@@ -407,7 +407,7 @@ class _Search:
         finished = []
         for slot in done:
             sentence = self._slots[slot]
-            assert sentence is not None, "what is done was in work"
+            assert sentence is not None, "a slot that is done has a sentence"
             best_first = sorted(sentence.closed, key=lambda hyp: hyp.score, reverse=True)
             finished.append((sentence.number, best_first))
             self._slots[slot] = None

@@ -245,7 +245,7 @@ class FixedStepper:
 
         Raises ConfigError where the cache is full.
         """
-        assert cache is self._cache, "what is recorded reads one cache"
+        assert cache is self._cache, "a recorded step reads one cache"
         cache.check(1)
         self._tokens.copy_(tokens)
         self._position.fill_(cache.length)

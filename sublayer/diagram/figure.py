@@ -265,7 +265,7 @@ def _embeddings(
     if model.embedding_norm and norm is not None:
         parts.append(norm)
     if is_factorised(model) and is_of_sum:
-        assert embedding_width(model) == model.d_embed, "the sum is as wide as what is projected"
+        assert embedding_width(model) == model.d_embed, "the sum is as wide as the embedding"
         parts.append(projection)
     return tuple(parts)
 

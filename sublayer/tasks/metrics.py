@@ -99,7 +99,7 @@ class Contributions(ABC):
     """Contributions of units to a metric, for resampling."""
 
     reason: str = ""
-    """Why the metric has no value of all units and is 0; empty where it has one."""
+    """Reason why the metric has no value of all units and is 0; empty where it has one."""
 
     @property
     @abstractmethod

@@ -128,7 +128,7 @@ class ReadSplit:
 
 
 UNLABELLED, NO_COLUMN = "no label (-1 or empty)", "no label (its column is missing)"
-"""Why a row of a training or development set is left out."""
+"""Reason to leave out a row of a training or development set."""
 NO_LABEL = -1
 """Label that the hub's copies have where the publisher keeps the labels to himself."""
 
@@ -218,7 +218,7 @@ def _stripped(written: object) -> str | int | float | None:
 
 
 NOT_FOUND = "an answer that its passage does not have in its place"
-"""Why a question is left out of a training set."""
+"""Reason to leave a question out of a training set."""
 MOVED = "an answer that begins a few characters before its place"
 SPACED = "an answer with white space around it"
 """Repairs."""

@@ -74,8 +74,8 @@ class Record:
     values: Mapping[str, Any]
     """Texts, of JSON and Parquet also numbers, truths, None, lists and objects."""
     problem: str = ""
-    """Why it is no row of the file's columns, such as ``fewer than 5 fields``; empty: it is one.
-    """
+    """Reason why it is no row of the file's columns, such as ``fewer than 5 fields``; empty: it is
+    one."""
     within: str = ""
     """Place of the object within its row, such as ``passage.questions[2]``; empty: it is the row.
     """

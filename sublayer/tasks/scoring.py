@@ -37,7 +37,7 @@ class MetricValue:
     standard_error: float | None
     """Of drawing other examples; None where there is one alone, or no value."""
     reason: str = ""
-    """Why the metric has no value and is 0; empty where it has one."""
+    """Reason why the metric has no value and is 0; empty where it has one."""
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class ShownProgress(Progress):
         self._stage: TimedStage | None = None
         self._is_estimated = False
         self._begun: tuple[float, int] | None = None
-        """When the first update came, and the step then."""
+        """Time and step of the first update."""
 
     def __enter__(self) -> Self:
         """Start or restart showing."""

@@ -181,7 +181,7 @@ class StartModel:
 
 @torch.no_grad()
 def start_from(text_model: TextModel, pretrained: StartModel) -> list[str]:
-    """Copy the parts that ``[init]`` names into a model; return lines on what is not copied.
+    """Copy the parts that ``[init]`` names into a model; return lines on the parts not copied.
 
     The lines say what starts fresh, and why, and which heads and positions of the start are unused.
 

@@ -42,7 +42,7 @@ class FormatFigure:
     target: tuple[Shown, ...] = ()
     """Target tokens of it; none where it is not known, and where nothing is written."""
     problem: str = ""
-    """Why there are no rows."""
+    """Reason why there are no rows."""
 
 
 def draw_figures(task: Task, example: Example, tokenizer: Tokenizer | None) -> list[FormatFigure]:

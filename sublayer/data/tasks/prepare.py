@@ -267,7 +267,7 @@ def _tokenizer(
     texts: list[bytes] = []
     for own_files, division in zip(files, divisions, strict=True):
         split, chosen = division.trained
-        assert chosen is not None, "what is trained on is chosen"
+        assert chosen is not None, "the training examples are chosen"
         examples = own_files.read(split).examples
         texts += texts_of(
             (examples[number] for number in np.flatnonzero(chosen).tolist()),

@@ -258,9 +258,9 @@ class PartReport:
     score: TaskScore
     baselines: Mapping[str, TaskScore]
     collapse: str
-    """Why the model answers nothing; empty where it does."""
+    """Reason why the model answers nothing; empty where it does."""
     by_answerable: Mapping[bool, ByAnswerable] = field(default_factory=dict)
-    """Where questions may have no answer: what those that have one score, and those without."""
+    """Scores of questions with an answer and of those without, where there are both kinds."""
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON."""

@@ -120,7 +120,7 @@ class Division:
 
     def _add_up(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Sum tensors over all processes, in one exchange."""
-        assert self._total is not None, "what is whole has nothing to be added"
+        assert self._total is not None, "only divided parameters have parts to add"
         flat = self._total(torch.cat([tensor.flatten() for tensor in tensors]))
         sums = torch.split(flat, [tensor.numel() for tensor in tensors])
         return [total.view(tensor.shape) for total, tensor in zip(sums, tensors, strict=True)]
