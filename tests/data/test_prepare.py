@@ -165,6 +165,7 @@ def test_passages_are_read_from_lines_and_each_once(tmp_path, cache):
     assert found[1].name == f"{tmp_path}/a.jsonl, document at line 3"
     for text, message in (
         ('{"data": [{"paragraphs": [{"text": "a"}]}]}', "1: no passage"),
+        ('{"data": [{"paragraphs": {}}]}', "1: no passage"),
         ('{"data": [3]}', "1: no passage"), ("[]", "1: no passage"),
         ('{"article": "a"}\n{"article": 3}', "2: no passage"), ("plain words", "1: not JSON"),
     ):  # fmt: skip

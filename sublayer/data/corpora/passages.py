@@ -9,6 +9,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -56,8 +57,9 @@ def passages_of(name: str, text: bytes) -> Iterator[RawDocument]:
         where = f"{name}, line {line}"
         try:
             if isinstance(record, dict) and isinstance(record.get("data"), list):
-                articles = record["data"]
-                texts = [part["context"] for article in articles for part in article["paragraphs"]]
+                listed = [article["paragraphs"] for article in record["data"]]
+                is_whole = all(isinstance(paragraphs, list) for paragraphs in listed)
+                texts = [part["context"] for part in chain(*listed)] if is_whole else [None]
             else:
                 texts = [record["article"]]
         except (KeyError, TypeError):
