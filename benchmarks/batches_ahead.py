@@ -26,12 +26,12 @@ from span_models import build_span_step
 from turns import Contestant, take_turns
 
 from sublayer.config.load import load_recipe
-from sublayer.model.micro_batch import Precision
+from sublayer.model.estimates import Precision
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.system.machine import wait_for
-from sublayer.training.processes.world import World
 from sublayer.training.step import Ahead, Preparation, TrainStep
+from sublayer.training.world import World
 
 ROUNDS, DRY_ROUNDS = 9, 2
 TURN_S = 2.0

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from sublayer.config.load import LoadedRecipe, load_recipe
 from sublayer.config.recipe import ResolvedRecipe
-from sublayer.model.micro_batch import Precision
+from sublayer.model.estimates import Precision
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
-from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep
+from sublayer.training.world import World
 
 LEARNING_RATE = 3e-4
 N_BATCHES = 8

@@ -63,7 +63,7 @@ from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.system.memory import cores
 from sublayer.tasks.registry import TASKS, locate_files, read_split
 from sublayer.tasks.words import predict_by_words
-from sublayer.training.processes.world import World
+from sublayer.training.world import World
 
 SCRIPT = Path(__file__).resolve()
 PARTS = ("training", "batches", "reading", "words", "epoch", "predicting")

@@ -30,7 +30,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.decode.sample import GREEDY, generate
 from sublayer.interop.huggingface import export_huggingface
-from sublayer.model.build import Decoder, build
+from sublayer.model.transformer import Decoder, build
 from sublayer.system.machine import processor
 from sublayer.system.memory import cores
 from sublayer.text_model import TextModel

@@ -22,10 +22,10 @@ from sublayer.config.recipe import ResolvedRecipe, resolved_recipe
 from sublayer.config.resolve import resolve_model, resolve_optimizer, resolve_train
 from sublayer.data.arrays import Ints
 from sublayer.data.packing import PackedBatch, pairs_in_rows
-from sublayer.model.build import build
+from sublayer.model.transformer import build
 from sublayer.objective.families import family_of
-from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep
+from sublayer.training.world import World
 
 PEER = "transformers M2M100"
 N_BATCHES = 16

@@ -20,11 +20,11 @@ from torch import Tensor
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.decode import packed_linear
+from sublayer.model import blocks
 from sublayer.model.context import Context, Layout
-from sublayer.model.kernels import activation, attention_cpu
-from sublayer.model.kernels.activation import tanh_gelu
-from sublayer.model.kernels.attention_cpu import attend_blockwise, split_heads
-from sublayer.model.layers import lstm
+from sublayer.model.kernels import attention, elementwise
+from sublayer.model.kernels.attention import attend_blockwise, split_heads
+from sublayer.model.kernels.elementwise import tanh_gelu
 from sublayer.system.machine import processor
 
 TURN_S = 0.02
@@ -72,7 +72,7 @@ def gelus(n: int) -> dict[str, Work]:
     x = torch.randn(n)
 
     def passes() -> None:
-        with having(activation, "_MANY", 0):
+        with having(elementwise, "_MANY", 0):
             tanh_gelu(x)
 
     return {"passes": passes, "native": lambda: F.gelu(x, approximate="tanh")}
@@ -107,7 +107,7 @@ def attentions(n_tokens: int, d_head: int) -> dict[str, Work]:
     projected = torch.randn(2048 // n_tokens, n_tokens, 3 * 4 * d_head, requires_grad=True)
 
     def own(grain: int) -> None:
-        with having(attention_cpu, "GRAIN", grain):
+        with having(attention, "GRAIN", grain):
             q, k, v = split_heads(projected, 4)
             mixed: Tensor = attend_blockwise(
                 q, k, v, is_causal=True, mask=None, scale=d_head**-0.5, p_dropout=0.0
@@ -131,7 +131,7 @@ def recurrences(n_units: int, real_share: float) -> dict[str, Work]:
     config = resolve_model(
         ModelConfig(kind="lstm", n_layers=1, d_model=n_units), vocab_size=2, context=40
     )
-    layer = lstm.LstmLayer(config)
+    layer = blocks.LstmLayer(config)
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter, 0.0, 0.1)
     x = torch.randn(32, 40, n_units, requires_grad=True)
@@ -143,7 +143,7 @@ def recurrences(n_units: int, real_share: float) -> dict[str, Work]:
     layout = Layout.causal(mask.long(), mask)
 
     def read(worth_packing: float) -> None:
-        with having(lstm, "_WORTH_PACKING", worth_packing):
+        with having(blocks, "_WORTH_PACKING", worth_packing):
             layer(x, Context(layout, None)).sum().backward()
 
     return {"whole": lambda: read(0.0), "packed": lambda: read(2.0)}

@@ -13,7 +13,7 @@ import torch
 from sublayer.config.load import load_recipe
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, Session, assemble, prepare_data
-from sublayer.training.processes.world import join_world
+from sublayer.training.world import join_world
 
 
 def answer_of(script: Path, asked: Mapping[str, Any], n_processes: int) -> dict[str, Any]:

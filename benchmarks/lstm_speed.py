@@ -23,7 +23,7 @@ from sublayer.config.load import load_recipe
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.system.memory import cores
-from sublayer.training.processes.world import World
+from sublayer.training.world import World
 
 OURS, PLAIN = "sublayer", "plain PyTorch"
 AIM = 0.8

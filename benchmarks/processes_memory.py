@@ -33,7 +33,7 @@ from sublayer.study.budget.plan import make_plan
 from sublayer.study.budget.processes import Machine, plan_processes
 from sublayer.system.machine import PeakMemory
 from sublayer.system.memory import release_freed_memory
-from sublayer.training.processes.world import join_world, leave_world
+from sublayer.training.world import join_world, leave_world
 
 SCRIPT = Path(__file__).resolve()
 CPU = torch.device("cpu")

@@ -25,8 +25,8 @@ from report import RESULTS, describe_conditions, heading, keep, result_name
 
 from sublayer.system.machine import PeakMemory
 from sublayer.system.memory import cores
-from sublayer.training.optimizers.build import optimizer_tensors
-from sublayer.training.processes.world import leave_world
+from sublayer.training.checkpoints import optimizer_tensors
+from sublayer.training.world import leave_world
 
 SCRIPT = Path(__file__).resolve()
 CPU = torch.device("cpu")

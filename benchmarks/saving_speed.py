@@ -26,7 +26,7 @@ from launched import answer_of, medians, open_session
 from report import RESULTS, describe_conditions, heading, keep, result_name
 
 from sublayer.training.checkpoints import LoopState, Snapshots
-from sublayer.training.processes.world import leave_world
+from sublayer.training.world import leave_world
 
 SCRIPT = Path(__file__).resolve()
 ARMS: dict[str, dict[str, Any]] = {

@@ -26,8 +26,8 @@ from report import RESULTS, describe_conditions, heading, keep, result_name
 
 import sublayer.training.step
 from sublayer.system.memory import cores
-from sublayer.training.processes.world import join_world, leave_world
 from sublayer.training.step import TrainStep
+from sublayer.training.world import join_world, leave_world
 
 SCRIPT = Path(__file__).resolve()
 PARTS = ("batch", "forward", "backward", "clipping", "optimizer")

@@ -22,12 +22,12 @@ from sublayer.config.resolve import resolve_model, resolve_optimizer, resolve_tr
 from sublayer.data.packing import PackedBatch
 from sublayer.data.span import EpochPieces, RandomPieces
 from sublayer.data.store import Split
-from sublayer.model.build import EncoderDecoder, build
+from sublayer.model.transformer import EncoderDecoder, build
 from sublayer.objective.families import family_of
 from sublayer.objective.span import SpanFamily
 from sublayer.system.memory import allocate_for_training
-from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep
+from sublayer.training.world import World
 
 WITHOUT = "sublayer, no positions"
 """Ours again, by which the cost of relative positions is told."""

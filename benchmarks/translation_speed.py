@@ -32,7 +32,7 @@ from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.system.memory import cores
 from sublayer.text_model import TextModel
-from sublayer.training.processes.world import World
+from sublayer.training.world import World
 
 TRAINING_AIM, TRANSLATING_AIM = 1.5, 2.0
 TURN_S, FIRST_STEPS = 4.0, 3

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from sublayer.model.kernels.activation import FUNCTIONS, Activation, tanh_gelu
+from sublayer.model.kernels.elementwise import FUNCTIONS, Activation, tanh_gelu
 from sublayer.plot import file_svg, look
 
 IMAGE = Path(__file__).parent / "images" / "gates.svg"

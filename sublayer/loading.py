@@ -23,10 +23,9 @@ from sublayer.files.checkpoints import (
 from sublayer.files.parsing import read_json_object
 from sublayer.files.paths import describe_runs_within, resolved
 from sublayer.files.storage import describe_absence
-from sublayer.model.build import EncoderDecoder, compose
 from sublayer.model.model_folder import CONFIG_NAME, FORMAT, load_weights, read_config
-from sublayer.model.names import named_parameters
-from sublayer.model.transformer import Transformer
+from sublayer.model.parameters import named_parameters
+from sublayer.model.transformer import EncoderDecoder, Transformer, compose
 from sublayer.system.machine import check_device
 from sublayer.system.stages import stage
 from sublayer.tasks.spec import FILE_NAME, TaskSpec, read_spec

@@ -12,7 +12,7 @@ from sublayer.data.tasks.batches import TaskPart
 from sublayer.data.tasks.encoding import encode_examples
 from sublayer.data.tasks.prepare import task_split
 from sublayer.data.tokenizers.shown import WordTokens
-from sublayer.model.build import compose
+from sublayer.model.transformer import compose
 from sublayer.objective.families import family
 from sublayer.objective.supervised.batches import row_rule
 from sublayer.tasks.registry import TASKS

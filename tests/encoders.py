@@ -4,7 +4,7 @@ import torch
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
-from sublayer.model.build import Encoder, compose
+from sublayer.model.transformer import Encoder, compose
 
 FIELDS = {"kind": "encoder", "n_layers": 2, "d_model": 12, "n_heads": 2, "d_ff": 10}
 FIELDS |= {"segments": "both", "head": "transform", "head_bias": True, "pooler": "tanh"}

@@ -8,7 +8,7 @@ from filelock import FileLock
 
 from sublayer.config.load import load_recipe, vary
 from sublayer.runs.run import train_run
-from sublayer.training.progress import SilentProgress
+from sublayer.training.log import SilentProgress
 from tests.stories import write_stories
 from tests.task_files import write_copa, write_rte, write_squad, write_sst2, write_stsb
 

@@ -104,7 +104,7 @@ ROWS = {
         ("study.jobs.run._read", b"[]", (AT, dict[str, float]), "damaged|object"),
         ("judging.folders.read_study_items", None, (AT,), "is not there"),
         ("judging.folders.read_study_items", b"\xfd7zXZ\0 no items", (AT,), "is damaged"),
-        ("training.processes.sharded.write_parts", b"", ({"a": torch.zeros(1)}, BELOW), "write"),
+        ("training.sharded.write_parts", b"", ({"a": torch.zeros(1)}, BELOW), "write"),
         (lambda at: _headers(StoredTensors(at, at)), None, (AT,), "cannot be read"),
         (Content("it", {}).resolve, None, ({"width": 3, "vocab_size": 5},), "it asks .* model.wid"),
     ],

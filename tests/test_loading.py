@@ -17,8 +17,8 @@ from sublayer.decode.sample import Sampling
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.checkpoints import checkpoint_path, new_checkpoint
 from sublayer.loading import find_recipe
-from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
+from sublayer.model.transformer import build
 from tests.alterations import state
 
 TOKENIZER = {"tokenizer.json": train_tokenizer("bytes", ()).serialize()}

@@ -18,7 +18,7 @@ from sublayer.errors import Interrupted, SublayerError
 from sublayer.files.storage import temporary_path
 from sublayer.runs.run import train_run
 from sublayer.system.lock import LOCK
-from sublayer.training.progress import SilentProgress
+from sublayer.training.log import SilentProgress
 from tests.alterations import alterations, copy, make_a_pipe, write_manifest_anew
 from tests.breadth import TRIES_ALL, examples, rows
 from tests.commands.conftest import SMALL

@@ -196,7 +196,7 @@ def finetune(
     with stage("starting PyTorch"):
         from sublayer.runs.finetuning import finetune_seeds
         from sublayer.runs.folder import chosen_folder
-        from sublayer.training.processes.world import leave_world
+        from sublayer.training.world import leave_world
 
     loaded = finetuning.loaded
     try:

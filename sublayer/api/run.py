@@ -113,7 +113,7 @@ def from_recipe(source: str | Path, overrides: Mapping[str, Any] | None = None) 
     """
     from sublayer.config.load import load_recipe
     from sublayer.config.resolve import resolve_model
-    from sublayer.model.build import build
+    from sublayer.model.transformer import build
     from sublayer.objective.families import family_of
     from sublayer.runs.session import prepare_data
     from sublayer.runs.start_check import check_start
@@ -186,7 +186,7 @@ class Run(dict[str, Any]):
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """Measures of training, in order: ``kind`` (train or valid), ``step``, ``loss`` ..."""
-        from sublayer.training.metrics import METRICS, read_metrics
+        from sublayer.training.log import METRICS, read_metrics
 
         return read_metrics(self.path / METRICS)
 
@@ -308,7 +308,7 @@ def train(
     with stage("starting PyTorch"):
         from sublayer.runs.folder import RunFolder, chosen_folder
         from sublayer.runs.run import train_run
-        from sublayer.training.processes.world import leave_world
+        from sublayer.training.world import leave_world
 
     try:
         folder = chosen_folder(None if out is None else Path(out), loaded, resume=resume)

@@ -31,10 +31,9 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import NDArray
 
-    from sublayer.decode.gaps import Completion
+    from sublayer.decode.gaps import Completion, Filling
     from sublayer.decode.prompted import Show
     from sublayer.decode.sample import Sampling
-    from sublayer.model.output import Filling
     from sublayer.objective.supervised.answering import Answerer
     from sublayer.tasks.predicting import NamedPrediction
 
@@ -315,7 +314,7 @@ def generate(
         from sublayer.decode.gaps import FillSettings
         from sublayer.decode.prompted import complete_prompt, continue_prompt
         from sublayer.decode.sample import Sampling
-        from sublayer.model.build import Decoder, EncoderDecoder
+        from sublayer.model.transformer import Decoder, EncoderDecoder
 
     sampling = _sampling(decoding) or Sampling(1.0, None, None)
     text_model = loaded(run, device, getattr(torch, precision))
@@ -443,7 +442,7 @@ def translate(
         from sublayer.config.run_recipe import read_run_recipe
         from sublayer.decode.translate import tokenizer_of, translate_lines
         from sublayer.loading import find_recipe
-        from sublayer.model.build import EncoderDecoder
+        from sublayer.model.transformer import EncoderDecoder
         from sublayer.objective.translation.family import beam_settings
 
     path = find_recipe(Path(run))

@@ -115,7 +115,7 @@ def _is_first_to_say(message: str) -> bool:
             return True
     except ConfigError:  # the message says the same
         return True
-    from sublayer.training.processes.world import says_first
+    from sublayer.training.world import says_first
 
     return says_first(message)
 

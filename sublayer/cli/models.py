@@ -161,7 +161,7 @@ def _evaluate_suite(
         from sublayer.reporting.terminal import render_scorecard
         from sublayer.suite.evaluate import check_suite, evaluate_suite
         from sublayer.system.machine import choose_device
-        from sublayer.training.processes.world import leave_world
+        from sublayer.training.world import leave_world
 
     chosen = choose_device(device)
     work = check_suite(suite, runs)

@@ -206,7 +206,7 @@ def _predict_file(
     """
     from sublayer.objective.supervised.answering import answer_rows
     from sublayer.system.machine import choose_device
-    from sublayer.training.processes.world import join_world, leave_world, naming_lost
+    from sublayer.training.world import join_world, leave_world, naming_lost
 
     try:
         answerer.processes = world = join_world(choose_device(device))

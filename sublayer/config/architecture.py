@@ -2,8 +2,8 @@
 
 They are feed-forward networks, kinds of sub-layer and position schemes, read by errors, schema,
 counts and models. A block is a list of residual sub-layers, each ``name[:variant][*step]``. The
-cost of a sub-layer is a row of ``sublayer.model.layers.estimates``, its module a row of
-``sublayer.model.layers.stack``.
+cost of a sub-layer is a row of ``sublayer.model.estimates``, its module a row of
+``sublayer.model.blocks``.
 """
 
 from collections.abc import Callable

@@ -305,7 +305,7 @@ def n_classes(config: ResolvedModel) -> int:
 
 HEADS: dict[str, HeadRow] = {
     "vocabulary": HeadRow(
-        "sublayer.model.layers.heads:VocabularyHead",
+        "sublayer.model.heads:VocabularyHead",
         attribute="head",
         title="vocabulary head",
         reads="positions",
@@ -315,7 +315,7 @@ HEADS: dict[str, HeadRow] = {
         predicts_tokens=True,
     ),
     "pooler": HeadRow(
-        "sublayer.model.layers.heads:Pooler",
+        "sublayer.model.heads:Pooler",
         attribute="pooler",
         title="pooler",
         reads="text",
@@ -324,7 +324,7 @@ HEADS: dict[str, HeadRow] = {
         n_products=lambda config: config.d_model**2,
     ),
     "sentence": HeadRow(
-        "sublayer.model.layers.heads:SentenceHead",
+        "sublayer.model.heads:SentenceHead",
         attribute="sentence_head",
         title="sentence head",
         reads="pooled",
@@ -333,7 +333,7 @@ HEADS: dict[str, HeadRow] = {
         n_products=lambda config: config.d_model * config.sentence_classes,
     ),
     "label": HeadRow(
-        "sublayer.model.layers.heads:LabelHead",
+        "sublayer.model.heads:LabelHead",
         attribute="label_head",
         title="label head",
         reads="pooled",
@@ -342,7 +342,7 @@ HEADS: dict[str, HeadRow] = {
         n_products=lambda config: config.d_model * config.label_outputs,
     ),
     "span": HeadRow(
-        "sublayer.model.layers.heads:SpanHead",
+        "sublayer.model.heads:SpanHead",
         attribute="span_head",
         title="span head",
         reads="positions",
@@ -351,7 +351,7 @@ HEADS: dict[str, HeadRow] = {
         n_products=lambda config: 2 * config.d_model,
     ),
     "joint_span": HeadRow(
-        "sublayer.model.layers.heads:JointSpanHead",
+        "sublayer.model.heads:JointSpanHead",
         attribute="joint_span_head",
         title="joint span head",
         reads="positions",

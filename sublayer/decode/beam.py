@@ -26,9 +26,8 @@ from sublayer.config.table import LARGEST_PENALTY, WIDEST_BEAM
 from sublayer.decode.beam_step import FIRST_LENGTH, BeamCache, BeamStepper
 from sublayer.decode.continuations import Continuations, Continue, best_continuations, log_sum_exp
 from sublayer.errors import ConfigError
-from sublayer.model.build import Decoder, EncoderDecoder
 from sublayer.model.cache import Cache, cache_bytes
-from sublayer.model.transformer import Transformer
+from sublayer.model.transformer import Decoder, EncoderDecoder, Transformer
 from sublayer.system.memory import check_memory
 
 LengthRule = Literal["fairseq", "gnmt"]

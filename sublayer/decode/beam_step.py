@@ -21,11 +21,10 @@ from sublayer.decode.packed_linear import (
     unrolled_head,
 )
 from sublayer.decode.step import StepBias
-from sublayer.model.build import EncoderDecoder
+from sublayer.model.blocks import AnySublayer, Attention, CrossAttention, Sublayer
 from sublayer.model.context import Rotation, Rotations, StepKeys
 from sublayer.model.kernels.attention import attend
-from sublayer.model.layers.attention import Attention, CrossAttention
-from sublayer.model.layers.stack import AnySublayer, Sublayer
+from sublayer.model.transformer import EncoderDecoder
 
 FIRST_LENGTH = 32
 """Positions for which there is room at first."""

@@ -6,10 +6,10 @@ Source: Raffel et al. 2020 (1910.10683), sec. 3.1.4.
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, pairwise
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,18 +22,33 @@ from sublayer.decode.beam import BeamHypothesis, BeamSettings, search
 from sublayer.decode.continuations import Continue, DrawnContinuations, best_continuations
 from sublayer.decode.sample import Sampling
 from sublayer.errors import ConfigError
-from sublayer.model.build import Encoder, EncoderDecoder
 from sublayer.model.context import Layout
-from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import nats_of_targets
-from sublayer.model.output import Filling
-from sublayer.model.transformer import Transformer
+from sublayer.model.transformer import Encoder, EncoderDecoder, Transformer, evaluating
 from sublayer.text_model import TextModel
 
 _BEFORE = ("\U000f0000".encode(), b".", b"0")
 """Characters that few pieces hold together with the text behind them; the first is unknown."""
 _SHOWN = 32
 """Characters of a sentinel's name that an error shows."""
+
+
+@dataclass(frozen=True)
+class Filling:
+    """A filling of one mask."""
+
+    text: str
+    """The text in the mask's place, without white space around it."""
+    probability: float
+    """Of an encoder: of the token among all of the vocabulary, the other masks unfilled. Of a T5:
+    of all that hypotheses of a beam write which fill the gap so, at least."""
+    completed: str
+    """The whole text: by an encoder with the likeliest fillings of all other masks, by a T5 with
+    those that it wrote beside this one."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)

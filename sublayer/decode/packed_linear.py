@@ -14,9 +14,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from sublayer.model.layers.feedforward import FeedForward
-from sublayer.model.layers.linear import Linear, StackedLinear
-from sublayer.model.layers.stack import Sublayer
+from sublayer.model.blocks import FeedForward, Sublayer
+from sublayer.model.layers import Linear, StackedLinear
 from sublayer.model.transformer import Transformer
 from sublayer.system.machine import processor
 

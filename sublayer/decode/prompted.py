@@ -19,7 +19,7 @@ from sublayer.decode.gaps import Completion, FillSettings, fill_gaps, go_on
 from sublayer.decode.sample import Sampling, generate
 from sublayer.errors import ConfigError
 from sublayer.loading import find_recipe
-from sublayer.model.build import Decoder, Lstm
+from sublayer.model.transformer import Decoder, Lstm
 from sublayer.system.stages import display, stage
 from sublayer.text_model import TextModel
 

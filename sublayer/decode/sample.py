@@ -10,8 +10,8 @@ from torch import Tensor
 
 from sublayer.decode.step import FixedStepper, LstmStepper, Stepper, pays, record
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.model.build import Decoder, Lstm
 from sublayer.model.cache import Cache
+from sublayer.model.transformer import Decoder, Lstm
 
 Window = Literal["exact", "rolling"]
 

@@ -20,13 +20,12 @@ from sublayer.decode.packed_linear import (
     takes_vectors,
     unrolled_head,
 )
-from sublayer.model.build import Decoder
+from sublayer.model.blocks import AnySublayer, Attention, CrossAttention, Sublayer
 from sublayer.model.cache import Cache, KeyValues
 from sublayer.model.context import Layout, Rotations, StepKeys
 from sublayer.model.kernels.attention import attend
-from sublayer.model.layers.attention import Attention, CrossAttention
-from sublayer.model.layers.stack import AnySublayer, Sublayer
 from sublayer.model.positions import Positions
+from sublayer.model.transformer import Decoder
 
 _FIRST_ROOM = 64
 """Keys for which there is room at first."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.decode.beam import BeamHypothesis, BeamSettings, search
 from sublayer.errors import ConfigError
-from sublayer.model.build import EncoderDecoder
+from sublayer.model.transformer import EncoderDecoder
 from sublayer.system.stages import stage
 from sublayer.text_model import TextModel
 

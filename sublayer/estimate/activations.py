@@ -26,9 +26,14 @@ from sublayer.estimate.cost import (
     trained_heads,
     trained_on_texts,
 )
+from sublayer.model.estimates import (
+    FLOAT32_BYTES,
+    AttentionEstimate,
+    MicroBatch,
+    estimate_of,
+    stack_length,
+)
 from sublayer.model.kernels.sizes import CPU_CHUNK_LOGITS, GPU_CHUNK_LOGITS
-from sublayer.model.layers.estimates import AttentionEstimate, estimate_of
-from sublayer.model.micro_batch import FLOAT32_BYTES, MicroBatch, stack_length
 
 _INDEX_BYTES = 4
 

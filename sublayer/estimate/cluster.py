@@ -27,8 +27,7 @@ from sublayer.estimate.memory import (
     training_memory,
     whole_copy,
 )
-from sublayer.model.layers.estimates import estimate_of
-from sublayer.model.micro_batch import FLOAT32_BYTES, DeviceKind, MicroBatch, Precision
+from sublayer.model.estimates import FLOAT32_BYTES, DeviceKind, MicroBatch, Precision, estimate_of
 from sublayer.nearest import nearest_hint
 from sublayer.system.memory import check_memory
 

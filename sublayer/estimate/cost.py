@@ -21,8 +21,7 @@ from sublayer.config.stacks import (
     norm_parameters,
     stacks,
 )
-from sublayer.model.layers.estimates import AttentionEstimate, estimate_of
-from sublayer.model.micro_batch import stack_length
+from sublayer.model.estimates import AttentionEstimate, estimate_of, stack_length
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,8 @@ from sublayer.estimate.cost import (
     entry_parameters,
     entry_sets,
 )
+from sublayer.model.estimates import FLOAT32_BYTES, MicroBatch, Precision, estimate_of
 from sublayer.model.kernels.sizes import CPU_UPDATE_PART, GPU_UPDATE_PART
-from sublayer.model.layers.estimates import estimate_of
-from sublayer.model.micro_batch import FLOAT32_BYTES, MicroBatch, Precision
 
 _UPDATE_PART = {"cpu": CPU_UPDATE_PART, "cuda": GPU_UPDATE_PART}
 _HOLES: dict[Precision, float] = {"float32": 0.27, "bfloat16": 0.38}

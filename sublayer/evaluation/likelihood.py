@@ -17,9 +17,8 @@ from sublayer.data.store import Split
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.split_work import ALONE, Processes, Progress, add_up, compute_each, silent
 from sublayer.model.context import Layout
-from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import nats_of_targets
-from sublayer.model.transformer import Transformer
+from sublayer.model.transformer import Transformer, evaluating
 
 _WHITESPACE = b" \t\n\r\x0b\x0c"
 

@@ -20,7 +20,7 @@ from sublayer.evaluation.prompted_likelihood import (
     target_nats,
 )
 from sublayer.evaluation.split_work import Progress, silent
-from sublayer.model.build import Decoder, EncoderDecoder
+from sublayer.model.transformer import Decoder, EncoderDecoder
 from sublayer.system.stages import stage
 from sublayer.tasks.probes import (
     PROBES,

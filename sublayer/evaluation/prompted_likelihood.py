@@ -14,11 +14,10 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.decode.sample import Sampling, generate
 from sublayer.errors import ConfigError
 from sublayer.evaluation.split_work import Progress, silent
-from sublayer.model.build import Decoder, EncoderDecoder
 from sublayer.model.cache import Cache
 from sublayer.model.context import Layout
-from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import nats_of_targets
+from sublayer.model.transformer import Decoder, EncoderDecoder, evaluating
 from sublayer.tasks.probes import Nats, Query
 from sublayer.text_model import TextModel
 

@@ -16,10 +16,8 @@ from sublayer.data.arrays import TokenIds
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.errors import ConfigError
-from sublayer.model.build import Encoder, EncoderDecoder
 from sublayer.model.context import Layout
-from sublayer.model.eval_mode import evaluating
-from sublayer.model.transformer import Transformer
+from sublayer.model.transformer import Encoder, EncoderDecoder, Transformer, evaluating
 from sublayer.system.stages import note
 from sublayer.text_model import TextModel
 from sublayer.values import given_lines

@@ -28,15 +28,10 @@ from sublayer.config.stacks import stacks
 from sublayer.errors import ConfigError
 from sublayer.inspection.sample import Sample
 from sublayer.inspection.splitting import integrate
-from sublayer.model.body import Body
-from sublayer.model.build import EncoderDecoder
+from sublayer.model.blocks import Attention, CrossAttention, FeedForward, Function, Sublayer
 from sublayer.model.context import Context, Layout, Memory
-from sublayer.model.layers.attention import Attention, CrossAttention
-from sublayer.model.layers.embedding import TokenEmbedding
-from sublayer.model.layers.feedforward import FeedForward
-from sublayer.model.layers.norm import LayerNorm
-from sublayer.model.layers.stack import Function, Sublayer
-from sublayer.model.transformer import Transformer
+from sublayer.model.layers import LayerNorm, TokenEmbedding
+from sublayer.model.transformer import Body, EncoderDecoder, Transformer
 from sublayer.plot import dots, look, panels_svg
 
 _REFERENCE_STEPS = 16

@@ -11,8 +11,7 @@ from sublayer.config.stacks import is_one_block
 from sublayer.data.arrays import Floats
 from sublayer.inspection.layer_change import LayerChange, Spread
 from sublayer.inspection.sample import Sample
-from sublayer.model.eval_mode import evaluating
-from sublayer.model.transformer import Transformer
+from sublayer.model.transformer import Transformer, evaluating
 
 
 def measure_layers(

@@ -17,13 +17,10 @@ from torch import Tensor, nn
 from sublayer.config.recipe import ResolvedModel
 from sublayer.errors import ConfigError
 from sublayer.inspection.sample import Sample
-from sublayer.model.body import Body
-from sublayer.model.build import EncoderDecoder
+from sublayer.model.blocks import Sublayer
 from sublayer.model.context import Context, Memory
-from sublayer.model.eval_mode import evaluating
-from sublayer.model.layers.embedding import TokenEmbedding
-from sublayer.model.layers.stack import Sublayer
-from sublayer.model.transformer import Transformer
+from sublayer.model.layers import TokenEmbedding
+from sublayer.model.transformer import Body, EncoderDecoder, Transformer, evaluating
 from sublayer.plot import MUTED, file_svg, look
 
 _WIDTH, _HEIGHT, _ENTRY = 7.2, 4.6, 0.22  # inches of 72 units; an entry is a line of the legend

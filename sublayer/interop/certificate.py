@@ -20,9 +20,8 @@ from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.data.tokenizers.settings import read_token_files
 from sublayer.errors import CheckpointError, DataError
 from sublayer.interop.family import Oracle
-from sublayer.model.build import Encoder, EncoderDecoder
 from sublayer.model.context import Layout
-from sublayer.model.transformer import Transformer
+from sublayer.model.transformer import Encoder, EncoderDecoder, Transformer
 from sublayer.objective.supervised.loss import unscaled
 from sublayer.system.memory import format_bytes, total_memory
 from sublayer.tasks.task import Task

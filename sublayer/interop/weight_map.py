@@ -13,10 +13,9 @@ from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import embedding_width, n_copies, slot, stacks
 from sublayer.counts import count
 from sublayer.errors import CheckpointError
-from sublayer.model.build import compose
 from sublayer.model.model_folder import check_float, computed_dtype, usable
 from sublayer.model.positions import sinusoids
-from sublayer.model.transformer import Transformer
+from sublayer.model.transformer import Transformer, compose
 
 _WRAPPER = re.compile(
     r"^(?:module\.)+"

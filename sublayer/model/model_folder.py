@@ -32,8 +32,7 @@ from sublayer.files.tensors import (
     read_stored,
     read_stored_headers,
 )
-from sublayer.model.build import compose
-from sublayer.model.transformer import Transformer
+from sublayer.model.transformer import Transformer, compose
 from sublayer.system.memory import allocating
 
 _log = logging.getLogger(__name__)

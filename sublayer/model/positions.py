@@ -16,7 +16,7 @@ from sublayer.config.roles import Role
 from sublayer.config.stacks import StackShape, embedding_width
 from sublayer.errors import ConfigError
 from sublayer.model.context import Layout, Rotations, rotation
-from sublayer.model.kernels.choice import constants
+from sublayer.model.kernels.elementwise import constants
 
 
 def distances(queries: Int[Tensor, "... T"], keys: Int[Tensor, "... S"]) -> Int[Tensor, "N T S"]:
@@ -36,6 +36,9 @@ class Positions(nn.Module):
     Parameters belong to the stack: results are computed once per pass and shared by its blocks.
     """
 
+    is_per_block: ClassVar[bool] = False
+    """True where each block has a table of its own."""
+
     def __init__(self, config: ResolvedModel, shape: StackShape) -> None:
         super().__init__()
         self.name = config.positions
@@ -52,10 +55,15 @@ class Positions(nn.Module):
         """
         return None
 
+    def table_before(self, layer: int) -> "PositionTable | None":
+        """Return the learned table of vectors added before block ``layer``; None without one."""
+        return None
+
     @property
     def input_table(self) -> Float[Tensor, "P W"] | None:
         """Table of vectors added before the first block; None without one."""
-        return None
+        table = self.table_before(0)
+        return None if table is None else table.weight
 
     def rotations(self, positions: Int[Tensor, "*B T"], dtype: torch.dtype) -> Rotations | None:
         """Compute the rotations of queries and keys; None for none.
@@ -184,50 +192,38 @@ class PositionTable(nn.Module):
         return nn.functional.embedding(indices, self.weight)
 
 
-@final
 class LearnedPositions(Positions):
-    """Add a row of a table before the first block. Source: Gehring et al. 2017 (1705.03122)."""
+    """Add a row of a table before the first block. Source: Gehring et al. 2017 (1705.03122).
 
-    def __init__(self, config: ResolvedModel, shape: StackShape) -> None:
-        super().__init__(config, shape)
-        table = PositionTable(self.max_len, embedding_width(config))
-        # A list, so that weights have the same name as in the layerwise scheme.
-        self.tables = nn.ModuleList([table])
-
-    def vectors(
-        self, layer: int, positions: Int[Tensor, "*B T"], dtype: torch.dtype
-    ) -> Float[Tensor, "*B T D"] | None:
-        """Look up the vectors of positions, only before the first block."""
-        if layer > 0:
-            return None
-        return nn.functional.embedding(positions, self.input_table)
-
-    @property
-    def input_table(self) -> Float[Tensor, "P W"]:
-        """Vectors of all positions."""
-        table: PositionTable = self.tables[0]  # type: ignore[assignment]
-        return table.weight
-
-
-@final
-class LayerwiseLearnedPositions(Positions):
-    """Add a row of a per-block table before each block. Source: Al-Rfou et al. 2018 (1808.04444).
-
-    The first table has the width of the embeddings.
+    The table has the width of the embeddings.
     """
 
     def __init__(self, config: ResolvedModel, shape: StackShape) -> None:
         super().__init__(config, shape)
-        further = [config.d_model] * (shape.n_layers - 1)
-        widths = [embedding_width(config), *further]
+        n_further = shape.n_layers - 1 if self.is_per_block else 0
+        widths = [embedding_width(config), *[config.d_model] * n_further]
         self.tables = nn.ModuleList(PositionTable(self.max_len, width) for width in widths)
+
+    def table_before(self, layer: int) -> PositionTable | None:
+        """Return the table of vectors added before block ``layer``; None after the last one."""
+        if layer >= len(self.tables):
+            return None
+        table: PositionTable = self.tables[layer]  # type: ignore[assignment]
+        return table
 
     def vectors(
         self, layer: int, positions: Int[Tensor, "*B T"], dtype: torch.dtype
-    ) -> Float[Tensor, "*B T D"]:
+    ) -> Float[Tensor, "*B T D"] | None:
         """Look up the vectors of positions in the block's table."""
-        table: PositionTable = self.tables[layer]  # type: ignore[assignment]
-        return table.vectors(positions)
+        table = self.table_before(layer)
+        return None if table is None else table.vectors(positions)
+
+
+@final
+class LayerwiseLearnedPositions(LearnedPositions):
+    """Add a row of a table before each block. Source: Al-Rfou et al. 2018 (1808.04444)."""
+
+    is_per_block = True
 
 
 def spread_diagonals(by_offset: Float[Tensor, "H L"], n_queries: int) -> Float[Tensor, "H T S"]:

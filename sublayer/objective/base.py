@@ -11,14 +11,13 @@ from torch import Tensor, nn
 
 from sublayer.data.batches import AnyBatch
 from sublayer.data.packing import PackedBatch
-from sublayer.model.init import initial_values, zero_padding
 from sublayer.model.kernels.cross_entropy import (
     Smoothing,
     linear_cross_entropy,
     smoothed_cross_entropy,
 )
-from sublayer.model.layers.embedding import Matrix
-from sublayer.model.names import named_parameters
+from sublayer.model.layers import Matrix
+from sublayer.model.parameters import initial_values, named_parameters, zero_padding
 from sublayer.model.transformer import Transformer
 
 AUXILIARY = "auxiliary"

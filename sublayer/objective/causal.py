@@ -22,13 +22,12 @@ from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.evaluation.items import Digest, Items, ItemTable, quotient_of
 from sublayer.evaluation.likelihood import Counts, Likelihood, check_stride, score
 from sublayer.evaluation.split_work import ALONE, Processes
-from sublayer.model.body import Hidden
 from sublayer.model.context import Layout
-from sublayer.model.init import initial_values, initialise
+from sublayer.model.heads import Classifier
 from sublayer.model.kernels.cross_entropy import Smoothing, linear_cross_entropy
-from sublayer.model.layers.heads import Classifier
-from sublayer.model.layers.norm import build_norm
-from sublayer.model.transformer import Transformer
+from sublayer.model.layers import build_norm
+from sublayer.model.parameters import initial_values, initialise
+from sublayer.model.transformer import Hidden, Transformer
 from sublayer.objective.base import Objective
 from sublayer.objective.evaluation import (
     Evaluation,

@@ -20,10 +20,8 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError
 from sublayer.evaluation.items import Digest, Items, ItemTable, quotient_of
 from sublayer.evaluation.split_work import ALONE, Processes, Progress, compute_each, silent
-from sublayer.model.build import EncoderDecoder
-from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import Smoothing
-from sublayer.model.transformer import Transformer
+from sublayer.model.transformer import EncoderDecoder, Transformer, evaluating
 from sublayer.objective.evaluation import (
     Evaluation,
     context_of,

@@ -11,11 +11,9 @@ from torch import Tensor
 from sublayer.config.objective import Lengths
 from sublayer.data.arrays import Ints
 from sublayer.data.packing import PackedBatch, pairs_in_rows
-from sublayer.model.body import Hidden
-from sublayer.model.build import EncoderDecoder
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import Smoothing, nats_of_targets
-from sublayer.model.transformer import Transformer
+from sublayer.model.transformer import EncoderDecoder, Hidden, Transformer
 from sublayer.objective.base import Objective, Synthetic
 
 

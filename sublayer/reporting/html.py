@@ -23,7 +23,7 @@ from sublayer.runs.folder import MODEL, RunFolder
 from sublayer.statistics.difference import Difference, Verdict
 from sublayer.study.comparisons import compared_budgets, differing_fields
 from sublayer.study.results import Results, Scorecard
-from sublayer.training.metrics import METRICS, read_metrics
+from sublayer.training.log import METRICS, read_metrics
 
 _PROMPT = "The "
 _EXPONENT = re.compile(r"(\d[\d.]*e-\d+)")

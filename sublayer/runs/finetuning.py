@@ -50,10 +50,9 @@ from sublayer.tasks.submissions import (
     write_predictions,
 )
 from sublayer.tasks.task import Prediction, Task
-from sublayer.training.metrics import METRICS, read_metrics
-from sublayer.training.processes.world import join_world
-from sublayer.training.progress import Progress
+from sublayer.training.log import METRICS, Progress, read_metrics
 from sublayer.training.warm_start import StartModel
+from sublayer.training.world import join_world
 
 SCORES = "scores.json"
 """File of a fine-tuned run's scores on the development set, in its folder."""

@@ -27,8 +27,7 @@ from sublayer.inspection.sample import (
     spread_windows,
 )
 from sublayer.loading import load
-from sublayer.model.build import EncoderDecoder
-from sublayer.model.transformer import Transformer
+from sublayer.model.transformer import EncoderDecoder, Transformer
 from sublayer.objective.evaluation import batch_sequences, context_of
 from sublayer.objective.families import family_of_model
 from sublayer.objective.span import scored_pieces

@@ -25,7 +25,7 @@ from sublayer.objective.families import family_of
 from sublayer.runs.folder import RECIPE, RunFolder
 from sublayer.system.stages import Say
 from sublayer.training.checkpoints import CHECKPOINTS
-from sublayer.training.schedule import FALLS, learning_rate
+from sublayer.training.step import FALLS, learning_rate
 from sublayer.training.step_time import Replanned
 
 _STEPS, _PACE = "train.steps", "pace"

@@ -44,15 +44,8 @@ from sublayer.system.machine import PeakMemory, choose_device
 from sublayer.system.stages import say_nothing, stage
 from sublayer.tasks.spec import spec_files
 from sublayer.training.checkpoints import LoopState, Snapshots
+from sublayer.training.log import Progress, ShownProgress, SilentProgress
 from sublayer.training.loop import Evaluate, Loop
-from sublayer.training.processes.world import (
-    World,
-    check_agreement,
-    check_same,
-    join_world,
-    naming_lost,
-)
-from sublayer.training.progress import Progress, ShownProgress, SilentProgress
 from sublayer.training.step_time import (
     MinutesPlan,
     Pace,
@@ -61,6 +54,7 @@ from sublayer.training.step_time import (
     median_step,
 )
 from sublayer.training.warm_start import StartModel
+from sublayer.training.world import World, check_agreement, check_same, join_world, naming_lost
 
 
 def train_run(

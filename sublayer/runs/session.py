@@ -25,16 +25,16 @@ from sublayer.data.training_text import describe_marks
 from sublayer.errors import ConfigError
 from sublayer.estimate.cluster import check_training
 from sublayer.evaluation.probes import ReadProbe, ask, check_model, read_probes
-from sublayer.model.build import build, compose
-from sublayer.model.init import zero_padding
-from sublayer.model.micro_batch import DeviceKind
+from sublayer.model.estimates import DeviceKind
+from sublayer.model.parameters import zero_padding
+from sublayer.model.transformer import build, compose
 from sublayer.objective.families import family_of
 from sublayer.objective.family import Scores, describe_watched
 from sublayer.system.memory import allocate_for_training
 from sublayer.text_model import TextModel
-from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep, begins_divided
 from sublayer.training.warm_start import StartModel, freeze, note_training_only, start_from
+from sublayer.training.world import World
 
 _UNKNOWN_SHARE = 1e-3
 """Share of unknown tokens in the train split above which they are not only rare characters."""

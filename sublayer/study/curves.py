@@ -13,7 +13,7 @@ from sublayer.counts import count
 from sublayer.objective.metric import Metric
 from sublayer.statistics.secondary import Ratio, mean_ratio
 from sublayer.study.results import ArmResult, Curve, Results
-from sublayer.training.metrics import METRICS, read_metrics
+from sublayer.training.log import METRICS, read_metrics
 
 LOSS = "loss"
 """The metric common to training and evaluations, in nats."""

@@ -19,7 +19,7 @@ from sublayer.study.options import OptionedStudy
 from sublayer.study.stages import PRETRAINING, explain_nesting
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import format_seconds
-from sublayer.training.processes.world import World
+from sublayer.training.world import World
 
 _MOST_ARMS = 6
 Rows = list[tuple[str, str]]

@@ -48,7 +48,7 @@ from sublayer.study.stages import Chain, n_compared
 from sublayer.study.verdicts import foresee, run_looks
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import note, stage
-from sublayer.training.processes.world import World
+from sublayer.training.world import World
 
 
 def run_study(

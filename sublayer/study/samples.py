@@ -116,7 +116,7 @@ def continuation(
 
     from sublayer.decode.sample import Sampling, generate
     from sublayer.loading import load
-    from sublayer.model.build import Decoder
+    from sublayer.model.transformer import Decoder
     from sublayer.system.machine import choose_device
 
     chosen = choose_device(device)

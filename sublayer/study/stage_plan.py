@@ -11,7 +11,7 @@ from sublayer.config.load import vary
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.errors import DataError
-from sublayer.model.micro_batch import FLOAT32_BYTES
+from sublayer.model.estimates import FLOAT32_BYTES
 from sublayer.study.arms import Arm
 from sublayer.study.budget.expected import Clock, Resources, Vocabulary, expected_vocabulary
 from sublayer.study.budget.match import Budget, apply_match, excess_over

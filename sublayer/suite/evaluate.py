@@ -35,7 +35,7 @@ from sublayer.suite.tasks import TaskMeasure
 from sublayer.system.machine import describe_machine
 from sublayer.system.memory import lacks_memory
 from sublayer.system.stages import stage
-from sublayer.training.processes.world import join_world
+from sublayer.training.world import join_world
 
 _BASELINES = {
     MAJORITY: "the most frequent label of the training rows, or the mean of their numbers",

@@ -49,12 +49,17 @@ from sublayer.loading import (
     load_model_tokenizer,
     load_task,
 )
-from sublayer.model.build import Decoder, Encoder, EncoderDecoder, compose
 from sublayer.model.context import Layout
-from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import nats_of_targets
 from sublayer.model.model_folder import read_config
-from sublayer.model.transformer import Transformer
+from sublayer.model.transformer import (
+    Decoder,
+    Encoder,
+    EncoderDecoder,
+    Transformer,
+    compose,
+    evaluating,
+)
 from sublayer.objective.causal import WINDOWS, window_items
 from sublayer.objective.evaluation import batch_sequences, context_of
 from sublayer.objective.metric import Metric

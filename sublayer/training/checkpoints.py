@@ -10,9 +10,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 
+from sublayer.config.optimizers import OptimizerConfig
+from sublayer.config.roles import Role
 from sublayer.config.train import LAST
 from sublayer.errors import CheckpointError
 from sublayer.files.checkpoints import (
@@ -32,15 +35,15 @@ from sublayer.files.tensors import (
     StoredTensors,
     check_headers,
     check_names_and_shapes,
+    header_of,
     read_stored_headers,
 )
 from sublayer.model.model_folder import stored_weights
-from sublayer.model.names import named_parameters
+from sublayer.model.parameters import named_parameters
 from sublayer.objective.base import Objective
-from sublayer.training.optimizers.build import check_state, optimizer_tensors, restore_optimizer
-from sublayer.training.processes.alone import Owner, Owners
-from sublayer.training.processes.world import is_lost
+from sublayer.training.parallel import Owner, Owners
 from sublayer.training.step import TrainStep
+from sublayer.training.world import is_lost
 
 CHECKPOINTS = "checkpoints"
 """The folder of checkpoints in a run's."""
@@ -437,3 +440,80 @@ def _reading(stored: StoredTensors) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         where = stored.whole if stored.is_whole else stored.folder
         raise CheckpointError(f"{where} cannot be read: {error}") from None
+
+
+def optimizer_tensors(
+    optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]
+) -> dict[str, Tensor]:
+    """Return the optimizer's state: ``<state>/<parameter>`` -> tensor, of any shape.
+
+    Tensors are not copies. A parameter that had no gradient yet has none.
+    """
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in parameters.items():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            assert isinstance(value, Tensor), f"{key} is no tensor, and would not be saved"
+            tensors[f"{key}/{name}"] = value
+    return tensors
+
+
+def check_state(
+    config: OptimizerConfig,
+    parameters: Mapping[str, nn.Parameter],
+    roles: Mapping[str, Role],
+    headers: Mapping[str, Header],
+    where: Path,
+) -> None:
+    """Raise CheckpointError, naming tensor and file, unless a file fits this optimizer's state.
+
+    A parameter that had no gradient yet has none; any other has its full state.
+    """
+    all_expected = {
+        name: _state_headers(config, parameter, roles[name])
+        for name, parameter in parameters.items()
+    }
+    for full_name, header in headers.items():
+        key, _, name = full_name.partition("/")
+        expected = all_expected.get(name, {})
+        if key not in expected:
+            raise CheckpointError(
+                f"{where}: the optimizer's state {full_name} belongs to no parameter of this model"
+            )
+        if header != expected[key]:
+            raise CheckpointError(
+                f"{where}: the optimizer's state {full_name} is {header.dtype} of shape "
+                f"{header.shape}, optimizer.kind = {config.kind} asks for {expected[key].dtype} of "
+                f"shape {expected[key].shape}"
+            )
+        for lacking in (f"{other}/{name}" for other in expected):
+            if lacking not in headers:
+                raise CheckpointError(f"{where}: the optimizer's state has no {lacking}")
+    if any(all_expected.values()) and not headers:
+        raise CheckpointError(f"{where}: the optimizer's state is missing")
+
+
+def _state_headers(config: OptimizerConfig, parameter: Tensor, role: Role) -> dict[str, Header]:
+    """Return the file headers of one parameter's state."""
+    own_dtype = header_of(parameter).dtype
+    return {
+        key: Header(list(shape), "F32" if key == "step" else own_dtype)
+        for key, shape in config.state_shapes(tuple(parameter.shape), role).items()
+    }
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer,
+    parameters: Mapping[str, nn.Parameter],
+    tensors: Mapping[str, Tensor],
+) -> None:
+    """Restore the state that ``optimizer_tensors`` returned and ``check_state`` has checked.
+
+    Replaces the optimizer's state; tensors on their parameter's device are kept, not copied.
+    """
+    optimizer.state.clear()
+    for full_name, tensor in tensors.items():
+        key, _, name = full_name.partition("/")
+        parameter = parameters[name]
+        # Adam's step counters are where the fused kernel expects them; moments on the parameter's
+        # device.
+        optimizer.state[parameter][key] = tensor.to(parameter.device)

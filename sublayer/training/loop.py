@@ -17,8 +17,7 @@ from sublayer.system.memory import release_freed_memory
 from sublayer.system.signals import GracefulStop
 from sublayer.system.stages import stage
 from sublayer.training.checkpoints import LoopState, Snapshots
-from sublayer.training.metrics import MetricsLog
-from sublayer.training.progress import Progress, Status
+from sublayer.training.log import MetricsLog, Progress, Status
 from sublayer.training.step import TrainStep
 from sublayer.training.step_time import (
     N_CHECKED,

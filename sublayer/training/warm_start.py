@@ -7,17 +7,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from sublayer.config.architecture import POSITIONS
 from sublayer.config.stacks import HEADS, check_first_blocks
 from sublayer.config.train import Frozen, InitConfig
 from sublayer.counts import count
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.loading import find_model, load_model_tokenizer, load_task, load_untokenized
-from sublayer.model.body import Body
-from sublayer.model.build import EncoderDecoder
-from sublayer.model.parts import block_parameters, embedding_parameters
-from sublayer.model.transformer import Transformer
+from sublayer.model.transformer import Body, EncoderDecoder, Transformer
 from sublayer.objective.base import Objective
 from sublayer.tasks.spec import TaskSpec
 from sublayer.text_model import TextModel
@@ -81,7 +77,7 @@ def describe_added(
 def describe_cut(model: Transformer, source: Transformer, run: str) -> list[str]:
     """Report that a model has fewer learned positions than its start."""
     kept, learned = model.config.max_len, source.config.max_len
-    if not POSITIONS[model.config.positions].has_rows or kept >= learned:
+    if model.positions.table_before(0) is None or kept >= learned:
         return []
     return [f"keeps the first {kept:,} of the {learned:,} positions that {run} has learned"]
 
@@ -265,7 +261,7 @@ def _outside_blocks(
         for name in tensors:
             if name.startswith(f"{prefix}{body.shape.name}."):
                 outside.pop(name)
-        if POSITIONS[model.config.positions].adds_before == "every":
+        if body.positions.is_per_block:
             # A block's position table belongs to its block.
             for layer in range(n_blocks, body.shape.n_layers):
                 outside.pop(f"{prefix}positions.tables.{layer}.weight", None)
@@ -329,6 +325,6 @@ def freeze(objective: Objective, init: InitConfig) -> list[str]:
 def frozen_parameters(model: Transformer, frozen: Frozen) -> Iterator[nn.Parameter]:
     """Generate the parameters of parts of a model; shared ones may repeat."""
     if frozen.embeddings:
-        yield from embedding_parameters(model)
+        yield from model.embedding_parameters()
     for layer in range(frozen.n_layers):
-        yield from block_parameters(model, layer)
+        yield from model.block_parameters(layer)

@@ -18,8 +18,8 @@ import torch
 import sublayer as package
 from sublayer.api.arguments import StudyOptions
 from sublayer.api.writing import EMPTY, Fillings
+from sublayer.decode.gaps import Filling
 from sublayer.errors import ConfigError, DataError
-from sublayer.model.output import Filling
 from sublayer.study.options import Options
 from tests import made
 from tests.commands.conftest import TINY

@@ -18,7 +18,7 @@ from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.decode.prompted import Continuation
 from sublayer.errors import ConfigError
 from sublayer.interop.huggingface import read_huggingface
-from sublayer.training.metrics import METRICS, read_metrics
+from sublayer.training.log import METRICS, read_metrics
 from tests.commands.conftest import SMALL
 from tests.commands.translators import sentences, train_translator, write_lines, write_pair
 

@@ -18,8 +18,8 @@ from sublayer.config.recipe import keys
 from sublayer.config.resolve import resolve_model
 from sublayer.data.tokenizers.characters import ByteTokenizer
 from sublayer.estimate.cluster import DEVICES
-from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
+from sublayer.model.transformer import build
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import spec_files
 from tests.commands.results import unwrapped

@@ -28,8 +28,8 @@ from sublayer.decode.packed_linear import pack_linear, takes_vectors
 from sublayer.decode.sample import GREEDY, Sampling, generate
 from sublayer.decode.step import FixedStepper, LstmStepper, Stepper
 from sublayer.errors import ConfigError
-from sublayer.model.build import build
 from sublayer.model.cache import Cache, cache_bytes
+from sublayer.model.transformer import build
 from tests.breadth import rows
 from tests.gpu.kinds import NothingWaits
 

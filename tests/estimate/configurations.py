@@ -9,8 +9,8 @@ from sublayer.config.objective import Lengths, TranslationObjective
 from sublayer.config.resolve import resolve_model
 from sublayer.config.span import SpanObjective
 from sublayer.config.supervised import SupervisedObjective
-from sublayer.model.build import build
-from sublayer.model.micro_batch import MicroBatch
+from sublayer.model.estimates import MicroBatch
+from sublayer.model.transformer import build
 from sublayer.objective.families import family_of
 from sublayer.objective.supervised.batches import SyntheticExamples
 from sublayer.tasks.registry import TASKS

@@ -34,12 +34,13 @@ from sublayer.estimate.activations import (
     score_bias_index,
 )
 from sublayer.estimate.memory import matrix_shapes, n_states, training_memory, update_work
-from sublayer.model.names import parameter_roles
+from sublayer.model.parameters import parameter_roles
 from sublayer.model.positions import build_positions
-from sublayer.training.optimizers.build import build_optimizer, optimizer_tensors
+from sublayer.training.checkpoints import optimizer_tensors
+from sublayer.training.optimizers import build_optimizer
 from sublayer.training.precision import bfloat16_gain, own_clocks
-from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep
+from sublayer.training.world import World
 from tests.breadth import rows
 from tests.estimate import configurations as given
 from tests.estimate.configurations import MODELS, build_objective, make_batches, make_pass

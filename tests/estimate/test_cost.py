@@ -30,11 +30,10 @@ from sublayer.estimate.cluster import (
 )
 from sublayer.estimate.cost import Parameters, count_parameters, flops_per_token, n_read_states
 from sublayer.estimate.memory import _frozen_shapes, n_states, training_memory, update_work
-from sublayer.model.build import build, compose
+from sublayer.model.blocks import FUNCTIONS
 from sublayer.model.cache import Cache
-from sublayer.model.layers.estimates import estimate_of
-from sublayer.model.layers.stack import FUNCTIONS
-from sublayer.model.micro_batch import MicroBatch, stack_length
+from sublayer.model.estimates import MicroBatch, estimate_of, stack_length
+from sublayer.model.transformer import build, compose
 from sublayer.system import memory as system_memory
 from sublayer.system.memory import allocating, check_memory
 from tests.breadth import rows

@@ -32,8 +32,8 @@ from sublayer.evaluation.prompted_likelihood import (
     encode_queries,
     target_nats,
 )
-from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
+from sublayer.model.transformer import build
 from sublayer.tasks.probes import PROBES, best_threshold
 from sublayer.tasks.task import Example
 from tests.breadth import examples

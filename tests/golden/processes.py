@@ -7,7 +7,7 @@ import sys
 
 from sublayer.cli import main as cli
 from sublayer.runs import run as run  # What training imports, before the forks.
-from sublayer.training.processes import sharded as sharded
+from sublayer.training import sharded as sharded
 
 
 def run_in(n_processes: int, words: list[str]) -> bool:

@@ -12,7 +12,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.objective.families import family_of
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, prepare_data
-from sublayer.training.processes.world import World
+from sublayer.training.world import World
 from tests.golden.core import digest
 
 STORIES = "stories.txt"

@@ -13,7 +13,7 @@ import sublayer
 from sublayer.config.layers import shipped_recipes
 from sublayer.config.load import load_recipe
 from sublayer.config.resolve import resolve_model
-from sublayer.model.build import build
+from sublayer.model.transformer import build
 from sublayer.objective.families import family_of
 from tests.golden.core import compare, digest, expect_names
 from tests.golden.recipes import (

@@ -12,8 +12,8 @@ from torch._dynamo.backends.registry import lookup_backend
 from torch._dynamo.utils import counters
 from torch.fx import GraphModule
 
-from sublayer.training.processes.world import join_world, leave_world
 from sublayer.training.step import allow_graphs
+from sublayer.training.world import join_world, leave_world
 from tests.gpu.kinds import KINDS, open_session
 
 CASES = {

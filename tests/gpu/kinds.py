@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from sublayer.config.load import load_recipe
 from sublayer.config.optimizers import OPTIMIZERS as OPTIMIZER_TABLES
 from sublayer.runs.session import Place
-from sublayer.training.processes.world import World
+from sublayer.training.world import World
 from tests.breadth import TRIES_ALL
 from tests.made import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
 from tests.training.runs import open_session as open_on

@@ -13,13 +13,12 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.data.batches import sequence_starts
 from sublayer.decode.sample import GREEDY, Sampling, generate
-from sublayer.model.build import build
 from sublayer.model.context import Keys, Layout, Queries
 from sublayer.model.kernels import attention
 from sublayer.model.kernels.attention import attend
-from sublayer.model.kernels.choice import constants
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
-from sublayer.model.kernels.dropout import add_branch, dropout
+from sublayer.model.kernels.elementwise import add_branch, constants, dropout
+from sublayer.model.transformer import build
 from tests.breadth import TRIES_ALL, rows
 from tests.gpu.compiled_together import CASES
 from tests.gpu.kinds import KINDS, OPTIMIZERS, NothingWaits, chosen, gradients, open_session

@@ -28,7 +28,7 @@ from sublayer.inspection.splitting import (
     nonlinear_problem,
     predicted_term,
 )
-from sublayer.model.build import build
+from sublayer.model.transformer import build
 from tests.breadth import examples
 
 

@@ -10,7 +10,7 @@ from sublayer.data.tasks.encoded import TRAVERSAL_NAMES, find_marks
 from sublayer.data.tasks.encoding import encode_examples
 from sublayer.data.tokenizers.base import with_names
 from sublayer.data.tokenizers.named import train_tokenizer
-from sublayer.model.build import build
+from sublayer.model.transformer import build
 from sublayer.objective.supervised.loss import answer_logits, text_states, unscaled
 from sublayer.tasks.spec import TaskSpec
 from sublayer.text_model import TextModel

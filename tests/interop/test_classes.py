@@ -26,7 +26,7 @@ from sublayer.interop.huggingface import (
 )
 from sublayer.interop.representable import Rule
 from sublayer.interop.tokenizers import _with_marks, _without_marks
-from sublayer.model.build import build
+from sublayer.model.transformer import build
 from sublayer.objective.supervised.loss import unscaled
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec

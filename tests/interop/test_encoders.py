@@ -16,7 +16,7 @@ from sublayer.interop.huggingface import (
     read_huggingface,
 )
 from sublayer.interop.tokenizers import encoder_files
-from sublayer.model.build import build
+from sublayer.model.transformer import build
 from sublayer.text_model import TextModel
 from tests.breadth import rows
 from tests.data.sentences import WRITTEN, sentences

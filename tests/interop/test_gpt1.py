@@ -22,7 +22,7 @@ from sublayer.interop.huggingface import (
     import_huggingface,
     read_huggingface,
 )
-from sublayer.model.build import build, compose
+from sublayer.model.transformer import build, compose
 from sublayer.text_model import TextModel
 from tests.interop.exported import resolved
 from tests.interop.folders import check_refused, opened

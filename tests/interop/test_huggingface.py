@@ -33,10 +33,10 @@ from sublayer.interop.huggingface import (
     import_huggingface,
     read_huggingface,
 )
-from sublayer.model.build import build
 from sublayer.model.cache import Cache
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
+from sublayer.model.transformer import build
 from sublayer.text_model import TextModel
 from tests.breadth import TRIES_ALL, examples
 from tests.interop.classes import CLASSES

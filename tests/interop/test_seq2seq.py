@@ -29,8 +29,8 @@ from sublayer.interop.huggingface import (
     read_huggingface,
 )
 from sublayer.interop.tokenizers import read_tokenizer, t5_files
-from sublayer.model.build import build
 from sublayer.model.cache import Cache
+from sublayer.model.transformer import build
 from sublayer.text_model import TextModel
 from tests.data.sentencepiece_files import EN, LINES, TEXTS, t5_model, write_marian, write_t5
 from tests.interop.classes import VOCAB_SIZE

@@ -4,7 +4,7 @@ import torch
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
-from sublayer.model.build import compose
+from sublayer.model.transformer import compose
 
 VOCAB_SIZE, MAX_LEN = 17, 13
 

@@ -18,14 +18,14 @@ from sublayer.decode.beam import BeamSettings, search
 from sublayer.decode.step import LstmStepper, Stepper
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
-from sublayer.model.build import Encoder, EncoderDecoder, Lstm, build, compose
+from sublayer.model.blocks import FUNCTIONS
 from sublayer.model.cache import Cache
 from sublayer.model.context import Layout, Rotation, Rotations
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
-from sublayer.model.layers.stack import FUNCTIONS
 from sublayer.model.model_folder import load_weights, save_model
-from sublayer.model.names import parameter_roles
+from sublayer.model.parameters import parameter_roles
 from sublayer.model.positions import RotaryPositions
+from sublayer.model.transformer import Encoder, EncoderDecoder, Lstm, build, compose
 from tests.breadth import TRIES_ALL
 
 NAMES = """kind n_decoder_layers decoder_block block ffn gelu norm norm_order norm_affine final_norm

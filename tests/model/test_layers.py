@@ -12,17 +12,15 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import slot, stacks
 from sublayer.estimate.cost import count_parameters
-from sublayer.model.build import build
+from sublayer.model.blocks import FeedForward, Sublayer
 from sublayer.model.context import Context, Keys, Layout, StepKeys
-from sublayer.model.kernels import activation, attention, attention_cpu
+from sublayer.model.kernels import attention, elementwise
 from sublayer.model.kernels import cross_entropy as losses
-from sublayer.model.kernels.activation import swish, tanh_gelu
 from sublayer.model.kernels.attention import attend
-from sublayer.model.kernels.dropout import add_branch, dropout, random_lanes
-from sublayer.model.layers.feedforward import FeedForward
-from sublayer.model.layers.norm import RMSNorm, build_norm
-from sublayer.model.layers.stack import Sublayer
-from sublayer.model.names import parameter_roles
+from sublayer.model.kernels.elementwise import add_branch, dropout, random_lanes, swish, tanh_gelu
+from sublayer.model.layers import RMSNorm, build_norm
+from sublayer.model.parameters import parameter_roles
+from sublayer.model.transformer import build
 
 from .conftest import check_gradients, close, make_config, random_model
 
@@ -124,7 +122,7 @@ def test_a_ninth_network_is_a_row_and_a_function(monkeypatch):
     """Squared ReLU (So et al. 2021)."""
     monkeypatch.setitem(FFNS, "square", Ffn("square", is_gated=False))
     monkeypatch.setitem(ACTIVATIONS, "square", "input")
-    monkeypatch.setitem(activation.FUNCTIONS, "square", lambda x: torch.relu(x).square())
+    monkeypatch.setitem(elementwise.FUNCTIONS, "square", lambda x: torch.relu(x).square())
     assert make_network("square")(torch.tensor([[[3.0]]]), CONTEXT).item() == 9.0
     config = make_config(n_layers=1).model_copy(update={"ffn": "square"})
     parameters = build(config, seed=0).parameters()
@@ -211,7 +209,7 @@ def test_roles_follow_from_the_kind_of_a_parameter():
 
 
 def test_tanh_gelu_has_the_values_and_gradients_of_its_definition(monkeypatch):
-    monkeypatch.setattr(activation, "GELU_PART", 7)  # several parts, the last one ragged
+    monkeypatch.setattr(elementwise, "GELU_PART", 7)  # several parts, the last one ragged
     x = torch.linspace(-6, 6, 102, dtype=torch.float64).view(3, 17, 2).requires_grad_()
     defined = x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
     close(tanh_gelu(x), defined, 1e-14)
@@ -231,7 +229,7 @@ def test_tanh_gelu_in_bfloat16_and_beyond_the_range_is_as_good_as_the_native_one
 
 @pytest.mark.parametrize(("shape", "part"), [((3, 5, 2), 4), ((7, 3), 1 << 20)], ids=str)
 def test_both_gradients_of_swish_are_those_of_the_definition(monkeypatch, shape, part):
-    monkeypatch.setattr(activation, "SWISH_PART", part)  # several parts, the last one ragged
+    monkeypatch.setattr(elementwise, "SWISH_PART", part)  # several parts, the last one ragged
     x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     beta = torch.tensor(1.7, dtype=torch.float64, requires_grad=True)
     check_gradients(swish(x, beta), x * torch.sigmoid(beta * x), (x, beta), 1e-13)
@@ -277,7 +275,7 @@ def keys_of(kind, n_queries, n_keys):
     ("by sequence", B, 131, 17, "all"), ("narrow", 0, 257, 257, "causal"),
 ])  # fmt: skip
 def test_attention_is_a_softmax(monkeypatch, kernel, n_biases, n_queries, n_keys, kind):
-    monkeypatch.setattr(attention_cpu, "GRAIN", 0 if kernel == "by sequence" else 1 << 40)
+    monkeypatch.setattr(attention, "GRAIN", 0 if kernel == "by sequence" else 1 << 40)
     if kernel == "fused":
         monkeypatch.setattr(attention, "is_eager_cpu", lambda x: False)
     inputs = attention_inputs(n_biases, n_queries, n_keys)
@@ -290,7 +288,7 @@ def test_attention_is_a_softmax(monkeypatch, kernel, n_biases, n_queries, n_keys
 
 @pytest.mark.parametrize("n, is_padded, p", [(1, False, 0.0), (B, False, 0.4), (0, True, 0.4)])
 def test_attention_gradients_are_finite_differences(monkeypatch, n, is_padded, p):
-    monkeypatch.setattr(attention_cpu, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(attention, "BLOCK_ROWS", 2)
     mask = torch.tensor([[False, True, True, True], [True] * 4]) if is_padded else None
     keys = Layout.causal(torch.zeros(B, 4, dtype=torch.long), mask).keys
 

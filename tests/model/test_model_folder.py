@@ -22,9 +22,7 @@ from sublayer.config.objective import TranslationObjective
 from sublayer.config.resolve import resolve_model
 from sublayer.data.packing import pairs_in_rows
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.model.build import build, compose
-from sublayer.model.init import initial_values, initialise, parameter_generator, zero_padding
-from sublayer.model.layers.linear import Linear
+from sublayer.model.layers import Linear
 from sublayer.model.model_folder import (
     CONFIG_NAME,
     WEIGHTS_NAME,
@@ -33,6 +31,8 @@ from sublayer.model.model_folder import (
     load_weights,
     save_model,
 )
+from sublayer.model.parameters import initial_values, initialise, parameter_generator, zero_padding
+from sublayer.model.transformer import build, compose
 from sublayer.objective.translation.loss import Translation
 from tests.breadth import examples
 from tests.files.test_checkpoints import TALL, WIDE, write_part

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import sublayer
-from sublayer.model import names
-from sublayer.model.build import build
-from sublayer.model.layers.feedforward import FeedForward
-from sublayer.model.names import persistent_name
+from sublayer.model import parameters
+from sublayer.model.blocks import FeedForward
+from sublayer.model.parameters import persistent_name
+from sublayer.model.transformer import build
 from tests.model.conftest import make_config
 from tests.stories import write_stories
 
@@ -30,7 +30,7 @@ def rename(monkeypatch):
         self._modules = modules
 
     def call():
-        monkeypatch.setitem(names.RENAMED, "function.w2", "function.output")
+        monkeypatch.setitem(parameters.RENAMED, "function.w2", "function.output")
         monkeypatch.setattr(FeedForward, "__init__", __init__)
         monkeypatch.setattr(FeedForward, "output", property(lambda self: self.w2), raising=False)
 
@@ -38,7 +38,7 @@ def rename(monkeypatch):
 
 
 def test_parts_of_paths_are_whole(monkeypatch):
-    monkeypatch.setitem(names.RENAMED, "a.b", "c")
+    monkeypatch.setitem(parameters.RENAMED, "a.b", "c")
     found = [persistent_name(name) for name in ("a.b", "a.b.a.b", "x.a.b.y", "aa.b", "a.bb", "b.a")]
     assert found == ["c", "c.c", "x.c.y", "aa.b", "a.bb", "b.a"]
 

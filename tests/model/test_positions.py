@@ -13,7 +13,6 @@ from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import stacks
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
-from sublayer.model.build import EncoderDecoder
 from sublayer.model.context import Layout, rotation
 from sublayer.model.kernels import attention
 from sublayer.model.positions import (
@@ -24,6 +23,7 @@ from sublayer.model.positions import (
     sinusoids,
     slopes,
 )
+from sublayer.model.transformer import EncoderDecoder
 
 from .conftest import VOCAB_SIZE, check_gradients, random_model
 
@@ -206,10 +206,10 @@ def test_gradients_are_those_of_a_plain_softmax(monkeypatch, scheme, kernel, kin
             for stack in model.stacks:
                 stack.recomputes = kernel == "recomputed" and not is_plain
             if is_plain:
-                patched.setattr("sublayer.model.layers.attention.attend", attend_plainly)
+                patched.setattr("sublayer.model.blocks.attend", attend_plainly)
             elif kernel == "fused":
                 patched.setattr(attention, "is_eager_cpu", lambda x: False)
-                patched.setattr("sublayer.model.body.is_eager_cpu", lambda x: False)
+                patched.setattr("sublayer.model.transformer.is_eager_cpu", lambda x: False)
             model.zero_grad()
             logits = logits_of(model, tokens, mask)
             if mask is not None:

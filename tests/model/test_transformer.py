@@ -15,9 +15,9 @@ from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 from sublayer.model.cache import Cache
 from sublayer.model.context import Layout
-from sublayer.model.layers.linear import Linear
+from sublayer.model.layers import Linear
 from sublayer.model.model_folder import save_model
-from sublayer.model.names import parameter_roles
+from sublayer.model.parameters import parameter_roles
 from sublayer.objective.causal import Causal
 
 from .conftest import MAX_LEN, VOCAB_SIZE, check_gradients, close, random_model

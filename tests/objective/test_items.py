@@ -26,9 +26,9 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.evaluation.likelihood import score
 from sublayer.evaluation.split_work import ALONE
-from sublayer.model.build import build, compose
 from sublayer.model.context import Layout
 from sublayer.model.model_folder import save_model
+from sublayer.model.transformer import build, compose
 from sublayer.objective.causal import Causal, _spread, window_items
 from sublayer.objective.families import KINDS, family, family_of
 from sublayer.objective.masked.scores import HIDDEN, Scoring, encoder_scores

@@ -21,7 +21,7 @@ from sublayer.study.budget.expected import Resources, expected_vocabulary
 from sublayer.study.budget.plan import make_plan
 from sublayer.study.columns import study_metrics
 from sublayer.study.definition import load_study
-from sublayer.training.schedule import learning_rate
+from sublayer.training.step import learning_rate
 
 
 def parameters(name):

@@ -33,8 +33,7 @@ from sublayer.runs.record import describe_small_test, text_rows
 from sublayer.runs.run import train_run
 from sublayer.runs.start_check import check_start
 from sublayer.runs.texts import own_split
-from sublayer.training.metrics import METRICS, read_metrics
-from sublayer.training.progress import SilentProgress
+from sublayer.training.log import METRICS, SilentProgress, read_metrics
 from tests.evaluation.test_likelihood import write_tasks
 from tests.made import KINDS, TINY, TRANSLATION
 from tests.task_files import write_sst2, write_stsb

@@ -38,7 +38,7 @@ from sublayer.study.jobs.run import FAILURE, Job
 from sublayer.study.jobs.worker import make_run
 from sublayer.system.launch import python_command
 from sublayer.system.lock import held
-from sublayer.training.progress import Status
+from sublayer.training.log import Status
 from tests.study.studies import FAILING, FFN, copied, same_files, settings_of, values, write_text
 
 GIB = 1 << 30

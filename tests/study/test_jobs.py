@@ -40,7 +40,7 @@ from sublayer.study.jobs.loop import MOST_TRIES, InTurn
 from sublayer.study.jobs.run import Job, Outcome, SharedData
 from sublayer.study.options import Options, _check_place
 from sublayer.system.fork_server import Forked, ForkServer
-from sublayer.training.progress import Status
+from sublayer.training.log import Status
 from tests.stopping import stopped_at
 from tests.study.studies import FAILING, FFN, copied, read_results, same_files, settings_of, values
 

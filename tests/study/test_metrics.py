@@ -35,7 +35,7 @@ from sublayer.study.options import Options
 from sublayer.study.runner import run_study
 from sublayer.study.runs import StageRuns
 from sublayer.study.stages import PRETRAINING
-from sublayer.training.processes.world import World
+from sublayer.training.world import World
 from tests.made import PAIR, TEXT, TRAVERSAL
 from tests.study.studies import WORDS, compared, settings_of
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sublayer.runs.run import train_run
-from sublayer.training.progress import SilentProgress
+from sublayer.training.log import SilentProgress
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,9 +7,8 @@ import torch
 
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
-from sublayer.training.metrics import METRICS, read_metrics
-from sublayer.training.processes.world import World
-from sublayer.training.progress import SilentProgress
+from sublayer.training.log import METRICS, SilentProgress, read_metrics
+from sublayer.training.world import World
 
 ALONE = Place(torch.device("cpu"), World(rank=0, size=1))
 

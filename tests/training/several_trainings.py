@@ -30,10 +30,10 @@ from sublayer.objective.supervised import batches
 from sublayer.objective.supervised import text as texts
 from sublayer.runs.run import train_run
 from sublayer.runs.session import Place
+from sublayer.training import world as joined_world
 from sublayer.training.checkpoints import LoopState, Snapshots
-from sublayer.training.processes import world as joined_world
-from sublayer.training.processes.world import check_same, join_world
-from sublayer.training.progress import SilentProgress
+from sublayer.training.log import SilentProgress
+from sublayer.training.world import check_same, join_world
 from tests.made import MASKED, PAIR, SPAN, TEXT, TINY, TRANSLATION, TRAVERSAL
 from tests.training.runs import SignalAt, open_session
 

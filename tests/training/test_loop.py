@@ -15,14 +15,12 @@ from safetensors.torch import load_file, save_file
 from sublayer.config.roles import VECTORS
 from sublayer.errors import CheckpointError, DataError, Interrupted, TrainingError
 from sublayer.files.checkpoints import checkpoint_path, saved_steps, verify_checkpoint
-from sublayer.model.layers.feedforward import FeedForward
-from sublayer.model.layers.stack import FUNCTIONS
-from sublayer.model.names import parameter_roles
-from sublayer.training import checkpoints
+from sublayer.model.blocks import FUNCTIONS, FeedForward
+from sublayer.model.parameters import parameter_roles
+from sublayer.training import checkpoints, parallel
 from sublayer.training.checkpoints import LoopState, Snapshots
+from sublayer.training.log import SilentProgress
 from sublayer.training.loop import Evaluate, Loop
-from sublayer.training.processes import alone
-from sublayer.training.progress import SilentProgress
 from sublayer.training.step import Ahead, PreparedStep, seed_dropout
 from sublayer.training.step_time import MinutesPlan
 from tests.made import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TRANSLATION, TRAVERSAL
@@ -370,7 +368,7 @@ def test_a_checkpoint_is_of_the_step_that_it_was_taken_after(run, tmp_path, monk
     run("waiting", {**AFTER_SIX, "train.save_in_background": False}, progress=watch)
     assert (watch.saved[3], watch.saved[6]) == ([3], [3, 6])
     slow = OpenAt(5, tmp_path / "beside")
-    monkeypatch.setattr(alone, "save_file", slow.write)
+    monkeypatch.setattr(parallel, "save_file", slow.write)
     run("beside", AFTER_SIX, progress=slow)
     assert slow.saved[4] == []
     for path in ("3/model/model", "3/training", "6/model/model", "6/training"):
@@ -418,7 +416,7 @@ def test_a_full_disk_stops_the_run_with_the_checkpoint_before_whole(run, tmp_pat
             raise SafetensorError("No space left on device (os error 28)")
         save_file(*given)
 
-    monkeypatch.setattr(alone, "save_file", full)
+    monkeypatch.setattr(parallel, "save_file", full)
     with pytest.raises(CheckpointError, match="No space left"):
         run("run", AFTER_SIX)
     root = tmp_path / "run" / "checkpoints"

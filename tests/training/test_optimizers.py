@@ -22,19 +22,19 @@ from sublayer.config.optimizers import (
 )
 from sublayer.errors import CheckpointError
 from sublayer.files.tensors import StoredTensors, read_stored_headers
-from sublayer.model.names import parameter_roles
+from sublayer.model.parameters import parameter_roles
 from sublayer.objective.families import family_of
-from sublayer.training.optimizers import adafactor
-from sublayer.training.optimizers.adam import parameter_scales
-from sublayer.training.optimizers.build import (
+from sublayer.training import optimizers
+from sublayer.training.checkpoints import check_state, optimizer_tensors, restore_optimizer
+from sublayer.training.optimizers import (
+    WHOLE,
+    Division,
+    Part,
     build_optimizer,
-    check_state,
-    optimizer_tensors,
+    parameter_scales,
     rate_shares,
-    restore_optimizer,
     set_learning_rate,
 )
-from sublayer.training.optimizers.division import WHOLE, Division, Part
 from tests.breadth import rows
 from tests.training.test_resume import make_model
 
@@ -413,7 +413,7 @@ def train_part(config, axes, processes, rank):
 @pytest.mark.parametrize(("name", "which", "size"), rows(WAYS, 11))
 def test_parts_move_and_are_kept_as_of_the_whole(double, monkeypatch, name, which, size):
     # Of two matrices of 5 rows one process has 3, another 2: alone it would take both at a time.
-    monkeypatch.setattr(adafactor, "CPU_UPDATE_PART", 2 * 2 * 8)
+    monkeypatch.setattr(optimizers, "CPU_UPDATE_PART", 2 * 2 * 8)
     config, axes = TABLES[name], {k: min(which, len(shape) - 1) for k, shape in DIVIDED.items()}
     whole = trainable(draw(DIVIDED, scale=0.1))
     optimizer, processes = build_optimizer(config, whole, DIVIDED_ROLES), Threads(size)

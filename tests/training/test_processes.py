@@ -18,12 +18,12 @@ from sublayer.errors import CheckpointError, ConfigError, Preempted, SaidElsewhe
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
 from sublayer.files.tensors import StoredTensors, read_stored
 from sublayer.runs.run import train_run
+from sublayer.training import world as joined_world
 from sublayer.training.checkpoints import stored_model, stored_training
-from sublayer.training.processes import world as joined_world
-from sublayer.training.processes.exact import Node, TreeSum, part_range, subtrees
-from sublayer.training.processes.sharded import read_parts
-from sublayer.training.processes.world import agree_on_start, reach
-from sublayer.training.progress import SilentProgress
+from sublayer.training.log import SilentProgress
+from sublayer.training.parallel import Node, TreeSum, part_range, subtrees
+from sublayer.training.sharded import read_parts
+from sublayer.training.world import agree_on_start, reach
 from tests.made import LSTM, MASKED, QUESTIONS, SPAN, TEXT, TINY, TRANSLATION
 from tests.stopping import stopped_at
 from tests.torchrun import in_processes

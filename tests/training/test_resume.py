@@ -29,8 +29,8 @@ from sublayer.data.tokenizers.characters import CharacterTokenizer
 from sublayer.errors import CheckpointError, ConfigError, Interrupted
 from sublayer.estimate.memory import n_frozen_parameters
 from sublayer.files.checkpoints import checkpoint_path, saved_steps
-from sublayer.model.build import build
 from sublayer.model.model_folder import save_model
+from sublayer.model.transformer import build
 from sublayer.objective.families import family_of
 from sublayer.runs.lengthening import read_lengthenings
 from sublayer.runs.resolution import resolve
@@ -39,7 +39,7 @@ from sublayer.runs.session import prepare_data
 from sublayer.tasks.registry import TASKS
 from sublayer.tasks.spec import TaskSpec, spec_files
 from sublayer.text_model import TextModel
-from sublayer.training.progress import SilentProgress
+from sublayer.training.log import SilentProgress
 from sublayer.training.warm_start import StartModel, freeze, frozen_parameters, start_from
 from tests.breadth import rows
 from tests.made import KINDS, LSTM, MASKED, PAIR, QUESTIONS, SPAN, TRANSLATION

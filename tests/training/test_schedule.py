@@ -20,10 +20,9 @@ from sublayer.files.cache_folder import cache_folder
 from sublayer.runs.resolution import resolve
 from sublayer.system.stages import PlainStages, shown_by
 from sublayer.training import precision
-from sublayer.training.metrics import METRICS, MetricsLog, cut_back, read_metrics
+from sublayer.training.log import METRICS, MetricsLog, ShownProgress, Status, cut_back, read_metrics
 from sublayer.training.precision import Clocks, bfloat16_gain, fastest_precision
-from sublayer.training.progress import ShownProgress, Status
-from sublayer.training.schedule import FALLS, learning_rate
+from sublayer.training.step import FALLS, learning_rate
 from sublayer.training.step_time import has_changed, median_step
 from tests.breadth import examples
 from tests.training.runs import ALONE, Notes, results

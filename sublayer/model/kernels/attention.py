@@ -1,4 +1,9 @@
-"""Attention from queries, keys and values, and the choice of its kernel."""
+"""Attention from queries, keys and values: the choice of its kernel, and ours on a CPU."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -6,9 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from sublayer.model.context import Keys, Ragged, StepKeys
-from sublayer.model.kernels.attention_cpu import attend_blockwise, without_rest
-from sublayer.model.kernels.choice import is_eager_cpu
-from sublayer.model.kernels.sizes import NARROW_HEAD
+from sublayer.model.kernels.elementwise import is_eager_cpu, random_lanes
+from sublayer.model.kernels.sizes import BLOCK_ROWS, GRAIN, NARROW_HEAD
 
 _HAS_KERNEL = torch.__version__ >= "2.13"
 """Whose ``varlen_attn`` has a scale and a window."""
@@ -195,3 +199,403 @@ def _attend_by_softmax(
         scores.add_(bias)
     weights = scores.softmax(-1).flatten(0, -3)
     return torch.bmm(weights, values).view(q.shape)
+
+
+def split_heads(projected: Tensor, n_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Split ``[B, T, 3 H K]`` into queries, keys and values ``[B, H, T, K]``.
+
+    Views; on a CPU gradients that are views of one tensor are not copied.
+    """
+    if not is_eager_cpu(projected):
+        return _split(projected, n_heads)
+    q, k, v = _SplitHeads.apply(projected, n_heads)  # type: ignore[no-untyped-call]
+    return q, k, v
+
+
+def _split(projected: Tensor, n_heads: int) -> tuple[Tensor, Tensor, Tensor]:
+    by_head = projected.view(*projected.shape[:2], 3, n_heads, -1)  # [B, T, 3, H, K]
+    q, k, v = by_head.permute(2, 0, 3, 1, 4).unbind()  # [B, H, T, K] each
+    return q, k, v
+
+
+class _SplitHeads(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, projected: Tensor, n_heads: int) -> tuple[Tensor, ...]:
+        return _split(projected, n_heads)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        whole = whole_of(*grads)
+        if whole is None:
+            by_token = [grad.transpose(1, 2) for grad in grads]  # [B, T, H, K] each
+            whole = torch.stack(by_token, dim=2)  # [B, T, 3, H, K]
+        return whole.flatten(2), None
+
+
+def whole_of(*parts: Tensor) -> Tensor | None:
+    """Return the base ``[B, T, 3, H, K]`` of views of queries, keys and values, or None.
+
+    None also for another order, or an offset in the storage.
+    """
+    first = parts[0]
+    n, n_heads, n_tokens, width = first.shape  # [B, H, T, K]
+    part_width = n_heads * width
+    row = 3 * part_width
+    strides = (n_tokens * row, width, row, 1)
+    storage = first.untyped_storage().data_ptr()
+    for index, part in enumerate(parts):
+        is_own = (
+            part.shape == first.shape
+            and part.stride() == strides
+            and part.storage_offset() == index * part_width
+            and part.untyped_storage().data_ptr() == storage
+        )
+        if not is_own:
+            return None
+    whole_shape = (n, n_tokens, 3, n_heads, width)
+    whole_strides = (n_tokens * row, row, part_width, width, 1)
+    return first.as_strided(whole_shape, whole_strides)
+
+
+def attend_in_blocks(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    bias: Tensor | None,
+    hidden: Tensor | None,
+    is_causal: bool,
+    scale: float,
+    p_dropout: float,
+) -> Tensor:
+    """Average values by ``softmax(scale * q k + bias + hidden)`` of ``[N, H, T, K]`` queries.
+
+    The N sequences are computed in turn. ``bias`` is ``[1 or B, heads, T, S]``, where N is 1 and H
+    all heads of B sequences, or N is B; ``hidden``, 0 or minus infinity, is ``[T, S]`` or ``[N, 1
+    or H, T or 1, S]``. Weights are dropped with probability ``p_dropout``, rounded to a multiple of
+    2**-15.
+    """
+    mixed: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]
+        q, k, v, bias, hidden, is_causal, scale, p_dropout
+    )
+    return mixed
+
+
+def _blocks(n_queries: int, n_keys: int, is_causal: bool) -> Iterator[tuple[slice, slice]]:
+    """Pair blocks of query rows with their visible keys, widest first."""
+    for end in range(n_queries, 0, -BLOCK_ROWS):
+        rows = slice(max(end - BLOCK_ROWS, 0), end)
+        n_seen = n_keys - n_queries + end if is_causal else n_keys
+        yield rows, slice(0, n_seen)
+
+
+class _Attend(torch.autograd.Function):
+    """Attention with saved weights; a negative sign marks dropped ones, without a mask.
+
+    No bias is saved: its gradient is the scores', summed over sequences that share it and written
+    block by block.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        bias: Tensor | None,
+        hidden: Tensor | None,
+        is_causal: bool,
+        scale: float,
+        p_dropout: float,
+    ) -> Tensor:
+        out = torch.empty_like(q)
+        saved = []
+        n_dropped = round(p_dropout * 2**15)
+        is_training = any(ctx.needs_input_grad)
+        n_sequences = q.shape[0]
+        blocks = list(_blocks(q.shape[2], k.shape[2], is_causal))
+        all_hidden = _hidden_by_sequence(hidden, n_sequences)
+        all_bias = _bias_by_sequence(bias, n_sequences)
+        for one_q, one_k, one_v, one_bias, one_hidden, one_out in zip(
+            q, k, v, all_bias, all_hidden, out, strict=True
+        ):
+            for rows, keys in blocks:
+                block_bias = None if one_bias is None else one_bias[..., rows, keys]
+                block_hidden = _block_of(one_hidden, rows, keys)
+                weights = _weights(
+                    one_q[:, rows], one_k[:, keys], block_bias, block_hidden, scale
+                )  # [H, t, s]
+                kept = weights
+                if n_dropped:
+                    weights.copysign_(_signs(weights, n_dropped))
+                    kept = weights.clamp_min(0)
+                one_out[:, rows] = torch.bmm(kept, one_v[:, keys])
+                if is_training:
+                    saved.append(weights)
+        ctx.save_for_backward(q, k, v, *saved)
+        ctx.is_causal = is_causal
+        ctx.scale = scale
+        ctx.is_dropped = n_dropped > 0
+        ctx.keep_scale = 2**15 / (2**15 - n_dropped)
+        ctx.bias_like = None
+        if bias is not None and ctx.needs_input_grad[3]:
+            ctx.bias_like = bias.shape, bias.dtype
+        return out.mul_(ctx.keep_scale) if n_dropped else out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        q, k, v, *saved = ctx.saved_tensors
+        n_sequences = q.shape[0]
+        if ctx.is_dropped:
+            grad = grad * ctx.keep_scale
+        elif n_sequences == 1:
+            grad = grad.contiguous()
+        grads = _empty_gradients(q, k, v)
+        grad_bias = None
+        if ctx.bias_like is not None:
+            shape, dtype = ctx.bias_like
+            # Keys outside all blocks are never written.
+            make = torch.zeros if ctx.is_causal else torch.empty
+            grad_bias = make(shape, dtype=dtype)
+        all_grad_bias = _bias_by_sequence(grad_bias, n_sequences)
+        blocks = list(_blocks(q.shape[2], k.shape[2], ctx.is_causal))
+        weights = iter(saved)
+        for turn, (one_grad_bias, *tensors) in enumerate(
+            zip(all_grad_bias, q, k, v, grad, *grads, strict=True)
+        ):
+            one = _Sequence(*tensors)
+            # A shared bias accumulates in every turn.
+            adds = turn > 0 and one_grad_bias is grad_bias
+            for rows, keys in blocks:
+                grad_scores = _back_through_block(
+                    one, rows, keys, next(weights), scale=ctx.scale, is_dropped=ctx.is_dropped
+                )
+                if one_grad_bias is not None:
+                    _put_by_head(one_grad_bias[..., rows, keys], grad_scores, adds=adds)
+                # Freed before the next block's allocation.
+                del grad_scores
+        return *grads, grad_bias, None, None, None, None
+
+
+class _Sequence(NamedTuple):
+    """One turn of the backward pass: inputs, and gradients of output and inputs."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    grad: Tensor
+    grad_q: Tensor
+    grad_k: Tensor
+    grad_v: Tensor
+
+
+def _hidden_by_sequence(hidden: Tensor | None, n: int) -> Sequence[Tensor | None]:
+    if hidden is None or hidden.dim() == 2:
+        return [hidden] * n
+    return hidden.unbind()
+
+
+def _bias_by_sequence(bias: Tensor | None, n: int) -> list[Tensor | None]:
+    """Pair each of ``n`` turns with its part of a bias; one turn takes all."""
+    if bias is None or n == 1 or bias.shape[0] == 1:
+        return [bias] * n
+    return [bias[row : row + 1] for row in range(n)]
+
+
+def _put_by_head(total: Tensor, grad_scores: Tensor, *, adds: bool) -> None:
+    """Write, or add, the gradient of scores ``[B H, t, s]`` to a bias's ``[1 or B, H, t, s]``."""
+    n_heads = total.shape[1]
+    by_head = grad_scores.view(-1, n_heads, *grad_scores.shape[1:])  # [B, H, t, s]
+    is_summed = total.shape[0] < by_head.shape[0]
+    if is_summed and not adds:
+        torch.sum(by_head, 0, keepdim=True, dtype=total.dtype, out=total)
+        return
+    if is_summed:
+        by_head = by_head.sum(0, keepdim=True, dtype=total.dtype)
+    if adds:
+        total.add_(by_head)
+    else:
+        total.copy_(by_head)
+
+
+def _empty_gradients(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+    """Allocate gradients, as views of one tensor where the inputs are."""
+    whole = whole_of(q, k, v)
+    if whole is None:
+        return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    return torch.empty_like(whole).permute(2, 0, 3, 1, 4).unbind()
+
+
+def _back_through_block(
+    one: _Sequence,
+    rows: slice,
+    keys: slice,
+    weights: Tensor,
+    *,
+    scale: float,
+    is_dropped: bool,
+) -> Tensor:
+    """Write the gradient of a block's queries; write or add its keys' and values'.
+
+    Returns the gradient of its scores.
+    """
+    q = one.q[:, rows]
+    grad = one.grad[:, rows]
+    k = one.k[:, keys]
+    v = one.v[:, keys]
+    grad_weights = torch.bmm(grad, v.transpose(1, 2))
+    kept = weights
+    if is_dropped:
+        kept = weights.clamp_min(0)
+        grad_weights = torch.ops.aten.threshold_backward(grad_weights, weights, 0)
+        weights = weights.abs()
+    grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
+    one.grad_q[:, rows] = _scaled_bmm(grad_scores, k, scale)
+    of_values = torch.bmm(kept.transpose(1, 2), grad)
+    of_keys = _scaled_bmm(grad_scores.transpose(1, 2), q, scale)
+    # The first block has the last rows, which see all keys.
+    is_first = rows.stop == one.grad_q.shape[1]
+    if is_first:
+        one.grad_v.copy_(of_values)
+        one.grad_k.copy_(of_keys)
+    else:
+        one.grad_v[:, keys] += of_values
+        one.grad_k[:, keys] += of_keys
+    return grad_scores
+
+
+def _scaled_bmm(one: Tensor, other: Tensor, scale: float) -> Tensor:
+    """Multiply and scale, in one pass where the product can scale."""
+    if scale == 1.0:
+        return torch.bmm(one, other)
+    if one.dtype == torch.bfloat16:
+        return torch.bmm(one, other).mul_(scale)
+    return torch.baddbmm(one.new_empty(()), one, other, beta=0, alpha=scale)
+
+
+def _block_of(hidden: Tensor | None, rows: slice, keys: slice) -> Tensor | None:
+    if hidden is None:
+        return None
+    # One row may serve all queries.
+    if hidden.shape[-2] == 1:
+        return hidden[..., keys]
+    return hidden[..., rows, keys]
+
+
+def _weights(
+    q: Tensor, k: Tensor, bias: Tensor | None, hidden: Tensor | None, scale: float
+) -> Tensor:
+    """Compute the attention weights of a block."""
+    if hidden is None:
+        scores = torch.bmm(q, k.transpose(1, 2))
+        # A pass over all scores, skipped for scale 1.
+        if scale != 1.0:
+            scores.mul_(scale)
+    else:
+        scores = torch.baddbmm(hidden, q, k.transpose(1, 2), alpha=scale)
+    if bias is not None:
+        n_heads = bias.shape[1]
+        by_head = scores.view(-1, n_heads, *scores.shape[1:])  # [1 or B, H, t, s]
+        by_head.add_(bias)
+    return torch.softmax(scores, -1)
+
+
+def _signs(weights: Tensor, n_dropped: int) -> Tensor:
+    """Draw numbers that are negative with probability ``n_dropped / 2**15``."""
+    lanes = random_lanes(weights.shape)
+    # 15 bits, from -2**14 to 2**14 - 1; the lowest ``n_dropped`` stay negative.
+    lanes.bitwise_right_shift_(1).add_(2**14 - n_dropped)
+    # A 16-bit number has its sign bit where a lane has.
+    if weights.element_size() == 2:
+        return lanes.view(weights.dtype)
+    return lanes
+
+
+def attend_blockwise(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    is_causal: bool,
+    mask: Tensor | None,
+    scale: float,
+    p_dropout: float,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Average values by ``softmax(scale * q k + bias)`` of ``[B, H, T, K]`` queries.
+
+    Keys and values are ``[B, H, S, K]``, a bias is ``[1 or B, H, T, S]`` of any floating type.
+
+    Under ``is_causal`` the last query sees every key, each earlier one a key less; ``mask`` ``[B,
+    1, T, S]`` must then agree; one row serves all queries. Attention weights are dropped with
+    probability ``p_dropout``, rounded to a multiple of 2**-15.
+
+    Differentiable once, with respect to queries, keys, values and bias.
+    """
+    hidden = _hidden_scores(q, k.shape[2], is_causal=is_causal, mask=mask)
+    attend = partial(
+        attend_in_blocks, bias=bias, is_causal=is_causal, scale=scale, p_dropout=p_dropout
+    )
+    if _goes_by_sequence(q, k):
+        return attend(*without_rest(q, k, v), hidden=hidden)
+    if hidden is not None and hidden.dim() == 4:
+        by_head = hidden.expand(-1, q.shape[1], -1, -1)
+        hidden = by_head.flatten(0, 1)[None]  # [1, B H, T or 1, S]
+    folded = (x.flatten(0, 1).contiguous()[None] for x in (q, k, v))  # [1, B H, T or S, K] each
+    return attend(*folded, hidden=hidden).view(q.shape)
+
+
+def _goes_by_sequence(q: Tensor, k: Tensor) -> bool:
+    """Check whether to compute sequence by sequence, so that scores stay in the cache.
+
+    Requires enough sequences for all threads, and products on strided rows, which bfloat16 copies
+    first.
+    """
+    n_heads = q.shape[1]
+    n_queries = q.shape[2]
+    n_keys = k.shape[2]
+    n_scores = n_heads * n_queries * n_keys
+    has_many = n_scores >= GRAIN * torch.get_num_threads()
+    is_wide = q.dtype in (torch.float32, torch.float64)
+    return is_wide and has_many and _has_rows(q) and _has_rows(k)
+
+
+def _has_rows(x: Tensor) -> bool:
+    """Check whether a token's features are contiguous and do not overlap other tokens'."""
+    width = x.shape[3]
+    return x.stride(3) == 1 and x.stride(2) >= width
+
+
+def without_rest(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Copy partial views of a storage: saving them would keep all of it."""
+    covered_bytes: Counter[int] = Counter()
+    for x in tensors:
+        covered_bytes[x.untyped_storage().data_ptr()] += x.nbytes
+    copied = []
+    for x in tensors:
+        storage = x.untyped_storage()
+        is_covered = covered_bytes[storage.data_ptr()] >= storage.nbytes()
+        copied.append(x if is_covered else x.contiguous())
+    return tuple(copied)
+
+
+def _hidden_scores(
+    q: Tensor, n_keys: int, *, is_causal: bool, mask: Tensor | None
+) -> Tensor | None:
+    """Build the bias that hides keys: 0 or minus infinity.
+
+    Shape ``[T, S]``, or ``[B, 1, T or 1, S]`` under a mask.
+    """
+    if mask is not None:
+        hidden = torch.zeros(mask.shape, dtype=q.dtype)
+        return hidden.masked_fill_(~mask, float("-inf"))
+    if not is_causal:
+        return None
+    n_queries = q.shape[2]
+    return _triangle(n_queries, n_keys, q.dtype)
+
+
+@lru_cache(maxsize=8)
+def _triangle(n_queries: int, n_keys: int, dtype: torch.dtype) -> Tensor:
+    hidden = torch.full((n_queries, n_keys), float("-inf"), dtype=dtype)
+    return hidden.triu_(1 + n_keys - n_queries)

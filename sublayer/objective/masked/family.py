@@ -18,8 +18,7 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.items import Items, ItemTable, quotient_of
 from sublayer.evaluation.split_work import Processes, Progress
-from sublayer.model.build import Encoder
-from sublayer.model.transformer import Transformer
+from sublayer.model.transformer import Encoder, Transformer
 from sublayer.objective.evaluation import (
     Evaluation,
     batch_sequences,

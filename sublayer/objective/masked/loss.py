@@ -23,10 +23,9 @@ from sublayer.data.packing import PackedBatch
 from sublayer.data.parallel.batches import BatchRule
 from sublayer.data.tokenizers.base import Tokenizer, check_masking
 from sublayer.errors import ConfigError
-from sublayer.model.build import Encoder
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import Smoothing
-from sublayer.model.transformer import Transformer
+from sublayer.model.transformer import Encoder, Transformer
 from sublayer.objective.base import Objective, Synthetic
 
 

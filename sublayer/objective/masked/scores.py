@@ -28,9 +28,8 @@ from sublayer.evaluation.split_work import (
     compute_each,
     silent,
 )
-from sublayer.model.build import Encoder
-from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import nats_of_targets
+from sublayer.model.transformer import Encoder, evaluating
 from sublayer.objective.masked.loss import pair_settings, predicts_negative, states_at
 
 _T = TypeVar("_T")

@@ -26,8 +26,7 @@ from sublayer.evaluation.split_work import (
     compute_each,
     silent,
 )
-from sublayer.model.eval_mode import evaluating
-from sublayer.model.transformer import Transformer
+from sublayer.model.transformer import Transformer, evaluating
 from sublayer.objective.base import Synthetic
 from sublayer.objective.evaluation import batch_sequences, own_objective
 from sublayer.tasks.spec import TaskSpec

@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.batches import IGNORED
 from sublayer.data.packing import PackedBatch
-from sublayer.model.body import Hidden
 from sublayer.model.context import Layout, Queries
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
-from sublayer.model.kernels.dropout import dropout
-from sublayer.model.transformer import Transformer
+from sublayer.model.kernels.elementwise import dropout
+from sublayer.model.transformer import Hidden, Transformer
 from sublayer.objective.base import Objective
 from sublayer.tasks.task import Task
 

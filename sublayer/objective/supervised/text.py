@@ -24,12 +24,9 @@ from sublayer.decode.continuations import Continue, DrawnContinuations, best_con
 from sublayer.decode.sample import GREEDY, Sampling, generate
 from sublayer.errors import ConfigError
 from sublayer.evaluation.split_work import compute_each, silent
-from sublayer.model.body import Hidden
-from sublayer.model.build import Decoder, EncoderDecoder
 from sublayer.model.context import Layout
-from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy, nats_of_targets
-from sublayer.model.transformer import Transformer
+from sublayer.model.transformer import Decoder, EncoderDecoder, Hidden, Transformer, evaluating
 from sublayer.objective.base import Objective
 from sublayer.objective.supervised.batches import AskedSplit
 from sublayer.objective.targets import target_hidden

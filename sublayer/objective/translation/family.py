@@ -35,9 +35,7 @@ from sublayer.evaluation.bleu import (
 from sublayer.evaluation.split_work import Processes
 from sublayer.files.lines import text_lines
 from sublayer.loading import CHECKPOINTS_NAME, load
-from sublayer.model.build import EncoderDecoder
-from sublayer.model.eval_mode import evaluating
-from sublayer.model.transformer import Transformer
+from sublayer.model.transformer import EncoderDecoder, Transformer, evaluating
 from sublayer.numbers import interval_ends
 from sublayer.objective.evaluation import Evaluation, own_objective
 from sublayer.objective.family import Effort, Family, Scored

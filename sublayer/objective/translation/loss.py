@@ -23,10 +23,8 @@ from sublayer.decode.translate import TranslatedLine, translate_lines
 from sublayer.evaluation.bleu import COMPOUNDS, MEASURES, LineCounts, score_of_counts
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable, quotient_of
 from sublayer.evaluation.split_work import ALONE, Processes, add_up, compute_each
-from sublayer.model.build import EncoderDecoder
-from sublayer.model.eval_mode import evaluating
 from sublayer.model.kernels.cross_entropy import Smoothing
-from sublayer.model.transformer import Transformer
+from sublayer.model.transformer import EncoderDecoder, Transformer, evaluating
 from sublayer.objective.targets import TargetLoss, TargetNats, nats_of_rows
 from sublayer.text_model import TextModel
 

@@ -26,7 +26,7 @@ from sublayer.data.tokenizers.named import DEFAULT_MERGES, DEFAULT_SIZES, load_t
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 from sublayer.estimate.memory import TrainingMemory, n_states, training_memory
-from sublayer.model.micro_batch import FLOAT32_BYTES, DeviceKind, MicroBatch, Precision
+from sublayer.model.estimates import FLOAT32_BYTES, DeviceKind, MicroBatch, Precision
 from sublayer.study.arms import Arm
 from sublayer.system.memory import cores, free_memory
 

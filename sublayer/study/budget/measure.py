@@ -16,7 +16,7 @@ from sublayer.config.resolve import (
     run_threads,
 )
 from sublayer.estimate.cost import count_parameters, flops_per_token
-from sublayer.model.build import build, compose
+from sublayer.model.transformer import build, compose
 from sublayer.objective.families import family_of
 from sublayer.study.budget.expected import (
     Resources,
@@ -27,9 +27,9 @@ from sublayer.study.budget.expected import (
 )
 from sublayer.system.memory import allocate_for_training, cores
 from sublayer.training.precision import fastest_precision, product_speed
-from sublayer.training.processes.world import World
 from sublayer.training.step import TrainStep, begins_divided
 from sublayer.training.step_time import median_step
+from sublayer.training.world import World
 
 BUDGET_S = 55.0
 """Wall clock of all measurements of a plan, building the models included."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import Parameters, count_parameters, flops_per_token
-from sublayer.model.micro_batch import Precision
+from sublayer.model.estimates import Precision
 from sublayer.runs.start_check import check_start
 from sublayer.study.arms import Arm, arm_notes
 from sublayer.study.budget.expected import (

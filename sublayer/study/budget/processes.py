@@ -22,7 +22,7 @@ from sublayer.estimate.cluster import (
 )
 from sublayer.estimate.cost import count_parameters
 from sublayer.estimate.memory import TrainingMemory, n_frozen_parameters
-from sublayer.model.micro_batch import FLOAT32_BYTES, Precision
+from sublayer.model.estimates import FLOAT32_BYTES, Precision
 from sublayer.study.arms import Arm
 from sublayer.study.budget.expected import (
     PROGRAM_BYTES,

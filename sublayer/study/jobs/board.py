@@ -15,7 +15,7 @@ from sublayer.system.stages import (
     start_ticking,
 )
 from sublayer.system.terminal import is_live, lasting_stderr
-from sublayer.training.progress import Progress, Status
+from sublayer.training.log import Progress, Status
 
 if TYPE_CHECKING:
     from rich.console import Group

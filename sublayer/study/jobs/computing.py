@@ -13,7 +13,7 @@ from sublayer.data.shards import MOST_PROCESSES, PROCESS_BYTES, SHARD_BYTES
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 from sublayer.files.cache_folder import cache_folder
-from sublayer.model.micro_batch import FLOAT32_BYTES
+from sublayer.model.estimates import FLOAT32_BYTES
 from sublayer.study.arms import Arm
 from sublayer.study.budget.expected import PROGRAM_BYTES, Resources, find_resources, step_memory
 from sublayer.study.budget.match import shared_threads

@@ -30,7 +30,7 @@ from sublayer.files.storage import write_file
 from sublayer.study.inspection import Inspecting
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.system.memory import lacks_memory
-from sublayer.training.progress import Status
+from sublayer.training.log import Status
 
 _ERRORS = {
     kind.__name__: kind

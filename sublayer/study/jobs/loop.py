@@ -20,7 +20,7 @@ from sublayer.study.jobs.files import DONE, STOPPED, JobFiles, JobStatus
 from sublayer.study.jobs.run import Job, Outcome, describe_end, finish_run, is_finished
 from sublayer.system.signals import GracefulStop
 from sublayer.system.stages import HeardStages, say_nothing, shown_by
-from sublayer.training.progress import SilentProgress
+from sublayer.training.log import SilentProgress
 
 MOST_TRIES = 3
 """Maximum tries in a row without a new checkpoint of a run whose job is lost."""

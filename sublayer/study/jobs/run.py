@@ -41,7 +41,7 @@ from sublayer.study.jobs.files import JobSpec
 from sublayer.study.scoring import WHOLE_TEST, Scoring
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import stage
-from sublayer.training.progress import Progress
+from sublayer.training.log import Progress
 from sublayer.training.warm_start import StartModel
 
 TEST, FAILURE = "test.json", "failure.json"

@@ -20,7 +20,7 @@ from sublayer.system.launch import at_end_of_input
 from sublayer.system.lock import is_held
 from sublayer.system.signals import ignore_from_now_on, interruption, take_over
 from sublayer.system.stages import HeardStages, shown_by, stage
-from sublayer.training.progress import Progress, Status
+from sublayer.training.log import Progress, Status
 
 if TYPE_CHECKING:
     from sublayer.study.jobs.files import End, JobFiles, Order

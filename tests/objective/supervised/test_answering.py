@@ -25,7 +25,7 @@ from sublayer.data.tasks.spans import Span
 from sublayer.data.tokenizers.shown import WordTokens
 from sublayer.decode.sample import Sampling
 from sublayer.errors import CheckpointError, ConfigError, DataError
-from sublayer.model.build import build
+from sublayer.model.transformer import build
 from sublayer.objective.supervised.answering import (
     Answerer,
     answer_known,

@@ -20,8 +20,8 @@ from sublayer.data.tasks.prepare import task_split
 from sublayer.data.tasks.spans import best_windows, independent_candidates
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.data.tokenizers.shown import WordTokens
-from sublayer.model.build import Encoder, EncoderDecoder
 from sublayer.model.context import Layout
+from sublayer.model.transformer import Encoder, EncoderDecoder
 from sublayer.objective.supervised import batches
 from sublayer.objective.supervised import loss as heads
 from sublayer.objective.supervised import text as texts

@@ -12,10 +12,8 @@ from torch import Tensor, nn
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.roles import Role
 from sublayer.config.stacks import HeadRow, has_head_projection, head_activation
-from sublayer.model.kernels.dropout import dropout
-from sublayer.model.layers.feedforward import build_activation
-from sublayer.model.layers.linear import Linear
-from sublayer.model.layers.norm import NormKind, build_norm
+from sublayer.model.kernels.elementwise import dropout
+from sublayer.model.layers import Linear, NormKind, build_activation, build_norm
 
 HIDDEN = -1e30
 """The logit of a position where no answer may begin or end."""

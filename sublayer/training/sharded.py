@@ -33,12 +33,12 @@ from sublayer.config.roles import Role
 from sublayer.data.batches import AnyBatch
 from sublayer.errors import CheckpointError
 from sublayer.files.tensors import StoredTensors, read_stored_headers
-from sublayer.model.layers.stack import Stack
-from sublayer.model.names import named_parameters, parameter_roles
+from sublayer.model.blocks import Stack
+from sublayer.model.parameters import named_parameters, parameter_roles
 from sublayer.objective.base import Objective
-from sublayer.training.optimizers.division import Division, Part
-from sublayer.training.processes.alone import Alone, DataParallel, Owner, Owners
-from sublayer.training.processes.world import World
+from sublayer.training.optimizers import Division, Part
+from sublayer.training.parallel import Alone, DataParallel, Owner, Owners
+from sublayer.training.world import World
 
 # Silence its log of every step, and of the missing index.
 logging.getLogger("torch.distributed.checkpoint").setLevel(logging.ERROR)

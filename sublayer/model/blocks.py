@@ -1,0 +1,493 @@
+"""Blocks: attention, feed-forward networks and LSTM layers, as sub-layers of a stack."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, Literal, TypeVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils.checkpoint import checkpoint
+
+from sublayer.config.architecture import Entry, Ffn
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.roles import Role
+from sublayer.config.stacks import StackShape, slot
+from sublayer.model.cache import Cache, KeyValues, LstmState, MemoryKeyValues
+from sublayer.model.context import Context, Keys, Queries, Runs
+from sublayer.model.kernels.attention import attend, split_heads
+from sublayer.model.kernels.elementwise import (
+    add_branch,
+    dropout,
+)
+from sublayer.model.layers import Linear, StackedLinear, build_activation, build_norm
+from sublayer.model.positions import Positions
+
+_A = TypeVar("_A", bound="_Attention")
+
+
+class _Attention(nn.Module):
+    """Maps of an attention: to queries, to keys and values, and of the output.
+
+    Maps of equal shape are stacked. ``p_weights`` is the dropout of attention weights; scores are
+    divided by the root of ``d_head`` if ``is_scaled``.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        n_heads: int,
+        d_head: int,
+        *,
+        bias: bool,
+        is_scaled: bool,
+        p_weights: float,
+    ) -> None:
+        super().__init__()
+        self.projection = StackedLinear(3, d_model, n_heads * d_head, bias=bias)
+        self.output = Linear(n_heads * d_head, d_model, bias=bias, ends_branch=True)
+        self.n_heads = n_heads
+        self.heads = (n_heads, n_heads, n_heads)
+        """The numbers of heads of queries, keys and values, in the order of their maps."""
+        self.d_head = d_head
+        self.scale = d_head**-0.5 if is_scaled else 1.0
+        self.p_weights = p_weights
+
+    @classmethod
+    def from_config(cls: type[_A], config: ResolvedModel, entry: Entry) -> _A:
+        """Build the attention of an entry of a resolved config."""
+        return cls(
+            config.d_model,
+            config.n_heads,
+            config.d_head,
+            bias=config.bias,
+            is_scaled=config.attention_scale == "sqrt",
+            p_weights=config.dropout_attention,
+        )
+
+    def _mix(
+        self, q: Tensor, k: Tensor, v: Tensor, keys: Keys, bias: Tensor | None = None
+    ) -> Float[Tensor, "B H Q K"]:
+        p_dropout = self.p_weights if self.training else 0.0
+        return attend(q, k, v, keys, bias, scale=self.scale, p_dropout=p_dropout)
+
+    @property
+    def stored_maps(self) -> dict[nn.Module, int]:
+        """Return the modules of the maps to queries, keys and values.
+
+        With the number of query maps, the first ones, in each.
+        """
+        return {self.projection: 1}
+
+    def maps(
+        self, start: int = 0, stop: int = 3
+    ) -> tuple[Float[Tensor, "HK D"], Float[Tensor, " HK"] | None]:
+        """Return concatenated matrix and bias of the maps to queries, keys and values.
+
+        Maps ``start`` to ``stop`` of the three; differentiable views.
+        """
+        return self.projection.part(start, stop)
+
+    def query(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T H K"]:
+        """Compute only queries."""
+        weight, bias = self.maps(0, 1)
+        by_head = (*x.shape[:-1], self.n_heads, self.d_head)
+        return F.linear(x, weight, bias).view(by_head)
+
+    def key_value(
+        self, states: Float[Tensor, "B S D"]
+    ) -> tuple[Float[Tensor, "B G S K"], Float[Tensor, "B G S K"]]:
+        """Compute only keys and values, of G heads: non-contiguous views of one product."""
+        weight, bias = self.maps(1, 3)
+        by_head = (*states.shape[:-1], 2, self.heads[1], self.d_head)
+        projected = F.linear(states, weight, bias).view(by_head)  # [B, S, 2, G, K]
+        k, v = projected.permute(2, 0, 3, 1, 4).unbind()  # [B, G, S, K] each
+        return k, v
+
+
+class Attention(_Attention):
+    """Multi-head attention of a sequence to itself. Source: Vaswani et al. 2017, sec. 3.2."""
+
+    def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B Q D"]:
+        """Let tokens attend to their visible tokens.
+
+        Keys and values are appended to the context's cache, in its dtype. Q is T, or the number of
+        the context's queries.
+        """
+        q, k, v = self._project(x, context.queries)  # [B, H, Q or T, K]
+        dtype = q.dtype
+        if context.rotations is not None:
+            q = context.rotations.queries(q)
+            k = context.rotations.keys(k)
+        if context.key_values is not None:
+            assert isinstance(context.key_values, KeyValues), "an attention to itself keeps its own"
+            k, v = context.key_values.append(k, v)
+            q = q.to(k.dtype)
+        mixed = self._mix(q, k, v, context.layout.keys, context.bias)
+        by_token = mixed.to(dtype).transpose(1, 2).flatten(2)  # [B, Q, H K]
+        output: Tensor = self.output(by_token)  # [B, Q, D]
+        return output
+
+    def _project(
+        self, x: Float[Tensor, "B T D"], queries: Queries | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if queries is None:
+            q, k, v = split_heads(self.projection(x), self.n_heads)
+            return q, k, v
+        return self.query(queries.pick(x)).transpose(1, 2), *self.key_value(x)
+
+
+class CrossAttention(_Attention):
+    """Multi-head attention of a decoder to an encoder's output. Source: the same, sec. 3.2.3.
+
+    Without rotations and position bias, which belong to self-attention.
+    """
+
+    def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B T D"]:
+        """Let each token attend to the real tokens of the memory.
+
+        There may be several consecutive rows of tokens per row of the memory. A cache keeps keys
+        and values of the first call, whatever the memory is later.
+        """
+        memory = context.memory
+        assert memory is not None, "there is a memory where a decoder has cross entries"
+        if context.key_values is None:
+            k, v = self.key_value(memory.states)
+        else:
+            assert isinstance(context.key_values, MemoryKeyValues), (
+                "a cross entry keeps what it made of the memory"
+            )
+            k, v = context.key_values.get(lambda: self.key_value(memory.states))
+        q = self.query(x)  # [B, T, H, K]
+        # Rows with the same memory row are queries of one sequence.
+        n_sequences = k.shape[0]
+        by_sequence = q.reshape(n_sequences, -1, self.n_heads, self.d_head)  # [B', n T, H, K]
+        together = by_sequence.transpose(1, 2)  # [B', H, n T, K]
+        mixed = self._mix(together.to(k.dtype), k, v, memory.layout.keys)  # [B', H, n T, K]
+        n_rows, n_tokens, _ = x.shape
+        by_token = mixed.to(q.dtype).transpose(1, 2).reshape(n_rows, n_tokens, -1)  # [B, T, H K]
+        output: Tensor = self.output(by_token)  # [B, T, D]
+        return output
+
+
+class FeedForward(nn.Module):
+    """Compute ``W2 (activation(W x))``, or ``W2 (activation(W x) * V x)`` where gated.
+
+    Maps have biases if ``bias``. ``p_hidden`` is the dropout of hidden units after the product,
+    before ``W2`` (Mesh-TensorFlow, as released).
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        ffn: Ffn,
+        *,
+        gelu: Literal["exact", "tanh"],
+        swish_beta: float | Literal["learned"],
+        bias: bool,
+        p_hidden: float,
+    ) -> None:
+        super().__init__()
+        self.is_gated = ffn.is_gated
+        self.activation = build_activation(ffn.activation, gelu, swish_beta)
+        self.input: StackedLinear | Linear
+        if ffn.is_gated:
+            self.input = StackedLinear(2, d_model, d_ff, bias=bias)
+        else:
+            self.input = Linear(d_model, d_ff, bias=bias)
+        self.output = Linear(d_ff, d_model, bias=bias, ends_branch=True)
+        self.p_hidden = p_hidden
+
+    @classmethod
+    def from_config(cls, config: ResolvedModel, entry: Entry) -> "FeedForward":
+        """Build the network of an entry of a resolved config."""
+        assert entry.ffn is not None, "an ffn entry has a variant"
+        return cls(
+            config.d_model,
+            config.d_ff,
+            entry.ffn,
+            gelu=config.gelu,
+            swish_beta=config.swish_beta,
+            bias=config.bias,
+            p_hidden=config.dropout_ffn,
+        )
+
+    def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Float[Tensor, "B T D"]:
+        """Transform each token separately; the context is ignored."""
+        hidden = self.input(x)  # [B, T, F], or [B, T, 2 F]
+        if self.is_gated:
+            gate, value = hidden.chunk(2, dim=-1)
+            hidden = self.activation(gate) * value
+        else:
+            hidden = self.activation(hidden)
+        hidden = dropout(hidden, self.p_hidden, self.training)
+        output: Tensor = self.output(hidden)  # [B, T, D]
+        return output
+
+
+N_GATES = 4
+"""Maps that are stored one below another: of the input, forget, cell and output gates."""
+
+
+_WORTH_PACKING = 0.5
+"""The share of real tokens below which a CPU packs rows that it could read whole: about where both
+take as long with AVX2; with AVX-512 whole rows stay faster (benchmarks/kernel_choices.py)."""
+
+
+class GateMaps(nn.LSTM):
+    """PyTorch's LSTM of one layer, with unset weights: see init.py.
+
+    ``i, f, o = sigmoid(W x + U h + b)`` each, ``g = tanh(W x + U h + b)``, ``c = f c + i g``, ``h =
+    o tanh(c)``; b is the sum of two vectors, as cuDNN has them (Hochreiter and Schmidhuber 1997,
+    with the forget gate of Gers et al. 2000).
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {
+        "weight_ih_l0": "matrix",
+        "weight_hh_l0": "matrix",
+        "bias_ih_l0": "bias",
+        "bias_hh_l0": "bias",
+    }
+
+    def __init__(self, config: ResolvedModel) -> None:
+        super().__init__(config.d_model, config.d_model, bias=config.bias, batch_first=True)
+
+    def reset_parameters(self) -> None:
+        """Leave the weights unset, and the global generator as it is."""
+
+
+class LstmLayer(nn.Module):
+    """Compute the states of an LSTM layer, with dropout, without a residual connection.
+
+    Documents start from zero states, and padding is not read. Under autocast a CPU computes in
+    float32: not every processor has bfloat16 kernels.
+    """
+
+    def __init__(self, config: ResolvedModel) -> None:
+        super().__init__()
+        self.function = GateMaps(config)
+        self.p_output = config.dropout
+
+    def forward(
+        self, x: Float[Tensor, "B T D"], context: Context
+    ) -> tuple[Float[Tensor, "B T D"], None]:
+        """Compute the state at each token, after the cache's; zero at padding."""
+        state = context.key_values
+        assert state is None or isinstance(state, LstmState), "a layer of an LSTM keeps its state"
+        device = x.device.type
+        with torch.autocast(device, enabled=device != "cpu" and torch.is_autocast_enabled(device)):
+            runs = context.layout.runs
+            if runs is None:
+                y = self._whole(x, state)
+            elif state is None and _is_read_whole(runs, device):
+                # Later tokens do not affect earlier ones.
+                y = self._whole(x, None).masked_fill(~runs.is_real[:, :, None], 0.0)
+            else:
+                y = self._packed(x, runs, state)
+        # Autocast must not narrow states between layers.
+        return dropout(y.to(x.dtype), self.p_output, self.training), None
+
+    def _whole(self, x: Tensor, state: LstmState | None) -> Tensor:
+        """Read rows in which every token follows the one before."""
+        before = None if state is None else state.get(x.dtype)
+        y, after = self.function(x, before)
+        if state is not None:
+            output, cell = after
+            state.set(output, cell)
+        whole: Tensor = y
+        return whole
+
+    def _packed(self, x: Tensor, runs: Runs, state: LstmState | None) -> Tensor:
+        """Read the real tokens of each document as a sequence, longest first."""
+        packing = runs.packing()
+        if not len(packing.tokens):
+            return torch.zeros_like(x)
+        rows = x.flatten(0, 1)
+        sequences = PackedSequence(rows.index_select(0, packing.tokens), packing.batch_sizes)
+        before = None
+        if state is not None:
+            # Documents are separated only without a past: otherwise a sequence is a row.
+            before = state.get(x.dtype, packing.sequences)
+        y, after = self.function(sequences, before)
+        if state is not None:
+            output, cell = after
+            state.set(output, cell, packing.sequences)
+        read: Tensor = y.data
+        every = read.new_zeros(len(rows), read.shape[1])
+        return every.index_copy(0, packing.tokens, read).view(x.shape)
+
+
+def _is_read_whole(runs: Runs, device: str) -> bool:
+    """Check whether to read padded rows in full: where that is correct and faster."""
+    return device == "cpu" and runs.is_one_a_row and runs.real_share >= _WORTH_PACKING
+
+
+Passed = tuple[Float[Tensor, "B Q D"], Float[Tensor, ""] | None]
+"""The residual stream after sub-layers, and their auxiliary losses, summed over the batch's
+sequences; None where none has any. The function of a sub-layer with such losses returns them with
+its output, only in training."""
+
+
+def add_losses(
+    one: Float[Tensor, ""] | None, other: Float[Tensor, ""] | None
+) -> Float[Tensor, ""] | None:
+    """Add auxiliary losses, of which either may be None."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one + other
+
+
+Function = Attention | CrossAttention | FeedForward
+FUNCTIONS: dict[str, type[Function]] = {
+    "attention": Attention,
+    "cross": CrossAttention,
+    "ffn": FeedForward,
+}
+"""The class of each kind of sub-layer, by its name in a block."""
+
+
+class Sublayer(nn.Module):
+    """Compute ``x + step * f(norm(x))`` (pre-norm) or ``norm(x + step * f(x))`` (post-norm).
+
+    Dropout acts on the output of f, before the step (Macaron Net, as released). The step size is
+    the entry's: 1/2 for Macaron's two feed-forward networks.
+    """
+
+    def __init__(self, config: ResolvedModel, entry: Entry) -> None:
+        super().__init__()
+        self.norm = build_norm(
+            config.norm, config.d_model, eps=config.norm_eps, affine=config.norm_affine
+        )
+        self.function = FUNCTIONS[entry.name].from_config(config, entry)
+        self.step_size = entry.step
+        self.p_output = config.dropout
+        self.is_pre_norm = config.norm_order == "pre"
+
+    def forward(self, x: Float[Tensor, "B T D"], context: Context) -> Passed:
+        """Apply the sub-layer, with the norm before or after.
+
+        Q is T, or the number of the context's queries.
+        """
+        total, auxiliary = self.add(x, context)
+        return (total if self.is_pre_norm else self.norm(total)), auxiliary
+
+    def add(self, x: Float[Tensor, "B T D"], context: Context) -> Passed:
+        """Apply the sub-layer without a norm after it."""
+        stream = x if context.queries is None else context.queries.pick(x)
+        branch = self.function(self.norm(x) if self.is_pre_norm else x, context)
+        auxiliary = None
+        if isinstance(branch, tuple):
+            branch, auxiliary = branch
+        total = add_branch(
+            stream, branch, step=self.step_size, p=self.p_output, training=self.training
+        )
+        return total, auxiliary
+
+
+AnySublayer = Sublayer | LstmLayer
+
+
+def build_sublayer(config: ResolvedModel, entry: Entry) -> AnySublayer:
+    """Build an entry of a block: a residual sub-layer, or a layer of an LSTM."""
+    return LstmLayer(config) if entry.kind.is_recurrent else Sublayer(config, entry)
+
+
+_T = TypeVar("_T")
+
+
+class Stack(nn.Module):
+    """Executed blocks in order. A set of weights exists once: ``sublayers[entry][slot]``.
+
+    With ``recomputes``, a backward pass recomputes every block, dropout included, instead of
+    keeping activations: equal gradients for less memory and one more forward pass (Chen et al.
+    2016, 1604.06174).
+    """
+
+    def __init__(self, config: ResolvedModel, shape: StackShape) -> None:
+        super().__init__()
+        self.recomputes = False
+        self.slots = [
+            [slot(config, shape, layer, entry) for entry in shape.block]
+            for layer in range(shape.n_layers)
+        ]
+        self.last_attention = shape.last_attention
+        self.sublayers = nn.ModuleList()
+        for index, entry in enumerate(shape.block):
+            last = max(slots[index] for slots in self.slots)
+            n_sets = last + 1
+            by_slot = [build_sublayer(config, entry) for _ in range(n_sets)]
+            self.sublayers.append(nn.ModuleList(by_slot))
+
+    def block(self, layer: int) -> list[AnySublayer]:
+        """Return the sub-layers of an executed block, counted from 0, in order."""
+        sets: list[list[AnySublayer]] = list(self.sublayers)  # type: ignore[arg-type]
+        return [by_slot[slot] for by_slot, slot in zip(sets, self.slots[layer], strict=True)]
+
+    def map_slots(self, function: Callable[[AnySublayer], _T]) -> list[list[_T]]:
+        """Apply a function once per set of weights; return results by block and entry.
+
+        Blocks that share weights have the same result object.
+        """
+        sets: list[list[AnySublayer]] = list(self.sublayers)  # type: ignore[arg-type]
+        results = [
+            [function(sublayer) for sublayer in by_slot] for by_slot in sets
+        ]  # by entry and set
+        by_layer = []
+        for slots in self.slots:
+            chosen = [by_slot[slot] for by_slot, slot in zip(results, slots, strict=True)]
+            by_layer.append(chosen)
+        return by_layer
+
+    def forward(
+        self,
+        x: Float[Tensor, "B T D"],
+        context: Context,
+        positions: Positions,
+        cache: Cache | None = None,
+        capture: Sequence[int] = (),
+        queries: Queries | None = None,
+    ) -> tuple[Passed, dict[int, Tensor]]:
+        """Run every block; also return the residual stream at the places in ``capture``.
+
+        A place is the number of blocks before it, from 0. ``positions`` are added before every
+        block but the first, where ``Body.enter`` adds them: place 0 is after that. A ``cache`` is
+        appended to. With ``queries`` the last attention and everything after it are computed only
+        at these: Q of the output counts them.
+        """
+        has_more = cache is not None or context.memory is not None or len(capture) > 0
+        assert queries is None or not has_more, "all states are kept, read or asked for"
+        last = None if queries is None else context.at(queries)
+        captured = {0: x} if 0 in capture else {}
+        auxiliary = None
+        for layer in range(len(self.slots)):
+            if layer > 0:
+                x = positions.add(x, layer, context.layout.positions)
+            if self.recomputes and torch.is_grad_enabled():
+                passed = checkpoint(self._run, layer, x, context, cache, last, use_reentrant=False)
+            else:
+                passed = self._run(layer, x, context, cache, last)
+            x = passed[0]
+            auxiliary = add_losses(auxiliary, passed[1])
+            if layer + 1 in capture:
+                captured[layer + 1] = x
+        if queries is not None and self.last_attention is None:
+            x = queries.pick(x)
+        return (x, auxiliary), captured
+
+    def _run(
+        self, layer: int, x: Tensor, context: Context, cache: Cache | None, last: Context | None
+    ) -> Passed:
+        auxiliary = None
+        is_last = layer == len(self.slots) - 1
+        for index, sublayer in enumerate(self.block(layer)):
+            sub_context = context
+            if cache is not None:
+                sub_context = replace(context, key_values=cache.key_values(layer, index))
+            if last is not None and is_last and index == self.last_attention:
+                sub_context = last
+            x, loss = sublayer(x, sub_context)
+            auxiliary = add_losses(auxiliary, loss)
+        return x, auxiliary

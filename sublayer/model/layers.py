@@ -1,0 +1,289 @@
+"""Layers of one tensor: linear maps, norms, activations, and tables of tokens and segments."""
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from sublayer.config.recipe import ResolvedModel
+from sublayer.config.roles import Role
+from sublayer.config.stacks import embedding_width, is_factorised
+from sublayer.model.kernels.elementwise import FUNCTIONS, Activation, is_eager_cpu, swish, tanh_gelu
+
+
+class Linear(nn.Module):
+    """Multiply by a matrix ``[d_out, d_in]`` and add a bias, if any.
+
+    Weights start unset: see init.py. ``ends_branch`` marks the map that writes a sub-layer's output
+    into the residual stream.
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "matrix", "bias": "bias"}
+
+    def __init__(self, d_in: int, d_out: int, *, bias: bool, ends_branch: bool = False) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(d_out, d_in))
+        self.bias = nn.Parameter(torch.empty(d_out)) if bias else None
+        self.ends_branch = ends_branch
+
+    def forward(self, x: Float[Tensor, "*rows d_in"]) -> Float[Tensor, "*rows d_out"]:
+        """Map the last axis."""
+        return F.linear(x, self.weight, self.bias)
+
+
+class StackedLinear(nn.Module):
+    """Apply several maps of equal shape to one input in one matrix product.
+
+    The weight is ``[n, d_out, d_in]``, so that per-matrix operations see separate maps.
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "stacked", "bias": "bias"}
+
+    def __init__(self, n: int, d_in: int, d_out: int, *, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n, d_out, d_in))
+        self.bias = nn.Parameter(torch.empty(n, d_out)) if bias else None
+
+    def forward(self, x: Float[Tensor, "*rows d_in"]) -> Float[Tensor, "*rows n_d_out"]:
+        """Map the last axis; outputs of the maps are concatenated."""
+        matrix = self.weight.flatten(0, 1)  # [n d_out, d_in]
+        bias = None if self.bias is None else self.bias.flatten()
+        return F.linear(x, matrix, bias)
+
+    def part(
+        self, start: int, stop: int
+    ) -> tuple[Float[Tensor, "d_outs d_in"], Float[Tensor, " d_outs"] | None]:
+        """Return concatenated matrix and bias of some maps, for other inputs.
+
+        Maps ``start`` to ``stop``; differentiable views.
+        """
+        matrix = self.weight[start:stop].flatten(0, 1)
+        if self.bias is None:
+            return matrix, None
+        return matrix, self.bias[start:stop].flatten()
+
+
+NormKind = Literal["layer", "rms", "none"]
+
+
+class LayerNorm(nn.Module):
+    """Subtract the mean and divide by the standard deviation.
+
+    A gain and an offset are learned if ``affine``. Source: Ba et al. 2016, eq. 4; the variance is
+    the biased one and ``eps`` is added to it.
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "gain", "bias": "bias"}
+
+    def __init__(self, d_model: int, *, eps: float, affine: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(d_model)) if affine else None
+        self.bias = nn.Parameter(torch.empty(d_model)) if affine else None
+        self.d_model = d_model
+        self.eps = eps
+
+    def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """Normalise the last axis."""
+        return F.layer_norm(x, (self.d_model,), self.weight, self.bias, self.eps)
+
+
+class RMSNorm(nn.Module):
+    """Divide by the root of the mean square, and learn a gain if ``affine``.
+
+    Source: Zhang & Sennrich 2019, eq. 4; ``eps`` is added to the mean square.
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "gain"}
+
+    def __init__(self, d_model: int, *, eps: float, affine: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(d_model)) if affine else None
+        self.d_model = d_model
+        self.eps = eps
+
+    def forward(self, x: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+        """Normalise the last axis."""
+        if not is_eager_cpu(x):
+            return F.rms_norm(x, (self.d_model,), self.weight, self.eps)
+        if not torch.is_grad_enabled():
+            # For a few rows an autograd function costs as much as its computation, for one row even
+            # a scalar operation does.
+            if x.dim() == 1:
+                return _normalise_vector(x, self.weight, self.eps)
+            return _normalise(x, self.weight, self.eps)[0]
+        normed: Tensor = _RmsNorm.apply(x, self.weight, self.eps)  # type: ignore[no-untyped-call]
+        return normed
+
+
+def _normalise(x: Tensor, gain: Tensor | None, eps: float) -> tuple[Tensor, Tensor]:
+    """Normalise rows; also return their inverse root mean squares, ``[*rows, 1]``."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)  # [*rows, 1]
+    # In place: later operations are on one column.
+    mean_square = norm.square_().div_(x.shape[-1])
+    inverse = mean_square.add_(eps).rsqrt_()
+    normed = x * inverse
+    if gain is not None:
+        normed.mul_(gain)
+    return normed, inverse
+
+
+def _normalise_vector(x: Tensor, gain: Tensor | None, eps: float) -> Tensor:
+    mean_square = float(x.dot(x)) / x.shape[0]
+    normed = x * math.sqrt(1.0 / (mean_square + eps))
+    return normed if gain is None else normed.mul_(gain)
+
+
+class _RmsNorm(torch.autograd.Function):
+    """RMS norm differentiated by hand.
+
+    On a CPU the native one is a chain of small operations, twice as slow.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gain: Tensor | None, eps: float) -> Tensor:
+        normed, inverse = _normalise(x, gain, eps)
+        ctx.save_for_backward(x, inverse, gain)
+        return normed
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        x, inverse, gain = ctx.saved_tensors
+        # The result first, with few other allocations, to limit fragmentation.
+        grad_x = grad.clone() if gain is None else grad * gain
+        grad_gain = None
+        normed = x * inverse
+        product = grad_x * normed
+        projected = product.mean(-1, keepdim=True)
+        if gain is not None:
+            torch.mul(grad, normed, out=product)
+            grad_gain = product.flatten(0, -2).sum(0)
+        # d/dx = (g - n * mean(g * n)) / rms, with g the gradient of the normalised n.
+        grad_x.addcmul_(normed, projected, value=-1).mul_(inverse)
+        return grad_x, grad_gain, None
+
+
+def build_norm(kind: NormKind, d_model: int, *, eps: float, affine: bool) -> nn.Module:
+    """Build the norm of a recipe, with unset weights.
+
+    ``none`` is the identity, for which neither ``eps`` nor ``affine`` matters.
+    """
+    match kind:
+        case "layer":
+            return LayerNorm(d_model, eps=eps, affine=affine)
+        case "rms":
+            return RMSNorm(d_model, eps=eps, affine=affine)
+        case "none":
+            return nn.Identity()
+
+
+class Matrix(NamedTuple):
+    """Token and position rows of one training pass, after dropout."""
+
+    tokens: Float[Tensor, "V E"]
+    positions: Float[Tensor, "P W"]
+
+
+class TokenEmbedding(nn.Module):
+    """Look up ``scale * table[token]``, and project it where the table is factorised.
+
+    The projection reads the token's vector, or the sum of embeddings. Source of the factorisation:
+    Lan et al. 2020 (ALBERT), sec. 3.1; projecting the sum is as released.
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "embedding"}
+
+    def __init__(self, config: ResolvedModel) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(config.vocab_size, config.d_embed))
+        self.scale = config.d_embed**0.5 if config.embedding_scale == "sqrt" else 1.0
+        self.projects_sum = config.embedding_projection == "sum"
+        self.projection = None
+        if is_factorised(config):
+            self.projection = Linear(config.d_embed, config.d_model, bias=config.bias)
+
+    def forward(
+        self, tokens: Int[Tensor, "B T"], table: Float[Tensor, "V E"] | None = None
+    ) -> Float[Tensor, "B T W"]:
+        """Embed tokens, at the width of the position vectors.
+
+        ``d_model``, or ``d_embed`` where the sum of embeddings is projected. ``table`` replaces the
+        module's.
+        """
+        x = F.embedding(tokens, self.weight if table is None else table)  # [B, T, E]
+        if self.scale != 1.0:
+            x = x * self.scale
+        return x if self.projects_sum else self._project(x)
+
+    def project_sum(self, x: Float[Tensor, "B T W"]) -> Float[Tensor, "B T D"]:
+        """Project the sum of all embeddings, unless tokens are projected."""
+        return self._project(x) if self.projects_sum else x
+
+    def _project(self, x: Tensor) -> Tensor:
+        if self.projection is None:
+            return x
+        projected: Tensor = self.projection(x)  # [B, T, D]
+        # Autocast must not narrow the residual stream.
+        return projected.to(self.weight.dtype)
+
+
+class SegmentTable(nn.Module):
+    """A vector for each segment of a pair, or only for the second.
+
+    In the latter case the first's is zero (Macaron BERT, as released).
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {"weight": "embedding"}
+
+    def __init__(self, config: ResolvedModel) -> None:
+        super().__init__()
+        n_rows = 2 if config.segments == "both" else 1
+        self.weight = nn.Parameter(torch.empty(n_rows, embedding_width(config)))
+
+    def forward(self, segments: Int[Tensor, "B T"]) -> Float[Tensor, "B T W"]:
+        """Look up each token's segment, 0 or 1."""
+        n_rows = self.weight.shape[0]
+        if n_rows == 2:
+            return F.embedding(segments, self.weight)
+        is_second = segments[..., None].to(self.weight.dtype)  # [B, T, 1]
+        return is_second * self.weight[0]
+
+
+Beta = float | Literal["learned"]
+
+
+class Swish(nn.Module):
+    """Compute ``x * sigmoid(beta x)``. Source: Ramachandran et al. 2017 (1710.05941), sec. 4.
+
+    ``beta`` is a number, or a learned parameter, initially 1.
+    """
+
+    roles: ClassVar[Mapping[str, Role]] = {"beta": "gain"}
+
+    def __init__(self, beta: Beta) -> None:
+        super().__init__()
+        self.beta: nn.Parameter | float
+        if beta == "learned":
+            self.beta = nn.Parameter(torch.empty(()))
+        else:
+            self.beta = beta
+
+    def forward(self, x: Float[Tensor, "*rows F"]) -> Float[Tensor, "*rows F"]:
+        """Apply the activation to each element."""
+        return swish(x, self.beta)
+
+
+def build_activation(name: str, gelu: Literal["exact", "tanh"], swish_beta: Beta) -> Activation:
+    """Return the activation of a name; ``gelu`` and ``swish_beta`` select its form.
+
+    It acts on elements. One with a parameter is a module, with an unset weight.
+    """
+    if name == "gelu":
+        return tanh_gelu if gelu == "tanh" else partial(F.gelu, approximate="none")
+    if name == "swish" and swish_beta != 1.0:
+        return Swish(swish_beta)
+    return FUNCTIONS[name]

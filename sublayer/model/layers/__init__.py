@@ -1,1 +1,0 @@
-"""The modules that models are composed of."""

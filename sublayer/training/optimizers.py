@@ -1,0 +1,642 @@
+"""The optimizers of the papers, with parameters grouped by role, whole or sharded."""
+
+import math
+from collections.abc import (
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    Sequence,
+)
+from contextlib import suppress
+from dataclasses import dataclass
+from inspect import unwrap
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from sublayer.config.optimizers import (
+    AdafactorConfig,
+    AdamConfig,
+    LambConfig,
+    OptimizerConfig,
+    SgdConfig,
+    Shape,
+)
+from sublayer.config.roles import Role
+from sublayer.model.kernels.sizes import CPU_UPDATE_PART, GPU_UPDATE_PART
+from sublayer.model.parameters import named_parameters
+from sublayer.objective.base import Objective
+
+T = TypeVar("T")
+Exchanging = Generator[Sequence[Tensor], Sequence[Tensor], T]
+"""A computation that yields this process's parts of sums, and is sent the sums over all.
+
+Every process yields as often, and as many tensors of the same shapes.
+"""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A sharded parameter."""
+
+    shape: Shape
+    """The shape of the whole parameter."""
+    axis: int
+    """The axis along which it is divided, from 0."""
+
+
+class Division:
+    """Sharding of parameters among processes, and sums over shards.
+
+    A parameter without a ``Part`` is replicated. ``total`` sums a tensor over processes.
+    """
+
+    def __init__(
+        self,
+        parts: Mapping[Tensor, Part] | None = None,
+        total: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self._parts = parts or {}
+        self._total = total
+
+    def shape(self, parameter: Tensor) -> Shape:
+        """Return the shape of the whole parameter."""
+        part = self._parts.get(parameter)
+        return tuple(parameter.shape) if part is None else part.shape
+
+    def axis(self, parameter: Tensor) -> int | None:
+        """Return a parameter's sharded axis, negative, counted from the last.
+
+        None where it is replicated.
+        """
+        part = self._parts.get(parameter)
+        return None if part is None else part.axis - len(part.shape)
+
+    def divides(self, parameter: Tensor, n_axes: int) -> bool:
+        """Check whether a variable, the last axes of a parameter, is sharded."""
+        axis = self.axis(parameter)
+        return axis is not None and axis >= -n_axes
+
+    def whole_norms(
+        self, norms: Sequence[Tensor], are_parts: Sequence[bool]
+    ) -> Exchanging[list[Tensor]]:
+        """Compute L2 norms of variables, replicated or, by ``are_parts``, sharded.
+
+        ``norms``, of any shapes, are of this process's parts. Those of replicated variables are
+        returned unchanged.
+        """
+        partial = [norm for norm, is_part in zip(norms, are_parts, strict=True) if is_part]
+        if not partial:
+            return list(norms)
+        squares = iter((yield torch._foreach_mul(partial, partial)))
+        return [
+            next(squares).sqrt() if is_part else norm
+            for norm, is_part in zip(norms, are_parts, strict=True)
+        ]
+
+    def root_mean_squares(
+        self, values: Sequence[Tensor], parameters: Sequence[Tensor], n_axes: int
+    ) -> Exchanging[list[Tensor]]:
+        """Compute the root of the mean square of each variable of ``values``.
+
+        A value has the layout of its parameter, or is a stack of several such. A variable is the
+        last ``n_axes`` axes, kept with length 1.
+        """
+        norms = []
+        are_parts = []
+        counts = []
+        for value, parameter in zip(values, parameters, strict=True):
+            shape = self.shape(parameter)
+            n = min(n_axes, len(shape))
+            norms.append(_norm(value, n))
+            are_parts.append(self.divides(parameter, n))
+            counts.append(math.prod(shape[len(shape) - n :]))
+        whole = yield from self.whole_norms(norms, are_parts)
+        return [norm / math.sqrt(count) for norm, count in zip(whole, counts, strict=True)]
+
+    def run(self, updates: Iterable[Exchanging[None]]) -> None:
+        """Run updates; tensors yielded at the same time are summed in one exchange.
+
+        Collective. An update that yields nothing ends, and frees its memory, before the next
+        begins. No synchronisation with the device.
+        """
+        waiting = []
+        for update in updates:
+            tensors = next(update, None)
+            if tensors is not None:
+                waiting.append((update, tensors))
+        while waiting:
+            sums = iter(self._add_up([tensor for _, group in waiting for tensor in group]))
+            still = []
+            for update, tensors in waiting:
+                totals = [next(sums) for _ in tensors]
+                with suppress(StopIteration):
+                    still.append((update, update.send(totals)))
+            waiting = still
+
+    def _add_up(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Sum tensors over all processes, in one exchange."""
+        assert self._total is not None, "only divided parameters have parts to add"
+        flat = self._total(torch.cat([tensor.flatten() for tensor in tensors]))
+        sums = torch.split(flat, [tensor.numel() for tensor in tensors])
+        return [total.view(tensor.shape) for total, tensor in zip(sums, tensors, strict=True)]
+
+
+def _norm(values: Tensor, n_axes: int) -> Tensor:
+    """Compute the L2 norm over the last axes, kept with length 1."""
+    if n_axes == 0:
+        return values.abs()
+    norms: Tensor = torch.linalg.vector_norm(values, dim=tuple(range(-n_axes, 0)), keepdim=True)
+    return norms
+
+
+WHOLE = Division()
+"""Division in which a process has all of every parameter."""
+
+
+class Optimizer(torch.optim.Optimizer):
+    """PyTorch's base of optimizers, its methods undecorated."""
+
+    add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = unwrap(torch.optim.Optimizer.zero_grad)
+
+
+class Sgd(Optimizer, torch.optim.SGD):
+    """PyTorch's SGD, its step undecorated."""
+
+    step = torch.no_grad()(unwrap(torch.optim.SGD.step))
+
+
+class Adam(Optimizer, torch.optim.Adam):
+    """PyTorch's Adam, its step undecorated."""
+
+    step = torch.no_grad()(unwrap(torch.optim.Adam.step))
+
+
+class AdamW(Optimizer, torch.optim.AdamW):
+    """PyTorch's AdamW, its step undecorated."""
+
+    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
+
+
+State = MutableMapping[Tensor, dict[str, Any]]
+"""State that an optimizer keeps of each parameter, under the names that PyTorch's Adam gives it."""
+
+
+def count_steps(state: State, parameters: Sequence[Tensor]) -> Tensor:
+    """Add one to the step count of each parameter; return the counts as one float64 tensor.
+
+    Shape ``[n]``; the first step is 1. Counts are float32, exact up to 2**24.
+    """
+    for parameter in parameters:
+        if "step" not in state[parameter]:
+            zero = torch.zeros((), dtype=torch.float32, device=parameter.device)
+            state[parameter]["step"] = zero
+    steps = [state[parameter]["step"] for parameter in parameters]
+    torch._foreach_add_(steps, 1.0)
+    return torch.stack(steps).double()
+
+
+class MomentOptimizer(Optimizer):
+    """Update ``w`` by ``-lr * (d + weight_decay * w)``, where d is Adam's direction.
+
+    d is ``m / (sqrt(v) + eps)`` of the running averages of the gradient and of its square, from 0
+    on; with ``is_corrected`` they are divided by ``1 - beta^t`` first. Groups have their own decay.
+    Parameters without a gradient are skipped. No synchronisation with the device. Subclasses scale
+    the direction before or after decay is added, possibly by norms of whole parameters, which
+    ``division`` sums over shards, in one exchange for all groups.
+    """
+
+    def __init__(
+        self,
+        groups: Iterable[dict[str, Any]],
+        *,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        is_corrected: bool,
+        division: Division = WHOLE,
+    ) -> None:
+        self.is_corrected = is_corrected
+        self.division = division
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0}
+        super().__init__(groups, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update every parameter that has a gradient; there is no closure."""
+        self.division.run(self._updates())
+
+    def _updates(self) -> Iterator[Exchanging[None]]:
+        for group in self.param_groups:
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            if parameters:
+                yield self._update(parameters, group)
+
+    def _update(self, parameters: list[Tensor], group: dict[str, Any]) -> Exchanging[None]:
+        updates = self._directions(parameters, group)
+        yield from self.scale_directions(updates, parameters, group)
+        weight_decay = group["weight_decay"]
+        if weight_decay > 0:
+            torch._foreach_add_(updates, parameters, alpha=weight_decay)
+        yield from self.scale_updates(updates, parameters, group)
+        torch._foreach_add_(parameters, updates, alpha=-group["lr"])
+
+    def scale_directions(
+        self, directions: list[Tensor], parameters: list[Tensor], group: dict[str, Any]
+    ) -> Exchanging[None]:
+        """Scale directions in place, before decay; no-op here."""
+        yield from ()
+
+    def scale_updates(
+        self, updates: list[Tensor], parameters: list[Tensor], group: dict[str, Any]
+    ) -> Exchanging[None]:
+        """Scale updates in place, decay included; no-op here."""
+        yield from ()
+
+    def _directions(self, parameters: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
+        """Update the moments; compute d in new tensors, the only ones as large as the weights.
+
+        Moments begin at 0; they are ``beta1 m + (1 - beta1) g`` and ``beta2 v + (1 - beta2) g^2``,
+        in the parameter's type.
+        """
+        beta1, beta2 = group["betas"]
+        states = [self.state[parameter] for parameter in parameters]
+        for parameter, state in zip(parameters, states, strict=True):
+            for name in ("exp_avg", "exp_avg_sq"):
+                if name not in state:
+                    state[name] = torch.zeros_like(parameter)
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        first = [state["exp_avg"] for state in states]
+        second = [state["exp_avg_sq"] for state in states]
+        torch._foreach_lerp_(first, gradients, 1.0 - beta1)
+        torch._foreach_mul_(second, beta2)
+        torch._foreach_addcmul_(second, gradients, gradients, 1.0 - beta2)
+        directions = torch._foreach_sqrt(second)
+        if self.is_corrected:
+            # Source: Kingma & Ba 2015, algorithm 1.
+            steps = count_steps(self.state, parameters)
+            torch._foreach_div_(directions, (1.0 - beta2**steps).sqrt().unbind())
+        torch._foreach_add_(directions, group["eps"])
+        torch._foreach_reciprocal_(directions)
+        torch._foreach_mul_(directions, first)
+        if self.is_corrected:
+            torch._foreach_div_(directions, (1.0 - beta1**steps).unbind())
+        return list(directions)
+
+
+SMALLEST_SCALE = 1e-3
+"""The scale of weights that are smaller, so that what begins at 0 moves at all."""
+
+
+def parameter_scales(
+    parameters: Sequence[Tensor], n_axes: int, division: Division
+) -> Exchanging[list[Tensor]]:
+    """Compute ``max(1e-3, RMS(w))`` of each variable of the parameters.
+
+    The last ``n_axes`` axes, kept with length 1, are a variable. No synchronisation with the
+    device. Source: Shazeer & Stern 2018, sec. 8; as released, tensorflow/mesh.
+    """
+    rms = yield from division.root_mean_squares(parameters, parameters, n_axes)
+    return at_least_smallest(rms)
+
+
+def at_least_smallest(rms: Sequence[Tensor]) -> list[Tensor]:
+    """Compute the scales of weights from their root mean squares, in place."""
+    return [scale.clamp_(min=SMALLEST_SCALE) for scale in rms]
+
+
+class Gpt1Adam(MomentOptimizer):
+    """Update ``w`` by ``-lr * c * (m / (sqrt(v) + eps) + weight_decay * w)``.
+
+    ``c = sqrt(1 - beta2^t) / (1 - beta1^t)`` corrects moments for their start at 0, and decay with
+    them: by 0.316 at the first update, 0.795 at the thousandth, for betas of 0.9 and 0.999.
+
+    Source: openai/finetune-transformer-lm, ``opt.py``.
+    """
+
+    def scale_updates(
+        self, updates: list[Tensor], parameters: list[Tensor], group: dict[str, Any]
+    ) -> Exchanging[None]:
+        """Multiply every update by the correction of its parameter's moments."""
+        beta1, beta2 = group["betas"]
+        steps = count_steps(self.state, parameters)
+        corrections = (1.0 - beta2**steps).sqrt() / (1.0 - beta1**steps)
+        torch._foreach_mul_(updates, corrections.unbind())
+        yield from ()
+
+
+class ScaledAdamW(MomentOptimizer):
+    """Update ``w`` by ``-lr * (max(1e-3, RMS(w)) * d + weight_decay * w)``, d Adam's direction.
+
+    The last ``n_axes`` axes of a group's parameters are a variable with a separate RMS.
+
+    Source: PiotrNawrot/nanoT5, ``AdamWScale``, where decay is not scaled either. Departures from
+    it: decay takes the weights before the update, as everywhere here, and eps is added to the
+    corrected root, as in AdamW as published.
+    """
+
+    def scale_directions(
+        self, directions: list[Tensor], parameters: list[Tensor], group: dict[str, Any]
+    ) -> Exchanging[None]:
+        """Multiply the direction of each variable by the root mean square of its weights."""
+        scales = yield from parameter_scales(parameters, group["n_axes"], self.division)
+        torch._foreach_mul_(directions, scales)
+
+
+Adapted = Literal["tensor", "map", "none"]
+"""Variables with trust ratios of their own: each tensor, each map of a stacked one, or none (1)."""
+
+
+class Lamb(MomentOptimizer):
+    """LAMB: update ``w`` by ``-lr * ratio * u``, with ``ratio = ||w|| / ||u||``.
+
+    ``u`` is ``d + weight_decay * w``, d Adam's direction. Norms are L2, of the weights before the
+    update; where one of them is 0 the ratio is 1. A group's ``adapted`` selects variables with
+    ratios.
+
+    Sources: as released with ALBERT (``is_corrected=False``); You et al. 2020, algorithm 2, with
+    phi the identity.
+    """
+
+    def scale_updates(
+        self, updates: list[Tensor], parameters: list[Tensor], group: dict[str, Any]
+    ) -> Exchanging[None]:
+        """Multiply the updates of variables by their trust ratios."""
+        adapted: Adapted = group["adapted"]
+        if adapted == "none":
+            return
+        update_parts = _variables(updates, adapted)
+        weight_parts = _variables(parameters, adapted)
+        are_parts = []
+        for parameter in parameters:
+            n_axes = parameter.dim() if adapted == "tensor" else parameter.dim() - 1
+            n_variables = len(_variables([parameter], adapted))
+            are_parts += [self.division.divides(parameter, n_axes)] * n_variables
+        # Of stacked maps that are sharded whole, a process may have none.
+        if update_parts:
+            local_norms = torch._foreach_norm([*weight_parts, *update_parts])
+            norms = yield from self.division.whole_norms(local_norms, 2 * are_parts)
+            torch._foreach_mul_(update_parts, trust_ratios(norms))
+
+
+def trust_ratios(norms: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Compute ``||w|| / ||u||``, 1 where either is 0, from all ``||w||`` and then all ``||u||``."""
+    weight_norms, update_norms = torch.stack(list(norms)).chunk(2)
+    has_both = (weight_norms > 0) & (update_norms > 0)
+    return torch.where(has_both, weight_norms / update_norms, 1.0).unbind()
+
+
+def _variables(tensors: Sequence[Tensor], adapted: Adapted) -> list[Tensor]:
+    """Return the variables with trust ratios, of which a tensor may hold several."""
+    if adapted == "tensor":
+        return list(tensors)
+    return [variable for tensor in tensors for variable in tensor.unbind()]
+
+
+_EPS = 1e-30
+"""Added to squares of gradients."""
+
+
+class Adafactor(Optimizer):
+    """Update ``w`` by ``-lr * max(1e-3, RMS(w)) * u / max(1, RMS(u) / clip_threshold)``.
+
+    ``u`` is ``g / sqrt(V)``, V the running mean of ``g^2 + 1e-30``, which the n-th update decays by
+    ``1 - n ** -decay_exponent``. Of a matrix with both sides of at least ``min_factored`` only the
+    means of rows and columns are kept, R and C, and V is ``R C / mean(R)``. There is no momentum,
+    no bias correction, no weight decay; without ``parameter_scale`` no ``max(1e-3, RMS(w))``.
+
+    The last ``n_axes`` axes of a group's parameters form a variable with separate factors and RMS;
+    earlier axes count stacked variables. Parameters without a gradient are skipped; n is a
+    parameter's number of updates plus ``decay_offset``. No synchronisation with the device. For
+    sharded parameters processes exchange twice a step: means of squares, then sums of squares for
+    RMS.
+
+    Sources: Shazeer & Stern 2018, algorithms 4 and 5; as T5 was released, tensorflow/mesh,
+    ``optimize.py``.
+    """
+
+    def __init__(
+        self,
+        groups: Iterable[dict[str, Any]],
+        config: AdafactorConfig,
+        division: Division = WHOLE,
+    ) -> None:
+        self.config = config
+        self.division = division
+        super().__init__(groups, {"lr": config.lr, "n_axes": 2})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update every parameter with a gradient; there is no closure."""
+        self.division.run(self._updates())
+
+    def _updates(self) -> Iterator[Exchanging[None]]:
+        for group in self.param_groups:
+            parameters = [tensor for tensor in group["params"] if tensor.grad is not None]
+            for alike in _alike(parameters, self.division):
+                yield self._update(alike, group["lr"], group["n_axes"])
+
+    def _update(self, parameters: list[Tensor], lr: float, n_axes: int) -> Exchanging[None]:
+        """Update parameters of one shape together."""
+        for parameter in parameters:
+            self._begin(parameter)
+        directions = yield from self._directions(parameters)
+        factors = yield from self._factors(parameters, directions, n_axes)
+        torch._foreach_addcmul_(parameters, directions.unbind(), factors, value=-lr)
+
+    def _begin(self, parameter: Tensor) -> None:
+        kept = self.state[parameter]
+        for name, axes in self.config.mean_axes(self.division.shape(parameter)).items():
+            if name not in kept:
+                kept[name] = parameter.new_zeros([parameter.shape[axis] for axis in axes])
+
+    def _directions(self, parameters: list[Tensor]) -> Exchanging[Tensor]:
+        """Compute ``u`` of each parameter, in one new tensor."""
+        gradient = _stack([tensor.grad for tensor in parameters if tensor.grad is not None])
+        steps = count_steps(self.state, parameters) + self.config.decay_offset
+        new_shares = steps**-self.config.decay_exponent  # [n]: weight of the new term in a mean
+        new_shares = new_shares.to(gradient.dtype)
+        if not self.config.is_factored(self.division.shape(parameters[0])):
+            return self._divide(parameters, gradient, new_shares)
+        rows, columns = yield from self._mean_squares(parameters, gradient, new_shares)
+        directions = gradient * rows.rsqrt_().unsqueeze(-1)
+        return directions.mul_(columns.rsqrt().unsqueeze(-2))
+
+    def _mean_squares(
+        self, parameters: list[Tensor], gradient: Tensor, new_shares: Tensor
+    ) -> Exchanging[tuple[Tensor, Tensor]]:
+        """Update row and column means; return row means over their mean, and column means.
+
+        Where columns are sharded, a process has a part of each row's sum, and vice versa.
+        """
+        n_rows, n_columns = self.division.shape(parameters[0])[-2:]
+        axis = self.division.axis(parameters[0])
+        new_rows, new_columns = _sums_of_squares(gradient)
+        new_rows /= n_columns
+        new_columns /= n_rows
+        if axis == -1:
+            (new_rows,) = yield [new_rows]
+        rows = self._average("exp_avg_sq_row", parameters, new_rows.add_(_EPS), new_shares)
+        mean = rows.sum(-1, keepdim=True) / n_rows
+        if axis == -2:
+            new_columns, mean = yield [new_columns, mean]
+        columns = self._average("exp_avg_sq_col", parameters, new_columns.add_(_EPS), new_shares)
+        return rows / mean, columns
+
+    def _divide(self, parameters: list[Tensor], gradient: Tensor, new_shares: Tensor) -> Tensor:
+        squares = gradient.square().add_(_EPS)
+        means = self._average("exp_avg_sq", parameters, squares, new_shares)
+        return torch.rsqrt(means, out=squares).mul_(gradient)
+
+    def _average(
+        self, name: str, parameters: list[Tensor], new: Tensor, new_shares: Tensor
+    ) -> Tensor:
+        """Update the running means of parameters in place; return them as one tensor."""
+        kept = [self.state[tensor][name] for tensor in parameters]
+        torch._foreach_lerp_(kept, new.unbind(), new_shares.unbind())
+        return _stack(kept)
+
+    def _factors(
+        self, parameters: list[Tensor], directions: Tensor, n_axes: int
+    ) -> Exchanging[tuple[Tensor, ...]]:
+        """Compute the factor of each variable's direction, without the learning rate."""
+        values = [directions]
+        if self.config.parameter_scale:
+            values += parameters
+        laid_out_as = [parameters[0], *parameters][: len(values)]
+        rms, *scales = yield from self.division.root_mean_squares(values, laid_out_as, n_axes)
+        divisors = (rms / self.config.clip_threshold).clamp_(min=1.0).unbind()
+        if not self.config.parameter_scale:
+            return torch._foreach_reciprocal(divisors)
+        return torch._foreach_div(at_least_smallest(scales), divisors)
+
+
+def _alike(parameters: list[Tensor], division: Division) -> Iterator[list[Tensor]]:
+    """Group parameters of one shape and sharding by update, identically in all processes."""
+    by_layout: dict[tuple[Shape, int | None], list[Tensor]] = {}
+    for parameter in parameters:
+        layout = division.shape(parameter), division.axis(parameter)
+        by_layout.setdefault(layout, []).append(parameter)
+    for (shape, _), alike in by_layout.items():
+        part = CPU_UPDATE_PART if alike[0].device.type == "cpu" else GPU_UPDATE_PART
+        n_together = max(1, part // math.prod(shape))
+        for start in range(0, len(alike), n_together):
+            yield alike[start : start + n_together]
+
+
+def _sums_of_squares(gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute row and column sums of squares, without keeping the squares."""
+    squares = gradient.square()
+    return squares.sum(-1), squares.sum(-2)
+
+
+def _stack(tensors: Sequence[Tensor]) -> Tensor:
+    """Stack tensors of one shape; a single one is not copied."""
+    if len(tensors) == 1:
+        return tensors[0].unsqueeze(0)
+    return torch.stack(list(tensors))
+
+
+_RATE_SHARE = "rate_share"
+"""The option of a group that says what share of the learning rate it has."""
+Groups = list[dict[str, Any]]
+"""Parameters with the options that they share, as PyTorch's optimizers take them."""
+
+
+def build_optimizer(
+    config: OptimizerConfig,
+    parameters: Mapping[str, nn.Parameter],
+    roles: Mapping[str, Role],
+    rate_shares: Mapping[str, float] | None = None,
+    division: Division = WHOLE,
+) -> torch.optim.Optimizer:
+    """Build the optimizer, with parameter groups by role.
+
+    ``roles`` has every name of ``parameters``, as has ``rate_shares``, the factors of the learning
+    rate; None: 1. The rate is the config's until ``set_learning_rate``. ``division`` describes the
+    sharding of ``parameters``.
+    """
+    shares = rate_shares or dict.fromkeys(parameters, 1.0)
+    groups = _groups(config, parameters, roles, shares)
+    if isinstance(config, SgdConfig):
+        return Sgd(groups, lr=config.lr, momentum=config.momentum, foreach=True)
+    if isinstance(config, AdafactorConfig):
+        return Adafactor(groups, config, division)
+    settings: dict[str, Any] = {"lr": config.lr, "betas": config.betas, "eps": config.eps}
+    if isinstance(config, AdamConfig):
+        return Adam(groups, **settings, fused=True)
+    if isinstance(config, LambConfig):
+        is_corrected = config.form == "published"
+        return Lamb(groups, **settings, is_corrected=is_corrected, division=division)
+    if config.is_as_published:
+        return AdamW(groups, **settings, fused=True)
+    if config.form == "gpt1":
+        return Gpt1Adam(groups, **settings, is_corrected=False)
+    settings["is_corrected"] = config.bias_correction
+    if config.parameter_scale:
+        return ScaledAdamW(groups, **settings, division=division)
+    # As in BERT and ALBERT as released: without correction.
+    return MomentOptimizer(groups, **settings)
+
+
+def _groups(
+    config: OptimizerConfig,
+    parameters: Mapping[str, nn.Parameter],
+    roles: Mapping[str, Role],
+    rate_shares: Mapping[str, float],
+) -> Groups:
+    groups: Groups = []
+    for name, parameter in parameters.items():
+        options = {**config.options(roles[name]), _RATE_SHARE: rate_shares[name]}
+        alike = [group for group in groups if group["options"] == options]
+        if alike:
+            alike[0]["params"].append(parameter)
+        else:
+            groups.append({"params": [parameter], "options": options})
+    return [{"params": group["params"], **group["options"]} for group in groups]
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
+    """Set the learning rate of every parameter group to its share of ``lr``."""
+    for group in optimizer.param_groups:
+        group["lr"] = lr * group[_RATE_SHARE]
+
+
+def rate_shares(objective: Objective, layer_decay: float) -> dict[str, float]:
+    """Compute each parameter's share of the learning rate, by its persistent name.
+
+    ``layer_decay ** (n_layers + 2 - depth)``, where embeddings have depth 0, blocks count from 1,
+    and final norm and heads have the full rate. Shared weights have the rate of their last block,
+    as has a position bias; a tied output matrix has the embeddings' rate. The model has one stack,
+    unless nothing decays.
+
+    Source: Clark et al. 2020 (2003.10555), as released (google-research/electra,
+    ``model/optimization.py``), where the last block has the square of the decay, too. The source
+    has no shared blocks, position biases and final norm: their rates are a choice.
+    """
+    if layer_decay == 1.0:
+        return {name: 1.0 for name, _ in named_parameters(objective)}
+    model = objective.model
+    n_layers = model.config.n_layers
+    depths: dict[int, int] = {}
+
+    def set_depth(parameter: nn.Parameter, depth: int) -> None:
+        depths[id(parameter)] = depth
+
+    for parameter in model.positions.parameters():
+        set_depth(parameter, n_layers)
+    for layer in range(n_layers):
+        for parameter in model.block_parameters(layer):
+            set_depth(parameter, layer + 1)
+    for parameter in model.embedding_parameters():
+        set_depth(parameter, 0)
+    shares = {}
+    for name, parameter in named_parameters(objective):
+        depth = depths.get(id(parameter), n_layers + 2)
+        shares[name] = layer_decay ** (n_layers + 2 - depth)
+    return shares

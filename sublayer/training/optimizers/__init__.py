@@ -1,1 +1,0 @@
-"""The optimizers of the papers."""

@@ -1,1 +1,0 @@
-"""The processes that train together: the part of a step that each computes, and how they agree."""
