@@ -31,7 +31,7 @@ from sublayer.values import as_cell, is_missing, plain, surrogate_problem, table
 if TYPE_CHECKING:
     import torch
 
-    from sublayer.study.options import Options
+    from sublayer.study.definition import Options
 
 
 Recipe = Annotated[
@@ -328,7 +328,7 @@ def study_options(
     resume: bool = False,
 ) -> "Options":
     """Return the options of a study in its types."""
-    from sublayer.study.options import Options
+    from sublayer.study.definition import Options
 
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     readers: dict[str, Callable[[Any], Any]] = {"data": fspath, "margin": str, "out": Path}

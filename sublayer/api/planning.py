@@ -45,8 +45,7 @@ class Plan(Found):
         return list(self["notes"])
 
     def _repr_html_(self) -> str:
-        from sublayer.reporting.plans import plan_lines, plan_sheet
-        from sublayer.reporting.terminal import planned_sheet
+        from sublayer.reporting.terminal import plan_lines, plan_sheet, planned_sheet
 
         lines = [*plan_lines(self.found), *self.notes]
         sheets = [plan_sheet(self.arms), planned_sheet(self.arms)]
@@ -113,8 +112,7 @@ def plan(
     from sublayer.study.budget.expected import find_resources
     from sublayer.study.budget.match import share_threads
     from sublayer.study.budget.plan import make_plan, plan_to_json
-    from sublayer.study.definition import is_run, load_asked
-    from sublayer.study.options import ask
+    from sublayer.study.definition import ask, is_run, load_asked
 
     given = study_options(options)
     jobs = given.jobs
@@ -190,7 +188,7 @@ def plan(
         name = device or resources.device
         result["processes"] = processes_to_json(plans, machine, name, n_tried + n_seeds)
         result["processes"]["notes"] = [*_process_notes(plans, machine)]
-    from sublayer.reporting.plans import render_plan
+    from sublayer.reporting.terminal import render_plan
 
     return Plan(result, render_plan(result))
 
@@ -224,8 +222,8 @@ def _foreseen(study: "Study", looks: "Looks", out: Path | None) -> list[str]:
 
     Only then is PyTorch imported, for the metrics of the objective.
     """
+    from sublayer.study.evidence import UNKNOWN, foresee
     from sublayer.study.results import RESULTS
-    from sublayer.study.verdicts import UNKNOWN, foresee
 
     folder = out or Path("runs") / (study.folder or study.name)
     if not study.question.states_amounts and not (folder / RESULTS).is_file():

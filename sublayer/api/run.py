@@ -251,7 +251,7 @@ class Run(dict[str, Any]):
 
 def last_losses(folder: Path, best: float) -> list[str]:
     """Describe the end of training: the last losses, and the gap of validation to training loss."""
-    from sublayer.study.curves import LOSS, read_curves
+    from sublayer.study.comparisons import LOSS, read_curves
 
     # For any seed: it does not matter here.
     curves = read_curves(0, folder, [LOSS])

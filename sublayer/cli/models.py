@@ -157,7 +157,7 @@ def _evaluate_suite(
     with stage("starting PyTorch"):
         from sublayer.files.storage import write_file
         from sublayer.reporting.html import scorecard_page
-        from sublayer.reporting.scorecard import card_csv
+        from sublayer.reporting.tables import card_csv
         from sublayer.reporting.terminal import render_scorecard
         from sublayer.suite.evaluate import check_suite, evaluate_suite
         from sublayer.system.machine import choose_device

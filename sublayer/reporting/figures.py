@@ -16,8 +16,7 @@ from sublayer.plot import INK, MUTED, RULE, Look, dots, look, page_svg
 from sublayer.reporting.words import is_scored_on_text
 from sublayer.statistics.difference import POWER
 from sublayer.study.budget.match import TOLERANCE
-from sublayer.study.comparisons import secondary_analyses, tuned_best
-from sublayer.study.curves import WATCHED
+from sublayer.study.comparisons import WATCHED, secondary_analyses, tuned_best
 from sublayer.study.inspection import mean_layers, summarize
 from sublayer.study.results import ArmResult, Curve, Results
 from sublayer.tables import Sheet

@@ -12,25 +12,24 @@ from sublayer.files.paths import resolved
 from sublayer.files.storage import write_file, write_json
 from sublayer.numbers import NO_BREAK
 from sublayer.reporting.html import render_report, render_run, write_report
-from sublayer.reporting.scorecard import card_json
-from sublayer.reporting.tables import check_table_files, write_tables
+from sublayer.reporting.tables import card_json, check_table_files, write_tables
 from sublayer.reporting.words import describe_largest, headline
 from sublayer.statistics.difference import CONFIDENCE
 from sublayer.study.budget.match import budget_to_json
+from sublayer.study.collect import results_of_folder
 from sublayer.study.comparisons import (
     arm_budgets,
     differing_fields,
+    final_losses,
+    same_quality,
     secondary_analyses,
     secondary_to_json,
     tuned_best,
 )
-from sublayer.study.curves import final_losses, same_quality
-from sublayer.study.definition import Overrides
+from sublayer.study.definition import Options, Overrides
 from sublayer.study.finished import RUNS, compare_runs, read_paths
 from sublayer.study.inspection import layers_to_json
-from sublayer.study.options import Options
 from sublayer.study.plan_file import PLAN
-from sublayer.study.read_results import results_of_folder
 from sublayer.study.results import REPORT, RESULTS, ArmResult, Results
 from sublayer.study.runner import run_study
 from sublayer.system.stages import stage

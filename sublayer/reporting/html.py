@@ -17,8 +17,8 @@ from sublayer.counts import count, enumerate_names
 from sublayer.files.storage import write_file
 from sublayer.numbers import DASH, format_quantity
 from sublayer.plot import palette
-from sublayer.reporting import figures, secondary, tables, words
-from sublayer.reporting.scorecard import card_sheet
+from sublayer.reporting import figures, tables, words
+from sublayer.reporting.tables import card_sheet
 from sublayer.runs.folder import MODEL, RunFolder
 from sublayer.statistics.difference import Difference, Verdict
 from sublayer.study.comparisons import compared_budgets, differing_fields
@@ -97,11 +97,11 @@ def render_report(results: Results) -> str:
         losses=tables.losses_sheet(results),
         seeds=figures.draw_seeds(results),
         secondary=tables.secondary_sheet(results),
-        basis=list(secondary.basis_lines(results)),
+        basis=list(words.basis_lines(results)),
         courses=figures.draw_courses(results),
-        turns=list(secondary.turn_lines(results)),
+        turns=list(words.turn_lines(results)),
         power=power,
-        power_words=secondary.power_words(results) if power else "",
+        power_words=words.power_words(results) if power else "",
         expected_best=figures.draw_expected_best(results),
         layer_plots=figures.draw_layers(results),
         layers=figures.layers_sheet(results),
@@ -193,7 +193,7 @@ def _sample(run: Path, kind: str, context: int) -> str:
     """Return a decoder's text after a prompt; empty for other models, or without a model."""
     if kind != "decoder" or not (run / MODEL).is_dir():
         return ""
-    from sublayer.study.samples import continuation
+    from sublayer.study.inspection import continuation
 
     written = continuation(run, _PROMPT.encode(), context=context, device="cpu")
     return _PROMPT + written if written else ""

@@ -27,32 +27,28 @@ from sublayer.runs.inputs import read_began
 from sublayer.runs.items import ITEMS, items_file, read_items
 from sublayer.runs.record import code_sha256
 from sublayer.study.arms import NO_TRIAL, planned_trials
-from sublayer.study.chain_file import Kept, read_chain_file
+from sublayer.study.collect import results_of_folder
 from sublayer.study.finished import RUNS
 from sublayer.study.folder import arm_folder
 from sublayer.study.jobs.run import SCORED, read_outcome, read_test
 from sublayer.study.plan_file import (
+    ADDED,
+    PARTS,
     PLAN,
+    Seal,
     StudyPlan,
     describe_strangers,
     group_strangers,
     kept_seal,
+    list_additions,
+    list_alterations,
     read_plan,
     run_folders,
     sealing_of,
 )
-from sublayer.study.read_results import results_of_folder
-from sublayer.study.results import REPORT, RESULTS
-from sublayer.study.runs import asked_arms
-from sublayer.study.seal import (
-    ADDED,
-    PARTS,
-    SHOWN_DIGITS,
-    Seal,
-    list_additions,
-    list_alterations,
-    shown_date,
-)
+from sublayer.study.results import REPORT, RESULTS, SHOWN_DIGITS, shown_date
+from sublayer.study.runs import asked_arms, finder_of_chain
+from sublayer.study.stage_recipes import Kept, read_chain_file
 from sublayer.study.stages import PRETRAINING
 
 _TOLERANCE = 1e-6
@@ -273,7 +269,7 @@ def _planned_of_chain(
     recipes = {arm.name: arm.loaded.recipe for arm in asked_arms(folder, plan)}
     settled = {arm.name: arm.settings for arm in plan.settled}
     most = max([kept.n_seeds, *(len(seal.plan.get("seeds", [])) for seal in seals)])
-    finder = kept.model_copy(update={"n_seeds": most}).finder(folder)
+    finder = finder_of_chain(folder, kept.model_copy(update={"n_seeds": most}))
     planned = {}
     for stage in kept.chain.stages:
         finder.choose(stage.name)

@@ -6,15 +6,17 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from sublayer.config.layers import override_layer
 from sublayer.config.load import LoadedRecipe, vary
-from sublayer.config.recipe import HEADINGS
+from sublayer.config.recipe import HEADINGS, ResolvedModel, ResolvedRecipe
 from sublayer.config.resolve import resolve_model
 from sublayer.config.table import MOST_ARMS
 from sublayer.errors import ConfigError, check_rules
+from sublayer.estimate.cost import count_parameters, flops_per_token
+from sublayer.files.parsing import Count, Number, Typed
 from sublayer.study.stages import FINETUNE
 
 LONGEST_PART = 60
@@ -371,3 +373,33 @@ def choose_trial(
 
     finished = [trial for trial in trials if losses.get(trial.name) is not None]
     return min(finished or trials[:1], key=rank)
+
+
+class ArmFacts(Typed):
+    """Size and settled settings of an arm."""
+
+    name: str
+    parameters: dict[str, Count | None]
+    flops_per_token: Count
+    steps: Count
+    """Optimizer steps of its recipe; 0 if that is not trained."""
+    mismatch: Number
+    matched: tuple[str, ...]
+
+
+def describe_arm(
+    arm: Arm, model: ResolvedModel | None = None, steps: int | None = None
+) -> ArmFacts:
+    """Count parameters and operations of an arm, whose recipe is by default a run's."""
+    recipe = arm.loaded.recipe
+    if model is None or steps is None:
+        assert isinstance(recipe, ResolvedRecipe), "the recipe of a run is resolved"
+        model, steps = recipe.model, recipe.train.steps
+    return ArmFacts(
+        name=arm.name,
+        parameters=asdict(count_parameters(model, recipe.objective)),
+        flops_per_token=flops_per_token(model, recipe.data.context, recipe.objective),
+        steps=steps,
+        mismatch=arm.mismatch,
+        matched=arm.matched,
+    )

@@ -1,52 +1,210 @@
-"""Collection of the results of a study from its runs."""
+"""Results of a study, collected from its folder, without training or reading a text."""
 
 import json
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from sublayer.config.layers import RUN_RECIPE
 from sublayer.config.run_recipe import read_run_recipe
+from sublayer.counts import count
 from sublayer.data.cache import content_key
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import describe_cuts, of_tasks
-from sublayer.errors import ConfigError
-from sublayer.files.parsing import Number, read_typed
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.files.parsing import Number, read_json_object, read_typed
 from sublayer.files.storage import write_file
 from sublayer.objective.supervised.batches import example_batches
 from sublayer.objective.supervised.evaluation import trained_examples
 from sublayer.objective.supervised.scores import BaselineScores, part_name
+from sublayer.statistics.looks import Looks, fixed
+from sublayer.study.arms import ArmFacts, Trial, describe_arm, planned_trials
 from sublayer.study.budget.expected import tokens_per_step
-from sublayer.study.chain_file import Kept, keep_chain
 from sublayer.study.columns import (
     SPEED,
     Column,
+    list_columns,
+    metric_columns,
     published_metric,
     run_scores,
     speed_metric,
     value_of,
 )
-from sublayer.study.curves import LOSS, curves_by_metric, read_curves
+from sublayer.study.comparisons import LOSS, curves_by_metric, read_curves
 from sublayer.study.definition import Study
-from sublayer.study.evidence import StudyJudge
-from sublayer.study.jobs.run import ERROR, SharedData
-from sublayer.study.notes import describe_reproduction
+from sublayer.study.evidence import StudyJudge, look_reached
+from sublayer.study.inspection import LAYERS, read_layers, read_sample
+from sublayer.study.jobs.run import ERROR, Outcome, SharedData
+from sublayer.study.notes import list_notes
+from sublayer.study.plan_file import StudyPlan, read_plan, sealing_of, study_of
 from sublayer.study.results import (
+    RESULTS,
+    SIGNATURE,
     ArmResult,
     Cell,
     Costs,
     Failure,
+    Reproduction,
     Results,
     Scorecard,
     ScoreRow,
+    StudyText,
     Tuning,
 )
-from sublayer.study.runs import ArmFacts, Runs, StageRuns, failed_runs
-from sublayer.study.stages import FINETUNE, PRETRAINING, Chain
+from sublayer.study.runs import (
+    Runs,
+    StageRuns,
+    asked_arms,
+    failed_runs,
+    finder_of_chain,
+    finder_of_plan,
+    has_ended,
+    trained_arms,
+)
+from sublayer.study.stage_recipes import Kept, keep_chain, read_chain_file
+from sublayer.study.stages import FINETUNE, PRETRAINING, Chain, is_within, n_compared
 from sublayer.tasks.scoring import MetricValue, TaskScore
+
+
+def results_of_folder(folder: Path, *, command: str = "") -> Results:
+    """Build the results of the study in a folder from the runs that have ended.
+
+    The first note names missing runs. ``command`` reproduces the results, by default the original
+    one. Raises ConfigError if the folder is damaged, or if the baseline has no ended run, and
+    CheckpointError if a run is damaged.
+    """
+    plan = read_plan(folder)
+    command = command or _earlier_command(folder) or plan.command
+    kept = None if plan.asked.stages is None else read_chain_file(folder, plan)
+    finder = finder_of_plan(folder, plan) if kept is None else finder_of_chain(folder, kept)
+    runs = finder.gathered()
+    if kept is None:
+        arms = trained_arms(plan, runs)
+        begun = {arm.name for arm in arms}
+    else:
+        arms = asked_arms(folder, plan)
+        begun = {arm for (arm, _), group in runs.items() if any(group.scored())}
+    baseline = plan.settled[0].name
+    if plan.about is None:
+        raise ConfigError(
+            f"{folder} was begun by an earlier version, which kept too little for a report: the "
+            "same compare command completes it"
+        )
+    if baseline not in begun:
+        raise ConfigError(
+            f"{folder}: no run of the baseline, {baseline}, has ended: "
+            "there is nothing to report yet"
+        )
+    study = study_of(plan, plan.about, arms)
+    if kept is None:
+        judge, n_missing, n_made = _judge_arms(study, plan, runs)
+        results = collect_results(judge, list(map(describe_arm, arms)), command=command)
+        inspected = []
+        for arm in results.arms:
+            outcomes = dict(judge.runs[arm.name, PRETRAINING].seeded())
+            scored = (run.path for run in outcomes.values() if run.test is not None)
+            layers = {
+                seed: of_run
+                for seed, run in outcomes.items()
+                if study.inspecting is not None
+                and (of_run := read_layers(run.path, study.inspecting)) is not None
+            }
+            if len({len(of_run.changes) for of_run in layers.values()}) > 1:
+                raise CheckpointError(
+                    f"{LAYERS} of {arm.name} is damaged in one of its runs, which differ in their "
+                    "blocks: remove these files, and the same command makes them anew"
+                )
+            sample = next(filter(None, map(read_sample, scored)), None)
+            inspected.append(replace(arm, sample=sample, layers=layers))
+        results = replace(results, arms=tuple(inspected))
+        trials: Mapping[str, Sequence[Trial]]
+        trials = {PRETRAINING: planned_trials(plan.asked.tune, plan.extended)}
+        where = ""
+    else:
+        n_ended = finder.n_ended()
+        missing = {stage: n - n_ended.get(stage, 0) for stage, n in kept.n_runs.items()}
+        missing = {stage: n for stage, n in missing.items() if n > 0}
+        n_missing = sum(missing.values())
+        n_made = sum(kept.n_runs.values()) - n_missing
+        judge = _judge_stages(study, plan, kept, runs, is_unfinished=bool(missing))
+        baselines = read_baselines(folder, kept.baselines, judge.columns)
+        results = collect_results(judge, kept.arms, command=command, baselines=baselines)
+        of_stages = ", ".join(f"{n_runs:,} of {stage}" for stage, n_runs in missing.items())
+        trials, where = kept.trials, f"; missing are {of_stages}"
+    notes = list_notes(results, judge, plan, trials, kept)
+    if n_missing:
+        made = f"{n_made:,} of {count(n_made + n_missing, 'run')} have ended{where}."
+        without = [arm.name for arm in plan.settled if kept is None and arm.name not in begun]
+        lacks = f"No run has ended of {', '.join(without)}." if without else ""
+        resume = f"To resume: {plan.command}" if plan.command else ""
+        notes.insert(0, " ".join(filter(None, ["Unfinished:", made, lacks, resume])))
+    sealing = sealing_of(folder, kept.stage_texts if kept else None)
+    return replace(results, notes=tuple(notes), sealing=sealing)
+
+
+def _earlier_command(folder: Path) -> str:
+    """Return the command of the results in a folder; empty without any."""
+    try:
+        earlier = read_json_object(folder / RESULTS, CheckpointError)
+    except FileNotFoundError:
+        return ""
+    return str(earlier.get("reproduction", {}).get("command", ""))
+
+
+def _judge_arms(study: Study, plan: StudyPlan, runs: Runs) -> tuple[StudyJudge, int, int]:
+    """Return the judge of a plain study, and the numbers of missing and of ended runs.
+
+    ``study`` has the arms with an ended run.
+    """
+    asked, names = plan.asked, [arm.name for arm in plan.settled]
+    runs = {(arm.name, PRETRAINING): runs[arm.name, PRETRAINING] for arm in study.arms}
+    without = set(names) - {arm.name for arm in study.arms}
+    n_made = sum(has_ended(run) for group in runs.values() for _, run in group.seeded())
+    n_seeds = plan.planned_seeds
+    n_missing = n_seeds * len(names) - n_made
+    looks = Looks(tuple(asked.looks), is_sequential=True) if asked.looks else fixed(n_seeds)
+    # An arm against itself has no comparison.
+    against = plan.about.against if plan.about else {}
+    judge = StudyJudge(
+        study,
+        metric_columns(study),
+        runs,
+        n_seeds,
+        looks,
+        taken=tuple(plan.reported_seeds),
+        n_tuning=len(asked.tuning_seeds),
+        n_awaited=sum(against.get(name) != name for name in without),
+    )
+    if not asked.looks:
+        return replace(judge, is_unfinished=n_missing > 0), n_missing, n_made
+    reached = look_reached(judge, names, asked.seeds)
+    judge = replace(judge, n_seeds=reached.look, is_unfinished=not reached.is_judged)
+    return judge, reached.n_missing, n_made
+
+
+def _judge_stages(
+    study: Study, plan: StudyPlan, kept: Kept, runs: Runs, *, is_unfinished: bool
+) -> StudyJudge:
+    """Return the judge of a study with stages."""
+    chain = kept.chain
+    columns = list_columns(study.name, chain, kept.parts, kept.kinds)
+    within = chain.n_seeds if is_within(chain, kept.n_seeds) else 0
+    n_seeds = n_compared(chain, kept.n_seeds)
+    return StudyJudge(
+        replace(study, chain=chain),
+        columns,
+        runs,
+        n_seeds,
+        fixed(n_seeds),
+        taken=() if within else tuple(plan.reported_seeds),
+        is_unfinished=is_unfinished,
+        within=within,
+    )
+
 
 SCORE_ON = "data.score_on"
 
@@ -337,3 +495,39 @@ def _keep(folder: Path, data: Data) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, json.dumps(by_baseline, indent=1) + "\n")
     return path.name
+
+
+def describe_reproduction(
+    outcomes: Sequence[Outcome], texts: Sequence[str], command: str
+) -> Reproduction:
+    """Describe the environment and the text of runs; ``command`` repeats them.
+
+    Facts are the first record's, except all commits and the last date. ``texts`` are the names of
+    the first arm's texts. Without any record, only the command.
+    """
+    records = [outcome.record for outcome in outcomes if outcome.record is not None]
+    if not records:
+        return Reproduction(command)
+    first = records[0]
+    facts = {
+        **first["versions"],
+        "commit": ", ".join(sorted({log["commit"] for log in records if log["commit"]})) or None,
+        **first["machine"],
+        "precision": first["precision"],
+        "threads": first["threads"],
+    }
+    # Signatures of translation scores, from the first record with them.
+    signed = (
+        outcome.test for outcome in outcomes if outcome.test and outcome.test.get("signature")
+    )
+    signatures: Any = next(signed, {}).get("signature", {})
+    facts |= {f"{SIGNATURE}{measure}": value for measure, value in signatures.items()}
+    # Records of earlier versions do not have all splits.
+    splits = [split for split in ("train", "valid", "test") if split in first["data"]]
+    return Reproduction(
+        command,
+        {name: str(value) for name, value in facts.items() if value is not None},
+        {f"data, {name}": str(value) for name, value in first["data"]["checksums"].items()},
+        text=StudyText(tuple(texts), {split: dict(first["data"][split]) for split in splits}),
+        date=max(str(record.get("date", "")) for record in records),
+    )

@@ -27,8 +27,15 @@ from sublayer.runs.inputs import check_same_inputs, list_inputs, of_checksums
 from sublayer.study.arms import LONGEST_PART, Arm, in_path
 from sublayer.study.budget.match import ORIGIN, settle
 from sublayer.study.definition import Study
-from sublayer.study.plan_file import PLAN, About, Request, StudyPlan
-from sublayer.study.seal import describe_plan, differing_parts, new_seal
+from sublayer.study.plan_file import (
+    PLAN,
+    About,
+    Request,
+    StudyPlan,
+    describe_plan,
+    differing_parts,
+    new_seal,
+)
 from sublayer.study.stages import differing_stages
 from sublayer.system.stages import note
 from sublayer.training.warm_start import StartModel

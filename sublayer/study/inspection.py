@@ -1,8 +1,9 @@
-"""Inspection of the layers of a study's runs: settings, measurement, file in each run's folder.
+"""Inspection of a study's runs: measured layers and a text sample, each a file of the run.
 
-Each run is measured once. Reading imports no PyTorch.
+Each run is measured and sampled once. Reading imports no PyTorch.
 """
 
+import codecs
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,9 +23,13 @@ from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import Count, check_typed, read_json
 from sublayer.files.storage import write_json
 from sublayer.inspection.layer_change import LayerChange, finite, flat, mean_changes
+from sublayer.runs.folder import MODEL
+from sublayer.study.arms import Arm
 
 if TYPE_CHECKING:
+    from sublayer.data.prepare import Data
     from sublayer.data.store import Split
+    from sublayer.data.tokenizers.base import Tokenizer
     from sublayer.inspection.sample import Sample
 
 
@@ -225,3 +230,105 @@ def layers_to_json(layers: Mapping[int, InspectedLayers]) -> dict[str, Any]:
             for seed, of_run in layers.items()
         ],
     }
+
+
+SAMPLE = "sample.json"
+TEMPERATURE = 0.8
+SEED = 0
+_PROMPT_BYTES = 60
+_MAX_BYTES = 180
+"""Bytes of a continuation, and most tokens: about two lines."""
+
+
+@dataclass(frozen=True)
+class WrittenSample:
+    """A decoder's continuation of a prompt; U+FFFD replaces invalid UTF-8."""
+
+    prompt: str
+    text: str
+
+
+def draw_samples(
+    arms: Sequence[Arm],
+    folders: Mapping[str, Sequence[Path]],
+    data: Mapping[str, "Data"],
+    *,
+    device: str | None,
+) -> None:
+    """Write a continuation by each arm's first finished decoder; keep it in the run's folder.
+
+    ``folders`` are those of the scored runs, by arm. The prompt is the beginning of the baseline's
+    test split, up to the end of a word; an arm whose runs have lost their models writes nothing.
+    ``device`` is as on the command line. Raises CheckpointError for a damaged model.
+    """
+    recipe = arms[0].loaded.recipe
+    if recipe.objective.kind != "causal":
+        return
+    test = data[arms[0].name].test
+    assert test is not None, "a comparison without a test split is refused"
+    n_tokens = min(_PROMPT_BYTES, max(1, recipe.data.context // 2))
+    start = int(test.document_starts[0])
+    beginning = test.tokenizer.decode(test.ids[start : start + n_tokens])[:_PROMPT_BYTES]
+    prompt = beginning.rpartition(b" ")[0] or beginning
+    shown = prompt.decode("utf-8", "replace")
+    for arm in arms:
+        run = next((path for path in folders[arm.name] if (path / MODEL).exists()), None)
+        if run is None:
+            continue
+        sample = read_sample(run)
+        if sample is None or sample.prompt != shown:
+            tokenizer = data[arm.name].tokenizer
+            context = arm.loaded.recipe.data.context
+            text = continuation(run, prompt, tokenizer, context=context, device=device)
+            write_json(run / SAMPLE, asdict(WrittenSample(shown, text)))
+
+
+def read_sample(run: Path) -> WrittenSample | None:
+    """Read the sample of a run; None without one, or if its file is damaged."""
+    try:
+        content = read_json(run / SAMPLE, CheckpointError)
+        return check_typed(content, WrittenSample, SAMPLE, CheckpointError, has_tuples=True)
+    except (FileNotFoundError, CheckpointError):
+        return None  # sampled again, with the same result
+
+
+def continuation(
+    run: Path,
+    prompt: bytes,
+    tokenizer: "Tokenizer | None" = None,
+    *,
+    context: int,
+    device: str | None,
+) -> str:
+    """Continue a prompt by a run's decoder; empty if neither folder nor call has a tokenizer.
+
+    It ends after ``_MAX_BYTES``, or with the document; a partial last character is dropped.
+    ``device`` is as on the command line.
+    """
+    import torch
+
+    from sublayer.decode.sample import Sampling, generate
+    from sublayer.loading import load
+    from sublayer.model.transformer import Decoder
+    from sublayer.system.machine import choose_device
+
+    chosen = choose_device(device)
+    text_model = load(run, device=chosen)
+    model = text_model.model
+    assert isinstance(model, Decoder), "causal objectives train decoders"
+    tokenizer = tokenizer or text_model.tokenizer
+    if tokenizer is None:
+        return ""
+    ids = tokenizer.encode(prompt).tolist()[-context:]
+    row = torch.tensor([ids], device=chosen)
+    sampling = Sampling(TEMPERATURE)
+    steps = generate(model, row, _MAX_BYTES, sampling, seed=SEED, window="rolling", context=context)
+    written = b""
+    for step in steps:
+        token = int(step[0])
+        if token == tokenizer.end_id:
+            break
+        written += tokenizer.decode([token])
+        if len(written) >= _MAX_BYTES:
+            break
+    return codecs.getincrementaldecoder("utf-8")("replace").decode(written[:_MAX_BYTES])

@@ -1,64 +1,28 @@
-"""Notes of a report: limits of its numbers, selected trials, budgets in words."""
+"""Notes of a report: limits of its numbers and selected trials."""
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
-from sublayer.counts import enumerate_names
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import TaskSplit
-from sublayer.numbers import format_excess, format_factor
 from sublayer.objective.metric import Metric
 from sublayer.objective.supervised.scores import REMEDY
 from sublayer.runs.record import describe_small_test
 from sublayer.statistics.difference import FEWEST_SEEDS
 from sublayer.study.arms import Trial
-from sublayer.study.budget.match import ArmBudget, Currency, Excess
-from sublayer.study.chain_file import Kept
+from sublayer.study.budget.match import ArmBudget
+from sublayer.study.comparisons import describe_excesses
 from sublayer.study.evidence import StudyJudge
-from sublayer.study.jobs.run import Outcome
 from sublayer.study.plan_file import StudyPlan
-from sublayer.study.results import SIGNATURE, Reproduction, Results, StudyText
-from sublayer.study.scoring import WHOLE_TEST, Scoring
+from sublayer.study.question import WHOLE_TEST, Scoring
+from sublayer.study.results import Results
+from sublayer.study.stage_recipes import Kept
 from sublayer.study.stages import PRETRAINING, explain_nesting
-
-COLUMNS: dict[Currency, str] = {
-    "parameters": "parameters",
-    "operations": "operations",
-    "time": "training time",
-}
-DOUBLE = 2.0
-"""Ratio from which on a factor replaces a percentage."""
 
 
 def describe_planned(budgets: Sequence[ArmBudget]) -> str:
     """Format the largest differences of planned budgets."""
     return describe_excesses([budget.planned for budget in budgets]) or "equal to half a percent"
-
-
-def describe_excesses(excesses: Sequence[Excess]) -> str:
-    """Format the largest difference of budgets in each currency; empty if they are equal."""
-    parts = []
-    for currency, name in COLUMNS.items():
-        largest = max((one.beyond.get(currency, 0.0) for one in excesses), key=_times, default=0)
-        if largest:
-            parts.append(f"{_size(largest)} in {name}")
-    if not parts:
-        return ""
-    up_to = "up to " if len(excesses) > 1 else ""
-    return f"differ by {up_to}{enumerate_names(parts)}"
-
-
-def _times(share: float) -> float:
-    """Return the ratio of the larger cost to the smaller one."""
-    factor = 1.0 + share
-    return max(factor, 1.0 / factor) if factor > 0.0 else math.inf
-
-
-def _size(share: float) -> str:
-    factor = _times(share)
-    return f"a factor of {format_factor(factor)}" if factor >= DOUBLE else format_excess(share)
 
 
 def list_notes(
@@ -261,42 +225,6 @@ def edges(
 
 _FACTS = ("device", "gpu", "processor", "instructions")
 """Facts about a machine that may change the rounding of sums."""
-
-
-def describe_reproduction(
-    outcomes: Sequence[Outcome], texts: Sequence[str], command: str
-) -> Reproduction:
-    """Describe the environment and the text of runs; ``command`` repeats them.
-
-    Facts are the first record's, except all commits and the last date. ``texts`` are the names of
-    the first arm's texts. Without any record, only the command.
-    """
-    records = [outcome.record for outcome in outcomes if outcome.record is not None]
-    if not records:
-        return Reproduction(command)
-    first = records[0]
-    facts = {
-        **first["versions"],
-        "commit": ", ".join(sorted({log["commit"] for log in records if log["commit"]})) or None,
-        **first["machine"],
-        "precision": first["precision"],
-        "threads": first["threads"],
-    }
-    # Signatures of translation scores, from the first record with them.
-    signed = (
-        outcome.test for outcome in outcomes if outcome.test and outcome.test.get("signature")
-    )
-    signatures: Any = next(signed, {}).get("signature", {})
-    facts |= {f"{SIGNATURE}{measure}": value for measure, value in signatures.items()}
-    # Records of earlier versions do not have all splits.
-    splits = [split for split in ("train", "valid", "test") if split in first["data"]]
-    return Reproduction(
-        command,
-        {name: str(value) for name, value in facts.items() if value is not None},
-        {f"data, {name}": str(value) for name, value in first["data"]["checksums"].items()},
-        text=StudyText(tuple(texts), {split: dict(first["data"][split]) for split in splits}),
-        date=max(str(record.get("date", "")) for record in records),
-    )
 
 
 def _list_differing_machines(judge: StudyJudge) -> list[str]:

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import numpy as np
 
 from sublayer.objective.metric import Metric
 from sublayer.statistics.difference import FEWEST_SEEDS, Difference, Pairing
-from sublayer.study.inspection import InspectedLayers
-from sublayer.study.seal import Sealing
+from sublayer.study.inspection import InspectedLayers, WrittenSample
 
 RESULTS = "results.json"
 REPORT = "report.html"
@@ -52,14 +52,6 @@ class Costs:
     """
     planned_operations: float | None = None
     """The same by steps and batches only; None for a study with stages."""
-
-
-@dataclass(frozen=True)
-class WrittenSample:
-    """A decoder's continuation of a prompt; U+FFFD replaces invalid UTF-8."""
-
-    prompt: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -218,6 +210,46 @@ class Reproduction:
     text: StudyText | None = None
     date: str = ""
     """End of the last run, in ISO 8601; empty if unknown."""
+
+
+SHOWN_DIGITS = 12
+
+
+@dataclass(frozen=True)
+class Sealing:
+    """The sealed plan of a study, or its absence, and its changes since."""
+
+    date: str = ""
+    """Date of the first seal; empty without one."""
+    hash: str = ""
+    additions: tuple[str, ...] = ()
+    """Changes recorded later, each with its date and hash."""
+    alterations: tuple[str, ...] = ()
+    """Unrecorded changes of the sealed plan."""
+    why_not: str = ""
+    """Reason for the absence of a seal."""
+
+    def describe(self) -> str:
+        """Describe it in one line, for a report."""
+        if not self.hash:
+            return f"Plan: not sealed; {self.why_not}."
+        kinds = {
+            "recorded since": self.additions,
+            "changed since without a record": self.alterations,
+        }
+        changes = [f"{kind}: {'; '.join(texts)}" for kind, texts in kinds.items() if texts]
+        return (
+            f"Plan: sealed before the first run, on {shown_date(self.date)} (hash "
+            f"{self.hash[:SHOWN_DIGITS]}); {'. '.join(changes) or 'unchanged since'}."
+        )
+
+
+def shown_date(date: str) -> str:
+    """Write an ISO 8601 date for people, to the minute."""
+    try:
+        return f"{datetime.fromisoformat(date).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    except ValueError:
+        return date
 
 
 @dataclass(frozen=True)

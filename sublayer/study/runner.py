@@ -1,54 +1,379 @@
-"""A comparison from beginning to end: texts, budgets, header, runs, results."""
+"""A comparison from beginning to end: refusals, texts, budgets, header, runs, results."""
 
 import math
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sublayer.config.data import TOKENIZERS
-from sublayer.config.load import LoadedRecipe
+from sublayer.config.data import NO_TEST, TOKENIZERS, holds_out
+from sublayer.config.layers import shipped_recipes
+from sublayer.config.load import LoadedRecipe, vary
+from sublayer.config.messages import check_choice
 from sublayer.config.recipe import Recipe, ResolvedRecipe
+from sublayer.config.run_recipe import absolute_paths
+from sublayer.counts import count
 from sublayer.data.prepare import Data
+from sublayer.errors import ConfigError, DataError, check_rules
+from sublayer.files.storage import describe_absence
+from sublayer.numbers import format_share
 from sublayer.objective.families import family_of
-from sublayer.runs.resolution import resolve_run
+from sublayer.objective.metric import Metric
+from sublayer.runs.record import lay_out, text_rows
+from sublayer.runs.resolution import recall_run_pace, resolve_run
 from sublayer.runs.run import measure_step
 from sublayer.runs.session import Place
+from sublayer.runs.start_check import check_start
 from sublayer.statistics.looks import fixed
 from sublayer.study.arms import Arm, arm_notes
-from sublayer.study.budget.match import Measures, match_budgets
-from sublayer.study.chain_file import beside_earlier, describe_chain, keep_chain
-from sublayer.study.checks import (
-    check_disk,
-    check_question,
-    check_runs,
-    check_study,
-    check_texts,
-    planned_recipes,
-)
-from sublayer.study.collect import keep_baselines
+from sublayer.study.budget.expected import run_disk, scored_disk
+from sublayer.study.budget.match import ORIGIN, Measures, Rule, match_budgets, plan_budgets
+from sublayer.study.collect import keep_baselines, results_of_folder
 from sublayer.study.columns import list_columns, primary_column, study_metrics
-from sublayer.study.definition import Overrides, Study, is_run, load_asked
-from sublayer.study.evidence import has_items
+from sublayer.study.definition import (
+    OptionedStudy,
+    Options,
+    Overrides,
+    Study,
+    ask,
+    command_line,
+    is_run,
+    load_asked,
+)
+from sublayer.study.evidence import foresee, has_items, run_looks
 from sublayer.study.finished import compare_runs
 from sublayer.study.folder import find_folder, keep_tokenizer, share_tokenizer
-from sublayer.study.header import list_header, list_stages_header
+from sublayer.study.inspection import draw_samples, sample_of
 from sublayer.study.jobs.computing import Computing
 from sublayer.study.jobs.run import SharedData
-from sublayer.study.notes import list_text_caveats
-from sublayer.study.options import Options, ask, command_line
+from sublayer.study.notes import describe_planned, list_text_caveats
 from sublayer.study.plan_file import About, Request, read_plan
-from sublayer.study.read_results import results_of_folder
 from sublayer.study.results import Results
-from sublayer.study.runs import RunFinder, RunMaker, finder_of_plan, has_ended
-from sublayer.study.samples import draw_samples
-from sublayer.study.stage_recipes import StageRecipes
-from sublayer.study.stages import Chain, n_compared
-from sublayer.study.verdicts import foresee, run_looks
+from sublayer.study.runs import RunFinder, RunMaker, finder_of_chain, finder_of_plan, has_ended
+from sublayer.study.stage_recipes import (
+    Kept,
+    StageRecipes,
+    beside_earlier,
+    describe_chain,
+    keep_chain,
+)
+from sublayer.study.stages import PRETRAINING, Chain, explain_nesting, n_compared
+from sublayer.study.study_file import DEVIATION
+from sublayer.system.launch import n_launched
 from sublayer.system.machine import choose_device
-from sublayer.system.stages import note, stage
+from sublayer.system.memory import format_bytes
+from sublayer.system.stages import format_seconds, note, stage
+from sublayer.tasks.registry import TASKS, locate_files
 from sublayer.training.world import World
+
+
+def check_runs(sources: Sequence[str], overrides: Overrides, options: Options) -> None:
+    """Refuse options without effect on existing runs, and other sources next to runs."""
+    run = next(source for source in sources if is_run(source))
+    for source in sources:
+        if not Path(source).exists() and source not in shipped_recipes():
+            raise ConfigError(f"{describe_absence(source)}: name a run that has ended")
+        check_rules(
+            "",
+            (
+                not is_run(source),
+                f"{run} is a run and {source} is not: compare recipes, or the folders of runs that "
+                "have ended; sublayer report shows a comparison",
+            ),
+        )
+    given = command_line([], overrides, replace(options, device=None)).split()[2:]
+    given += ["--resume"] if options.resume else []
+    check_rules(
+        "", (given, f"runs that exist are compared as they are: leave out {' '.join(given)}")
+    )
+
+
+def check_study(study: Study, *, n_trials: int = 1) -> None:
+    """Raise ConfigError for a study without a valid comparison, before a text is read.
+
+    Raises DataError if ``--data`` lacks the files of a task. ``n_trials`` tune each arm.
+    """
+    arms, chain = [arm.name for arm in study.arms], study.chain
+    seeds = "0 to N - 1, with --seeds N" + (", or from --first-seed on" if chain is None else "")
+    if chain is None:
+        _check_metrics(study, arms)
+    check_rules(
+        "",
+        (
+            len(arms) < 2,
+            f"{study.name} alone has nothing to be compared with: say what varies, --vary "
+            "model.ffn=gelu,swiglu, or name further recipes, or runs beside a run",
+        ),
+        (n_launched() > 1, "compare runs in one process: start it without torchrun"),
+        (
+            study.arms[0].loaded.origins.get("train.seed") == "command line",
+            f"train.seed has no effect on a comparison: its seeds are {seeds}",
+        ),
+    )
+    for arm in study.arms:
+        check_start(arm.loaded, "compare")
+        data, split = arm.loaded.recipe.data, study.scoring.split
+        uses = [("the study, which is scored on it,", split), ("--tune", "valid")]
+        for use, needed in uses if n_trials > 1 else uses[:1]:
+            check_rules(
+                f"{use} needs a {needed} split",
+                (
+                    not holds_out(data, needed),
+                    f"data.split = {data.split} has none: give such as 98/1/1",
+                ),
+            )
+    if chain is not None:
+        _check_stages(study, chain)
+
+
+def _check_metrics(study: Study, arms: Sequence[str]) -> None:
+    """Raise ConfigError if arms of a plain study lack its metrics."""
+    metric, *others = study_metrics(study)
+    names = [metric.name, *(other.name for other in others)]
+    for title, scores in study.published.items():
+        check_choice(f"{study.name}: published: ", "arm", title, arms)
+        deviations = [f"{name}:{DEVIATION}" for name in names if name in scores]
+        for name in scores:
+            check_choice(
+                f"{study.name}: published of {title}: ", "metric", name, names + deviations
+            )
+    check_question(study, metric, names[1:])
+    for arm in study.arms:
+        patience = arm.loaded.recipe.train.patience
+        check_rules(
+            f"arm {arm.name}",
+            (
+                patience is not None and study.match != "none",
+                f"train.patience = {patience} ends runs at steps of their own, and budgets are "
+                f"matched by {study.match}: leave it out, or give --match none",
+            ),
+        )
+
+
+_OF_RUNS = {
+    "train.seed": "every arm has the same: give their number with --seeds and --finetunings",
+    "train.minutes": "each of its runs would have another length: give train.epochs or train.steps",
+    "init.run": "it starts from the stage before it: leave it out",
+}
+"""Settings that no stage may have, and the reasons."""
+
+
+def _check_stages(study: Study, chain: Chain) -> None:
+    for spec in chain.stages:
+        try:
+            for name in spec.tasks if chain.data is not None else ():
+                locate_files(TASKS[name], chain.data)
+        except DataError as error:
+            raise DataError(f"stage {spec.name}: {error}") from None
+        for arm in study.arms:
+            settings = chain.settings_of(arm.name, spec)
+            check_rules(
+                f"{study.name}: stage {spec.name}",
+                *((key in settings, f"it has {key}: {why}") for key, why in _OF_RUNS.items()),
+            )
+
+
+def check_texts(study: Study, data: Mapping[str, Data]) -> None:
+    """Raise ConfigError if an arm's text has nothing in the scored split.
+
+    Raises DataError if the split has nothing for the study's metric, or is too short for its
+    inspection.
+    """
+    for text in data.values():
+        if study.scoring.find(text) is None:
+            raise ConfigError(f"the text of {' and '.join(text.train.sources)} {NO_TEST}")
+    metric = study_metrics(study)[0]
+    for arm in study.arms:
+        split = study.scoring.split_of(data[arm.name])
+        if study.metric is not None and not metric.has_items(split):
+            raise DataError(f"metric = {metric.name}: {metric.items}")
+        if study.inspecting is not None:
+            sample_of(arm.loaded.recipe, split, study.inspecting)
+
+
+def check_question(study: Study, metric: Metric, others: Sequence[str]) -> None:
+    """Raise ConfigError for a margin or spread in another unit, and verdicts on no metric.
+
+    ``others`` are the names of metrics or columns besides the deciding one.
+    """
+    study.question.margin_of(study.name, metric)
+    study.question.spread_of(study.name, metric)
+    for name in study.question.also:
+        check_choice(f"{study.name}: also: ", "further metric", name, others)
+
+
+def check_disk(
+    recipes: StageRecipes,
+    arms: Sequence[Arm],
+    data: Mapping[str, Data],
+    kept: Kept,
+    folder: Path,
+    jobs: int,
+) -> None:
+    """Raise ConfigError if the models of all runs do not fit on the disk.
+
+    ``jobs`` runs in parallel also have checkpoints. Files of the same runs are not counted twice.
+    """
+    needed, largest = 0, 0
+    for name, planned in planned_recipes(recipes, arms, data, kept).items():
+        largest = max(largest, *(run_disk(*sized) for sized in planned))
+        needed += kept.n_runs[name] * max(scored_disk(*sized) for sized in planned)
+    needed += min(jobs, sum(kept.n_runs.values())) * largest
+    folders = set(kept.folders(folder).values())
+    files = (path for run in folders for path in run.rglob("*") if path.is_file())
+    needed -= sum(path.stat().st_size for path in files)
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise ConfigError(
+            f"the models of all runs take {format_bytes(needed)} of disk, and {format_bytes(free)} "
+            "are free: give another --out, fewer --seeds or --finetunings"
+        )
+
+
+def planned_recipes(
+    recipes: StageRecipes, arms: Sequence[Arm], data: Mapping[str, Data], kept: Kept
+) -> dict[str, list[tuple[Recipe, int]]]:
+    """Return the arms' recipes of each training stage, with their vocabulary sizes.
+
+    Threads are the arm's settled ones.
+    """
+    planned: dict[str, list[tuple[Recipe, int]]] = {}
+    for name in kept.n_runs:
+        if recipes.chain.stage(name).ensemble:
+            continue  # it keeps only scores
+        for arm in arms:
+            if name in kept.keys[arm.name]:
+                threads = {"train.threads": arm.loaded.recipe.train.threads}
+                recipe = vary(recipes.planned(arm.name, name), threads, origin=ORIGIN).recipe
+                size = data[arm.name].tokenizer.vocab_size
+                planned.setdefault(name, []).append((recipe, size))
+    return planned
+
+
+_MOST_ARMS = 6
+Rows = list[tuple[str, str]]
+"""Row labels and texts of a header."""
+
+
+def list_header(
+    asked: OptionedStudy,
+    arms: Sequence[Arm],
+    data: Mapping[str, Data],
+    measures: Measures,
+    computing: Computing,
+    folder: Path,
+    *,
+    n_runs: int,
+) -> list[str]:
+    """Return the lines of the header of a plain study.
+
+    ``arms`` are settled, ``data`` is each arm's by name, ``n_runs`` is the most of all runs.
+    """
+    rule, looks, n_tuning = asked.study.match, asked.looks, asked.n_tuning
+    baseline = arms[0]
+    train = baseline.loaded.recipe.train
+    steps = list(map(measures.steps, arms))
+    names = ", ".join(arm.name for arm in arms[:_MOST_ARMS])
+    if len(arms) > _MOST_ARMS:
+        names += f" and {len(arms) - _MOST_ARMS} more"
+    *earlier, n_seeds = looks.planned
+    n_arms = count(len(arms), "arm")
+    runs = f"{count(n_runs, 'run')}: {n_arms} with {count(n_seeds, 'seed')} each"
+    if looks.is_sequential:
+        runs = (
+            f"{count(n_runs, 'run')} at most: {n_arms} with {n_seeds} seeds each; an arm stops "
+            f"once it is decided, with {', '.join(map(str, earlier))} or {n_seeds} seeds"
+        )
+    if n_tuning:
+        runs += f", {count(n_tuning, 'run')} of each arm to tune, with other seeds"
+    device = f"{computing.runs_device}, {train.precision}"
+    if train.threads is not None:
+        device += f", {count(train.threads, 'thread')}"
+    length = count(steps[0], "step")
+    if min(steps) < max(steps):
+        length = f"{min(steps):,} to {max(steps):,} steps"
+    rows = [
+        ("arms", names),
+        ("runs", f"{runs}{computing.where}"),
+        ("matched by", "nothing" if rule == "none" else rule),
+        *text_rows(baseline.loaded.recipe, data[baseline.name]),
+        ("device", device),
+        ("length", f"{length} a run"),
+        *_budgets(arms, measures, rule, steps),
+        ("folder", str(folder)),
+        ("expected", _expected(arms, steps, measures, n_runs, computing)),
+    ]
+    return lay_out(rows)
+
+
+def list_stages_header(
+    arms: Sequence[Arm],
+    measures: Measures,
+    rule: Rule,
+    kept: Kept,
+    computing: Computing,
+    folder: Path,
+) -> list[str]:
+    """Return the lines of the header of a study with stages."""
+    chain = kept.chain
+    rows = [("arms", ", ".join(arm.name for arm in arms))]
+    for name, n_runs in kept.n_runs.items():
+        n_distinct, text = kept.n_distinct(name), count(n_runs, "run")
+        if n_distinct < len(arms):
+            text += f", {n_distinct} for {count(len(arms), 'arm')}"
+        if name != PRETRAINING:
+            stage = chain.stage(name)
+            text += f"{', averages of' if stage.ensemble else ' after'} {stage.start}"
+        if n_runs:
+            rows.append((name, text))
+    rows.append(("runs", f"{sum(kept.n_runs.values()):,} in all{computing.where}"))
+    budgets = _budgets(arms, measures, rule, [arm.steps or None for arm in kept.arms])
+    rows += [(label, f"{text} (pre-training)") for label, text in budgets]
+    rows.append(("seeds", explain_nesting(chain, kept.n_seeds)))
+    starts = [f"{name} from {arm.start}" for name, arm in chain.arms.items() if arm.start]
+    if starts:
+        rows.append(("starts", f"each pre-training from another of its seed: {', '.join(starts)}"))
+    return [f"{label:<11} {text}" for label, text in (*rows, ("folder", str(folder)))]
+
+
+def _budgets(
+    arms: Sequence[Arm], measures: Measures, rule: Rule, steps: Sequence[int | None]
+) -> Rows:
+    """Return the budget rows of a header: the planned excess of each arm over another.
+
+    ``steps`` are per run of each arm, None without any. For many arms, the largest differences.
+    """
+    budgets = plan_budgets(arms, list(map(measures.model, arms)), steps, rule)
+    compared = [budget for budget in budgets if budget.against is not None]
+    if len(compared) > _MOST_ARMS:
+        return [("budgets", f"{describe_planned(compared)}: sublayer plan shows each arm")]
+    rows: Rows = []
+    for budget in compared:
+        shares = [f"{name} {format_share(share)}" for name, share in budget.planned.shares.items()]
+        text = f"{budget.arm}: {', '.join(shares)} against {budget.against}"
+        rows.append(("" if rows else "budgets", text))
+    return rows
+
+
+def _expected(
+    arms: Sequence[Arm],
+    steps: Sequence[int],
+    measures: Measures,
+    n_runs: int,
+    computing: Computing,
+) -> str:
+    placement = Place(choose_device(computing.device), World(rank=0, size=1))
+    total_s = 0.0
+    for arm, n_steps in zip(arms, steps, strict=True):
+        resolved = measures.resolve(absolute_paths(arm.loaded.recipe))
+        step_s = recall_run_pace(resolved, placement)
+        # This machine's pace differs from a cluster node's.
+        if step_s is None or computing.cluster is not None:
+            return "known after the first run"
+        total_s += n_runs * n_steps * step_s / len(arms) / min(computing.jobs, n_runs)
+    return f"about {format_seconds(total_s)} for all runs, scoring aside"
 
 
 def run_study(
@@ -143,7 +468,11 @@ class _Runner:
             for group in runs.values()
         )
         folder.keep_command(self._resuming, about, n_runs=n_made, n_seeds=n_seeds)
-        draw_samples(study.arms, runs, data, device=computing.device)
+        folders = {
+            arm: [run.path for _, _, run in stage_runs.scored()]
+            for (arm, _), stage_runs in runs.items()
+        }
+        draw_samples(study.arms, folders, data, device=computing.device)
 
     def _train_stages(
         self, chain: Chain, facts: "StudyFacts", data: Mapping[str, Data], scratch: Path
@@ -183,7 +512,7 @@ class _Runner:
         self._begin(arms, data, (), n_runs)
         keep_chain(self._path, kept)
         folder.seal(study.metric or primary.metric.name, stage_texts=kept.stage_texts)
-        work = self._maker(arms, data, kept.finder(self._path), n_runs, recipes)
+        work = self._maker(arms, data, finder_of_chain(self._path, kept), n_runs, recipes)
         runs = work.run_stages()
         folder.add("reported_seeds", n_seeds)
         keep_baselines(self._path, kept, runs)

@@ -5,19 +5,17 @@ A study has stages; a plain one only its pre-training.
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sublayer.config.layers import RUN_RECIPE, layer_of
 from sublayer.config.load import LoadedRecipe, vary
-from sublayer.config.recipe import ResolvedModel, ResolvedRecipe
 from sublayer.config.run_recipe import recipe_of
 from sublayer.data.prepare import Data
 from sublayer.errors import ConfigError
-from sublayer.estimate.cost import count_parameters, flops_per_token
-from sublayer.files.parsing import Count, Number, Typed, parse_toml
+from sublayer.files.parsing import parse_toml
 from sublayer.objective.families import family_of
 from sublayer.objective.metric import Metric
 from sublayer.runs.folder import RunFolder
@@ -36,8 +34,8 @@ from sublayer.study.folder import StudyFolder, arm_folder
 from sublayer.study.inspection import Inspecting
 from sublayer.study.jobs.run import Job, Outcome, RunAll, SharedData, read_outcome
 from sublayer.study.plan_file import PLAN, StudyPlan
-from sublayer.study.scoring import WHOLE_TEST, Scoring
-from sublayer.study.stage_recipes import StageRecipes
+from sublayer.study.question import WHOLE_TEST, Scoring
+from sublayer.study.stage_recipes import Kept, StageRecipes
 from sublayer.study.stages import PRETRAINING, Chain, finetuning_seed
 from sublayer.system.stages import note
 
@@ -45,36 +43,6 @@ Key = tuple[str, str]
 """An arm and a stage."""
 HELD_OUT = points_metric("held-out score", "score on what was held out")
 """Selection metric of trials of a stage of tasks, on held-out training examples."""
-
-
-class ArmFacts(Typed):
-    """Size and settled settings of an arm."""
-
-    name: str
-    parameters: dict[str, Count | None]
-    flops_per_token: Count
-    steps: Count
-    """Optimizer steps of its recipe; 0 if that is not trained."""
-    mismatch: Number
-    matched: tuple[str, ...]
-
-
-def describe_arm(
-    arm: Arm, model: ResolvedModel | None = None, steps: int | None = None
-) -> ArmFacts:
-    """Count parameters and operations of an arm, whose recipe is by default a run's."""
-    recipe = arm.loaded.recipe
-    if model is None or steps is None:
-        assert isinstance(recipe, ResolvedRecipe), "the recipe of a run is resolved"
-        model, steps = recipe.model, recipe.train.steps
-    return ArmFacts(
-        name=arm.name,
-        parameters=asdict(count_parameters(model, recipe.objective)),
-        flops_per_token=flops_per_token(model, recipe.data.context, recipe.objective),
-        steps=steps,
-        mismatch=arm.mismatch,
-        matched=arm.matched,
-    )
 
 
 @dataclass(frozen=True)
@@ -333,6 +301,18 @@ def finder_of_plan(folder: Path, plan: StudyPlan) -> RunFinder:
         metric=metric,
         find_trial=partial(read_outcome, is_scored=False),
     )
+
+
+def finder_of_chain(
+    folder: Path, kept: Kept, find: Callable[[Path], Outcome | None] = read_outcome
+) -> RunFinder:
+    """Return the finder of the runs in the folder of a study with stages.
+
+    ``find`` returns the outcome of the run in a folder.
+    """
+    seeds, tuning = range(kept.n_seeds), [(0, kept.tuning_number)]
+    folders = kept.folders(folder)
+    return RunFinder(kept.chain, folders, kept.trials, find, seeds=seeds, tuning=tuning)
 
 
 def asked_arms(folder: Path, plan: StudyPlan) -> list[Arm]:

@@ -1,29 +1,23 @@
 """Stages of a study: their order, and the settings of each arm in them."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from graphlib import CycleError, TopologicalSorter
 from typing import Any, Literal
 
 from sublayer.config.data import OwnColumns
 from sublayer.config.finetune import DEFAULT
 from sublayer.config.layers import EXCLUSIVE
-from sublayer.config.messages import check_choice
-from sublayer.config.recipe import TABLES
 from sublayer.config.table import MOST_FINETUNINGS
 from sublayer.counts import count
-from sublayer.errors import ConfigError, check_rules
+from sublayer.errors import ConfigError
 from sublayer.files.parsing import Typed, check_typed, parse_json
 from sublayer.statistics.difference import FEWEST_SEEDS
-from sublayer.study.question import check_seeds
 
 PRETRAINING = "pretraining"
 """The first stage of every chain: an arm's recipe."""
 FINETUNE = "finetune"
 """The prefix of settings of all stages of tasks."""
-_NO_SIGNS = (":", "/", "=")
-"""Separators in the names of settings and columns."""
 TUNING_NUMBER = MOST_FINETUNINGS - 1
 """The number of a trial among fine-tunings of the first pre-training, beyond any comparison."""
 Nested = Literal["mean", "median"]
@@ -239,39 +233,6 @@ def differing_stages(before: str | None, now: str | None) -> str:
     return "" if old.tune == new.tune else "values to tune"
 
 
-def in_order(study: str, stages: Sequence[Stage]) -> tuple[Stage, ...]:
-    """Sort stages topologically, else keep their order.
-
-    Raises ConfigError for duplicate or reserved names, names with a separator, a start that is no
-    stage or an ensemble, and cycles.
-    """
-    names = [stage.name for stage in stages]
-    trained = [PRETRAINING, *(stage.name for stage in stages if not stage.ensemble)]
-    for stage in stages:
-        name = stage.name
-        is_taken = name in (PRETRAINING, FINETUNE, *TABLES)
-        has_sign = not name.strip() or any(sign in name for sign in _NO_SIGNS)
-        check_rules(
-            study,
-            (names.count(name) > 1, f"two stages are named {name}: give each its own name"),
-            (
-                is_taken or has_sign,
-                f"no stage may be named {name!r}: settings and columns begin with its name; leave "
-                f"out {' '.join(_NO_SIGNS)}, and give no name that has a meaning of its own",
-            ),
-        )
-        if not stage.ensemble:
-            where = f"{study}: stage {name}, after: "
-            check_choice(where, "stage that leaves a model", stage.after, trained)
-
-    try:
-        TopologicalSorter({stage.name: stage.before for stage in stages}).prepare()
-    except CycleError as error:
-        circle = ", ".join(error.args[1])
-        raise ConfigError(f"{study}: stages start from each other: {circle}") from None
-    return tuple(sorted(stages, key=Chain(tuple(stages)).depth))
-
-
 def finetuning_seed(pretraining: int, number: int) -> int:
     """Return the seed of a fine-tuning, the same under no two pre-trainings.
 
@@ -289,21 +250,6 @@ def is_within(chain: Chain, n_seeds: int) -> bool:
 def n_compared(chain: Chain, n_seeds: int) -> int:
     """Count the compared units: pre-trainings, or fine-tunings of the only one."""
     return chain.n_seeds if is_within(chain, n_seeds) else n_seeds
-
-
-def check_numbers(chain: Chain, n_seeds: int) -> None:
-    """Raise ConfigError for numbers of pre-trainings and fine-tunings that allow no comparison."""
-    check_seeds(n_seeds)
-    n_inner, most = chain.n_seeds, TUNING_NUMBER if chain.tune else MOST_FINETUNINGS
-    check_rules(
-        f"--finetunings {n_inner}",
-        (not 1 <= n_inner <= most, f"it is not between 1 and {most:,}"),
-        (
-            is_within(chain, n_seeds) and n_inner < FEWEST_SEEDS,
-            "fine-tunings of one pre-training say too little of how far they spread: give "
-            f"{FEWEST_SEEDS} or more, or 1 for values without a verdict",
-        ),
-    )
 
 
 def explain_nesting(chain: Chain, n_seeds: int) -> str:

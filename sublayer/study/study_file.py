@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,17 +20,8 @@ from sublayer.nearest import nearest_hint
 from sublayer.study.arms import TuneBy
 from sublayer.study.budget.match import Rule
 from sublayer.study.inspection import Inspecting
-from sublayer.study.question import Amount, Hypothesis, Question
-from sublayer.study.scoring import Scoring
-from sublayer.study.stages import (
-    FINETUNE,
-    PRETRAINING,
-    ArmStages,
-    Chain,
-    Stage,
-    in_order,
-    laid_over,
-)
+from sublayer.study.question import Amount, Hypothesis, Question, Scoring
+from sublayer.study.stages import FINETUNE, PRETRAINING, ArmStages, Chain, Stage, laid_over
 from sublayer.tasks.registry import TASKS
 
 
@@ -495,3 +487,40 @@ def check_without_stages(path: Path, file: StudyFile, scale: str) -> None:
             "none",
         ),
     )
+
+
+_NO_SIGNS = (":", "/", "=")
+"""Separators in the names of settings and columns."""
+
+
+def in_order(study: str, stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """Sort stages topologically, else keep their order.
+
+    Raises ConfigError for duplicate or reserved names, names with a separator, a start that is no
+    stage or an ensemble, and cycles.
+    """
+    names = [stage.name for stage in stages]
+    trained = [PRETRAINING, *(stage.name for stage in stages if not stage.ensemble)]
+    for stage in stages:
+        name = stage.name
+        is_taken = name in (PRETRAINING, FINETUNE, *TABLES)
+        has_sign = not name.strip() or any(sign in name for sign in _NO_SIGNS)
+        check_rules(
+            study,
+            (names.count(name) > 1, f"two stages are named {name}: give each its own name"),
+            (
+                is_taken or has_sign,
+                f"no stage may be named {name!r}: settings and columns begin with its name; leave "
+                f"out {' '.join(_NO_SIGNS)}, and give no name that has a meaning of its own",
+            ),
+        )
+        if not stage.ensemble:
+            where = f"{study}: stage {name}, after: "
+            check_choice(where, "stage that leaves a model", stage.after, trained)
+
+    try:
+        TopologicalSorter({stage.name: stage.before for stage in stages}).prepare()
+    except CycleError as error:
+        circle = ", ".join(error.args[1])
+        raise ConfigError(f"{study}: stages start from each other: {circle}") from None
+    return tuple(sorted(stages, key=Chain(tuple(stages)).depth))

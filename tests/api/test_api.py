@@ -20,7 +20,7 @@ from sublayer.api.arguments import StudyOptions
 from sublayer.api.writing import EMPTY, Fillings
 from sublayer.decode.gaps import Filling
 from sublayer.errors import ConfigError, DataError
-from sublayer.study.options import Options
+from sublayer.study.definition import Options
 from tests import made
 from tests.commands.conftest import TINY
 from tests.commands.reviews import reviews, write_csv

@@ -13,7 +13,7 @@ from sublayer.api.comparing import compare
 from sublayer.reporting import listing
 from sublayer.reporting.terminal import summarize
 from sublayer.reporting.words import headline
-from sublayer.study.read_results import results_of_folder
+from sublayer.study.collect import results_of_folder
 from sublayer.system.lock import held
 from tests.commands.conftest import SMALL
 from tests.study.studies import FFN, files, settings_of, write_text

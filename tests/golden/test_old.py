@@ -18,7 +18,7 @@ import sublayer
 from sublayer.cli import main as cli
 from sublayer.errors import ConfigError
 from sublayer.files.tensors import read_stored
-from sublayer.study.read_results import results_of_folder
+from sublayer.study.collect import results_of_folder
 from sublayer.training.checkpoints import stored_model
 from tests.golden.core import digest, kind
 

@@ -18,9 +18,9 @@ from sublayer.reporting.html import render_report
 from sublayer.reporting.terminal import render, summarize
 from sublayer.statistics.scores import Contrast
 from sublayer.statistics.simultaneous import Parts
-from sublayer.study.inspection import InspectedLayers
+from sublayer.study.inspection import InspectedLayers, WrittenSample
 from sublayer.study.question import Hypothesis
-from sublayer.study.results import ArmResult, Results, StudyText, Tuning, WrittenSample
+from sublayer.study.results import ArmResult, Results, StudyText, Tuning
 from tests.golden.core import compare, compare_text, digest, expect_names
 from tests.study.synthetic import encoder_results, judge_values, synthetic_results, taking
 

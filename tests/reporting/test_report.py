@@ -29,22 +29,28 @@ from sublayer.objective.metric import Metric
 from sublayer.reporting.figures import ProbedRun, draw_metrics, put_probes
 from sublayer.reporting.files import report_again, report_study, results_to_json
 from sublayer.reporting.html import render_report, write_report
-from sublayer.reporting.secondary import turn_lines
 from sublayer.reporting.tables import (
     check_table_files,
     quality_sheet,
     secondary_sheet,
     write_tables,
 )
-from sublayer.reporting.words import conditions, hypothesis_words, in_display_units
+from sublayer.reporting.words import conditions, hypothesis_words, in_display_units, turn_lines
 from sublayer.runs.folder import RunFolder
 from sublayer.runs.session import prepare_data
 from sublayer.statistics.difference import Verdict
 from sublayer.statistics.looks import ERROR, Looks, fixed, until_decided
 from sublayer.study.arms import Trial, beyond_edges
-from sublayer.study.comparisons import arm_budgets, secondary_analyses
-from sublayer.study.curves import cost_at, read_curves, same_quality
-from sublayer.study.definition import Study, load_study
+from sublayer.study.collect import results_of_folder
+from sublayer.study.comparisons import (
+    arm_budgets,
+    cost_at,
+    read_curves,
+    same_quality,
+    secondary_analyses,
+)
+from sublayer.study.definition import Options, Study, load_study
+from sublayer.study.evidence import foresee
 from sublayer.study.inspection import (
     LAYERS,
     InspectedLayers,
@@ -55,12 +61,9 @@ from sublayer.study.inspection import (
     summarize,
 )
 from sublayer.study.jobs.run import Outcome
-from sublayer.study.options import Options
 from sublayer.study.question import Hypothesis, Question
-from sublayer.study.read_results import results_of_folder
 from sublayer.study.results import Cell, Curve, Results, Scorecard, ScoreRow
 from sublayer.study.runs import choose
-from sublayer.study.verdicts import foresee
 from tests.breadth import rows
 from tests.golden.test_reports import complete, one_seed
 from tests.golden.test_reports import layer as change

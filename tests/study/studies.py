@@ -8,7 +8,7 @@ import pytest
 
 from sublayer.api.comparing import compare
 from sublayer.reporting.files import report_study
-from sublayer.study.options import Options
+from sublayer.study.definition import Options
 from sublayer.study.stage_recipes import ScoredTask, StagePart
 from sublayer.tasks.registry import TASKS
 

@@ -13,7 +13,7 @@ from sublayer.config.resolve import batch_sequences, resolve_model
 from sublayer.data.tokenizers.characters import CharacterTokenizer
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters, flops_per_token
-from sublayer.reporting.plans import plan_lines
+from sublayer.reporting.terminal import plan_lines
 from sublayer.study.arms import Arm, expand
 from sublayer.study.budget.expected import (
     PROGRAM_BYTES,

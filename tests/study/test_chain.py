@@ -26,19 +26,17 @@ from sublayer.reporting.listing import comparison_row
 from sublayer.reporting.verify import verify_study
 from sublayer.runs.session import prepare_data
 from sublayer.statistics.looks import fixed
-from sublayer.study import checks
-from sublayer.study.arms import NO_TRIAL, Arm, Trial
+from sublayer.study import runner
+from sublayer.study.arms import NO_TRIAL, Arm, ArmFacts, Trial
 from sublayer.study.budget.plan import make_plan
-from sublayer.study.chain_file import Kept
-from sublayer.study.collect import trained_operations
+from sublayer.study.collect import results_of_folder, trained_operations
 from sublayer.study.columns import Column, list_columns, points_metric, run_scores, value_of
 from sublayer.study.definition import Study, load_study
 from sublayer.study.evidence import StudyJudge, arm_scores
 from sublayer.study.jobs.run import Outcome
-from sublayer.study.read_results import results_of_folder
-from sublayer.study.runs import ArmFacts, RunFinder, StageRuns, failed_runs
+from sublayer.study.runs import RunFinder, StageRuns, failed_runs, finder_of_chain
 from sublayer.study.stage_plan import StagePlan, plan_stages, with_stages
-from sublayer.study.stage_recipes import stage_key
+from sublayer.study.stage_recipes import Kept, stage_key
 from sublayer.study.stages import PRETRAINING, Chain, Stage, describe_stages, differing_stages
 from sublayer.tasks.scoring import score
 from tests.breadth import rows
@@ -223,7 +221,7 @@ def test_options_without_effect_on_a_chain_are_refused(more, message, tmp_path, 
 def test_a_full_disk_and_missing_files_are_named_first(tmp_path, monkeypatch, capsys):
     path, out = write_chain(tmp_path), tmp_path / "out"
     with monkeypatch.context() as patch:
-        patch.setattr(checks.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+        patch.setattr(runner.shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
         assert cli.main(words(path, "--out", str(tmp_path / "full"))) == 2
     assert "the models of all runs take" in capsys.readouterr().err
     assert not list(tmp_path.glob("full/stages/*"))
@@ -393,9 +391,8 @@ def gathered(outcomes: dict[str, Outcome], **trials) -> RunFinder:
         return outcomes.get("/".join([folders[folder], *rest]))
 
     tried = {"mnli": (NO_TRIAL,), "rte": (NO_TRIAL,), **trials}
-    finder = kept_of(Chain((MNLI, RTE), n_seeds=2), {"a": KEYS}, **tried).finder(
-        Path("study"), find
-    )
+    kept = kept_of(Chain((MNLI, RTE), n_seeds=2), {"a": KEYS}, **tried)
+    finder = finder_of_chain(Path("study"), kept, find)
     for stage in (MNLI, RTE):
         finder.choose(stage.name)
     return finder

@@ -26,7 +26,6 @@ from sublayer.study.arms import (
     split_values,
 )
 from sublayer.study.budget.plan import make_plan
-from sublayer.study.checks import check_study
 from sublayer.study.columns import (
     list_columns,
     points_metric,
@@ -36,8 +35,8 @@ from sublayer.study.columns import (
 )
 from sublayer.study.definition import Study, load_asked, load_study, shipped_studies, study_scales
 from sublayer.study.notes import edges
-from sublayer.study.question import Question
-from sublayer.study.scoring import Scoring
+from sublayer.study.question import Question, Scoring
+from sublayer.study.runner import check_study
 from sublayer.study.stage_plan import plan_stages
 from sublayer.study.stage_recipes import StagePart, StageRecipes
 from sublayer.tasks.registry import TASKS

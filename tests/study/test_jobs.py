@@ -23,7 +23,7 @@ from sublayer.study.arms import expand
 from sublayer.study.budget import match
 from sublayer.study.budget.expected import PROGRAM_BYTES, size_arm
 from sublayer.study.budget.match import share_threads, shared_threads
-from sublayer.study.definition import Study
+from sublayer.study.definition import Options, Study, _check_place
 from sublayer.study.jobs import computing, loop
 from sublayer.study.jobs import run as of_run
 from sublayer.study.jobs.board import PlainBoard, TerminalBoard
@@ -38,7 +38,6 @@ from sublayer.study.jobs.files import (
 )
 from sublayer.study.jobs.loop import MOST_TRIES, InTurn
 from sublayer.study.jobs.run import Job, Outcome, SharedData
-from sublayer.study.options import Options, _check_place
 from sublayer.system.fork_server import Forked, ForkServer
 from sublayer.training.log import Status
 from tests.stopping import stopped_at

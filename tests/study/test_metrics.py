@@ -27,11 +27,10 @@ from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, prepare_data
 from sublayer.study.budget.measure import train_step
 from sublayer.study.columns import study_metrics
-from sublayer.study.definition import load_study
+from sublayer.study.definition import Options, load_study
 from sublayer.study.evidence import scored_elsewhere
 from sublayer.study.jobs.run import Outcome
 from sublayer.study.notes import list_caveats, list_text_caveats
-from sublayer.study.options import Options
 from sublayer.study.runner import run_study
 from sublayer.study.runs import StageRuns
 from sublayer.study.stages import PRETRAINING

@@ -27,12 +27,11 @@ from sublayer.runs.folder import RunFolder
 from sublayer.runs.items import ITEMS, read_items, write_items
 from sublayer.runs.session import prepare_data
 from sublayer.study.arms import Arm
-from sublayer.study.definition import Study
+from sublayer.study.collect import results_of_folder
+from sublayer.study.definition import Options, Study, ask
 from sublayer.study.finished import check_agree
 from sublayer.study.folder import StudyFolder, keep_tokenizer
-from sublayer.study.options import Options, ask
 from sublayer.study.plan_file import Request
-from sublayer.study.read_results import results_of_folder
 from sublayer.study.runner import run_study
 from tests.alterations import alterations, copy
 from tests.breadth import examples

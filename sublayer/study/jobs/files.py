@@ -28,7 +28,7 @@ from sublayer.errors import (
 )
 from sublayer.files.storage import write_file
 from sublayer.study.inspection import Inspecting
-from sublayer.study.scoring import WHOLE_TEST, Scoring
+from sublayer.study.question import WHOLE_TEST, Scoring
 from sublayer.system.memory import lacks_memory
 from sublayer.training.log import Status
 

@@ -38,7 +38,7 @@ from sublayer.runs.run import train_run
 from sublayer.runs.session import prepare_data
 from sublayer.study.inspection import inspect_run, read_layers
 from sublayer.study.jobs.files import JobSpec
-from sublayer.study.scoring import WHOLE_TEST, Scoring
+from sublayer.study.question import WHOLE_TEST, Scoring
 from sublayer.system.machine import choose_device
 from sublayer.system.stages import stage
 from sublayer.training.log import Progress
