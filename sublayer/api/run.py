@@ -411,7 +411,7 @@ def import_model(
     """
     with stage("starting PyTorch"):
         from sublayer.interop.fairseq import import_fairseq
-        from sublayer.interop.gpt1_release import import_gpt1
+        from sublayer.interop.gpt import import_gpt1
         from sublayer.interop.huggingface import import_huggingface
         from sublayer.runs.folder import free_folder
 

@@ -1,35 +1,59 @@
 """BERT and ALBERT, as transformers has them: configs and weights, to and from ours."""
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import torch
+from tokenizers import processors
 from torch import Tensor
 
 from sublayer.config.architecture import FFNS
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import head_activation, is_factorised
 from sublayer.config.table import MOST_LAYERS
-from sublayer.data.tokenizers.base import Tokenizer
+from sublayer.data.sentencepiece.unigram import UnigramTokenizer
+from sublayer.data.tokenizers.base import SPECIAL_NAMES, Tokenizer
+from sublayer.data.tokenizers.settings import CONFIG_NAME
 from sublayer.errors import CheckpointError
-from sublayer.interop.answers import LABELS, TYPED_LABELS, label_words
-from sublayer.interop.family import NO_OTHER_HEAD, Answering, Family, Fields, Oracle, Tensors
+from sublayer.interop.family import (
+    LABELS,
+    NO_OTHER_HEAD,
+    TYPED_LABELS,
+    Answering,
+    Family,
+    Fields,
+    Oracle,
+    Tensors,
+    label_words,
+)
 from sublayer.interop.foreign_config import (
     ACTIVATIONS,
     ALWAYS_IGNORED,
+    ANY,
     NEVER,
     ClassConfig,
     ClassFields,
     Field,
+    Rule,
+    Table,
     harmless,
     names,
     network,
+    networks,
     optional,
     rule_of,
     same,
     token_id,
 )
-from sublayer.interop.representable import ANY, Rule, Table, networks
-from sublayer.interop.tokenizers import encoder_files
+from sublayer.interop.tokenizers import (
+    ANY_CLASS,
+    FILE,
+    library_file,
+    library_of,
+    settings_file,
+    split_marks,
+)
 from sublayer.interop.weight_map import Pair, pair_linear
 
 _ENCODER: dict[str, Field] = {
@@ -83,11 +107,6 @@ ALBERT_FIELDS = ClassFields(
 )
 
 
-def _activates_head_alike(config: ResolvedModel) -> bool:
-    activations = [FFNS[name].activation for name in networks(config) if name in FFNS]
-    return config.head == "none" or head_activation(config) in activations
-
-
 _EXCEPTIONS: Table = {
     # Models with a sentence head have a transform head for tokens.
     "head": Rule(
@@ -95,7 +114,14 @@ _EXCEPTIONS: Table = {
             config.head == "transform" or (config.head == "none" and not config.sentence_classes)
         )
     ),
-    "head_activation": Rule(_activates_head_alike, head_activation),
+    "head_activation": Rule(
+        lambda config: (
+            config.head == "none"
+            or head_activation(config)
+            in [FFNS[name].activation for name in networks(config) if name in FFNS]
+        ),
+        head_activation,
+    ),
     "sentence_classes": (0, 2),
     "pooler": Rule(lambda config: config.pooler == "tanh" or config.sentence_classes != 2),
 }
@@ -276,8 +302,54 @@ class Bert(Family):
         return Oracle(f"{self.name}ForMaskedLM", {"logits": "logits"})
 
     def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-        """Return the files of a tokenizer that adds the special tokens of masked models."""
-        return encoder_files(tokenizer, max_len=max_len)
+        """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
+
+        Contents are by file name. Around a text it puts what masked models have there, ``[CLS]``
+        and ``[SEP]``.
+
+        ``tokenizer.json`` and ``tokenizer_config.json``; with WordPiece BERT's ``vocab.txt``, with
+        unigram the model itself, ``spiece.model``. Bytes, characters and moses-bpe cannot be given,
+        nor SentencePiece's BPE.
+        """
+        if tokenizer is None or (converted := library_of(tokenizer)) is None:
+            return {}
+        library, names, files = converted
+        more: dict[str, Any] = {}
+        if isinstance(tokenizer, UnigramTokenizer):
+            rules = tokenizer.normalization
+            more = {"do_lower_case": rules.do_lower_case, "keep_accents": rules.keep_accents}
+            if not rules.divide_digit_commas:
+                more["divide_digit_commas"] = False
+        elif tokenizer.kind == "wordpiece":
+            files["vocab.txt"] = "".join(f"{name}\n" for name in names).encode()
+            normalizer = json.loads(library.to_str())["normalizer"] or {}
+            if normalizer.get("type") == "BertNormalizer":
+                more = {"do_lower_case": normalizer["lowercase"]}
+                if normalizer["strip_accents"] is not None:
+                    more["strip_accents"] = normalizer["strip_accents"]
+        cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id
+        if library.post_processor is None and cls_id is not None and sep_id is not None:
+            cls, sep = names[cls_id], names[sep_id]
+            library.post_processor = processors.TemplateProcessing(
+                single=f"{cls}:0 $A:0 {sep}:0",
+                pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+                special_tokens=[(cls, cls_id), (sep, sep_id)],
+            )
+        ids = {key: getattr(tokenizer, key) for key in (*SPECIAL_NAMES, "unk_id")}
+        settings = {
+            "tokenizer_class": ANY_CLASS,
+            **{
+                key.replace("_id", "_token"): names[id_]
+                for key, id_ in ids.items()
+                if id_ is not None
+            },
+            **more,
+            **split_marks(tokenizer),
+            "model_max_length": max_len,
+            # Without being told, transformers' tokenizer leaves out the segments of a pair.
+            "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        }
+        return {**files, FILE: library_file(library), CONFIG_NAME: settings_file(settings)}
 
 
 class Albert(Bert):

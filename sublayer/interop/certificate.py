@@ -1,6 +1,7 @@
 """Certificates: agreement of a model's logits with another system's."""
 
 import copy
+import json
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,10 +22,13 @@ from sublayer.data.tokenizers.settings import read_token_files
 from sublayer.errors import CheckpointError, DataError
 from sublayer.interop.family import Oracle
 from sublayer.model.context import Layout
+from sublayer.model.model_folder import save_model
 from sublayer.model.transformer import Encoder, EncoderDecoder, Transformer
 from sublayer.objective.supervised.loss import unscaled
 from sublayer.system.memory import format_bytes, total_memory
+from sublayer.tasks.spec import spec_files
 from sublayer.tasks.task import Task
+from sublayer.text_model import TextModel
 
 CERTIFICATE = "certificate.json"
 LOGITS, HIDDEN_STATES = "logits", "hidden states"
@@ -279,6 +283,18 @@ def certify_tokenizer(tokenizer: Tokenizer | None, folder: Path) -> dict[str, An
         "equal": len(texts) - len(differing),
     }
     return {"tokenizer_ids": compared | ({"first": differing[0]} if differing else {})}
+
+
+def save_imported(text_model: TextModel, out: Path, certificate: dict[str, Any]) -> None:
+    """Write a model folder with its tokenizer, if the model has one, and its certificate.
+
+    Raises CheckpointError where ``out`` exists or cannot be written.
+    """
+    files = spec_files(text_model.task)
+    if text_model.tokenizer is not None:
+        files["tokenizer.json"] = text_model.tokenizer.serialize()
+    files[CERTIFICATE] = json.dumps(certificate, indent=2).encode() + b"\n"
+    save_model(out, text_model.model, files)
 
 
 def describe_ids(certificate: Mapping[str, Any]) -> str | None:

@@ -1,12 +1,19 @@
 """fairseq's checkpoints: its Transformer, Macaron Net's translators and Macaron Net's BERT."""
 
+import argparse
 import re
+import struct
+import warnings
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.serialization import safe_globals
 
 from sublayer.config.data import is_codes_file
 from sublayer.config.recipe import ResolvedModel
@@ -18,9 +25,8 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules, MosesTokenizer
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import MAX_BYTES, read_bytes
-from sublayer.interop.answers import default_words, task_of
-from sublayer.interop.certificate import certify
-from sublayer.interop.fairseq_file import find_checkpoint, read_checkpoint
+from sublayer.interop.certificate import certify, save_imported
+from sublayer.interop.family import default_words, task_of
 from sublayer.interop.folder import CONFIG, check_paths
 from sublayer.interop.foreign_config import (
     REQUIRED,
@@ -34,6 +40,7 @@ from sublayer.interop.foreign_config import (
     names,
     network,
     optional,
+    refused_fields,
     rule_of,
     same,
     share,
@@ -41,16 +48,193 @@ from sublayer.interop.foreign_config import (
     switched_off,
     whole,
 )
-from sublayer.interop.huggingface import save_imported
-from sublayer.interop.representable import refused_fields
 from sublayer.interop.seq2seq import BLOCK, M2M100, UNIT
-from sublayer.interop.tokenizers import check_tokenizer
-from sublayer.interop.translator_tokenizers import UNKNOWN_LANGUAGE
+from sublayer.interop.tokenizers import UNKNOWN_LANGUAGE, check_tokenizer
 from sublayer.interop.weight_map import Pair, assemble, pair_blocks, pair_linear
 from sublayer.model.model_folder import check_finite, check_float
-from sublayer.model.transformer import Transformer
-from sublayer.tasks.spec import TaskSpec
 from sublayer.text_model import TextModel
+
+_MOST_VALUES, _MOST_BITS = 10_000, 128
+"""Values in a setting, and bits of a number."""
+_NESTED = ("encoder", "decoder", "quant_noise")
+# Files up to 0.8 contain training meters, of fairseq classes.
+_METERS = tuple(
+    f"fairseq.meters.{name}" for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")
+)
+# Errors of reading a truncated or changed file.
+_DAMAGES = (
+    RuntimeError,
+    EOFError,
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    OverflowError,
+    MemoryError,
+    struct.error,
+    zlib.error,
+    zipfile.BadZipFile,
+)
+
+
+class _Meter:
+    """Stand-in for a meter of training: it keeps the file's values and does nothing."""
+
+
+def find_checkpoint(path: Path) -> Path:
+    """Find the checkpoint: a file, or a folder's only one.
+
+    Raises CheckpointError where there is none, or several.
+    """
+    if path.is_file():
+        return path
+    checkpoints = sorted(path.glob("*.pt"))
+    if not checkpoints:
+        raise CheckpointError(
+            f"{path} is not a checkpoint of fairseq, nor a folder that holds one (*.pt)"
+        )
+    if len(checkpoints) > 1:
+        n_others = len(checkpoints) - 1
+        raise CheckpointError(
+            f"{path} has {checkpoints[0].name} and {n_others} more: name one of them"
+        )
+    return checkpoints[0]
+
+
+def read_checkpoint(path: Path) -> tuple[Content, dict[str, Tensor], int]:
+    """Read a checkpoint of fairseq 0.6 or later; its tensors are on the CPU.
+
+    Returned are the settings with which the model was built, nested ones by ``encoder_`` and the
+    like before their name; its tensors; and the number of an optimizer's, which are not kept.
+
+    Only tensors, plain values and ``argparse.Namespace`` are made of the file's content; of the
+    meters of training an empty shell is. Raises CheckpointError where the file is damaged, names
+    any other class or function, or holds no settings and tensors of a model.
+    """
+    content = _load(path)
+    if not isinstance(content, Mapping) or not isinstance(content.get("model"), Mapping):
+        raise CheckpointError(f"{path} holds no model: it is not a checkpoint of fairseq")
+    for name, tensor in content["model"].items():
+        if not isinstance(name, str) or not _is_plain(tensor):
+            raise CheckpointError(
+                f"{path}: model holds {name!r}, which is not a name of a plain tensor"
+            )
+    tensors = {name: tensor.detach() for name, tensor in content["model"].items()}
+    config = content.get("cfg")
+    fields = content.get("args")
+    if fields is None and isinstance(config, Mapping):
+        fields = config.get("model")
+    if isinstance(fields, argparse.Namespace):
+        fields = vars(fields)
+    if not isinstance(fields, Mapping):
+        raise CheckpointError(
+            f"{path} does not say how its model is built: it has neither args nor cfg with model"
+        )
+    settings = {name: value for name, value in fields.items() if not isinstance(value, Mapping)}
+    for side in _NESTED:
+        if isinstance(inner := fields.get(side), Mapping):
+            settings |= {f"{side}_{name}": value for name, value in inner.items()}
+    for name, value in settings.items():
+        if not isinstance(name, str) or not _is_setting(value):
+            kind = type(value).__name__
+            raise CheckpointError(
+                f"{path}: the setting {name!s:.60} holds a {kind}, not a plain value"
+            )
+    # A pickle may hold a list in itself, or one list very often.
+    waiting = [content.get("last_optimizer_state")]
+    seen = set()
+    n_optimizer = 0
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Mapping):
+            waiting += node.values()
+        elif isinstance(node, list | tuple):
+            waiting += node
+        n_optimizer += isinstance(node, Tensor)
+    return Content(path.name, settings), tensors, n_optimizer
+
+
+def _load(path: Path) -> Any:
+    known: list[Any] = [argparse.Namespace]
+    for name in _METERS:
+        known.append((_Meter, name))
+    try:
+        with safe_globals(known), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _check_sums(path)
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except UnpicklingError as error:
+        if named := re.search(r"GLOBAL (\S+)", str(error)):
+            raise CheckpointError(
+                f"{path} names {named[1]}, and what a file names is never run: "
+                "open it where fairseq is installed and save its 'model', "
+                "and its 'args' or 'cfg' as plain values, with torch.save"
+            ) from None
+        raise CheckpointError(
+            f"{path} is damaged, or no checkpoint of fairseq: it does not hold tensors"
+        ) from None
+    except _DAMAGES as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise CheckpointError(
+            f"{path} is damaged or cut short, or not a file that torch.save wrote: {reason}"
+        ) from None
+
+
+def _check_sums(path: Path) -> None:
+    # What torch writes since 1.6 is an archive, whose check sums it does not compare.
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for member in archive.infolist():
+                # torch writes nothing compressed, of which a small file could hold very much.
+                if (
+                    member.compress_type != zipfile.ZIP_STORED
+                    or member.file_size != member.compress_size
+                ):
+                    raise zipfile.BadZipFile(
+                        f"{member.filename!r} is compressed, which torch does not do"
+                    )
+            if (name := archive.testzip()) is not None:
+                raise zipfile.BadZipFile(f"the check sum of {name!r} is not that of its bytes")
+
+
+def _is_setting(value: Any) -> bool:
+    """Check whether a value fits a command line: no tensor, no huge number or list."""
+    waiting = [value]
+    n_seen = 0
+    while waiting:
+        node = waiting.pop()
+        n_seen += 1
+        if isinstance(node, list | tuple | Mapping):
+            if n_seen + len(waiting) + len(node) > _MOST_VALUES:
+                return False
+            waiting += node
+            if isinstance(node, Mapping):
+                waiting += node.values()
+        elif type(node) is int:
+            if node.bit_length() > _MOST_BITS:
+                return False
+        elif node is not None and type(node) not in (bool, float, str):
+            return False
+    return True
+
+
+def _is_plain(value: Any) -> bool:
+    if (
+        not isinstance(value, Tensor)
+        or value.layout != torch.strided
+        or value.is_meta
+        or value.is_quantized
+    ):
+        return False
+    # What repeats its elements needs more memory than the file has bytes.
+    n_bytes = value.numel() * value.element_size()
+    return n_bytes <= value.untyped_storage().nbytes()
+
 
 _PAD_ID = 1
 """The padding of every dictionary of fairseq.
@@ -198,7 +382,22 @@ def import_fairseq(path: Path, out: Path) -> dict[str, Any]:
     note = _LACKS_CODES
     if text_model.tokenizer is not None:
         note = _READS_TEXT if model.config.kind == "encoder" else _READS_WORDS
-    compared = _certify(model, weights)
+    config = model.config
+    lacking = ", ".join(refused_fields(config, _ORACLE.table))
+    if config.norm_order == "post":
+        lacking = "post-norm with fairseq's sinusoids"
+    if config.kind == "encoder":
+        compared = {"checked": False, "reason": f"no class of it is {_BERT.title}"}
+    elif lacking:
+        compared = {"checked": False, "reason": f"no class of it has {lacking}"}
+    else:
+        tensors = {
+            new: tensor.clone()
+            for name, tensor in weights.items()
+            for new in _RENAMED.get(name, (_ORACLE.prefix + name,))
+        }
+        described = _ORACLE.fields.read(Content(CONFIG, _ORACLE.write_config(config, None)))
+        compared = certify(model, described.given, tensors, _ORACLE.oracle(config))
     certificate = {**compared, "left_out": left_out, "tokenizer": note}
     save_imported(text_model, out, certificate)
     return certificate
@@ -209,87 +408,85 @@ def read_fairseq(path: Path) -> tuple[TextModel, dict[str, Tensor], dict[str, An
 
     Also returns its tensors by their newest names, and what was omitted: number of optimizer
     tensors, names of buffers and copies of the embedding matrix. The tokenizer is read from codes
-    and a dictionary next to the file.
+    and a dictionary next to the file. Labels of a fine-tuned model have no names.
 
     Raises CheckpointError where any of the files is damaged, or they do not belong together.
     """
     file = find_checkpoint(path)
-    checkpoint = read_checkpoint(file)
-    encodes = _is_bert(checkpoint.tensors)
+    content, tensors, n_optimizer = read_checkpoint(file)
+    # Macaron Net's BERT is an encoder with segments, and no decoder.
+    encodes = _SEGMENTS in tensors and not any(name.startswith("decoder.") for name in tensors)
     fields = _BERT if encodes else _TRANSLATOR
-    weights, no_weights = _upgraded(checkpoint.tensors)
-    table = weights[_TABLE]
-    if table.dim() != 2 or not len(table):
-        shape = list(table.shape)
-        raise CheckpointError(f"{_TABLE} has shape {shape}, which is no embedding matrix's")
-    settings = fields.read(checkpoint.settings)
-    take_copies, read_config = _take_translator_copies, _read_translator_config
-    if encodes:
-        take_copies, read_config = _prepare_bert, _read_bert_config
-    copies = take_copies(settings, weights)
+    weights, no_weights = _upgraded(tensors)
+    n_rows = len(weights[_TABLE])
+    settings = fields.read(content)
+    copies, of_kind = (_bert_fields if encodes else _translator_fields)(settings, weights)
     kind = MosesTokenizer if encodes else WordBpeTokenizer
-    tokenizer = _read_vocabulary(file.parent, len(table), kind)
-    final = _has_final_norm(weights, checkpoint.tensors)
-    shared = _shared_fields(settings, len(table), has_final_norm=final)
-    config = settings.resolve({**shared, **read_config(settings, weights)})
-    pairs = _pairs(config, _BERT_OUTPUT if encodes else _OUTPUT)
-    model = assemble(weights, pairs, config, title=fields.title, file=settings.file)
-    if tokenizer is not None and not encodes:
-        sides = [checkpoint.settings.fields.get(f"{side}_lang") for side in ("source", "target")]
-        rules = [LanguageRules(str(side or UNKNOWN_LANGUAGE)) for side in sides]
-        tokenizer = BilingualTokenizer(tokenizer, *rules)
-    task = _bert_task(settings, config)
-    left_out = {
-        "optimizer_tensors": checkpoint.n_optimizer,
-        "no_weights": no_weights,
-        "copies": copies,
-    }
-    return TextModel(model, tokenizer, task), weights, left_out
-
-
-def _read_vocabulary(
-    folder: Path, vocab_size: int, kind: type[WordBpeTokenizer]
-) -> Tokenizer | None:
-    """Read codes with the dictionary beside a checkpoint; None where one of them is not there.
-
-    Raises CheckpointError where a dictionary beside it is not of the table's size.
-    """
     n_special = len(kind.specials)
+    folder = file.parent
     for path in sorted(folder.glob("dict*.txt")):
-        content = read_bytes(path, CheckpointError, max_bytes=MAX_BYTES)
-        n_entries = n_special + sum(bool(line.strip()) for line in content.split(b"\n"))
-        if n_entries != vocab_size:
+        lines = read_bytes(path, CheckpointError, max_bytes=MAX_BYTES).split(b"\n")
+        n_entries = n_special + sum(bool(line.strip()) for line in lines)
+        if n_entries != n_rows:
             raise CheckpointError(
                 f"{path} has {n_entries} entries with the {n_special} special ones, "
-                f"{_TABLE} has {count(vocab_size, 'row')}: they do not belong together"
+                f"{_TABLE} has {count(n_rows, 'row')}: they do not belong together"
             )
     dictionary = find_dictionary(folder)
     codes = sorted(p for p in folder.iterdir() if p.is_file() and is_codes_file(p.name))
-    if dictionary is None or not codes:
-        return None
-    if len(codes) > 1:
+    if dictionary is not None and len(codes) > 1:
         raise CheckpointError(
             f"{folder} has {codes[0].name} and {codes[1].name}: leave the codes of the model alone"
         )
-    return check_tokenizer(read_codes(codes[0], dictionary, kind=kind), folder, vocab_size)
-
-
-def _certify(model: Transformer, weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    config = model.config
-    if config.kind == "encoder":
-        return {"checked": False, "reason": f"no class of it is {_BERT.title}"}
-    lacking = ", ".join(refused_fields(config, _ORACLE.table))
-    if config.norm_order == "post":
-        lacking = "post-norm with fairseq's sinusoids"
-    if lacking:
-        return {"checked": False, "reason": f"no class of it has {lacking}"}
-    tensors = {}
-    for name, tensor in weights.items():
-        for new in _RENAMED.get(name, (_ORACLE.prefix + name,)):
-            tensors[new] = tensor.clone()
-    fields = _ORACLE.write_config(config, None)
-    described = _ORACLE.fields.read(Content(CONFIG, fields))
-    return certify(model, described.given, tensors, _ORACLE.oracle(config))
+    tokenizer: Tokenizer | None = None
+    if dictionary is not None and codes:
+        read = read_codes(codes[0], dictionary, kind=kind)
+        tokenizer = check_tokenizer(read, folder, n_rows)
+    if tokenizer is not None and not encodes:
+        sides = [content.fields.get(f"{side}_lang") for side in ("source", "target")]
+        rules = [LanguageRules(str(side or UNKNOWN_LANGUAGE)) for side in sides]
+        tokenizer = BilingualTokenizer(tokenizer, *rules)
+    # A norm follows each stack of pre-norm blocks, except in checkpoints older than version 2.
+    version = tensors.get("encoder.version")
+    is_new = version is not None and version.numel() == 1 and float(version) >= 2
+    has_final_norm = is_new or any(f"{side}.layer_norm.weight" in weights for side in _SIDES)
+    has_final_norm = has_final_norm and settings.ours["norm_order"] == "pre"
+    final_norm = "affine" if settings.ours.get("norm_affine", True) else "plain"
+    given = settings.fields
+    config = settings.resolve(
+        {
+            **settings.ours,
+            "norm_eps": 1e-5,
+            "final_norm": final_norm if has_final_norm else "none",
+            "positions": "sinusoidal",
+            "sinusoids": "fairseq",
+            "first_position": _PAD_ID + 1,
+            "dropout_ffn": given["activation_dropout"] or given["relu_dropout"] or 0.0,
+            "vocab_size": n_rows,
+            **of_kind,
+        }
+    )
+    pairs = _pairs(config, _BERT_OUTPUT if encodes else _OUTPUT)
+    model = assemble(weights, pairs, config, title=fields.title, file=settings.file)
+    task = None
+    if n_outputs := config.label_outputs:
+        # A single output is the logit of the second of two labels, or a number on the scale of
+        # STS-B, (score - 3) / 2, by its criterion.
+        criterion = given["criterion"]
+        if criterion == _NUMBER and n_outputs == 1:
+            task = task_of("number", (), config, numbers=(1.0, 5.0))
+        elif criterion == _BINARY and n_outputs == 1:
+            task = task_of("classes", default_words(2), config)
+        elif criterion == _CLASSES and n_outputs > 1:
+            task = task_of("classes", default_words(n_outputs), config)
+        else:
+            raise CheckpointError(
+                f"{settings.file}: criterion = {format_value(criterion)} of n_classes = "
+                f"{n_outputs} does not say what is answered: it is {_BINARY} or {_NUMBER} of one "
+                f"output, or {_CLASSES}"
+            )
+    left_out = {"optimizer_tensors": n_optimizer, "no_weights": no_weights, "copies": copies}
+    return TextModel(model, tokenizer, task), weights, left_out
 
 
 def _upgraded(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[str]]:
@@ -298,7 +495,7 @@ def _upgraded(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[st
     Numbered norms are named; a joint matrix of queries, keys and values is split.
 
     Raises CheckpointError where a tensor stands under an old and a new name, an embedding matrix is
-    missing, or numbers are not finite floats.
+    missing or none, or numbers are not finite floats.
     """
     buffers = [f"{side}.{name}" for side in _SIDES for name in _NO_WEIGHTS]
     no_weights = sorted(name for name in buffers if name in tensors)
@@ -306,7 +503,22 @@ def _upgraded(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[st
     for name, tensor in tensors.items():
         if name in no_weights:
             continue
-        for new, part in _upgrade(name, tensor).items():
+        renamed = {name: tensor}
+        if name == _OLD_OUTPUT:
+            renamed = {_OUTPUT: tensor}
+        elif match := _NORM.fullmatch(name):
+            side, layer, number, kind = match.groups()
+            renamed = {f"{side}{layer}{_NUMBERED[side][int(number)]}.{kind}": tensor}
+        elif match := _FUSED.fullmatch(name):
+            if tensor.dim() == 0 or tensor.shape[0] % 3:
+                shape = list(tensor.shape)
+                raise CheckpointError(
+                    f"{name} has shape {shape}: queries, keys and values are not its thirds"
+                )
+            attention, kind = match.groups()
+            thirds = zip("qkv", tensor.chunk(3), strict=True)
+            renamed = {f"{attention}{letter}_proj.{kind}": part for letter, part in thirds}
+        for new, part in renamed.items():
             if new in weights or (new != name and new in tensors):
                 raise CheckpointError(
                     f"the weights hold {new} twice, once as {name}: leave one of them out"
@@ -317,55 +529,107 @@ def _upgraded(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], list[st
         check_finite(name, tensor)
     if _TABLE not in weights:
         raise CheckpointError(f"the weights lack {_TABLE}")
+    if weights[_TABLE].dim() != 2 or not len(weights[_TABLE]):
+        shape = list(weights[_TABLE].shape)
+        raise CheckpointError(f"{_TABLE} has shape {shape}, which is no embedding matrix's")
     return weights, no_weights
 
 
-def _has_final_norm(weights: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> bool:
-    """Check whether a norm follows each stack, from upgraded weights and the file's tensors.
+def _translator_fields(
+    settings: ClassConfig, weights: dict[str, Tensor]
+) -> tuple[list[str], dict[str, Any]]:
+    """Convert the settings of fairseq's Transformer, or of Macaron Net's, to fields of a model.
 
-    It does after pre-norm blocks, except in checkpoints older than version 2.
-    """
-    version = tensors.get("encoder.version")
-    if version is not None and version.numel() == 1 and float(version) >= 2:
-        return True
-    return any(f"{side}.layer_norm.weight" in weights for side in _SIDES)
+    Copies of the encoder's embedding matrix are removed; their names are returned first. Source and
+    target share one maximum length, the shorter.
 
-
-def _upgrade(name: str, tensor: Tensor) -> dict[str, Tensor]:
-    if name == _OLD_OUTPUT:
-        return {_OUTPUT: tensor}
-    if match := _NORM.fullmatch(name):
-        side, layer, number, kind = match.groups()
-        norm = _NUMBERED[side][int(number)]
-        return {f"{side}{layer}{norm}.{kind}": tensor}
-    if match := _FUSED.fullmatch(name):
-        if tensor.dim() == 0 or tensor.shape[0] % 3:
-            shape = list(tensor.shape)
-            raise CheckpointError(
-                f"{name} has shape {shape}: queries, keys and values are not its thirds"
-            )
-        attention, kind = match.groups()
-        thirds = {}
-        for letter, part in zip("qkv", tensor.chunk(3), strict=True):
-            thirds[f"{attention}{letter}_proj.{kind}"] = part
-        return thirds
-    return {name: tensor}
-
-
-def _take_translator_copies(settings: ClassConfig, weights: dict[str, Tensor]) -> list[str]:
-    """Remove copies of the encoder's embedding matrix.
-
-    Raises CheckpointError where there is no decoder's, or one that is said to be a copy differs.
+    Raises CheckpointError where there is no decoder's matrix, or one that is said to be a copy
+    differs, and, naming the setting, where it asks for something that a recipe cannot say.
     """
     if _TARGET_TABLE not in weights:
         raise CheckpointError(
             f"the weights lack {_TARGET_TABLE}: of fairseq's models only translators and Macaron "
             "Net's BERT can be imported"
         )
-    return [
+    copies = [
         *_drop_copy(settings, weights, _TARGET_TABLE, is_tied=True),
         *_drop_copy(settings, weights, _OUTPUT, is_tied=_is_tied(settings)),
     ]
+    given = settings.fields
+    for name in ("activation_fn", "act_fn"):
+        other = given[name] or "relu"
+        # Macaron Net's code has no other activation.
+        if other != "relu" and (given["macaron"] or name == "act_fn"):
+            raise CheckpointError(
+                f"{settings.file}: {name} = {format_value(other)}: "
+                "Macaron Net's translation models have relu"
+            )
+    for name in ("decoder_input_dim", "decoder_output_dim"):
+        if given[name] not in (None, given["decoder_embed_dim"]):
+            raise CheckpointError(
+                f"{settings.file}: {name} = {given[name]} is not decoder_embed_dim = "
+                f"{given['decoder_embed_dim']}: the embedding matrix is as wide as the model"
+            )
+    longest = [given[f"max_{side}_positions"] or _LONGEST for side in ("source", "target")]
+    return copies, {
+        "kind": "encoder-decoder",
+        "block": "macaron" if given["macaron"] else "transformer",
+        "decoder_start": "end",
+        "tie_embeddings": _is_tied(settings),
+        "init": "xavier",
+        "max_len": min(longest),
+    }
+
+
+def _bert_fields(
+    settings: ClassConfig, weights: dict[str, Tensor]
+) -> tuple[list[str], dict[str, Any]]:
+    """Convert the settings of the fork's BERT, or of its classifier, to fields of a model.
+
+    Upgraded weights become, in place, those by our conventions; the names of copies left out are
+    returned first. The first segment's vector, which the code pads with, is left out where it is
+    zero; the output for pairs is negated: theirs is the logit of a text that follows, ours of one
+    that does not.
+
+    The code applies the configured activation only to the second network of a Macaron block: the
+    first has ReLU. Norms may lack parameters, except the masked-token head's.
+
+    Raises CheckpointError where the output matrix is said to be the embedding matrix and differs.
+    """
+    table = weights.get(_SEGMENTS)
+    if table is None or table.dim() != 2 or len(table) != 2:
+        raise CheckpointError(f"{_SEGMENTS} is no table of two segments")
+    # The code numbers them in reverse: 1 is the first text.
+    weights[_SEGMENTS] = table.flip(0) if table[1].any() else table[:1]
+    # Masked tokens are predicted; a fine-tuned model has only a label head.
+    copies: list[str] = []
+    predicts = any(name.startswith((_HEAD, _BERT_OUTPUT)) for name in weights)
+    if predicts:
+        for name in (f"{_CLASSIFIER}.weight", f"{_CLASSIFIER}.bias"):
+            if name in weights:
+                weights[name] = -weights[name]
+        copies = _drop_copy(settings, weights, _BERT_OUTPUT, is_tied=_is_tied(settings))
+    given = settings.fields
+    ffn = f"ffn:{settings.ours['ffn']}"
+    block = ["ffn:relu*0.5", "attention", f"{ffn}*0.5"] if given["macaron"] else ["attention", ffn]
+    head = {
+        "head": "transform",
+        "sentence_classes": 1,
+        "tie_embeddings": _BERT_OUTPUT not in weights,
+    }
+    if not predicts:
+        n_classes = settings.read("n_classes", optional(whole(MOST_LABELS)))
+        head = {"head": "none", "label_outputs": n_classes or 1}
+    return copies, {
+        "kind": "encoder",
+        "block": block,
+        "embedding_scale": "sqrt",
+        "segments": "second" if len(weights[_SEGMENTS]) == 1 else "both",
+        **head,
+        "init": "kaiming",
+        "zero_padding": True,
+        "max_len": given["max_positions"] or _LONGEST_BERT,
+    }
 
 
 def _is_tied(settings: ClassConfig) -> bool:
@@ -392,111 +656,6 @@ def _drop_copy(
     return [name]
 
 
-def _read_translator_config(settings: ClassConfig, weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Convert the settings of fairseq's Transformer, or of Macaron Net's, to fields of a model.
-
-    Source and target share one maximum length, the shorter.
-
-    Raises CheckpointError, naming the setting, where it asks for something that a recipe cannot
-    say.
-    """
-    given = settings.fields
-    for name in ("activation_fn", "act_fn"):
-        other = given[name] or "relu"
-        # Macaron Net's code has no other activation.
-        if other != "relu" and (given["macaron"] or name == "act_fn"):
-            raise CheckpointError(
-                f"{settings.file}: {name} = {format_value(other)}: "
-                "Macaron Net's translation models have relu"
-            )
-    for name in ("decoder_input_dim", "decoder_output_dim"):
-        if given[name] not in (None, given["decoder_embed_dim"]):
-            raise CheckpointError(
-                f"{settings.file}: {name} = {given[name]} is not decoder_embed_dim = "
-                f"{given['decoder_embed_dim']}: the embedding matrix is as wide as the model"
-            )
-    longest = [given[f"max_{side}_positions"] or _LONGEST for side in ("source", "target")]
-    return {
-        "kind": "encoder-decoder",
-        "block": "macaron" if given["macaron"] else "transformer",
-        "decoder_start": "end",
-        "tie_embeddings": _is_tied(settings),
-        "init": "xavier",
-        "max_len": min(longest),
-    }
-
-
-def _shared_fields(settings: ClassConfig, n_rows: int, *, has_final_norm: bool) -> dict[str, Any]:
-    """Return the common fields of translators and Macaron Net's BERT."""
-    given, ours = settings.fields, settings.ours
-    final_norm = "affine" if ours.get("norm_affine", True) else "plain"
-    return {
-        **ours,
-        "norm_eps": 1e-5,
-        "final_norm": final_norm if has_final_norm and ours["norm_order"] == "pre" else "none",
-        "positions": "sinusoidal",
-        "sinusoids": "fairseq",
-        "first_position": _PAD_ID + 1,
-        "dropout_ffn": given["activation_dropout"] or given["relu_dropout"] or 0.0,
-        "vocab_size": n_rows,
-    }
-
-
-def _is_bert(tensors: Mapping[str, Tensor]) -> bool:
-    """Check whether a checkpoint's tensors belong to an encoder with segments, and no decoder."""
-    return _SEGMENTS in tensors and not any(name.startswith("decoder.") for name in tensors)
-
-
-def _prepare_bert(settings: ClassConfig, weights: dict[str, Tensor]) -> list[str]:
-    """Turn upgraded weights, in place, into those by our conventions; return the copies left out.
-
-    The first segment's vector, which the code pads with, is left out where it is zero; the output
-    for pairs is negated: theirs is the logit of a text that follows, ours of one that does not.
-
-    Raises CheckpointError where the output matrix is said to be the embedding matrix and differs.
-    """
-    table = weights.get(_SEGMENTS)
-    if table is None or table.dim() != 2 or len(table) != 2:
-        raise CheckpointError(f"{_SEGMENTS} is no table of two segments")
-    # The code numbers them in reverse: 1 is the first text.
-    weights[_SEGMENTS] = table.flip(0) if table[1].any() else table[:1]
-    if not _predicts(weights):
-        return []
-    for name in (f"{_CLASSIFIER}.weight", f"{_CLASSIFIER}.bias"):
-        if name in weights:
-            weights[name] = -weights[name]
-    return _drop_copy(settings, weights, _BERT_OUTPUT, is_tied=_is_tied(settings))
-
-
-def _read_bert_config(settings: ClassConfig, weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Convert the settings of the fork's BERT, or of its classifier, to fields of a model.
-
-    The code applies the configured activation only to the second network of a Macaron block: the
-    first has ReLU. Norms may lack parameters, except the masked-token head's.
-    """
-    given = settings.fields
-    ffn = f"ffn:{settings.ours['ffn']}"
-    block = ["ffn:relu*0.5", "attention", f"{ffn}*0.5"] if given["macaron"] else ["attention", ffn]
-    head = {
-        "head": "transform",
-        "sentence_classes": 1,
-        "tie_embeddings": _BERT_OUTPUT not in weights,
-    }
-    if not _predicts(weights):
-        n_classes = settings.read("n_classes", optional(whole(MOST_LABELS)))
-        head = {"head": "none", "label_outputs": n_classes or 1}
-    return {
-        "kind": "encoder",
-        "block": block,
-        "embedding_scale": "sqrt",
-        "segments": "second" if len(weights[_SEGMENTS]) == 1 else "both",
-        **head,
-        "init": "kaiming",
-        "zero_padding": True,
-        "max_len": given["max_positions"] or _LONGEST_BERT,
-    }
-
-
 def _pairs(config: ResolvedModel, output: str) -> Iterator[Pair]:
     """Pair the tensors that ``_prepare`` left with a model's; ``output`` names the output matrix.
 
@@ -515,32 +674,3 @@ def _pairs(config: ResolvedModel, output: str) -> Iterator[Pair]:
     yield from pair_linear(f"{_HEAD}2", "head.norm")
     for head in ("sentence_head", "label_head"):
         yield from pair_linear(_CLASSIFIER, head)
-
-
-def _bert_task(settings: ClassConfig, config: ResolvedModel) -> TaskSpec | None:
-    """Return the task of a fine-tuned model; None where it was not.
-
-    Labels have no names there. A single output is the logit of the second of two labels, or a
-    number on the scale of STS-B, ``(score - 3) / 2``, by its criterion.
-
-    Raises CheckpointError for any other criterion.
-    """
-    n_outputs = config.label_outputs
-    if not n_outputs:
-        return None
-    criterion = settings.fields["criterion"]
-    if criterion == _NUMBER and n_outputs == 1:
-        return task_of("number", (), config, numbers=(1.0, 5.0))
-    if criterion == _BINARY and n_outputs == 1:
-        return task_of("classes", default_words(2), config)
-    if criterion == _CLASSES and n_outputs > 1:
-        return task_of("classes", default_words(n_outputs), config)
-    raise CheckpointError(
-        f"{settings.file}: criterion = {format_value(criterion)} of n_classes = {n_outputs} does "
-        f"not say what is answered: it is {_BINARY} or {_NUMBER} of one output, or {_CLASSES}"
-    )
-
-
-def _predicts(weights: Mapping[str, Tensor]) -> bool:
-    """Check whether masked tokens are predicted; a fine-tuned model has only a label head."""
-    return any(name.startswith((_HEAD, _BERT_OUTPUT)) for name in weights)

@@ -1,20 +1,133 @@
-"""The base of families: classes of transformers, their representable models, their folders."""
+"""The base of families: classes of transformers, their answers to tasks, their folders."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from sublayer.config.recipe import ResolvedModel
+from sublayer.config.table import MOST_LABELS
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.interop.answers import Answers, label_words
-from sublayer.interop.foreign_config import ClassConfig, ClassFields, Field
-from sublayer.interop.representable import ANY, COMMON, Table, rows_of
+from sublayer.errors import CheckpointError
+from sublayer.interop.foreign_config import (
+    ANY,
+    COMMON,
+    ClassConfig,
+    ClassFields,
+    Field,
+    Table,
+    Unsayable,
+    one_of,
+    optional,
+    rows_of,
+    training_only,
+    whole,
+)
 from sublayer.interop.tokenizers import read_tokenizer
-from sublayer.interop.weight_map import BlockNames, Pair, check_tied, pair_blocks, pair_linear
-from sublayer.tasks.task import Task
+from sublayer.interop.weight_map import BlockNames, Pair, pair_blocks, pair_linear
+from sublayer.tasks.own_table import METRICS
+from sublayer.tasks.own_table import NAME as TABLE
+from sublayer.tasks.spec import TaskSpec
+from sublayer.tasks.task import Kind, Task
+
+Answers = Literal["tokens", "labels", "choices", "spans"]
+"""Outputs of a model: of tokens, or a task's labels (or a number), choices or spans."""
+ANSWERS: tuple[Answers, ...] = ("labels", "choices", "spans")
+"""Those of tasks."""
+REGRESSION, CLASSIFICATION = "regression", "single_label_classification"
+_INDEPENDENT = "multi_label_classification"
+
+
+IMPORTED = "imported"
+"""Of a task that no folder names."""
+_FIELDS: dict[Kind, tuple[str, ...]] = {
+    "classes": ("text",),
+    "number": ("text",),
+    "choice": ("text",),
+    "span": ("context", "question"),
+}
+_FORMATS: dict[str, Any] = {"encoder": "pair", "decoder": "traversal"}
+
+
+def _words(value: Any) -> Any:
+    """Return a table of labels: their words by their numbers, which are texts."""
+    words = list(value.values()) if type(value) is dict else []
+    are_words = all(type(word) is str and word.strip() and word.isprintable() for word in words)
+    numbers = {str(index) for index in range(len(words))}
+    if not words or len(words) > MOST_LABELS or set(value) != numbers or not are_words:
+        raise ValueError(
+            f"is no table of labels: a word for each number from 0, of up to {MOST_LABELS:,}"
+        )
+    if len(set(words)) < len(words):
+        raise Unsayable("two labels have one name")
+    return value
+
+
+def _problem(value: Any) -> Any:
+    if one_of((REGRESSION, CLASSIFICATION, _INDEPENDENT))(value) == _INDEPENDENT:
+        raise Unsayable("labels that exclude each other, or a number")
+    return value
+
+
+LABELS = {
+    "id2label": Field(None, optional(_words)),
+    "num_labels": Field(2, whole(MOST_LABELS)),
+}
+"""Fields of a config.json with the words of outputs."""
+TYPED_LABELS = {**LABELS, "problem_type": training_only(None, optional(_problem))}
+"""The same with the kind of problem."""
+
+
+def label_words(content: ClassConfig) -> tuple[str, ...]:
+    """Return the labels of a head's outputs, in order.
+
+    Unnamed ones have transformers' default names. Raises CheckpointError where the numbers of
+    labels and names differ.
+    """
+    words = content.fields["id2label"]
+    if words is None:
+        return default_words(content.fields["num_labels"])
+    n_labels = content.given.get("num_labels", len(words))
+    if n_labels != len(words):
+        raise CheckpointError(
+            f"{content.file}: num_labels = {n_labels}, and id2label has {len(words)}: leave "
+            "num_labels out"
+        )
+    return tuple(words[str(index)] for index in range(len(words)))
+
+
+def default_words(n_labels: int) -> tuple[str, ...]:
+    """Return transformers' default names of labels."""
+    return tuple(f"LABEL_{index}" for index in range(n_labels))
+
+
+def task_of(
+    kind: Kind,
+    labels: tuple[str, ...],
+    config: ResolvedModel,
+    *,
+    numbers: tuple[float, float] = (-1.0, 1.0),
+) -> TaskSpec:
+    """Return a task that nothing names, of a model with this config; a number has no bounds.
+
+    ``numbers`` are those at which a head of a number gives -1 and 1.
+    """
+    task = Task(
+        IMPORTED,
+        IMPORTED,
+        TABLE,
+        kind,
+        _FIELDS[kind],
+        METRICS[kind],
+        labels=labels,
+        numbers=numbers,
+        is_bounded=kind != "number",
+    )
+    return TaskSpec((task,), _FORMATS[config.kind], config.max_len)
+
 
 Fields = dict[str, Any]
 Tensors = Mapping[str, Tensor]
@@ -122,9 +235,16 @@ class Family:
         weights = dict(tensors)
         if content.fields["tie_word_embeddings"]:
             for copy, source in self.ties.items():
-                check_tied(weights, copy, source)
-                if copy in weights:
-                    weights.setdefault(source, weights.pop(copy))
+                if copy not in weights:
+                    continue
+                tensor = weights.pop(copy)
+                # Equal is equal in every number.
+                original = weights.setdefault(source, tensor)
+                if original is not tensor and not torch.equal(original, tensor):
+                    raise CheckpointError(
+                        f"the weights hold {copy} that differs from {source}, but config.json ties "
+                        "them: set tie_word_embeddings to false there"
+                    )
         return weights
 
     def read_config(self, content: ClassConfig, weights: Tensors) -> ResolvedModel:

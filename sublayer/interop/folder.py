@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.files.lines import check_no_pointer
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import check_file, check_name, describe_absence, open_file
-from sublayer.interop.foreign_config import Content, format_value
+from sublayer.interop.foreign_config import format_value
 from sublayer.system.memory import check_memory
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -93,8 +92,6 @@ _FOREIGN_FOLDERS = (
 """Files of folders that are no model's of transformers, and what these are; else the one meant."""
 _START = 64
 _SHARD = re.compile(r"[^/\\\0]+\.safetensors")
-# Tensors of a checkpoint: weights, and masks and numbers of positions that older versions saved
-# with them.
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.spm", "*.model")
 """Files that importing reads: configs, weights, tokenizers. No pickles."""
@@ -107,13 +104,26 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises CheckpointError where the file is missing or is something else.
     """
     _check_fetched(path)
-    try:
+    with suppress(FileNotFoundError):
         return read_json_object(path, CheckpointError)
-    except FileNotFoundError:
-        foreign = _describe_folder(path.parent)
-        raise CheckpointError(
-            f"{path.parent} is not a HuggingFace folder: it has no {path.name}{foreign}"
-        ) from None
+    # A folder of a known format is described.
+    folder, foreign = path.parent, ""
+    adapter = folder / "adapter_config.json"
+    if adapter.is_file():
+        base = format_value(read_json(adapter).get("base_model_name_or_path"))
+        foreign = (
+            f", but an {adapter.name}: it is an adapter (LoRA) of {base}, not a model. Merge it "
+            f"first with peft: AutoPeftModelForCausalLM.from_pretrained({str(folder)!r})"
+            ".merge_and_unload().save_pretrained(NEW), or another task's class; then import NEW"
+        )
+    else:
+        for pattern, what in _FOREIGN_FOLDERS:
+            if paths := sorted(folder.glob(pattern)):
+                foreign = f"; {paths[-1].parent} has: name that folder"
+                if what:
+                    foreign = f", but {paths[0].name}: it is {what}"
+                break
+    raise CheckpointError(f"{folder} is not a HuggingFace folder: it has no {path.name}{foreign}")
 
 
 def _check_fetched(path: Path) -> None:
@@ -128,34 +138,6 @@ def _check_fetched(path: Path) -> None:
             raise CheckpointError(str(error)) from None
 
 
-def _describe_folder(folder: Path) -> str:
-    """Describe the known format of a folder without a config; empty for unknown ones."""
-    adapter = folder / "adapter_config.json"
-    if adapter.is_file():
-        base = format_value(read_json(adapter).get("base_model_name_or_path"))
-        return (
-            f", but an {adapter.name}: it is an adapter (LoRA) of {base}, not a model. Merge it "
-            f"first with peft: AutoPeftModelForCausalLM.from_pretrained({str(folder)!r})"
-            ".merge_and_unload().save_pretrained(NEW), or another task's class; then import NEW"
-        )
-    for pattern, what in _FOREIGN_FOLDERS:
-        paths = sorted(folder.glob(pattern))
-        if not paths:
-            continue
-        if what:
-            return f", but {paths[0].name}: it is {what}"
-        return f"; {paths[-1].parent} has: name that folder"
-    return ""
-
-
-def read_content(path: Path) -> Content:
-    """Read a model's config.
-
-    Raises CheckpointError where the file is missing or is no JSON object.
-    """
-    return Content(path.name, read_json(path))
-
-
 def read_tensors(folder: Path) -> dict[str, Tensor]:
     """Read all tensors of a folder, from ``model.safetensors`` or its shards, onto the CPU.
 
@@ -165,45 +147,18 @@ def read_tensors(folder: Path) -> dict[str, Tensor]:
     if (folder / WEIGHTS).is_file():
         _check_sizes([folder / WEIGHTS])
         return _load(folder / WEIGHTS)
-    if (folder / INDEX).is_file():
-        return _read_shards(folder)
-    for pattern, what in _FOREIGN_WEIGHTS:
-        for path in sorted(folder.glob(pattern)):
-            if not any(path.match(name) for name in _NO_WEIGHTS):
-                raise CheckpointError(f"{folder} has no {WEIGHTS}, but {path.name}: it is {what}")
-    raise CheckpointError(
-        f"{folder} has no {WEIGHTS}: fetch it, or write it by transformers' save_pretrained(NEW)"
-    )
-
-
-def check_paths(source: Path, folder: Path) -> None:
-    """Raise ConfigError if there is anything at ``folder``, a link included.
-
-    Also where either path is not Unicode, which safetensors cannot open.
-    """
-    check_name(source, ConfigError)
-    check_name(folder, ConfigError)
-    if folder.exists() or folder.is_symlink():
-        raise ConfigError(f"{folder} exists, and nothing is overwritten: name another folder")
-
-
-def write_folder(folder: Path, config: Mapping[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Write the config and the tensors into a folder that exists, as transformers names them.
-
-    Tensors must share no memory: safetensors refuses those that do.
-    """
-    write_json(folder / CONFIG, config)
-    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON object to a new file."""
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-
-
-def _read_shards(folder: Path) -> dict[str, Tensor]:
-    """Read the tensors of the files in the index."""
     index = folder / INDEX
+    if not index.is_file():
+        for pattern, what in _FOREIGN_WEIGHTS:
+            for path in sorted(folder.glob(pattern)):
+                if not any(path.match(name) for name in _NO_WEIGHTS):
+                    raise CheckpointError(
+                        f"{folder} has no {WEIGHTS}, but {path.name}: it is {what}"
+                    )
+        raise CheckpointError(
+            f"{folder} has no {WEIGHTS}: fetch it, or write it by transformers' "
+            "save_pretrained(NEW)"
+        )
     weight_map = read_json(index).get("weight_map")
     if (
         not isinstance(weight_map, dict)
@@ -232,6 +187,22 @@ def _read_shards(folder: Path) -> dict[str, Tensor]:
         shard = str(weight_map[name])
         raise CheckpointError(f"{folder / shard} lacks {name}, which {INDEX} promises")
     return tensors
+
+
+def check_paths(source: Path, folder: Path) -> None:
+    """Raise ConfigError if there is anything at ``folder``, a link included.
+
+    Also where either path is not Unicode, which safetensors cannot open.
+    """
+    check_name(source, ConfigError)
+    check_name(folder, ConfigError)
+    if folder.exists() or folder.is_symlink():
+        raise ConfigError(f"{folder} exists, and nothing is overwritten: name another folder")
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON object to a new file."""
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _check_sizes(paths: Sequence[Path]) -> None:

@@ -1,4 +1,4 @@
-"""Configs of other systems' models: fields by rules, a class's defaults, activations by name."""
+"""Configs of other systems' models: fields by rules, defaults of classes, representable models."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -6,18 +6,152 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
+from sublayer.config.architecture import FFNS, Entry, with_cross
 from sublayer.config.model import ModelConfig
-from sublayer.config.recipe import ResolvedModel
+from sublayer.config.recipe import ResolvedModel, extra
 from sublayer.config.resolve import resolve_model
+from sublayer.config.stacks import entries, stacks
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.interop.representable import (
-    ANY,
-    TRAINING_ONLY,
-    Table,
-    is_gelu,
-    network_rows,
-    networks,
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition that a field, or several together, must meet in a resolved config."""
+
+    holds: Callable[[ResolvedModel], bool]
+    value: Callable[[ResolvedModel], Any] | None = None
+    """Computes the field's value in an error; None shows its own value."""
+
+
+Table = Mapping[str, tuple[Any, ...] | Rule]
+"""Of some fields of a model the values that a class has an equal for, or a rule."""
+
+
+def refused_fields(config: ResolvedModel, table: Table) -> list[str]:
+    """List the fields of a resolved config, with values, that a class cannot represent.
+
+    A field without a row is among them unless it has its default, or counts for nothing. One that
+    counts only where another has certain values is left out where that other is refused. Each reads
+    as ``model.norm = rms``; an empty list says that the class can represent the model.
+    """
+    refused = []
+    for name in type(config).model_fields:
+        row = table.get(name)
+        if row is None:
+            is_idle = any(
+                getattr(config, decider) not in values
+                for decider, values in _deciders(config, name).items()
+            )
+            is_allowed = is_idle or getattr(config, name) == _default(config, name)
+        elif isinstance(row, Rule):
+            is_allowed = row.holds(config)
+        else:
+            is_allowed = getattr(config, name) in row
+        if not is_allowed:
+            refused.append(name)
+    described = []
+    for name in refused:
+        if not set(_deciders(config, name)).isdisjoint(refused):
+            continue
+        row, value = table.get(name), getattr(config, name)
+        if isinstance(row, Rule) and row.value is not None:
+            value = row.value(config)
+        if isinstance(value, bool):
+            value = str(value).lower()
+        elif isinstance(value, tuple):
+            value = list(value)
+        described.append(f"model.{name} = {value}")
+    return described
+
+
+def _deciders(config: ResolvedModel, name: str) -> Mapping[str, tuple[Any, ...]]:
+    """Return the fields, and their values, under which a field has an effect."""
+    if name == "final_norm":
+        return {"norm": ("layer", "rms")}
+    needs: Mapping[str, tuple[Any, ...]] = extra(type(config).model_fields[name]).get("needs") or {}
+    return needs
+
+
+def _default(config: ResolvedModel, name: str) -> Any:
+    """Return a field's default value."""
+    default = type(config).model_fields[name].default
+    if default is not None:
+        return default
+    model = ModelConfig.model_construct(**{**dict(config), name: None})
+    try:
+        derived = resolve_model(model, vocab_size=config.vocab_size, context=1)
+    except ConfigError:
+        return None
+    return getattr(derived, name)
+
+
+def _steps(block: tuple[Entry, ...]) -> list[tuple[str, float]]:
+    return [(entry.name, entry.step) for entry in block]
+
+
+def _has_usual_decoder_block(config: ResolvedModel) -> bool:
+    encoder, *beside = stacks(config)
+    usual = [("attention", 1.0), ("cross", 1.0), ("ffn", 1.0)]
+    # What follows from the encoder's block is named there.
+    allowed = (usual, _steps(with_cross(encoder.block)))
+    return all(_steps(decoder.block) in allowed for decoder in beside)
+
+
+def networks(config: ResolvedModel) -> list[str]:
+    """List the feed-forward networks of a model's blocks, each once."""
+    return sorted({entry.variant for entry in entries(config) if entry.variant is not None})
+
+
+def is_gelu(network: str) -> bool:
+    """Return whether a network's activation is a GELU, of one form or the other."""
+    return FFNS[network].activation == "gelu"
+
+
+ANY = Rule(lambda config: True)
+"""All values of a field."""
+TRAINING_ONLY = (
+    *("dropout", "dropout_attention", "dropout_ffn", "dropout_embedding", "dropout_embedding_of"),
+    *("dropout_final", "init", "init_std", "vocab_multiple", "zero_padding"),
 )
+"""Fields of a model that change no number of a trained one."""
+EXPANDED: Mapping[tuple[str, Any], tuple[Any, ...]] = {
+    ("bias", True): (False,),
+    ("norm_affine", True): (False,),
+    ("head_bias", True): (False,),
+    ("final_norm", "affine"): ("plain",),
+    ("positions", "learned"): ("sinusoidal", "none"),
+    ("segments", "both"): ("none", "second"),
+    ("share", "none"): ("all", "attention", "ffn"),
+    ("embedding_scale", "none"): ("sqrt",),
+    ("project_embeddings", "always"): ("as-needed",),
+    ("softmax", "tokens"): ("all",),
+}
+"""Values of a field of which other models can be written: biases as zeros, shared weights once for
+each block, sinusoids as a table (see ``expand``)."""
+COMMON: Table = {
+    **dict.fromkeys(TRAINING_ONLY, ANY),
+    # Attention, then a feed-forward network, with step size 1; in an encoder-decoder's decoder with
+    # cross-attention between them.
+    "block": Rule(
+        lambda config: _steps(stacks(config)[0].block) == [("attention", 1.0), ("ffn", 1.0)]
+    ),
+    "decoder_block": Rule(_has_usual_decoder_block),
+    # They count where the field before them is not the default, and are written out with it.
+    **dict.fromkeys(("sinusoids", "first_position", "share_groups", "share_inner"), ANY),
+    # Where the table is as wide as the model, and is not projected.
+    "embedding_projection": ANY,
+    # Every token is of the first segment, which has no vector, or one of zeros.
+    "segments": ("none", "second"),
+    "softmax": ("tokens",),
+}
+"""Rows of every class."""
+
+
+def rows_of(always: Mapping[str, Any]) -> Table:
+    """Return the rows of fields that a class requires, with equivalent values."""
+    rows = {name: (value, *EXPANDED.get((name, value), ())) for name, value in always.items()}
+    return {name: row for name, row in rows.items() if name not in TRAINING_ONLY}
+
 
 ValueRule = Callable[[Any], Any]
 """Reads a value of a file. Raises ValueError, in words that follow the value, where it is none."""
@@ -206,7 +340,21 @@ class Networks(Link):
 
     def rows(self) -> Table:
         """Allow the named networks, with their GELUs."""
-        return network_rows(set(self.values.values()))
+        known = set(self.values.values())
+        names = {name for name, _ in known}
+
+        def has_gelu(config: ResolvedModel) -> bool:
+            gelus = [name for name in networks(config) if name in names and is_gelu(name)]
+            return all((name, config.gelu) in known for name in gelus)
+
+        def in_the_way(config: ResolvedModel) -> str:
+            unknown = [name for name in networks(config) if name not in names]
+            return ", ".join(unknown or networks(config))
+
+        def is_one(config: ResolvedModel) -> bool:
+            return len(networks(config)) <= 1 and names.issuperset(networks(config))
+
+        return {"ffn": Rule(is_one, in_the_way), "gelu": Rule(has_gelu)}
 
 
 @dataclass(frozen=True)
@@ -258,14 +406,19 @@ def harmless(*allowed: Any) -> Field:
     return Field(allowed[0], rule, is_computed=False)
 
 
-def _switched_off(value: Any) -> None:
-    if value:
-        raise Unsayable
+def absent(reason: str = "") -> ValueRule:
+    """Build the rule of what no recipe has, for the ``reason``: only null, false and 0 are read."""
+
+    def rule(value: Any) -> None:
+        if value:
+            raise Unsayable(reason)
+
+    return rule
 
 
 def switched_off(names: Collection[str]) -> dict[str, Field]:
     """Build fields without an equivalent in a recipe: only null, false and 0 are accepted."""
-    return dict.fromkeys(names, Field(None, _switched_off, is_computed=False))
+    return dict.fromkeys(names, Field(None, absent(), is_computed=False))
 
 
 def names(text: str) -> frozenset[str]:
@@ -339,22 +492,22 @@ class ClassFields:
                     f"{content.file}: {name} = {value}{whose} is not within "
                     f"vocab_size = {complete['vocab_size']}"
                 )
-        ours = self._read_links(content.file, complete)
-        return ClassConfig(content.file, complete, given, tuple(unknown), ours)
-
-    def _read_links(self, file: str, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Convert values to fields of a model; two that say one must agree, heads divide it."""
+        # Two fields that say one of a model's must agree, and heads divide it.
         ours: dict[str, Any] = {}
         said: dict[str, str] = {}
         for name, link in self.links().items():
-            for key, value in link.read(values[name]).items():
-                words = f"{name} = {format_value(values[name])}"
+            for key, value in link.read(complete[name]).items():
+                words = f"{name} = {format_value(complete[name])}"
                 if ours.setdefault(key, value) != value:
-                    raise CheckpointError(f"{file}: {said[key]} and {words}: both stacks have one")
+                    raise CheckpointError(
+                        f"{content.file}: {said[key]} and {words}: both stacks have one"
+                    )
                 said.setdefault(key, words)
         if "d_head" not in ours and ours["d_model"] % ours["n_heads"]:
-            raise CheckpointError(f"{file}: {said['n_heads']} does not divide {said['d_model']}")
-        return ours
+            raise CheckpointError(
+                f"{content.file}: {said['n_heads']} does not divide {said['d_model']}"
+            )
+        return ClassConfig(content.file, complete, given, tuple(unknown), ours)
 
     def links(self) -> dict[str, Link]:
         """Return the fields linked to a model's, by name."""
@@ -377,11 +530,6 @@ class ClassFields:
         return replace(self, fields={**self.fields, **others}, ignored=ignored)
 
 
-def _unquantized(value: Any) -> None:
-    if value:
-        raise Unsayable("quantised weights: import the model that they were made of")
-
-
 NEVER = {
     "add_cross_attention": harmless(False),
     "auto_map": harmless(None, {}),
@@ -389,7 +537,11 @@ NEVER = {
     "per_layer_config": harmless(None, {}),
     "position_embedding_type": harmless("absolute", None),
     "pruned_heads": harmless({}, None),
-    "quantization_config": Field(None, _unquantized, is_computed=False),
+    "quantization_config": Field(
+        None,
+        absent("quantised weights: import the model that they were made of"),
+        is_computed=False,
+    ),
     "tie_encoder_decoder": harmless(False),
 }
 """Fields that every class takes, or took, and that would make it another model."""

@@ -1,22 +1,42 @@
-"""GPT-2 and GPT-1, as transformers has them: configs and weights, to and from ours."""
+"""GPT-2 and GPT-1, as transformers has them, and GPT-1's release as arrays."""
 
+import json
+import math
+import re
+import tokenize
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer as Library
+from tokenizers import processors
 from torch import Tensor
 
 from sublayer.config.recipe import ResolvedModel
-from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.errors import ConfigError
-from sublayer.interop.answers import TYPED_LABELS, Answers
-from sublayer.interop.family import Answering, Family, Fields, Tensors
+from sublayer.config.table import LARGEST_VOCABULARY, MOST_LAYERS
+from sublayer.counts import count
+from sublayer.data.subwords.subword import SubwordTokenizer
+from sublayer.data.tasks.encoded import CLASSIFY, DELIMITER, START, TRAVERSAL_NAMES
+from sublayer.data.tokenizers.base import ExtendedTokenizer, Tokenizer
+from sublayer.data.tokenizers.gpt1 import find_pair, read_pair
+from sublayer.data.tokenizers.settings import CONFIG_NAME
+from sublayer.errors import CheckpointError, ConfigError
+from sublayer.files.parsing import read_json
+from sublayer.interop.certificate import certify, save_imported
+from sublayer.interop.family import TYPED_LABELS, Answering, Answers, Family, Fields, Tensors
+from sublayer.interop.folder import CONFIG, check_paths
 from sublayer.interop.foreign_config import (
     ACTIVATIONS,
     ALWAYS_IGNORED,
     NEVER,
     ClassFields,
+    Content,
     Field,
+    format_value,
     harmless,
     names,
     network,
@@ -26,14 +46,17 @@ from sublayer.interop.foreign_config import (
     token_id,
 )
 from sublayer.interop.tokenizers import (
+    FILE,
+    check_tokenizer,
     decoder_files,
-    padding_id,
+    library_file,
     read_tokenizer,
-    read_traversal_tokenizer,
-    traversal_files,
+    settings_file,
 )
-from sublayer.interop.weight_map import Pair, Zeros, pair_linear
+from sublayer.interop.weight_map import Pair, Zeros, assemble, pair_linear
+from sublayer.system.memory import check_memory
 from sublayer.tasks.task import Task
+from sublayer.text_model import TextModel
 
 _SHARED = {
     "n_embd": same(768, "d_model"),
@@ -122,6 +145,40 @@ _CHOICES = Answering(
 _PARTS = (("final_norm", "ln_f"), ("head.weight", _OUTPUT))
 
 
+def padding_id(tokenizer: Tokenizer | None) -> int | None:
+    """Return the padding id of a classifier's rows; None without a tokenizer.
+
+    It is never the last token of a row, of which the class reads the last that is none of it.
+    """
+    if tokenizer is None:
+        return None
+    ids = (tokenizer.pad_id, tokenizer.end_id, tokenizer.added_ids.get(START))
+    return next((id_ for id_ in ids if id_ is not None), None)
+
+
+def _with_marks(processor: Any, ids: Mapping[str, int]) -> Any:
+    template = processors.TemplateProcessing(
+        single=[START, "$A", CLASSIFY],
+        pair=[START, "$A", DELIMITER, "$B", CLASSIFY],
+        special_tokens=list(ids.items()),
+    )
+    return template if processor is None else processors.Sequence([processor, template])
+
+
+def _without_marks(processor: Any) -> Any:
+    if processor is None or processor["type"] == "TemplateProcessing":
+        return None
+    if processor["type"] != "Sequence":
+        return processor
+    others = [part for part in processor["processors"] if part["type"] != "TemplateProcessing"]
+    return others[0] if len(others) == 1 else {**processor, "processors": others}
+
+
+_WEIGHT, _BIAS = "label_head.weight", "label_head.bias"
+_LEAST_SHARE = 1e-2
+"""Of the root of the width: a smaller sum would be lost in the rounding of the features."""
+
+
 class Gpt2(Family):
     """GPT-2's classes: of tokens, or of labels, read at a row's last token that is no padding."""
 
@@ -178,26 +235,102 @@ class Gpt2(Family):
         return "both orders of its texts, whose states are added" if task.is_symmetric else None
 
     def settle(self, config: ResolvedModel, weights: Tensors) -> dict[str, Tensor]:
-        """Write the bias of labels into the weights: the classifiers have none."""
+        """Write the bias of labels into the weights: the classifiers have none.
+
+        A layer norm's features, before its gains and offsets, add up to zero. So the features of
+        the last norm, each divided by its gain, add up to the same for every text: to the sum of
+        the offsets, so divided. A multiple of that sum is a bias. The norm is read by no other
+        head. Its offsets change only where they add up to too little: then each becomes larger by
+        its gain, of which the head's weights take account. Where there is no bias, nothing changes.
+
+        Raises ConfigError where a gain is zero.
+        """
         if self.answers != "labels":
             return dict(weights)
         is_pre_norm = config.norm_order == "pre"
         norm = "final_norm" if is_pre_norm else f"decoder.sublayers.1.{config.n_layers - 1}.norm"
-        return without_bias(weights, norm, self.name)
+        bias = weights[_BIAS].double()
+        if not bias.any():
+            return dict(weights)
+        gain, offset = f"{norm}.weight", f"{norm}.bias"
+        gains, offsets, matrix = (weights[name].double() for name in (gain, offset, _WEIGHT))
+        shares = 1.0 / gains
+        if not shares.isfinite().all():
+            raise ConfigError(
+                f"{norm} has a gain of zero, so that {self.name}'s classifier, which has no bias, "
+                "cannot have this model's label_head.bias: the model cannot be exported"
+            )
+        total = (offsets * shares).sum()
+        width = len(gains)
+        if total.abs() < _LEAST_SHARE * width**0.5:
+            offsets = offsets + gains
+            bias = bias - matrix @ gains
+            total = total + width
+        dtype = weights[_WEIGHT].dtype
+        return {
+            **weights,
+            offset: offsets.to(dtype),
+            _WEIGHT: (matrix + torch.outer(bias, shares) / total).to(dtype),
+            _BIAS: torch.zeros_like(weights[_BIAS]),
+        }
 
     def copies(self, config: ResolvedModel) -> Mapping[str, str]:
         """Return the output matrix of two heads: some versions take it for the embedding matrix."""
         return self.ties if self.answers == "choices" and config.tie_embeddings else {}
 
     def tokenizer_files(self, tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-        """Return the tokenizer files of a decoder, or of a classifier of traversals."""
-        files = decoder_files if self.answers == "tokens" else traversal_files
-        return files(tokenizer, max_len=max_len)
+        """Return the tokenizer files of a decoder, or of a classifier of traversals.
+
+        A classifier's are those of a transformers AutoTokenizer with equal ids, by name; empty
+        where impossible. It puts the start before a text, the delimiter between two and the end
+        behind them. Departure: in a text it takes the names of these marks for them. A tokenizer
+        without them is written as that of a decoder.
+        """
+        if self.answers == "tokens":
+            return decoder_files(tokenizer, max_len=max_len)
+        plain = tokenizer
+        if isinstance(tokenizer, ExtendedTokenizer) and tokenizer.names == TRAVERSAL_NAMES:
+            plain = tokenizer.vocabulary
+        files = decoder_files(plain, max_len=max_len)
+        if not files:
+            return {}
+        library = Library.from_str(files[FILE].decode())
+        if isinstance(tokenizer, ExtendedTokenizer):
+            library.add_special_tokens(list(TRAVERSAL_NAMES))
+            marks = tokenizer.added_ids
+            if any(library.token_to_id(name) != id_ for name, id_ in marks.items()):
+                # Some ids of the vocabulary stand for nothing, or it has one of these names
+                # already.
+                return {}
+            library.post_processor = _with_marks(library.post_processor, marks)
+        settings = {
+            **json.loads(files[CONFIG_NAME]),
+            "model_input_names": ["input_ids", "attention_mask"],
+        }
+        pad_id = padding_id(tokenizer)
+        if pad_id is not None:
+            settings["pad_token"] = library.id_to_token(pad_id)
+        return {FILE: library_file(library), CONFIG_NAME: settings_file(settings)}
 
     def read_tokenizer(self, folder: Path, *, vocab_size: int) -> Tokenizer | None:
-        """Read the tokenizer, with the marks of traversals where they answer."""
-        read = read_tokenizer if self.answers == "tokens" else read_traversal_tokenizer
-        return read(folder, vocab_size=vocab_size)
+        """Read the tokenizer; where traversals answer, marks at its end are ids of their own."""
+        tokenizer = read_tokenizer(folder, vocab_size=vocab_size)
+        if self.answers == "tokens" or not isinstance(tokenizer, SubwordTokenizer):
+            return tokenizer
+        if tuple(tokenizer.names[-len(TRAVERSAL_NAMES) :]) != TRAVERSAL_NAMES:
+            return tokenizer
+        n_before = tokenizer.vocab_size - len(TRAVERSAL_NAMES)
+        content = tokenizer.library_content
+        content = {
+            **content,
+            "added_tokens": [token for token in content["added_tokens"] if token["id"] < n_before],
+            "post_processor": _without_marks(content["post_processor"]),
+        }
+        vocabulary = tokenizer.replaced(content, reads_marks=tokenizer.reads_marks)
+        if vocabulary.vocab_size != n_before:
+            # The names are pieces of the vocabulary.
+            return tokenizer
+        return ExtendedTokenizer(vocabulary, TRAVERSAL_NAMES)
 
 
 class Gpt1(Gpt2):
@@ -223,45 +356,170 @@ class Gpt1(Gpt2):
         return super().is_ignored(name) or name == "position_ids"
 
 
-_WEIGHT, _BIAS = "label_head.weight", "label_head.bias"
-_LEAST_SHARE = 1e-2
-"""Of the root of the width: a smaller sum would be lost in the rounding of the features."""
+_TITLE = "GPT-1's release"
+_FAMILY = Gpt1()
+N_HEADS = 12
+"""Of every model of the release; its arrays do not say it."""
+_AS_RELEASED = {"softmax": "all", "dropout_embedding_of": "matrix"}
+"""Other defaults of transformers' class."""
+_NO_TOKENIZER = "encoder_bpe_40000.json and vocab_40000.bpe are not beside the arrays"
+SHAPES = "params_shapes.json"
+_PIECE = re.compile(r"params_(0|[1-9][0-9]{0,3})\.npy")
+_NO_ARRAY = (
+    *(ValueError, EOFError, SyntaxError, TypeError, OverflowError),
+    *(tokenize.TokenError, RecursionError, MemoryError),
+)
+"""Errors of numpy for a file that is none of its arrays."""
+_TYPES = (np.float16, np.float32, np.float64)
+_OF_BLOCK = [
+    f"{name}.{part}"
+    for name in ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2")
+    for part in ("weight", "bias")
+]
+"""The arrays of a block in their order, by the names that transformers has for them."""
+POSITIONS, TOKENS = "positions_embed.weight", "tokens_embed.weight"
+
+Shape = tuple[int, ...]
 
 
-def without_bias(weights: Tensors, norm: str, title: str) -> dict[str, Tensor]:
-    """Return weights that compute the same labels with a bias of zeros, as a classifier has it.
+def import_gpt1(path: Path, out: Path) -> dict[str, Any]:
+    """Convert the folder of GPT-1's release to a new model folder; return its certificate.
 
-    A layer norm's features, before its gains and offsets, add up to zero. So the features of the
-    last norm, each divided by its gain, add up to the same for every text: to the sum of the
-    offsets, so divided. A multiple of that sum is a bias.
+    The model is as released: probabilities are over positions too, and dropout is of the embedding
+    matrix. transformers' class reads the same tensors, and the logits of tokens are compared.
 
-    ``norm`` is the one that the head reads, and no other head. Its offsets change only where they
-    add up to too little: then each becomes larger by its gain, of which the head's weights take
-    account. Where there is no bias, nothing changes.
+    Vocabulary and merges next to the arrays are imported, too.
 
-    Raises ConfigError where a gain is zero.
+    Raises CheckpointError where the arrays are damaged or are no GPT-1's, give other logits there,
+    or have fewer tokens than the tokenizer; DataError where that is damaged; ConfigError where
+    ``out`` exists, or memory is too small.
     """
-    bias = weights[_BIAS].double()
-    if not bias.any():
-        return dict(weights)
-    gain, offset = f"{norm}.weight", f"{norm}.bias"
-    gains, offsets, matrix = (weights[name].double() for name in (gain, offset, _WEIGHT))
-    shares = 1.0 / gains
-    if not shares.isfinite().all():
-        raise ConfigError(
-            f"{norm} has a gain of zero, so that {title}'s classifier, which has no bias, cannot "
-            "have this model's label_head.bias: the model cannot be exported"
+    check_paths(path, out)
+    if not path.is_dir():
+        raise CheckpointError(f"{path} is not a folder: name the one with {SHAPES}")
+    text_model, tensors = read_gpt1(path)
+    model = text_model.model
+    prefixed = {_FAMILY.prefix + name: tensor.clone() for name, tensor in tensors.items()}
+    fields = _FAMILY.fields.read(Content(CONFIG, _FAMILY.write_config(model.config, None))).given
+    certificate = certify(model, fields, prefixed, _FAMILY.oracle(model.config))
+    if text_model.tokenizer is None:
+        certificate["tokenizer"] = _NO_TOKENIZER
+    save_imported(text_model, out, certificate)
+    return certificate
+
+
+def read_gpt1(folder: Path) -> tuple[TextModel, dict[str, Tensor]]:
+    """Read the model of a release, in evaluation mode, and its tensors by transformers' names.
+
+    Includes a tokenizer next to the arrays. Raises as ``import_gpt1`` does on reading.
+    """
+    tensors = read_arrays(folder)
+    n_positions, width = tensors[POSITIONS].shape
+    if width % N_HEADS:
+        raise CheckpointError(
+            f"{folder / SHAPES} says a width of {width}, which the {N_HEADS} heads of GPT-1's "
+            "release do not divide"
         )
-    total = (offsets * shares).sum()
-    width = len(gains)
-    if total.abs() < _LEAST_SHARE * width**0.5:
-        offsets = offsets + gains
-        bias = bias - matrix @ gains
-        total = total + width
-    dtype = weights[_WEIGHT].dtype
-    return {
-        **weights,
-        offset: offsets.to(dtype),
-        _WEIGHT: (matrix + torch.outer(bias, shares) / total).to(dtype),
-        _BIAS: torch.zeros_like(weights[_BIAS]),
+    fields = {
+        "vocab_size": len(tensors[TOKENS]),
+        "n_positions": n_positions,
+        "n_embd": width,
+        "n_layer": len({name.split(".")[1] for name in tensors if name.startswith("h.")}),
+        "n_head": N_HEADS,
     }
+    content = _FAMILY.fields.read(Content(SHAPES, fields))
+    config = _FAMILY.read_config(content, tensors).model_copy(update=_AS_RELEASED)
+    names = _FAMILY.pairs(config)
+    model = assemble(tensors, names, config, title=_TITLE, file=SHAPES)
+    files = find_pair(folder)
+    tokenizer = None
+    if files is not None:
+        tokenizer = check_tokenizer(read_pair(files), folder, config.vocab_size)
+    return TextModel(model, tokenizer), tensors
+
+
+def read_arrays(folder: Path) -> dict[str, Tensor]:
+    """Read the tensors of a release, by the names that transformers has for them.
+
+    Source: Radford et al. 2018, as released: positions stand first, then tokens, then 12 arrays of
+    each block, whose maps are ``[1, d_in, d_out]``. They share one memory.
+
+    Raises CheckpointError, naming the file, where one is missing, is no array of plain numbers, or
+    where shapes and numbers do not belong together; ConfigError where memory is too small.
+    """
+    path = folder / SHAPES
+    if not path.is_file():
+        raise CheckpointError(
+            f"{folder} has no {SHAPES}, which says what its arrays are: put the release's there"
+        )
+    content = read_json(path, CheckpointError)
+    if not isinstance(content, list) or not content:
+        raise CheckpointError(f"{path} is no list of shapes")
+    n_blocks, n_left = divmod(len(content) - 2, len(_OF_BLOCK))
+    if not 1 <= n_blocks <= MOST_LAYERS or n_left:
+        raise CheckpointError(
+            f"{path} has {count(len(content), 'shape')}: GPT-1 has one of positions, one of tokens "
+            f"and {len(_OF_BLOCK)} of each block"
+        )
+    names = [f"h.{block}.{name}" for block in range(n_blocks) for name in _OF_BLOCK]
+    named = dict(zip((POSITIONS, TOKENS, *names), content, strict=True))
+    for number, (name, shape) in enumerate(named.items()):
+        # A map has a leading axis of length 1.
+        is_map = ".c_" in name and name.endswith("weight")
+        n_axes = 2 if number < 2 else 3 if is_map else 1
+        is_shape = isinstance(shape, list) and all(
+            type(n) is int and 0 < n <= LARGEST_VOCABULARY for n in shape
+        )
+        if not is_shape or len(shape) != n_axes or (is_map and shape[0] != 1):
+            raise CheckpointError(
+                f"{path}: array {number} has a shape of {format_value(shape)}, and {name} is of "
+                f"rank {n_axes}, the first axis of a map one"
+            )
+    matches = [(_PIECE.fullmatch(path.name), path) for path in folder.iterdir()]
+    by_number = {int(match[1]): path for match, path in matches if match is not None}
+    for number in range(max(by_number, default=0) + 1):
+        if number not in by_number:
+            raise CheckpointError(
+                f"{folder} has no params_{number}.npy: put all of the release's arrays there, "
+                "params_0.npy to params_9.npy"
+            )
+    paths = [by_number[number] for number in sorted(by_number)]
+    n_bytes = sum(path.stat().st_size for path in paths)
+    check_memory(2 * n_bytes, f"to read {folder}", "import it on a larger machine")
+    pieces = [read_piece(path) for path in paths]
+    if len({piece.dtype for piece in pieces}) > 1:
+        raise CheckpointError(f"{folder}: its arrays are of different types of numbers")
+    numbers = torch.from_numpy(np.concatenate(pieces))
+    sizes = [math.prod(shape) for shape in named.values()]
+    if len(numbers) != sum(sizes):
+        raise CheckpointError(
+            f"{folder}: its arrays hold {count(len(numbers), 'number')}, and {SHAPES} says "
+            f"{sum(sizes):,}: they do not belong together, or a piece is missing"
+        )
+    parts = zip(named.items(), torch.split(numbers, sizes), strict=True)
+    return {name: part.view(shape[-2:]) for (name, shape), part in parts}
+
+
+def read_piece(path: Path) -> NDArray[np.floating[Any]]:
+    """Open a piece, whose numbers are read as they are needed: its claimed size takes no memory.
+
+    Raises CheckpointError where it is no row of floating-point numbers.
+    """
+    try:
+        with warnings.catch_warnings():
+            # Of a header that Python 2 wrote, which is read all the same.
+            warnings.simplefilter("ignore")
+            array: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
+    except OSError as problem:
+        raise CheckpointError(f"cannot read {path}: {problem.strerror or problem}") from None
+    except _NO_ARRAY:
+        raise CheckpointError(
+            f"{path} is damaged or no array of numbers: objects and pickles are never read; get "
+            "the release's own file"
+        ) from None
+    if array.dtype not in _TYPES or array.ndim != 1:
+        raise CheckpointError(
+            f"{path} is of {array.dtype} and a shape of {list(array.shape)}, and pieces are one "
+            "row of floating-point numbers"
+        )
+    return array

@@ -1,56 +1,124 @@
-"""Import and export of HuggingFace folders, with a certificate that compares logits."""
+"""Import and export of HuggingFace folders: a family chosen, logits compared by a certificate."""
 
 import json
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import asked_heads
+from sublayer.config.supervised import KINDS
 from sublayer.counts import count
 from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.settings import CONFIG_NAME
 from sublayer.errors import CheckpointError, ConfigError
+from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import new_folder
-from sublayer.interop.answers import describe_labels, folder_task, with_row_of_each
-from sublayer.interop.certificate import CERTIFICATE, certify, certify_tokenizer
-from sublayer.interop.families import (
-    choose_family,
-    describe_class,
-    families_of,
-    family_for,
+from sublayer.interop.bert import Albert, Bert
+from sublayer.interop.certificate import CERTIFICATE, certify, certify_tokenizer, save_imported
+from sublayer.interop.family import (
+    CLASSIFICATION,
+    REGRESSION,
+    Answers,
+    Family,
+    Tensors,
+    default_words,
+    label_words,
+    task_of,
 )
-from sublayer.interop.family import Family, Tensors
 from sublayer.interop.folder import (
     BUNDLE,
     CONFIG,
+    WEIGHTS,
     check_paths,
     fetch_model,
     is_hub_name,
-    read_content,
     read_json,
     read_tensors,
-    write_folder,
     write_json,
 )
-from sublayer.interop.foreign_config import ClassConfig, Content, format_value
-from sublayer.interop.tokenizers import settings_file
-from sublayer.interop.translator_tokenizers import describe_text
+from sublayer.interop.foreign_config import ClassConfig, Content, format_value, refused_fields
+from sublayer.interop.gpt import Gpt1, Gpt2
+from sublayer.interop.seq2seq import M2M100, T5, Marian
+from sublayer.interop.tokenizers import describe_text, settings_file
 from sublayer.interop.weight_map import (
     expand,
     read_pairs,
     strip_prefix,
     unwrap,
     with_weights,
-    write_pairs,
 )
-from sublayer.model.model_folder import describe_conversion, save_model
-from sublayer.objective.supervised.loss import from_numbers, to_numbers
-from sublayer.tasks.spec import spec_files
+from sublayer.model.model_folder import describe_conversion
+from sublayer.objective.supervised.loss import BIAS, WEIGHT, from_numbers, to_numbers
+from sublayer.tasks.spec import FILE_NAME, TaskSpec, read_spec, spec_files
+from sublayer.tasks.task import Kind, Task
 from sublayer.text_model import TextModel
+
+_CLASSES: tuple[type[Family], ...] = (Gpt2, Gpt1, Bert, Albert, M2M100, Marian, T5)
+"""Of several that can represent a model the first is written."""
+FAMILIES: dict[str, Family] = {}
+"""By ``model_type``; those that answer also by what, such as ``bert for labels``."""
+for _class in _CLASSES:
+    FAMILIES[_class.model_type] = _class()
+    for _answers in _class.answering:
+        FAMILIES[f"{_class.model_type} for {_answers}"] = _class(_answers)
+_TELLING = ("positions", "norm_order", "d_embed", "project_embeddings", "share")
+"""Fields by which the classes for a kind of model differ."""
+_LABELS_OF_TOKENS = "ForTokenClassification"
+_WITH_OTHER_HEADS = (
+    *("ForSequenceClassification", "ForMultipleChoice", "ForQuestionAnswering"),
+    *(_LABELS_OF_TOKENS, "DoubleHeadsModel", "EncoderModel"),
+)
+"""Endings of classes whose heads, or lack of a stack, other classes of the type do not share."""
+
+
+def family_for(config: ResolvedModel, task: Task | None = None) -> Family:
+    """Choose the export family of a resolved config's model; ``task`` is the model's.
+
+    Raises ConfigError for a task that needs more than the class reads, and for a model that no
+    class can represent, naming every obstructing field of the nearest one.
+    """
+    answers: Answers = "tokens"
+    if config.span_head != "none":
+        answers = "spans"
+    elif config.label_outputs:
+        answers = "choices" if task is not None and task.kind == "choice" else "labels"
+    ranked = []
+    for class_ in _CLASSES:
+        if class_.always["kind"] != config.kind:
+            continue
+        model_type = class_.model_type
+        family = FAMILIES.get(f"{model_type} for {answers}", FAMILIES[model_type])
+        refused = refused_fields(config, family.table)
+        names = [field.split()[0] for field in refused]
+        is_other = [f"model.{name}" in names for name in _TELLING]
+        ranked.append(((is_other, len(refused)), refused, family))
+    if not ranked:
+        raise ConfigError(
+            f"no class can represent model.kind = {config.kind}: it cannot be exported"
+        )
+    _, refused, family = min(ranked, key=lambda row: row[0])
+    if task is not None and (rows := family.describe_unanswered(task)):
+        raise ConfigError(
+            f"{task.title} is answered from {rows}, and {family.name}ForSequenceClassification "
+            "reads one row: the model cannot be exported"
+        )
+    if refused:
+        hint = ""
+        if config.label_outputs and refused == ["model.pooler = none"]:
+            hint = "; fine-tuned with model.pooler=tanh it can be"
+        elif family.answers == "choices" and refused == ["model.head = none"]:
+            hint = "; fine-tuned with objective.language_weight=0.5 it can be"
+        raise ConfigError(
+            f"{family.known_as}'s class cannot represent {', '.join(refused)}: the model cannot be "
+            f"exported{hint}"
+        )
+    return family
+
 
 _MOST_NAMED = 5
 Notes = dict[str, list[str | None]]
@@ -100,11 +168,33 @@ def read_huggingface(folder: Path) -> TextModel:
 
 def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]:
     """Read a model, its family, config and those of the folder's own tensors that hold weights."""
-    content = read_content(folder / CONFIG)
-    families = families_of(content)
+    content = Content(CONFIG, read_json(folder / CONFIG))
+    model_type = content.fields.get("model_type")
+    families = {f.answers: f for f in FAMILIES.values() if f.model_type == model_type}
+    if not families:
+        types = dict.fromkeys(repr(family.model_type) for family in FAMILIES.values())
+        raise CheckpointError(
+            f"{content.file} has model_type = {format_value(model_type)}; "
+            f"only {', '.join(types)} can be imported"
+        )
     prefixes = {family.prefix for family in families.values()}
     held, unwrapped = unwrap(read_tensors(folder), prefixes)
-    family = choose_family(families, content, held)
+    architectures = content.fields.get("architectures")
+    named = architectures[0] if isinstance(architectures, list) and architectures else None
+    class_name = named if isinstance(named, str) else ""
+    # Labels and choices have the same head: the class decides, by default labels.
+    fitting = [
+        family
+        for answers, family in families.items()
+        if answers != "tokens" and any(name.startswith(family.heads[0]) for name in held)
+    ]
+    if fitting and class_name.endswith(_LABELS_OF_TOKENS):
+        raise CheckpointError(
+            f"{content.file} is of {class_name:.60}, which labels tokens: only models that label "
+            "texts can be imported"
+        )
+    fitting = fitting or [families["tokens"]]
+    family = next((family for family in fitting if class_name == family.title), fitting[0])
     try:
         settings = family.fields.read(content)
         tensors = {
@@ -114,48 +204,103 @@ def _read(folder: Path) -> tuple[TextModel, Family, ClassConfig, Tensors, Notes]
         }
         weights = family.prepare(settings, strip_prefix(tensors, family.prefix))
         config = family.read_config(settings, weights)
-        task = folder_task(folder, family.answers, settings, config)
+        task = _folder_task(folder, family.answers, settings, config)
         ours = read_pairs(weights, family.pairs(config), config, title=family.title)
         model = with_weights(config, ours if task is None else from_numbers(ours, task.tasks[0]))
         tokenizer = family.read_tokenizer(folder, vocab_size=config.vocab_size)
     except CheckpointError as error:
-        described = describe_class(families, content)
-        if described is None:
+        is_known = class_name in [family.title for family in families.values()]
+        if is_known or not class_name.endswith(_WITH_OTHER_HEADS):
             raise
+        described = f"{content.file} is of {class_name:.60}, which cannot be imported"
         raise CheckpointError(f"{described}: {error}") from error
+    # A decoder's tokenizer has the padding that config.json gives, if it has none.
     pad_id = content.fields.get("pad_token_id") if config.kind == "decoder" else None
-    tokenizer = _padded(tokenizer, pad_id)
-    is_padding_kept = task is not None or pad_id in (None, getattr(tokenizer, "pad_id", None))
-    given = f"pad_token_id = {format_value(pad_id)} of {CONFIG}"
-    padding = None if is_padding_kept else f"{given}, no special token of the tokenizer"
+    if isinstance(tokenizer, SubwordTokenizer) and tokenizer.pad_id is None:
+        names = [name for name, id_ in tokenizer.marks.items() if id_ == pad_id]
+        if names and not isinstance(pad_id, bool):
+            roles = {**tokenizer.roles, "pad_id": names[0]}
+            tokenizer = tokenizer.replaced(reads_marks=tokenizer.reads_marks, roles=roles)
     notes: Notes = {
         "weights": [unwrapped, describe_conversion(tensors, model.embedding.weight.dtype)],
-        "ignored": [_describe_unknown(settings, family), padding],
+        "ignored": [],
     }
+    if settings.unknown:
+        first = sorted(settings.unknown)[:_MOST_NAMED]
+        # A name may be any text at all: one that is no field's is quoted and cut.
+        quoted = [name if name.isidentifier() else format_value(name) for name in first]
+        n_others = len(settings.unknown) - len(first)
+        others = f" and {count(n_others, 'other')}" if n_others else ""
+        notes["ignored"].append(
+            f"{', '.join(quoted)}{others} of {settings.file}, which transformers' "
+            f"{family.fields.title} has not"
+        )
+    if task is None and pad_id not in (None, getattr(tokenizer, "pad_id", None)):
+        notes["ignored"].append(
+            f"pad_token_id = {format_value(pad_id)} of {CONFIG}, no special token of the tokenizer"
+        )
     return TextModel(model, tokenizer, task), family, settings, tensors, notes
 
 
-def _padded(tokenizer: Tokenizer | None, pad_id: Any) -> Tokenizer | None:
-    """Return a decoder's tokenizer with the padding that config.json gives, if it has none."""
-    if not isinstance(tokenizer, SubwordTokenizer) or tokenizer.pad_id is not None:
-        return tokenizer
-    names = [name for name, id_ in tokenizer.marks.items() if id_ == pad_id]
-    if not names or isinstance(pad_id, bool):
-        return tokenizer
-    roles = {**tokenizer.roles, "pad_id": names[0]}
-    return tokenizer.replaced(reads_marks=tokenizer.reads_marks, roles=roles)
+def _folder_task(
+    folder: Path, answers: Answers, content: ClassConfig, config: ResolvedModel
+) -> TaskSpec | None:
+    """Return the task of a folder's model, if any.
 
+    An export of ours says it. Of other folders the class names the kind of task, and the config the
+    words of labels, in their order, and whether there is a number; texts are called ``text``, of
+    spans ``context`` and ``question``. A number has no bounds, and its scale is that of the head.
 
-def save_imported(text_model: TextModel, out: Path, certificate: dict[str, Any]) -> None:
-    """Write a model folder with its tokenizer, if the model has one, and its certificate.
-
-    Raises CheckpointError where ``out`` exists or cannot be written.
+    Raises CheckpointError where the file of an export is damaged, or contradicts the config, and
+    where a config asks for several numbers, or for one class.
     """
-    files = spec_files(text_model.task)
-    if text_model.tokenizer is not None:
-        files["tokenizer.json"] = text_model.tokenizer.serialize()
-    files[CERTIFICATE] = json.dumps(certificate, indent=2).encode() + b"\n"
-    save_model(out, text_model.model, files)
+    by_config = None
+    if answers != "tokens":
+        labels: tuple[str, ...] = ()
+        kinds: dict[Answers, Kind] = {"choices": "choice", "spans": "span", "labels": "classes"}
+        kind = kinds[answers]
+        if answers == "labels":
+            labels = label_words(content)
+            # A single output is a number.
+            problem = content.fields["problem_type"]
+            stated = f"{content.file}: problem_type = {format_value(problem)}"
+            if problem == REGRESSION and len(labels) > 1:
+                raise CheckpointError(
+                    f"{stated} of {len(labels)} outputs: a recipe can say one number"
+                )
+            if problem == CLASSIFICATION and len(labels) == 1:
+                raise CheckpointError(f"{stated} of one output: it has nothing to choose")
+            if len(labels) == 1:
+                kind, labels = "number", ()
+        # An encoder's padding comes from its tokenizer; its class never searches rows for it.
+        pad_id = content.fields.get("pad_token_id") if config.kind == "decoder" else None
+        by_config = replace(task_of(kind, labels, config), pad_id=pad_id)
+    path = folder / FILE_NAME
+    if not path.is_file():
+        return by_config
+    spec = read_spec(read_json_object(path, CheckpointError), str(path))
+    if config.kind not in KINDS[spec.format]:
+        raise CheckpointError(f"{path} is of format {spec.format}, which no {config.kind} reads")
+    if by_config is None:
+        if spec.format != "text":
+            raise CheckpointError(f"{path} is of format {spec.format}: the model has no such head")
+        return spec
+    task, expected = spec.tasks[0], by_config.tasks[0]
+    contradictions = {
+        f"{len(spec.tasks)} of format {spec.format}, not one of {by_config.format}": (
+            spec.format != by_config.format or len(spec.tasks) > 1
+        ),
+        f"{task.kind}, not {expected.kind}": task.kind != expected.kind,
+        f"labels {', '.join(task.labels)}, not {', '.join(expected.labels)}": (
+            task.labels != expected.labels
+        ),
+        f"{spec.context} tokens, more than {by_config.context}": spec.context > by_config.context,
+    }
+    if conflicts := [words for words, is_so in contradictions.items() if is_so]:
+        raise CheckpointError(
+            f"{path} contradicts config.json ({conflicts[0]:.200}): leave {FILE_NAME} out"
+        )
+    return spec
 
 
 def export_huggingface(text_model: TextModel, out: Path) -> dict[str, Any]:
@@ -174,17 +319,45 @@ def export_huggingface(text_model: TextModel, out: Path) -> dict[str, Any]:
     family = family_for(model.config, task)
     required = family.required_fields(model.config)
     full, weights = expand(model.state_dict(), model.config, required)
-    full, weights = with_row_of_each(full, weights, task)
+    if task is not None and task.kind == "classes" and full.label_outputs == 1:
+        # transformers has a row for each of two labels: the single output is the second's logit.
+        full = full.model_copy(update={"label_outputs": 2})
+        for name in (WEIGHT, BIAS):
+            weights[name] = torch.cat([torch.zeros_like(weights[name]), weights[name]])
     settled = family.settle(full, to_numbers(weights, task))
-    tensors = _foreign_tensors(family, full, settled)
+    unprefixed: dict[str, Tensor] = {}
+    for pair in family.pairs(full):
+        # Those of what the model lacks are left out.
+        if pair.ours in settled:
+            unprefixed |= pair.write(settled[pair.ours])
+    for copy, source in family.copies(full).items():
+        unprefixed[copy] = unprefixed[source].clone()
+    # As transformers does, a model without a head is written without the prefix.
+    heads = asked_heads(full)
+    has_head = bool(heads.keys() - {"pooler"})
+    tensors = {
+        (family.prefix if has_head and not name.startswith(family.heads) else "") + name: tensor
+        for name, tensor in unprefixed.items()
+    }
+    left_out = [row.title for name, row in asked_heads(model.config).items() if name not in heads]
+    if "vocabulary" in heads and model.config.softmax != full.softmax:
+        left_out.append("positions as classes, so that probabilities are of tokens alone")
     described = family.write_config(full, tokenizer)
     if spec is not None and spec.pad_id is not None:
         described["pad_token_id"] = spec.pad_id
     if family.answers == "labels":
-        described |= describe_labels(task, full.label_outputs)
+        words = default_words(full.label_outputs)
+        problem = None if full.label_outputs == 1 else CLASSIFICATION
+        if task is not None:
+            words = task.labels or words
+            problem = REGRESSION if task.kind == "number" else CLASSIFICATION
+        described["id2label"] = {str(index): word for index, word in enumerate(words)}
+        described["label2id"] = {word: index for index, word in enumerate(words)}
+        described["problem_type"] = problem
     try:
         with new_folder(out) as partial:
-            write_folder(partial, described, tensors)
+            write_json(partial / CONFIG, described)
+            save_file(tensors, partial / WEIGHTS, metadata={"format": "pt"})
             context = full.max_len if spec is None else spec.context
             files = spec_files(spec) | family.tokenizer_files(tokenizer, max_len=context)
             stands_in = spec is not None and spec.pad_id is not None
@@ -201,8 +374,9 @@ def export_huggingface(text_model: TextModel, out: Path) -> dict[str, Any]:
             given = family.fields.read(content).given
             oracle = family.oracle(full)
             certificate = certify(model, given, read_tensors(partial), oracle, task)
-            left_out = _describe_left_out(model.config, full)
-            certificate |= _noted({"tokenizer": [describe_text(tokenizer)], "left_out": [left_out]})
+            certificate |= _noted(
+                {"tokenizer": [describe_text(tokenizer)], "left_out": [", ".join(left_out)]}
+            )
             if (partial / CONFIG_NAME).is_file():
                 certificate |= certify_tokenizer(tokenizer, partial)
             write_json(partial / CERTIFICATE, certificate)
@@ -211,44 +385,6 @@ def export_huggingface(text_model: TextModel, out: Path) -> dict[str, Any]:
     return certificate
 
 
-def _describe_left_out(config: ResolvedModel, full: ResolvedModel) -> str | None:
-    """Format a line on the heads that a model's class lacks; None without any."""
-    kept = asked_heads(full)
-    titles = [row.title for name, row in asked_heads(config).items() if name not in kept]
-    if "vocabulary" in kept and config.softmax != full.softmax:
-        titles.append("positions as classes, so that probabilities are of tokens alone")
-    return ", ".join(titles) or None
-
-
-def _foreign_tensors(
-    family: Family, config: ResolvedModel, weights: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """Convert an expanded model's weights to all tensors that a family's file holds."""
-    unprefixed = write_pairs(weights, family.pairs(config))
-    for copy, source in family.copies(config).items():
-        unprefixed[copy] = unprefixed[source].clone()
-    tensors = {}
-    # As transformers does, a model without a head is written without the prefix.
-    has_head = bool(asked_heads(config).keys() - {"pooler"})
-    for name, tensor in unprefixed.items():
-        prefix = family.prefix if has_head and not name.startswith(family.heads) else ""
-        tensors[prefix + name] = tensor
-    return tensors
-
-
 def _noted(notes: Notes) -> dict[str, str]:
     joined = {name: "; ".join(filter(None, lines)) for name, lines in notes.items()}
     return {name: note for name, note in joined.items() if note}
-
-
-def _describe_unknown(config: ClassConfig, family: Family) -> str | None:
-    """Format a line on the fields of a config.json unknown to its class; None without any."""
-    if not config.unknown:
-        return None
-    first = sorted(config.unknown)[:_MOST_NAMED]
-    # A name may be any text at all: one that is no field's is quoted and cut.
-    named = [name if name.isidentifier() else format_value(name) for name in first]
-    n_others = len(config.unknown) - len(first)
-    others = f" and {count(n_others, 'other')}" if n_others else ""
-    title = family.fields.title
-    return f"{', '.join(named)}{others} of {config.file}, which transformers' {title} has not"

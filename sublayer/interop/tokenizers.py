@@ -1,7 +1,6 @@
-"""Tokenizers of HuggingFace folders: reading, and export with equal ids."""
+"""Tokenizers of HuggingFace folders, also translators': reading, and export with equal ids."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -9,33 +8,37 @@ from typing import Any
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Library
 
+from sublayer.data.sentencepiece.marian import (
+    NAMES,
+    SOURCE,
+    TARGET,
+    PairedModels,
+    has_paired_models,
+)
 from sublayer.data.sentencepiece.unigram import UnigramTokenizer
-from sublayer.data.subwords.library import BYTE_NAMES
+from sublayer.data.subwords.library import BYTE_NAMES, call_library
 from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.tasks.encoded import CLASSIFY, DELIMITER, START, TRAVERSAL_NAMES
-from sublayer.data.tokenizers.base import SPECIAL_NAMES, ExtendedTokenizer, Tokenizer
+from sublayer.data.subwords.word_bpe import END, WordBpeTokenizer
+from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.data.tokenizers.settings import (
-    AS_MODEL,
-    AS_WRITTEN,
     CONFIG_NAME,
     combining_characters,
+    read_settings,
 )
 from sublayer.data.tokenizers.words import SPACE
-from sublayer.errors import CheckpointError
+from sublayer.errors import CheckpointError, DataError
 
 FILE = "tokenizer.json"
 _FILES = (FILE, "spiece.model", "vocab.txt", "vocab.json")
-_ANY_CLASS, _T5_CLASS = "PreTrainedTokenizerFast", "T5Tokenizer"
-_T5_UNK_ID = 2
-"""The unknown of T5's class, whatever its files say."""
+ANY_CLASS = "PreTrainedTokenizerFast"
 _WHITESPACE = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
 # What Python calls whitespace, which is more than the library does.
 _RARE = 100.0
 # Score that a piece ending in a digit and a comma loses, so that it is never taken: as in the
 # conversion of transformers.
-_TEMPLATE = "TemplateProcessing"
 
 
 def read_tokenizer(folder: Path, *, vocab_size: int) -> Tokenizer | None:
@@ -100,7 +103,7 @@ def decoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, byt
     else:
         return {}
     settings: dict[str, Any] = {
-        "tokenizer_class": _ANY_CLASS,
+        "tokenizer_class": ANY_CLASS,
         "model_max_length": max_len,
         "clean_up_tokenization_spaces": False,
     }
@@ -112,100 +115,6 @@ def decoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, byt
         settings["pad_token"] = library.id_to_token(tokenizer.pad_id)
     settings |= split_marks(tokenizer, by_default=True)
     return {FILE: content, CONFIG_NAME: settings_file(settings)}
-
-
-def encoder_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-    """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
-
-    Contents are by file name. Around a text it puts what masked models have there, ``[CLS]`` and
-    ``[SEP]``.
-
-    ``tokenizer.json`` and ``tokenizer_config.json``; with WordPiece BERT's ``vocab.txt``, with
-    unigram the model itself, ``spiece.model``. Bytes, characters and moses-bpe cannot be given, nor
-    SentencePiece's BPE.
-    """
-    if tokenizer is None or (converted := library_of(tokenizer)) is None:
-        return {}
-    library, names, files = converted
-    more: dict[str, Any] = {}
-    if isinstance(tokenizer, UnigramTokenizer):
-        rules = tokenizer.normalization
-        more = {"do_lower_case": rules.do_lower_case, "keep_accents": rules.keep_accents}
-        if not rules.divide_digit_commas:
-            more["divide_digit_commas"] = False
-    elif tokenizer.kind == "wordpiece":
-        files["vocab.txt"] = "".join(f"{name}\n" for name in names).encode()
-        normalizer = json.loads(library.to_str())["normalizer"] or {}
-        if normalizer.get("type") == "BertNormalizer":
-            more = {"do_lower_case": normalizer["lowercase"]}
-            if normalizer["strip_accents"] is not None:
-                more["strip_accents"] = normalizer["strip_accents"]
-    cls_id, sep_id = tokenizer.cls_id, tokenizer.sep_id
-    if library.post_processor is None and cls_id is not None and sep_id is not None:
-        cls, sep = names[cls_id], names[sep_id]
-        library.post_processor = processors.TemplateProcessing(
-            single=f"{cls}:0 $A:0 {sep}:0",
-            pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-            special_tokens=[(cls, cls_id), (sep, sep_id)],
-        )
-    ids = {key: getattr(tokenizer, key) for key in (*SPECIAL_NAMES, "unk_id")}
-    settings = {
-        "tokenizer_class": _ANY_CLASS,
-        **{key.replace("_id", "_token"): names[id_] for key, id_ in ids.items() if id_ is not None},
-        **more,
-        **split_marks(tokenizer),
-        "model_max_length": max_len,
-        # Without being told, transformers' tokenizer leaves out the segments of a pair.
-        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
-    }
-    return {**files, FILE: library_file(library), CONFIG_NAME: settings_file(settings)}
-
-
-def t5_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
-    """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
-
-    Contents are by file name. It puts the end behind a text, and takes the names of special ids in
-    a text, such as ``<extra_id_0>``, for those. ``max_len`` is the longest text that it is told to
-    make.
-
-    T5's layout, of whatever size, becomes a ``T5Tokenizer``, with its ``spiece.model``. Any other
-    SentencePiece unigram or ``tokenizer.json`` with an end and padding becomes a tokenizer of no
-    class of its own. A vocabulary with a piece by a sentinel's name cannot be given.
-    """
-    if tokenizer is None or tokenizer.sep_id is None or tokenizer.pad_id is None:
-        return {}
-    converted = library_of(tokenizer)
-    more: dict[str, Any] = {"tokenizer_class": _ANY_CLASS}
-    if converted is None:
-        return {}
-    library, names, files = converted
-    if isinstance(tokenizer, UnigramTokenizer):
-        if len(set(names)) < len(names):
-            return {}
-        layout = [names[id_] for id_ in (tokenizer.pad_id, tokenizer.sep_id)]
-        if (
-            [*layout, *names[_T5_UNK_ID : _T5_UNK_ID + 1]] == ["<pad>", "</s>", "<unk>"]
-            and tokenizer.unk_id == _T5_UNK_ID
-            and tokenizer.normalization in (AS_WRITTEN, AS_MODEL)
-        ):
-            more = {"tokenizer_class": _T5_CLASS, "extra_ids": len(tokenizer.sentinel_ids)}
-    if library.post_processor is None:
-        end = names[tokenizer.sep_id]
-        library.post_processor = processors.TemplateProcessing(
-            single=["$A", end],
-            pair=["$A", end, "$B", end],
-            special_tokens=[(end, tokenizer.sep_id)],
-        )
-    ids = {"eos": tokenizer.sep_id, "pad": tokenizer.pad_id, "unk": tokenizer.unk_id}
-    settings = {
-        **more,
-        "model_input_names": ["input_ids", "attention_mask"],
-        "clean_up_tokenization_spaces": False,
-        **{f"{name}_token": names[id_] for name, id_ in ids.items() if id_ is not None},
-        "model_max_length": max_len,
-        **split_marks(tokenizer),
-    }
-    return {**files, FILE: library_file(library), CONFIG_NAME: settings_file(settings)}
 
 
 def library_of(tokenizer: Tokenizer) -> tuple[Library, list[str], dict[str, bytes]] | None:
@@ -276,85 +185,188 @@ def lowering() -> list[normalizers.Normalizer]:
     return [normalizers.Replace(Regex(r"(?<=\p{L})Σ(?!\p{L})"), "ς"), normalizers.Lowercase()]
 
 
-def traversal_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
+_SIDES = "sublayer_sides"
+"""The field of ``tokenizer_config.json`` with the rules of both languages, ours alone."""
+
+_OTHERS = (SOURCE, TARGET, "sentencepiece.bpe.model", "spiece.model", NAMES)
+_OWN_TARGETS = "target_vocab.json"
+UNKNOWN_LANGUAGE = "und"
+
+
+def translator_files(tokenizer: Tokenizer | None, *, max_len: int) -> dict[str, bytes]:
     """Return the files of a transformers AutoTokenizer with equal ids; empty where impossible.
 
-    Contents are by file name. It puts the start before a text, the delimiter between two and the
-    end behind them. Departure: in a text it takes the names of these marks for them. A tokenizer
-    without them is written as that of a decoder.
+    Contents are by file name; ``describe_text`` says why there are none. It reads the output of
+    ``encode_source`` for a line, words after Moses' rules where there are any, and what it
+    decodes are words. It knows the names of special ids in a text, such as ``</s>``.
     """
-    plain = tokenizer
-    if isinstance(tokenizer, ExtendedTokenizer) and tokenizer.names == TRAVERSAL_NAMES:
-        plain = tokenizer.vocabulary
-    files = decoder_files(plain, max_len=max_len)
-    if not files:
+    if not isinstance(tokenizer, BilingualTokenizer) or _obstacle(tokenizer):
         return {}
-    library = Library.from_str(files[FILE].decode())
-    if isinstance(tokenizer, ExtendedTokenizer):
-        library.add_special_tokens(list(TRAVERSAL_NAMES))
-        marks = tokenizer.added_ids
-        if any(library.token_to_id(name) != id_ for name, id_ in marks.items()):
-            # Some ids of the vocabulary stand for nothing, or it has one of these names already.
-            return {}
-        library.post_processor = _with_marks(library.post_processor, marks)
+    vocabulary = tokenizer.vocabulary
+    sides = [tokenizer.source.content(), tokenizer.target.content()]
+    ids = {"eos": tokenizer.sep_id, "pad": tokenizer.pad_id}
+    if isinstance(vocabulary, PairedModels):
+        named = {**ids, "unk": tokenizer.unk_id}.items()
+        settings: dict[str, Any] = {
+            "tokenizer_class": "MarianTokenizer",
+            "model_max_length": max_len,
+            "source_lang": tokenizer.source.language,
+            "target_lang": tokenizer.target.language,
+            "separate_vocabs": False,
+            "clean_up_tokenization_spaces": False,
+            **{f"{name}_token": vocabulary.names[id_] for name, id_ in named if id_ is not None},
+            _SIDES: sides,
+        }
+        numbers = {name: id_ for id_, name in enumerate(vocabulary.names)}
+        return {
+            SOURCE: vocabulary.source_model,
+            TARGET: vocabulary.target_model,
+            NAMES: json.dumps(numbers, ensure_ascii=False, indent=1).encode() + b"\n",
+            CONFIG_NAME: settings_file(settings),
+        }
+    if converted := library_of(vocabulary):
+        library, names, _ = converted
+    else:
+        assert isinstance(vocabulary, WordBpeTokenizer), "what cannot be given was left out"
+        names = [*vocabulary.specials, *vocabulary.pieces]
+        numbers = {name: id_ for id_, name in enumerate(names)}
+        library = Library(
+            models.BPE(numbers, vocabulary.merges, unk_token="<unk>", end_of_word_suffix=END)
+        )
+        library.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        library.decoder = decoders.BPEDecoder(suffix=END)
+        library.add_special_tokens(list(vocabulary.specials))
+    assert tokenizer.sep_id is not None and tokenizer.pad_id is not None, (
+        "the vocabulary was checked"
+    )
+    rules: list[Any] = [single_spaces(), normalizers.Strip()]
+    if tokenizer.source.lowers:
+        rules += lowering()
+    if library.normalizer is not None:
+        rules.append(library.normalizer)
+    library.normalizer = normalizers.Sequence(rules)
+    end = names[tokenizer.sep_id]
+    library.post_processor = processors.TemplateProcessing(
+        single=f"$A:0 {end}:0", pair=f"$A:0 $B:0 {end}:0", special_tokens=[(end, tokenizer.sep_id)]
+    )
+    named = {**ids, "bos": tokenizer.cls_id, "unk": tokenizer.unk_id}.items()
     settings = {
-        **json.loads(files[CONFIG_NAME]),
+        "tokenizer_class": ANY_CLASS,
+        "model_max_length": max_len,
         "model_input_names": ["input_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+        **{f"{name}_token": names[id_] for name, id_ in named if id_ is not None},
+        **split_marks(tokenizer, by_default=True),
+        _SIDES: sides,
     }
-    pad_id = padding_id(tokenizer)
-    if pad_id is not None:
-        settings["pad_token"] = library.id_to_token(pad_id)
     return {FILE: library_file(library), CONFIG_NAME: settings_file(settings)}
 
 
-def padding_id(tokenizer: Tokenizer | None) -> int | None:
-    """Return the padding id of a classifier's rows; None without a tokenizer.
+def describe_text(tokenizer: Tokenizer | None) -> str | None:
+    """Return a line on why a translator's tokenizer has no files, or on further steps.
 
-    It is never the last token of a row, of which the class reads the last that is none of it.
+    None where there is nothing to say.
     """
-    if tokenizer is None:
+    if not isinstance(tokenizer, BilingualTokenizer):
         return None
-    ids = (tokenizer.pad_id, tokenizer.end_id, tokenizer.added_ids.get(START))
-    return next((id_ for id_ in ids if id_ is not None), None)
+    obstacle = _obstacle(tokenizer)
+    if obstacle:
+        return f"transformers' tokenizers cannot say it: {obstacle}"
+    side = tokenizer.source
+    if side.moses == "none":
+        return None
+    steps = []
+    if side.moses == "normalize":
+        steps = ["normalise punctuation", "drop what cannot be printed"]
+    options = " -a" if side.divides_hyphens else ""
+    options += "" if side.escapes else " -no-escape"
+    steps.append(f"divide words by tokenizer.perl{options} -l {side.language}")
+    return f"it reads words after Moses' rules ({', '.join(steps)}), and writes such words"
 
 
-def read_traversal_tokenizer(folder: Path, *, vocab_size: int) -> Tokenizer | None:
-    """Read a HuggingFace folder's tokenizer; marks of a traversal at its end are ids of their own.
+def read_translators(folder: Path, *, vocab_size: int) -> BilingualTokenizer | None:
+    """Read the tokenizer of a translator's HuggingFace folder; None where none can be read.
 
-    Raises as ``read_tokenizer`` does.
+    The rules of both languages are those that an export kept, or none. Raises DataError where a
+    file is damaged, CheckpointError where the tokenizer has ids beyond the model's ``vocab_size``.
     """
-    tokenizer = read_tokenizer(folder, vocab_size=vocab_size)
-    if not isinstance(tokenizer, SubwordTokenizer):
-        return tokenizer
-    if tuple(tokenizer.names[-len(TRAVERSAL_NAMES) :]) != TRAVERSAL_NAMES:
-        return tokenizer
-    n_before = tokenizer.vocab_size - len(TRAVERSAL_NAMES)
-    content = tokenizer.library_content
-    content = {
-        **content,
-        "added_tokens": [token for token in content["added_tokens"] if token["id"] < n_before],
-        "post_processor": _without_marks(content["post_processor"]),
-    }
-    vocabulary = tokenizer.replaced(content, reads_marks=tokenizer.reads_marks)
-    if vocabulary.vocab_size != n_before:
-        # The names are pieces of the vocabulary.
-        return tokenizer
-    return ExtendedTokenizer(vocabulary, TRAVERSAL_NAMES)
-
-
-def _with_marks(processor: Any, ids: Mapping[str, int]) -> Any:
-    template = processors.TemplateProcessing(
-        single=[START, "$A", CLASSIFY],
-        pair=[START, "$A", DELIMITER, "$B", CLASSIFY],
-        special_tokens=list(ids.items()),
-    )
-    return template if processor is None else processors.Sequence([processor, template])
-
-
-def _without_marks(processor: Any) -> Any:
-    if processor is None or processor["type"] == _TEMPLATE:
+    file = folder if has_paired_models(folder) else folder / FILE
+    if describe_unread(folder) is not None or not file.exists():
         return None
-    if processor["type"] != "Sequence":
-        return processor
-    others = [part for part in processor["processors"] if part["type"] != _TEMPLATE]
-    return others[0] if len(others) == 1 else {**processor, "processors": others}
+    vocabulary = check_tokenizer(load_tokenizer(file, special_tokens="file"), folder, vocab_size)
+    settings = read_settings(folder)
+    rules = settings.get(_SIDES)
+    if rules is None:
+        languages = [settings.get(name) for name in ("source_lang", "target_lang")]
+        source, target = (
+            LanguageRules(name if isinstance(name, str) and name else UNKNOWN_LANGUAGE)
+            for name in languages
+        )
+        return BilingualTokenizer(vocabulary, source, target)
+    if not isinstance(rules, list) or len(rules) != 2:
+        raise DataError(f"{folder / CONFIG_NAME}: {_SIDES} is not the rules of two languages")
+    try:
+        source, target = map(LanguageRules.from_content, rules)
+    except DataError as error:
+        raise DataError(f"{folder / CONFIG_NAME}: {error}") from error
+    return BilingualTokenizer(vocabulary, source, target)
+
+
+def has_language_rules(folder: Path) -> bool:
+    """Check whether a folder's tokenizer was exported as a bilingual one.
+
+    Raises DataError where its settings are damaged.
+    """
+    return _SIDES in read_settings(folder)
+
+
+def describe_unread(folder: Path) -> str | None:
+    """Return why the tokenizer in a folder is not read; None where it is, or there is none.
+
+    Raises DataError where its ``tokenizer.json`` is damaged.
+    """
+    if has_paired_models(folder):
+        is_apart = read_settings(folder).get("separate_vocabs") is True
+        if is_apart or (folder / _OWN_TARGETS).is_file():
+            return f"its languages have a vocabulary each ({_OWN_TARGETS})"
+        return None
+    if not (folder / FILE).is_file():
+        other = next((name for name in _OTHERS if (folder / name).is_file()), None)
+        if other is None:
+            return None
+        known = f"{FILE}, or {SOURCE} with {TARGET} and {NAMES}"
+        return f"a translator's is read from {known}, and the folder has {other}"
+    vocabulary = load_tokenizer(folder / FILE)
+    if not isinstance(vocabulary, SubwordTokenizer) or vocabulary.sep_id is None:
+        return f"its {FILE} has no </s>"
+    if vocabulary.pad_id is None and vocabulary.cls_id is None:
+        return f"its {FILE} has no <pad> and no <s>"
+    library = Library.from_str(vocabulary.library_file.decode())
+    refusal = f"{folder / FILE} cannot encode a text"
+    around = call_library(lambda: library.encode(""), refusal).ids
+    if around != [vocabulary.sep_id]:
+        return (
+            f"its {FILE} puts more around a text than an end behind it, "
+            "as where one model knows many languages"
+        )
+    return None
+
+
+def _obstacle(tokenizer: BilingualTokenizer) -> str:
+    vocabulary = tokenizer.vocabulary
+    if isinstance(vocabulary, PairedModels):
+        if tokenizer.source.lowers or tokenizer.target.lowers:
+            return "its text is in lower case, and MarianTokenizer takes it as it is written"
+        return ""
+    if isinstance(vocabulary, UnigramTokenizer):
+        return "" if vocabulary.is_plain else "its SentencePiece model is not a plain unigram one"
+    if isinstance(vocabulary, SubwordTokenizer):
+        return ""
+    if not isinstance(vocabulary, WordBpeTokenizer) or vocabulary.kind != WordBpeTokenizer.kind:
+        return f"it is of kind {vocabulary.kind}"
+    if vocabulary.is_apart:
+        return "its codes are of version 0.1, where the end of a word is a symbol of its own"
+    if lacking := len(vocabulary.made - set(vocabulary.pieces)):
+        return f"its dictionary lacks {lacking:,} pieces that its merges make on the way"
+    named = sorted(set(vocabulary.specials) & set(vocabulary.pieces))
+    return f"its piece {named[0]} has the name of a special id" if named else ""

@@ -68,7 +68,6 @@ class Pair:
         return written
 
 
-@dataclass(frozen=True)
 class Zeros(Pair):
     """One of our tensors that they lack: zeros, read and not written."""
 
@@ -227,18 +226,6 @@ def with_weights(config: ResolvedModel, weights: Mapping[str, Tensor]) -> Transf
     return model.eval()
 
 
-def write_pairs(weights: Mapping[str, Tensor], pairs: Iterable[Pair]) -> dict[str, Tensor]:
-    """Convert a model's tensors to another system's, by name; each is a copy.
-
-    Pairs of what the model lacks are left out.
-    """
-    tensors: dict[str, Tensor] = {}
-    for pair in pairs:
-        if pair.ours in weights:
-            tensors |= pair.write(weights[pair.ours])
-    return tensors
-
-
 def strip_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """Strip a prefix off the names that have it; others stay, and all where it is empty.
 
@@ -289,20 +276,6 @@ def unwrap(
     return stripped, f"{listed} in the names of tensors, of what wrapped the model, was stripped"
 
 
-def check_tied(tensors: Mapping[str, Tensor], copy: str, source: str) -> None:
-    """Raise CheckpointError where both tensors are present and differ, though they are tied.
-
-    ``copy`` and ``source`` are their names. Equal is equal in every number.
-    """
-    if copy not in tensors or source not in tensors:
-        return
-    if not torch.equal(tensors[copy], tensors[source]):
-        raise CheckpointError(
-            f"the weights hold {copy} that differs from {source}, but config.json ties them: "
-            "set tie_word_embeddings to false there"
-        )
-
-
 def _others(names: list[str]) -> str:
     n_others = len(names) - 1
     return f" and {count(n_others, 'other')}" if n_others else ""
@@ -322,62 +295,47 @@ def expand(
     written more than once are one in memory.
     """
     full = config.model_copy(update=dict(required))
-    sources = _sources(config, full)
-    weights = dict(weights)
-    if config.embedding_scale == "sqrt" and full.embedding_scale == "none":
-        # As the model computes it: the product is rounded once.
-        table = weights["embedding.weight"]
-        weights = {
-            "head.weight": table,
-            **weights,
-            "embedding.weight": table * table.shape[1] ** 0.5,
-        }
-    expanded = {}
-    for name, shape in shapes_of(full).items():
-        source = sources.get(name, name)
-        expanded[name] = _tensor(name, source, shape, weights, config)
-    return full, expanded
-
-
-def _sources(config: ResolvedModel, full: ResolvedModel) -> dict[str, str]:
-    """Map each tensor of the full model's blocks to its source tensor in the model."""
-    is_pair = config.kind == "encoder-decoder"
+    shapes = shapes_of(full)
+    # The beginnings of the names of each block's tensors in the full model, and of their sources.
     own_prefixes = {}
     for stack in stacks(config):
-        prefix = "source.encoder" if is_pair and stack.name == "encoder" else stack.name
+        is_source = config.kind == "encoder-decoder" and stack.name == "encoder"
+        prefix = "source.encoder" if is_source else stack.name
         for layer, (index, entry) in product(range(stack.n_layers), enumerate(stack.block)):
-            full_slot = slot(full, stack, layer, entry)
-            own_slot = slot(config, stack, layer, entry)
             sublayers = f"{prefix}.sublayers.{index}"
-            own_prefixes[f"{sublayers}.{full_slot}."] = f"{sublayers}.{own_slot}."
-    sources = {}
-    for name in shapes_of(full):
-        in_block = re.match(r".*\.sublayers\.\d+\.\d+\.", name)
-        if in_block is not None:
-            full_prefix = in_block[0]
-            sources[name] = own_prefixes[full_prefix] + name.removeprefix(full_prefix)
-    return sources
-
-
-def _tensor(
-    name: str, source: str, shape: torch.Size, weights: Mapping[str, Tensor], config: ResolvedModel
-) -> Tensor:
+            own = f"{sublayers}.{slot(config, stack, layer, entry)}."
+            own_prefixes[f"{sublayers}.{slot(full, stack, layer, entry)}."] = own
+    weights = dict(weights)
     table = weights["embedding.weight"]
-    match name:
-        case "head.weight":
-            return weights.get("head.weight", table)
-        case "segment_table.weight" if config.segments == "second":
-            second = weights[name]
-            return torch.cat([torch.zeros_like(second), second])
-        case "positions.tables.0.weight" if config.positions == "sinusoidal":
-            positions = torch.arange(shape[0]) + config.first_position
-            width = embedding_width(config)
-            return sinusoids(positions, d_model=width, dtype=table.dtype, form=config.sinusoids)
-    if source in weights:
-        return weights[source]
-    if name == "embedding.projection.weight":
-        return torch.eye(*shape, dtype=table.dtype)
-    fillable = (".bias", "norm.weight", "positions.tables.0.weight", "segment_table.weight")
-    assert name.endswith(fillable), source
-    fill = torch.ones if name.endswith("norm.weight") else torch.zeros
-    return fill(shape, dtype=table.dtype)
+    if config.embedding_scale == "sqrt" and full.embedding_scale == "none":
+        # As the model computes it: the product is rounded once.
+        weights.setdefault("head.weight", table)
+        table = weights["embedding.weight"] = table * table.shape[1] ** 0.5
+    expanded = {}
+    for name, shape in shapes.items():
+        source = name
+        if in_block := re.match(r".*\.sublayers\.\d+\.\d+\.", name):
+            source = own_prefixes[in_block[0]] + name.removeprefix(in_block[0])
+        match name:
+            case "head.weight":
+                tensor = weights.get("head.weight", table)
+            case "segment_table.weight" if config.segments == "second":
+                second = weights[name]
+                tensor = torch.cat([torch.zeros_like(second), second])
+            case "positions.tables.0.weight" if config.positions == "sinusoidal":
+                positions = torch.arange(shape[0]) + config.first_position
+                width = embedding_width(config)
+                tensor = sinusoids(
+                    positions, d_model=width, dtype=table.dtype, form=config.sinusoids
+                )
+            case _ if source in weights:
+                tensor = weights[source]
+            case "embedding.projection.weight":
+                tensor = torch.eye(*shape, dtype=table.dtype)
+            case _:
+                fillable = (".bias", "norm.weight", "positions.tables.0.weight")
+                assert name.endswith((*fillable, "segment_table.weight")), source
+                fill = torch.ones if name.endswith("norm.weight") else torch.zeros
+                tensor = fill(shape, dtype=table.dtype)
+        expanded[name] = tensor
+    return full, expanded

@@ -29,7 +29,7 @@ from sublayer.data.tokenizers.wordpiece import SPECIALS
 from sublayer.data.tokenizers.words import WordCache, begins_any_word, begins_word
 from sublayer.data.training_text import note_losses
 from sublayer.errors import ConfigError, DataError
-from sublayer.interop.tokenizers import encoder_files
+from sublayer.interop.bert import Bert
 from tests.breadth import examples
 from tests.data.sentencepiece_files import spm
 from tests.data.sentences import ODD, sentences
@@ -331,7 +331,7 @@ def test_no_character_of_a_language_is_lost_unless_asked(tmp_path, text):
             if name not in ("unigram", "wordpiece") or sentinels:
                 continue
             folder = tmp_path / f"{kind}-{lowers}"
-            for file, content in encoder_files(tokenizer, max_len=1 << 20).items():
+            for file, content in Bert().tokenizer_files(tokenizer, max_len=1 << 20).items():
                 (folder / file).parent.mkdir(exist_ok=True)
                 (folder / file).write_bytes(content)
             library = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -15,17 +15,17 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import ResolvedModel
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.interop.answers import MOST_LABELS
 from sublayer.interop.certificate import CertificateBatch
-from sublayer.interop.families import FAMILIES, family_for
-from sublayer.interop.foreign_config import Content
+from sublayer.interop.family import MOST_LABELS
+from sublayer.interop.foreign_config import Content, Rule
+from sublayer.interop.gpt import _with_marks, _without_marks
 from sublayer.interop.huggingface import (
+    FAMILIES,
     export_huggingface,
+    family_for,
     import_huggingface,
     read_huggingface,
 )
-from sublayer.interop.representable import Rule
-from sublayer.interop.tokenizers import _with_marks, _without_marks
 from sublayer.model.transformer import build
 from sublayer.objective.supervised.loss import unscaled
 from sublayer.tasks.registry import TASKS

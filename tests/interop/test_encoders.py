@@ -9,13 +9,12 @@ from safetensors.torch import load_file
 from sublayer.api.run import load
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import ConfigError
-from sublayer.interop.bert import PROJECTION, leave_out_identity
+from sublayer.interop.bert import PROJECTION, Bert, leave_out_identity
 from sublayer.interop.huggingface import (
     export_huggingface,
     import_huggingface,
     read_huggingface,
 )
-from sublayer.interop.tokenizers import encoder_files
 from sublayer.model.transformer import build
 from sublayer.text_model import TextModel
 from tests.breadth import rows
@@ -245,7 +244,7 @@ def test_an_exported_tokenizer_frames_the_same_ids_in_transformers(tmp_path, kin
 @pytest.mark.parametrize("name", ["albert/spiece.model", "bert/vocab.txt"])
 def test_published_vocabularies_make_the_same_ids_in_transformers(real_data, tmp_path, name):
     tokenizer = load_tokenizer(real_data / "vocab" / name)
-    for file, content in encoder_files(tokenizer, max_len=1 << 20).items():
+    for file, content in Bert().tokenizer_files(tokenizer, max_len=1 << 20).items():
         (tmp_path / file).write_bytes(content)
     library = opened(tmp_path)
     found = list(map(without_names, rows(sentences(real_data), 400)))

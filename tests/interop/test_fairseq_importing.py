@@ -17,8 +17,7 @@ from torch.nn.functional import gelu, layer_norm, linear
 from sublayer.api.run import load
 from sublayer.config.load import load_recipe
 from sublayer.errors import CheckpointError
-from sublayer.interop.fairseq import import_fairseq, read_fairseq
-from sublayer.interop.fairseq_file import _is_setting, find_checkpoint
+from sublayer.interop.fairseq import _is_setting, find_checkpoint, import_fairseq, read_fairseq
 from sublayer.objective.supervised.loss import unscaled
 from tests.interop.folders import check_refused, close
 

@@ -15,8 +15,7 @@ from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import DataError
 from sublayer.estimate.cost import count_parameters
 from sublayer.interop.foreign_config import Content
-from sublayer.interop.gpt import GPT1_FIELDS, Gpt1
-from sublayer.interop.gpt1_release import SHAPES, import_gpt1, read_gpt1
+from sublayer.interop.gpt import GPT1_FIELDS, SHAPES, Gpt1, import_gpt1, read_gpt1
 from sublayer.interop.huggingface import (
     export_huggingface,
     import_huggingface,

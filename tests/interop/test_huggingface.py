@@ -26,9 +26,9 @@ from sublayer.api.run import load
 from sublayer.cli import main as cli
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import CheckpointError, ConfigError, DataError
-from sublayer.interop.families import FAMILIES
 from sublayer.interop.folder import is_hub_name
 from sublayer.interop.huggingface import (
+    FAMILIES,
     export_huggingface,
     import_huggingface,
     read_huggingface,

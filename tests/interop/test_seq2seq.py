@@ -21,14 +21,14 @@ from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.decode.beam import BeamSettings, search
 from sublayer.decode.translate import translate_lines
 from sublayer.errors import ConfigError, DataError
-from sublayer.interop.families import FAMILIES
 from sublayer.interop.foreign_config import Content
 from sublayer.interop.huggingface import (
+    FAMILIES,
     export_huggingface,
     import_huggingface,
     read_huggingface,
 )
-from sublayer.interop.tokenizers import read_tokenizer, t5_files
+from sublayer.interop.tokenizers import read_tokenizer
 from sublayer.model.cache import Cache
 from sublayer.model.transformer import build
 from sublayer.text_model import TextModel
@@ -128,7 +128,7 @@ NAMES = [f"<extra_id_{number}>" for number in range(5)]
 
 
 def write(tokenizer, folder):
-    files = t5_files(tokenizer, max_len=512)
+    files = T5().tokenizer_files(tokenizer, max_len=512)
     for name, content in files.items():
         (folder / name).write_bytes(content)
     return files
@@ -164,7 +164,7 @@ def test_a_written_tokenizer_makes_the_same_ids_in_transformers(tmp_path, kind):
     check_same_ids(ours, theirs)
     again = read_tokenizer(folder, vocab_size=128)
     check_same_ids(again, theirs)
-    assert t5_files(again, max_len=512) == files
+    assert T5().tokenizer_files(again, max_len=512) == files
     # One of both files will do.
     if kind != "inside":
         (folder / "tokenizer.json").unlink()
@@ -188,7 +188,7 @@ def test_a_tokenizer_of_another_layout_has_no_class_of_its_own_and_others_no_fil
     content.pieces[-1].piece = "<extra_id_0>"
     named_alike = UnigramTokenizer(content.SerializeToString(), sentinels=2)
     for each in (None, train_tokenizer("bytes", []), words, pairs, named_alike):
-        assert t5_files(each, max_len=8) == {}
+        assert T5().tokenizer_files(each, max_len=8) == {}
 
 
 END = 3
