@@ -17,8 +17,14 @@ from report import RESULTS, describe_conditions, heading, keep, result_name
 
 from sublayer.config.data import DataConfig
 from sublayer.data.prepare import find_texts, prepare_tokenizer
-from sublayer.data.tokenizers.gpt1 import Gpt1Vocabulary, vocabulary_of, with_normalization
-from sublayer.data.tokenizers.gpt1_text import divide, mend, standardise
+from sublayer.data.tokenizers.gpt1 import (
+    Gpt1Vocabulary,
+    divide,
+    mend,
+    standardise,
+    vocabulary_of,
+    with_normalization,
+)
 from sublayer.files.cache_folder import cache_folder
 
 AIM_MB_PER_S = 1.0

@@ -7,11 +7,10 @@ from sublayer.api.run import Pretrained
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import n_outputs, resolve_model
 from sublayer.config.supervised import SupervisedObjective
-from sublayer.data.tasks.assembly import Assembler
-from sublayer.data.tasks.batches import TaskPart
-from sublayer.data.tasks.encoding import encode_examples
+from sublayer.data.tasks.batches import Assembler, TaskPart
+from sublayer.data.tasks.encoded import encode_examples
+from sublayer.data.tasks.figure import WordTokens
 from sublayer.data.tasks.prepare import task_split
-from sublayer.data.tokenizers.shown import WordTokens
 from sublayer.model.transformer import compose
 from sublayer.objective.families import family
 from sublayer.objective.supervised.batches import row_rule

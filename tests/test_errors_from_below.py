@@ -15,8 +15,8 @@ import torch
 
 from sublayer.config.recipe import Recipe
 from sublayer.data.corpora.named import CORPORA
-from sublayer.data.sentencepiece.model import train_pieces
 from sublayer.data.text.files import FileDocument
+from sublayer.data.tokenizers.sentencepiece import train_pieces
 from sublayer.data.tokenizers.words import WordCache
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.files.lines import python_value
@@ -81,8 +81,13 @@ ROWS = {
         ("data.corpora.passages._parsed", None, ("{", "a", 3), "a, line 3.*not JSON"),
         ("data.corpora.passages._race_passages", b"\x1f\x8b", (AT,), "damaged archive"),
         ("data.tokenizers.gpt1._read_merges", b"\xff", (AT,), "file, "),
-        ("data.sentencepiece.model.parse_model", None, (b"\xff\xff",), "damaged"),
-        ("data.sentencepiece.model.unpacked", None, ({"model": "?", "sha256": ""},), "not base64"),
+        ("data.tokenizers.sentencepiece.parse_model", None, (b"\xff\xff",), "damaged"),
+        (
+            "data.tokenizers.sentencepiece.unpacked",
+            None,
+            ({"model": "?", "sha256": ""},),
+            "not base64",
+        ),
         ("data.text.files.read_path", None, ("a" * 5000, AT), "cannot read"),
         ("data.text.records.json_records", b"\n" * 2 + b"{" + b'"a":[' * 10**5, (AT,), ":3 is not"),
         ("files.storage.check_name", None, (Path("\udcff"), DataError), "is not UTF-8"),
@@ -100,7 +105,7 @@ ROWS = {
     ],
     CheckpointError: [
         ("files.checkpoints.read_state", None, (AT,), "is missing"),
-        ("interop.gpt1_release.read_piece", None, (AT,), "cannot read"),
+        ("interop.gpt.read_piece", None, (AT,), "cannot read"),
         ("study.jobs.run._read", b"[]", (AT, dict[str, float]), "damaged|object"),
         ("judging.folders.read_study_items", None, (AT,), "is not there"),
         ("judging.folders.read_study_items", b"\xfd7zXZ\0 no items", (AT,), "is damaged"),

@@ -7,11 +7,10 @@ from typing import Any
 
 from sublayer.config.data import LETTERED_TOKENIZERS
 from sublayer.counts import count
-from sublayer.data.subwords.subword import before_whitespace
 from sublayer.data.text.ranges import NEEDS_UTF8, DocumentRange, check_unchanged, count_bytes
 from sublayer.data.text.sentences import TextUnit, sentence_cut, sentences_of
-from sublayer.data.tokenizers.base import Tokenizer, after_newline
-from sublayer.data.tokenizers.characters import character_start
+from sublayer.data.tokenizers.base import Tokenizer, after_newline, character_start
+from sublayer.data.tokenizers.subword import before_whitespace
 from sublayer.system.stages import note
 
 _CUTS = {"bpe": before_whitespace, "wordpiece": before_whitespace, "characters": character_start}

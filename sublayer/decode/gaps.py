@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from sublayer.counts import count
+from sublayer.data.tasks.figure import special_names
 from sublayer.data.tokenizers.base import SPECIAL_NAMES, Tokenizer, sentinel_name, split_at_gaps
 from sublayer.data.tokenizers.languages import BilingualTokenizer
-from sublayer.data.tokenizers.shown import special_names
 from sublayer.decode.beam import BeamHypothesis, BeamSettings, search
 from sublayer.decode.continuations import Continue, DrawnContinuations, best_continuations
 from sublayer.decode.sample import Sampling

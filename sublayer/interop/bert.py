@@ -12,8 +12,8 @@ from sublayer.config.architecture import FFNS
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import head_activation, is_factorised
 from sublayer.config.table import MOST_LAYERS
-from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.tokenizers.base import SPECIAL_NAMES, Tokenizer
+from sublayer.data.tokenizers.sentencepiece import UnigramTokenizer
 from sublayer.data.tokenizers.settings import CONFIG_NAME
 from sublayer.errors import CheckpointError
 from sublayer.interop.family import (

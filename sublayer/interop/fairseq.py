@@ -20,9 +20,9 @@ from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import stacks
 from sublayer.config.table import MOST_LABELS
 from sublayer.counts import count
-from sublayer.data.subwords.word_bpe import WordBpeTokenizer, find_dictionary, read_codes
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules, MosesTokenizer
+from sublayer.data.tokenizers.word_bpe import WordBpeTokenizer, find_dictionary, read_codes
 from sublayer.errors import CheckpointError
 from sublayer.files.parsing import MAX_BYTES, read_bytes
 from sublayer.interop.certificate import certify, save_imported

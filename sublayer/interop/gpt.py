@@ -19,11 +19,11 @@ from torch import Tensor
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.table import LARGEST_VOCABULARY, MOST_LAYERS
 from sublayer.counts import count
-from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.tasks.encoded import CLASSIFY, DELIMITER, START, TRAVERSAL_NAMES
 from sublayer.data.tokenizers.base import ExtendedTokenizer, Tokenizer
 from sublayer.data.tokenizers.gpt1 import find_pair, read_pair
 from sublayer.data.tokenizers.settings import CONFIG_NAME
+from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json
 from sublayer.interop.certificate import certify, save_imported

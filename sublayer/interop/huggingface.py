@@ -13,8 +13,8 @@ from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import asked_heads
 from sublayer.config.supervised import KINDS
 from sublayer.counts import count
-from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.tokenizers.settings import CONFIG_NAME
+from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object
 from sublayer.files.storage import new_folder

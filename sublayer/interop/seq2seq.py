@@ -10,9 +10,9 @@ from torch import Tensor
 
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.stacks import entries
-from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.languages import BilingualTokenizer
+from sublayer.data.tokenizers.sentencepiece import UnigramTokenizer
 from sublayer.data.tokenizers.settings import AS_MODEL, AS_WRITTEN, CONFIG_NAME
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.interop.family import Family, Fields, Tensors

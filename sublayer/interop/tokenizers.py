@@ -8,26 +8,25 @@ from typing import Any
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Library
 
-from sublayer.data.sentencepiece.marian import (
+from sublayer.data.tokenizers.base import ByteTokenizer, Tokenizer
+from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
+from sublayer.data.tokenizers.library import BYTE_NAMES, call_library
+from sublayer.data.tokenizers.named import load_tokenizer
+from sublayer.data.tokenizers.sentencepiece import (
     NAMES,
     SOURCE,
     TARGET,
     PairedModels,
+    UnigramTokenizer,
     has_paired_models,
 )
-from sublayer.data.sentencepiece.unigram import UnigramTokenizer
-from sublayer.data.subwords.library import BYTE_NAMES, call_library
-from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.subwords.word_bpe import END, WordBpeTokenizer
-from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.data.tokenizers.characters import ByteTokenizer
-from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
-from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.data.tokenizers.settings import (
     CONFIG_NAME,
     combining_characters,
     read_settings,
 )
+from sublayer.data.tokenizers.subword import SubwordTokenizer
+from sublayer.data.tokenizers.word_bpe import END, WordBpeTokenizer
 from sublayer.data.tokenizers.words import SPACE
 from sublayer.errors import CheckpointError, DataError
 

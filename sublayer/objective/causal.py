@@ -18,7 +18,7 @@ from sublayer.config.resolve import batch_sequences
 from sublayer.counts import count
 from sublayer.data.batches import Batch, Windows
 from sublayer.data.store import Split, TokenStore
-from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.evaluation.items import Digest, Items, ItemTable, quotient_of
 from sublayer.evaluation.likelihood import Counts, Likelihood, check_stride, score
 from sublayer.evaluation.split_work import ALONE, Processes

@@ -11,7 +11,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.span import SpanObjective
 from sublayer.config.stacks import is_one_block
 from sublayer.data.store import Split
-from sublayer.data.tokenizers.shown import show_tokens
+from sublayer.data.tasks.figure import show_tokens
 from sublayer.decode.translate import tokenizer_of
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.lines import text_lines

@@ -16,7 +16,7 @@ from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.recipe import keys
 from sublayer.config.resolve import resolve_model
-from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.estimate.cluster import DEVICES
 from sublayer.model.model_folder import save_model
 from sublayer.model.transformer import build

@@ -27,7 +27,7 @@ from sublayer.data.span import (
 )
 from sublayer.data.store import Split, TokenStore
 from sublayer.data.tasks.batches import ExampleBatches
-from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.data.tokenizers.base import ByteTokenizer
 from tests.answerers import draw_examples, rule_of, split_of
 from tests.breadth import examples
 from tests.data.test_masked import LENGTHS as TEXT_LENGTHS

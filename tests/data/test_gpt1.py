@@ -11,17 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sublayer.api.tokenizing import find_tokenizer
-from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.tokenizers import gpt1_text
+from sublayer.data.tokenizers import gpt1 as gpt1_module
 from sublayer.data.tokenizers.base import with_names
 from sublayer.data.tokenizers.gpt1 import (
+    NEWLINE,
     Gpt1Tokenizer,
     Gpt1Vocabulary,
+    cut,
+    mend,
     vocabulary_of,
     with_normalization,
+    words_of,
 )
-from sublayer.data.tokenizers.gpt1_text import NEWLINE, cut, mend, words_of
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
+from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import ConfigError, DataError
 from tests.breadth import examples
 from tests.data.test_subwords import joined, merged
@@ -106,7 +109,7 @@ def test_text_is_mended_and_divided_as_by_the_released_code(text):
 def test_a_long_text_is_divided_in_parts_as_it_is_whole(monkeypatch):
     prose = "It was the best of times - it was (so far) the worst.\nDon't \n\n ask, e.g. why " * 9
     whole = words(prose)
-    monkeypatch.setattr(gpt1_text, "_BLOCK_CHARACTERS", 20)
+    monkeypatch.setattr(gpt1_module, "_BLOCK_CHARACTERS", 20)
     assert words(prose) == whole and len(list(words_of(prose))) > 9
 
 

@@ -16,7 +16,7 @@ from sublayer.data.parallel.sources import find_pairs, read_pairs, refused_pair
 from sublayer.data.prepare import find_texts, prepare
 from sublayer.data.store import Split, TokenStore
 from sublayer.data.text.records import json_records
-from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.errors import DataError
 from sublayer.tasks.records import read_parquet
 from tests.data.releases import write_release

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor
 
-from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.tokenizers.base import find_sentinels
 from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
+from sublayer.data.tokenizers.sentencepiece import UnigramTokenizer
 from sublayer.data.tokenizers.settings import Normalization
 from sublayer.data.tokenizers.words import SPACE
 from sublayer.errors import ConfigError, DataError

@@ -22,14 +22,14 @@ from sublayer.data.shards import (
     write_store,
 )
 from sublayer.data.store import read_store
-from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.text import files
 from sublayer.data.text import ranges as text_ranges
 from sublayer.data.text.documents import open_pack
 from sublayer.data.text.files import FileDocument, MemoryDocument, body_range
 from sublayer.data.text.ranges import DocumentRange, WholeDocuments
-from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
+from sublayer.data.tokenizers.base import ByteTokenizer, CharacterTokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
+from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import DataError
 from sublayer.files.arrays import FooterFile
 from sublayer.system.stages import HeardStages, shown_by

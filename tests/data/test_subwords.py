@@ -19,20 +19,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from sublayer.data.subwords import probe
-from sublayer.data.subwords.library import call_library
-from sublayer.data.subwords.probe import try_file
-from sublayer.data.subwords.subword import SubwordTokenizer, before_whitespace
-from sublayer.data.subwords.word_bpe import (
+from sublayer.data.tokenizers import probe as probe
+from sublayer.data.tokenizers.base import NotUtf8
+from sublayer.data.tokenizers.languages import LanguageRules
+from sublayer.data.tokenizers.library import call_library
+from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
+from sublayer.data.tokenizers.probe import try_file
+from sublayer.data.tokenizers.subword import SubwordTokenizer, before_whitespace
+from sublayer.data.tokenizers.word_bpe import (
     alphabet_of,
     count_words,
     find_dictionary,
     read_codes,
     train_merges,
 )
-from sublayer.data.tokenizers.base import NotUtf8
-from sublayer.data.tokenizers.languages import LanguageRules
-from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
 from sublayer.errors import DataError, SublayerError
 from tests.breadth import examples, rows
 from tests.data.releases import write_release
@@ -357,9 +357,9 @@ def test_the_most_frequent_pair_of_the_most_frequent_characters_is_merged_first(
     assert "c" not in "".join(found.pieces), "c is outside the alphabet"
     counts = {"abab": 100, "ba": 7}
     whole = train_merges(counts, ["a", "b"], n_merges=3, end="</w>")
-    monkeypatch.setattr("sublayer.data.subwords.word_bpe._BATCH_CHARACTERS", 11)
+    monkeypatch.setattr("sublayer.data.tokenizers.word_bpe._BATCH_CHARACTERS", 11)
     assert train_merges(counts, ["a", "b"], n_merges=3, end="</w>") == whole
-    monkeypatch.setattr("sublayer.data.subwords.word_bpe.N_CHARACTERS", 2)
+    monkeypatch.setattr("sublayer.data.tokenizers.word_bpe.N_CHARACTERS", 2)
     assert alphabet_of({"zb": 2, "a": 1, "c": 1}) == ["b", "z"]
 
 
@@ -397,7 +397,7 @@ def test_ids_are_the_librarys_in_batches_too_and_by_another_pattern(text):
     assert ids.tolist() == library_ids(TRAINED, text)
     assert TRAINED.token_characters[ids].sum() == len(text)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sublayer.data.subwords.subword._SPAN_CHARACTERS", 7)
+        patch.setattr("sublayer.data.tokenizers.subword._SPAN_CHARACTERS", 7)
         assert TRAINED.encode(data).tolist() == ids.tolist()
     assert PATTERNED.is_lossless and PATTERNED.cut(data, len(data)) == 0
     ids = PATTERNED.encode(data)
@@ -481,7 +481,7 @@ def test_a_panic_of_the_library_is_an_error_of_ours():
     ("gpt2", {"post_processor": TWICE}, "changes the ids"),
 ])  # fmt: skip
 def test_files_that_end_the_library_are_refused(write, form, parts, message, monkeypatch):
-    monkeypatch.setattr("sublayer.data.subwords.probe._BYTES", 192 << 20)
+    monkeypatch.setattr("sublayer.data.tokenizers.probe._BYTES", 192 << 20)
     path = write(json.dumps(changed(form, **parts)), "tokenizer.json")
     with pytest.raises(DataError, match=f"tokenizer.json is not a tokenizer .*({message})"):
         load_tokenizer(path)
@@ -494,7 +494,7 @@ def test_each_content_is_tried_once(tmp_path, monkeypatch):
     assert len(list((tmp_path / "cache" / "tried").iterdir())) == 1
     # A process of its own cannot be had here any more, and none is needed.
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
-    monkeypatch.setattr("sublayer.data.subwords.probe._tried", set())
+    monkeypatch.setattr("sublayer.data.tokenizers.probe._tried", set())
     try_file("tokenizers", data, "it")
     with pytest.raises(DataError, match="it: the process that tries it cannot be run"):
         try_file("tokenizers", data + b" ", "it")

@@ -13,11 +13,9 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from sublayer.config.data import DataConfig
 from sublayer.config.supervised import SupervisedObjective
-from sublayer.data.subwords.subword import SubwordTokenizer
 from sublayer.data.tasks import spans as decoding
-from sublayer.data.tasks.assembly import Assembler, RowRule
-from sublayer.data.tasks.encoded import Marks, SpanExamples
-from sublayer.data.tasks.encoding import WindowRule, encode_passages
+from sublayer.data.tasks.batches import Assembler, RowRule
+from sublayer.data.tasks.encoded import Marks, SpanExamples, WindowRule, encode_passages
 from sublayer.data.tasks.prepare import prepare_tasks
 from sublayer.data.tasks.spans import (
     best_windows,
@@ -26,8 +24,9 @@ from sublayer.data.tasks.spans import (
     gold_places,
     gold_tokens,
 )
-from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
+from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import ConfigError
 from sublayer.objective.supervised.predictions import Listed
 from sublayer.tasks.registry import TASKS

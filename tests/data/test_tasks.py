@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 from sublayer.config.data import DataConfig
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.tasks import prepare
-from sublayer.data.tasks.assembly import build_row, whole_lengths
-from sublayer.data.tasks.batches import ExampleBatches, of_tasks
-from sublayer.data.tasks.encoded import EncodedExamples, Marks, cut_lengths, find_marks, joined
-from sublayer.data.tasks.encoding import encode_examples
+from sublayer.data.tasks.batches import ExampleBatches, build_row, of_tasks, whole_lengths
+from sublayer.data.tasks.encoded import (
+    EncodedExamples,
+    Marks,
+    cut_lengths,
+    encode_examples,
+    find_marks,
+    joined,
+)
+from sublayer.data.tasks.figure import WordTokens
 from sublayer.data.tasks.prepare import prepare_tasks
-from sublayer.data.tokenizers.shown import WordTokens
 from sublayer.errors import DataError
 from sublayer.tasks.division import held_out
 from sublayer.tasks.own_table import find_parts

@@ -13,11 +13,9 @@ from sentencepiece import SentencePieceProcessor
 from sublayer.api.tokenizing import tokenize
 from sublayer.config.data import LETTERED_TOKENIZERS, DataConfig
 from sublayer.data.prepare import prepare, prepare_text, prepare_tokenizer
-from sublayer.data.sentencepiece.unigram import UnigramTokenizer
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.data.tokenizers import words as words_module
-from sublayer.data.tokenizers.base import NotUtf8, with_names
-from sublayer.data.tokenizers.characters import character_start
+from sublayer.data.tokenizers.base import NotUtf8, character_start, with_names
 from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.data.tokenizers.named import (
     is_former,
@@ -25,7 +23,8 @@ from sublayer.data.tokenizers.named import (
     train_tokenizer,
     with_special_tokens,
 )
-from sublayer.data.tokenizers.wordpiece import SPECIALS
+from sublayer.data.tokenizers.sentencepiece import UnigramTokenizer
+from sublayer.data.tokenizers.subword import SPECIALS
 from sublayer.data.tokenizers.words import WordCache, begins_any_word, begins_word
 from sublayer.data.training_text import note_losses
 from sublayer.errors import ConfigError, DataError

@@ -18,7 +18,7 @@ from sublayer.api.run import Pretrained
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.data.store import Split, TokenStore
-from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError
 from sublayer.evaluation.items import Digest, FromItems, Items, ItemTable

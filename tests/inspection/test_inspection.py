@@ -14,7 +14,7 @@ from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
 from sublayer.config.stacks import is_one_block
 from sublayer.data.store import Split, TokenStore
-from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.inspection.layer_change import QUANTITIES, LayerChange, Spread, flat, mean_changes
 from sublayer.inspection.layer_splitting import check_flows, measure_splitting

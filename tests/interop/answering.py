@@ -5,9 +5,8 @@ import torch
 
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import resolve_model
-from sublayer.data.tasks.assembly import Assembler, RowRule
-from sublayer.data.tasks.encoded import TRAVERSAL_NAMES, find_marks
-from sublayer.data.tasks.encoding import encode_examples
+from sublayer.data.tasks.batches import Assembler, RowRule
+from sublayer.data.tasks.encoded import TRAVERSAL_NAMES, encode_examples, find_marks
 from sublayer.data.tokenizers.base import with_names
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.model.transformer import build

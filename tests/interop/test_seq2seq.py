@@ -12,12 +12,11 @@ from tokenizers import decoders, models, pre_tokenizers
 from torch import nn
 
 from sublayer.api.run import load
-from sublayer.data.sentencepiece.model import parse_model
-from sublayer.data.sentencepiece.unigram import UnigramTokenizer
-from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.subwords.word_bpe import read_codes
 from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.data.tokenizers.named import load_tokenizer, train_tokenizer
+from sublayer.data.tokenizers.sentencepiece import UnigramTokenizer, parse_model
+from sublayer.data.tokenizers.subword import SubwordTokenizer
+from sublayer.data.tokenizers.word_bpe import read_codes
 from sublayer.decode.beam import BeamSettings, search
 from sublayer.decode.translate import translate_lines
 from sublayer.errors import ConfigError, DataError

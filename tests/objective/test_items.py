@@ -20,7 +20,7 @@ from sublayer.data.batches import Batch
 from sublayer.data.parallel.batches import TranslationBatches, side_lengths
 from sublayer.data.span import ScoredPieces
 from sublayer.data.store import Split, TokenStore
-from sublayer.data.tokenizers.characters import ByteTokenizer
+from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.decode.beam import BeamSettings
 from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.cost import count_parameters, flops_per_token

@@ -10,7 +10,7 @@ import torch
 from sublayer.config.load import load_recipe
 from sublayer.config.model import ModelConfig
 from sublayer.config.resolve import batch_sequences, resolve_model
-from sublayer.data.tokenizers.characters import CharacterTokenizer
+from sublayer.data.tokenizers.base import CharacterTokenizer
 from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters, flops_per_token
 from sublayer.reporting.terminal import plan_lines

@@ -24,8 +24,7 @@ from sublayer.config.optimizers import OPTIMIZERS
 from sublayer.config.resolve import resolve_model
 from sublayer.config.train import Frozen, InitConfig
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
-from sublayer.data.tokenizers.base import with_names
-from sublayer.data.tokenizers.characters import CharacterTokenizer
+from sublayer.data.tokenizers.base import CharacterTokenizer, with_names
 from sublayer.errors import CheckpointError, ConfigError, Interrupted
 from sublayer.estimate.memory import n_frozen_parameters
 from sublayer.files.checkpoints import checkpoint_path, saved_steps

@@ -14,9 +14,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from sublayer.data.arrays import Bools, Floats, Ints, TokenIds
-from sublayer.data.subwords.subword import SubwordTokenizer
-from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.data.tokenizers.characters import CharacterTokenizer
+from sublayer.data.tokenizers.base import CharacterTokenizer, Tokenizer
+from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import ConfigError
 from sublayer.tasks.task import Answer
 

@@ -36,7 +36,7 @@ from sublayer.data.text.ranges import (
     chunk_stops,
     chunks_of,
 )
-from sublayer.data.tokenizers.characters import character_start
+from sublayer.data.tokenizers.base import character_start
 from sublayer.files.file_text import blocks_of
 from sublayer.system.extras import extra_module
 from sublayer.tasks.scripts import OTHER_ENDS, UNSPACED

@@ -13,7 +13,7 @@ from sublayer.data.text.documents import Document, content_keys, sizes_of
 from sublayer.data.text.files import body_range
 from sublayer.data.text.ranges import DocumentRange, WholeDocuments
 from sublayer.data.text.sentences import TextUnit, sentence_cut
-from sublayer.data.tokenizers.characters import character_start
+from sublayer.data.tokenizers.base import character_start
 from sublayer.errors import DataError
 
 SplitName = Literal["train", "valid", "test"]

@@ -1,1 +1,1 @@
-"""Tokenizers: their interface, those without merges, and loading and training by name."""
+"""Tokenizers: their interface, a module a kind, loading and training by name."""

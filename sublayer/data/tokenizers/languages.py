@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal, Self
 from unicodedata import category
 
 from sublayer.data.arrays import TokenIds
-from sublayer.data.subwords.word_bpe import NO_RULES, SplitWords, WordBpeTokenizer
 from sublayer.data.tokenizers.base import Ids, Tokenizer, WrappedTokenizer, read_fields
+from sublayer.data.tokenizers.word_bpe import NO_RULES, SplitWords, WordBpeTokenizer
 from sublayer.errors import ConfigError, DataError
 
 SPECIALS = ("<Lua heritage>", "<pad>", "</s>", "<unk>", "<mask>", "<cls>")

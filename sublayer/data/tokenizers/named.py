@@ -12,21 +12,17 @@ import tokenizers
 from pydantic import Field
 
 from sublayer.config.data import GPT1, TOKENIZERS, Normalization, SpecialTokens, is_codes_file
-from sublayer.data.sentencepiece.marian import PairedModels, has_paired_models
-from sublayer.data.sentencepiece.unigram import UnigramTokenizer
-from sublayer.data.subwords.library import call_library, read_file
-from sublayer.data.subwords.subword import END, MARKED, SubwordTokenizer
-from sublayer.data.subwords.word_bpe import WordBpeTokenizer, find_dictionary, read_codes
 from sublayer.data.tokenizers.base import (
     FORMAT,
     VERSION,
+    ByteTokenizer,
+    CharacterTokenizer,
     ExtendedTokenizer,
     Tokenizer,
     WrappedTokenizer,
     check_names,
     read_value,
 )
-from sublayer.data.tokenizers.characters import ByteTokenizer, CharacterTokenizer
 from sublayer.data.tokenizers.gpt1 import (
     UNKNOWN,
     Gpt1Tokenizer,
@@ -36,6 +32,8 @@ from sublayer.data.tokenizers.gpt1 import (
     train_gpt1,
 )
 from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules, MosesTokenizer
+from sublayer.data.tokenizers.library import call_library, read_file
+from sublayer.data.tokenizers.sentencepiece import PairedModels, UnigramTokenizer, has_paired_models
 from sublayer.data.tokenizers.settings import (
     FILES,
     AddedToken,
@@ -43,7 +41,16 @@ from sublayer.data.tokenizers.settings import (
     default_tokens,
     read_token_files,
 )
-from sublayer.data.tokenizers.wordpiece import SPECIALS, bert_rules, read_wordpiece, train_wordpiece
+from sublayer.data.tokenizers.subword import (
+    END,
+    MARKED,
+    SPECIALS,
+    SubwordTokenizer,
+    bert_rules,
+    read_wordpiece,
+    train_wordpiece,
+)
+from sublayer.data.tokenizers.word_bpe import WordBpeTokenizer, find_dictionary, read_codes
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.parsing import parse_json, read_json_object
 from sublayer.system.stages import note

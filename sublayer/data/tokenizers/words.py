@@ -14,7 +14,7 @@ from unicodedata import category
 import numpy as np
 
 from sublayer.data.arrays import AnyInts, Ints, TokenIds
-from sublayer.data.subwords.library import has_fields, is_gpt1
+from sublayer.data.tokenizers.library import has_fields, is_gpt1
 from sublayer.tasks.scripts import UNSPACED
 
 SPACE = "▁"

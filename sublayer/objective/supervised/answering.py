@@ -11,10 +11,8 @@ from torch import Tensor
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.counts import count
 from sublayer.data.arrays import Bools
-from sublayer.data.tasks.assembly import Assembler
-from sublayer.data.tasks.batches import TaskPart, TaskSplit
-from sublayer.data.tasks.encoded import SpanExamples, find_marks
-from sublayer.data.tasks.encoding import WindowRule, encode_examples
+from sublayer.data.tasks.batches import Assembler, TaskPart, TaskSplit
+from sublayer.data.tasks.encoded import SpanExamples, WindowRule, encode_examples, find_marks
 from sublayer.data.tasks.prepare import SAMPLED_ROWS, note_marks, task_split, texts_of
 from sublayer.data.training_text import note_losses
 from sublayer.errors import CheckpointError, ConfigError, DataError

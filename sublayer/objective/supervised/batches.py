@@ -15,8 +15,7 @@ from sublayer.data.arrays import Ints
 from sublayer.data.batches import IGNORED
 from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, pack_examples
 from sublayer.data.store import Split
-from sublayer.data.tasks.assembly import Assembler, RowRule
-from sublayer.data.tasks.batches import ExampleBatches, TaskSplit, of_tasks
+from sublayer.data.tasks.batches import Assembler, ExampleBatches, RowRule, TaskSplit, of_tasks
 from sublayer.data.tasks.encoded import EncodedExamples
 from sublayer.evaluation.split_work import (
     ALONE,

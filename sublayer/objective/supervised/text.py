@@ -16,8 +16,7 @@ from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.arrays import Ints
 from sublayer.data.counter_rng import Purpose, generator
 from sublayer.data.packing import PackedBatch
-from sublayer.data.tasks.assembly import Assembler, RowRule
-from sublayer.data.tasks.batches import TaskPart
+from sublayer.data.tasks.batches import Assembler, RowRule, TaskPart
 from sublayer.data.tasks.encoded import EncodedExamples
 from sublayer.decode.beam import BeamSettings, GoesOn, search, search_behind
 from sublayer.decode.continuations import Continue, DrawnContinuations, best_continuations

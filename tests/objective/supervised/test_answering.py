@@ -19,10 +19,10 @@ from sublayer.config.resolve import n_outputs, resolve_model
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.packing import PackedSequence, Unpacked, pack_examples
 from sublayer.data.tasks.batches import TaskPart
-from sublayer.data.tasks.encoding import encode_examples
+from sublayer.data.tasks.encoded import encode_examples
+from sublayer.data.tasks.figure import WordTokens
 from sublayer.data.tasks.prepare import task_split
 from sublayer.data.tasks.spans import Span
-from sublayer.data.tokenizers.shown import WordTokens
 from sublayer.decode.sample import Sampling
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.model.transformer import build

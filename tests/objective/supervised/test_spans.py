@@ -12,14 +12,12 @@ from transformers.models.xlnet import modeling_xlnet as xlnet
 from transformers.models.xlnet.configuration_xlnet import XLNetConfig
 
 from sublayer.config.supervised import SupervisedObjective
-from sublayer.data.tasks.assembly import Assembler, RowRule, build_row
-from sublayer.data.tasks.batches import ExampleBatches, TaskPart
-from sublayer.data.tasks.encoded import Marks
-from sublayer.data.tasks.encoding import WindowRule, encode_passages
+from sublayer.data.tasks.batches import Assembler, ExampleBatches, RowRule, TaskPart, build_row
+from sublayer.data.tasks.encoded import Marks, WindowRule, encode_passages
+from sublayer.data.tasks.figure import WordTokens
 from sublayer.data.tasks.prepare import task_split
 from sublayer.data.tasks.spans import best_windows, independent_candidates
 from sublayer.data.tokenizers.named import load_tokenizer
-from sublayer.data.tokenizers.shown import WordTokens
 from sublayer.model.context import Layout
 from sublayer.model.transformer import Encoder, EncoderDecoder
 from sublayer.objective.supervised import batches

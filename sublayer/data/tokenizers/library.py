@@ -8,8 +8,8 @@ from typing import Annotated, Any, TypeVar
 import tokenizers
 from pydantic import Field
 
-from sublayer.data.subwords.probe import try_file
 from sublayer.data.tokenizers.base import NotUtf8, decode_utf8, is_unused
+from sublayer.data.tokenizers.probe import try_file
 from sublayer.errors import DataError
 from sublayer.files.lines import check_no_pointer
 from sublayer.files.parsing import check_typed, parse_json, read_bytes

@@ -16,7 +16,6 @@ from pydantic import Field
 from tokenizers import models, pre_tokenizers, trainers
 
 from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
-from sublayer.data.subwords.library import parse_merge, read_file, read_text
 from sublayer.data.tokenizers.base import (
     Tokenizer,
     after_newline,
@@ -24,6 +23,7 @@ from sublayer.data.tokenizers.base import (
     read_fields,
     read_value,
 )
+from sublayer.data.tokenizers.library import parse_merge, read_file, read_text
 from sublayer.data.tokenizers.words import encode_words
 from sublayer.errors import ConfigError, DataError
 

@@ -1,1 +1,0 @@
-"""SentencePiece models: read, trained as unigrams, applied, in pairs."""

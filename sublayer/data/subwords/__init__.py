@@ -1,1 +1,0 @@
-"""Byte-pair encoding: trained, applied, read from files that are probed first."""
