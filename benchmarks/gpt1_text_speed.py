@@ -80,7 +80,7 @@ class _Spacy:
     def __call__(self, text: bytes) -> object:
         if self._standard is None:
             self._standard = standardise(mend(text.decode()))
-        return [words.numbers for words in divide(self._standard)]
+        return [numbers for _, numbers in divide(self._standard)]
 
 
 def _read(config: DataConfig, n_bytes: int) -> bytes:

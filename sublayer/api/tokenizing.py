@@ -280,13 +280,12 @@ def _count_differences(source: Path, normalization: Normalization | None, text: 
             f"--differences are of a tokenizer of GPT-1's kind, and that of {source} is of kind "
             f"{tokenizer.kind}: name another"
         )
-    counted = count_differences(vocabulary, text)
-    by_rule = {"published": vars(counted.published), "transformers": vars(counted.transformers)}
-    changes = sorted(counted.changes.items(), key=lambda item: (-item[1], item[0]))
+    by_rule, n_words, n_different, counts = count_differences(vocabulary, text)
+    changes = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     results = {
         "bytes": len(text),
-        "words": counted.words,
-        "different": counted.different,
+        "words": n_words,
+        "different": n_different,
         **by_rule,
         "changes": [
             {"published": list(published), "transformers": list(others), "times": times}
@@ -295,11 +294,10 @@ def _count_differences(source: Path, normalization: Normalization | None, text: 
     }
     columns = ("tokens", "line_ends", "unknown")
     rows = [(name, *(f"{of[column]:,}" for column in columns)) for name, of in by_rule.items()]
-    share = counted.different / counted.words if counted.words else 0.0
+    share = n_different / n_words if n_words else 0.0
     lines = [
         table(["text rules", "tokens", "ends of lines", "unknown"], rows, right=[1, 2, 3]),
-        f"of {count(counted.words, 'word')} that whitespace divides {counted.different:,} differ "
-        f"({share:.1%})",
+        f"of {count(n_words, 'word')} that whitespace divides {n_different:,} differ ({share:.1%})",
     ]
     cells = [
         (f"{times:,}", *(_shortened(words) for words in both))

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer as Library
 
 from sublayer.data.tokenizers.base import ByteTokenizer, Tokenizer
 from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
-from sublayer.data.tokenizers.library import BYTE_NAMES, call_library
+from sublayer.data.tokenizers.library import call_library
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.data.tokenizers.sentencepiece import (
     NAMES,
@@ -25,7 +25,7 @@ from sublayer.data.tokenizers.settings import (
     combining_characters,
     read_settings,
 )
-from sublayer.data.tokenizers.subword import SubwordTokenizer
+from sublayer.data.tokenizers.subword import BYTE_NAMES, SubwordTokenizer
 from sublayer.data.tokenizers.word_bpe import END, WordBpeTokenizer
 from sublayer.data.tokenizers.words import SPACE
 from sublayer.errors import CheckpointError, DataError

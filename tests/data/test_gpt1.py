@@ -95,7 +95,7 @@ def slowly_trained(counts, n_merges):
 
 def words(text):
     parts = list(words_of(text))
-    return [part.distinct[number] for part in parts for number in part.numbers.tolist()]
+    return [distinct[number] for distinct, numbers in parts for number in numbers.tolist()]
 
 
 @examples(200)

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from collections import Counter
 from functools import cache, reduce
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +29,6 @@ from sublayer.data.tokenizers.probe import try_file
 from sublayer.data.tokenizers.subword import SubwordTokenizer, before_whitespace
 from sublayer.data.tokenizers.word_bpe import (
     alphabet_of,
-    count_words,
     find_dictionary,
     read_codes,
     train_merges,
@@ -285,7 +285,7 @@ def test_every_word_is_divided_as_subword_nmt_says(write, real_data, version):
     files = [real_data / "multi30k" / f"train.{each}.gz" for each in ("en", "de")]
     texts = [gzip.decompress(file.read_bytes()).decode() for file in files]
     captions = [line for text in texts for line in text.splitlines()]
-    counts = count_words(line.split() for line in captions[::9])
+    counts = Counter(word for line in captions[::9] for word in line.split())
     learned = train_merges(counts, alphabet_of(counts), n_merges=2000, end="</w>")
     ranks = {pair: rank for rank, pair in enumerate(learned.merges)}
     lines = [" ".join(merge) for merge in learned.merges]

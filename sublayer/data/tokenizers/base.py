@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
 from sublayer.errors import ConfigError, DataError
@@ -26,11 +27,6 @@ _NAME = re.compile(rb"<extra_id_(0|[1-9][0-9]*)>")
 def sentinel_name(number: int) -> str:
     """Return the name of a sentinel, ``<extra_id_0>`` for the first."""
     return f"<extra_id_{number}>"
-
-
-def names_behind(n_sentinels: int) -> list[str]:
-    """List the names of sentinels after all other ids, counted down from the last."""
-    return [sentinel_name(number) for number in reversed(range(n_sentinels))]
 
 
 def find_sentinels(names: Mapping[str, int]) -> tuple[int, ...]:
@@ -333,6 +329,16 @@ class ExtendedTokenizer(WrappedTokenizer):
         starts[is_text] = self.vocabulary.starts_word(all_ids[is_text])
         return starts
 
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any], vocabulary: Tokenizer) -> Tokenizer:
+        """Build from ``content``. Raises DataError, without a path, where it is damaged."""
+        names = read_value(content.get("names"), list[str])
+        if not names or len(set(names)) != len(names):
+            raise DataError(
+                "it is damaged: its names of further ids are none, or one is there twice"
+            )
+        return cls(vocabulary, names)
+
     def content(self) -> dict[str, Any]:
         """Return the names and the vocabulary's content."""
         inner = self.vocabulary.content()
@@ -343,14 +349,6 @@ def with_names(vocabulary: Tokenizer, names: Sequence[str]) -> Tokenizer:
     """Return a vocabulary with an id for each name: itself where it has them."""
     missing = [name for name in names if name not in vocabulary.added_ids]
     return ExtendedTokenizer(vocabulary, missing) if missing else vocabulary
-
-
-def check_names(content: Mapping[str, Any]) -> list[str]:
-    """Return the names of a file's content. Raises DataError where they are none."""
-    names = read_value(content.get("names"), list[str])
-    if not names or len(set(names)) != len(names):
-        raise DataError("it is damaged: its names of further ids are none, or one is there twice")
-    return names
 
 
 Read = TypeVar("Read")
@@ -455,6 +453,16 @@ class CharacterTokenizer(Tokenizer):
         if vocab_size is not None:
             most_frequent = most_frequent[: vocab_size - 1]
         characters = map(chr, sorted(most_frequent))
+        return cls("".join(characters))
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any]) -> "CharacterTokenizer":
+        """Build from ``content``; raise DataError, without a path, where it is damaged."""
+        # A lone surrogate is no text of JSON that is checked.
+        one = Annotated[str, Field(min_length=1, max_length=1)]
+        characters = read_value(content.get("characters"), list[one])
+        if len(set(characters)) < len(characters):
+            raise DataError("it is damaged: it has a character twice")
         return cls("".join(characters))
 
     def encode(self, text: bytes) -> TokenIds:

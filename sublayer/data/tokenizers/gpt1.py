@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -47,22 +47,23 @@ _LINE_ENDS = re.compile(r" ?\n[ \n]*")
 # for a carriage return before the end of a line.
 _PLAIN = re.compile(r"([\t -%'-~]*)(\r?\n)?")
 _PLAIN_BYTES = re.compile(rb"[\t -%'-~]*\r?")
-_BETWEEN_LETTERS = re.compile(rb"(?<=[a-z]) (?=[a-z])")
+_SPACE = re.compile(r"(?<=[a-z]) (?=[a-z])")
+_SPACE_BYTES = re.compile(rb"(?<=[a-z]) (?=[a-z])")
+"""Spaces between two letters a to z."""
 
 _BLOCK_CHARACTERS = 64 << 10
 _SEARCHED_BYTES = 256 << 10
 _EXTRA = "GPT-1's published text rules"
 
 
-class Words(NamedTuple):
-    """The words of a part of a text, in order: ``distinct[n]`` for each ``n`` of ``numbers``."""
-
-    distinct: list[str]
-    numbers: Ints
+Words = tuple[list[str], Ints]
 
 
 def words_of(text: str) -> Iterator[Words]:
     """Divide a text into words in lower case by the published rules, a bounded part at a time.
+
+    A part is a pair of ``distinct`` words and ``numbers``: its words are ``distinct[n]``, in order,
+    for each ``n`` of ``numbers``.
 
     Raises DataError without ftfy or spaCy. Source: openai/finetune-transformer-lm,
     ``text_utils.py``; spaCy's English tokenizer, as ``spacy.blank("en")`` has it.
@@ -75,13 +76,13 @@ def divide(standard: str) -> Iterator[Words]:
     tokenizer, strings, lower = _spacy()
     for block in _bounded_blocks(standard):
         if block == NEWLINE:
-            yield Words([NEWLINE], np.zeros(1, dtype=np.int64))
+            yield [NEWLINE], np.zeros(1, dtype=np.int64)
             continue
         hashes, numbers = np.unique(tokenizer(block).to_array([lower]), return_inverse=True)
         words = map(strings.__getitem__, hashes.tolist())
         # An end of line has its space with it, and only whitespace has any in it.
         distinct = [NEWLINE if word.isspace() else word for word in words]
-        yield Words(distinct, numbers.reshape(-1))
+        yield distinct, numbers.reshape(-1)
 
 
 def mend(text: str) -> str:
@@ -135,7 +136,7 @@ def cut(text: bytes, near: int) -> int:
             # Where that line begins is not known.
             return 0
         line = text[begin:newline]
-        places = [match.start() for match in _BETWEEN_LETTERS.finditer(line)]
+        places = [match.start() for match in _SPACE_BYTES.finditer(line)]
         if places and _PLAIN_BYTES.fullmatch(line):
             return begin + places[-1]
         end = newline
@@ -157,9 +158,11 @@ def _bounded_blocks(text: str) -> Iterator[str]:
     while len(text) - start > _BLOCK_CHARACTERS:
         newline = text.rfind("\n", start, start + _BLOCK_CHARACTERS)
         if newline < 0:
-            position = _between_letters(text, start, start + _BLOCK_CHARACTERS)
-            if not position:
+            end = start + _BLOCK_CHARACTERS + 1
+            places = [match.start() for match in _SPACE.finditer(text, start + 1, end)]
+            if not places:
                 break
+            position = places[-1]
             yield text[start:position]
             start = position + 1
         else:
@@ -168,16 +171,6 @@ def _bounded_blocks(text: str) -> Iterator[str]:
             start = newline + 2
     if start < len(text):
         yield text[start:]
-
-
-def _between_letters(text: str, start: int, near: int) -> int:
-    position = text.rfind(" ", start + 1, near)
-    while position > 0:
-        around = text[position - 1] + text[position + 1 : position + 2]
-        if len(around) == 2 and around.isascii() and around.isalpha() and around.islower():
-            return position
-        position = text.rfind(" ", start + 1, position)
-    return 0
 
 
 @cache
@@ -247,11 +240,6 @@ def check_vocabulary(
             )
 
 
-def ends_words(ids: Mapping[str, int]) -> bool:
-    """Return whether a ``vocab.json`` has words that end in a mark, as GPT-1's, unlike GPT-2's."""
-    return 4 * sum(piece.endswith(END) for piece in ids) > len(ids)
-
-
 class Gpt1Tokenizer(Tokenizer):
     """GPT-1's BPE on the words of the published rules, in lower case.
 
@@ -297,10 +285,10 @@ class Gpt1Tokenizer(Tokenizer):
         decoded = decode_utf8(text)
         known: dict[str, int] = {}
         parts = [np.empty(0, dtype=np.int32)]
-        for words in words_of(decoded):
+        for distinct, numbers in words_of(decoded):
             # A word that is new in the text has the next number there.
-            numbers = [known.setdefault(word, len(known)) for word in words.distinct]
-            parts.append(np.array(numbers, dtype=np.int32)[words.numbers])
+            in_text = [known.setdefault(word, len(known)) for word in distinct]
+            parts.append(np.array(in_text, dtype=np.int32)[numbers])
         return RaggedIds(self._encode_each(list(known))).take(np.concatenate(parts))
 
     def _decode(self, ids: Ints) -> bytes:
@@ -381,16 +369,6 @@ def vocabulary_of(tokenizer: Tokenizer) -> Gpt1Vocabulary | None:
     return Gpt1Vocabulary(model["vocab"], merges)
 
 
-def count_published(texts: Iterable[bytes]) -> Counter[str]:
-    """Count the words of texts by the published rules, ends of lines among them."""
-    counts: Counter[str] = Counter()
-    for text in texts:
-        for words in words_of(decode_utf8(text)):
-            numbers = np.bincount(words.numbers, minlength=len(words.distinct))
-            counts.update(dict(zip(words.distinct, numbers.tolist(), strict=True)))
-    return counts
-
-
 def _model(vocabulary: Gpt1Vocabulary) -> models.BPE:
     merges: list[Merge] = list(vocabulary.merges)
     return call_library(
@@ -418,7 +396,10 @@ def train_gpt1(
     text is not UTF-8; DataError where there is no text, or ftfy or spaCy is missing.
     """
     if normalization == "published":
-        words = count_published(texts)
+        words: Counter[str] = Counter()
+        for distinct, numbers in (part for text in texts for part in words_of(decode_utf8(text))):
+            counts = np.bincount(numbers, minlength=len(distinct))
+            words.update(dict(zip(distinct, counts.tolist(), strict=True)))
         last = [LINE_END]
     else:
         nothing = Gpt1Vocabulary({UNKNOWN: 0}, ())
@@ -473,25 +454,18 @@ def find_pair(path: Path) -> Files | None:
 def read_pair(files: Files) -> Tokenizer:
     """Read a vocabulary and its merges: GPT-1's, with the published text rules, or GPT-2's.
 
-    Raises DataError where they are not that.
+    Raises DataError where they are not that: one is damaged, with its line, GPT-1's merges are of
+    another version, or the two do not belong together.
     """
     vocabulary, merges = files
-    is_released = _number(vocabulary.name) is not None
-    if is_released or ends_words(read_ids(vocabulary)):
-        return Gpt1Tokenizer(read_published(vocabulary, merges))
-    return SubwordTokenizer.read_merges(vocabulary, merges)
-
-
-def read_published(vocabulary: Path, merges: Path) -> Gpt1Vocabulary:
-    """Read GPT-1's vocabulary and its merges.
-
-    Raises DataError where one is damaged, with its line, where the merges are of another version,
-    or where the two do not belong together.
-    """
     ids = read_ids(vocabulary)
+    # Of GPT-1's words, unlike GPT-2's, the last pieces end in a mark.
+    ends_words = 4 * sum(piece.endswith(END) for piece in ids) > len(ids)
+    if not ends_words and _number(vocabulary.name) is None:
+        return SubwordTokenizer.read_merges(vocabulary, merges)
     pairs = tuple(_read_merges(merges))
     check_vocabulary(ids, pairs, str(vocabulary), str(merges))
-    return Gpt1Vocabulary(ids, pairs)
+    return Gpt1Tokenizer(Gpt1Vocabulary(ids, pairs))
 
 
 def _number(name: str) -> str | None:
@@ -513,80 +487,53 @@ def _read_merges(path: Path) -> Iterator[Merge]:
 Parts = tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class RuleCounts:
-    """Counts of a text's tokens by one of the rules."""
+def count_differences(
+    vocabulary: Gpt1Vocabulary, text: bytes
+) -> tuple[dict[str, dict[str, int]], int, int, Counter[tuple[Parts, Parts]]]:
+    """Count what the published rules and transformers' make of a text.
 
-    tokens: int
-    unknown: int
-    line_ends: int
-    """Tokens that stand for ends of lines; transformers' rules have none."""
+    Returned are the tokens by each of the rules, with those that are unknown or stand for ends of
+    lines, which transformers' rules do not have; the words that whitespace divides, of which a line
+    in which ftfy changes their number is one; those of which the two make other words; and the
+    published words that became others by transformers' rules, with their counts.
 
-
-@dataclass(frozen=True)
-class Differences:
-    """Both rules on one text."""
-
-    published: RuleCounts
-    transformers: RuleCounts
-    words: int
-    """Number of words that whitespace divides; a line in which ftfy changes their number is one."""
-    different: int
-    """Those of which the two make other words."""
-    changes: Counter[tuple[Parts, Parts]]
-    """Counts of published words that became others by transformers' rules."""
-
-
-def count_differences(vocabulary: Gpt1Vocabulary, text: bytes) -> Differences:
-    """Count what both rules make of a text. Raises DataError without ftfy or spaCy, or UTF-8."""
-    decoded = decode_utf8(text)
-    pairs = _pairs(decoded)
-    library = transformers_library(vocabulary)
-    changes: Counter[tuple[Parts, Parts]] = Counter()
-    n_different = 0
-    for (raw, mended), count in pairs.items():
-        published = _published(mended)
-        transformers = list(words_by(library, raw))
-        if published != transformers:
-            n_different += count
-            for block in _blocks(published, transformers):
-                changes[block] += count
-    newline = vocabulary.ids.get(LINE_END)
-
-    def counts(normalization: Normalization) -> RuleCounts:
-        tokenizer = with_normalization(vocabulary, normalization)
-        return _count(tokenizer.encode(text), tokenizer.unk_id, newline)
-
-    sides = counts("published"), counts("transformers")
-    return Differences(*sides, pairs.total(), n_different, changes)
-
-
-def _count(ids: TokenIds, unknown: int | None, newline: int | None) -> RuleCounts:
-    return RuleCounts(len(ids), int(np.sum(ids == unknown)), int(np.sum(ids == newline)))
-
-
-def _pairs(text: str) -> Counter[tuple[str, str]]:
-    """Count words that whitespace divides, each as it is written and as ftfy mends it."""
+    Raises DataError without ftfy or spaCy, or UTF-8.
+    """
+    # Words that whitespace divides, each as it is written and as ftfy mends it.
     pairs: Counter[tuple[str, str]] = Counter()
-    for line, mended in mend_lines(text):
+    for line, mended in mend_lines(decode_utf8(text)):
         written, corrected = line.split(), mended.split()
         if len(written) == len(corrected):
             pairs.update(zip(written, corrected, strict=True))
         else:
             pairs[" ".join(written), " ".join(corrected)] += 1
-    return pairs
-
-
-def _published(mended: str) -> list[str]:
-    published = []
-    for words in divide(standardise(mended)):
-        published += [words.distinct[number] for number in words.numbers.tolist()]
-    return [word for word in published if word != NEWLINE]
-
-
-def _blocks(published: list[str], transformers: list[str]) -> Iterator[tuple[Parts, Parts]]:
-    """Yield what differs between two lists of words."""
-    matcher = SequenceMatcher(None, published, transformers, autojunk=False)
-    for kind, start, end, other_start, other_end in matcher.get_opcodes():
-        if kind != "equal":
-            yield tuple(published[start:end]), tuple(transformers[other_start:other_end])
+    library = transformers_library(vocabulary)
+    changes: Counter[tuple[Parts, Parts]] = Counter()
+    n_different = 0
+    for (raw, mended), count in pairs.items():
+        words = [
+            distinct[number]
+            for distinct, numbers in divide(standardise(mended))
+            for number in numbers.tolist()
+        ]
+        published = [word for word in words if word != NEWLINE]
+        transformers = list(words_by(library, raw))
+        if published == transformers:
+            continue
+        n_different += count
+        matcher = SequenceMatcher(None, published, transformers, autojunk=False)
+        for kind, start, end, other_start, other_end in matcher.get_opcodes():
+            if kind != "equal":
+                others = tuple(transformers[other_start:other_end])
+                changes[tuple(published[start:end]), others] += count
+    tokens: dict[str, dict[str, int]] = {}
+    normalizations: tuple[Normalization, ...] = ("published", "transformers")
+    for normalization in normalizations:
+        tokenizer = with_normalization(vocabulary, normalization)
+        ids = tokenizer.encode(text)
+        tokens[normalization] = {
+            "tokens": len(ids),
+            "unknown": int(np.sum(ids == tokenizer.unk_id)),
+            "line_ends": int(np.sum(ids == vocabulary.ids.get(LINE_END))),
+        }
+    return tokens, pairs.total(), n_different, changes

@@ -41,11 +41,11 @@ class MosesTokenizer(WordBpeTokenizer):
 class Moses:
     """Moses' rules for a language: tokenize a line, and undo it.
 
-    ``normalizes`` first makes punctuation plain and a space of each character that cannot be
-    printed; ``divides_hyphens`` takes ``a-b`` apart (tokenizer.perl's ``-a``); ``escapes`` writes
-    what Moses reserves as entities, ``&`` as ``&amp;`` (tokenizer.perl without ``-no-escape``),
-    which ``join`` undoes; ``lowers`` gives lower case. ASCII's control characters are dropped in
-    any case.
+    ``normalizes`` first makes punctuation plain and, as Moses' ``remove-non-printing-char.perl``, a
+    space of each character that cannot be printed; ``divides_hyphens`` takes ``a-b`` apart
+    (tokenizer.perl's ``-a``); ``escapes`` writes what Moses reserves as entities, ``&`` as
+    ``&amp;`` (tokenizer.perl without ``-no-escape``), which ``join`` undoes; ``lowers`` gives lower
+    case. ASCII's control characters are dropped in any case.
 
     Raises ConfigError without sacremoses.
     """
@@ -75,7 +75,11 @@ class Moses:
     def tokens(self, line: str) -> list[str]:
         """Divide a line into tokens, none of them empty."""
         if self._normalizer is not None:
-            line = drop_unprintable(self._normalizer.normalize(line))
+            line = self._normalizer.normalize(line)
+            if not (line.isascii() and line.isprintable()):
+                # Unicode's categories C: controls, marks of format such as the soft hyphen,
+                # surrogates, private use, and unassigned ones.
+                line = "".join(" " if category(char).startswith("C") else char for char in line)
         divided: str = self._tokenizer.tokenize(
             line,
             aggressive_dash_splits=self._divides_hyphens,
@@ -88,17 +92,6 @@ class Moses:
         """Detokenize: join tokens as they are written."""
         joined: str = self._detokenizer.detokenize(list(tokens), unescape=self._escapes)
         return joined
-
-
-def drop_unprintable(text: str) -> str:
-    """Put a space in the place of each character that cannot be printed.
-
-    They are Unicode's categories C: controls, marks of format such as the soft hyphen, surrogates,
-    private use, and unassigned ones. Source: Moses' ``remove-non-printing-char.perl``.
-    """
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(" " if category(character).startswith("C") else character for character in text)
 
 
 MosesRule = Literal["none", "tokenize", "normalize"]

@@ -6,10 +6,9 @@ from dataclasses import asdict
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import tokenizers
-from pydantic import Field
 
 from sublayer.config.data import GPT1, TOKENIZERS, Normalization, SpecialTokens, is_codes_file
 from sublayer.data.tokenizers.base import (
@@ -20,7 +19,6 @@ from sublayer.data.tokenizers.base import (
     ExtendedTokenizer,
     Tokenizer,
     WrappedTokenizer,
-    check_names,
     read_value,
 )
 from sublayer.data.tokenizers.gpt1 import (
@@ -38,7 +36,6 @@ from sublayer.data.tokenizers.settings import (
     FILES,
     AddedToken,
     TokenFiles,
-    default_tokens,
     read_token_files,
 )
 from sublayer.data.tokenizers.subword import (
@@ -246,8 +243,14 @@ def _is_ours(path: Path, tokenizer: Tokenizer) -> bool:
         return False
     if tokenizer.reads_marks is not None:
         return True
-    if isinstance(tokenizer, SubwordTokenizer) and _is_trained_here(tokenizer.library_content):
-        return not any((path.parent / name).is_file() for name in _BESIDE)
+    if isinstance(tokenizer, SubwordTokenizer):
+        content = tokenizer.library_content
+        added = tuple(token["content"] for token in content["added_tokens"])
+        ids = [token["id"] for token in content["added_tokens"]]
+        is_plain = content["post_processor"] is None and ids == list(range(len(added)))
+        # It was trained here, without further settings.
+        if is_plain and (content["model"]["type"], added) in _TRAINED:
+            return not any((path.parent / name).is_file() for name in _BESIDE)
     data = read_file(path)
     if FORMAT.encode() in data and _parsed(data, path).get("format") == FORMAT:
         return True
@@ -255,23 +258,8 @@ def _is_ours(path: Path, tokenizer: Tokenizer) -> bool:
     return config.is_file() and read_json_object(config, DataError).get("format") == "sublayer"
 
 
-def _is_trained_here(content: dict[str, Any]) -> bool:
-    """Check whether a library's content was trained here, without further settings."""
-    added = tuple(token["content"] for token in content["added_tokens"])
-    ids = [token["id"] for token in content["added_tokens"]]
-    is_plain = content["post_processor"] is None and ids == list(range(len(added)))
-    return is_plain and (content["model"]["type"], added) in _TRAINED
-
-
 def _as_files_say(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
     """Return a tokenizer with special tokens, added tokens and rules of a folder's files."""
-    if isinstance(tokenizer, SubwordTokenizer):
-        has_file = (folder / "tokenizer.json").is_file()
-        in_file = tokenizer.library_content["added_tokens"] if has_file else []
-        files = read_token_files(folder, in_file, tokenizer.file_padding)
-        content = _as_class(tokenizer.library_content, files, folder)
-        content = _with_tokens(content, files, folder)
-        return tokenizer.replaced(content, reads_marks=not files.splits, roles=_roles(files))
     if isinstance(tokenizer, UnigramTokenizer):
         files = read_token_files(folder)
         read = tokenizer.replaced(
@@ -279,20 +267,14 @@ def _as_files_say(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
         )
         _check_ids(read.marks, files, folder)
         return read
-    return tokenizer
-
-
-def _roles(files: TokenFiles) -> dict[str, str]:
-    """Return the roles that files give to tokens, without an end that closes a text, as BERT's."""
-    roles = dict(files.roles)
-    if "mask_id" in roles or files.class_name in _CLOSED:
-        roles.pop("end_id", None)
-    return roles
-
-
-def _as_class(content: dict[str, Any], files: TokenFiles, folder: Path) -> dict[str, Any]:
-    """Return a library's content with the rules of its transformers class."""
+    if not isinstance(tokenizer, SubwordTokenizer):
+        return tokenizer
+    content = tokenizer.library_content
+    has_file = (folder / "tokenizer.json").is_file()
+    in_file = content["added_tokens"] if has_file else []
+    files = read_token_files(folder, in_file, tokenizer.file_padding)
     kind = content["model"]["type"]
+    # The rules of its class in transformers.
     if files.class_name == "BertTokenizer" and kind == "WordPiece":
         rules: dict[str, Any] = {
             "type": "BertNormalizer",
@@ -310,8 +292,8 @@ def _as_class(content: dict[str, Any], files: TokenFiles, folder: Path) -> dict[
                     f"though its tokenizer.json has {name} = {normalizer[name]}"
                 )
                 break
-        return {**content, "normalizer": rules, "pre_tokenizer": {"type": "BertPreTokenizer"}}
-    if files.class_name in ("GPT2Tokenizer", "RobertaTokenizer") and kind == "BPE":
+        content = {**content, "normalizer": rules, "pre_tokenizer": {"type": "BertPreTokenizer"}}
+    elif files.class_name in ("GPT2Tokenizer", "RobertaTokenizer") and kind == "BPE":
         has_space = files.settings.get("add_prefix_space", False)
         if not isinstance(has_space, bool):
             raise DataError(f"{folder}: add_prefix_space = {has_space!r:.60} must be true or false")
@@ -320,26 +302,26 @@ def _as_class(content: dict[str, Any], files: TokenFiles, folder: Path) -> dict[
         model = {**content["model"], "dropout": None, "unk_token": None, "fuse_unk": False}
         model |= {"continuing_subword_prefix": "", "end_of_word_suffix": ""}
         model |= {"byte_fallback": False, "ignore_merges": False}
-        return {**content, "normalizer": None, "pre_tokenizer": rules, "model": model}
-    return content
-
-
-def _with_tokens(content: dict[str, Any], files: TokenFiles, folder: Path) -> dict[str, Any]:
-    """Return a library's content with the tokens of files, and of its class, added to it."""
-    defaults = default_tokens(files)
-    text = json.dumps(
-        {**content, "added_tokens": content["added_tokens"] if defaults is None else []}
-    )
+        content = {**content, "normalizer": None, "pre_tokenizer": rules, "model": model}
+    # The tokens of its files, and of its class.
+    text = json.dumps(content if files.defaults is None else {**content, "added_tokens": []})
     library = call_library(
         lambda: tokenizers.Tokenizer.from_str(text), f"{folder} has no tokenizer that can be read"
     )
-    named = [AddedToken(x) for x in defaults or () if library.token_to_id(x) is not None]
-    library.add_tokens(
-        [tokenizers.AddedToken(**asdict(token)) for token in [*files.tokens, *named]]
-    )
+    defaults = [name for name in files.defaults or () if library.token_to_id(name) is not None]
+    tokens = [*files.tokens, *map(AddedToken, defaults)]
+    library.add_tokens([tokenizers.AddedToken(**asdict(token)) for token in tokens])
     result: dict[str, Any] = json.loads(library.to_str())
     _check_ids({token["content"]: token["id"] for token in result["added_tokens"]}, files, folder)
-    return result
+    return tokenizer.replaced(result, reads_marks=not files.splits, roles=_roles(files))
+
+
+def _roles(files: TokenFiles) -> dict[str, str]:
+    """Return the roles that files give to tokens, without an end that closes a text, as BERT's."""
+    roles = dict(files.roles)
+    if "mask_id" in roles or files.class_name in _CLOSED:
+        roles.pop("end_id", None)
+    return roles
 
 
 def _check_ids(ids: Mapping[str, int], files: TokenFiles, folder: Path) -> None:
@@ -354,7 +336,39 @@ def _check_ids(ids: Mapping[str, int], files: TokenFiles, folder: Path) -> None:
 
 def _loaded(path: Path, sentinels: int) -> Tokenizer:
     if path.is_dir():
-        return _of_folder(path, sentinels)
+        folder = path
+        if has_paired_models(folder):
+            return PairedModels.read(folder)
+        file = _tokenizer_file(folder)
+        if file is None and (pair := find_pair(folder)):
+            return read_pair(pair)
+        if file is None:
+            raise DataError(
+                f"{folder} has no tokenizer.json, nor vocab.json with merges.txt, nor GPT-1's "
+                "encoder_bpe_40000.json with vocab_40000.bpe, nor a SentencePiece .model, nor "
+                "vocab.txt"
+            )
+        name = read_token_files(folder).class_name
+        if file.suffix == ".model" and name.removesuffix("Tokenizer") in _MOVED:
+            raise DataError(
+                f"{folder}: transformers' {name} has other ids than its {file.name}: write its "
+                f"tokenizer.json into the folder, with transformers: {name}.from_pretrained("
+                f"{str(folder)!r}).save_pretrained({str(folder)!r})"
+            )
+        tokenizer = _loaded(file, sentinels)
+        original = folder / "spiece.model"
+        is_copy = tokenizer.kind == "unigram" and isinstance(tokenizer, SubwordTokenizer)
+        if is_copy and original.is_file():
+            # The library's copy differs in few numbers; a model with ids of its own beyond the
+            # original's has no other.
+            n_sentinels = len(tokenizer.sentinel_ids)
+            published = UnigramTokenizer.read(original, sentinels=n_sentinels, class_name=name)
+            if (published.vocab_size, published.sentinel_ids) == (
+                tokenizer.vocab_size,
+                tokenizer.sentinel_ids,
+            ):
+                return published
+        return tokenizer
     if path.suffix == ".model":
         name = read_token_files(path.parent).class_name
         return UnigramTokenizer.read(path, sentinels=sentinels, class_name=name)
@@ -396,43 +410,6 @@ def _tokenizer_file(folder: Path) -> Path | None:
     return next(iter([*named, *models]), None)
 
 
-def _of_folder(folder: Path, sentinels: int) -> Tokenizer:
-    if has_paired_models(folder):
-        return PairedModels.read(folder)
-    path = _tokenizer_file(folder)
-    if path is None and (pair := find_pair(folder)):
-        return read_pair(pair)
-    if path is None:
-        raise DataError(
-            f"{folder} has no tokenizer.json, nor vocab.json with merges.txt, nor GPT-1's "
-            "encoder_bpe_40000.json with vocab_40000.bpe, nor a SentencePiece .model, nor vocab.txt"
-        )
-    name = read_token_files(folder).class_name
-    if path.suffix == ".model" and name.removesuffix("Tokenizer") in _MOVED:
-        raise DataError(
-            f"{folder}: transformers' {name} has other ids than its {path.name}: write its "
-            f"tokenizer.json into the folder, with transformers: {name}.from_pretrained("
-            f"{str(folder)!r}).save_pretrained({str(folder)!r})"
-        )
-    tokenizer = _loaded(path, sentinels)
-    original = folder / "spiece.model"
-    is_copy = tokenizer.kind == "unigram" and isinstance(tokenizer, SubwordTokenizer)
-    if is_copy and original.is_file():
-        # The library's copy differs in few numbers; a model with ids of its own beyond the
-        # original's has no other.
-        published = UnigramTokenizer.read(
-            original,
-            sentinels=len(tokenizer.sentinel_ids),
-            class_name=read_token_files(folder).class_name,
-        )
-        if (published.vocab_size, published.sentinel_ids) == (
-            tokenizer.vocab_size,
-            tokenizer.sentinel_ids,
-        ):
-            return published
-    return tokenizer
-
-
 def _parsed(data: bytes, path: Path) -> dict[str, Any]:
     content = parse_json(data, f"the tokenizer {path}", DataError)
     if not isinstance(content, dict):
@@ -449,7 +426,7 @@ def _own(content: dict[str, Any], path: Path) -> Tokenizer:
     kind = content.get("kind")
     readers: dict[str, Callable[[dict[str, Any]], Tokenizer]] = {
         "bytes": lambda fields: ByteTokenizer(),
-        "characters": _characters,
+        "characters": CharacterTokenizer.from_content,
         "unigram": UnigramTokenizer.from_content,
         "moses-bpe": MosesTokenizer.from_content,
         "word-bpe": WordBpeTokenizer.from_content,
@@ -475,17 +452,8 @@ def _wrapped(content: dict[str, Any], path: Path) -> Tokenizer:
     else:
         vocabulary = SubwordTokenizer.from_content(inner, path)
     if content["kind"] == "extended":
-        return ExtendedTokenizer(vocabulary, check_names(content))
+        return ExtendedTokenizer.from_content(content, vocabulary)
     source, target = (
         LanguageRules.from_content(content.get(side)) for side in ("source", "target")
     )
     return BilingualTokenizer(vocabulary, source, target)
-
-
-def _characters(content: dict[str, Any]) -> Tokenizer:
-    # A lone surrogate is no text of JSON that is checked.
-    one = Annotated[str, Field(min_length=1, max_length=1)]
-    characters = read_value(content.get("characters"), list[one])
-    if len(set(characters)) < len(characters):
-        raise DataError("it is damaged: it has a character twice")
-    return CharacterTokenizer("".join(characters))

@@ -25,7 +25,6 @@ from sublayer.data.tokenizers.base import (
     after_newline,
     decode_utf8,
     find_sentinels,
-    names_behind,
     read_fields,
     read_roles,
     read_value,
@@ -101,48 +100,6 @@ _T5_SENTINELS = 100
 """Of transformers' class, where its settings do not say how many."""
 
 
-def mute_sentinels(model: bytes, names: Sequence[str]) -> tuple[bytes, tuple[int, ...]]:
-    """Return a model that never encodes text as its sentinels, and their ids.
-
-    ``names`` are all of its pieces. Pieces marked as text are not sentinels, whatever their name.
-    Without sentinels the model is unchanged.
-    """
-    if sentinel_name(0) not in names:
-        return model, ()
-    content = parse_model(model)
-    kinds = content.SentencePiece
-    marked = {}
-    for id_, piece in enumerate(content.pieces):
-        if piece.type in (kinds.CONTROL, kinds.USER_DEFINED, kinds.UNUSED):
-            marked[piece.piece] = id_
-    ids = find_sentinels(marked)
-    if not ids:
-        return model, ()
-    for id_ in ids:
-        # It is in no text that is encoded, and decoded by its name.
-        content.pieces[id_].type = kinds.UNUSED
-    return content.SerializeToString(deterministic=True), ids
-
-
-def sentinels_beside(folder: Path) -> int:
-    """Return the number of sentinels that a folder's ``tokenizer_config.json`` adds to T5's model.
-
-    0 for other classes, or without the file. Raises DataError where it is damaged.
-    """
-    settings = read_settings(folder)
-    if settings.get("tokenizer_class") not in _T5_CLASSES:
-        return 0
-    n_sentinels = settings.get("extra_ids", _T5_SENTINELS)
-    # bool is a subclass of int.
-    is_number = type(n_sentinels) is int
-    if not is_number or not 0 <= n_sentinels <= MOST_SENTINELS:
-        raise DataError(
-            f"{folder / CONFIG_NAME}: extra_ids = {str(n_sentinels)[:60]} must be a number from 0 "
-            f"to {MOST_SENTINELS}"
-        )
-    return int(n_sentinels)
-
-
 CONTROLS = ("[CLS]", "[SEP]", "[MASK]")
 USER_DEFINED = ("(", ")", '"', "-", ".", "–", "£", "€")
 
@@ -190,7 +147,7 @@ def train_pieces(
     leaves it out.
     """
     check_sentinels(vocab_size, sentinels)
-    lines = _with_text(lines)
+    lines = _trainable(lines)
     if not keeps_characters:
         return _train(lines, vocab_size, sentinels, {"character_coverage": _CHARACTER_COVERAGE})
     rules: dict[str, Any] = {"normalization_rule_name": "identity"}
@@ -209,15 +166,24 @@ def train_pieces(
     return model
 
 
-def _with_text(lines: Iterable[str]) -> Iterator[str]:
+def _trainable(lines: Iterable[str]) -> Iterator[str]:
     """Yield lines without the trainer's reserved mark, for which it would skip a line.
 
-    Raises DataError behind the last where all are control characters or marks of byte order.
+    Long ones are divided. Raises DataError behind the last where all are control characters or
+    marks of byte order.
     """
     has_text = False
     for line in lines:
         has_text = has_text or any(category(char)[0] not in "CZ" for char in line)
-        yield line.replace(_MARK, " ")
+        line = line.replace(_MARK, " ")
+        start = 0
+        while len(line) - start > _LINE_CHARACTERS:
+            stop = line.rfind(" ", start + 1, start + _LINE_CHARACTERS)
+            if stop < 0:
+                stop = start + _LINE_CHARACTERS
+            yield line[start:stop]
+            start = stop
+        yield line[start:]
     if not has_text:
         raise DataError(NO_TEXT)
 
@@ -237,7 +203,7 @@ def _train(
     problems: list[SublayerError] = []
     try:
         SentencePieceTrainer.train(
-            sentence_iterator=_recording(_short(lines), problems),
+            sentence_iterator=_recording(lines, problems),
             model_writer=model,
             model_type="unigram",
             vocab_size=vocab_size - sentinels,
@@ -254,42 +220,28 @@ def _train(
     except RuntimeError as error:
         if problems:  # the trainer wraps errors of its input
             raise problems[0] from None
-        raise _explained(error, vocab_size, sentinels) from error
+        reason = str(error)
+        if "required_chars" in reason:
+            beside = f" with data.sentinels = {sentinels}" if sentinels else ""
+            raise _NoRoom(
+                f"data.vocab_size = {vocab_size} is too small for unigram{beside}: "
+                "the characters of the text do not fit in it"
+            ) from error
+        if "sentences_.empty()" in reason or "all_chars_count" in reason:
+            raise DataError(NO_TEXT) from error
+        raise DataError(
+            f"SentencePiece trains no tokenizer on this text: {reason[:200]}"
+        ) from error
     return model.getvalue()
 
 
-def _short(lines: Iterable[str]) -> Iterator[str]:
-    for line in lines:
-        start = 0
-        while len(line) - start > _LINE_CHARACTERS:
-            stop = line.rfind(" ", start + 1, start + _LINE_CHARACTERS)
-            if stop < 0:
-                stop = start + _LINE_CHARACTERS
-            yield line[start:stop]
-            start = stop
-        yield line[start:]
-
-
-def _recording(lines: Iterator[str], problems: list[SublayerError]) -> Iterator[str]:
+def _recording(lines: Iterable[str], problems: list[SublayerError]) -> Iterator[str]:
     """Yield lines; append the error that stops them to ``problems``."""
     try:
         yield from lines
     except SublayerError as error:
         problems.append(error)
         raise
-
-
-def _explained(error: RuntimeError, vocab_size: int, sentinels: int) -> Exception:
-    reason = str(error)
-    beside = f" with data.sentinels = {sentinels}" if sentinels else ""
-    if "required_chars" in reason:
-        return _NoRoom(
-            f"data.vocab_size = {vocab_size} is too small for unigram{beside}: "
-            "the characters of the text do not fit in it"
-        )
-    if "sentences_.empty()" in reason or "all_chars_count" in reason:
-        return DataError(NO_TEXT)
-    return DataError(f"SentencePiece trains no tokenizer on this text: {reason[:200]}")
 
 
 class UnigramTokenizer(Tokenizer):
@@ -332,7 +284,27 @@ class UnigramTokenizer(Tokenizer):
         self._n_pieces = int(self._processor.get_piece_size())
         ids = range(self._n_pieces)
         self.names: list[str] = self._processor.id_to_piece(list(ids))
-        self._add_sentinels(sentinels)
+        # Sentinels are controls and the like, never pieces of text, whatever their name.
+        self.sentinel_ids = ()
+        if sentinel_name(0) in self.names:
+            content = parse_model(model)
+            kinds = content.SentencePiece
+            markers = (kinds.CONTROL, kinds.USER_DEFINED, kinds.UNUSED)
+            marked = {
+                piece.piece: id_
+                for id_, piece in enumerate(content.pieces)
+                if piece.type in markers
+            }
+            self.sentinel_ids = find_sentinels(marked)
+        if self.sentinel_ids:
+            for id_ in self.sentinel_ids:
+                # It is in no text that is encoded, and decoded by its name.
+                content.pieces[id_].type = kinds.UNUSED
+            self._processor = open_model(content.SerializeToString(deterministic=True))
+        else:
+            self.names += [sentinel_name(number) for number in reversed(range(sentinels))]
+            last = len(self.names) - 1
+            self.sentinel_ids = tuple(last - number for number in range(sentinels))
         self._n_sentinels = len(self.names) - self._n_pieces
         self.added = tuple(added)
         by_name = {name: id_ for id_, name in enumerate(self.names)}
@@ -412,12 +384,21 @@ class UnigramTokenizer(Tokenizer):
         """
         model = read_file(path)
         rules = Normalization.read(path.parent, class_name)
-        n_added = sentinels_beside(path.parent) or sentinels
+        settings = read_settings(path.parent)
+        if settings.get("tokenizer_class") in _T5_CLASSES:
+            extra_ids = settings.get("extra_ids", _T5_SENTINELS)
+            # bool is a subclass of int.
+            if type(extra_ids) is not int or not 0 <= extra_ids <= MOST_SENTINELS:
+                raise DataError(
+                    f"{path.parent / CONFIG_NAME}: extra_ids = {str(extra_ids)[:60]} must be a "
+                    f"number from 0 to {MOST_SENTINELS}"
+                )
+            sentinels = extra_ids or sentinels
         try:
-            read = cls(model, rules, sentinels=n_added)
+            read = cls(model, rules, sentinels=sentinels)
             if class_name == T5S and read.normalization == AS_MODEL and read._divides_lines:
                 # Whitespace is Python's there, of which SentencePiece knows a part.
-                return cls(model, AS_WRITTEN, sentinels=n_added)
+                return cls(model, AS_WRITTEN, sentinels=sentinels)
             return read
         except DataError as error:
             raise DataError(f"{path}: {error}") from None
@@ -594,15 +575,6 @@ class UnigramTokenizer(Tokenizer):
         pieces.append(",")
         return [int(self._processor.piece_to_id(piece)) for piece in pieces if piece]
 
-    def _add_sentinels(self, sentinels: int) -> None:
-        muted, self.sentinel_ids = mute_sentinels(self._model, self.names)
-        if self.sentinel_ids:
-            self._processor = open_model(muted)
-            return
-        self.names += names_behind(sentinels)
-        last = len(self.names) - 1
-        self.sentinel_ids = tuple(last - number for number in range(sentinels))
-
     def _find_pieces(self) -> list[bytes]:
         special = set(self.special_ids)
         pieces = []
@@ -667,7 +639,13 @@ class PairedModels(Tokenizer):
         """Read a folder's ``source.spm``, ``target.spm`` and ``vocab.json``, or raise DataError."""
         source = read_file(folder / SOURCE)
         target = read_file(folder / TARGET)
-        names = _by_id(folder / NAMES)
+        ids = read_ids(folder / NAMES)
+        last = len(ids) - 1
+        if max(ids.values()) != last:
+            raise DataError(
+                f"{folder / NAMES}: the ids of its {len(ids):,} pieces are not 0 to {last:,}"
+            )
+        names = sorted(ids, key=ids.__getitem__)
         try:
             return cls(source, target, names)
         except DataError as error:
@@ -706,26 +684,13 @@ class PairedModels(Tokenizer):
         return self._described(names=list(self.names), source=source, target=target)
 
     def _encoded(self, text: bytes, model: Any) -> TokenIds:
-        code, rest = _divide_code(decode_utf8(text))
-        rest_pieces = model.encode(rest, out_type=str)
-        pieces = [*code, *rest_pieces]
+        # A leading code of a language is one piece.
+        begin, end = _CODE
+        rest = decode_utf8(text)
+        pieces = []
+        code, mark, behind = rest.partition(end)
+        if mark and rest.startswith(begin):
+            pieces, rest = [code + mark], behind
+        pieces += model.encode(rest, out_type=str)
         ids = [self._ids.get(piece, self.unk_id) for piece in pieces]
         return np.array(ids, dtype=np.int32)
-
-
-def _divide_code(text: str) -> tuple[list[str], str]:
-    """Split a leading language code, if any, from a text."""
-    begin, end = _CODE
-    code, mark, rest = text.partition(end)
-    if not (text.startswith(begin) and mark):
-        return [], text
-    return [code + mark], rest
-
-
-def _by_id(path: Path) -> list[str]:
-    ids = read_ids(path)
-    n_pieces = len(ids)
-    last = n_pieces - 1
-    if max(ids.values()) != last:
-        raise DataError(f"{path}: the ids of its {n_pieces:,} pieces are not 0 to {last:,}")
-    return sorted(ids, key=ids.__getitem__)

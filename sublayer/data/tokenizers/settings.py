@@ -228,6 +228,9 @@ class TokenFiles:
     class_name: str = ""
     """Of transformers, without ``Fast``; nothing where the files do not tell."""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Sequence[str] | None = None
+    """The special tokens that a class has where files name no others; None for a class that takes
+    those of its tokenizer's file."""
 
 
 def read_token_files(
@@ -239,7 +242,16 @@ def read_token_files(
     pads. Raises DataError where a file is damaged.
     """
     settings = read_settings(folder)
-    class_name = _class_name(folder, settings)
+    class_name = settings.get("tokenizer_class")
+    config: Mapping[str, Any] = {}
+    path = folder / "config.json"
+    if not isinstance(class_name, str) and path.is_file():
+        config = read_json_object(path, DataError)
+        class_name = config.get("tokenizer_class")
+    if not isinstance(class_name, str):
+        class_name = _CLASS_OF.get(str(config.get("model_type")), "")
+    class_name = class_name.removesuffix("Fast")
+    class_name = _SAME_CLASS.get(class_name, class_name)
     if padding is not None and class_name not in _CLASSES:
         settings = {"pad_token": padding, **settings}
     path = folder / _SPECIAL
@@ -276,18 +288,10 @@ def read_token_files(
     splits = settings.get("split_special_tokens", False)
     if not isinstance(splits, bool):
         raise DataError(f"{folder / CONFIG_NAME}: split_special_tokens must be true or false")
-    return TokenFiles(tuple(tokens.values()), ids, roles, splits, class_name, settings)
-
-
-def default_tokens(files: TokenFiles) -> list[str] | None:
-    """Return the special tokens that a class has where files name no others.
-
-    None for a class that takes those of its tokenizer's file.
-    """
-    defaults = _CLASSES.get(files.class_name)
-    if defaults is None:
-        return None
-    return [name for key, name in defaults.items() if key not in files.settings]
+    defaults = None
+    if class_name in _CLASSES:
+        defaults = [name for key, name in _CLASSES[class_name].items() if key not in settings]
+    return TokenFiles(tuple(tokens.values()), ids, roles, splits, class_name, settings, defaults)
 
 
 class MarkedText:
@@ -349,16 +353,3 @@ def _token(value: Any, source: str) -> AddedToken:
         value = {"special": False, **value}
         value.setdefault("normalized", not value["special"])
     return check_typed(value, AddedToken, source, DataError, has_tuples=True)
-
-
-def _class_name(folder: Path, settings: Mapping[str, Any]) -> str:
-    named = settings.get("tokenizer_class")
-    config: Mapping[str, Any] = {}
-    path = folder / "config.json"
-    if not isinstance(named, str) and path.is_file():
-        config = read_json_object(path, DataError)
-        named = config.get("tokenizer_class")
-    if not isinstance(named, str):
-        named = _CLASS_OF.get(str(config.get("model_type")), "")
-    named = named.removesuffix("Fast")
-    return _SAME_CLASS.get(named, named)

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,39 +22,32 @@ from sublayer.data.tokenizers.base import (
     Tokenizer,
     decode_utf8,
     find_sentinels,
+    is_unused,
     read_roles,
     read_value,
 )
 from sublayer.data.tokenizers.library import (
-    BYTE_NAMES,
-    WORD_END,
     call_library,
-    cuts_before_whitespace,
-    is_gpt1,
-    keeps_bytes,
     library_of,
     read_file,
     read_library,
     read_merges,
     read_text,
-    special_ids,
-    text_content,
-    unknown_id,
 )
 from sublayer.data.tokenizers.settings import CONFIG_NAME, read_settings
 from sublayer.data.tokenizers.word_bpe import alphabet_of, count_merges, train_merges
 from sublayer.data.tokenizers.words import (
     WordCache,
-    divides_at_whitespace,
-    split_before_spaces,
+    begins_word,
     split_words,
-    word_starts,
 )
 from sublayer.errors import ConfigError, DataError
 from sublayer.system.stages import note
 
 _BATCH_CHARACTERS = 64 << 10
 _SEARCHED_BYTES = 64 << 10
+_BEFORE_SPACES = re.compile(r"\s*\S+(?:[^\S \n]\s*\S+)*|\s+")
+"""A part of a text that ends before a space or end of a line, which follows another character."""
 
 
 def before_whitespace(text: bytes, near: int) -> int:
@@ -103,6 +96,119 @@ def batches(text: str, size: int = _BATCH_CHARACTERS) -> Iterator[str]:
         yield text[start:]
 
 
+WORD_END = "</w>"
+"""The end of a piece of GPT-1's that ends a word."""
+
+
+def _byte_names() -> dict[str, int]:
+    # GPT-2's alphabet: printable bytes stand for themselves, the others for characters from 256 on.
+    ascii_printable = range(33, 127)
+    latin_printable = (*range(161, 173), *range(174, 256))  # 173 is the soft hyphen
+    printable = [*ascii_printable, *latin_printable]
+    others = [byte for byte in range(256) if byte not in printable]
+    names = {chr(byte): byte for byte in printable}
+    return names | {chr(code): byte for code, byte in enumerate(others, start=256)}
+
+
+BYTE_NAMES = _byte_names()
+"""The character that names each byte in byte-level vocabularies, to the byte."""
+
+
+AddedTokens = Sequence[dict[str, Any]]
+
+
+def _has_fields(step: dict[str, Any] | None, **values: Any) -> bool:
+    """Return whether a part of a library's content is there and has all of some values."""
+    return step is not None and all(step.get(name) == value for name, value in values.items())
+
+
+def _is_gpt1(content: dict[str, Any]) -> bool:
+    """Return whether a tokenizer is GPT-1's with transformers' rules: BERT's words, and BPE on
+    them whose pieces end in ``</w>`` where a word does.
+    """
+    model = content["model"]
+    return (
+        _has_fields(model, type="BPE", end_of_word_suffix=WORD_END, fuse_unk=False)
+        and not model["continuing_subword_prefix"]
+        and model["unk_token"] is not None
+        and _has_fields(content["normalizer"], type="BertNormalizer")
+        and _has_fields(content["pre_tokenizer"], type="BertPreTokenizer")
+    )
+
+
+def _pre_tokenizing_steps(content: dict[str, Any]) -> list[dict[str, Any]]:
+    pre_tokenizer = content["pre_tokenizer"]
+    if pre_tokenizer is None:
+        return []
+    if pre_tokenizer["type"] == "Sequence":
+        return list(pre_tokenizer["pretokenizers"])
+    return [pre_tokenizer]
+
+
+def _keeps_bytes(content: dict[str, Any], vocabulary: dict[str, int], parsed: AddedTokens) -> bool:
+    """Return whether a tokenizer is byte-level BPE that loses nothing of any bytes.
+
+    ``vocabulary`` has the added tokens, too; ``parsed`` are those that are looked for in a text. A
+    step that is not known is taken to lose some.
+    """
+    model = content["model"]
+    steps = _pre_tokenizing_steps(content)
+    levels = [step for step in steps if step["type"] == "ByteLevel"]
+    others = [step for step in steps if step["type"] in ("Split", "Digits")]
+    # Text is mapped to bytes once, with nothing added or removed.
+    splits_bytes = (
+        len(levels) + len(others) == len(steps)
+        and [step["add_prefix_space"] for step in levels].count(False) == 1
+        and not any(_has_fields(step, behavior="Removed") for step in others)
+    )
+    if (
+        not _has_fields(content, normalizer=None)
+        or not _has_fields(model, type="BPE")
+        or model["continuing_subword_prefix"]
+        or model["end_of_word_suffix"]
+        or not splits_bytes
+        or any(token["lstrip"] or token["rstrip"] for token in parsed)
+    ):
+        return False
+    if len(set(vocabulary.values())) < len(vocabulary):
+        # Of two pieces with one id, only one can be decoded.
+        return False
+    names = vocabulary.keys() - {token["content"] for token in content["added_tokens"]}
+    # Every byte has an id, and pieces consist of bytes.
+    return names >= BYTE_NAMES.keys() and set().union(*names) <= BYTE_NAMES.keys()
+
+
+def _find_splitter(
+    content: dict[str, Any], parsed: AddedTokens
+) -> Callable[[str], list[str]] | None:
+    """Return the function that splits a text into words that do not depend on each other.
+
+    By BERT's rules whitespace ends every word: the normaliser changes characters one by one, but
+    for marks that combine, which never do with whitespace. By GPT-2's pattern alone no word spans
+    whitespace's begin. ``parsed`` are the added tokens that are looked for in a text, which must
+    not have any. None by other rules.
+    """
+    has_space = any(any(map(str.isspace, token["content"])) for token in parsed)
+    if (
+        (content["model"]["type"] == "WordPiece" or _is_gpt1(content))
+        and (content["normalizer"] is None or content["normalizer"]["type"] == "BertNormalizer")
+        and _has_fields(content["pre_tokenizer"], type="BertPreTokenizer")
+        and not has_space
+    ):
+        return split_words
+    steps = _pre_tokenizing_steps(content)
+    rules = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    if (
+        content["normalizer"] is None
+        and len(steps) == 1
+        and _has_fields(steps[0], **rules)
+        and not has_space
+        and not any(token["lstrip"] or token["rstrip"] for token in parsed)
+    ):
+        return _BEFORE_SPACES.findall
+    return None
+
+
 END = "<|endoftext|>"
 MARKED = "marked"
 """The kind of a file of ours that holds a library's, and how marks in a text are read."""
@@ -147,14 +253,17 @@ class SubwordTokenizer(Tokenizer):
         names = {token.content: id_ for id_, token in added.items() if token.special}
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
         model = content["model"]
-        self.kind = GPT1 if is_gpt1(content) else str(model["type"]).lower()
+        self.kind = GPT1 if _is_gpt1(content) else str(model["type"]).lower()
         self.vocab_size = max(vocabulary.values()) + 1
         end_ids = (names[name] for name in _ENDS if name in names)
         self.end_id = next(end_ids, None)
-        self.unk_id = unknown_id(model, vocabulary)
+        # Unigram's model has the number of its unknown piece; the others name it.
+        self.unk_id = model.get("unk_id")
+        if not isinstance(self.unk_id, int) or self.unk_id not in vocabulary.values():
+            self.unk_id = vocabulary.get(model.get("unk_token"))
         self.marks = names
         parsed = [token for token in content["added_tokens"] if reads_marks or not token["special"]]
-        self.is_lossless = keeps_bytes(content, vocabulary, parsed)
+        self.is_lossless = _keeps_bytes(content, vocabulary, parsed)
         self._set_special(names)
         self.sentinel_ids = find_sentinels(names)
         if self.sentinel_ids:
@@ -166,13 +275,30 @@ class SubwordTokenizer(Tokenizer):
             ids = {self.end_id, *(getattr(self, role) for role in SPECIAL_NAMES)}
             ids.update(self.sentinel_ids)
             controls = {name: id_ for name, id_ in names.items() if id_ in ids}
-        self.special_ids = special_ids(vocabulary, controls, self.unk_id)
+        unused = {id_ for name, id_ in vocabulary.items() if is_unused(name)}
+        unknown = set() if self.unk_id is None else {self.unk_id}
+        self.special_ids = tuple(sorted({*controls.values(), *unused, *unknown}))
         self._encoder = tokenizer
         if self.sentinel_ids and model["type"] == "Unigram" and not reads_marks:
-            # T5's has its special tokens among its pieces, where its model finds them in a text.
-            self._encoder = library_of(text_content(content), "the tokenizer without its sentinels")
+            # T5's has its special tokens among its pieces, where its model finds them in a text. It
+            # looks for no piece without a name; all ids stay.
+            pieces: list[list[Any]] = list(model["vocab"])
+            others = []
+            for token in content["added_tokens"]:
+                if token["special"] and token["id"] < len(pieces):
+                    pieces[token["id"]] = ["", pieces[token["id"]][1]]
+                else:
+                    others.append(token)
+            nameless = {**content, "model": {**model, "vocab": pieces}, "added_tokens": others}
+            nameless["post_processor"] = None
+            self._encoder = library_of(nameless, "the tokenizer without its sentinels")
             self._encoder.encode_special_tokens = True
-        self._starts = word_starts(content)
+        prefix = model.get("continuing_subword_prefix")
+        self._starts: Callable[[str], bool] | None = None
+        if model["type"] == "Unigram":
+            self._starts = begins_word
+        elif model["type"] == "WordPiece" and prefix:
+            self._starts = lambda piece: not piece.startswith(prefix)
         self.has_words = self._starts is not None
         self.names = [""] * self.vocab_size
         for name, id_ in vocabulary.items():
@@ -184,8 +310,7 @@ class SubwordTokenizer(Tokenizer):
         self._set_pieces(self._pieces)
         for id_ in self.sentinel_ids:
             self._pieces[id_] = self.names[id_].encode()
-        self._is_divided = divides_at_whitespace(content, parsed)
-        self._can_cut = self._is_divided or cuts_before_whitespace(content, parsed)
+        self._split = _find_splitter(content, parsed)
         self._words = WordCache()
 
     @classmethod
@@ -209,7 +334,8 @@ class SubwordTokenizer(Tokenizer):
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
-        trained.train_from_iterator(_training_spans(texts), trainer)
+        utf_8 = (part for text in texts for part in _parts(text)[::2])
+        trained.train_from_iterator((span for part in utf_8 for span in batches(part)), trainer)
         return cls(trained)
 
     @classmethod
@@ -251,7 +377,7 @@ class SubwordTokenizer(Tokenizer):
                 ids.append(np.array(bytes_, dtype=np.int32))
                 continue
             # A part at a time: the words of a whole text take many times its memory.
-            for span in batches(part, _SPAN_CHARACTERS) if self._can_cut else [part]:
+            for span in batches(part, _SPAN_CHARACTERS) if self._split else [part]:
                 ids += self._encode_texts([span])
         return np.concatenate(ids)
 
@@ -263,10 +389,9 @@ class SubwordTokenizer(Tokenizer):
             return super().encode_many(texts)
 
     def _encode_texts(self, texts: list[str]) -> list[TokenIds]:
-        if not self._can_cut:
+        if self._split is None:
             return [np.array(ids, dtype=np.int32) for ids in self._encode_each(texts)]
-        split = split_words if self._is_divided else split_before_spaces
-        return self._words.encode_many(list(map(split, texts)), self._encode_each)
+        return self._words.encode_many(list(map(self._split, texts)), self._encode_each)
 
     def encode_with_spans(self, text: str) -> tuple[TokenIds, Ints]:
         """Encode a text; return ids, and their starts and ends, ``[T, 2]``.
@@ -282,7 +407,7 @@ class SubwordTokenizer(Tokenizer):
 
     def cut(self, text: bytes, near: int) -> int:
         """Cut before whitespace, where GPT-2's and BERT's patterns end a word; 0 for others."""
-        if not self._can_cut:
+        if self._split is None:
             return 0
         return before_whitespace(text, near)
 
@@ -400,13 +525,6 @@ def _byte_level(model: models.Model) -> tokenizers.Tokenizer:
     if tokenizer.token_to_id(END) is not None:
         tokenizer.add_special_tokens([END])
     return tokenizer
-
-
-def _training_spans(texts: Iterable[bytes]) -> Iterator[str]:
-    """Yield the UTF-8 parts of texts, in spans of a bounded size."""
-    for text in texts:
-        for part in _parts(text)[::2]:
-            yield from batches(part)
 
 
 def _parts(text: bytes) -> list[str]:

@@ -24,7 +24,7 @@ from sublayer.data.tokenizers.base import (
     read_value,
 )
 from sublayer.data.tokenizers.library import parse_merge, read_file, read_text
-from sublayer.data.tokenizers.words import encode_words
+from sublayer.data.tokenizers.words import WordCache
 from sublayer.errors import ConfigError, DataError
 
 N_CHARACTERS = 1000
@@ -121,14 +121,6 @@ def _repeated(words: Mapping[str, int]) -> Iterator[str]:
         size = max(1, _BATCH_CHARACTERS // (len(word) + 1))
         for start in range(0, count, size):
             yield f"{word} " * min(size, count - start)
-
-
-def count_words(texts: Iterable[Iterable[str]]) -> Counter[str]:
-    """Count the words of texts that are divided into words already."""
-    counts: Counter[str] = Counter()
-    for words in texts:
-        counts.update(words)
-    return counts
 
 
 END = "</w>"
@@ -285,7 +277,9 @@ class WordBpeTokenizer(Tokenizer):
         in; NotUtf8, a DataError, where a text is not UTF-8; DataError where there is no text.
         """
         divide = cls.words_of(rules)
-        words = count_words(line for text in texts for line in divide(decode_utf8(text)))
+        words = Counter(
+            word for text in texts for line in divide(decode_utf8(text)) for word in line
+        )
         merges = train_ended(words, cls.kind, len(cls.specials), vocab_size, n_merges)
         return cls(merges, rules=rules)
 
@@ -307,7 +301,7 @@ class WordBpeTokenizer(Tokenizer):
         """Encode UTF-8; raise NotUtf8, a DataError, at the first byte that is not."""
         lines = self._divide(decode_utf8(text))
         words = list(chain.from_iterable(lines))
-        return encode_words(words, self._encode_each)
+        return WordCache().encode(words, self._encode_each)
 
     def _decode(self, ids: Ints) -> bytes:
         # Words with a space after each; special ids have no text.
@@ -382,10 +376,59 @@ def read_codes(
 
     Raises DataError where a file cannot be read, with its line where one is malformed.
     """
-    version, merges = _read_merges(codes)
-    pieces = (
-        _vocabulary(version, merges) if dictionary is None else _read_dictionary(dictionary, kind)
-    )
+    lines = _lines(codes)
+    first = lines[0] if lines else ""
+    version = APART
+    n_header_lines = 0
+    has_counts = False
+    if first.startswith(_HEADER):
+        n_header_lines = 1
+        version = first.removeprefix(_HEADER).strip()
+        if version not in CODES:
+            raise DataError(
+                f"{codes}, line 1: codes of version {version!r}; only {' and '.join(CODES)} are "
+                "read"
+            )
+    elif len(first.split(" ")) == 3:
+        # fastBPE counts each merge, and has no header.
+        has_counts = True
+        version = CODES[-1]
+    merges: dict[Merge, None] = {}
+    for number, line in enumerate(lines[n_header_lines:], n_header_lines + 1):
+        pair, _, n_times = line.strip("\r ").rpartition(" ") if has_counts else (line, "", "0")
+        if not n_times.isdecimal():
+            raise DataError(
+                f"{codes}, line {number}: {line[:60]!r} is not a merge: two pieces and a count, "
+                "divided by spaces"
+            )
+        merges.setdefault(parse_merge(codes, number, pair))
+    if not any(right.endswith(END) for _, right in merges):
+        raise DataError(
+            f"{codes} has no merge with an end of word, {END}: "
+            "it is empty, or not of subword-nmt or fastBPE "
+            "(GPT-2's merges.txt is read by the name of its folder)"
+        )
+    pieces: dict[str, None] = {}
+    if dictionary is None:
+        bare = (piece.removesuffix(END) for merge in merges for piece in merge)
+        singles = sorted(set(chain.from_iterable(bare)))
+        merged = [left + right for left, right in merges]
+        # The end of a word may stay apart: the piece before it ends the word all the same.
+        apart = [piece.removesuffix(END) + END for piece in merged] if version == APART else []
+        ended = (single + END for single in singles)
+        pieces = dict.fromkeys([*singles, *ended, *merged, *apart])
+    else:
+        for number, line in enumerate(_lines(dictionary), 1):
+            name, _, count = line.rstrip("\r ").rpartition(" ")
+            if not name or not count.isdecimal():
+                raise DataError(
+                    f"{dictionary}, line {number}: {line!r} is not a piece and its count"
+                )
+            is_inner = name.endswith(_INNER) and name != _INNER
+            piece = name.removesuffix(_INNER) if is_inner else name + END
+            if piece in pieces or name in kind.specials:
+                raise DataError(f"{dictionary}, line {number}: {name!r} is there already")
+            pieces[piece] = None
     return kind(Merges(tuple(pieces), tuple(merges)), version)
 
 
@@ -407,66 +450,6 @@ def find_dictionary(folder: Path) -> Path | None:
                 "give codes beside a joined dictionary, or beside none"
             )
     return first
-
-
-def _read_merges(path: Path) -> tuple[str, list[Merge]]:
-    lines = _lines(path)
-    first = lines[0] if lines else ""
-    version = APART
-    n_header_lines = 0
-    has_counts = False
-    if first.startswith(_HEADER):
-        n_header_lines = 1
-        version = first.removeprefix(_HEADER).strip()
-        if version not in CODES:
-            raise DataError(
-                f"{path}, line 1: codes of version {version!r}; only {' and '.join(CODES)} are read"
-            )
-    elif len(first.split(" ")) == 3:
-        # fastBPE counts each merge, and has no header.
-        has_counts = True
-        version = CODES[-1]
-    merges: dict[Merge, None] = {}
-    for number, line in enumerate(lines[n_header_lines:], n_header_lines + 1):
-        pair, _, n_times = line.strip("\r ").rpartition(" ") if has_counts else (line, "", "0")
-        if not n_times.isdecimal():
-            raise DataError(
-                f"{path}, line {number}: {line[:60]!r} is not a merge: two pieces and a count, "
-                "divided by spaces"
-            )
-        merges.setdefault(parse_merge(path, number, pair))
-    if not any(right.endswith(END) for _, right in merges):
-        raise DataError(
-            f"{path} has no merge with an end of word, {END}: "
-            "it is empty, or not of subword-nmt or fastBPE "
-            "(GPT-2's merges.txt is read by the name of its folder)"
-        )
-    return version, list(merges)
-
-
-def _vocabulary(version: str, merges: list[Merge]) -> list[str]:
-    """List the characters of merges, each also with an end of word, and what merges make."""
-    pieces = (piece.removesuffix(END) for merge in merges for piece in merge)
-    singles = sorted(set(chain.from_iterable(pieces)))
-    merged = [left + right for left, right in merges]
-    # The end of a word may stay apart: the piece before it ends the word all the same.
-    apart = [piece.removesuffix(END) + END for piece in merged] if version == APART else []
-    return list(dict.fromkeys([*singles, *(single + END for single in singles), *merged, *apart]))
-
-
-def _read_dictionary(path: Path, kind: type[WordBpeTokenizer]) -> list[str]:
-    pieces: dict[str, int] = {}
-    for number, line in enumerate(_lines(path), 1):
-        name, _, count = line.rstrip("\r ").rpartition(" ")
-        if not name or not count.isdecimal():
-            raise DataError(f"{path}, line {number}: {line!r} is not a piece and its count")
-        piece = name + END
-        if name.endswith(_INNER) and name != _INNER:
-            piece = name.removesuffix(_INNER)
-        if piece in pieces or name in kind.specials:
-            raise DataError(f"{path}, line {number}: {name!r} is there already")
-        pieces[piece] = number
-    return list(pieces)
 
 
 def _lines(path: Path) -> list[str]:

@@ -8,19 +8,16 @@ import string
 from collections.abc import Callable, Sequence
 from itertools import chain, islice, pairwise
 from threading import Lock
-from typing import Any
 from unicodedata import category
 
 import numpy as np
 
 from sublayer.data.arrays import AnyInts, Ints, TokenIds
-from sublayer.data.tokenizers.library import has_fields, is_gpt1
 from sublayer.tasks.scripts import UNSPACED
 
 SPACE = "▁"
 """The character that stands for a space in a piece."""
 
-_BEFORE_SPACES = re.compile(r"\s*\S+(?:[^\S \n]\s*\S+)*|\s+")
 _MOST_WORDS = 1 << 18
 _MOST_CHARACTERS = 1 << 22
 """Words, and their characters, that a cache knows before it forgets some."""
@@ -79,14 +76,6 @@ Encode = Callable[[list[str]], Rows]
 """Returns the ids of each word."""
 
 
-def encode_words(words: Sequence[str], encode: Encode) -> TokenIds:
-    """Encode words that do not depend on each other; ``encode`` sees each distinct one once.
-
-    Returned are the ids of all words, one after another.
-    """
-    return WordCache().encode(words, encode)
-
-
 class WordCache:
     """Cache of encoded words; copies start empty.
 
@@ -100,7 +89,10 @@ class WordCache:
         self._n_characters = 0
 
     def encode(self, words: Sequence[str], encode: Encode) -> TokenIds:
-        """Encode words as ``encode_words`` does; ``encode`` is the same in every call."""
+        """Encode words that do not depend on each other; ``encode`` sees each distinct one once.
+
+        Returned are the ids of all words, one after another. ``encode`` is the same in every call.
+        """
         return self.encode_many([words], encode)[0]
 
     def encode_many(self, texts: Sequence[Sequence[str]], encode: Encode) -> list[TokenIds]:
@@ -122,25 +114,17 @@ class WordCache:
             bounds = ends[np.cumsum([0, *map(len, texts)])]
             ids = self._rows.take(indices)
             if len(numbers) > _MOST_WORDS or self._n_characters > _MOST_CHARACTERS:
-                self._forget()
+                # All but the first words are forgotten: frequent ones come up early.
+                words = list(islice(numbers, _MOST_WORDS // 2))
+                n_characters = np.cumsum([len(word) for word in words])
+                n_kept = int(np.searchsorted(n_characters, _MOST_CHARACTERS // 2, side="right"))
+                self._numbers = {word: number for number, word in enumerate(words[:n_kept])}
+                self._n_characters = sum(map(len, self._numbers))
+                self._rows = self._rows.select(np.arange(n_kept))
             return [ids[start:stop] for start, stop in pairwise(bounds.tolist())]
-
-    def _forget(self) -> None:
-        """Forget all but the first words: frequent ones come up early."""
-        words = list(islice(self._numbers, _MOST_WORDS // 2))
-        n_characters = np.cumsum([len(word) for word in words])
-        n_kept = int(np.searchsorted(n_characters, _MOST_CHARACTERS // 2, side="right"))
-        self._numbers = {word: number for number, word in enumerate(words[:n_kept])}
-        self._n_characters = sum(map(len, self._numbers))
-        self._rows = self._rows.select(np.arange(n_kept))
 
     def __reduce__(self) -> tuple[type["WordCache"], tuple[()]]:
         return WordCache, ()
-
-
-def split_before_spaces(text: str) -> list[str]:
-    """Split a text before each space or end of a line that follows another character."""
-    return _BEFORE_SPACES.findall(text)
 
 
 def split_words(text: str) -> list[str]:
@@ -175,33 +159,3 @@ def begins_any_word(piece: str) -> bool:
     return begins_word(
         "".join("a" if category(character)[0] in "LM" else character for character in piece)
     )
-
-
-def word_starts(content: dict[str, Any]) -> Callable[[str], bool] | None:
-    """Return the word-start test for pieces of a ``tokenizers`` file; None without words."""
-    model = content["model"]
-    if model["type"] == "Unigram":
-        return begins_word
-    if model["type"] != "WordPiece":
-        return None
-    prefix = model["continuing_subword_prefix"]
-    if not prefix:
-        return None
-    return lambda piece: not piece.startswith(prefix)
-
-
-def divides_at_whitespace(content: dict[str, Any], parsed: Sequence[dict[str, Any]]) -> bool:
-    """Check whether a ``tokenizers`` file has BERT's rules: whitespace ends every word.
-
-    ``parsed`` are the added tokens that are looked for in a text; they must have none.
-    The normaliser changes characters one by one, but for marks that combine, which never do with
-    whitespace.
-    """
-    if content["model"]["type"] != "WordPiece" and not is_gpt1(content):
-        return False
-    normalizer = content["normalizer"]
-    if normalizer is not None and not has_fields(normalizer, type="BertNormalizer"):
-        return False
-    if not has_fields(content["pre_tokenizer"], type="BertPreTokenizer"):
-        return False
-    return not any(character.isspace() for token in parsed for character in token["content"])
