@@ -324,23 +324,15 @@ def _example(
                 f"{split} of {task.title} has {len(examples)} rows: --row counts from 0"
             )
         where, example = f"{split}, id {examples[row].id}", examples[row]
-    answer, formats = _answer(task, example), {}
+    answer, formats = _answer(task, example), draw_figures(task, example, tokenizer)
     lines = [f"{task.title}, {where}" if where else task.title]
-    for figure in draw_figures(task, example, tokenizer):
-        rows = [[token.text for token in tokens] for tokens in figure.rows]
-        marks = [token.text for tokens in figure.rows for token in tokens if token.is_mark]
-        target = [token.text for token in figure.target]
-        formats[figure.format] = {
-            "rows": rows,
-            "marks": list(dict.fromkeys(marks)),
-            "target": target,
-            "problem": figure.problem,
-        }
-        texts = [figure.problem] if figure.problem else []
-        texts += [" ".join(_shortened(tokens, marks)) for tokens in rows]
-        if target:
-            texts.append(" ".join(["->", *_shortened(target, marks)]))
-        lines += ["", _READERS[figure.format], *map(_indented, texts)]
+    for format_, figure in formats.items():
+        marks = figure["marks"]
+        texts = [figure["problem"]] if figure["problem"] else []
+        texts += [" ".join(_shortened(tokens, marks)) for tokens in figure["rows"]]
+        if figure["target"]:
+            texts.append(" ".join(["->", *_shortened(figure["target"], marks)]))
+        lines += ["", _READERS[format_], *map(_indented, texts)]
     if answer is not None:
         lines += ["", f"answer: {answer}"]
     about = {"task": task.name, "title": task.title, "example": where, "answer": answer}

@@ -193,7 +193,7 @@ def after_import(
 
 def after_importing(model: str) -> list[str]:
     """Return next commands for the folder of a model imported with its tokenizer."""
-    from sublayer.data.tasks.encoded import has_traversal
+    from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
     from sublayer.data.tokenizers.languages import BilingualTokenizer
     from sublayer.data.tokenizers.named import load_tokenizer
     from sublayer.loading import load_task
@@ -210,7 +210,7 @@ def after_importing(model: str) -> list[str]:
         knows_gaps=bool(tokenizer.sentinel_ids),
         has_head=config.head != "none" or bool(config.sentence_classes),
         answers=None if spec is None else spec.tasks[0].name,
-        lacks_marks=is_traversal and not has_traversal(tokenizer),
+        lacks_marks=is_traversal and not tokenizer.added_ids.keys() >= set(TRAVERSAL_NAMES),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from sublayer.config.supervised import Format
 from sublayer.counts import count
-from sublayer.data.arrays import AnyInts, Bools, Ints
+from sublayer.data.arrays import Bools, Ints
 from sublayer.data.batches import IGNORED
 from sublayer.data.cache import content_key
 from sublayer.data.counter_rng import Epochs, Purpose, fork, seeds
@@ -44,7 +44,7 @@ def build_row(
     texts = encoded.texts_of(row)
     if is_swapped:
         texts.reverse()
-    room = context - marks.n_marks(len(texts))
+    room = context - len(texts) - (marks.first is not None)
     lengths = [len(text) for text in texts]
     if sum(lengths) > room:
         if CUTS[encoded.cuts[row]] == "first":
@@ -225,36 +225,33 @@ class Assembler:
     def _sequence(self, row: int, is_swapped: bool) -> PackedSequence:
         rule = self._rule
         if rule.format == "text":
-            return self._text_to_text(self._encoded.texts_of(row))
+            end = rule.marks.last
+            texts = self._encoded.texts_of(row)
+            source = np.append(texts[0][: self._most_tokens - 1], end).astype(np.int64)
+            written = None
+            if len(texts) > 1:
+                written = np.append(texts[1][: rule.target_length - 1], end).astype(np.int64)
+            if rule.first_id is not None:
+                return PackedSequence(source, np.zeros_like(source), 0, written=written)
+            if written is None:
+                return PackedSequence(source, np.zeros_like(source), len(source) - 1)
+            ids = np.concatenate([source, written])
+            targets = np.full(len(ids), IGNORED, dtype=np.int64)
+            # The input's end predicts the first of the target.
+            targets[len(source) - 1 : -1] = written
+            return PackedSequence(ids, np.zeros_like(ids), len(source) - 1, targets=targets)
         ids, segments = build_row(
             self._encoded, row, rule.marks, rule.context, is_swapped=is_swapped
         )
         if rule.format == "pair":
             return PackedSequence(ids, segments, readout=0, span=self._encoded.span_of(row))
-        targets = np.append(ids[1:], IGNORED) if rule.predicts_text else None
-        return PackedSequence(ids, segments, readout=len(ids) - 1, targets=targets)
+        following = np.append(ids[1:], IGNORED) if rule.predicts_text else None
+        return PackedSequence(ids, segments, readout=len(ids) - 1, targets=following)
 
     def source(self, number: int) -> Ints:
         """Return the input of an example of text to text, its end included: ``[T]``."""
         texts = self._encoded.texts_of(self._encoded.example_starts[number])
         return np.append(texts[0][: self._most_tokens - 1], self._rule.marks.last).astype(np.int64)
-
-    def _text_to_text(self, texts: Sequence[AnyInts]) -> PackedSequence:
-        rule = self._rule
-        end = rule.marks.last
-        source = np.append(texts[0][: self._most_tokens - 1], end).astype(np.int64)
-        written = None
-        if len(texts) > 1:
-            written = np.append(texts[1][: rule.target_length - 1], end).astype(np.int64)
-        if rule.first_id is not None:
-            return PackedSequence(source, np.zeros_like(source), 0, written=written)
-        if written is None:
-            return PackedSequence(source, np.zeros_like(source), len(source) - 1)
-        ids = np.concatenate([source, written])
-        targets = np.full(len(ids), IGNORED, dtype=np.int64)
-        # The input's end predicts the first of the target.
-        targets[len(source) - 1 : -1] = written
-        return PackedSequence(ids, np.zeros_like(ids), len(source) - 1, targets=targets)
 
 
 _T = TypeVar("_T")
@@ -359,32 +356,6 @@ def describe_cuts(split: TaskSplit, rule: RowRule) -> list[str]:
     return notes
 
 
-def describe_windows(part: TaskPart) -> list[str]:
-    """Return notes on the windows of passages in training, and on questions cut or left out."""
-    encoded = part.encoded
-    if not isinstance(encoded, SpanExamples):
-        return []
-    notes = []
-    if encoded.n_rows > encoded.n_questions:
-        n_without = int((encoded.spans[:, 0] == 0).sum())
-        notes.append(
-            f"{count(encoded.n_questions, 'question')} of the train part in "
-            f"{count(encoded.n_rows, 'window')} of their passages, {n_without:,} of which have no "
-            "answer"
-        )
-    if encoded.n_cut_questions:
-        notes.append(
-            f"{count(encoded.n_cut_questions, 'question')} of the train part cut to "
-            f"{encoded.most_question_tokens} tokens, to leave room for a passage"
-        )
-    if part.n_lost:
-        notes.append(
-            f"{count(part.n_lost, 'question')} of the train part left out: their answers are "
-            "not found in their passages"
-        )
-    return notes
-
-
 Orders = Literal["given", "random", "both"]
 
 
@@ -466,9 +437,16 @@ class ExampleBatches:
         if not len(share):
             first = chosen[:1] % self.split.n_examples
             return self._assembler.pack(first, weight=0.0)
-        numbers = share % self.split.n_examples
-        is_swapped = self._is_swapped(chosen, step)[rank::world]
-        return self._assembler.pack(numbers, is_swapped=is_swapped)
+        n_examples = self.split.n_examples
+        if self._orders == "both":
+            is_exchanged = chosen >= n_examples
+        elif self._orders == "random":
+            coins = seeds(self._seed, Purpose.TEXT_ORDER, step, len(chosen))
+            is_exchanged = coins % np.uint64(2) == 1
+        else:
+            is_exchanged = np.zeros(len(chosen), dtype=np.bool_)
+        is_swapped = is_exchanged & self._is_symmetric[chosen % n_examples]  # [B]
+        return self._assembler.pack(share % n_examples, is_swapped=is_swapped[rank::world].tolist())
 
     def n_tokens(self, step: int) -> int:
         """Count the tokens of the global batch of a step, marks included."""
@@ -477,7 +455,28 @@ class ExampleBatches:
 
     def notes(self) -> list[str]:
         """Return lines on truncated rows, if any, and on windows of passages."""
-        windows = [note for part in self.split.parts for note in describe_windows(part)]
+        windows = []
+        for part in self.split.parts:
+            encoded = part.encoded
+            if not isinstance(encoded, SpanExamples):
+                continue
+            if encoded.n_rows > encoded.n_questions:
+                n_without = int((encoded.spans[:, 0] == 0).sum())
+                windows.append(
+                    f"{count(encoded.n_questions, 'question')} of the train part in "
+                    f"{count(encoded.n_rows, 'window')} of their passages, {n_without:,} of which "
+                    "have no answer"
+                )
+            if encoded.n_cut_questions:
+                windows.append(
+                    f"{count(encoded.n_cut_questions, 'question')} of the train part cut to "
+                    f"{encoded.most_question_tokens} tokens, to leave room for a passage"
+                )
+            if part.n_lost:
+                windows.append(
+                    f"{count(part.n_lost, 'question')} of the train part left out: their answers "
+                    "are not found in their passages"
+                )
         limits = [
             f"data.size_limit = {part.size_limit:,}: an epoch has so many of the {size:,} examples "
             f"of {part.task.title}, others in the next"
@@ -499,21 +498,20 @@ class ExampleBatches:
             first = step * self._batch_sequences
             return first, first + self._batch_sequences
         starts = self._starts
-        while len(starts) < step + 2:
-            starts.append(starts[-1] + self._n_that_fit(starts[-1]))
-        return starts[step], starts[step + 1]
-
-    def _n_that_fit(self, first: int) -> int:
-        """Count the examples from ``first`` on that the rows of a step hold."""
         n_rows, context = self._batch_sequences, self.rule.context
         filling = self._assembler.filling
-        n_asked = 16 + int(1.25 * n_rows * context / filling[:, 0].mean())
-        while True:
-            sizes = filling[self._at(first, first + n_asked) % self.split.n_examples]
-            n_items = n_that_fit(sizes[:, 0], sizes[:, 1], n_rows, context)
-            if n_items < n_asked:
-                return n_items
-            n_asked *= 2
+        while len(starts) < step + 2:
+            # The next examples that the rows of a step hold.
+            first = starts[-1]
+            n_drawn = 16 + int(1.25 * n_rows * context / filling[:, 0].mean())
+            while True:
+                sizes = filling[self._at(first, first + n_drawn) % self.split.n_examples]
+                n_items = n_that_fit(sizes[:, 0], sizes[:, 1], n_rows, context)
+                if n_items < n_drawn:
+                    break
+                n_drawn *= 2
+            starts.append(first + n_items)
+        return starts[step], starts[step + 1]
 
     def _at(self, first: int, stop: int) -> Ints:
         return self._epochs.take(np.arange(first, stop), self.n_epoch)
@@ -537,19 +535,6 @@ class ExampleBatches:
             drawn.append(first + positions)
             first += size
         return np.concatenate(drawn)[order]
-
-    def _is_swapped(self, chosen: Ints, step: int) -> list[bool]:
-        """Mark a step's examples with exchanged texts: ``[B]``."""
-        n_examples = self.split.n_examples
-        if self._orders == "both":
-            is_exchanged = chosen >= n_examples
-        elif self._orders == "random":
-            coins = seeds(self._seed, Purpose.TEXT_ORDER, step, len(chosen))
-            is_exchanged = coins % np.uint64(2) == 1
-        else:
-            is_exchanged = np.zeros(len(chosen), dtype=np.bool_)
-        swapped: list[bool] = (is_exchanged & self._is_symmetric[chosen % n_examples]).tolist()
-        return swapped
 
 
 def _shares(parts: Sequence[TaskPart], sizes: Ints) -> Ints:

@@ -21,7 +21,6 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError
 from sublayer.tasks.registry import wording_of
 from sublayer.tasks.task import Example, Task
-from sublayer.tasks.wording import PairRow, Wording
 
 START, DELIMITER, CLASSIFY = "_start_", "_delimiter_", "_classify_"
 """The names of a traversal's marks. Source: Radford et al. 2018, as released."""
@@ -47,10 +46,6 @@ class Marks:
     pad: int
     """Id that fills up rows."""
 
-    def n_marks(self, n_texts: int) -> int:
-        """Count the marks of a row of so many texts."""
-        return n_texts + (self.first is not None)
-
 
 def find_marks(tokenizer: Tokenizer, format_: Format) -> Marks:
     """Find the ids of a format's marks in a vocabulary. Raises ConfigError where it lacks them."""
@@ -75,11 +70,6 @@ def find_marks(tokenizer: Tokenizer, format_: Format) -> Marks:
     *first, between, last = known
     pad = last if tokenizer.pad_id is None else tokenizer.pad_id
     return Marks(first[0] if first else None, between, last, pad)
-
-
-def has_traversal(tokenizer: Tokenizer) -> bool:
-    """Return whether a vocabulary has the marks of a traversal."""
-    return all(name in tokenizer.added_ids for name in TRAVERSAL_NAMES)
 
 
 CUTS = ("longest", "first")
@@ -424,14 +414,11 @@ _BATCH_TEXTS = 4096
 
 
 _ALL = slice(None)
+_WHOLE = (_ALL, _ALL)
 
 
-class _EncodedRow(NamedTuple):
-    """A row to be encoded: its texts, the one that gives way, and the tokens kept of each."""
-
-    texts: Sequence[str]
-    cut: str = CUTS[0]
-    kept: tuple[slice, ...] = (_ALL, _ALL)
+Row = tuple[Sequence[str], str, tuple[slice, ...]]
+"""A row to be encoded: its texts, the one that gives way, and the tokens kept of each."""
 
 
 def encode_examples(
@@ -451,16 +438,33 @@ def encode_examples(
     if task.kind == "span" and format_ == "pair":
         assert windows is not None, "a passage is read in windows"
         return encode_passages(task, examples, tokenizer, windows, trains=trains)
-    written = [
-        (number, rows)
-        for number, example in enumerate(examples)
-        for rows in _written(wording_of(task), example, format_, trains=trains)
-    ]
+    wording = wording_of(task)
+    written: list[tuple[int, list[Row]]] = []
+    for number, example in enumerate(examples):
+        in_rows: list[Row] = []
+        if format_ == "pair":
+            for row in wording.pair_rows(example):
+                assert row.cut in CUTS, "a passage is read in windows"
+                pair = (row.first,) if row.second is None else (row.first, row.second)
+                # The last tokens of the second are read.
+                second = _ALL if row.second_tokens is None else slice(-row.second_tokens, None)
+                in_rows.append((pair, row.cut, (slice(row.first_tokens), second)))
+        elif format_ == "traversal":
+            in_rows = [(texts, CUTS[0], _WHOLE) for texts in wording.traversal_rows(example)]
+        elif trains:
+            training_texts = wording.training_texts(example)
+            written += [(number, [(texts, CUTS[0], _WHOLE)]) for texts in training_texts]
+            continue
+        else:
+            target = wording.text_target(example) if example.is_labelled else None
+            read = wording.text_input(example)
+            in_rows = [((read,) if target is None else (read, target), CUTS[0], _WHOLE)]
+        written.append((number, in_rows))
     rows = [row for _, example_rows in written for row in example_rows]
     # Equal texts are encoded once.
     places: dict[str, int] = {}
-    for row in rows:
-        for text in row.texts:
+    for texts, _, _ in rows:
+        for text in texts:
             places.setdefault(text, len(places))
     distinct = [text.encode() for text in places]
     encoded: list[AnyInts] = []
@@ -468,41 +472,17 @@ def encode_examples(
         encoded += tokenizer.encode_many(distinct[start : start + _BATCH_TEXTS])
     ids = [
         encoded[places[text]][kept]
-        for row in rows
-        for text, kept in zip(row.texts, chain(row.kept, repeat(_ALL)), strict=False)
+        for texts, _, of_row in rows
+        for text, kept in zip(texts, chain(of_row, repeat(_ALL)), strict=False)
     ]
     kept_examples = [examples[number] for number, _ in written]
     return EncodedExamples(
         ids=np.concatenate(ids) if ids else np.zeros(0, dtype=np.int32),
         text_starts=bounds([len(text) for text in ids]),
-        row_starts=bounds([len(row.texts) for row in rows]),
+        row_starts=bounds([len(texts) for texts, _, _ in rows]),
         example_starts=bounds([len(example_rows) for _, example_rows in written]),
         labels=np.array([example.label or 0.0 for example in kept_examples], dtype=np.float64),
         is_labelled=np.array([example.is_labelled for example in kept_examples], dtype=np.bool_),
-        cuts=np.array([CUTS.index(row.cut) for row in rows], dtype=np.int64),
+        cuts=np.array([CUTS.index(cut) for _, cut, _ in rows], dtype=np.int64),
         numbers=np.array([number for number, _ in written], dtype=np.int64),
     )
-
-
-def _written(
-    wording: Wording, example: Example, format_: Format, *, trains: bool
-) -> list[list[_EncodedRow]]:
-    """Write an example as the rows of one or several."""
-    if format_ == "pair":
-        return [[_pair(row) for row in wording.pair_rows(example)]]
-    if format_ == "traversal":
-        return [[_EncodedRow(texts) for texts in wording.traversal_rows(example)]]
-    if trains:
-        return [[_EncodedRow(texts)] for texts in wording.training_texts(example)]
-    target = wording.text_target(example) if example.is_labelled else None
-    read = wording.text_input(example)
-    return [[_EncodedRow((read,) if target is None else (read, target))]]
-
-
-def _pair(row: PairRow) -> _EncodedRow:
-    assert row.cut in CUTS, "a passage is read in windows"
-    first = slice(row.first_tokens)
-    # The last tokens of the second are read.
-    second = _ALL if row.second_tokens is None else slice(-row.second_tokens, None)
-    texts = (row.first,) if row.second is None else (row.first, row.second)
-    return _EncodedRow(texts, row.cut, (first, second))

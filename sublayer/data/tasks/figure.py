@@ -1,9 +1,8 @@
 """Tokens as people read them, and an example as each format writes it: the papers' figures."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -106,71 +105,67 @@ FORMATS: tuple[Format, ...] = ("pair", "traversal", "text")
 _UNCUT = 1 << 20
 
 
-class Shown(NamedTuple):
-    """A token as it is shown."""
+def draw_figures(
+    task: Task, example: Example, tokenizer: Tokenizer | None
+) -> dict[Format, dict[str, Any]]:
+    """Write an example in each format, uncut; without a tokenizer as words.
 
-    text: str
-    is_mark: bool
-    """True where it belongs to the format, and not to a text."""
-
-
-@dataclass(frozen=True)
-class FormatFigure:
-    """An example in one format."""
-
-    format: Format
-    rows: tuple[tuple[Shown, ...], ...]
-    """Rows that are read; of a choice one for each, in their order."""
-    target: tuple[Shown, ...] = ()
-    """Target tokens of it; none where it is not known, and where nothing is written."""
-    problem: str = ""
-    """Reason why there are no rows."""
-
-
-def draw_figures(task: Task, example: Example, tokenizer: Tokenizer | None) -> list[FormatFigure]:
-    """Write an example in each format, uncut; without a tokenizer as words."""
-    return [_draw(task, example, format_, tokenizer) for format_ in FORMATS]
+    ``rows`` of tokens are read, of a choice one for each, in their order; ``marks`` belong to the
+    format, and not to a text. ``target`` tokens are none where the target is not known, or nothing
+    is written. ``problem`` is the reason why there are no rows.
+    """
+    return {name: _draw(task, example, name, tokenizer) for name in FORMATS}
 
 
 def _draw(
     task: Task, example: Example, format_: Format, tokenizer: Tokenizer | None
-) -> FormatFigure:
+) -> dict[str, Any]:
+    wording = wording_of(task)
     if tokenizer is None:
-        last = END if format_ == "text" else "[SEP]"
-        tokenizer = WordTokens(_texts(task, example, format_), last=last)
+        last = "[SEP]"
+        if format_ == "traversal":
+            texts = list(chain.from_iterable(wording.traversal_rows(example)))
+        elif format_ == "text":
+            texts, last = [wording.text_input(example), wording.text_target(example) or ""], END
+        else:
+            pairs = wording.pair_rows(example)
+            texts = [text for row in pairs for text in (row.first, row.second or "")]
+        tokenizer = WordTokens(texts, last=last)
     tokenizer = with_names(tokenizer, TRAVERSAL_NAMES)
     try:
         marks = find_marks(tokenizer, format_)
     except ConfigError as error:
-        return FormatFigure(format_, (), problem=str(error))
+        return {"rows": [], "marks": [], "target": [], "problem": str(error)}
+    target: list[str] = []
+    rows: list[AnyInts]
     if task.kind == "span" and format_ == "pair":
         # Where the passage fits one window.
-        (pair,) = wording_of(task).pair_rows(example)
+        (pair,) = wording.pair_rows(example)
         assert pair.second is not None and marks.first is not None, "a question is about a passage"
         question = tokenizer.encode(pair.first.encode())[: pair.first_tokens]
         passage = tokenizer.encode(pair.second.encode())
         ids: list[Any] = [[marks.first], question, [marks.between], passage, [marks.last]]
-        return FormatFigure(format_, (_shown(np.concatenate(ids), tokenizer),))
-    encoded = encode_examples(task, [example], tokenizer, format_, trains=False)
-    if format_ == "text":
-        read, *written = (
-            _shown(np.append(text, marks.last), tokenizer) for text in encoded.texts_of(0)
-        )
-        return FormatFigure(format_, (read,), written[0] if written else ())
-    rows = (build_row(encoded, row, marks, _UNCUT)[0] for row in range(encoded.n_rows))
-    return FormatFigure(format_, tuple(_shown(row, tokenizer) for row in rows))
-
-
-def _texts(task: Task, example: Example, format_: Format) -> list[str]:
-    wording = wording_of(task)
-    if format_ == "traversal":
-        return list(chain.from_iterable(wording.traversal_rows(example)))
-    if format_ == "text":
-        return [wording.text_input(example), wording.text_target(example) or ""]
-    return [text for row in wording.pair_rows(example) for text in (row.first, row.second or "")]
-
-
-def _shown(ids: AnyInts, tokenizer: Tokenizer) -> tuple[Shown, ...]:
-    marks = special_names(tokenizer)
-    texts = show_tokens(ids, tokenizer)
-    return tuple(Shown(text, id_ in marks) for id_, text in zip(ids.tolist(), texts, strict=True))
+        rows = [np.concatenate(ids)]
+    else:
+        encoded = encode_examples(task, [example], tokenizer, format_, trains=False)
+        if format_ == "text":
+            read, *written = (np.append(text, marks.last) for text in encoded.texts_of(0))
+            rows = [read]
+            if written:
+                target = show_tokens(written[0], tokenizer)
+        else:
+            rows = [build_row(encoded, row, marks, _UNCUT)[0] for row in range(encoded.n_rows)]
+    named = special_names(tokenizer).keys()
+    shown = [show_tokens(row, tokenizer) for row in rows]
+    of_format = (
+        text
+        for row, texts in zip(rows, shown, strict=True)
+        for id_, text in zip(row.tolist(), texts, strict=True)
+        if id_ in named
+    )
+    return {
+        "rows": shown,
+        "marks": list(dict.fromkeys(of_format)),
+        "target": target,
+        "problem": "",
+    }

@@ -186,21 +186,19 @@ class TableFiles(TaskFiles):
         notes = self.splits[split].described()
         if split == next(iter(self.splits)):
             used = [split, self.selecting_split, *self.scored_splits]
-            notes += [
-                f"{self.splits[name].paths[0]} is not used: {self._why_unused(name)}"
-                for name in self.splits
-                if name not in used
-            ]
+            for name in self.splits:
+                if name in used:
+                    continue
+                why = "dev is scored; with data.select=parts dev selects, and test is scored"
+                if not self._is_labelled(name):
+                    n_without = sum(not one.is_labelled for one in self.splits[name].examples)
+                    rows = count(n_without, "row")
+                    why = f"{rows} without a label; `sublayer predict` answers them"
+                elif "train" not in self.splits:
+                    why = "there is no training part, and the development set is divided in three"
+                notes.append(f"{self.splits[name].paths[0]} is not used: {why}")
             notes += describe_left_out(self.table.path, self.found)
         return notes
-
-    def _why_unused(self, name: str) -> str:
-        if not self._is_labelled(name):
-            n_without = sum(not example.is_labelled for example in self.splits[name].examples)
-            return f"{count(n_without, 'row')} without a label; `sublayer predict` answers them"
-        if "train" not in self.splits:
-            return "there is no training part, and the development set is divided in three"
-        return "dev is scored; with data.select=parts dev selects, and test is scored"
 
     def _is_labelled(self, name: str) -> bool:
         split = self.splits.get(name)
@@ -417,14 +415,26 @@ def prepare_tasks(
     folder = cache_folder(cache)
     files = find_task_files(config, folder)
     divisions = [TaskDivision(config, task_files) for task_files in files]
-    if tokenizer is None:
-        tokenizer = _tokenizer(config, files, divisions)
+    if tokenizer is None and config.tokenizer not in TOKENIZERS:
+        tokenizer = tokenizer_of_file(config)
+    elif tokenizer is None:
+        texts: list[bytes] = []
+        for task_files, division in zip(files, divisions, strict=True):
+            published, chosen = division.trained
+            assert chosen is not None, "the training examples are chosen"
+            examples = task_files.read(published).examples
+            texts += texts_of(
+                (examples[number] for number in np.flatnonzero(chosen).tolist()),
+                has_answers=task_files.task.kind == "text",
+            )
+        with stage(f"training a {config.tokenizer} tokenizer on the training examples"):
+            tokenizer = trained_tokenizer(config, texts)
     if config.special_tokens is not None:
         tokenizer = with_special_tokens(tokenizer, config.special_tokens)
     if objective.format == "traversal":
         tokenizer = with_names(tokenizer, TRAVERSAL_NAMES)
     if config.task_names == (NAME,):
-        _note_texts(files[0], divisions[0], tokenizer, trains=trains)
+        _note_table(files[0], divisions[0], tokenizer, trains=trains)
     weights = config.tasks if isinstance(config.tasks, dict) else {}
     train: list[TaskPart] = []
     valid: list[TaskPart] = []
@@ -435,7 +445,25 @@ def prepare_tasks(
         train.append(part(division.trained, trains=True, weight=weight))
         valid += map(part, division.selecting)
         test += map(part, division.scored)
-    _check_trained(train, objective)
+    has_others = any(len(one.encoded) for one in train)
+    for one in train:
+        labels = set(one.encoded.labels.tolist())
+        # As text WSC is learned from the rows that are true alone, as published.
+        has_labels = one.task.kind in ("classes", "number") and objective.format != "text"
+        if has_labels and len(labels) == 1:
+            [only] = labels
+            name = one.task.labels[int(only)] if one.task.kind == "classes" else f"{only:g}"
+            raise DataError(
+                f"{one.task.title}: all {count(len(one.encoded), 'row')} to train on are {name}: "
+                "there is nothing to learn"
+            )
+        is_answered_alone = objective.format == "text" and not wording_of(one.task).learns
+        if len(one.encoded) or (has_others and is_answered_alone):
+            continue
+        raise DataError(
+            f"nothing of {one.task.title} is left to train on in objective.format = "
+            f"{objective.format}: leave {one.task.name} out of data.tasks"
+        )
     splits = [
         task_split(name, parts, tokenizer, objective)
         for name, parts in (("train", train), ("valid", valid), ("test", test))
@@ -537,43 +565,37 @@ def _part(
     )
 
 
-def _check_trained(parts: Sequence[TaskPart], objective: SupervisedObjective) -> None:
-    has_others = any(len(part.encoded) for part in parts)
-    for part in parts:
-        labels = set(part.encoded.labels.tolist())
-        # As text WSC is learned from the rows that are true alone, as published.
-        has_labels = part.task.kind in ("classes", "number") and objective.format != "text"
-        if has_labels and len(labels) == 1:
-            [only] = labels
-            name = part.task.labels[int(only)] if part.task.kind == "classes" else f"{only:g}"
-            raise DataError(
-                f"{part.task.title}: all {count(len(part.encoded), 'row')} to train on are {name}: "
-                "there is nothing to learn"
-            )
-        is_answered_alone = objective.format == "text" and not wording_of(part.task).learns
-        if len(part.encoded) or (has_others and is_answered_alone):
-            continue
-        raise DataError(
-            f"nothing of {part.task.title} is left to train on in objective.format = "
-            f"{objective.format}: leave {part.task.name} out of data.tasks"
-        )
-
-
-def _note_texts(
+def _note_table(
     files: TaskFiles, division: TaskDivision, tokenizer: Tokenizer, *, trains: bool
 ) -> None:
-    """Note the text of a table that a tokenizer loses, and how it reads marks of special tokens."""
-    has_answers = files.task.kind == "text"
+    """Note the text of a table that a tokenizer loses, and how it reads marks of special tokens.
+
+    Of rows that are learned from, also their classes, and rows of other parts that are among them.
+    """
+    title, kind, labels = files.task.title, files.task.kind, files.task.labels
     split, chosen = division.trained
     examples = files.read(split).examples
     numbers = np.arange(len(examples)) if chosen is None else np.flatnonzero(chosen)
-    some = [examples[n] for n in numbers[:: max(1, len(numbers) // SAMPLED_ROWS)].tolist()]
-    texts = texts_of(some, has_answers=has_answers)
+    learned = [examples[n] for n in numbers.tolist()]
+    some = learned[:: max(1, len(learned) // SAMPLED_ROWS)]
+    if trains and kind == "classes":
+        counts = Counter(example.label for example in learned)
+        listed = [f"{labels[n]} {counts[n]:,}" for n in range(min(len(labels), _SHOWN_CLASSES))]
+        more = f" and {len(labels) - len(listed):,} more" if len(labels) > len(listed) else ""
+        note(f"{title}: {len(labels):,} classes, by rows to train on: {', '.join(listed)}{more}")
     if trains:
-        _note_rows(files, division, [examples[n] for n in numbers.tolist()])
-    note_losses("the table", texts, tokenizer, trains=trains)
-    rows = texts_of((examples[n] for n in numbers.tolist()), has_answers=has_answers)
-    note_marks("the table", rows, tokenizer, trains=trains)
+        texts = {example.texts for example in learned}
+        for other in dict.fromkeys(part.split for part in (*division.selecting, *division.scored)):
+            rows = files.read(other).examples if other != split else []
+            n_there = sum(example.texts in texts for example in rows)
+            if n_there:
+                note(
+                    f"{title}, {other}: {n_there:,} of {count(len(rows), 'row')} have the texts of "
+                    "rows that are trained on: its score is too good by that"
+                )
+    has_answers = kind == "text"
+    note_losses("the table", texts_of(some, has_answers=has_answers), tokenizer, trains=trains)
+    note_marks("the table", texts_of(learned, has_answers=has_answers), tokenizer, trains=trains)
 
 
 def note_marks(shown: str, texts: Sequence[bytes], tokenizer: Tokenizer, *, trains: bool) -> bool:
@@ -586,25 +608,6 @@ def note_marks(shown: str, texts: Sequence[bytes], tokenizer: Tokenizer, *, trai
     return bool(marks)
 
 
-def _note_rows(files: TaskFiles, division: TaskDivision, learned: Sequence[Example]) -> None:
-    """Report a table's classes, and rows of other parts that are also in training."""
-    title, labels = files.task.title, files.task.labels
-    if files.task.kind == "classes":
-        counts = Counter(example.label for example in learned)
-        listed = [f"{labels[n]} {counts[n]:,}" for n in range(min(len(labels), _SHOWN_CLASSES))]
-        more = f" and {len(labels) - len(listed):,} more" if len(labels) > len(listed) else ""
-        note(f"{title}: {len(labels):,} classes, by rows to train on: {', '.join(listed)}{more}")
-    texts = {example.texts for example in learned}
-    for split in dict.fromkeys(part.split for part in (*division.selecting, *division.scored)):
-        rows = files.read(split).examples if split != division.trained.split else []
-        n_there = sum(example.texts in texts for example in rows)
-        if n_there:
-            note(
-                f"{title}, {split}: {n_there:,} of {count(len(rows), 'row')} have the texts of "
-                "rows that are trained on: its score is too good by that"
-            )
-
-
 def texts_of(examples: Iterable[Example], *, has_answers: bool = False) -> list[bytes]:
     """Return the texts of examples, a line each: fields, choices, and answers if read."""
     texts = []
@@ -613,22 +616,3 @@ def texts_of(examples: Iterable[Example], *, has_answers: bool = False) -> list[
         if has_answers:
             texts += [answer.text for answer in example.answers]
     return [f"{text}\n".encode() for text in texts]
-
-
-def _tokenizer(
-    config: DataConfig, files: Sequence[TaskFiles], divisions: Sequence[TaskDivision]
-) -> Tokenizer:
-    kind = config.tokenizer
-    if kind not in TOKENIZERS:
-        return tokenizer_of_file(config)
-    texts: list[bytes] = []
-    for own_files, division in zip(files, divisions, strict=True):
-        split, chosen = division.trained
-        assert chosen is not None, "the training examples are chosen"
-        examples = own_files.read(split).examples
-        texts += texts_of(
-            (examples[number] for number in np.flatnonzero(chosen).tolist()),
-            has_answers=own_files.task.kind == "text",
-        )
-    with stage(f"training a {kind} tokenizer on the training examples"):
-        return trained_tokenizer(config, texts)

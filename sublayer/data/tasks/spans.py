@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from sublayer.data.arrays import Bools, Floats, Ints, TokenIds
+from sublayer.data.arrays import Floats, Ints, TokenIds
 from sublayer.data.tokenizers.base import CharacterTokenizer, Tokenizer
 from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import ConfigError
@@ -64,22 +64,16 @@ def align(tokenizer: Tokenizer, ids: TokenIds, text: str) -> tuple[Ints, Ints]:
     starts = np.where(is_found, starts, np.minimum(ends_before, starts_behind))
     ends = np.where(is_found, ends, np.maximum(ends_before, starts_behind))
     is_unknown = np.array([piece == _ANYTHING for piece in pieces], dtype=np.bool_)
-    _divide_unknown(text, is_found, is_unknown, starts, ends)
-    return starts, ends
-
-
-def _divide_unknown(
-    text: str, is_found: Bools, is_unknown: Bools, starts: Ints, ends: Ints
-) -> None:
-    """Map the unknown tokens of a run to words, or characters, of equal number."""
+    # The unknown tokens of a run are the words between its neighbours, or their characters, where
+    # there are as many.
     bounds = np.flatnonzero(np.diff(np.concatenate(([True], is_found, [True]))))
     for first, stop in bounds.reshape(-1, 2).tolist():
         unknown = first + np.flatnonzero(is_unknown[first:stop])
         if not len(unknown):
             continue
-        at, end = int(starts[first]), int(ends[first])
+        start, end = int(starts[first]), int(ends[first])
         for pattern in (r"\S+", r"\S"):
-            spans = [match.span() for match in re.compile(pattern).finditer(text, at, end)]
+            spans = [match.span() for match in re.compile(pattern).finditer(text, start, end)]
             if len(spans) == len(unknown):
                 starts[unknown], ends[unknown] = np.array(spans).T
                 # A space mark has no characters, and is placed at the next token.
@@ -88,6 +82,7 @@ def _divide_unknown(
                 is_space = ~is_unknown[first:stop]
                 starts[first:stop][is_space] = ends[first:stop][is_space] = edges[is_space]
                 break
+    return starts, ends
 
 
 def _piece(tokenizer: Tokenizer, id_: int) -> str:
@@ -118,31 +113,25 @@ def _matches(pieces: str, text: str) -> Iterator[tuple[int, int]]:
             yield i, j
             i, j = i + 1, j + 1
         elif pieces[i] == _ANYTHING:
-            i, j = _behind_anything(pieces, i, text, j)
+            while i < len(pieces) and pieces[i] == _ANYTHING:
+                i += 1
+            known = pieces[i : i + _PROBE].partition(_ANYTHING)[0]
+            # It covers at least one character, or none where that does not fit.
+            places = [text.find(known, start) for start in (j + 1, j)] if known else []
+            j = next((place for place in places if place >= 0), j)
         else:
-            i, j = _agreeing(pieces, i, text, j)
-
-
-def _behind_anything(pieces: str, i: int, text: str, j: int) -> tuple[int, int]:
-    while i < len(pieces) and pieces[i] == _ANYTHING:
-        i += 1
-    known = pieces[i : i + _PROBE].partition(_ANYTHING)[0]
-    # It covers at least one character, or none where that does not fit.
-    for start in (j + 1, j):
-        position = text.find(known, start)
-        if known and position >= 0:
-            return i, position
-    return i, j
-
-
-def _agreeing(pieces: str, i: int, text: str, j: int) -> tuple[int, int]:
-    # The nearest places at which both go on alike.
-    for n_skipped in range(1, _SKIPPED + 1):
-        for in_pieces in range(n_skipped + 1):
-            known = pieces[i + in_pieces : i + in_pieces + _AGREEING].partition(_ANYTHING)[0]
-            if known and text.startswith(known, j + n_skipped - in_pieces):
-                return i + in_pieces, j + n_skipped - in_pieces
-    return i + 1, j + 1
+            # The nearest places at which both go on alike.
+            skips = (
+                (n, skipped - n) for skipped in range(1, _SKIPPED + 1) for n in range(skipped + 1)
+            )
+            for in_pieces, in_text in skips:
+                start = i + in_pieces
+                known = pieces[start : start + _AGREEING].partition(_ANYTHING)[0]
+                if known and text.startswith(known, j + in_text):
+                    break
+            else:
+                in_pieces, in_text = 1, 1
+            i, j = i + in_pieces, j + in_text
 
 
 class PlacedTokens(NamedTuple):
