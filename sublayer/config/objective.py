@@ -69,6 +69,8 @@ class ObjectiveTable(Table):
     text: ClassVar[TextUse] = "windows"
     gathers_positions: ClassVar[bool] = True
     """True where states are read at positions that a batch lists, and not at all of them."""
+    masks_keys: ClassVar[bool] = True
+    """True where batches may hide keys beyond causality, such as padding."""
     is_scored_in_windows: ClassVar[bool] = False
     """True where a text is scored in windows, whose distance says how much context tokens have."""
     is_probed: ClassVar[bool] = False
@@ -152,6 +154,7 @@ class CausalObjective(ObjectiveTable):
     }
     is_scored_in_windows: ClassVar[bool] = True
     is_probed: ClassVar[bool] = True
+    masks_keys: ClassVar[bool] = False
 
     kind: Literal["causal"] = "causal"
     """Predict the next token at every position."""
@@ -364,6 +367,7 @@ class TranslationObjective(ObjectiveTable):
         "bleu": EvaluatedMetric(),
     }
     scores_whole_split: ClassVar[bool] = True
+    masks_keys: ClassVar[bool] = False
 
     kind: Literal["translation"] = "translation"
     """Predict a translation from its source."""

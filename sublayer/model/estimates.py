@@ -202,7 +202,13 @@ class AttentionEstimate(SublayerEstimate):
         """Count an example's query-key pairs with saved weights."""
         length = stack_length(stack, step.lengths)
         is_causal = stack.is_causal and not self.is_cross
-        return _n_causal(length) if is_causal else length * self.n_keys(step, stack)
+        if not is_causal:
+            return length * self.n_keys(step, stack)
+        # Causal pairs, in blocks below the diagonal. Blocks begin at the last row: block i, from 0,
+        # does not see the last i * BLOCK_ROWS keys.
+        n_whole, rest = divmod(length, BLOCK_ROWS)
+        n_unseen = BLOCK_ROWS * n_whole * (n_whole - 1) // 2  # keys, summed over whole blocks
+        return BLOCK_ROWS * (n_whole * length - n_unseen) + rest**2
 
     def n_projected(self, step: MicroBatch, stack: StackShape) -> int:
         """Count the elements of queries, keys, values and the output map's input."""
@@ -265,7 +271,7 @@ class AttentionEstimate(SublayerEstimate):
         is_narrow = config.d_head <= NARROW_HEAD and step.precision == "float32"
         is_plain = stack.is_causal and not (config.dropout_attention or step.keeps_documents_apart)
         is_biased = POSITIONS[config.positions].in_attention == "bias"
-        has_no_mask = step.objective.kind in ("causal", "translation") and not self.is_cross
+        has_no_mask = not (step.objective.masks_keys or self.is_cross)
         on_cpu = is_narrow and is_plain and not is_biased and has_no_mask
         return step.device != "cpu" or on_cpu
 
@@ -285,15 +291,6 @@ class AttentionEstimate(SublayerEstimate):
         has_many = config.n_heads * n_queries * n_keys >= GRAIN
         goes_by_sequence = step.precision == "float32" and has_many
         return scores // step.sequences if goes_by_sequence else scores
-
-
-def _n_causal(length: int) -> int:
-    """Count the pairs whose weights are kept: causal ones, in blocks below the diagonal."""
-    # Blocks begin at the last row: block i, from 0, does not see the last i * BLOCK_ROWS keys.
-    n_whole, rest = divmod(length, BLOCK_ROWS)
-    n_unseen = BLOCK_ROWS * n_whole * (n_whole - 1) // 2  # keys, summed over whole blocks
-    n_seen = n_whole * length - n_unseen
-    return BLOCK_ROWS * n_seen + rest**2
 
 
 class FeedForwardEstimate(SublayerEstimate):
@@ -335,7 +332,19 @@ class FeedForwardEstimate(SublayerEstimate):
 
     def backward_work(self, step: MicroBatch, stack: StackShape) -> int:
         """Sum the bytes of gradients, and of our swish's temporaries in float32."""
-        return super().backward_work(step, stack) + self._swish_work(step, stack)
+        gradients, beta = super().backward_work(step, stack), step.config.swish_beta
+        if self.ffn.activation != "swish" or beta == 1.0:
+            return gradients
+        n_arrays = 2  # the gate, and the derivatives' common factor
+        if beta == "learned":
+            n_arrays += 1  # their product
+        if step.precision == "bfloat16":
+            n_arrays += 1  # a wide copy of the input
+        n = step.n_tokens(stack) * self.width
+        parts = n_arrays * FLOAT32_BYTES * min(n, SWISH_PART)
+        # The gradients of gate and value are separate tensors.
+        separate = step.narrow * n if self.ffn.is_gated else 0
+        return gradients + max(0, parts - separate)
 
     def forward_work(self, step: MicroBatch, stack: StackShape) -> int:
         """Sum the bytes of our GELU's forward pass: its input, and temporaries in float32."""
@@ -347,29 +356,14 @@ class FeedForwardEstimate(SublayerEstimate):
         parts = n_arrays * FLOAT32_BYTES * min(n, GELU_PART)
         return step.narrow * n + parts
 
-    def _swish_work(self, step: MicroBatch, stack: StackShape) -> int:
-        beta = step.config.swish_beta
-        if self.ffn.activation != "swish" or beta == 1.0:
-            return 0
-        n_arrays = 2  # the gate, and the derivatives' common factor
-        if beta == "learned":
-            n_arrays += 1  # their product
-        if step.precision == "bfloat16":
-            n_arrays += 1  # a wide copy of the input
-        n = step.n_tokens(stack) * self.width
-        parts = n_arrays * FLOAT32_BYTES * min(n, SWISH_PART)
-        if not self.ffn.is_gated:
-            return parts
-        # The gradients of gate and value are separate tensors.
-        return max(0, parts - step.narrow * n)
-
     def _has_own_gelu(self, step: MicroBatch) -> bool:
         """Check whether it uses our GELU."""
         is_gelu = self.ffn.activation == "gelu"
         return is_gelu and step.config.gelu == "tanh" and step.device == "cpu"
 
 
-_GATES = 4
+N_GATES = 4
+"""Maps that are stored one below another: of the input, forget, cell and output gates."""
 _SAVED = {"cpu": 16.1, "cuda": 8.0}
 """Numbers of each unit and token that the kernels keep: gates, cells and outputs, of a CPU's in
 oneDNN's workspace, as measured there."""
@@ -382,21 +376,20 @@ class LstmEstimate(SublayerEstimate):
 
     def __init__(self, config: ResolvedModel, entry: Entry) -> None:
         super().__init__(config, entry, config.d_model)
-        self.n_backward = 2 * _GATES * self.n_matrix
+        self.inputs = (N_GATES * self.width, N_GATES * self.width)
+        self.n_backward = sum(self.inputs) * config.d_model
 
     def n_parameters(self) -> int:
         """Count the parameters of one set of weights: both maps with their biases."""
-        n_biases = 2 * _GATES * self.width if self.config.bias else 0
-        return 2 * _GATES * self.n_matrix + n_biases
+        return self.n_backward + (sum(self.inputs) if self.config.bias else 0)
 
     def n_products(self, stack: StackShape, n_tokens: int, n_memory: int) -> int:
         """Count the multiply-adds of an example: the gates' maps of input and output."""
-        return 2 * _GATES * self.n_matrix * n_tokens
+        return self.n_backward * n_tokens
 
     def matrix_shapes(self) -> tuple[tuple[int, ...], ...]:
         """Return the stored shapes of the maps of input and output."""
-        shape = (_GATES * self.width, self.config.d_model)
-        return shape, shape
+        return tuple((width, self.config.d_model) for width in self.inputs)
 
     @property
     def n_alone(self) -> int:
