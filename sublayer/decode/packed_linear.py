@@ -156,7 +156,7 @@ def unrolled_head(model: Transformer, n_rows: int) -> PackedLinear:
 
     One row may be a vector, where ``takes_vectors``.
     """
-    matrix, bias = model.token_projection()
+    matrix, bias = model.vocabulary_head.output(model.embedding.weight)
     output = pack_linear(matrix, bias, n_rows)
     head = model.vocabulary_head
     project = None if head.projection is None else linear(head.projection, n_rows)

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils.checkpoint import checkpoint
@@ -16,7 +16,7 @@ from sublayer.config.recipe import ResolvedModel
 from sublayer.config.roles import Role
 from sublayer.config.stacks import StackShape, slot
 from sublayer.model.cache import Cache, KeyValues, LstmState, MemoryKeyValues
-from sublayer.model.context import Context, Keys, Queries, Runs
+from sublayer.model.context import Context, Keys, Queries
 from sublayer.model.kernels.attention import attend, split_heads
 from sublayer.model.kernels.elementwise import (
     add_branch,
@@ -116,7 +116,11 @@ class Attention(_Attention):
         Keys and values are appended to the context's cache, in its dtype. Q is T, or the number of
         the context's queries.
         """
-        q, k, v = self._project(x, context.queries)  # [B, H, Q or T, K]
+        if context.queries is None:
+            q, k, v = split_heads(self.projection(x), self.n_heads)  # [B, H, T, K] each
+        else:
+            q = self.query(context.queries.pick(x)).transpose(1, 2)  # [B, H, Q, K]
+            k, v = self.key_value(x)
         dtype = q.dtype
         if context.rotations is not None:
             q = context.rotations.queries(q)
@@ -129,14 +133,6 @@ class Attention(_Attention):
         by_token = mixed.to(dtype).transpose(1, 2).flatten(2)  # [B, Q, H K]
         output: Tensor = self.output(by_token)  # [B, Q, D]
         return output
-
-    def _project(
-        self, x: Float[Tensor, "B T D"], queries: Queries | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        if queries is None:
-            q, k, v = split_heads(self.projection(x), self.n_heads)
-            return q, k, v
-        return self.query(queries.pick(x)).transpose(1, 2), *self.key_value(x)
 
 
 class CrossAttention(_Attention):
@@ -228,10 +224,6 @@ class FeedForward(nn.Module):
         return output
 
 
-N_GATES = 4
-"""Maps that are stored one below another: of the input, forget, cell and output gates."""
-
-
 _WORTH_PACKING = 0.5
 """The share of real tokens below which a CPU packs rows that it could read whole: about where both
 take as long with AVX2; with AVX-512 whole rows stay faster (benchmarks/kernel_choices.py)."""
@@ -280,49 +272,44 @@ class LstmLayer(nn.Module):
         device = x.device.type
         with torch.autocast(device, enabled=device != "cpu" and torch.is_autocast_enabled(device)):
             runs = context.layout.runs
+            # Padded rows are read in full where that is correct and faster.
             if runs is None:
-                y = self._whole(x, state)
-            elif state is None and _is_read_whole(runs, device):
+                y = self._read(x, state)
+            elif (
+                state is None
+                and device == "cpu"
+                and runs.is_one_a_row
+                and runs.real_share >= _WORTH_PACKING
+            ):
                 # Later tokens do not affect earlier ones.
-                y = self._whole(x, None).masked_fill(~runs.is_real[:, :, None], 0.0)
+                y = self._read(x, None).masked_fill(~runs.is_real[:, :, None], 0.0)
             else:
-                y = self._packed(x, runs, state)
+                tokens, batch_sizes, sequences = runs.packing()
+                if len(tokens):
+                    rows = x.flatten(0, 1)
+                    packed = PackedSequence(rows.index_select(0, tokens), batch_sizes)
+                    # Documents are separated only without a past: otherwise a sequence is a row.
+                    read = self._read(packed, state, sequences).data
+                    every = read.new_zeros(len(rows), read.shape[1])
+                    y = every.index_copy(0, tokens, read).view(x.shape)
+                else:
+                    y = torch.zeros_like(x)
         # Autocast must not narrow states between layers.
         return dropout(y.to(x.dtype), self.p_output, self.training), None
 
-    def _whole(self, x: Tensor, state: LstmState | None) -> Tensor:
-        """Read rows in which every token follows the one before."""
-        before = None if state is None else state.get(x.dtype)
+    def _read(
+        self,
+        x: Tensor | PackedSequence,
+        state: LstmState | None,
+        sequences: Int[Tensor, " S"] | None = None,
+    ) -> Any:
+        """Read sequences in which every token follows the one before, from their state on."""
+        before = None if state is None else state.get(x.data.dtype, sequences)
         y, after = self.function(x, before)
         if state is not None:
             output, cell = after
-            state.set(output, cell)
-        whole: Tensor = y
-        return whole
-
-    def _packed(self, x: Tensor, runs: Runs, state: LstmState | None) -> Tensor:
-        """Read the real tokens of each document as a sequence, longest first."""
-        packing = runs.packing()
-        if not len(packing.tokens):
-            return torch.zeros_like(x)
-        rows = x.flatten(0, 1)
-        sequences = PackedSequence(rows.index_select(0, packing.tokens), packing.batch_sizes)
-        before = None
-        if state is not None:
-            # Documents are separated only without a past: otherwise a sequence is a row.
-            before = state.get(x.dtype, packing.sequences)
-        y, after = self.function(sequences, before)
-        if state is not None:
-            output, cell = after
-            state.set(output, cell, packing.sequences)
-        read: Tensor = y.data
-        every = read.new_zeros(len(rows), read.shape[1])
-        return every.index_copy(0, packing.tokens, read).view(x.shape)
-
-
-def _is_read_whole(runs: Runs, device: str) -> bool:
-    """Check whether to read padded rows in full: where that is correct and faster."""
-    return device == "cpu" and runs.is_one_a_row and runs.real_share >= _WORTH_PACKING
+            state.set(output, cell, sequences)
+        return y
 
 
 Passed = tuple[Float[Tensor, "B Q D"], Float[Tensor, ""] | None]
@@ -390,11 +377,6 @@ class Sublayer(nn.Module):
 AnySublayer = Sublayer | LstmLayer
 
 
-def build_sublayer(config: ResolvedModel, entry: Entry) -> AnySublayer:
-    """Build an entry of a block: a residual sub-layer, or a layer of an LSTM."""
-    return LstmLayer(config) if entry.kind.is_recurrent else Sublayer(config, entry)
-
-
 _T = TypeVar("_T")
 
 
@@ -418,8 +400,12 @@ class Stack(nn.Module):
         for index, entry in enumerate(shape.block):
             last = max(slots[index] for slots in self.slots)
             n_sets = last + 1
-            by_slot = [build_sublayer(config, entry) for _ in range(n_sets)]
-            self.sublayers.append(nn.ModuleList(by_slot))
+            self.sublayers.append(
+                nn.ModuleList(
+                    LstmLayer(config) if entry.kind.is_recurrent else Sublayer(config, entry)
+                    for _ in range(n_sets)
+                )
+            )
 
     def block(self, layer: int) -> list[AnySublayer]:
         """Return the sub-layers of an executed block, counted from 0, in order."""

@@ -56,21 +56,6 @@ class StepKeys:
         return cls(scores.masked_fill_(hidden, -torch.inf)[:, None])
 
 
-class Packing(NamedTuple):
-    """Packed sequences: all first tokens, longest sequence first, then all second ones, ...
-
-    Source: ``torch.nn.utils.rnn.PackedSequence``; built without padded rows, so that results depend
-    only on real tokens.
-    """
-
-    tokens: Int[Tensor, " N"]
-    """Index of each real token among all of the batch, in that order."""
-    batch_sizes: Int[Tensor, " L"]
-    """Number of sequences with a first token, a second and so on; on the CPU, as PyTorch asks."""
-    sequences: Int[Tensor, " S"]
-    """The number of each sequence that has a token, the longest first; rows, without documents."""
-
-
 @dataclass(frozen=True)
 class Runs:
     """Masks of real tokens and of first tokens of documents; each row begins with one."""
@@ -99,8 +84,16 @@ class Runs:
         begins[:, 0] = True
         return begins.flatten().cumsum(0) - 1
 
-    def packing(self) -> Packing:
-        """Compute the packed order of the real tokens."""
+    def packing(self) -> tuple[Int[Tensor, " N"], Int[Tensor, " L"], Int[Tensor, " S"]]:
+        """Pack the real tokens: all first ones, longest sequence first, all second ones, ...
+
+        Returns their indices among the tokens of the batch, in that order; the number of sequences
+        with a first token, a second and so on, on the CPU, as PyTorch asks; and the number of each
+        sequence that has a token, the longest first: rows, without documents.
+
+        Source: ``torch.nn.utils.rnn.PackedSequence``; built without padded rows, so that results
+        depend only on real tokens.
+        """
         numbers = self.sequences
         places = self.is_real.flatten().nonzero()[:, 0]  # [N]
         of_real = numbers[places]
@@ -113,7 +106,7 @@ class Runs:
         order_of_tokens = (offsets * n_sequences + ranks[of_real]).argsort()
         batch_sizes = torch.bincount(offsets).cpu()
         n_real = int((lengths > 0).sum())
-        return Packing(places[order_of_tokens], batch_sizes, order[:n_real])
+        return places[order_of_tokens], batch_sizes, order[:n_real]
 
 
 @dataclass(frozen=True)
@@ -385,13 +378,9 @@ class Queries:
 
     def rotations(self, every: Rotations) -> Rotations:
         """Select the query rotation at these columns; the keys' is unchanged."""
-        cos, sin = (self._angles(angles) for angles in (every.queries.cos, every.queries.sin))
-        return every._replace(queries=Rotation(cos, sin))
-
-    def _angles(self, angles: Float[Tensor, "*B T K"]) -> Float[Tensor, "B 1 Q K"]:
-        if angles.dim() == 2:
-            return angles[self.places][:, None]
-        return angles[self._rows, 0, self.places][:, None]
+        cos, sin = every.queries.cos, every.queries.sin
+        index = self.places if cos.dim() == 2 else (self._rows, 0, self.places)
+        return every._replace(queries=Rotation(cos[index][:, None], sin[index][:, None]))
 
     def keys(self, every: Keys, n_keys: int) -> Keys:
         """Select the visible keys, of ``n_keys``, of these queries."""

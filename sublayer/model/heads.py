@@ -1,8 +1,7 @@
 """Heads on final hidden states: vocabulary, sentence pairs, labels, spans."""
 
 from collections.abc import Mapping
-from importlib import import_module
-from typing import ClassVar, Protocol, cast, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.roles import Role
-from sublayer.config.stacks import HeadRow, has_head_projection, head_activation
+from sublayer.config.stacks import has_head_projection, head_activation
 from sublayer.model.kernels.elementwise import dropout
 from sublayer.model.layers import Linear, NormKind, build_activation, build_norm
 
@@ -90,16 +89,6 @@ class Head(Protocol):
 
     def __call__(self, states: Tensor, table: Tensor) -> Tensor:
         """Compute the output from its states and the token table."""
-
-
-def build_head(row: HeadRow, config: ResolvedModel) -> nn.Module:
-    """Build the head of a row, with unset weights.
-
-    The row names the class as ``module:class``, so that the config needs no PyTorch.
-    """
-    module, _, name = row.implementation.partition(":")
-    head_class = getattr(import_module(module), name)
-    return cast(nn.Module, head_class(config))
 
 
 class VocabularyHead(nn.Module):

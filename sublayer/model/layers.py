@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from functools import partial
+from importlib import import_module
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -14,6 +15,12 @@ from sublayer.config.recipe import ResolvedModel
 from sublayer.config.roles import Role
 from sublayer.config.stacks import embedding_width, is_factorised
 from sublayer.model.kernels.elementwise import FUNCTIONS, Activation, is_eager_cpu, swish, tanh_gelu
+
+
+def load_class(implementation: str) -> Any:
+    """Return the class of a row, named ``module:class`` so that the config needs no PyTorch."""
+    module, _, name = implementation.partition(":")
+    return getattr(import_module(module), name)
 
 
 class Linear(nn.Module):
@@ -114,7 +121,9 @@ class RMSNorm(nn.Module):
             # For a few rows an autograd function costs as much as its computation, for one row even
             # a scalar operation does.
             if x.dim() == 1:
-                return _normalise_vector(x, self.weight, self.eps)
+                mean_square = float(x.dot(x)) / x.shape[0]
+                vector = x * math.sqrt(1.0 / (mean_square + self.eps))
+                return vector if self.weight is None else vector.mul_(self.weight)
             return _normalise(x, self.weight, self.eps)[0]
         normed: Tensor = _RmsNorm.apply(x, self.weight, self.eps)  # type: ignore[no-untyped-call]
         return normed
@@ -130,12 +139,6 @@ def _normalise(x: Tensor, gain: Tensor | None, eps: float) -> tuple[Tensor, Tens
     if gain is not None:
         normed.mul_(gain)
     return normed, inverse
-
-
-def _normalise_vector(x: Tensor, gain: Tensor | None, eps: float) -> Tensor:
-    mean_square = float(x.dot(x)) / x.shape[0]
-    normed = x * math.sqrt(1.0 / (mean_square + eps))
-    return normed if gain is None else normed.mul_(gain)
 
 
 class _RmsNorm(torch.autograd.Function):

@@ -1,9 +1,9 @@
 """Position schemes: their protocol, and a class for each scheme."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, ClassVar, Literal, final
 
 import torch
@@ -17,6 +17,7 @@ from sublayer.config.stacks import StackShape, embedding_width
 from sublayer.errors import ConfigError
 from sublayer.model.context import Layout, Rotations, rotation
 from sublayer.model.kernels.elementwise import constants
+from sublayer.model.layers import load_class
 
 
 def distances(queries: Int[Tensor, "... T"], keys: Int[Tensor, "... S"]) -> Int[Tensor, "N T S"]:
@@ -226,19 +227,13 @@ class LayerwiseLearnedPositions(LearnedPositions):
     is_per_block = True
 
 
-def spread_diagonals(by_offset: Float[Tensor, "H L"], n_queries: int) -> Float[Tensor, "H T S"]:
-    """Spread values by offset over the pairs of ``n_queries`` queries with keys.
+class _Spread(torch.autograd.Function):
+    """Spread values by offset ``[H, L]`` over the pairs of T queries with S keys ``[H, T, S]``.
 
     Query t and key s get value ``T - 1 - t + s`` of L = T + S - 1. The gradient sums diagonals by
     adding rows, where indexing would scatter single elements.
     """
-    if n_queries == 1:
-        return by_offset[:, None]
-    spread: Tensor = _Spread.apply(by_offset, n_queries)  # type: ignore[no-untyped-call]
-    return spread
 
-
-class _Spread(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, by_offset: Tensor, n_queries: int) -> Tensor:
         n_keys = by_offset.shape[1] - n_queries + 1
@@ -305,7 +300,11 @@ class RelativePositions(Positions):
         # From the last query to the first key, up to the first query and the last key.
         offsets = torch.arange(n_offsets, device=keys.device) + (keys[0] - queries[-1])
         by_offset = self.table.vectors(self.buckets(offsets)).to(dtype)  # [L, H]
-        return spread_diagonals(by_offset.T.contiguous(), n_queries)[None]  # [1, H, T, S]
+        by_head = by_offset.T.contiguous()  # [H, L]
+        if n_queries == 1:
+            return by_head[None, :, None]  # [1, H, 1, S]
+        spread: Tensor = _Spread.apply(by_head, n_queries)  # type: ignore[no-untyped-call]
+        return spread[None]  # [1, H, T, S]
 
     def buckets(self, offsets: Int[Tensor, "*any"]) -> Int[Tensor, "*any"]:
         """Compute the bucket of each offset, key position less query position.
@@ -340,26 +339,11 @@ def bucket_starts(n_buckets: int, farthest: int) -> tuple[int, ...]:
     n_exact = n_exact_buckets(n_buckets)
     n_far = n_buckets - n_exact
     starts = list(range(n_exact))
+    all_distances = range(1, max(farthest, n_exact) + 1)
     for k in range(n_far):
         reached = farthest**k * n_exact ** (n_far - k)
-        starts.append(_least_root(reached, n_far))
+        starts.append(1 + bisect_left(all_distances, reached, key=lambda distance: distance**n_far))
     return tuple(starts)
-
-
-def _least_root(power: int, exponent: int) -> int:
-    """Return the least integer whose power is at least ``power``."""
-    low = 0
-    high = 1
-    while high**exponent < power:
-        low = high
-        high *= 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if middle**exponent < power:
-            low = middle
-        else:
-            high = middle
-    return high
 
 
 @final
@@ -418,12 +402,6 @@ def slopes(n_heads: int) -> list[float]:
 
 def build_positions(config: ResolvedModel, shape: StackShape) -> Positions:
     """Build the position scheme ``config.positions`` of a stack."""
-    return position_class(config.positions)(config, shape)
-
-
-def position_class(name: str) -> type[Positions]:
-    """Return the class that a row's ``implementation`` names, as ``module:class``."""
-    module, _, attribute = POSITIONS[name].implementation.partition(":")
-    scheme: type[Positions] = getattr(import_module(module), attribute)
+    scheme: type[Positions] = load_class(POSITIONS[config.positions].implementation)
     assert issubclass(scheme, Positions), f"{scheme} does not follow the protocol of positions"
-    return scheme
+    return scheme(config, shape)

@@ -25,12 +25,11 @@ from sublayer.model.heads import (
     SentenceHead,
     SpanHead,
     VocabularyHead,
-    build_head,
 )
 from sublayer.model.kernels.attention import hide
 from sublayer.model.kernels.elementwise import dropout, is_eager_cpu
-from sublayer.model.layers import Matrix, SegmentTable, TokenEmbedding, build_norm
-from sublayer.model.parameters import initialise, use_persistent_names
+from sublayer.model.layers import Matrix, SegmentTable, TokenEmbedding, build_norm, load_class
+from sublayer.model.parameters import from_persistent, initialise, to_persistent
 from sublayer.model.positions import build_positions
 from sublayer.system.memory import allocating, check_memory
 
@@ -225,11 +224,12 @@ class Transformer(Body):
         )
         """True where sub-layers say of themselves that they have losses of their own."""
         self.embedding = TokenEmbedding(config)
-        asked = asked_heads(config)
+        head_names = asked_heads(config)
         for name, row in HEADS.items():
-            head = build_head(row, config) if name in asked else None
+            head = load_class(row.implementation)(config) if name in head_names else None
             self.register_module(row.attribute, head)
-        use_persistent_names(self)
+        self.register_state_dict_post_hook(to_persistent)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_pre_hook(from_persistent)  # type: ignore[no-untyped-call]
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
@@ -403,10 +403,6 @@ class Transformer(Body):
         """Compute the logits of tokens, without positions, from hidden states."""
         logits: Tensor = self.vocabulary_head(hidden, self.embedding.weight)
         return logits
-
-    def token_projection(self) -> tuple[Float[Tensor, "V E"], Float[Tensor, " V"] | None]:
-        """Return the token rows of the output matrix and their bias, for decoding."""
-        return self.vocabulary_head.output(self.embedding.weight)
 
     def output_table(self, matrix: Matrix | None = None) -> Float[Tensor, "C E"]:
         """Return the tied output matrix: token rows, then position rows.

@@ -15,11 +15,11 @@ from sublayer.errors import ConfigError
 from sublayer.estimate.cost import count_parameters
 from sublayer.model.context import Layout, rotation
 from sublayer.model.kernels import attention
+from sublayer.model.layers import load_class
 from sublayer.model.positions import (
     RelativePositions,
     bucket_starts,
     build_positions,
-    position_class,
     sinusoids,
     slopes,
 )
@@ -122,8 +122,8 @@ def test_a_row_describes_its_class(scheme):
     longer = pytest.raises(ConfigError, match=r"6 tokens is longer than model.max_len = 5")
     with longer if row.has_end else nullcontext():
         positions.check(causal(6))
-    found = position_class(scheme)
-    assert [name for name in POSITIONS if position_class(name) is found] == [scheme]
+    classes = {name: load_class(row.implementation) for name, row in POSITIONS.items()}
+    assert [name for name in POSITIONS if classes[name] is classes[scheme]] == [scheme]
 
 
 def test_alibi_slopes_by_hand():

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -122,9 +122,22 @@ def attend(
     matrix products, the fastest on few rows.
     """
     if isinstance(keys, StepKeys):
-        return _attend_by_softmax(q, k, v, keys.hidden, bias, scale)
+        if scale != 1.0:
+            q = q * scale
+        # Leading axes folded: matmul's shape checks take as long as a small product.
+        queries, folded_keys, values = (x.flatten(0, -3) for x in (q, k, v))
+        scores = torch.bmm(queries, folded_keys.mT).view(*q.shape[:-1], -1)
+        if keys.hidden is not None:
+            scores.add_(keys.hidden)
+        if bias is not None:
+            scores.add_(bias)
+        weights = scores.softmax(-1).flatten(0, -3)
+        return torch.bmm(weights, values).view(q.shape)
     if q.shape[2] > 1 and is_eager_cpu(q):
-        if _is_narrow(q, k, keys, bias, p_dropout):
+        is_plain = bias is None and keys.mask is None and not p_dropout
+        is_square = keys.is_causal and q.shape[2] == k.shape[2]
+        is_wide = q.dtype in (torch.float32, torch.float64)
+        if is_plain and is_square and is_wide and q.shape[3] <= NARROW_HEAD:
             q, k, v = without_rest(q, k, v)
             return _attend_fused(q, k, v, keys, scale, p_dropout)
         return attend_blockwise(
@@ -161,14 +174,6 @@ def hide(bias: Float[Tensor, "N H T S"], keys: Keys) -> Float[Tensor, "B H T S"]
     return bias.masked_fill(~mask, -torch.inf)
 
 
-def _is_narrow(q: Tensor, k: Tensor, keys: Keys, bias: Tensor | None, p_dropout: float) -> bool:
-    """Check for narrow heads of float32 or float64 with only causality."""
-    is_plain = bias is None and keys.mask is None and not p_dropout
-    is_square = keys.is_causal and q.shape[2] == k.shape[2]
-    is_wide = q.dtype in (torch.float32, torch.float64)
-    return is_plain and is_square and is_wide and q.shape[3] <= NARROW_HEAD
-
-
 def _attend_fused(
     q: Tensor, k: Tensor, v: Tensor, keys: Keys, scale: float, p_dropout: float
 ) -> Tensor:
@@ -183,22 +188,6 @@ def _attend_fused(
     # SDPA takes a mask or ``is_causal``, not both.
     is_causal = is_causal and mask is None
     return F.scaled_dot_product_attention(q, k, v, mask, p_dropout, is_causal, scale=scale)
-
-
-def _attend_by_softmax(
-    q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None, bias: Tensor | None, scale: float
-) -> Tensor:
-    if scale != 1.0:
-        q = q * scale
-    # Leading axes folded: matmul's shape checks take as long as a small product.
-    queries, keys, values = (x.flatten(0, -3) for x in (q, k, v))
-    scores = torch.bmm(queries, keys.mT).view(*q.shape[:-1], -1)
-    if hidden is not None:
-        scores.add_(hidden)
-    if bias is not None:
-        scores.add_(bias)
-    weights = scores.softmax(-1).flatten(0, -3)
-    return torch.bmm(weights, values).view(q.shape)
 
 
 def split_heads(projected: Tensor, n_heads: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -257,30 +246,6 @@ def whole_of(*parts: Tensor) -> Tensor | None:
     return first.as_strided(whole_shape, whole_strides)
 
 
-def attend_in_blocks(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    bias: Tensor | None,
-    hidden: Tensor | None,
-    is_causal: bool,
-    scale: float,
-    p_dropout: float,
-) -> Tensor:
-    """Average values by ``softmax(scale * q k + bias + hidden)`` of ``[N, H, T, K]`` queries.
-
-    The N sequences are computed in turn. ``bias`` is ``[1 or B, heads, T, S]``, where N is 1 and H
-    all heads of B sequences, or N is B; ``hidden``, 0 or minus infinity, is ``[T, S]`` or ``[N, 1
-    or H, T or 1, S]``. Weights are dropped with probability ``p_dropout``, rounded to a multiple of
-    2**-15.
-    """
-    mixed: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]
-        q, k, v, bias, hidden, is_causal, scale, p_dropout
-    )
-    return mixed
-
-
 def _blocks(n_queries: int, n_keys: int, is_causal: bool) -> Iterator[tuple[slice, slice]]:
     """Pair blocks of query rows with their visible keys, widest first."""
     for end in range(n_queries, 0, -BLOCK_ROWS):
@@ -290,7 +255,11 @@ def _blocks(n_queries: int, n_keys: int, is_causal: bool) -> Iterator[tuple[slic
 
 
 class _Attend(torch.autograd.Function):
-    """Attention with saved weights; a negative sign marks dropped ones, without a mask.
+    """Attention of N sequences in turn, with saved weights; a negative sign marks dropped ones.
+
+    Queries are ``[N, H, T, K]``. ``bias`` is ``[1 or B, heads, T, S]``, where N is 1 and H all
+    heads of B sequences, or N is B; ``hidden``, 0 or minus infinity, is ``[T, S]`` or ``[N, 1 or H,
+    T or 1, S]``.
 
     No bias is saved: its gradient is the scores', summed over sequences that share it and written
     block by block.
@@ -314,14 +283,20 @@ class _Attend(torch.autograd.Function):
         is_training = any(ctx.needs_input_grad)
         n_sequences = q.shape[0]
         blocks = list(_blocks(q.shape[2], k.shape[2], is_causal))
-        all_hidden = _hidden_by_sequence(hidden, n_sequences)
+        all_hidden: Sequence[Tensor | None] = [hidden] * n_sequences
+        if hidden is not None and hidden.dim() > 2:
+            all_hidden = hidden.unbind()
         all_bias = _bias_by_sequence(bias, n_sequences)
         for one_q, one_k, one_v, one_bias, one_hidden, one_out in zip(
             q, k, v, all_bias, all_hidden, out, strict=True
         ):
             for rows, keys in blocks:
                 block_bias = None if one_bias is None else one_bias[..., rows, keys]
-                block_hidden = _block_of(one_hidden, rows, keys)
+                block_hidden = one_hidden
+                if one_hidden is not None:
+                    # One row may serve all queries.
+                    all_rows = slice(None) if one_hidden.shape[-2] == 1 else rows
+                    block_hidden = one_hidden[..., all_rows, keys]
                 weights = _weights(
                     one_q[:, rows], one_k[:, keys], block_bias, block_hidden, scale
                 )  # [H, t, s]
@@ -350,7 +325,13 @@ class _Attend(torch.autograd.Function):
             grad = grad * ctx.keep_scale
         elif n_sequences == 1:
             grad = grad.contiguous()
-        grads = _empty_gradients(q, k, v)
+        # Views of one tensor where the inputs are.
+        whole = whole_of(q, k, v)
+        grads: tuple[Tensor, ...]
+        if whole is None:
+            grads = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        else:
+            grads = torch.empty_like(whole).permute(2, 0, 3, 1, 4).unbind()
         grad_bias = None
         if ctx.bias_like is not None:
             shape, dtype = ctx.bias_like
@@ -389,12 +370,6 @@ class _Sequence(NamedTuple):
     grad_v: Tensor
 
 
-def _hidden_by_sequence(hidden: Tensor | None, n: int) -> Sequence[Tensor | None]:
-    if hidden is None or hidden.dim() == 2:
-        return [hidden] * n
-    return hidden.unbind()
-
-
 def _bias_by_sequence(bias: Tensor | None, n: int) -> list[Tensor | None]:
     """Pair each of ``n`` turns with its part of a bias; one turn takes all."""
     if bias is None or n == 1 or bias.shape[0] == 1:
@@ -416,14 +391,6 @@ def _put_by_head(total: Tensor, grad_scores: Tensor, *, adds: bool) -> None:
         total.add_(by_head)
     else:
         total.copy_(by_head)
-
-
-def _empty_gradients(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-    """Allocate gradients, as views of one tensor where the inputs are."""
-    whole = whole_of(q, k, v)
-    if whole is None:
-        return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    return torch.empty_like(whole).permute(2, 0, 3, 1, 4).unbind()
 
 
 def _back_through_block(
@@ -471,15 +438,6 @@ def _scaled_bmm(one: Tensor, other: Tensor, scale: float) -> Tensor:
     if one.dtype == torch.bfloat16:
         return torch.bmm(one, other).mul_(scale)
     return torch.baddbmm(one.new_empty(()), one, other, beta=0, alpha=scale)
-
-
-def _block_of(hidden: Tensor | None, rows: slice, keys: slice) -> Tensor | None:
-    if hidden is None:
-        return None
-    # One row may serve all queries.
-    if hidden.shape[-2] == 1:
-        return hidden[..., keys]
-    return hidden[..., rows, keys]
 
 
 def _weights(
@@ -532,32 +490,31 @@ def attend_blockwise(
 
     Differentiable once, with respect to queries, keys, values and bias.
     """
-    hidden = _hidden_scores(q, k.shape[2], is_causal=is_causal, mask=mask)
-    attend = partial(
-        attend_in_blocks, bias=bias, is_causal=is_causal, scale=scale, p_dropout=p_dropout
-    )
-    if _goes_by_sequence(q, k):
-        return attend(*without_rest(q, k, v), hidden=hidden)
-    if hidden is not None and hidden.dim() == 4:
-        by_head = hidden.expand(-1, q.shape[1], -1, -1)
-        hidden = by_head.flatten(0, 1)[None]  # [1, B H, T or 1, S]
-    folded = (x.flatten(0, 1).contiguous()[None] for x in (q, k, v))  # [1, B H, T or S, K] each
-    return attend(*folded, hidden=hidden).view(q.shape)
-
-
-def _goes_by_sequence(q: Tensor, k: Tensor) -> bool:
-    """Check whether to compute sequence by sequence, so that scores stay in the cache.
-
-    Requires enough sequences for all threads, and products on strided rows, which bfloat16 copies
-    first.
-    """
-    n_heads = q.shape[1]
-    n_queries = q.shape[2]
-    n_keys = k.shape[2]
-    n_scores = n_heads * n_queries * n_keys
-    has_many = n_scores >= GRAIN * torch.get_num_threads()
+    shape, n_keys = q.shape, k.shape[2]
+    _, n_heads, n_queries, _ = shape
+    # The bias that hides keys: 0 or minus infinity.
+    hidden: Tensor | None = None
+    if mask is not None:
+        hidden = torch.zeros(mask.shape, dtype=q.dtype)  # [B, 1, T or 1, S]
+        hidden.masked_fill_(~mask, float("-inf"))
+    elif is_causal:
+        hidden = _triangle(n_queries, n_keys, q.dtype)  # [T, S]
+    # Sequence by sequence, so that scores stay in the cache, where there are enough for all
+    # threads, and products on strided rows, which bfloat16 copies first.
+    has_many = n_heads * n_queries * n_keys >= GRAIN * torch.get_num_threads()
     is_wide = q.dtype in (torch.float32, torch.float64)
-    return is_wide and has_many and _has_rows(q) and _has_rows(k)
+    is_by_sequence = is_wide and has_many and _has_rows(q) and _has_rows(k)
+    if is_by_sequence:
+        q, k, v = without_rest(q, k, v)
+    else:
+        q, k, v = (x.flatten(0, 1).contiguous()[None] for x in (q, k, v))  # [1, B H, T or S, K]
+        if hidden is not None and hidden.dim() == 4:
+            by_head = hidden.expand(-1, n_heads, -1, -1)
+            hidden = by_head.flatten(0, 1)[None]  # [1, B H, T or 1, S]
+    mixed: Tensor = _Attend.apply(  # type: ignore[no-untyped-call]
+        q, k, v, bias, hidden, is_causal, scale, p_dropout
+    )
+    return mixed if is_by_sequence else mixed.view(shape)
 
 
 def _has_rows(x: Tensor) -> bool:
@@ -577,22 +534,6 @@ def without_rest(*tensors: Tensor) -> tuple[Tensor, ...]:
         is_covered = covered_bytes[storage.data_ptr()] >= storage.nbytes()
         copied.append(x if is_covered else x.contiguous())
     return tuple(copied)
-
-
-def _hidden_scores(
-    q: Tensor, n_keys: int, *, is_causal: bool, mask: Tensor | None
-) -> Tensor | None:
-    """Build the bias that hides keys: 0 or minus infinity.
-
-    Shape ``[T, S]``, or ``[B, 1, T or 1, S]`` under a mask.
-    """
-    if mask is not None:
-        hidden = torch.zeros(mask.shape, dtype=q.dtype)
-        return hidden.masked_fill_(~mask, float("-inf"))
-    if not is_causal:
-        return None
-    n_queries = q.shape[2]
-    return _triangle(n_queries, n_keys, q.dtype)
 
 
 @lru_cache(maxsize=8)

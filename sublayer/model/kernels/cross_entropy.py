@@ -55,9 +55,9 @@ def nats_of_targets(
     dtype = _wide(hidden.dtype)
     total = torch.zeros((), dtype=dtype, device=hidden.device)
     by_target = torch.empty(hidden.shape[0], dtype=dtype, device=hidden.device)
-    for chunk in _chunks(hidden, matrix, bias):
-        nats, _, _ = _cross_entropy(chunk.logits, targets[chunk.where], NO_SMOOTHING)
-        by_target[chunk.where] = nats
+    for chunk, _, _, logits, _ in _chunks(hidden, matrix, bias):
+        nats, _, _ = _cross_entropy(logits, targets[chunk], NO_SMOOTHING)
+        by_target[chunk] = nats
         total += nats.sum()
     return Nats(total, by_target)
 
@@ -100,12 +100,6 @@ def smoothed_cross_entropy(
         hidden, matrix, bias, targets, smoothing, None
     )
     return losses
-
-
-class _Gradients(NamedTuple):
-    hidden: Tensor
-    matrix: Tensor
-    bias: Tensor | None
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -151,18 +145,26 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 grad_matrix.add_(part)
         if grad_matrix is None:
             grad_matrix = torch.zeros_like(matrix)
-        gradients = _Gradients(grad_hidden, grad_matrix, grad_bias)
         loss = total
         # The loss may be the same tensor as the returned sum of nats.
         all_nats = total.clone()
         if smoothing.each:
+            # The sum of all logits is a product with the sum of the matrix's rows.
             with torch.autocast(hidden.device.type, enabled=False):
-                loss = _smooth(
-                    total, partition, hidden, matrix, bias, is_counted, smoothing, gradients
-                )
+                column = matrix.sum(0, dtype=total.dtype)  # [E]
+                row = torch.where(is_counted, hidden, 0.0).sum(0, dtype=total.dtype)  # [E]
+                n_counted = is_counted.sum(dtype=total.dtype)
+                sum_of_biases = 0.0 if bias is None else n_counted * bias.sum()
+                sum_of_logits = (row * column).sum() + sum_of_biases
+                spread = matrix.shape[0] * partition - sum_of_logits
+                grad_hidden -= (smoothing.each * column).to(grad_hidden.dtype) * is_counted
+                grad_matrix -= (smoothing.each * row).to(grad_matrix.dtype)
+                if grad_bias is not None:
+                    grad_bias -= smoothing.each * n_counted
+                loss = smoothing.target * total + smoothing.each * spread
         if smoothing.z:
             loss = loss + smoothing.z * squares
-        ctx.save_for_backward(*gradients)
+        ctx.save_for_backward(grad_hidden, grad_matrix, grad_bias)
         ctx.mark_non_differentiable(all_nats)
         return loss, all_nats
 
@@ -174,50 +176,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return *gradients, None, None, None
 
 
-def _smooth(
-    total: Tensor,
-    partition: Tensor,
-    hidden: Tensor,
-    matrix: Tensor,
-    bias: Tensor | None,
-    is_counted: Tensor,
-    smoothing: Smoothing,
-    gradients: _Gradients,
-) -> Tensor:
-    """Spread the loss over the vocabulary, and add the change to its gradients.
-
-    ``total`` and ``partition`` are the sums of nats and of log partition functions.
-    """
-    column = matrix.sum(0, dtype=total.dtype)  # [E]
-    row = torch.where(is_counted, hidden, 0.0).sum(0, dtype=total.dtype)  # [E]
-    n_counted = is_counted.sum(dtype=total.dtype)
-    sum_of_biases = 0.0 if bias is None else n_counted * bias.sum()
-    sum_of_logits = (row * column).sum() + sum_of_biases
-    spread = matrix.shape[0] * partition - sum_of_logits
-
-    grad_hidden, grad_matrix, grad_bias = gradients
-    grad_hidden -= (smoothing.each * column).to(grad_hidden.dtype) * is_counted
-    grad_matrix -= (smoothing.each * row).to(grad_matrix.dtype)
-    if grad_bias is not None:
-        grad_bias -= smoothing.each * n_counted
-    return smoothing.target * total + smoothing.each * spread
-
-
-class _Chunk(NamedTuple):
-    """A chunk of rows and their logits."""
-
-    where: slice
-    rows: Tensor
-    """Their hidden states, as multiplied."""
-    columns: Tensor
-    """The matrix, as multiplied."""
-    logits: Tensor
-    narrow: Tensor | None
-    """Room for logits in the type of the product, where that is not the logits' own."""
+_Chunk = tuple[slice, Tensor, Tensor, Tensor, Tensor | None]
 
 
 def _chunks(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Iterator[_Chunk]:
-    """Yield the rows in chunks, in the same memory.
+    """Yield the rows in chunks, in the same memory, with their logits.
+
+    A chunk has its indices; its hidden states and the matrix, as multiplied; its logits; and room
+    for them in the type of the product, where that is not the logits' own.
 
     Allocating a chunk can cost more than computing it: see sublayer/system/memory.py.
     """
@@ -242,7 +208,7 @@ def _chunks(hidden: Tensor, matrix: Tensor, bias: Tensor | None) -> Iterator[_Ch
             logits.copy_(torch.mm(rows, columns.t(), out=products))
         if bias is not None:
             logits.add_(bias)
-        yield _Chunk(where, rows, columns, logits, products)
+        yield where, rows, columns, logits, products
 
 
 def _cross_entropy(
@@ -250,7 +216,7 @@ def _cross_entropy(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute each row's nats and log partition function, 0 where ignored.
 
-    Also returns the gradient of the logits, in place of them, without the constant that ``_smooth``
+    Also returns the gradient of the logits, in place of them, without the constant that smoothing
     subtracts: softmax times ``1 + 2 z log Z``, less the target's weight at the target.
     """
     chosen = targets.clamp_min(0)[:, None]

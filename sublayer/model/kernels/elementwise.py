@@ -93,15 +93,9 @@ def _parts(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """Split tensors of one shape by rows, so that temporaries are small."""
     width = max(1, tensors[0].shape[-1])
     n_rows = max(1, SWISH_PART // width)
-    by_tensor = [torch.split(_as_rows(x), n_rows) for x in tensors]
-    yield from zip(*by_tensor, strict=True)
-
-
-def _as_rows(x: Tensor) -> Tensor:
-    """View a tensor as a matrix ``[N, F]``; a tensor without rows is one."""
-    if x.dim() < 2:
-        return x[None]
-    return x.flatten(0, -2)
+    # As matrices [N, F]; a tensor without rows is one.
+    matrices = [x[None] if x.dim() < 2 else x.flatten(0, -2) for x in tensors]
+    yield from zip(*(torch.split(matrix, n_rows) for matrix in matrices), strict=True)
 
 
 Activation = Callable[[Tensor], Tensor]
