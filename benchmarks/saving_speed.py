@@ -110,9 +110,9 @@ def _serve(settings: Mapping[str, Any], saves: int, steps: int, folder: str) -> 
             state.step += 1
 
     def save() -> None:
-        snapshots.saving.save(state)
+        snapshots.save(state)
         take(steps)
-        snapshots.saving.wait()
+        snapshots.wait()
 
     take(2)
     step_s, delay_s = [], []

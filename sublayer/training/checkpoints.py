@@ -108,6 +108,78 @@ def load_into(targets: Mapping[str, Tensor], tensors: Mapping[str, Tensor], wher
         target.detach().copy_(tensors[name])
 
 
+def optimizer_tensors(
+    optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]
+) -> dict[str, Tensor]:
+    """Return the optimizer's state: ``<state>/<parameter>`` -> tensor, of any shape.
+
+    Tensors are not copies. A parameter that had no gradient yet has none.
+    """
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in parameters.items():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            assert isinstance(value, Tensor), f"{key} is no tensor, and would not be saved"
+            tensors[f"{key}/{name}"] = value
+    return tensors
+
+
+def check_state(
+    config: OptimizerConfig,
+    parameters: Mapping[str, nn.Parameter],
+    roles: Mapping[str, Role],
+    headers: Mapping[str, Header],
+    where: Path,
+) -> None:
+    """Raise CheckpointError, naming tensor and file, unless a file fits this optimizer's state.
+
+    A parameter that had no gradient yet has none; any other has its full state.
+    """
+    all_expected: dict[str, dict[str, Header]] = {}
+    for name, parameter in parameters.items():
+        dtype = header_of(parameter).dtype
+        shapes = config.state_shapes(tuple(parameter.shape), roles[name])
+        all_expected[name] = {
+            key: Header(list(shape), "F32" if key == "step" else dtype)
+            for key, shape in shapes.items()
+        }
+    for full_name, header in headers.items():
+        key, _, name = full_name.partition("/")
+        expected = all_expected.get(name, {})
+        if key not in expected:
+            raise CheckpointError(
+                f"{where}: the optimizer's state {full_name} belongs to no parameter of this model"
+            )
+        if header != expected[key]:
+            raise CheckpointError(
+                f"{where}: the optimizer's state {full_name} is {header.dtype} of shape "
+                f"{header.shape}, optimizer.kind = {config.kind} asks for {expected[key].dtype} of "
+                f"shape {expected[key].shape}"
+            )
+        for lacking in (f"{other}/{name}" for other in expected):
+            if lacking not in headers:
+                raise CheckpointError(f"{where}: the optimizer's state has no {lacking}")
+    if any(all_expected.values()) and not headers:
+        raise CheckpointError(f"{where}: the optimizer's state is missing")
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer,
+    parameters: Mapping[str, nn.Parameter],
+    tensors: Mapping[str, Tensor],
+) -> None:
+    """Restore the state that ``optimizer_tensors`` returned and ``check_state`` has checked.
+
+    Replaces the optimizer's state; tensors on their parameter's device are kept, not copied.
+    """
+    optimizer.state.clear()
+    for full_name, tensor in tensors.items():
+        key, _, name = full_name.partition("/")
+        parameter = parameters[name]
+        # Adam's step counters are where the fused kernel expects them; moments on the parameter's
+        # device.
+        optimizer.state[parameter][key] = tensor.to(parameter.device)
+
+
 @dataclass
 class LoopState:
     """State of a run's loop, besides weights and optimizer."""
@@ -132,41 +204,6 @@ class LoopState:
     """Losses since the last line of metrics.jsonl."""
 
 
-class Background:
-    """A worker thread for one job at a time; ``wait`` raises its error."""
-
-    def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._error: BaseException | None = None
-
-    @property
-    def has_failed(self) -> bool:
-        """True where ``wait`` would raise now."""
-        return self._error is not None
-
-    def start(self, work: Callable[[], object]) -> None:
-        """Start ``work`` after the previous job; raises that job's error."""
-        self.wait()
-        # A process that ends because another is lost must not wait for work that waits for it.
-        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
-        self._thread.start()
-
-    def wait(self) -> None:
-        """Wait for the current job; raise its error, once."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-
-    def _run(self, work: Callable[[], object]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            self._error = error
-
-
 def give_way() -> None:
     """Lower the calling thread's priority, where threads have one."""
     if sys.platform == "linux":
@@ -176,21 +213,47 @@ def give_way() -> None:
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICE)
 
 
-class Saving:
-    """Writes a run's checkpoints, one at a time, to the folder ``root``."""
+def _copies(tensors: Mapping[str, Tensor], kept: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copy tensors, or local parts of distributed ones, to the CPU, into the memory in ``kept``.
+
+    Page faults of new memory would take longer than the copy.
+    """
+    for name, tensor in tensors.items():
+        copy = kept.get(name)
+        if copy is not None and tensor.device.type == "cpu":
+            copy.copy_(tensor)
+        else:
+            kept[name] = tensor.to("cpu", copy=True)
+    return {name: kept[name] for name in tensors}
+
+
+class Snapshots:
+    """Checkpoints of a run, as folders in its ``checkpoints``: saved, checked and restored.
+
+    Checkpoints are atomic, and written one at a time.
+    """
 
     def __init__(
-        self, root: Path, train_step: TrainStep, describe_model: Callable[[Path], None]
+        self,
+        folder: Path,
+        train_step: TrainStep,
+        describe_model: Callable[[Path], None],
+        *,
+        earlier_ends: Sequence[int] = (),
     ) -> None:
-        """Keep the settings; ``describe_model`` writes a model's files except the weights.
+        """Keep the parts of a run; ``describe_model`` writes a model's files except the weights.
 
+        ``earlier_ends``: steps at which the run ended, and was evaluated, before it was extended.
         From now on updates of ``train_step`` wait for pending copies. Collective.
         """
-        self.root = root
+        self._earlier_ends = tuple(earlier_ends)
+        self.folder = folder
+        self.root = folder / CHECKPOINTS
         self._train_step = train_step
         self._describe_model = describe_model
         self._writers = train_step.world.beside()
-        self._writing = Background()
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
         self._has_copied = threading.Event()
         self._has_copied.set()
         train_step.before_update = self._has_copied.wait
@@ -220,24 +283,34 @@ class Saving:
 
         def copy_and_write() -> None:
             try:
-                # They overwrite the previous checkpoint's copies, which are on disk.
-                copied = _copies(weights, self._weights), _copies(training, self._training)
-            finally:
-                self._has_copied.set()
-            give_way()  # not before: an update may wait for the copies
-            self._write(step, state_json, *copied)
+                try:
+                    # They overwrite the previous checkpoint's copies, which are on disk.
+                    copied = _copies(weights, self._weights), _copies(training, self._training)
+                finally:
+                    self._has_copied.set()
+                give_way()  # not before: an update may wait for the copies
+                self._write(step, state_json, *copied)
+            except BaseException as error:
+                self._error = error
 
         self._has_copied.clear()
-        self._writing.start(copy_and_write)
+        # A process that ends because another is lost must not wait for work that waits for it.
+        self._thread = threading.Thread(target=copy_and_write, daemon=True)
+        self._thread.start()
 
     @property
     def has_failed(self) -> bool:
         """True where a checkpoint failed in the background; ``wait`` raises the error."""
-        return self._writing.has_failed
+        return self._error is not None
 
     def wait(self) -> None:
-        """Wait until all checkpoints are on disk; collective. Raises the errors of ``save``."""
-        self._writing.wait()
+        """Wait until all checkpoints are on disk; collective. Raises an error of ``save``, once."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
     @contextmanager
     def finished(self) -> Iterator[None]:
@@ -258,7 +331,13 @@ class Saving:
         training: Mapping[str, Tensor],
     ) -> None:
         world, write = self._writers, self._train_step.parallel.write
-        with self._new_checkpoint(step) as folder:
+        opened: list[Path] = []
+        with ExitStack() as stack:
+            # Rank 0 makes the checkpoint's temporary folder, and completes it at the end.
+            world.by_first(
+                lambda: opened.append(stack.enter_context(new_checkpoint(self.root, step)))
+            )
+            folder = Path(world.share_text("".join(map(str, opened))))
 
             def describe() -> None:
                 (folder / MODEL).mkdir()
@@ -268,19 +347,8 @@ class Saving:
             world.by_first(describe)
             write(weights, stored_model(folder), world)
             write(training, stored_training(folder), world)
-        world.by_first(lambda: self._prune(step))
-
-    @contextmanager
-    def _new_checkpoint(self, step: int) -> Iterator[Path]:
-        """Yield a checkpoint's temporary folder to all processes; rank 0 completes it."""
-        world = self._writers
-        opened: list[Path] = []
-        with ExitStack() as stack:
-            world.by_first(
-                lambda: opened.append(stack.enter_context(new_checkpoint(self.root, step)))
-            )
-            yield Path(world.share_text("".join(map(str, opened))))
             world.by_first(stack.close)
+        world.by_first(lambda: self._prune(step))
 
     def _prune(self, last: int) -> None:
         train = self._train_step.recipe.train
@@ -293,49 +361,6 @@ class Saving:
                 kept |= best_steps(read_state(checkpoint_path(self.root, step)))
         prune_checkpoints(self.root, kept)
 
-
-def _copies(tensors: Mapping[str, Tensor], kept: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors, or local parts of distributed ones, to the CPU, into the memory in ``kept``.
-
-    Page faults of new memory would take longer than the copy.
-    """
-    for name, tensor in tensors.items():
-        copy = kept.get(name)
-        if copy is not None and tensor.device.type == "cpu":
-            copy.copy_(tensor)
-        else:
-            kept[name] = tensor.to("cpu", copy=True)
-    return {name: kept[name] for name in tensors}
-
-
-class Snapshots:
-    """Checkpoints of a run, as folders in its ``checkpoints``.
-
-    Checkpoints are atomic.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        train_step: TrainStep,
-        describe_model: Callable[[Path], None],
-        *,
-        earlier_ends: Sequence[int] = (),
-    ) -> None:
-        """Keep the parts of a run; ``describe_model`` writes a model's files except the weights.
-
-        ``earlier_ends``: steps at which the run ended, and was evaluated, before it was extended.
-        """
-        self._earlier_ends = tuple(earlier_ends)
-        self.folder = folder
-        self._train_step = train_step
-        self.saving = Saving(self.root, train_step, describe_model)
-
-    @property
-    def root(self) -> Path:
-        """The folder of checkpoints."""
-        return self.folder / CHECKPOINTS
-
     def set_aside_after(self, step: int) -> None:
         """Set refused checkpoints beyond ``step`` aside; nothing is deleted."""
         for later in saved_steps(self.root):
@@ -344,7 +369,7 @@ class Snapshots:
 
     def describe_last(self) -> str:
         """Format the last checkpoint's location as part of a sentence; collective."""
-        self.saving.wait()
+        self.wait()
         steps = saved_steps(self.root)
         if not steps:
             return "there is no checkpoint before it"
@@ -376,8 +401,17 @@ class Snapshots:
         Checks the step, its required evaluation, and names, shapes and dtypes of tensors. Only
         headers are read, so that nothing is restored in part.
         """
-        train_step = self._train_step
-        self._check_progress(checkpoint / STATE, state)
+        train_step, path = self._train_step, checkpoint / STATE
+        train = train_step.recipe.train
+        if not 0 < state.step <= train.steps:
+            raise CheckpointError(f"{path} is of step {state.step}, of a run of {train.steps}")
+        is_evaluated = state.step >= min(train.steps, train.evaluate_steps, *self._earlier_ends)
+        if is_evaluated != (state.best is not None):
+            raise CheckpointError(
+                f"{path} has {'no best' if is_evaluated else 'a'} evaluation at step {state.step}"
+            )
+        if state.best is not None and train.best_by not in (LAST, *state.best.model_dump()):
+            raise CheckpointError(f"{path} has a best evaluation without {train.best_by}")
         weights = stored_model(checkpoint)
         model = train_step.objective.model.state_dict()
         check_headers(model, _headers(weights), weights.described)
@@ -414,19 +448,6 @@ class Snapshots:
         with _reading(stored):
             return self._train_step.parallel.read(owner, stored)
 
-    def _check_progress(self, path: Path, state: SavedState) -> None:
-        train = self._train_step.recipe.train
-        steps = train.steps
-        if not 0 < state.step <= steps:
-            raise CheckpointError(f"{path} is of step {state.step}, of a run of {steps}")
-        is_evaluated = state.step >= min(steps, train.evaluate_steps, *self._earlier_ends)
-        if is_evaluated != (state.best is not None):
-            raise CheckpointError(
-                f"{path} has {'no best' if is_evaluated else 'a'} evaluation at step {state.step}"
-            )
-        if state.best is not None and train.best_by not in (LAST, *state.best.model_dump()):
-            raise CheckpointError(f"{path} has a best evaluation without {train.best_by}")
-
 
 def _headers(stored: StoredTensors) -> dict[str, Header]:
     with _reading(stored):
@@ -440,80 +461,3 @@ def _reading(stored: StoredTensors) -> Iterator[None]:
     except (OSError, SafetensorError) as error:
         where = stored.whole if stored.is_whole else stored.folder
         raise CheckpointError(f"{where} cannot be read: {error}") from None
-
-
-def optimizer_tensors(
-    optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]
-) -> dict[str, Tensor]:
-    """Return the optimizer's state: ``<state>/<parameter>`` -> tensor, of any shape.
-
-    Tensors are not copies. A parameter that had no gradient yet has none.
-    """
-    tensors: dict[str, Tensor] = {}
-    for name, parameter in parameters.items():
-        for key, value in optimizer.state.get(parameter, {}).items():
-            assert isinstance(value, Tensor), f"{key} is no tensor, and would not be saved"
-            tensors[f"{key}/{name}"] = value
-    return tensors
-
-
-def check_state(
-    config: OptimizerConfig,
-    parameters: Mapping[str, nn.Parameter],
-    roles: Mapping[str, Role],
-    headers: Mapping[str, Header],
-    where: Path,
-) -> None:
-    """Raise CheckpointError, naming tensor and file, unless a file fits this optimizer's state.
-
-    A parameter that had no gradient yet has none; any other has its full state.
-    """
-    all_expected = {
-        name: _state_headers(config, parameter, roles[name])
-        for name, parameter in parameters.items()
-    }
-    for full_name, header in headers.items():
-        key, _, name = full_name.partition("/")
-        expected = all_expected.get(name, {})
-        if key not in expected:
-            raise CheckpointError(
-                f"{where}: the optimizer's state {full_name} belongs to no parameter of this model"
-            )
-        if header != expected[key]:
-            raise CheckpointError(
-                f"{where}: the optimizer's state {full_name} is {header.dtype} of shape "
-                f"{header.shape}, optimizer.kind = {config.kind} asks for {expected[key].dtype} of "
-                f"shape {expected[key].shape}"
-            )
-        for lacking in (f"{other}/{name}" for other in expected):
-            if lacking not in headers:
-                raise CheckpointError(f"{where}: the optimizer's state has no {lacking}")
-    if any(all_expected.values()) and not headers:
-        raise CheckpointError(f"{where}: the optimizer's state is missing")
-
-
-def _state_headers(config: OptimizerConfig, parameter: Tensor, role: Role) -> dict[str, Header]:
-    """Return the file headers of one parameter's state."""
-    own_dtype = header_of(parameter).dtype
-    return {
-        key: Header(list(shape), "F32" if key == "step" else own_dtype)
-        for key, shape in config.state_shapes(tuple(parameter.shape), role).items()
-    }
-
-
-def restore_optimizer(
-    optimizer: torch.optim.Optimizer,
-    parameters: Mapping[str, nn.Parameter],
-    tensors: Mapping[str, Tensor],
-) -> None:
-    """Restore the state that ``optimizer_tensors`` returned and ``check_state`` has checked.
-
-    Replaces the optimizer's state; tensors on their parameter's device are kept, not copied.
-    """
-    optimizer.state.clear()
-    for full_name, tensor in tensors.items():
-        key, _, name = full_name.partition("/")
-        parameter = parameters[name]
-        # Adam's step counters are where the fused kernel expects them; moments on the parameter's
-        # device.
-        optimizer.state[parameter][key] = tensor.to(parameter.device)

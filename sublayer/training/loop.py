@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from sublayer.config.recipe import ResolvedTrain
 from sublayer.config.train import LAST, is_better
+from sublayer.counts import count
 from sublayer.errors import ConfigError, Interrupted, Preempted, TrainingError
 from sublayer.system.machine import wait_for
 from sublayer.system.memory import release_freed_memory
@@ -24,11 +25,11 @@ from sublayer.training.step_time import (
     Clock,
     MinutesPlan,
     PaceChanged,
-    Replanned,
-    describe_replanned,
     has_changed,
-    has_taken_share,
 )
+
+_CHECKED_SHARE = 0.05
+"""Share of a run's minutes that its first steps may take before their pace is looked at."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ class Loop:
         self._world = train_step.world
         self._steps = config.steps if plan is None else plan.steps_at(state.step, config.steps)
         train_step.set_length(self._steps)
+        self._log: MetricsLog | None = None
         self._unchecked: list[tuple[int, Tensor, Tensor]] = []
         self._gradient_norm = math.nan
         self._loss = math.nan
@@ -103,90 +105,104 @@ class Loop:
         norm is not finite, before its consequences are saved; PaceChanged, before anything is
         saved, where the first steps differ from the expected pace. All processes raise together.
         """
-        if self._world.is_main:
-            self._note = progress.note
-        with GracefulStop() as watch, self._open_log() as log, self._snapshots.saving.finished():
+        with GracefulStop() as watch, ExitStack() as stack:
+            if self._world.is_main:
+                self._note = progress.note
+                self._snapshots.set_aside_after(self.state.step)
+                log = MetricsLog(self._snapshots.folder, self.state.step)
+                self._log = stack.enter_context(log)
+            stack.enter_context(self._snapshots.finished())
             self._began = self._clock() - self.state.seconds
             if self._plan is not None:
                 self._plan.begin(self.state.step, self.state.seconds, self._steps)
             while self.state.step < self._steps and not self.state.has_stopped:
                 begun = self._clock()
-                self._take_step()
+                result = self._train_step(self.state.step)
+                if self._pace_s is not None:
+                    wait_for(self._train_step.device)
+                self.state.tokens += result.n_tokens
+                self.state.step += 1
+                # Read only where needed: reading a number back synchronises with the device.
+                self._unchecked.append((self.state.step, result.loss, result.gradient_norm))
                 seconds = self._clock() - begun
                 self.state.step_seconds += seconds
-                self._check_pace(seconds)
-                self._between_steps(log)
+                if self._pace_s is not None:
+                    self._check_pace(seconds, self._pace_s)
+                self._finish_step()
                 tokens_per_s = self.state.tokens / self.state.step_seconds
                 progress.update(
                     Status(self.state.step, self._steps, self._loss, tokens_per_s, self._valid_loss)
                 )
-                if self._must_stop(watch):
-                    self._stop(log, watch)
+                if self._world.any(watch.requested or self._snapshots.has_failed):
+                    self._snapshots.wait()
+                    self._check_finite()
+                    self._save(waits=True)
+                    kind = Preempted if self._world.any(watch.is_warned) else Interrupted
+                    raise kind(
+                        f"interrupted and saved at step {self.state.step:,} of {self._steps:,} in "
+                        f"{self._snapshots.folder}; the same command with --resume resumes"
+                    )
         return self.state
 
-    def _open_log(self) -> AbstractContextManager[MetricsLog | None]:
-        if not self._world.is_main:
-            return nullcontext()
-        self._snapshots.set_aside_after(self.state.step)
-        return MetricsLog(self._snapshots.folder, self.state.step)
-
-    def _take_step(self) -> None:
-        result = self._train_step(self.state.step)
-        if self._pace_s is not None:
-            wait_for(self._train_step.device)
-        self.state.tokens += result.n_tokens
-        self.state.step += 1
-        # Read only where needed: reading a number back synchronises with the device.
-        self._unchecked.append((self.state.step, result.loss, result.gradient_norm))
-
-    def _check_pace(self, seconds: float) -> None:
-        if self._pace_s is None:
-            return
+    def _check_pace(self, seconds: float, pace_s: float) -> None:
+        """Compare the first steps with the pace from which the run's length was derived."""
         self._first_seconds.append(seconds)
         # Evaluations and checkpoints cannot be undone: the comparison comes first.
         config = self._config
         kept = (config.evaluate_steps, config.checkpoint_steps, *config.keep_steps)
         n_checked = min(N_CHECKED, self._steps, *kept)
-        # Few steps suffice where they take long: they must not use up the run's minutes.
-        is_long = self._plan is not None and has_taken_share(
-            self._first_seconds, self._plan.seconds
+        # Two steps or more suffice where they take long: they must not use up the run's minutes.
+        is_long = (
+            self._plan is not None
+            and len(self._first_seconds) > 1
+            and sum(self._first_seconds) > _CHECKED_SHARE * self._plan.seconds
         )
         if self.state.step == n_checked or self._world.any(is_long):
             first = self._world.share(self._first_seconds)
-            if has_changed(first, self._pace_s):
-                raise PaceChanged(first, self._pace_s)
+            if has_changed(first, pace_s):
+                raise PaceChanged(first, pace_s)
             self._pace_s = None
 
-    def _between_steps(self, log: MetricsLog | None) -> None:
-        config = self._config
-        if self.state.step % config.evaluate_steps:
+    def _finish_step(self) -> None:
+        """Check, log, evaluate and save after a step, where due."""
+        config, state = self._config, self.state
+        if state.step % config.evaluate_steps:
             self._plan_anew(is_evaluated=False)
         is_logged = self._is_due(config.log_steps)
         is_evaluated = self._is_due(config.evaluate_steps)
-        is_saved = self._is_due(config.checkpoint_steps) or self.state.step in config.keep_steps
+        is_saved = self._is_due(config.checkpoint_steps) or state.step in config.keep_steps
         is_reported = is_logged or is_evaluated or is_saved
         # On a CPU no synchronisation is needed.
         has_loss = self._train_step.device.type == "cpu"
         if is_reported or has_loss:
             self._check_finite()
         if is_logged:
-            self._log_training(log)
+            self._log_training()
             if self._train_step.batches.lengths_vary:
                 # Freed blocks of one shape do not fit the next: fragmentation would grow to
                 # gigabytes.
                 release_freed_memory()
         if is_evaluated:
             # A new best is always saved, as the result needs its weights.
-            is_saved = self._log_evaluation(log) or is_saved
-        if self.state.has_stopped:
-            self._end_early(log)
+            is_saved = self._log_evaluation() or is_saved
+        if state.has_stopped:
+            # The run ends before its last step; a resume finds it complete.
+            assert state.best is not None, "what waits has a best"
+            if state.pending_losses:
+                self._log_training()
+            self._save(waits=True)
+            self._note(
+                f"ends early, at step {state.step:,} of {self._steps:,}: train.patience = "
+                f"{config.patience}, and no evaluation since step {state.best['step']:,} had a "
+                f"better {config.best_by}"
+            )
             return
-        if not self.state.step % config.evaluate_steps and self._plan_anew(is_evaluated=True):
+        if not state.step % config.evaluate_steps and self._plan_anew(is_evaluated=True):
             is_saved = True
             if not is_logged:
-                self._log_training(log)
+                self._log_training()
         if is_saved:
-            self._save(log, waits=self.state.step == self._steps)
+            self._save(waits=state.step == self._steps)
 
     def _plan_anew(self, *, is_evaluated: bool) -> bool:
         """Replan the rest of a run by minutes; return whether it ends at this step."""
@@ -200,25 +216,15 @@ class Loop:
         )
         self._train_step.set_length(self._steps)
         if self._steps != before:
-            change = Replanned(step, before, self._steps)
-            self._note(describe_replanned(change, seconds, self._plan.seconds / 60))
+            self._note(
+                f"planned anew at step {step:,}, after {seconds / 60:.2g} of "
+                f"{count(self._plan.seconds / 60, 'minute', 'g')}: {count(self._steps, 'step')} in "
+                f"all, not {before:,}, as the pace has changed"
+            )
             unreached = [at_step for at_step in self._config.keep_steps if at_step > self._steps]
             if unreached:
                 self._note(f"train.keep_steps: step {unreached[0]:,} is not reached")
         return self._steps == step
-
-    def _end_early(self, log: MetricsLog | None) -> None:
-        """Log and save a run that ends before its last step; a resume finds it complete."""
-        best, state = self.state.best, self.state
-        assert best is not None, "what waits has a best"
-        if state.pending_losses:
-            self._log_training(log)
-        self._save(log, waits=True)
-        self._note(
-            f"ends early, at step {state.step:,} of {self._steps:,}: train.patience = "
-            f"{self._config.patience}, and no evaluation since step {best['step']:,} had a better "
-            f"{self._config.best_by}"
-        )
 
     def _is_due(self, every: int) -> bool:
         """Check whether a periodic action, due also at the end, is due after this step."""
@@ -243,107 +249,78 @@ class Loop:
                 "help"
             )
 
-    def _log_training(self, log: MetricsLog | None) -> None:
+    def _log_training(self) -> None:
         losses, self.state.pending_losses = self.state.pending_losses, []
         values = {
             "loss": math.fsum(losses) / len(losses),
             "lr": self._train_step.lr,
             "gradient_norm": self._gradient_norm,
         }
-        self._write(log, "train", values)
+        self._write("train", values)
 
-    def _log_evaluation(self, log: MetricsLog | None) -> bool:
-        values = self._evaluate_once()
-        for name, value in values.items():
-            if _is_loss(name):
-                what = "validation loss" if name == "loss" else name
-                self._require_finite(what, value, self.state.step)
-        self._valid_loss = values.get("loss")
-        best = self.state.best
-        is_best = best is None or self._is_better(values, best)
-        self.state.waited = 0 if is_best else self.state.waited + 1
-        if is_best:
-            self.state.best = {"step": self.state.step, **values}
-        patience = self._config.patience
-        if patience is not None and self.state.step < self._steps:
-            self.state.has_stopped = self.state.waited >= patience
-        is_tasks_best = self._keep_task_bests(values)
-        for line in self._evaluate.describe(values):
-            self._note(f"step {self.state.step:,}/{self._steps:,}  {line}")
-        if values:
-            self._write(log, "valid", values)
-        # The last evaluation falls on the last step, which is saved anyway.
-        return (is_best or is_tasks_best) and self._config.best_by != LAST
-
-    def _keep_task_bests(self, values: Mapping[str, float]) -> bool:
-        """Record the tasks of a mixture with a new best score; return whether any has one."""
-        is_any = False
-        for name in self._evaluate.task_scores:
-            task = name.rpartition("/")[0]
-            best = self.state.task_bests.get(task)
-            if name in values and (best is None or values[name] > best[name]):
-                self.state.task_bests[task] = {"step": self.state.step, name: values[name]}
-                is_any = True
-        return is_any
-
-    def _is_better(self, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
-        name = self._config.best_by
-        if name == LAST:
-            return True
-        if name not in values:
-            raise ConfigError(
-                f"train.best_by = {name}, which this text has not: give train.best_by=loss"
-            )
-        return is_better(name, values, best)
-
-    def _evaluate_once(self) -> dict[str, float]:
+    def _log_evaluation(self) -> bool:
+        """Evaluate and log; return whether the model is a new best, which is to be saved."""
+        config, state = self._config, self.state
         # All evaluate and receive rank 0's figures, so that all agree on the best.
-        names = self._evaluate.names
         begun = self._clock()
-        with stage(f"evaluating at step {self.state.step:,}"):
+        with stage(f"evaluating at step {state.step:,}"):
             scores = self._evaluate.score()
         self._evaluation_s = self._clock() - begun
+        names = self._evaluate.names
         shared = self._world.share([scores.get(name, math.nan) for name in names])
-        # Metrics for which a text is too short are omitted, except the loss, which selects the
-        # best.
-        return {
-            name: value
-            for name, value in zip(names, shared, strict=True)
-            if _is_loss(name) or math.isfinite(value)
-        }
+        values = {}
+        for name, value in zip(names, shared, strict=True):
+            # Of validation, or of a watched text.
+            is_loss = name.rpartition("/")[2] == "loss"
+            # Metrics for which a text is too short are omitted, except the loss, which selects the
+            # best.
+            if is_loss or math.isfinite(value):
+                values[name] = value
+            if is_loss:
+                what = "validation loss" if name == "loss" else name
+                self._require_finite(what, value, state.step)
+        self._valid_loss = values.get("loss")
+        is_best = state.best is None or config.best_by == LAST
+        if state.best is not None and not is_best:
+            if config.best_by not in values:
+                raise ConfigError(
+                    f"train.best_by = {config.best_by}, which this text has not: give "
+                    "train.best_by=loss"
+                )
+            is_best = is_better(config.best_by, values, state.best)
+        state.waited = 0 if is_best else state.waited + 1
+        if is_best:
+            state.best = {"step": state.step, **values}
+        if config.patience is not None and state.step < self._steps:
+            state.has_stopped = state.waited >= config.patience
+        is_tasks_best = False
+        for name in self._evaluate.task_scores:
+            task = name.rpartition("/")[0]
+            best = state.task_bests.get(task)
+            if name in values and (best is None or values[name] > best[name]):
+                state.task_bests[task] = {"step": state.step, name: values[name]}
+                is_tasks_best = True
+        for line in self._evaluate.describe(values):
+            self._note(f"step {state.step:,}/{self._steps:,}  {line}")
+        if values:
+            self._write("valid", values)
+        # The last evaluation falls on the last step, which is saved anyway.
+        return (is_best or is_tasks_best) and config.best_by != LAST
 
-    def _write(self, log: MetricsLog | None, kind: str, values: Mapping[str, float]) -> None:
-        if log is None:
+    def _write(self, kind: str, values: Mapping[str, float]) -> None:
+        if self._log is None:
             return
         seconds = round(self._clock() - self._began, 3)
-        log.write(
+        self._log.write(
             kind, self.state.step, {**values, "tokens": self.state.tokens, "seconds": seconds}
         )
 
-    def _save(self, log: MetricsLog | None, *, waits: bool) -> None:
+    def _save(self, *, waits: bool) -> None:
         if self._saved_step == self.state.step:
             return
         self._saved_step = self.state.step
-        if log is not None:
-            log.sync()
+        if self._log is not None:
+            self._log.sync()
         self.state.seconds = self._clock() - self._began
         with stage(f"saving step {self.state.step:,}"):
-            self._snapshots.saving.save(self.state, waits=waits)
-
-    def _must_stop(self, watch: GracefulStop) -> bool:
-        return self._world.any(watch.requested or self._snapshots.saving.has_failed)
-
-    def _stop(self, log: MetricsLog | None, watch: GracefulStop) -> None:
-        self._snapshots.saving.wait()
-        self._check_finite()
-        self._save(log, waits=True)
-        kind = Preempted if self._world.any(watch.is_warned) else Interrupted
-        raise kind(
-            f"interrupted and saved at step {self.state.step:,} of {self._steps:,} in "
-            f"{self._snapshots.folder}; the same command with --resume resumes"
-        )
-
-
-def _is_loss(name: str) -> bool:
-    """Check whether a metric is the loss on validation or a watched text."""
-    return name.rpartition("/")[2] == "loss"
+            self._snapshots.save(self.state, waits=waits)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from sublayer.config.optimizers import OptimizerConfig
-from sublayer.config.recipe import ResolvedRecipe, ResolvedTrain
+from sublayer.config.recipe import ResolvedRecipe
 from sublayer.config.train import InitConfig, TrainConfig
 from sublayer.data.batches import AnyBatch, Batches
 from sublayer.errors import ConfigError
@@ -50,44 +50,34 @@ def learning_rate(optimizer: OptimizerConfig, step: int, steps: int) -> float:
 
     Raises ConfigError where the recipe's warm-up is not resolved.
     """
-    rate = _before_cooldown(optimizer, step, steps)
-    return rate * _left_of_cooldown(optimizer.cooldown_share, step, steps)
-
-
-def _before_cooldown(optimizer: OptimizerConfig, step: int, steps: int) -> float:
-    warmup = optimizer.warmup_steps
+    warmup, peak = optimizer.warmup_steps, optimizer.lr
     if warmup is None:
         raise ConfigError("optimizer.warmup_steps is not resolved")
-    if optimizer.warmup == "constant":
-        return optimizer.lr * math.sqrt(warmup / max(step, warmup))
-    if optimizer.warmup == "albert":
-        if step < warmup:
-            return optimizer.lr * step / warmup
-        return _fallen(optimizer, step / steps)
-    if optimizer.warmup == "gpt1":
-        return _as_gpt1(optimizer, step, steps, warmup)
     first = optimizer.warmup_init_lr
-    if first is not None:
-        if step < warmup:
-            return first + step * (optimizer.lr - first) / warmup
-        return optimizer.lr * math.sqrt(warmup / step)
-    if step < warmup:
-        return optimizer.lr * (step + 1) / warmup
-    if optimizer.schedule == "constant":
-        return optimizer.lr
-    if optimizer.schedule == "inverse-sqrt":
-        return optimizer.lr * math.sqrt(warmup / (step + 1))
-    n_falling = max(1, steps - warmup)
-    progress = (step - warmup) / n_falling
-    return _fallen(optimizer, progress)
-
-
-def _as_gpt1(optimizer: OptimizerConfig, step: int, steps: int, warmup: int) -> float:
-    risen = min(1.0, step / warmup)
-    has_fallen = optimizer.schedule == "linear" or step > warmup
-    if optimizer.schedule == "constant" or not has_fallen:
-        return optimizer.lr * risen
-    return _fallen(optimizer, step / steps) * risen
+    if optimizer.warmup == "constant":
+        rate = peak * math.sqrt(warmup / max(step, warmup))
+    elif optimizer.warmup == "albert":
+        rate = peak * step / warmup if step < warmup else _fallen(optimizer, step / steps)
+    elif optimizer.warmup == "gpt1":
+        risen = min(1.0, step / warmup)
+        has_fallen = optimizer.schedule == "linear" or step > warmup
+        is_level = optimizer.schedule == "constant" or not has_fallen
+        rate = (peak if is_level else _fallen(optimizer, step / steps)) * risen
+    elif first is not None:
+        is_rising = step < warmup
+        rate = (
+            first + step * (peak - first) / warmup if is_rising else peak * math.sqrt(warmup / step)
+        )
+    elif step < warmup:
+        rate = peak * (step + 1) / warmup
+    elif optimizer.schedule == "constant":
+        rate = peak
+    elif optimizer.schedule == "inverse-sqrt":
+        rate = peak * math.sqrt(warmup / (step + 1))
+    else:
+        rate = _fallen(optimizer, (step - warmup) / max(1, steps - warmup))
+    share = optimizer.cooldown_share
+    return rate * (1.0 if share == 0.0 else min(1.0, (steps - step) / (share * steps)))
 
 
 FALLS: dict[str, Callable[[OptimizerConfig, float], float]] = {
@@ -96,12 +86,6 @@ FALLS: dict[str, Callable[[OptimizerConfig, float], float]] = {
     "cosine": lambda optimizer, progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
 }
 """Share left of the way from the peak to the floor, where a share of the fall is over."""
-
-
-def _left_of_cooldown(share: float, step: int, steps: int) -> float:
-    if share == 0.0:
-        return 1.0
-    return min(1.0, (steps - step) / (share * steps))
 
 
 def _fallen(optimizer: OptimizerConfig, progress: float) -> float:
@@ -200,25 +184,6 @@ def pays(device: torch.device) -> bool:
     return device.type == "cuda"
 
 
-def parallelise(
-    objective: Objective, world: World, train: ResolvedTrain, optimizer: OptimizerConfig
-) -> Alone:
-    """Wrap an objective for the kind of parallelism that ``[train]`` selects.
-
-    ``optimizer`` configures the optimizer that updates it.
-    """
-    if train.exact:
-        return Exact(objective, world, n_parts=train.n_micro_batches)
-    if world.size == 1:
-        return Alone(objective, world)
-    if train.shard != "none":
-        # PyTorch's FSDP is slow to import, and few runs need it.
-        from sublayer.training.sharded import Sharded
-
-        return Sharded(objective, world, train.shard, optimizer, train.seed)
-    return Replicated(objective, world)
-
-
 def begins_divided(world: World, train: TrainConfig, init: InitConfig) -> bool:
     """Check whether an objective is built on the meta device: no process ever holds all of it.
 
@@ -291,12 +256,23 @@ class TrainStep:
         self._generators = [device] if device.type == "cuda" else []
         for stack in objective.model.stacks:
             stack.recomputes = recipe.train.recompute == "blocks"
-        self.parallel = parallelise(objective, world, recipe.train, recipe.optimizer)
-        if recipe.train.compile:
+        train = recipe.train
+        self.parallel: Alone
+        if train.exact:
+            self.parallel = Exact(objective, world, n_parts=train.n_micro_batches)
+        elif world.size == 1:
+            self.parallel = Alone(objective, world)
+        elif train.shard != "none":
+            # PyTorch's FSDP is slow to import, and few runs need it.
+            from sublayer.training.sharded import Sharded
+
+            self.parallel = Sharded(objective, world, train.shard, recipe.optimizer, train.seed)
+        else:
+            self.parallel = Replicated(objective, world)
+        if train.compile:
             allow_graphs(recipe.model.n_layers + _OTHER_GRAPHS)
             self.parallel.compile()
         self.parameters = self.parallel.parameters
-        train = recipe.train
         preparation = Preparation(
             self.parallel, batches, train.micro_batch_sequences, recipe.data.context, device
         )
@@ -348,8 +324,17 @@ class TrainStep:
         # micro-batch.
         with torch.random.fork_rng(self._generators), self._autocast(enabled=True):
             n_passes = self.parallel.begin([batch for _, batch in parts])
-            # Not from the copies: reading a count back would synchronise.
-            counts = self._global_counts([part.batch for part, _ in parts])
+            totals: Counter[str] = Counter()
+            for part, _ in parts:
+                # Not of the copies: reading a count back would synchronise.
+                totals.update(self.objective.all_counts(part.batch))
+            numbers = list(totals.values())
+            if self.world.size > 1:
+                # On the CPU, as a GPU would first finish the previous step.
+                values = torch.tensor(numbers, dtype=torch.float64)
+                numbers = self.world.sum(values).tolist()
+            # A term with count 0 has total 0: its divisor does not matter.
+            counts = {term: float(max(n, 1)) for term, n in zip(totals, numbers, strict=True)}
             for number in range(n_passes):
                 part, batch = parts[min(number, len(parts) - 1)]
                 seed_dropout(seed, step, part.index, part.rank)
@@ -372,18 +357,6 @@ class TrainStep:
         reported = self.objective.reported
         loss: Tensor = totals[reported].detach()
         return loss / counts[reported] if is_counted else torch.zeros_like(loss)
-
-    def _global_counts(self, batches: list[AnyBatch]) -> dict[str, float]:
-        totals: Counter[str] = Counter()
-        for batch in batches:
-            totals.update(self.objective.all_counts(batch))
-        numbers = list(totals.values())
-        if self.world.size > 1:
-            # On the CPU, as a GPU would first finish the previous step.
-            values = torch.tensor(numbers, dtype=torch.float64)
-            numbers = self.world.sum(values).tolist()
-        # A term with count 0 has total 0: its divisor does not matter.
-        return {term: float(max(n, 1)) for term, n in zip(totals, numbers, strict=True)}
 
     def _autocast(self, *, enabled: bool) -> torch.autocast:
         return torch.autocast(

@@ -24,8 +24,6 @@ _LEAST_USED, _MOST_USED = 0.6, 1.5
 _THIRD, _TENTH = 1 / 3, 0.1
 """By how much the pace of a run by minutes may change, and its end be late, before it is planned
 anew."""
-_CHECKED_SHARE = 0.05
-"""Share of a run's minutes that its first steps may take before their pace is looked at."""
 _NOW_S = 1.0
 """An age of less than so many seconds is none."""
 _UNITS = {"day": 86400.0, "hour": 3600.0, "minute": 60.0, "second": 1.0}
@@ -107,11 +105,6 @@ def has_changed(seconds: Sequence[float], expected_s: float) -> bool:
     return change_s > _LARGEST_CHANGE * expected_s
 
 
-def has_taken_share(seconds: Sequence[float], budget_s: float) -> bool:
-    """Check whether a run's first steps, two or more, took a notable share of its time."""
-    return len(seconds) > 1 and sum(seconds) > _CHECKED_SHARE * budget_s
-
-
 def _first_median(seconds: Sequence[float]) -> float:
     return statistics.median(seconds[1:] or seconds)
 
@@ -119,20 +112,17 @@ def _first_median(seconds: Sequence[float]) -> float:
 def describe_length(minutes: float, steps: int, pace: Pace) -> str:
     """Format the length derived from minutes, and its measurement.
 
-    As in ``10 minutes: 1,200 steps of`` with the step time and the measurement's age.
+    As in ``10 minutes: 1,200 steps of`` with the step time and the measurement's age in one unit,
+    rounded down: ``3 hours ago``, ``now``.
     """
+    age = "now"
+    if pace.age_s >= _NOW_S:
+        unit = next(unit for unit, length in _UNITS.items() if pace.age_s >= length)
+        age = f"{count(int(pace.age_s / _UNITS[unit]), unit)} ago"
     return (
         f"{count(minutes, 'minute', 'g')}: {count(steps, 'step')} of {format_step(pace.step_s)}, "
-        f"measured {describe_age(pace.age_s)}"
+        f"measured {age}"
     )
-
-
-def describe_age(seconds: float) -> str:
-    """Format an age in one unit, rounded down: ``3 hours ago``, ``now``."""
-    if seconds < _NOW_S:
-        return "now"
-    unit = next(unit for unit, length in _UNITS.items() if seconds >= length)
-    return f"{count(int(seconds / _UNITS[unit]), unit)} ago"
 
 
 def describe_use(minutes: float, seconds: float) -> str | None:
@@ -226,12 +216,3 @@ class MinutesPlan:
         if planned != steps:
             self._keep(Replanned(step, steps, planned))
         return planned
-
-
-def describe_replanned(change: Replanned, seconds: float, minutes: float) -> str:
-    """Describe the new length of a run by minutes, and the reason."""
-    return (
-        f"planned anew at step {change.at_step:,}, after {seconds / 60:.2g} of "
-        f"{count(minutes, 'minute', 'g')}: {count(change.to_steps, 'step')} in all, not "
-        f"{change.from_steps:,}, as the pace has changed"
-    )

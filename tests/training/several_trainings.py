@@ -60,8 +60,8 @@ def save_again(task):
     snapshots = Snapshots(Path(task["into"]), session.train_step, lambda folder: None)
     restored = task.get("restore")
     state = snapshots.restore(Path(restored)) if restored else LoopState()
-    snapshots.saving.save(state)
-    snapshots.saving.wait()
+    snapshots.save(state)
+    snapshots.wait()
 
 
 def break_off(task):

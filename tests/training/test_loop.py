@@ -390,13 +390,13 @@ def test_copies_are_made_beside_the_next_pass_before_its_update(tiny, tmp_path, 
     snapshots = Snapshots(tmp_path, train_step, lambda folder: None)
     train_step(0)
     expected = weights(train_step)
-    snapshots.saving.save(LoopState(1, tokens=1, seconds=1.0, step_seconds=1.0))
+    snapshots.save(LoopState(1, tokens=1, seconds=1.0, step_seconds=1.0))
     wait = train_step.before_update
     monkeypatch.setattr(train_step, "before_update", lambda: (has_gradients.set(), wait()))
     train_step.optimizer.register_step_pre_hook(lambda *_: done.append("updated"))
     train_step(1)
     assert done == ["copied", "copied", "updated"]
-    snapshots.saving.wait()
+    snapshots.wait()
     saved = load_file(checkpoint_path(snapshots.root, 1) / "model" / "model.safetensors")
     assert all(torch.equal(value, expected[f"model.{name}"]) for name, value in saved.items())
 
