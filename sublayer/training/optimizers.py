@@ -130,20 +130,17 @@ class Division:
             if tensors is not None:
                 waiting.append((update, tensors))
         while waiting:
-            sums = iter(self._add_up([tensor for _, group in waiting for tensor in group]))
+            assert self._total is not None, "only divided parameters have parts to add"
+            parts = [tensor for _, group in waiting for tensor in group]
+            flat = self._total(torch.cat([tensor.flatten() for tensor in parts]))
+            split = torch.split(flat, [tensor.numel() for tensor in parts])
+            sums = (total.view(part.shape) for total, part in zip(split, parts, strict=True))
             still = []
             for update, tensors in waiting:
                 totals = [next(sums) for _ in tensors]
                 with suppress(StopIteration):
                     still.append((update, update.send(totals)))
             waiting = still
-
-    def _add_up(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Sum tensors over all processes, in one exchange."""
-        assert self._total is not None, "only divided parameters have parts to add"
-        flat = self._total(torch.cat([tensor.flatten() for tensor in tensors]))
-        sums = torch.split(flat, [tensor.numel() for tensor in tensors])
-        return [total.view(tensor.shape) for total, tensor in zip(sums, tensors, strict=True)]
 
 
 def _norm(values: Tensor, n_axes: int) -> Tensor:
@@ -381,14 +378,10 @@ class Lamb(MomentOptimizer):
         if update_parts:
             local_norms = torch._foreach_norm([*weight_parts, *update_parts])
             norms = yield from self.division.whole_norms(local_norms, 2 * are_parts)
-            torch._foreach_mul_(update_parts, trust_ratios(norms))
-
-
-def trust_ratios(norms: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Compute ``||w|| / ||u||``, 1 where either is 0, from all ``||w||`` and then all ``||u||``."""
-    weight_norms, update_norms = torch.stack(list(norms)).chunk(2)
-    has_both = (weight_norms > 0) & (update_norms > 0)
-    return torch.where(has_both, weight_norms / update_norms, 1.0).unbind()
+            weight_norms, update_norms = torch.stack(norms).chunk(2)
+            has_both = (weight_norms > 0) & (update_norms > 0)
+            ratios = torch.where(has_both, weight_norms / update_norms, 1.0)
+            torch._foreach_mul_(update_parts, ratios.unbind())
 
 
 def _variables(tensors: Sequence[Tensor], adapted: Adapted) -> list[Tensor]:
@@ -476,7 +469,9 @@ class Adafactor(Optimizer):
         """
         n_rows, n_columns = self.division.shape(parameters[0])[-2:]
         axis = self.division.axis(parameters[0])
-        new_rows, new_columns = _sums_of_squares(gradient)
+        squares = gradient.square()
+        new_rows, new_columns = squares.sum(-1), squares.sum(-2)
+        del squares  # as large as the gradient
         new_rows /= n_columns
         new_columns /= n_rows
         if axis == -1:
@@ -529,12 +524,6 @@ def _alike(parameters: list[Tensor], division: Division) -> Iterator[list[Tensor
             yield alike[start : start + n_together]
 
 
-def _sums_of_squares(gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute row and column sums of squares, without keeping the squares."""
-    squares = gradient.square()
-    return squares.sum(-1), squares.sum(-2)
-
-
 def _stack(tensors: Sequence[Tensor]) -> Tensor:
     """Stack tensors of one shape; a single one is not copied."""
     if len(tensors) == 1:
@@ -544,8 +533,6 @@ def _stack(tensors: Sequence[Tensor]) -> Tensor:
 
 _RATE_SHARE = "rate_share"
 """The option of a group that says what share of the learning rate it has."""
-Groups = list[dict[str, Any]]
-"""Parameters with the options that they share, as PyTorch's optimizers take them."""
 
 
 def build_optimizer(
@@ -562,7 +549,15 @@ def build_optimizer(
     sharding of ``parameters``.
     """
     shares = rate_shares or dict.fromkeys(parameters, 1.0)
-    groups = _groups(config, parameters, roles, shares)
+    groups: list[dict[str, Any]] = []
+    for name, parameter in parameters.items():
+        options = {**config.options(roles[name]), _RATE_SHARE: shares[name]}
+        alike = [group for group in groups if group["options"] == options]
+        if alike:
+            alike[0]["params"].append(parameter)
+        else:
+            groups.append({"params": [parameter], "options": options})
+    groups = [{"params": group["params"], **group["options"]} for group in groups]
     if isinstance(config, SgdConfig):
         return Sgd(groups, lr=config.lr, momentum=config.momentum, foreach=True)
     if isinstance(config, AdafactorConfig):
@@ -582,23 +577,6 @@ def build_optimizer(
         return ScaledAdamW(groups, **settings, division=division)
     # As in BERT and ALBERT as released: without correction.
     return MomentOptimizer(groups, **settings)
-
-
-def _groups(
-    config: OptimizerConfig,
-    parameters: Mapping[str, nn.Parameter],
-    roles: Mapping[str, Role],
-    rate_shares: Mapping[str, float],
-) -> Groups:
-    groups: Groups = []
-    for name, parameter in parameters.items():
-        options = {**config.options(roles[name]), _RATE_SHARE: rate_shares[name]}
-        alike = [group for group in groups if group["options"] == options]
-        if alike:
-            alike[0]["params"].append(parameter)
-        else:
-            groups.append({"params": [parameter], "options": options})
-    return [{"params": group["params"], **group["options"]} for group in groups]
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:

@@ -1,9 +1,9 @@
-"""The same bits on any number of processes: sums in one fixed binary tree.
+"""Objectives replicated in the processes: one alone, data parallelism, sums exact to the bit.
 
-Floating-point sums depend on their order. Here it is a binary tree over parts 0, 1, 2, ...: 0 with
-1, 2 with 3, then the sums of pairs, and so on; a node without a partner is passed up. A process
-sums the subtrees within its consecutive parts; the remaining additions complete the same tree, on
-any number of processes.
+Floating-point sums depend on their order. For the same bits on any number of processes it is a
+binary tree over parts 0, 1, 2, ...: 0 with 1, 2 with 3, then the sums of pairs, and so on; a node
+without a partner is passed up. A process sums the subtrees within its consecutive parts; the
+remaining additions complete the same tree.
 """
 
 import math
@@ -209,19 +209,14 @@ class Replicated(DataParallel):
     def begin(self, batches: Sequence[AnyBatch]) -> int:
         """Begin a step; before the first one gradients are grouped."""
         if not self._is_arranged:
-            self._arrange(batches[0])
+            # Make DDP rebuild its gradient buckets, as it does after its first pass: they determine
+            # the order of sums over three or more processes, and a resumed run must start with the
+            # buckets of an uninterrupted one. The pass has no other effect.
+            totals = self._replicas(batches[0])
+            super().backward(torch.stack(list(totals.values())).sum())
+            self._replicas.zero_grad(set_to_none=True)
             self._is_arranged = True
         return super().begin(batches)
-
-    def _arrange(self, batch: AnyBatch) -> None:
-        """Make DDP rebuild its gradient buckets, as it does after its first pass.
-
-        Buckets determine the order of sums over three or more processes: a resumed run must start
-        with the buckets of an uninterrupted one. The pass has no other effect.
-        """
-        totals = self._replicas(batch)
-        super().backward(torch.stack(list(totals.values())).sum())
-        self._replicas.zero_grad(set_to_none=True)
 
     def accumulating(self, *, is_last: bool) -> AbstractContextManager[None]:
         """Enter a micro-batch; gradients are summed over processes in the last one."""
@@ -323,36 +318,25 @@ def exchange(world: World, parameters: Sequence[Tensor], sums: Sums, n_parts: in
 
     ``sums`` are this process's. Collective. A parameter that no process used has None.
     """
-    is_used = _used(world, sums)
-    totals: Gradients = [None] * len(parameters)
-    for bucket in _buckets(parameters, is_used):
-        shapes = [parameters[index].shape for index in bucket]
-        partials = [[gradients[index] for index in bucket] for _, gradients in sums]
-        for index, total in zip(bucket, _exchanged(world, shapes, partials, n_parts), strict=True):
-            totals[index] = total
-    return totals
-
-
-def _used(world: World, sums: Sums) -> list[bool]:
-    """Return for each parameter whether any process has its gradient."""
-    gradients = [partial for _, partial in sums]
-    used = [any(grad is not None for grad in column) for column in zip(*gradients, strict=True)]
+    partials = [partial for _, partial in sums]
+    used = [any(grad is not None for grad in column) for column in zip(*partials, strict=True)]
     # On the CPU, without synchronising another device.
     n_using = world.sum(torch.tensor(used, dtype=torch.float32))
-    return (n_using > 0).tolist()
-
-
-def _buckets(parameters: Sequence[Tensor], is_used: Sequence[bool]) -> Iterator[list[int]]:
+    totals: Gradients = [None] * len(parameters)
     bucket: list[int] = []
     size = 0
-    for index in compress(range(len(parameters)), is_used):
+    indices = list(compress(range(len(parameters)), (n_using > 0).tolist()))
+    for index in indices:
         bucket.append(index)
         size += parameters[index].numel()
-        if size >= _BUCKET:
-            yield bucket
+        if size >= _BUCKET or index == indices[-1]:
+            shapes = [parameters[index].shape for index in bucket]
+            of_bucket = [[gradients[index] for index in bucket] for gradients in partials]
+            summed = _exchanged(world, shapes, of_bucket, n_parts)
+            for place, total in zip(bucket, summed, strict=True):
+                totals[place] = total
             bucket, size = [], 0
-    if bucket:
-        yield bucket
+    return totals
 
 
 def _exchanged(
@@ -364,7 +348,14 @@ def _exchanged(
     # The elements summed by one process are contiguous: [size, subtrees, share].
     flat = torch.empty(len(partials), world.size * chunk_size, device=world.device)
     for row, gradients in zip(flat, partials, strict=True):
-        _lay_out(gradients, starts, row)
+        # Concatenated at their starts; gaps add nothing.
+        end = 0
+        for start, gradient in zip(starts, gradients, strict=False):
+            if gradient is not None:
+                row[end:start] = _NOTHING
+                end = start + gradient.numel()
+                row[start:end] = gradient.flatten()
+        row[end:] = _NOTHING
     sent = flat.view(len(partials), world.size, chunk_size).transpose(0, 1).flatten()
     nodes = [subtrees(part_range(rank, world.size, n_parts)) for rank in range(world.size)]
     lengths = [len(of_rank) * chunk_size for of_rank in nodes]
@@ -380,17 +371,6 @@ def _exchanged(
         summed[start : start + shape.numel()].view(shape)
         for start, shape in zip(starts, shapes, strict=False)
     ]
-
-
-def _lay_out(gradients: Gradients, starts: Sequence[int], row: Tensor) -> None:
-    """Concatenate gradients at ``starts``; gaps add nothing."""
-    end = 0
-    for start, gradient in zip(starts, gradients, strict=False):
-        if gradient is not None:
-            row[end:start] = _NOTHING
-            end = start + gradient.numel()
-            row[start:end] = gradient.flatten()
-    row[end:] = _NOTHING
 
 
 def _rounded(n: int) -> int:
@@ -447,20 +427,16 @@ class Exact(Alone):
 
     def sum_losses(self, losses: Sequence[Tensor]) -> Tensor:
         """Add the losses of all micro-batches of the step in the order of the tree."""
+        size, all_losses = self._world.size, list(losses)
+        if size > 1:
+            padded = losses[0].new_zeros(-(-self._n_parts // size))
+            padded[: len(losses)] = torch.stack(all_losses)
+            all_losses = [
+                loss
+                for rank, row in enumerate(self._world.gather_equal(padded))
+                for loss in row[: len(part_range(rank, size, self._n_parts))].unbind()
+            ]
         total = TreeSum[Tensor](Tensor.add)
-        for part, loss in enumerate(self._all_losses(losses)):
+        for part, loss in enumerate(all_losses):
             total.push(Node(0, part), loss)
         return total.total()
-
-    def _all_losses(self, losses: Sequence[Tensor]) -> list[Tensor]:
-        """Return the losses of all micro-batches, in their order."""
-        size = self._world.size
-        if size == 1:
-            return list(losses)
-        padded = losses[0].new_zeros(-(-self._n_parts // size))
-        padded[: len(losses)] = torch.stack(list(losses))
-        return [
-            loss
-            for rank, row in enumerate(self._world.gather_equal(padded))
-            for loss in row[: len(part_range(rank, size, self._n_parts))].unbind()
-        ]

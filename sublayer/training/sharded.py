@@ -29,11 +29,9 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from sublayer.config.optimizers import Axes, OptimizerConfig, all_axes
-from sublayer.config.roles import Role
 from sublayer.data.batches import AnyBatch
 from sublayer.errors import CheckpointError
 from sublayer.files.tensors import StoredTensors, read_stored_headers
-from sublayer.model.blocks import Stack
 from sublayer.model.parameters import named_parameters, parameter_roles
 from sublayer.objective.base import Objective
 from sublayer.training.optimizers import Division, Part
@@ -264,13 +262,26 @@ def _shard(objective: Objective, world: World, *, gives_up: bool) -> list[FSDPMo
     roles = {id(parameter): by_name[name] for name, parameter in named_parameters(objective)}
 
     def shard(parameter: nn.Parameter) -> Shard:
-        return Shard(_sharded_axis(parameter, roles[id(parameter)], world.size))
+        """Shard the first axis that divides evenly, of stacked maps within a map.
+
+        Otherwise the first axis, the only one that may be sharded unevenly.
+        """
+        axes = list(range(parameter.dim()))
+        if roles[id(parameter)] == "stacked":
+            axes = [*axes[1:], 0]
+        return Shard(next((axis for axis in axes if parameter.shape[axis] % world.size == 0), 0))
 
     units: list[FSDPModule] = []
     for stack in objective.model.stacks:
-        for block in _own_blocks(stack):
-            fully_shard(block, mesh=mesh, reshard_after_forward=gives_up, shard_placement_fn=shard)
-            units.append(_as_unit(block[0]))
+        blocks = [stack.block(layer) for layer in range(len(stack.slots))]
+        n_uses = Counter(id(sublayer) for block in blocks for sublayer in block)
+        for block in blocks:
+            unshared: list[nn.Module] = [part for part in block if n_uses[id(part)] == 1]
+            if unshared:
+                fully_shard(
+                    unshared, mesh=mesh, reshard_after_forward=gives_up, shard_placement_fn=shard
+                )
+                units.append(_as_unit(unshared[0]))
     fully_shard(objective, mesh=mesh, reshard_after_forward=False, shard_placement_fn=shard)
     units.append(_as_unit(objective))
     for unit in units:
@@ -303,24 +314,3 @@ def _as_unit(module: nn.Module) -> FSDPModule:
     """Return a module as the ``FSDPModule`` that ``fully_shard`` has made of it."""
     assert isinstance(module, FSDPModule), "it has been sharded"
     return module
-
-
-def _own_blocks(stack: Stack) -> Iterator[list[nn.Module]]:
-    """Generate the unshared sub-layers of each block."""
-    blocks = [stack.block(layer) for layer in range(len(stack.slots))]
-    n_uses = Counter(id(sublayer) for block in blocks for sublayer in block)
-    for block in blocks:
-        sublayers: list[nn.Module] = [sublayer for sublayer in block if n_uses[id(sublayer)] == 1]
-        if sublayers:
-            yield sublayers
-
-
-def _sharded_axis(parameter: Tensor, role: Role, size: int) -> int:
-    """Return the axis to shard: the first that divides evenly, for stacked maps within a map.
-
-    Otherwise the first axis, the only one that may be sharded unevenly.
-    """
-    axes = list(range(parameter.dim()))
-    if role == "stacked":
-        axes = [*axes[1:], 0]
-    return next((axis for axis in axes if parameter.shape[axis] % size == 0), 0)

@@ -152,8 +152,12 @@ class World:
                 work()
             is_done = True
         finally:
-            if long:
-                self._meet(long)
+            if long and self.store is not None:
+                # Without a time limit.
+                if self.is_main:
+                    self.store.set(long, "here")
+                while not self.store.check([long]):
+                    time.sleep(_LOOKS_S)
             (is_done_by_first,) = self.share([float(is_done)])
         if not is_done_by_first:
             raise SaidElsewhere("the first process failed, and says why")
@@ -173,15 +177,6 @@ class World:
                 raise RuntimeError("Timed out waiting for the other processes to end")
             time.sleep(_LOOKS_S)
 
-    def _meet(self, name: str) -> None:
-        """Wait for rank 0 without a time limit."""
-        if self.store is None:
-            return
-        if self.is_main:
-            self.store.set(name, "here")
-        while not self.store.check([name]):
-            time.sleep(_LOOKS_S)
-
 
 def agree_on_start(store: Any, rank: int, size: int, timeout: timedelta) -> str:
     """Agree on a name of this start, equal in all ``size`` processes and unique.
@@ -198,25 +193,21 @@ def agree_on_start(store: Any, rank: int, size: int, timeout: timedelta) -> str:
     answered: dict[int, str] = {}
     while time.monotonic() < end:
         if rank > 0:
-            asked, _, name = _read(store, f"tell {rank}").partition(" ")
-            if asked == word:
+            request, _, name = _read(store, f"tell {rank}").partition(" ")
+            if request == word:
                 store.set(f"heard {rank}", name)
                 return name
-        elif _tell(store, size, word, answered):
-            return word
+        else:
+            # Answer requests for the name, until all have acknowledged it.
+            for other in range(1, size):
+                request = _read(store, f"ask {other}")
+                if request != answered.get(other, ""):
+                    store.set(f"tell {other}", f"{request} {word}")
+                    answered[other] = request
+            if all(_read(store, f"heard {other}") == word for other in range(1, size)):
+                return word
         time.sleep(_ASKS_S)
     raise RuntimeError("Timed out waiting for the other processes to start")
-
-
-def _tell(store: Any, size: int, name: str, answered: dict[int, str]) -> bool:
-    """Answer requests for the name; return whether all have acknowledged it."""
-    others = range(1, size)
-    for other in others:
-        asked = _read(store, f"ask {other}")
-        if asked != answered.get(other, ""):
-            store.set(f"tell {other}", f"{asked} {name}")
-            answered[other] = asked
-    return all(_read(store, f"heard {other}") == name for other in others)
 
 
 def _read(store: Any, key: str) -> str:
@@ -234,9 +225,25 @@ def reach(timeout: timedelta) -> tuple[Any, int, int]:
     """
     address, port = meeting_place()
     if is_first_launched() and not has_launchers_store():
-        _check_free(port)
+        with socket.socket() as sock:
+            # As a listener does: a recently closed connection is no obstacle.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                sock.bind(("", port))
+            except OSError as error:
+                what = "in use" if error.errno == errno.EADDRINUSE else "not to be had"
+                raise ConfigError(
+                    f"MASTER_PORT = {port} is {what} on this machine: give all processes another"
+                ) from None
     else:
-        _wait_for(address, port, timeout)
+        end = time.monotonic() + timeout.total_seconds()
+        while not is_there(address, port):
+            if time.monotonic() > end:
+                raise TrainingError(
+                    f"nothing answers at MASTER_ADDR = {address}, MASTER_PORT = {port}, where the "
+                    "processes meet: start the first of them there"
+                )
+            time.sleep(_LOOKS_S)
     met: tuple[Any, int, int] = next(rendezvous("env://", timeout=timeout))
     return met
 
@@ -248,30 +255,6 @@ def is_there(address: str, port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _check_free(port: int) -> None:
-    with socket.socket() as sock:
-        # As a listener does: a recently closed connection is no obstacle.
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            sock.bind(("", port))
-        except OSError as error:
-            what = "in use" if error.errno == errno.EADDRINUSE else "not to be had"
-            raise ConfigError(
-                f"MASTER_PORT = {port} is {what} on this machine: give all processes another"
-            ) from None
-
-
-def _wait_for(address: str, port: int, timeout: timedelta) -> None:
-    end = time.monotonic() + timeout.total_seconds()
-    while not is_there(address, port):
-        if time.monotonic() > end:
-            raise TrainingError(
-                f"nothing answers at MASTER_ADDR = {address}, MASTER_PORT = {port}, where the "
-                "processes meet: start the first of them there"
-            )
-        time.sleep(_LOOKS_S)
 
 
 def join_world(device: torch.device, patience_s: float = PATIENCE_S) -> World:
