@@ -62,23 +62,6 @@ def usable(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
     return converted
 
 
-def usable_weights(tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-    """Convert a file's tensors to the model's dtype, and log the conversion.
-
-    The dtype is ``computed_dtype``'s. ``source`` names the file in messages.
-
-    Raises CheckpointError, naming file and tensor, for anything but finite floats.
-    """
-    dtype = computed_dtype(tensors.values())
-    weights = {}
-    for name, tensor in tensors.items():
-        weights[name] = usable(f"{source}: {name}", tensor, dtype)
-    note = describe_conversion(tensors, dtype)
-    if note is not None:
-        _log.warning("weights of %s: %s", source, note)
-    return weights
-
-
 def check_float(name: str, tensor: Tensor) -> None:
     """Raise CheckpointError where a tensor is not of a floating-point type of ``FLOATS``."""
     if tensor.dtype not in FLOATS:
@@ -152,18 +135,11 @@ def describe_model(
 
     Raises OSError.
     """
-    (folder / CONFIG_NAME).write_text(_format_config(config), encoding="utf-8")
+    described = {"format": FORMAT, "version": VERSION, "model": config.model_dump(mode="json")}
+    text = json.dumps(described, indent=2) + "\n"
+    (folder / CONFIG_NAME).write_text(text, encoding="utf-8")
     for name, content in tokenizer_files.items():
         (folder / name).write_bytes(content)
-
-
-def _format_config(config: ResolvedModel) -> str:
-    described = {
-        "format": FORMAT,
-        "version": VERSION,
-        "model": config.model_dump(mode="json"),
-    }
-    return json.dumps(described, indent=2) + "\n"
 
 
 def load_weights(folder: Path, *, device: str = "cpu") -> tuple[ResolvedModel, dict[str, Tensor]]:
@@ -181,7 +157,12 @@ def load_weights(folder: Path, *, device: str = "cpu") -> tuple[ResolvedModel, d
         if not stored.is_whole:
             verify_parts(stored.files())
         tensors = read_stored(stored, device=device)
-        return config, usable_weights(tensors, str(path))
+        dtype = computed_dtype(tensors.values())
+        weights = {name: usable(f"{path}: {name}", tensors[name], dtype) for name in tensors}
+        note = describe_conversion(tensors, dtype)
+        if note is not None:
+            _log.warning("weights of %s: %s", path, note)
+        return config, weights
 
 
 def stored_weights(folder: Path) -> StoredTensors:
@@ -197,9 +178,38 @@ def read_config(folder: Path) -> ResolvedModel:
 
     Raises CheckpointError where a file is missing, damaged or of another model.
     """
-    config = _read_config(folder / CONFIG_NAME)
-    path = folder / WEIGHTS_NAME
+    path = folder / CONFIG_NAME
     with _reading(path):
+        described = read_json_object(path, CheckpointError)
+    if described.get("format") != FORMAT:
+        raise CheckpointError(
+            f"{path} does not describe a {FORMAT} model; name another folder, or import it"
+        )
+    version = described.get("version")
+    if version != VERSION:
+        raise CheckpointError(
+            f"{path} is of format version {show(version)}, this program reads {VERSION}"
+        )
+    fields: object = described.get("model")
+    try:
+        if isinstance(fields, dict):
+            fields = with_current_names(fields, table="model")
+        settings = ModelConfig.model_validate_json(json.dumps(fields))
+        check_model(settings)
+    except ValidationError as error:
+        where = error.errors()[0]
+        field = ".".join(map(str, where["loc"]))
+        raise CheckpointError(
+            f"{path}: model.{field}: {where['msg']}; name another model"
+        ) from None
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    for name, value in settings:
+        is_needed = settings.kind == "encoder-decoder" or name not in DECODER_FIELDS
+        if value is None and is_needed:
+            raise CheckpointError(f"{path} does not say what model.{name} is; name another model")
+    config = ResolvedModel.model_validate(dict(settings))
+    with _reading(folder / WEIGHTS_NAME):
         stored = stored_weights(folder)
         headers = read_stored_headers(stored)
         shapes = {name: header.shape for name, header in headers.items()}
@@ -218,7 +228,11 @@ def check_shapes(
     Raises CheckpointError where a name is missing on one side, or, naming both, where shapes
     differ.
     """
-    n_needed = _fewest_tensors(config)
+    # At least the position tables, and a tensor for each set of weights of the blocks.
+    has_table_per_block = POSITIONS[config.positions].adds_before == "every"
+    n_needed = config.n_layers if has_table_per_block else 0
+    for stack in stacks(config):
+        n_needed += sum(n_copies(config, stack, entry) for entry in stack.block)
     if n_needed > len(shapes):
         raise CheckpointError(
             f"{source} has {len(shapes):,} tensors, its config asks for {n_needed:,} at least; "
@@ -261,67 +275,6 @@ def _reading(path: Path) -> Iterator[None]:
         ) from None
 
 
-def _fewest_tensors(config: ResolvedModel) -> int:
-    """Return a lower bound on the number of a model's tensors.
-
-    Position tables, and one for each set of weights of its blocks.
-    """
-    has_table_per_layer = POSITIONS[config.positions].adds_before == "every"
-    total = config.n_layers if has_table_per_layer else 0
-    for stack in stacks(config):
-        for entry in stack.block:
-            total += n_copies(config, stack, entry)
-    return total
-
-
-def _read_config(path: Path) -> ResolvedModel:
-    with _reading(path):
-        described = read_json_object(path, CheckpointError)
-    _check_format(described, path)
-    config = _validate_config(described.get("model"), path)
-    _check_complete(config, path)
-    return ResolvedModel.model_validate(dict(config))
-
-
-def _check_format(described: Mapping[str, object], path: Path) -> None:
-    if described.get("format") != FORMAT:
-        raise CheckpointError(
-            f"{path} does not describe a {FORMAT} model; name another folder, or import it"
-        )
-    version = described.get("version")
-    if version != VERSION:
-        raise CheckpointError(
-            f"{path} is of format version {show(version)}, this program reads {VERSION}"
-        )
-
-
-def _validate_config(fields: object, path: Path) -> ModelConfig:
-    """Validate a config's fields as a recipe's, under their current names."""
-    try:
-        if isinstance(fields, dict):
-            fields = with_current_names(fields, table="model")
-        config = ModelConfig.model_validate_json(json.dumps(fields))
-        check_model(config)
-    except ValidationError as error:
-        where = error.errors()[0]
-        field = ".".join(map(str, where["loc"]))
-        raise CheckpointError(
-            f"{path}: model.{field}: {where['msg']}; name another model"
-        ) from None
-    except ConfigError as error:
-        raise CheckpointError(f"{path}: {error}") from None
-    return config
-
-
-def _check_complete(config: ModelConfig, path: Path) -> None:
-    """Raise CheckpointError where a required field is unset."""
-    has_decoder_fields = config.kind == "encoder-decoder"
-    for name, value in config:
-        is_needed = has_decoder_fields or name not in DECODER_FIELDS
-        if value is None and is_needed:
-            raise CheckpointError(f"{path} does not say what model.{name} is; name another model")
-
-
 def copy_model(original: Path, folder: Path) -> None:
     """Copy a model folder's files into an empty folder.
 
@@ -356,17 +309,15 @@ def is_copy(folder: Path, original: Path) -> bool:
     equal, _, _ = filecmp.cmpfiles(folder, original, names, shallow=False)
     if equal != names:
         return False
-    return stored.is_whole or _has_same_weights(folder, original)
+    if stored.is_whole:
+        return True
+    ours, theirs = read_stored(stored_weights(folder)), read_stored(stored)
+    if ours.keys() != theirs.keys():
+        return False
+    return all(torch.equal(value, theirs[name]) for name, value in ours.items())
 
 
 def _described(folder: Path) -> list[str]:
     """List the files of a model folder except the weights."""
     weights = {path.name for path in folder.glob(PART_PATTERN)} | {WEIGHTS_NAME}
     return sorted(path.name for path in folder.iterdir() if path.name not in weights)
-
-
-def _has_same_weights(folder: Path, original: Path) -> bool:
-    ours, theirs = read_stored(stored_weights(folder)), read_stored(stored_weights(original))
-    if ours.keys() != theirs.keys():
-        return False
-    return all(torch.equal(value, theirs[name]) for name, value in ours.items())

@@ -84,13 +84,40 @@ def bfloat16_gain(width: int, clocks: Clocks) -> float:
     PyTorch's number of threads is restored.
     """
     ends = clocks.passed() + _LIMIT_S
+    generator = torch.Generator().manual_seed(0)
     with _one_thread():
-        product = _product_gain(clocks, ends)
+        gain = 1.0
+        for size in _SIZES:
+            a = torch.randn(size, size, generator=generator)
+            b = torch.randn(size, size, generator=generator)
+            multiply = partial(torch.mm, a, b)
+            multiply_low = partial(torch.mm, a.bfloat16(), b.bfloat16())
+            slow_s = _fastest(multiply, clocks.used)
+            fast_s = _fastest(multiply_low, clocks.used)
+            gain = slow_s / fast_s
+            next_s = 8 * _REPEATS * (slow_s + fast_s)
+            if clocks.passed() + next_s > ends:
+                break
         least = _HOPELESS if has_bfloat16_units() else 1.0
-        if product < least:
+        if gain < least:
             return 0.0
-        gain = _layer_gain(width, clocks, ends)
-        return round(gain, 2)
+        generator.manual_seed(0)
+        x = torch.randn(_OUTPUTS // width, width, generator=generator)
+        weight = torch.randn(4 * width, width, generator=generator, requires_grad=True)
+
+        def forward_and_backward(*, is_low: bool) -> float:
+            begun = clocks.used()
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_low):
+                gelu(linear(x, weight)).float().sum().backward()  # type: ignore[no-untyped-call]
+            return max(clocks.used() - begun, 1e-9)
+
+        slow: list[float] = []
+        fast: list[float] = []
+        # The first round also allocates; the fastest is taken, of at least two where there is time.
+        while not slow or clocks.passed() + slow[-1] + fast[-1] < ends:
+            slow.append(forward_and_backward(is_low=False))
+            fast.append(forward_and_backward(is_low=True))
+        return round(min(slow) / min(fast), 2)
 
 
 def has_bfloat16_units() -> bool:
@@ -127,43 +154,6 @@ def _product_speed(device: torch.device, dtype: torch.dtype, clocks: Clocks) -> 
         if clocks.passed() + next_s > ends:
             break
     return speed
-
-
-def _product_gain(clocks: Clocks, ends: float) -> float:
-    generator = torch.Generator().manual_seed(0)
-    gain = 1.0
-    for width in _SIZES:
-        a = torch.randn(width, width, generator=generator)
-        b = torch.randn(width, width, generator=generator)
-        multiply = partial(torch.mm, a, b)
-        multiply_low = partial(torch.mm, a.bfloat16(), b.bfloat16())
-        slow = _fastest(multiply, clocks.used)
-        fast = _fastest(multiply_low, clocks.used)
-        gain = slow / fast
-        next_s = 8 * _REPEATS * (slow + fast)
-        if clocks.passed() + next_s > ends:
-            break
-    return gain
-
-
-def _layer_gain(width: int, clocks: Clocks, ends: float) -> float:
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(_OUTPUTS // width, width, generator=generator)
-    weight = torch.randn(4 * width, width, generator=generator, requires_grad=True)
-
-    def forward_and_backward(*, is_low: bool) -> float:
-        begun = clocks.used()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=is_low):
-            gelu(linear(x, weight)).float().sum().backward()  # type: ignore[no-untyped-call]
-        return max(clocks.used() - begun, 1e-9)
-
-    slow: list[float] = []
-    fast: list[float] = []
-    # The first round also allocates; the fastest is taken, of at least two where there is time.
-    while not slow or clocks.passed() + slow[-1] + fast[-1] < ends:
-        slow.append(forward_and_backward(is_low=False))
-        fast.append(forward_and_backward(is_low=True))
-    return min(slow) / min(fast)
 
 
 def _multiply(a: Tensor, b: Tensor) -> None:
