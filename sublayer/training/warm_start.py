@@ -44,7 +44,13 @@ def fit_rows(
     for name in tensors.keys() & targets.keys():
         value, target = tensors[name], targets[name]
         if name in TOKEN_TABLES:
-            fitted[name] = _with_token_rows(value, target, new_ids)
+            # Another width, or ids without rows, are refused on loading.
+            if value.shape[1:] == target.shape[1:] and len(value) <= len(target):
+                rows = target.detach().clone()
+                rows[: len(value)] = value
+                fresh = slice(new_ids.start, new_ids.stop)
+                rows[fresh] = target.detach()[fresh]
+                fitted[name] = rows
         elif _POSITION_TABLE in name:
             if len(target) > len(value):
                 raise CheckpointError(
@@ -62,36 +68,6 @@ def added_ids(tokenizer: Tokenizer | None, known: Tokenizer | None) -> range:
     return range(known.vocab_size, max(known.vocab_size, tokenizer.vocab_size))
 
 
-def describe_added(
-    model: Transformer, source: Transformer, tokenizer: Tokenizer | None, new_ids: range
-) -> list[str]:
-    """Describe the tokens of a model that its start lacks."""
-    if not new_ids:
-        n_added = model.config.vocab_size - source.config.vocab_size
-        return [f"{count(n_added, 'row')} of the embedding matrix"] if n_added > 0 else []
-    assert tokenizer is not None, "the ids are the tokenizer's"
-    names = [name for name, number in tokenizer.added_ids.items() if number in new_ids]
-    return [f"{count(len(new_ids), 'token')} added to the vocabulary ({', '.join(names)})"]
-
-
-def describe_cut(model: Transformer, source: Transformer, run: str) -> list[str]:
-    """Report that a model has fewer learned positions than its start."""
-    kept, learned = model.config.max_len, source.config.max_len
-    if model.positions.table_before(0) is None or kept >= learned:
-        return []
-    return [f"keeps the first {kept:,} of the {learned:,} positions that {run} has learned"]
-
-
-def _with_token_rows(value: Tensor, target: Tensor, new_ids: range) -> Tensor:
-    if value.shape[1:] != target.shape[1:] or len(value) > len(target):
-        return value  # another width, or ids without rows: refused on loading
-    rows = target.detach().clone()
-    rows[: len(value)] = value
-    fresh = slice(new_ids.start, new_ids.stop)
-    rows[fresh] = target.detach()[fresh]
-    return rows
-
-
 def fresh_heads(
     text_model: TextModel, source: Transformer, answered: TaskSpec | None, run: str
 ) -> dict[str, str]:
@@ -99,28 +75,23 @@ def fresh_heads(
 
     ``answered`` is the task of the start ``run``: a label head is kept where answers are equal.
     """
-    model = text_model.model
+    model, task = text_model.model, text_model.task
+    # Whether one head can answer both tasks; assumed for a model without a task.
+    answers_alike = True
+    if answered is not None and task is not None:
+        there, here = answered.tasks[0], task.tasks[0]
+        answers_alike = (there.kind, there.labels) == (here.kind, here.labels)
+        answers_alike &= there.kind != "number" or there.numbers == here.numbers
     reasons = {}
     for name in model.heads:
         if name not in source.heads:
             reasons[name] = f"{run} has none"
-        elif name == "label" and not _answers_alike(answered, text_model.task):
+        elif name == "label" and not answers_alike:
             titles = ", ".join(task.title for task in answered.tasks) if answered else "another"
             reasons[name] = f"that of {run} answers {titles}"
         elif _shapes(model, name) != _shapes(source, name):
             reasons[name] = f"that of {run} has other weights"
     return reasons
-
-
-def without_output_bias(
-    targets: dict[str, Tensor], tensors: dict[str, Tensor], run: str
-) -> list[str]:
-    """Drop the output bias where only one model has it; describe a fresh one."""
-    is_there, is_here = OUTPUT_BIAS in tensors, OUTPUT_BIAS in targets
-    if is_there != is_here:
-        tensors.pop(OUTPUT_BIAS, None)
-        targets.pop(OUTPUT_BIAS, None)
-    return [f"output bias ({run} has none)"] if is_here and not is_there else []
 
 
 def _shapes(model: Transformer, head: str) -> dict[str, tuple[int, ...]]:
@@ -131,15 +102,6 @@ def _shapes(model: Transformer, head: str) -> dict[str, tuple[int, ...]]:
         for name, value in model.state_dict().items()
         if name.startswith(prefix) and name != OUTPUT_BIAS
     }
-
-
-def _answers_alike(there: TaskSpec | None, here: TaskSpec | None) -> bool:
-    """Check whether one head can answer both tasks; assumed for a model without a task."""
-    if there is None or here is None:
-        return True
-    a, b = there.tasks[0], here.tasks[0]
-    is_alike = (a.kind, a.labels) == (b.kind, b.labels)
-    return is_alike and (a.kind != "number" or a.numbers == b.numbers)
 
 
 class StartModel:
@@ -200,8 +162,20 @@ def start_from(text_model: TextModel, pretrained: StartModel) -> list[str]:
     targets = _without(model, fresh)
     new_ids = added_ids(text_model.tokenizer, pretrained.tokenizer)
     tensors = fit_rows(_without(source, {*fresh, *left_out}), targets, new_ids, where)
-    reasons = describe_added(model, source, text_model.tokenizer, new_ids)
-    reasons += without_output_bias(targets, tensors, init.run)
+    reasons = []
+    n_added = model.config.vocab_size - source.config.vocab_size
+    if new_ids:
+        assert text_model.tokenizer is not None, "the ids are the tokenizer's"
+        ids = text_model.tokenizer.added_ids
+        names = ", ".join(name for name, number in ids.items() if number in new_ids)
+        reasons.append(f"{count(len(new_ids), 'token')} added to the vocabulary ({names})")
+    elif n_added > 0:
+        reasons.append(f"{count(n_added, 'row')} of the embedding matrix")
+    if (OUTPUT_BIAS in tensors) != (OUTPUT_BIAS in targets):
+        if OUTPUT_BIAS in targets:
+            reasons.append(f"output bias ({init.run} has none)")
+        tensors.pop(OUTPUT_BIAS, None)
+        targets.pop(OUTPUT_BIAS, None)
     reasons += [f"{HEADS[name].title} ({reason})" for name, reason in fresh.items()]
     if init.layers is None:
         load_into(targets, tensors, where)
@@ -213,15 +187,19 @@ def start_from(text_model: TextModel, pretrained: StartModel) -> list[str]:
             _outside_blocks(source, tensors, init.layers),
             where,
         )
-        _copy_first_blocks(model, source, init)
-        reasons += _fresh_blocks(model, init.layers)
+        reasons += _start_blocks(model, source, init.layers, where)
     notes = []
     if reasons:
         notes.append(f"starts fresh: {', '.join(reasons)}")
     if left_out:
         titles = ", ".join(HEADS[name].title for name in left_out)
         notes.append(f"left out of {init.run}: {titles} (the recipe asks for none)")
-    return notes + describe_cut(model, source, init.run)
+    kept, learned = model.config.max_len, source.config.max_len
+    if model.positions.table_before(0) is not None and kept < learned:
+        notes.append(
+            f"keeps the first {kept:,} of the {learned:,} positions that {init.run} has learned"
+        )
+    return notes
 
 
 def note_training_only(objective: Objective, pretrained: StartModel) -> list[str]:
@@ -268,23 +246,17 @@ def _outside_blocks(
     return outside
 
 
-def _copy_first_blocks(model: Transformer, source: Transformer, init: InitConfig) -> None:
-    assert init.run is not None and init.layers is not None, "there is a model to start from"
+def _start_blocks(model: Transformer, source: Transformer, n_blocks: int, where: Path) -> list[str]:
+    """Copy the first blocks of each stack; describe how many of the others share no weights."""
     for stack, its in zip(model.stacks, source.stacks, strict=True):
-        for layer in range(init.layers):
-            ours = stack.block(layer)
-            theirs = its.block(layer)
+        for layer in range(n_blocks):
+            ours, theirs = stack.block(layer), its.block(layer)
             if len(ours) != len(theirs):
                 raise CheckpointError(
-                    f"the blocks of {init.run} have {len(theirs)} sub-layers, the recipe's "
-                    f"{len(ours)}"
+                    f"the blocks of {where} have {len(theirs)} sub-layers, the recipe's {len(ours)}"
                 )
             for target, sublayer in zip(ours, theirs, strict=True):
-                load_into(target.state_dict(), sublayer.state_dict(), Path(init.run))
-
-
-def _fresh_blocks(model: Transformer, n_blocks: int) -> list[str]:
-    """Describe the number of blocks that share no weights with the first ones."""
+                load_into(target.state_dict(), sublayer.state_dict(), where)
     counted = []
     bodies = _bodies(model).values()
     for body in bodies:
