@@ -187,7 +187,7 @@ def start_from(text_model: TextModel, pretrained: StartModel) -> list[str]:
             _outside_blocks(source, tensors, init.layers),
             where,
         )
-        reasons += _start_blocks(model, source, init.layers, where)
+        reasons += _start_blocks(model, source, init.layers, init.run)
     notes = []
     if reasons:
         notes.append(f"starts fresh: {', '.join(reasons)}")
@@ -246,17 +246,17 @@ def _outside_blocks(
     return outside
 
 
-def _start_blocks(model: Transformer, source: Transformer, n_blocks: int, where: Path) -> list[str]:
+def _start_blocks(model: Transformer, source: Transformer, n_blocks: int, run: str) -> list[str]:
     """Copy the first blocks of each stack; describe how many of the others share no weights."""
     for stack, its in zip(model.stacks, source.stacks, strict=True):
         for layer in range(n_blocks):
             ours, theirs = stack.block(layer), its.block(layer)
             if len(ours) != len(theirs):
                 raise CheckpointError(
-                    f"the blocks of {where} have {len(theirs)} sub-layers, the recipe's {len(ours)}"
+                    f"the blocks of {run} have {len(theirs)} sub-layers, the recipe's {len(ours)}"
                 )
             for target, sublayer in zip(ours, theirs, strict=True):
-                load_into(target.state_dict(), sublayer.state_dict(), where)
+                load_into(target.state_dict(), sublayer.state_dict(), Path(run))
     counted = []
     bodies = _bodies(model).values()
     for body in bodies:
