@@ -26,7 +26,6 @@ from sublayer.study.budget.match import share_threads, shared_threads
 from sublayer.study.definition import Options, Study, _check_place
 from sublayer.study.jobs import computing, loop
 from sublayer.study.jobs import run as of_run
-from sublayer.study.jobs.board import PlainBoard, TerminalBoard
 from sublayer.study.jobs.company import company
 from sublayer.study.jobs.computing import describe_share
 from sublayer.study.jobs.files import (
@@ -36,7 +35,7 @@ from sublayer.study.jobs.files import (
     end_of,
     installed_versions,
 )
-from sublayer.study.jobs.loop import MOST_TRIES, InTurn
+from sublayer.study.jobs.loop import MOST_TRIES, InTurn, PlainBoard, TerminalBoard
 from sublayer.study.jobs.run import Job, Outcome, SharedData
 from sublayer.system.fork_server import Forked, ForkServer
 from sublayer.training.log import Status

@@ -189,7 +189,8 @@ def finish_run(job: Job, progress: Progress, *, device: str | None) -> Outcome:
 
     ``device`` is as on the command line; None for the best there is. A failed training is kept as a
     failure; a trained run keeps its model, and the checkpoints of ``train.keep_steps``. Raises
-    CheckpointError if a file of the run is damaged, and Interrupted.
+    CheckpointError if a file of the run is damaged, ConfigError for members of an ensemble whose
+    answers cannot be averaged, and Interrupted.
     """
     # An ended run is compared with its data if they are prepared.
     if isinstance(job.data, Data) or not is_finished(job):
@@ -197,7 +198,17 @@ def finish_run(job: Job, progress: Progress, *, device: str | None) -> Outcome:
     outcome = read_outcome(job.path, is_scored=job.is_scored)
     assert outcome is not None, "the run has been made"
     if outcome.record is not None:
-        _tidy(job)
+        root = job.path / CHECKPOINTS_NAME
+        kept = [checkpoint_path(root, step) for step in job.recipe.train.keep_steps]
+        if not kept:
+            shutil.rmtree(root, ignore_errors=True)
+        for path in root.iterdir() if kept and root.is_dir() else ():
+            if path in kept:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
     return outcome
 
 
@@ -205,14 +216,35 @@ def _make(job: Job, progress: Progress, device: str | None) -> None:
     path = job.path
     if (path / FAILURE).exists() or (job.members and job.scores.exists()):
         return
+    data, train = job.find_data(), job.recipe.train
+    baselines = BaselineScores(lambda: trained_examples(data), are_scored=False)
     if job.members:
-        _score_ensemble(job, device)
+        # Recipe and data are the first member's; the average answers are kept as a run's.
+        if train.threads is not None:
+            torch.set_num_threads(train.threads)
+        path.mkdir(parents=True, exist_ok=True)
+        named = [os.path.relpath(member, path) for member in job.members]
+        began: dict[str, Any] = {"members": named}
+        began |= {} if job.plan is None else {"plan": dict(job.plan)}
+        write_file(path / ENSEMBLE, json.dumps(began, indent=1).encode() + b"\n")
+        chosen = choose_device(device)
+        models = [load(member, device=chosen) for member in job.members]
+        test = of_tasks(data.test or data.train)
+        with stage("scoring the development set"):
+            predictions = answer_together(models, test.parts, names=list(map(str, job.members)))
+        reports = report_split(test, baselines, predictions)
+        content = {
+            "tasks": [report.to_json() for report in reports],
+            "task_bests": [],
+            "seed": train.seed,
+            "items_sha256": write_items(path, task_items(test, reports), {}),
+        }
+        write_file(path / SCORES, json.dumps(content, indent=1).encode() + b"\n")
         return
-    data, loaded = job.find_data(), LoadedRecipe(job.recipe, {}, job.label, ())
+    loaded = LoadedRecipe(job.recipe, {}, job.label, ())
     settings: dict[str, Any] = {"device": device, "progress": progress, "plan": job.plan}
     try:
         if job.finetunes:
-            baselines = BaselineScores(lambda: trained_examples(data), are_scored=False)
             finetune_seed(loaded, path, data, baselines, resume=True, **settings)
         else:
             train_run(loaded, path, resume=True, data=data, replans=False, **settings)
@@ -232,51 +264,6 @@ def _make(job: Job, progress: Progress, device: str | None) -> None:
         with stage(f"inspecting {job.inspecting.what}"):
             split = job.scoring.split_of(data)
             inspect_run(path, job.recipe, split, job.inspecting, device=device)
-
-
-def _score_ensemble(job: Job, device: str | None) -> None:
-    """Score the average of the members' answers to the development set, and keep it as a run's.
-
-    Recipe and data are the first member's. Raises CheckpointError if a member has no model, or a
-    damaged one, and ConfigError for members whose answers cannot be averaged.
-    """
-    data, train = job.find_data(), job.recipe.train
-    if train.threads is not None:
-        torch.set_num_threads(train.threads)
-    job.path.mkdir(parents=True, exist_ok=True)
-    named = [os.path.relpath(member, job.path) for member in job.members]
-    began = {"members": named} if job.plan is None else {"members": named, "plan": dict(job.plan)}
-    write_file(job.path / ENSEMBLE, json.dumps(began, indent=1).encode() + b"\n")
-    chosen = choose_device(device)
-    models = [load(member, device=chosen) for member in job.members]
-    test = of_tasks(data.test or data.train)
-    with stage("scoring the development set"):
-        predictions = answer_together(models, test.parts, names=list(map(str, job.members)))
-    baselines = BaselineScores(lambda: trained_examples(data), are_scored=False)
-    reports = report_split(test, baselines, predictions)
-    content = {
-        "tasks": [report.to_json() for report in reports],
-        "task_bests": [],
-        "seed": train.seed,
-        "items_sha256": write_items(job.path, task_items(test, reports), {}),
-    }
-    write_file(job.path / SCORES, json.dumps(content, indent=1).encode() + b"\n")
-
-
-def _tidy(job: Job) -> None:
-    """Remove the checkpoints of a scored run, except those of ``train.keep_steps``."""
-    root = job.path / CHECKPOINTS_NAME
-    kept = [checkpoint_path(root, step) for step in job.recipe.train.keep_steps]
-    if not kept:
-        shutil.rmtree(root, ignore_errors=True)
-        return
-    for path in root.iterdir() if root.is_dir() else ():
-        if path in kept:
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
 
 
 def describe_end(job: Job, outcome: Outcome) -> str:
