@@ -29,8 +29,7 @@ from sublayer.estimate.memory import TrainingMemory
 from sublayer.study.arms import Arm
 from sublayer.study.budget.expected import Resources, expected_vocabulary
 from sublayer.study.budget.measure import train_step
-from sublayer.study.budget.plan import make_plan
-from sublayer.study.budget.processes import Machine, plan_processes
+from sublayer.study.budget.plan import Machine, make_plan, plan_processes
 from sublayer.system.machine import PeakMemory
 from sublayer.system.memory import release_freed_memory
 from sublayer.training.world import join_world, leave_world

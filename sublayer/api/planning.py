@@ -17,7 +17,7 @@ from sublayer.system.stages import note, stage
 if TYPE_CHECKING:
     from sublayer.statistics.looks import Looks
     from sublayer.study.budget.expected import Clock, Resources, Sized, StepTime
-    from sublayer.study.budget.processes import Machine, ProcessPlan
+    from sublayer.study.budget.plan import Machine, ProcessPlan
     from sublayer.study.definition import Study
 
 _AS_LONG = (
@@ -111,7 +111,13 @@ def plan(
     sources = as_sources(source)
     from sublayer.study.budget.expected import find_resources
     from sublayer.study.budget.match import share_threads
-    from sublayer.study.budget.plan import make_plan, plan_to_json
+    from sublayer.study.budget.plan import (
+        Machine,
+        make_plan,
+        plan_processes,
+        plan_to_json,
+        processes_to_json,
+    )
     from sublayer.study.definition import ask, is_run, load_asked
 
     given = study_options(options)
@@ -179,8 +185,6 @@ def plan(
     else:
         result = plan_to_json(counted, resources, n_seeds, n_tried, jobs)
     if is_divided:
-        from sublayer.study.budget.processes import Machine, plan_processes, processes_to_json
-
         rate = None if link is None else link * 1e9
         machine = Machine(processes or 1, resources, datasheet, share or 1.0, rate)
         arms = zip(study.arms, counted.arms, strict=True)

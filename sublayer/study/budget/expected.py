@@ -6,7 +6,8 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from sublayer.config.data import GPT1
@@ -159,31 +160,6 @@ def _evaluation_s(recipe: Recipe, train: ResolvedTrain, time: StepTime) -> float
     return time.seconds * computed / (3 * tokens_per_step(recipe))
 
 
-def arm_length(
-    sized: Sized,
-    matched: Sequence[str],
-    time: StepTime | None,
-    *,
-    baseline: Recipe,
-    length: Length | None,
-) -> Length | None:
-    """Return the length of an arm's run against the baseline's; None if unknown.
-
-    The ``matched`` settings' length, else as many tokens as the baseline's for equal minutes, else
-    the arm's. Raises ConfigError as ``expected_length`` does.
-    """
-    for setting in matched:
-        if setting.startswith("train.steps="):
-            return replace(length or Length(1), steps=int(setting.removeprefix("train.steps=")))
-    minutes = sized.recipe.train.minutes
-    if minutes is not None and minutes == baseline.train.minutes and length is not None:
-        # Minutes become steps once, for the baseline; an arm with other batches gets as many
-        # tokens.
-        tokens = length.steps * tokens_per_step(baseline)
-        return replace(length, steps=max(1, round(tokens / tokens_per_step(sized.recipe))))
-    return expected_length(sized.recipe, time)
-
-
 def expected_hours(
     recipe: Recipe, length: Length | None, time: StepTime | None, minutes: float | None
 ) -> float | None:
@@ -265,27 +241,21 @@ def find_resources(device: str | None = None, folder: Path = Path()) -> Resource
         except (OSError, subprocess.SubprocessError, ValueError, IndexError):
             pass
     is_gpu = named == "cuda" and (device is not None or gpu_bytes is not None)
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "ALL"
+    has_units = False
+    if any(units in limit.upper() for units in _BFLOAT16_UNITS):  # oneDNN may use them
+        with suppress(OSError):
+            # All processors are assumed to equal the first.
+            flags = re.search("^(flags|Features).*", _CPUINFO.read_text(), re.MULTILINE)
+            units = {*flags[0].split()} if flags else set()
+            has_units = not units.isdisjoint({"avx512_bf16", "amx_bf16", "bf16"})
     return Resources(
         device="cuda" if is_gpu else "cpu",
         memory_bytes=gpu_bytes if is_gpu else free_memory(),
         disk_bytes=shutil.disk_usage(folder).free,
-        has_fast_bfloat16=is_gpu or _has_fast_bfloat16(),
+        has_fast_bfloat16=is_gpu or has_units,
         cores=cores(),
     )
-
-
-def _has_fast_bfloat16() -> bool:
-    """Return whether the processor has bfloat16 units that oneDNN may use."""
-    named = os.environ.get("ONEDNN_MAX_CPU_ISA") or os.environ.get("DNNL_MAX_CPU_ISA") or "ALL"
-    if not any(units in named.upper() for units in _BFLOAT16_UNITS):
-        return False
-    try:
-        text = _CPUINFO.read_text()
-    except OSError:
-        return False
-    # All processors are assumed to equal the first.
-    flags = re.search("^(flags|Features).*", text, re.MULTILINE)
-    return bool(flags and {"avx512_bf16", "amx_bf16", "bf16"} & {*flags[0].split()})
 
 
 _BESIDES_NEWEST = 3

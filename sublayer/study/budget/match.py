@@ -36,11 +36,6 @@ class Match:
     overrides: tuple[str, ...]
     mismatch: float
 
-    @property
-    def is_unequal(self) -> bool:
-        """True for a marked difference of more than 0.5 %."""
-        return abs(self.mismatch) > TOLERANCE
-
 
 def match_arms(
     arms: Sequence[Arm],
@@ -52,10 +47,12 @@ def match_arms(
 ) -> list[Match | None]:
     """Match every arm to the first, which keeps its settings; without a rule, only compare.
 
-    The mismatch is relative to an arm's comparison partner; a control has none. ``models`` are the
-    arms' resolved configs. ``steps`` is the length of the baseline's run, ``step_seconds`` the
-    measured time of each arm's step; a match is None if the rule needs an unknown quantity. Raises
-    ConfigError for an arm that cannot be matched, or sets a field that the rule would solve.
+    By operations or time, ``train.steps`` of an arm is solved so that its run, of at least one
+    step, costs as much as the baseline's. The mismatch is relative to an arm's comparison partner;
+    a control has none. ``models`` are the arms' resolved configs. ``steps`` is the length of the
+    baseline's run, ``step_seconds`` the measured time of each arm's step; a match is None if the
+    rule needs an unknown quantity. Raises ConfigError for an arm that cannot be matched, or sets a
+    field that the rule would solve.
     """
     by_name = {arm.name: model for arm, model in zip(arms, models, strict=True)}
     solved = {"model.d_ff"} if rule == "parameters" else {f"train.{name}" for name in LENGTHS}
@@ -70,13 +67,17 @@ def match_arms(
     for number, (arm, model) in enumerate(zip(arms, models, strict=True)):
         match: Match | None = Match((), 0.0)
         if rule == "none":
-            match = leave_unmatched(model, by_name[arm.against or arms[0].name])
+            partner = by_name[arm.against or arms[0].name]
+            excess = count_parameters(model).total / count_parameters(partner).total - 1.0
+            match = Match((), excess)
         elif rule == "parameters":
             match = match_parameters(arm.name, model, models[0])
         elif steps is None or costs is None:
             match = None
         elif number:
-            match = match_steps(steps, cost=costs[number], baseline_cost=costs[0])
+            n_matched = max(1, round(steps * costs[0] / costs[number]))
+            excess = n_matched * costs[number] / (steps * costs[0]) - 1.0
+            match = Match((f"train.steps={n_matched}",), excess)
         both = solved & arm.settings.keys()
         if match and match.overrides and both:
             raise ConfigError(
@@ -132,21 +133,6 @@ def match_parameters(name: str, arm: ResolvedModel, baseline: ResolvedModel) -> 
             )
     overrides = () if width == arm.d_ff else (f"model.d_ff={width}",)
     return Match(overrides, total(width) / target - 1.0)
-
-
-def match_steps(steps: int, *, cost: float, baseline_cost: float) -> Match:
-    """Solve ``train.steps`` of an arm so that its run costs as much as the baseline's.
-
-    ``steps`` is the baseline's number; the costs are per step, both in operations or both in
-    seconds. The arm takes at least one step.
-    """
-    matched = max(1, round(steps * baseline_cost / cost))
-    return Match((f"train.steps={matched}",), matched * cost / (steps * baseline_cost) - 1.0)
-
-
-def leave_unmatched(arm: ResolvedModel, baseline: ResolvedModel) -> Match:
-    """Change nothing; return the excess of parameters."""
-    return Match((), count_parameters(arm).total / count_parameters(baseline).total - 1.0)
 
 
 ORIGIN = "study"

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 
 import torch
 
@@ -53,22 +52,6 @@ Builder = Callable[[Recipe, int, torch.device], Callable[[int], object]]
 """Builds, from a recipe, its vocabulary size and a device, the function that takes step ``n``."""
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    """A recipe to measure, the operations of its step, and the seconds to build it."""
-
-    recipe: Recipe
-    operations: float
-    build_s: float
-
-    @classmethod
-    def of(cls, recipe: Recipe, vocab_size: int) -> "_Candidate":
-        model, objective = expected_model(recipe, vocab_size), recipe.objective
-        per_token = flops_per_token(model, recipe.data.context, objective)
-        build_s = _BUILD_S * count_parameters(model, objective).training
-        return cls(recipe, float(per_token * tokens_per_step(recipe)), build_s)
-
-
 class Stopwatch:
     """Timer of the steps of several arms within one budget; ``report`` gets a line on each arm."""
 
@@ -116,17 +99,16 @@ class Stopwatch:
             product = self._speed(self._device, precision, threads)
             self._operations_per_s[precision] = _UTILISATION * product
         speed = self._operations_per_s[precision]
-        whole = _Candidate.of(recipe, vocab_size)
         fitting = [
-            _Candidate.of(smaller, vocab_size)
+            (smaller, *_work(smaller, vocab_size))
             for smaller in _smaller(recipe)
             if fits_memory(smaller, vocab_size, self._resources) is not False
         ]
 
         def first(speed: float, limit_s: float, n_larger: int = len(fitting)) -> int | None:
             """Return the index of the largest candidate within a limit at a speed; None if none."""
-            for n, candidate in enumerate(fitting[:n_larger]):
-                if candidate.build_s + candidate.operations / speed <= limit_s:
+            for n, (_, operations, build_s) in enumerate(fitting[:n_larger]):
+                if build_s + operations / speed <= limit_s:
                     return n
             return None
 
@@ -145,16 +127,18 @@ class Stopwatch:
                     n = len(fitting) - 1 if sure is None else sure
                     most, limit_s = _PILOT_STEPS, left_s / 4
             until = self._clock() + limit_s
-            take_step = self._build(fitting[n].recipe, vocab_size, self._device)
+            measured_recipe, operations, _ = fitting[n]
+            take_step = self._build(measured_recipe, vocab_size, self._device)
             budget_s = until - self._clock()
             seconds = median_step(
                 take_step, budget_s=budget_s, device=self._device, clock=self._clock, most=most
             )
-            speed = fitting[n].operations / seconds
+            speed = operations / seconds
             self._operations_per_s[precision] = speed
             measured = n
-        is_measured = measured < len(fitting) and fitting[measured].recipe is recipe
-        return StepTime(whole.operations / speed, is_measured)
+        is_measured = measured < len(fitting) and fitting[measured][0] is recipe
+        operations, _ = _work(recipe, vocab_size)
+        return StepTime(operations / speed, is_measured)
 
 
 def with_precision(recipe: Recipe, device: torch.device, d_model: int) -> Recipe:
@@ -164,6 +148,14 @@ def with_precision(recipe: Recipe, device: torch.device, d_model: int) -> Recipe
         return recipe
     precise = train.model_copy(update={"precision": fastest_precision(device, d_model)})
     return recipe.model_copy(update={"train": precise})
+
+
+def _work(recipe: Recipe, vocab_size: int) -> tuple[float, float]:
+    """Return the operations of a recipe's step, and the seconds to build its model."""
+    model, objective = expected_model(recipe, vocab_size), recipe.objective
+    per_token = flops_per_token(model, recipe.data.context, objective)
+    build_s = _BUILD_S * count_parameters(model, objective).training
+    return float(per_token * tokens_per_step(recipe)), build_s
 
 
 def _smaller(recipe: Recipe) -> Iterator[Recipe]:
