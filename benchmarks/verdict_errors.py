@@ -108,7 +108,7 @@ def unit_effects(drawn: Draw) -> tuple[Numbers | None, Numbers | None]:
 
     Pieces of three documents or more are no longer than these, and of fewer they are items.
     """
-    from sublayer.statistics.items import shares_of, units_of
+    from sublayer.statistics.covariance import shares_of, units_of
 
     if drawn.atoms is None:
         return None, None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sublayer.plot import file_svg, look
-from sublayer.statistics.items import Effects
+from sublayer.statistics.covariance import Effects
 from sublayer.statistics.judge import ContrastFamily
 from sublayer.statistics.scores import RunScores, arm_less
 

@@ -132,7 +132,7 @@ def compare(
 
 
 class Judging(TypedDict, total=False):
-    """Options of a judgement: fields of ``judging.options.JudgingOptions``."""
+    """Options of a judgement: fields of ``judging.runs.JudgingOptions``."""
 
     arm: Annotated[
         str | None, Option("The column of arms; or columns, or files.", metavar="COLUMN")
@@ -212,8 +212,8 @@ def judge(*scores: Any, **options: Unpack[Judging]) -> "JudgedRuns":
     ``new`` is the deciding arm among several. The verdict shows itself in a notebook, and its
     ``exit_code`` is the command's. Raises the errors of :mod:`sublayer.errors`.
     """
-    from sublayer.judging.options import JudgingOptions
-    from sublayer.judging.sources import read_objects
+    from sublayer.judging.runs import JudgingOptions
+    from sublayer.judging.verdict import read_objects
     from sublayer.reporting.judged import judge_understood
 
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}

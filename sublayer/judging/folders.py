@@ -24,8 +24,7 @@ from sublayer.files.arrays import load_arrays
 from sublayer.files.parsing import Count, Number, Typed, check_typed, read_bytes, read_json_object
 from sublayer.files.storage import describe_absence
 from sublayer.judging.layout import RunName, Understood, direction_of
-from sublayer.judging.options import JudgingOptions
-from sublayer.judging.runs import Records
+from sublayer.judging.runs import JudgingOptions, Records
 from sublayer.judging.tables import Coded, json_lines
 from sublayer.runs.items import DOCUMENTS, Sha256, read_items
 from sublayer.study.arms import LONGEST_PART, in_path

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from sublayer.counts import count, enumerate_names
 from sublayer.errors import ConfigError, DataError
-from sublayer.judging.options import COLUMNS, FILES, ROLES, ROWS, JudgingOptions
-from sublayer.judging.runs import Records
+from sublayer.judging.runs import COLUMNS, FILES, ROLES, ROWS, JudgingOptions, Records
 from sublayer.judging.tables import Coded, RunTable, is_empty
 from sublayer.nearest import nearest_hint
 
@@ -237,7 +236,16 @@ def _layout(table: RunTable, asked: JudgingOptions, n_tables: int, n_sources: in
     free = [name for name in table.columns if name not in roles.values()]
     values = _values(table, asked, roles, free)
     over = {role for role, word in roles.items() if word == COLUMNS}
-    _check_rows(table, roles, over, n_sources)
+    if "arm" not in roles and n_sources == 1:
+        raise ConfigError(
+            f"{table.name} is one table, and no column says what the arms are: give --arm NAME, or "
+            "--arm columns where each column is an arm"
+        )
+    row_roles = {role for role, word in roles.items() if word not in (COLUMNS, FILES)}
+    is_told = row_roles & {"seed", "item", "step"} or (over and "arm" in row_roles) or len(over) > 1
+    if table.n_rows > 1 and not is_told:
+        ways = [f"--{role} rows" for role in ("seed", "item") if role not in over]
+        raise ConfigError(f"{table.name} does not say what a row is: give {' or '.join(ways)}")
     if roles.setdefault("arm", FILES) == FILES:
         roles.setdefault("seed", FILES)
     metric = values[0] if table.has_header and not over else ""
@@ -284,20 +292,6 @@ def _values(
         f"{table.name} has the columns of numbers {enumerate_names(shown)}: give --value NAME "
         "where one is the score, or --arm, --seed or --item columns where each is one"
     )
-
-
-def _check_rows(table: RunTable, roles: Mapping[str, str], over: set[str], n_sources: int) -> None:
-    """Raise ConfigError if nothing identifies the arms, or the meaning of a row."""
-    if "arm" not in roles and n_sources == 1:
-        raise ConfigError(
-            f"{table.name} is one table, and no column says what the arms are: give --arm NAME, or "
-            "--arm columns where each column is an arm"
-        )
-    row_roles = {role for role, word in roles.items() if word not in (COLUMNS, FILES)}
-    is_told = row_roles & {"seed", "item", "step"} or (over and "arm" in row_roles) or len(over) > 1
-    if table.n_rows > 1 and not is_told:
-        ways = [f"--{role} rows" for role in ("seed", "item") if role not in over]
-        raise ConfigError(f"{table.name} does not say what a row is: give {' or '.join(ways)}")
 
 
 def _records(table: RunTable, layout: ColumnRoles, namer: RunName) -> Records:

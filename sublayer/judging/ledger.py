@@ -190,7 +190,16 @@ class Ledger:
                     )
             return self._look(earlier, is_repeated=True)
         spending = self._spending()
-        rows = [_told(candidate, judged[candidate.name]) for candidate in candidates]
+        rows: list[dict[str, Any]] = []
+        for candidate in candidates:
+            difference = judged[candidate.name]
+            row = asdict(candidate)
+            for name in ("mean", "low", "high", "p"):
+                value = getattr(difference, name)
+                is_number = value is not None and np.isfinite(value)
+                row["difference" if name == "mean" else name] = float(value) if is_number else None
+            verdict = difference.verdict
+            rows.append(row | {"verdict": verdict, "kept": verdict == "better"})
         is_returned = all(row["kept"] for row in rows)
         line: Line = {
             "look": self.n_looks + 1,
@@ -283,7 +292,15 @@ def open_ledger(path: Path, plan: LedgerPlan) -> Iterator[Ledger]:
             header["seal"] = _seal(header, "")
             _append(descriptor, header, path)
         lines = _read(descriptor, path)
-        ledger = Ledger(path, _checked(plan, lines[0], path), lines, descriptor)
+        for name, now in asdict(plan).items():
+            then = lines[0][name]
+            if then != now and not (name == "looks" and now is None):
+                raise ConfigError(
+                    f"{path} was begun with {_named(name, then)}, not {_named(name, now)}: judge "
+                    "as it was begun, or begin another ledger"
+                )
+        kept_plan = LedgerPlan(**{name: lines[0][name] for name in asdict(plan)})
+        ledger = Ledger(path, kept_plan, lines, descriptor)
         try:
             yield ledger
         finally:
@@ -355,19 +372,6 @@ def _read(descriptor: int, path: Path) -> list[Line]:
     return lines
 
 
-def _checked(plan: LedgerPlan, header: Line, path: Path) -> LedgerPlan:
-    """Return the plan of a file, which must match the given one."""
-    kept = LedgerPlan(**{name: header[name] for name in asdict(plan)})
-    for name, now in asdict(plan).items():
-        then = header[name]
-        if then != now and not (name == "looks" and now is None):
-            raise ConfigError(
-                f"{path} was begun with {_named(name, then)}, not {_named(name, now)}: judge as it "
-                "was begun, or begin another ledger"
-            )
-    return kept
-
-
 def _named(name: str, value: Any) -> str:
     words = {
         "is_lower_better": "lower is better" if value else "higher is better",
@@ -375,24 +379,6 @@ def _named(name: str, value: Any) -> str:
         "looks": "no end" if value is None else f"{value} looks",
     }
     return words.get(name, f"{name} {value}")
-
-
-def _told(candidate: LedgerRuns, difference: Difference) -> dict[str, Any]:
-    numbers = {
-        "difference": difference.mean,
-        "low": difference.low,
-        "high": difference.high,
-        "p": difference.p,
-    }
-    return {
-        **asdict(candidate),
-        **{
-            name: float(value) if value is not None and np.isfinite(value) else None
-            for name, value in numbers.items()
-        },
-        "verdict": difference.verdict,
-        "kept": difference.verdict == "better",
-    }
 
 
 def _round(value: float) -> float:

@@ -1,18 +1,31 @@
-"""The verdict on runs of any trainer: differences with intervals, and the exit code."""
+"""Runs of any trainer, judged: tables, folders and arrays read, differences, and the exit code."""
 
+import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
+from sublayer.files.storage import describe_absence
+from sublayer.judging.layout import (
+    KNOWN,
+    RunName,
+    Understood,
+    check_one_metric,
+    understand_tables,
+)
 from sublayer.judging.ledger import LedgerLook, LedgerPlan, open_ledger, runs_of
-from sublayer.judging.options import JudgingOptions
-from sublayer.judging.runs import ScoredRuns
+from sublayer.judging.runs import ROLES, JudgingOptions, Records, ScoredRuns
+from sublayer.judging.tables import Coded, RunTable, read_table, table_of_rows
 from sublayer.statistics.difference import FEWEST_SEEDS, Difference, Verdict
 from sublayer.statistics.judge import ContrastFamily
 from sublayer.statistics.scores import RunScores, against_baseline
+from sublayer.values import is_frame, plain
 
 EXIT_CODES: Mapping[Verdict, int] = {
     "better": 0,
@@ -23,6 +36,150 @@ EXIT_CODES: Mapping[Verdict, int] = {
 }
 FEWEST_ITEMS = 10
 """Number of items from which on they are judged."""
+_OF_SAMPLES = ("task", "filter")
+_OF_TABLES = ("arm", "seed", "item", "step")
+
+
+def read_paths(paths: Sequence[Path], asked: JudgingOptions) -> Understood:
+    """Read files and folders as records, and describe their interpretation.
+
+    Raises DataError for unreadable sources, ConfigError for ambiguous ones.
+    """
+    namer = RunName.of(asked.names)
+    twice = next((path for path, n in Counter(map(os.path.abspath, paths)).items() if n > 1), None)
+    if twice is not None:
+        raise ConfigError(f"{os.path.relpath(twice)} is given twice: name each source once")
+    parts: list[Understood] = []
+    tables: list[RunTable] = []
+    for path in paths:
+        if not path.exists():
+            raise ConfigError(f"{describe_absence(path)}: name a table or a folder of runs")
+        if path.is_dir() or path.name.startswith("samples_"):
+            # Slower to import than the code that tables need.
+            from sublayer.judging.folders import read_folder, runs_below
+
+            parts += [read_folder(run, asked, namer) for run in runs_below(path)]
+        else:
+            tables.append(read_table(path))
+    if tables:
+        parts += understand_tables(tables, asked, n_sources=len(paths))
+    else:
+        asked.refuse(*_OF_TABLES, why="is of tables, and none is given")
+    if len(tables) == len(paths):
+        asked.refuse(*_OF_SAMPLES, why="is of samples, and none are given")
+    return _together(parts, [str(path) for path in paths])
+
+
+def _together(parts: Sequence[Understood], paths: Sequence[str]) -> Understood:
+    """Join the records of sources, in order; without items if some source has none."""
+    splits = dict.fromkeys(part.split for part in parts if part.split)
+    if len(splits) > 1:
+        raise ConfigError(
+            f"runs were scored on different splits, {' and '.join(splits)}: score all on one, as "
+            "sublayer compare RUN RUN does"
+        )
+    check_one_metric((part.metric, record.source) for part in parts for record in part.records[:1])
+    notes = list(dict.fromkeys(line for part in parts for line in part.said))
+    records = [record for part in parts for record in part.records]
+    if len({record.item is None for record in records}) > 1 and any(
+        part.without_items for part in parts
+    ):
+        records = [record for part in parts for record in part.without_items or part.records]
+        notes.append("items are not used, as some sources have none")
+
+    def position(record: Records) -> int:
+        above = [record.source, *map(str, Path(record.source).parents)]
+        return next((paths.index(path) for path in above if path in paths), 0)
+
+    records.sort(key=position)
+    directed = next((part for part in parts if part.is_lower_better is not None), parts[0])
+    return Understood(
+        tuple(records), directed.metric, tuple(notes), directed.is_lower_better, directed.why
+    )
+
+
+def read_objects(given: Sequence[Any], asked: JudgingOptions) -> Understood:
+    """Read Python objects: paths, DataFrames, arrays ``[seed]`` or ``[seed, item]``, mappings.
+
+    A single mapping is of arms to such arrays, others of seeds to numbers or items; with a known or
+    named column it is a table. The index of a Series holds its seeds. Several objects are arms, the
+    first ``base``, the next ``new``. Raises as ``read_paths`` does.
+    """
+    asked.check()
+    kinds = {_kind(source, asked) for source in given}
+    if len(kinds) != 1:
+        raise ConfigError(
+            f"{' and '.join(sorted(kinds)) or 'no'} scores are given: give those of two arms or "
+            "more, all as one kind"
+        )
+    if kinds == {"path"}:
+        return read_paths([Path(source) for source in given], asked)
+    names = ["base", "new", *(f"new {number}" for number in range(2, len(given)))]
+    arms = dict(zip(names, given, strict=False))
+    if kinds == {"table"}:
+        tables = [table_of_rows(name, rows) for name, rows in arms.items()]
+        return _together(understand_tables(tables, asked), names)
+    if len(given) == 1:
+        if not isinstance(given[0], Mapping) or not given[0]:
+            raise ConfigError(
+                f"{type(given[0]).__name__} is given alone: give scores of two arms or more, or a "
+                "mapping of arms to scores"
+            )
+        arms = {str(name): scores for name, scores in given[0].items()}
+    asked.refuse(*ROLES, "value", "names", *_OF_SAMPLES, why="has no effect on arrays")
+    records = [_of_array(name, scores) for name, scores in arms.items()]
+    what = "one value per seed and item" if records[0].item else "one value per seed"
+    return Understood(tuple(records), "value", (f"arrays: {what}",))
+
+
+def _kind(given: Any, asked: JudgingOptions) -> str:
+    if isinstance(given, str | Path):
+        return "path"
+    if isinstance(given, Mapping):
+        named = {getattr(asked, role) for role in (*ROLES, "value")} - {""}
+        known = {name for names in KNOWN.values() for name in names}
+        is_table = any(
+            key in named or (isinstance(key, str) and key.lower() in known) for key in given
+        )
+        return "table" if is_table else "array"
+    is_rows = isinstance(given, list | tuple) and any(isinstance(row, Mapping) for row in given)
+    return "table" if is_rows or is_frame(given) else "array"
+
+
+def _of_array(name: str, scores: Any) -> Records:
+    """Read the scores of an arm; raise DataError, with the position, unless all are numbers."""
+    if hasattr(scores, "to_dict") and hasattr(scores, "index"):  # a Series of pandas
+        if not scores.index.is_unique:
+            raise DataError(f"{name}: the index names a seed twice: give one value for each")
+        scores = scores.to_dict()
+    seeds: Sequence[Any] = list(scores) if isinstance(scores, Mapping) else []
+    listed = plain([*scores.values()] if isinstance(scores, Mapping) else scores)
+    if not isinstance(listed, list | tuple) or not listed:
+        raise DataError(f"{name} holds no scores: give an array [seed], or [seed, item]")
+    is_of_items = isinstance(plain(listed[0]), list | tuple)
+    values, places, by_seed, by_item = [], [], [], []
+    for seed, row in zip(seeds or range(len(listed)), map(plain, listed), strict=True):
+        numbers = row if isinstance(row, list | tuple) else [row]
+        if not numbers:
+            raise DataError(
+                f"{name}, seed {seed} has no items: leave the seed out of all arms, or give its "
+                "scores"
+            )
+        for item, number in enumerate(numbers):
+            places.append(f"{name}, seed {seed}" + (f", item {item}" if is_of_items else ""))
+            by_seed.append(str(seed))
+            by_item.append(str(item))
+            try:
+                values.append(float(number if isinstance(number, int | float) else ""))
+            except (OverflowError, ValueError):
+                raise DataError(
+                    f"{places[-1]}: {number!r:.40} is no number: give numbers, and nan for a run "
+                    "that failed"
+                ) from None
+    items = Coded.of(by_item) if is_of_items else None
+    seed_of, locate = Coded.of(by_seed), places.__getitem__
+    arm = Coded.of([name] * len(values))
+    return Records(name, arm, seed_of, np.array(values), locate, item=items)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ import numpy as np
 from sublayer.counts import count
 from sublayer.files.storage import write_file
 from sublayer.judging.layout import Understood, with_direction
-from sublayer.judging.options import JudgingOptions
-from sublayer.judging.runs import assemble
+from sublayer.judging.runs import JudgingOptions, assemble
 from sublayer.judging.verdict import RunsVerdict, judge_runs
 from sublayer.numbers import format_p, format_signed
 from sublayer.reporting.difference import decimals_of, finding

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sublayer.counts import count
 from sublayer.errors import ConfigError
-from sublayer.statistics.covariance import SeedSpreads, known_spread
+from sublayer.statistics.covariance import FEWEST_DOCUMENTS, ItemSpreads, SeedSpreads, known_spread
 from sublayer.statistics.difference import (
     ERROR,
     FEWEST_SEEDS,
@@ -20,7 +19,6 @@ from sublayer.statistics.difference import (
     Pairing,
     Verdict,
 )
-from sublayer.statistics.items import FEWEST_DOCUMENTS, ItemSpreads
 from sublayer.statistics.looks import detectable_effect, seeds_for
 from sublayer.statistics.scores import (
     Contrast,
@@ -93,10 +91,43 @@ class ContrastFamily:
             raise ConfigError(
                 f"margin = {self.margin:g} is not above 0: it is a size, in either direction"
             )
-        pairing = None
+        pairing, scores = None, self.scores
+        names = [contrast.baseline for contrast in self.contrasts if contrast.baseline]
+        usual_baseline = max(names, key=names.count) if names else ""
+        items = ItemSpreads(scores, usual_baseline)
+        if self._has_verdicts and self.over_items:
+            for contrast in self.contrasts:
+                values = list(contrast.of_seeds(scores).values())
+                spread = items.spread(contrast)
+                if values and spread is not None:
+                    none = known_spread(math.fsum(values) / len(values), 0.0, 1.0, len(values))
+                    self._found[contrast.names] = Uncertainty(none, replace(spread, both=0.0))
+            covariance = items.covariance(self._known)
+        elif self._has_verdicts:
+            pairing = _pairing(scores)
+            spreads = SeedSpreads(scores, usual_baseline, self.resolution)
+            self._by_ranks = is_two_valued(scores.values)
+            choice = {
+                arm: choice_variance(
+                    tuned.of_seeds(scores.seeds), spreads.unshared_variance(arm, scores.arms)
+                )
+                for arm, tuned in self.tuned.items()
+            }
+            for contrast in self.contrasts:
+                over_seeds = spreads.spread(contrast)
+                if over_seeds is not None:
+                    weights = contrast.weights.items()
+                    tuning = math.fsum(weight**2 * choice.get(arm, 0.0) for arm, weight in weights)
+                    uncertainty = Uncertainty(over_seeds, items.spread(contrast), tuning)
+                    self._found[contrast.names] = uncertainty
+            covariance = spreads.covariance(self._known)
+            rows = weights_of(self._known, list(choice))
+            covariance += (rows * np.array(list(choice.values()))) @ rows.T
+            # Over items, less the interaction that seeds contain.
+            of_items = [self._found[contrast.names].items for contrast in self._known]
+            sds = np.sqrt([0.0 if spread is None else spread.alone for spread in of_items])
+            covariance += correlation_of(items.covariance(self._known)) * np.outer(sds, sds)
         if self._has_verdicts:
-            covariance = self._estimate_items() if self.over_items else self._estimate_seeds()
-            pairing = None if self.over_items else _pairing(self.scores)
             self._largest = Largest(np.eye(1), max(1, self.n_comparisons))
             if len(self._found) > 1:
                 self._largest = Largest(correlation_of(covariance), self.n_comparisons)
@@ -110,44 +141,6 @@ class ContrastFamily:
     @property
     def _known(self) -> list[Contrast]:
         return [contrast for contrast in self.contrasts if contrast.names in self._found]
-
-    def _estimate_items(self) -> Numbers:
-        """Estimate the uncertainty of single runs over items; return the contrasts' covariance."""
-        items = ItemSpreads(self.scores, _usual_baseline(self.contrasts))
-        for contrast in self.contrasts:
-            values = list(contrast.of_seeds(self.scores).values())
-            spread = items.spread(contrast)
-            if values and spread is not None:
-                none = known_spread(math.fsum(values) / len(values), 0.0, 1.0, len(values))
-                self._found[contrast.names] = Uncertainty(none, replace(spread, both=0.0))
-        return items.covariance(self._known)
-
-    def _estimate_seeds(self) -> Numbers:
-        """Estimate the uncertainty over seeds, items and tuning; return the covariance."""
-        scores, baseline = self.scores, _usual_baseline(self.contrasts)
-        items = ItemSpreads(scores, baseline)
-        spreads = SeedSpreads(scores, baseline, self.resolution)
-        self._by_ranks = is_two_valued(scores.values)
-        choice = {
-            arm: choice_variance(
-                tuned.of_seeds(scores.seeds), spreads.unshared_variance(arm, scores.arms)
-            )
-            for arm, tuned in self.tuned.items()
-        }
-        for contrast in self.contrasts:
-            spread = spreads.spread(contrast)
-            if spread is not None:
-                weights = contrast.weights.items()
-                tuning = math.fsum(weight**2 * choice.get(arm, 0.0) for arm, weight in weights)
-                self._found[contrast.names] = Uncertainty(spread, items.spread(contrast), tuning)
-        covariance = spreads.covariance(self._known)
-        rows = weights_of(self._known, list(choice))
-        covariance += (rows * np.array(list(choice.values()))) @ rows.T
-        # Over items, less the interaction that seeds contain.
-        of_items = [self._found[contrast.names].items for contrast in self._known]
-        sds = np.sqrt([0.0 if spread is None else spread.alone for spread in of_items])
-        covariance += correlation_of(items.covariance(self._known)) * np.outer(sds, sds)
-        return covariance
 
     def _difference(self, contrast: Contrast) -> Difference:
         """Return the verdict on one contrast."""
@@ -217,7 +210,12 @@ class ContrastFamily:
         luck = 0.0 if self.over_items else separation_p(*pair)  # items need no other seeds
         if luck > self.level:
             effect = replace(effect, p=self._over_looks(luck), p_raw=luck, by_ranks=True)
-        effect = replace(effect, verdict=self._verdict(effect))
+        verdict: Verdict = "cannot tell"
+        if self.margin is not None and abs(mean) + inner < self.margin:
+            verdict = "no difference that matters"
+        elif not (low <= 0.0 <= high or effect.by_ranks):
+            verdict = "better" if (high < 0.0) == self.is_lower_better else "worse"
+        effect = replace(effect, verdict=verdict)
         # Tied runs may share one of two values by chance: no evidence of equivalence.
         places = [scores.arms.index(arm) for arm in contrast.weights]
         luck = max(separation_p(*pair, _FAR), one_cluster_p(scores.values, places))
@@ -228,7 +226,13 @@ class ContrastFamily:
             effect = replace(unclear, p=p, p_raw=luck, equivalent=None)
         if effect.verdict != "cannot tell" or self.margin is None:
             return effect
-        return replace(effect, more_seeds=self._more_seeds(uncertainty, self.margin))
+        next_half = uncertainty.half_width(self.next_level or self.level, self._largest)
+        next_level = uncertainty.p(next_half, ALONE)
+        n_now = uncertainty.seeds.n
+        needed = seeds_for(
+            lambda n: self._detectable(uncertainty, n / n_now, next_level), self.margin, MOST_SEEDS
+        )
+        return replace(effect, more_seeds=None if needed is None else max(1, needed - n_now))
 
     def _sd(self, contrast: Contrast) -> float | None:
         """Return the standard deviation over seeds of a contrast of single runs."""
@@ -249,15 +253,6 @@ class ContrastFamily:
         freedom = round(uncertainty.freedom_with(times), 1)
         return detectable_effect(max(freedom, 1.0), single_level) * math.sqrt(variance)
 
-    def _more_seeds(self, uncertainty: Uncertainty, margin: float) -> int | None:
-        half = uncertainty.half_width(self.next_level or self.level, self._largest)
-        single_level = uncertainty.p(half, ALONE)
-        n_now = uncertainty.seeds.n
-        needed = seeds_for(
-            lambda n: self._detectable(uncertainty, n / n_now, single_level), margin, MOST_SEEDS
-        )
-        return None if needed is None else max(1, needed - n_now)
-
     def _with_ranks(self, effect: Difference, contrast: Contrast) -> Difference:
         """Judge by ranks: a failed run is the worst, and two-valued scores are not normal."""
         of_interval = ("p", "p_raw", "more_seeds", "detectable", "excluded", "equivalent")
@@ -275,21 +270,6 @@ class ContrastFamily:
     def _over_looks(self, p: float) -> float:
         """Return p scaled so that 0.05 is the level of the look."""
         return min(1.0, p * ERROR / self.level)
-
-    def _verdict(self, effect: Difference) -> Verdict:
-        assert effect.low is not None and effect.high is not None and effect.equivalent is not None
-        if self.margin is not None and effect.equivalent < self.margin:
-            return "no difference that matters"
-        if effect.low <= 0.0 <= effect.high or effect.by_ranks:
-            return "cannot tell"
-        is_lower = effect.high < 0.0
-        return "better" if is_lower == self.is_lower_better else "worse"
-
-
-def _usual_baseline(contrasts: Sequence[Contrast]) -> str:
-    """Return the arm that most contrasts subtract."""
-    names = [contrast.baseline for contrast in contrasts if contrast.baseline]
-    return max(names, key=names.count) if names else ""
 
 
 def _pairing(scores: RunScores) -> Pairing | None:
@@ -332,25 +312,20 @@ def rank_p(
     doubled = np.rint(2 * ranks).astype(np.int64)  # integers, ties too
     n, total = len(group), len(ranks)
     observed = int(doubled[:n].sum())
-    counts = _rank_sums(doubled, n)
+    # The choices of ``n`` of the ranks by their sum, counted as floating-point numbers.
+    most = int(np.sort(doubled)[-n:].sum())
+    choices = np.zeros((n + 1, most + 1))
+    choices[0, 0] = 1.0
+    for rank in doubled:
+        for chosen in range(n, 0, -1):
+            choices[chosen, rank:] += choices[chosen - 1, : most + 1 - rank]
+    counts = choices[n]
     sums = np.arange(len(counts))
     expected = n * float(doubled.sum()) / total
     is_as_far = np.abs(sums - expected) >= abs(observed - expected) - 1e-9
     p = float(counts[is_as_far].sum() / counts.sum())
     surplus = float(ranks[:n].mean() - ranks[n:].mean())
     return min(1.0, p), surplus
-
-
-def _rank_sums(doubled: NDArray[np.int64], n: int) -> Numbers:
-    """Count, by their sum, the choices of ``n`` of the ranks, as floating-point numbers."""
-    most = int(np.sort(doubled)[-n:].sum())
-    counts = np.zeros((n + 1, most + 1))
-    counts[0, 0] = 1.0
-    for rank in doubled:
-        for chosen in range(n, 0, -1):
-            counts[chosen, rank:] += counts[chosen - 1, : most + 1 - rank]
-    by_sum: Numbers = counts[n]
-    return by_sum
 
 
 def is_two_valued(values: Numbers) -> bool:

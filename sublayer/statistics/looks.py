@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from sublayer.errors import ConfigError
-from sublayer.statistics.covariance import SeedSpreads, known_spread
+from sublayer.statistics.covariance import ItemSpread, SeedSpreads, known_spread
 from sublayer.statistics.difference import (
     DECIDED,
     ERROR,
@@ -18,7 +18,6 @@ from sublayer.statistics.difference import (
     Difference,
     Judgement,
 )
-from sublayer.statistics.items import ItemSpread
 from sublayer.statistics.scores import Numbers, RunScores, against_baseline
 from sublayer.statistics.simultaneous import (
     NODE_WEIGHTS,

@@ -200,8 +200,17 @@ def choice_variance(tuned: Tuned, variance: float) -> float:
         return 0.0
     generator = np.random.default_rng(_SEED)
     scores = np.array(tuned.scores)
-    errors = _variances(tuned, variance) / tuned.n_runs  # of each trial's score
     best = int(scores.argmin())
+    variances = np.full(n_trials, variance)  # of a run of each trial: the arm's, and the trial's
+    if len(tuned.runs) == n_trials:
+        selected = np.array(tuned.runs[best])
+        for index, runs in enumerate(tuned.runs):
+            is_paired, n = len(runs) == len(selected), len(runs)
+            differences = np.array(runs) - selected if is_paired else np.array(runs)
+            if n > 1 and float(np.ptp(differences)) > 0.0:
+                observed = float(differences.var(ddof=1)) / (2.0 if is_paired else 1.0)
+                variances[index] = (_FREEDOM * variance + (n - 1) * observed) / (_FREEDOM + n - 1)
+    errors = variances / tuned.n_runs  # of each trial's score
     noise = errors + errors[best]
     if tuned.compared:
         scores[best] = math.fsum(tuned.compared.values()) / len(tuned.compared)
@@ -211,19 +220,3 @@ def choice_variance(tuned: Tuned, variance: float) -> float:
     distances = np.maximum(distances - noise, distances / 2.0)
     distances[best] = 0.0
     return float(distances[drawn.argmin(1)].mean())
-
-
-def _variances(tuned: Tuned, variance: float) -> np.ndarray:
-    """Return the variance of a run of each trial: the arm's, pooled with the trial's runs'."""
-    variances = np.full(len(tuned.scores), variance)
-    if len(tuned.runs) != len(tuned.scores):
-        return variances
-    selected = np.array(tuned.runs[int(np.argmin(tuned.scores))])
-    for index, runs in enumerate(tuned.runs):
-        differences = np.array(runs) - selected if len(runs) == len(selected) else np.array(runs)
-        halved = 2.0 if len(runs) == len(selected) else 1.0
-        n = len(runs)
-        if n > 1 and float(np.ptp(differences)) > 0.0:
-            observed = float(differences.var(ddof=1)) / halved
-            variances[index] = (_FREEDOM * variance + (n - 1) * observed) / (_FREEDOM + n - 1)
-    return variances

@@ -7,8 +7,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.statistics.covariance import VariancePosterior
-from sublayer.statistics.items import ItemSpread
+from sublayer.statistics.covariance import ItemSpread, VariancePosterior
 
 Numbers = NDArray[np.float64]
 

@@ -15,14 +15,14 @@ from sublayer.evaluation.items import FromItems, ItemTable, Sums
 from sublayer.files.parsing import Number, Typed, read_typed
 from sublayer.objective.metric import Metric
 from sublayer.objective.supervised.scores import SCORE, moved_by
-from sublayer.statistics.difference import FEWEST_SEEDS, MOST_SEEDS, Judgement
-from sublayer.statistics.items import (
+from sublayer.statistics.covariance import (
     FEWEST_DOCUMENTS,
     FEWEST_UNITS,
     Effects,
     shares_of,
     units_of,
 )
+from sublayer.statistics.difference import FEWEST_SEEDS, MOST_SEEDS, Judgement
 from sublayer.statistics.judge import ContrastFamily
 from sublayer.statistics.looks import (
     Looks,

@@ -16,15 +16,16 @@ from sublayer.errors import ConfigError
 from sublayer.evaluation.items import FromItems, ItemTable
 from sublayer.objective.causal import BITS_PER_BYTE
 from sublayer.objective.metric import Metric
-from sublayer.statistics.covariance import SeedSpreads, known_spread
-from sublayer.statistics.difference import DECIDED, ERROR, Judgement
-from sublayer.statistics.items import (
+from sublayer.statistics.covariance import (
     FEWEST_DOCUMENTS,
     ItemSpreads,
+    SeedSpreads,
+    known_spread,
     shares_of,
     unequal_units,
     units_of,
 )
+from sublayer.statistics.difference import DECIDED, ERROR, Judgement
 from sublayer.statistics.judge import ContrastFamily, is_two_valued, one_cluster_p, rank_p
 from sublayer.statistics.looks import (
     GOING_ON,
