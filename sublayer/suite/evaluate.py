@@ -29,9 +29,9 @@ from sublayer.suite.measures import (
     ParameterCount,
     ProbeMeasure,
     Speed,
+    TaskMeasure,
     find_candidates,
 )
-from sublayer.suite.tasks import TaskMeasure
 from sublayer.system.machine import describe_machine
 from sublayer.system.memory import lacks_memory
 from sublayer.system.stages import stage
@@ -144,28 +144,21 @@ def check_suite(path: Path, runs: Sequence[Path]) -> Work:
     with stage("finding the models"):
         candidates = find_candidates(runs)
     with stage("finding what they are scored on"):
-        measures = _measures(suite)
+        names = [name for group in suite.tasks for name in group.names]
+        measures: list[Measure] = [ParameterCount()] if suite.parameters else []
+        measures += [Speed()] if suite.speed else []
+        measures += [BitsPerByte(text) for text in suite.texts]
+        measures += [
+            TaskMeasure(name, group, names) for group in suite.tasks for name in group.names
+        ]
+        measures += [ProbeMeasure(name, group) for group in suite.probes for name in group.names]
+        measures += [Bleu(pairs) for pairs in suite.pairs]
     refusals = {
         (row, index): measure.refusal(candidate)
         for row, candidate in enumerate(candidates)
         for index, measure in enumerate(measures)
     }
     return Work(suite, candidates, measures, refusals)
-
-
-def _measures(suite: SuiteFile) -> list[Measure]:
-    """List the measures, in the order of the scorecard."""
-    names = [name for group in suite.tasks for name in group.names]
-    measures: list[Measure] = []
-    if suite.parameters:
-        measures.append(ParameterCount())
-    if suite.speed:
-        measures.append(Speed())
-    measures += [BitsPerByte(text) for text in suite.texts]
-    measures += [TaskMeasure(name, group, names) for group in suite.tasks for name in group.names]
-    measures += [ProbeMeasure(name, group) for group in suite.probes for name in group.names]
-    measures += [Bleu(pairs) for pairs in suite.pairs]
-    return measures
 
 
 def evaluate_suite(work: Work, device: torch.device) -> Work:

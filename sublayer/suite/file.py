@@ -107,7 +107,23 @@ def read_suite(path: Path) -> SuiteFile:
             "parameters = true or speed = true"
         )
     for group in suite.tasks:
-        _check_group(path, group)
+        for name in group.names:
+            if name not in TASKS:
+                raise ConfigError(
+                    f"suite {path}: {name:.60} is no task; `sublayer tasks` lists them"
+                    f"{nearest_hint(name, tuple(TASKS))}"
+                )
+        if group.preset not in preset_names():
+            raise ConfigError(
+                f"suite {path}: {group.preset:.60} is no preset: there are "
+                f"{', '.join(preset_names())}"
+            )
+        for name, default in (("preset", DEFAULT), ("seeds", None), ("set", {})):
+            if group.finetune is None and getattr(group, name) != default:
+                raise ConfigError(
+                    f"suite {path}: {name} is of fine-tuning: say where the runs go, "
+                    'finetune = "FOLDER", or leave it out'
+                )
     for asked in suite.probes:
         try:
             check_names(asked.names)
@@ -118,26 +134,6 @@ def read_suite(path: Path) -> SuiteFile:
     _check_twice(path, "text", [text.label for text in suite.texts])
     _check_twice(path, "pairs", [pairs.label for pairs in suite.pairs])
     return suite
-
-
-def _check_group(path: Path, group: TasksTable) -> None:
-    for name in group.names:
-        if name not in TASKS:
-            raise ConfigError(
-                f"suite {path}: {name:.60} is no task; `sublayer tasks` lists them"
-                f"{nearest_hint(name, tuple(TASKS))}"
-            )
-    if group.preset not in preset_names():
-        raise ConfigError(
-            f"suite {path}: {group.preset:.60} is no preset: there are {', '.join(preset_names())}"
-        )
-    if group.finetune is None:
-        for name, default in (("preset", DEFAULT), ("seeds", None), ("set", {})):
-            if getattr(group, name) != default:
-                raise ConfigError(
-                    f"suite {path}: {name} is of fine-tuning: say where the runs go, "
-                    'finetune = "FOLDER", or leave it out'
-                )
 
 
 def _check_twice(path: Path, what: str, names: Sequence[str]) -> None:

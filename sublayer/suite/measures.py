@@ -1,28 +1,30 @@
-"""Models of a suite, and a class per measure: size, speed, bits per byte, probes, BLEU."""
+"""Models of a suite, and a class per measure: size, speed, bits per byte, probes, BLEU, tasks."""
 
 import lzma
 import math
 import statistics
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from sublayer.config.data import HUB
+from sublayer.config.finetune import load_finetune
+from sublayer.config.load import LoadedRecipe, load_recipe, vary
 from sublayer.config.objective import BleuTokenizer, bleu_tokenizer_of
 from sublayer.config.recipe import Recipe
-from sublayer.config.run_recipe import read_run_recipe
+from sublayer.config.run_recipe import absolute_paths, read_run_recipe
 from sublayer.counts import count
 from sublayer.data.corpora.named import find_sources
 from sublayer.data.prepare import prepare_text
-from sublayer.data.text.documents import Document, Reading
+from sublayer.data.text.documents import Reading
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.decode.translate import tokenizer_of, translate_lines
 from sublayer.errors import ConfigError, DataError
@@ -34,7 +36,6 @@ from sublayer.evaluation.bleu import (
     count_lines,
     score_of_counts,
 )
-from sublayer.evaluation.items import Numbers
 from sublayer.evaluation.likelihood import score
 from sublayer.evaluation.probes import ask, check_model, read_probes
 from sublayer.files.cache_folder import cache_folder
@@ -56,22 +57,28 @@ from sublayer.model.transformer import (
     Decoder,
     Encoder,
     EncoderDecoder,
-    Transformer,
     compose,
     evaluating,
 )
 from sublayer.objective.causal import WINDOWS, window_items
-from sublayer.objective.evaluation import batch_sequences, context_of
+from sublayer.objective.evaluation import Evaluation, batch_sequences, context_of
 from sublayer.objective.metric import Metric
+from sublayer.objective.supervised.answering import answer_known
+from sublayer.objective.supervised.evaluation import evaluate_tasks
 from sublayer.objective.translation.family import beam_settings
+from sublayer.runs.finetuning import finetune_seeds
+from sublayer.runs.folder import RunFolder
 from sublayer.study.results import Cell
-from sublayer.suite.file import PairsTable, ProbesTable, TextTable
+from sublayer.study.study_file import flatten
+from sublayer.suite.file import PairsTable, ProbesTable, TasksTable, TextTable
 from sublayer.tasks.probes import PROBES, Settings
 from sublayer.tasks.registry import TASKS, cached_folder, find_files
 from sublayer.tasks.spec import TaskSpec
 from sublayer.text_model import TextModel
-from sublayer.training.step_time import Clock, timed
+from sublayer.training.step_time import timed
 
+Report = Mapping[str, Any]
+"""Report of a part of a task, as JSON."""
 _ARTICLES = {"encoder": "an encoder", "decoder": "a decoder", "lstm": "an LSTM"}
 
 
@@ -253,55 +260,40 @@ class Speed(Measure):
     is_timed = True
 
     def score(self, candidate: Candidate, device: torch.device) -> Measured:
-        """Measure speed, while this program does nothing else."""
+        """Measure the mean speed and its error over passes; this program does nothing else."""
         model = candidate.load(device).model
-        return self.one(candidate, measure_speed(model, candidate.context, device))
+        context = min(candidate.context, _LONGEST)
+        is_pair = isinstance(model, EncoderDecoder)
+        size = batch_sequences(model, context), max(1, context // 2) if is_pair else context
+        generator = torch.Generator().manual_seed(0)
+        assert model.config.vocab_size is not None, "the model is built"
+        source, target = (
+            torch.randint(model.config.vocab_size, size, generator=generator).to(device)
+            for _ in range(2)
+        )
 
+        def read() -> Tensor:
+            if isinstance(model, Encoder):
+                return model.hidden(source, Layout.bidirectional(source, None)).final
+            if isinstance(model, EncoderDecoder):
+                memory = model.encode(source)
+                final = model.hidden(target, Layout.causal(target), memory=memory).final
+            else:
+                final = model.hidden(source, Layout.causal(source)).final
+            matrix, bias = model.output_projection()
+            embedded = model.to_embedding(final).flatten(0, 1)
+            return nats_of_targets(embedded, matrix, bias, target.flatten()).total
 
-def measure_speed(
-    model: Transformer, context: int, device: torch.device, clock: Clock = time.perf_counter
-) -> Cell:
-    """Measure the tokens a second of a forward pass: the mean, and its error over passes."""
-    context = min(context, _LONGEST)
-    n_rows = batch_sequences(model, context)
-    read, n_tokens = _pass_of(model, n_rows, context, device)
-    speeds: list[float] = []
-    with evaluating(model), torch.inference_mode():
-        for _ in range(_WARM_UP):
-            timed(read, device=device, clock=clock)
-        ends = clock() + _BUDGET_S
-        while len(speeds) < _FEWEST or (len(speeds) < _MOST and clock() < ends):
-            speeds.append(n_tokens / timed(read, device=device, clock=clock))
-    error = statistics.stdev(speeds) / math.sqrt(len(speeds))
-    return Cell(statistics.fmean(speeds), error=error)
-
-
-def _pass_of(
-    model: Transformer, n_rows: int, context: int, device: torch.device
-) -> tuple[Callable[[], object], int]:
-    """Return a forward pass, and the tokens that it reads."""
-    generator = torch.Generator().manual_seed(0)
-    is_pair = isinstance(model, EncoderDecoder)
-    size = (n_rows, max(1, context // 2) if is_pair else context)
-    assert model.config.vocab_size is not None, "the model is built"
-    source, target = (
-        torch.randint(model.config.vocab_size, size, generator=generator).to(device)
-        for _ in range(2)
-    )
-
-    def read() -> Tensor:
-        if isinstance(model, Encoder):
-            return model.hidden(source, Layout.bidirectional(source, None)).final
-        if isinstance(model, EncoderDecoder):
-            memory = model.encode(source)
-            final = model.hidden(target, Layout.causal(target), memory=memory).final
-        else:
-            final = model.hidden(source, Layout.causal(source)).final
-        matrix, bias = model.output_projection()
-        embedded = model.to_embedding(final).flatten(0, 1)
-        return nats_of_targets(embedded, matrix, bias, target.flatten()).total
-
-    return read, source.numel() * (2 if is_pair else 1)
+        n_tokens = source.numel() * (2 if is_pair else 1)
+        speeds: list[float] = []
+        with evaluating(model), torch.inference_mode():
+            for _ in range(_WARM_UP):
+                timed(read, device=device)
+            ends = time.perf_counter() + _BUDGET_S
+            while len(speeds) < _FEWEST or (len(speeds) < _MOST and time.perf_counter() < ends):
+                speeds.append(n_tokens / timed(read, device=device))
+        error = statistics.stdev(speeds) / math.sqrt(len(speeds))
+        return self.one(candidate, Cell(statistics.fmean(speeds), error=error))
 
 
 COMPRESSED = "xz"
@@ -333,7 +325,17 @@ class BitsPerByte(Measure):
 
     @cached_property
     def _compressed(self) -> Cell:
-        return Cell(compressed_bits(self._documents))
+        """Bits per byte of the documents, one after another, as xz compresses them."""
+        compressor = lzma.LZMACompressor(preset=9)
+        n_bytes, n_compressed = 0, 0
+        for document in self._documents:
+            text = document.read()
+            for low in range(0, len(text), _CHUNK_BYTES):
+                chunk = bytes(text[low : low + _CHUNK_BYTES])
+                n_bytes += len(chunk)
+                n_compressed += len(compressor.compress(chunk))
+        n_compressed += len(compressor.flush())
+        return Cell(8 * n_compressed / n_bytes)
 
     def refusal(self, candidate: Candidate) -> str:
         """Refuse a model that predicts no next token, or reads no text."""
@@ -364,40 +366,19 @@ class BitsPerByte(Measure):
         )
         items = window_items(text, likelihood, context=context, stride=stride)
         columns = items.tables[WINDOWS].columns
-        cell = Cell(
-            likelihood.bits_per_byte,
-            error=_ratio_error(columns["nats"] / math.log(2), columns["bytes"]),
-        )
+        # The error of a ratio of sums over windows, taken as a random sample.
+        bits, n_bytes = columns["nats"] / math.log(2), columns["bytes"]
+        n, total, error = len(bits), float(n_bytes.sum()), None
+        if n > 1 and total:
+            apart = bits - bits.sum() / total * n_bytes
+            error = math.sqrt(n / (n - 1) * float(np.square(apart).sum())) / total
+        cell = Cell(likelihood.bits_per_byte, error=error)
         notes = []
         if not text.store.is_lossless:
             notes.append(
                 "its tokenizer is lossy, so that unknown text was scored as unknown: not comparable"
             )
         return self.one(candidate, cell, {COMPRESSED: self._compressed}, notes)
-
-
-def _ratio_error(bits: Numbers, n_bytes: Numbers) -> float | None:
-    """Compute the standard error of a ratio of sums over windows, taken as a random sample."""
-    n = len(bits)
-    total = float(n_bytes.sum())
-    if n < 2 or not total:
-        return None
-    apart = bits - bits.sum() / total * n_bytes
-    return math.sqrt(n / (n - 1) * float(np.square(apart).sum())) / total
-
-
-def compressed_bits(documents: Sequence[Document]) -> float:
-    """Return the bits per byte of documents, one after another, as xz compresses them."""
-    compressor = lzma.LZMACompressor(preset=9)
-    n_bytes, n_compressed = 0, 0
-    for document in documents:
-        text = document.read()
-        for low in range(0, len(text), _CHUNK_BYTES):
-            chunk = bytes(text[low : low + _CHUNK_BYTES])
-            n_bytes += len(chunk)
-            n_compressed += len(compressor.compress(chunk))
-    n_compressed += len(compressor.flush())
-    return 8 * n_compressed / n_bytes
 
 
 def local_folder(tasks: Sequence[str], data: str | None) -> str:
@@ -525,17 +506,203 @@ class Bleu(Measure):
 
 
 def _cell(counts: LineCounts) -> Cell:
-    return Cell(counts.value, error=bootstrap_error(counts))
-
-
-def bootstrap_error(counts: LineCounts) -> float | None:
-    """Return the bootstrap standard error of a score over lines; None for a single line."""
+    """Return a score, with its bootstrap standard error over lines; None for a single line."""
     n_lines = len(counts.counts)
     if n_lines < 2:
-        return None
+        return Cell(counts.value)
     generator = np.random.default_rng(SEED)
     scores = []
     for _ in range(N_RESAMPLES):
         times = np.bincount(generator.integers(n_lines, size=n_lines), minlength=n_lines)
         scores.append(score_of_counts(counts.name, times @ counts.counts))
-    return float(np.std(scores, ddof=1))
+    return Cell(counts.value, error=float(np.std(scores, ddof=1)))
+
+
+class TaskMeasure(Measure):
+    """A task, on whose development set every model is scored.
+
+    Raises DataError if its files are missing on this machine, or are not the needed ones.
+    """
+
+    def __init__(self, name: str, group: TasksTable, suite_tasks: Sequence[str]) -> None:
+        self._task = TASKS[name]
+        self._group = group
+        self._suite_tasks = suite_tasks
+        self._data = local_folder([name], group.data)
+        self.columns = (score_column(name, self._task.title, factor=100.0),)
+        self.title = f"scoring {self._task.title}"
+        files = find_files(self._task, self._data)
+        if not self._task.dev_splits:
+            raise DataError(f"{self._task.title} has no development set to score: leave it out")
+        for split in (self._task.dev_splits[0], *(["train"] if group.finetune else [])):
+            if split not in files:
+                raise DataError(
+                    f"{self._data} has no {split} file of {self._task.title}: "
+                    f"`sublayer tasks {self._data}` lists what it has"
+                )
+
+    def trains(self, candidate: Candidate) -> bool:
+        """Return whether a model has to be fine-tuned first."""
+        return self._group.finetune is not None and not self._answers(candidate)
+
+    def refusal(self, candidate: Candidate) -> str:
+        """Refuse a model that answers other tasks, or cannot be fine-tuned.
+
+        Raises ConfigError if a model answers none of the suite's tasks and none is to be learned
+        now, if a setting does not fit, and if the folder of its run holds a run of another recipe,
+        or of other seeds.
+        """
+        if self._answers(candidate):
+            return ""
+        spec = candidate.spec
+        if self._group.finetune is None:
+            names = [] if spec is None else [task.name for task in spec.tasks]
+            if not set(names) & set(self._suite_tasks):
+                raise ConfigError(
+                    f"{candidate.name} has no head that answers {self._task.title}: name a run "
+                    'that was fine-tuned on it, or a folder to fine-tune it in, finetune = "FOLDER"'
+                )
+            return f"it answers {', '.join(names)}, and the suite fine-tunes nothing on this task"
+        try:
+            loaded = self._loaded(candidate, self._group.set)
+        except ConfigError as error:
+            if self._group.set and self._is_learnable(candidate):
+                raise
+            return str(error)
+        folder, n_seeds = self._folder(candidate), self._group.seeds
+        for path in (folder, *folder.parents):
+            if path.exists() and not path.is_dir():
+                raise ConfigError(f"{path} is no folder: name another for the runs, finetune")
+        if n_seeds is None:
+            runs = {folder: loaded}
+            others = sorted(folder.glob("seed-*"))
+        else:
+            runs = {
+                folder / f"seed-{seed}": vary(loaded, {"train.seed": seed}, origin=f"seed {seed}")
+                for seed in range(n_seeds)
+            }
+            others = [folder] if _is_run(folder) else []
+        if others:
+            raise ConfigError(
+                f"{others[0]} holds a run of another number of seeds: give the same seeds, or "
+                "another folder (finetune)"
+            )
+        for path, run in runs.items():
+            if _is_run(path):
+                # Fields of the model derived from the data are compared in training.
+                before = load_recipe(path).recipe.model
+                given = absolute_paths(run.recipe).model_copy(update={"model": before})
+                RunFolder(path).check_recipe(given)
+        return ""
+
+    def score(self, candidate: Candidate, device: torch.device) -> Measured:
+        """Score the answers of a model, fine-tuned first if it does not answer the task yet."""
+        if self.trains(candidate):
+            # Existing runs are reused.
+            folder = self._folder(candidate)
+            results = finetune_seeds(
+                self._loaded(candidate, self._group.set),
+                folder,
+                self._group.seeds,
+                resume=_is_run(folder) or any(map(_is_run, folder.glob("seed-*"))),
+                device=str(device),
+            )
+            by_seed = [[report.to_json() for report in seed.reports] for seed in results]
+            return self._of_reports(candidate, by_seed, [n for seed in results for n in seed.notes])
+        text_model = candidate.load(device)
+        options: dict[str, Any] = {"path": self._data}
+        if self._named(candidate):
+            assert text_model.task is not None, "it answers the task"
+            tasks = text_model.task.tasks
+            asked = tuple(task for task in tasks if task.name == self._task.name)
+            text_model.task = replace(text_model.task, tasks=asked)
+        else:
+            options["task"] = self._task.name
+        request = Evaluation(
+            run=candidate.path,
+            text_model=text_model,
+            recipe=candidate.recipe,
+            options=options,
+        )
+        result = evaluate_tasks(request)
+        return self._of_reports(candidate, [result["tasks"]], result["notes"])
+
+    def _named(self, candidate: Candidate) -> bool:
+        spec = candidate.spec
+        return spec is not None and any(task.name == self._task.name for task in spec.tasks)
+
+    def _answers(self, candidate: Candidate) -> bool:
+        """Return whether a model answers the task: a foreign one by its label words."""
+        if self._named(candidate):
+            return True
+        spec = candidate.spec
+        if spec is None or any(task.name in TASKS for task in spec.tasks) or spec.columns:
+            return False
+        shell = shell_of(find_model(candidate.path))
+        try:
+            answer_known(shell, self._task)
+        except ConfigError:
+            return False
+        return True
+
+    def _loaded(self, candidate: Candidate, settings: Mapping[str, Any]) -> LoadedRecipe:
+        return load_finetune(
+            str(candidate.path),
+            [self._task.name],
+            self._data,
+            flatten(settings),
+            preset=self._group.preset,
+        ).loaded
+
+    def _is_learnable(self, candidate: Candidate) -> bool:
+        """Return whether a model could be fine-tuned without the settings."""
+        try:
+            self._loaded(candidate, {})
+        except ConfigError:
+            return False
+        return True
+
+    def _folder(self, candidate: Candidate) -> Path:
+        assert self._group.finetune is not None, "it is fine-tuned"
+        return Path(self._group.finetune) / candidate.name.replace("/", "-") / self._task.name
+
+    def _of_reports(
+        self,
+        candidate: Candidate,
+        by_seed: Sequence[Sequence[Report]],
+        notes: Sequence[str],
+    ) -> Measured:
+        """Combine the reports of all seeds: the mean score of each part of the task."""
+        all_notes = [f"{candidate.name}, {self._task.title}: {note}" for note in notes]
+        columns: list[Metric] = []
+        cells: dict[str, Cell] = {}
+        others: dict[str, dict[str, Cell]] = {}
+        for number, first in enumerate(by_seed[0]):
+            if first["title"] != self._task.title:
+                continue  # another task of a mixture
+            reports = [of_seed[number] for of_seed in by_seed]
+            label = str(first["title"])
+            if sum(other["title"] == label for other in by_seed[0]) > 1:
+                label = f"{label} {str(first['split']).removeprefix('dev_')}"
+            column = score_column(first["task"], label, factor=100.0)
+            columns.append(column)
+            scores = [float(report["score"]) for report in reports]
+            errors = [report["standard_error"] for report in reports]
+            cells[column.name] = Cell(
+                statistics.fmean(scores),
+                inner_sd=statistics.stdev(scores) if len(scores) > 1 else None,
+                error=None if None in errors else statistics.fmean(map(float, errors)),
+                n_runs=len(scores),
+                n_collapsed=sum(bool(report["collapse"]) for report in reports),
+            )
+            for name, baseline in first["baselines"].items():
+                cell = Cell(baseline["score"], error=baseline["standard_error"])
+                others.setdefault(name, {})[column.name] = cell
+            for report in reports:
+                if report["collapse"]:
+                    all_notes.append(f"{candidate.name}, {column.label}: {report['collapse']}")
+        return Measured(columns, cells, others, list(dict.fromkeys(all_notes)))
+
+
+def _is_run(folder: Path) -> bool:
+    return RunFolder(folder).has_recipe()

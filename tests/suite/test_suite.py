@@ -131,7 +131,7 @@ def test_seeds_of_fine_tuning_are_a_mean_and_a_spread(evaluate, tmp_path, monkey
     refused = evaluate(suite.replace("set.data.held_out = 0.2", "set.model.n_heads = 3"), "dec")
     assert "n_heads" in refused.refusal()
     stop = Mock(side_effect=Interrupted("saved; the same command with --resume resumes"))
-    monkeypatch.setattr("sublayer.suite.tasks.TaskMeasure.score", stop)
+    monkeypatch.setattr("sublayer.suite.measures.TaskMeasure.score", stop)
     error = evaluate(suite, "dec").err.splitlines()[-1]
     assert error.startswith("interrupted while scoring SST-2 of dec, ")
 
