@@ -15,11 +15,10 @@ from sublayer.config.optimizers import OptimizerConfig
 from sublayer.config.recipe import ResolvedModel, ResolvedRecipe
 from sublayer.config.stacks import stacks
 from sublayer.errors import ConfigError
-from sublayer.estimate.activations import Peaks, block_activations
 from sublayer.estimate.cost import count_parameters, n_own_parameters
 from sublayer.estimate.memory import (
-    StepSizes,
     TrainingMemory,
+    block_activations,
     holes,
     n_frozen_parameters,
     n_states,
@@ -173,11 +172,6 @@ class Units:
     """Weights outside the blocks, and weights shared by several."""
 
     @property
-    def largest_block(self) -> int:
-        """Return the bytes of the largest block; 0 if all weights are shared."""
-        return max(self.blocks, default=0)
-
-    @property
     def total(self) -> int:
         """Return the bytes of all weights."""
         return sum(self.blocks) + self.root
@@ -207,48 +201,55 @@ def process_memory(
     """
     if group.size == 1 and not group.exact:
         return training_memory(step, optimizer, n_passes=n_passes)
-    sizes = step_sizes(step, optimizer, is_divided=group.is_divided)
+    n, sizes = group.size, step_sizes(step, optimizer, is_divided=group.is_divided)
+    peaks, gradients = sizes.peaks, sizes.gradients
+    stack = stacks(step.config)[-1]
+    matrix = FLOAT32_BYTES * step.config.vocab_size * step.config.d_embed
     if group.exact:
-        return _exact(step, sizes, n_passes, group.size)
+        # A full copy, with a gradient sum for each level of the tree.
+        most, left = tree_sums(n_passes)
+        backward = (most - 1) * gradients + max(peaks.activations, peaks.last_block + gradients)
+        exchange = 0
+        if n > 1:
+            part = min(gradients, max(_EXCHANGED, matrix))
+            exchange = (left + 1) * gradients + 3 * left * part
+        moving = max(backward, exchange, gradients + sizes.update)
+        return whole_copy(step, sizes, n_passes, moving=moving, gradients=most * gradients)
     units = units_of(step.config, step.objective)
-    backward = _backwards(step, sizes.peaks, units.root)
-    if group.is_divided:
-        return _divided(step, sizes, units, n_passes, group, backward)
-    # A full copy: gradients stay in the buckets that sum them. Gradients of earlier micro-batches,
-    # and of weights with several uses until the last use, are summed outside the buckets.
-    beside = sizes.gradients if n_passes > 1 else 0
-    moving = max(beside + max(sizes.peaks.activations, backward), sizes.update)
-    gradients = sizes.gradients + beside
-    return whole_copy(
-        step, sizes, n_passes, moving=moving, gradients=gradients, kept=sizes.gradients
-    )
-
-
-def _divided(
-    step: MicroBatch,
-    sizes: StepSizes,
-    units: Units,
-    n_passes: int,
-    group: Group,
-    backward: int,
-) -> TrainingMemory:
-    """Estimate a sharded model, whose weights are gathered as needed.
-
-    ``backward`` are the bytes of a pass during the blocks' backward pass.
-    """
-    n, peaks, root, block = group.size, sizes.peaks, units.root, units.largest_block
-    held = sizes.gradients if n_passes > 1 else 0
-    in_loss = in_blocks = units.total
+    # The blocks' backward pass, with the gradients that stay to its end. These are the root's: the
+    # output matrix's from the loss on, and shared weights' from the first block backwards on, the
+    # last executed. Gradient sums in a sub-layer's work belong to its unit, and are counted there.
+    estimates = [estimate_of(step.config, entry) for entry in stack.block]
+    summed = max(estimate.n_backward for estimate in estimates)
+    in_blocks = peaks.in_blocks - FLOAT32_BYTES * summed
+    later = in_blocks + units.root
+    if stack.n_layers > 1 and not step.recomputes:
+        later -= block_activations(step, stack)
+    backward = max(in_blocks + matrix, later)
+    if not group.is_divided:
+        # A full copy: gradients stay in the buckets that sum them. Gradients of earlier
+        # micro-batches, and of weights with several uses until the last use, are summed outside
+        # the buckets.
+        beside = gradients if n_passes > 1 else 0
+        moving = max(beside + max(peaks.activations, backward), sizes.update)
+        return whole_copy(
+            step, sizes, n_passes, moving=moving, gradients=gradients + beside, kept=gradients
+        )
+    # A sharded model, whose weights are gathered as needed.
+    root, block = units.root, max(units.blocks, default=0)
+    held = gradients if n_passes > 1 else 0
+    gathered_in_loss = gathered_in_blocks = units.total
     if group.shard == "full":
-        in_loss = root
-        in_blocks = root + 2 * block  # the next one is gathered ahead
+        gathered_in_loss = root
+        gathered_in_blocks = root + 2 * block  # the next one is gathered ahead
     # Gradients of a block, and of the previous one in transit.
-    in_blocks += 2 * block
+    gathered_in_blocks += 2 * block
     # The root comes last, with its gradients as computed and in transit.
-    of_blocks = max(0, sizes.gradients - root)
+    of_blocks = max(0, gradients - root)
     end = 2 * root + (root + of_blocks) // n + block
-    update = (sizes.gradients + sizes.update) // n
-    moving = max(held + in_loss + peaks.in_loss, held + in_blocks + backward, end, update)
+    in_loss = held + gathered_in_loss + peaks.in_loss
+    update = (gradients + sizes.update) // n
+    moving = max(in_loss, held + gathered_in_blocks + backward, end, update)
     staying = (sizes.weights + sizes.states) // n
     building = units.total // n + max(root, block)
     if group.begins_whole:
@@ -257,48 +258,15 @@ def _divided(
     between = round(holes(step, n_passes, is_returned=True) * moving)
     return TrainingMemory(
         weights=sizes.weights // n,
-        gradients=held or sizes.gradients // n,
+        gradients=held or gradients // n,
         optimizer=sizes.states // n,
-        gathered=max(in_loss, in_blocks),
+        gathered=max(gathered_in_loss, gathered_in_blocks),
         activations=peaks.activations,
         step=staying + moving,
         building=building,
         evaluating=evaluating,
         total=max(staying + moving + between, building, evaluating),
     )
-
-
-def _backwards(step: MicroBatch, peaks: Peaks, root: int) -> int:
-    """Compute the bytes of the blocks' backward pass, with the gradients that stay to its end.
-
-    These are the root's: the output matrix's from the loss on, and shared weights' from the first
-    block backwards on, the last executed.
-    """
-    stack = stacks(step.config)[-1]
-    # Gradient sums in a sub-layer's work belong to its unit, and are counted there.
-    estimates = [estimate_of(step.config, entry) for entry in stack.block]
-    summed = max(estimate.n_backward for estimate in estimates)
-    in_blocks = peaks.in_blocks - FLOAT32_BYTES * summed
-    later = in_blocks + root
-    if stack.n_layers > 1 and not step.recomputes:
-        later -= block_activations(step, stack)
-    matrix = FLOAT32_BYTES * step.config.vocab_size * step.config.d_embed
-    return max(in_blocks + matrix, later)
-
-
-def _exact(step: MicroBatch, sizes: StepSizes, n_passes: int, n_processes: int) -> TrainingMemory:
-    """Estimate a full copy with a gradient sum for each level of the tree."""
-    gradients = sizes.gradients
-    most, left = tree_sums(n_passes)
-    pass_peak = max(sizes.peaks.activations, sizes.peaks.last_block + gradients)
-    backward = (most - 1) * gradients + pass_peak
-    exchange = 0
-    if n_processes > 1:
-        matrix = FLOAT32_BYTES * step.config.vocab_size * step.config.d_embed
-        part = min(gradients, max(_EXCHANGED, matrix))
-        exchange = (left + 1) * gradients + 3 * left * part
-    moving = max(backward, exchange, gradients + sizes.update)
-    return whole_copy(step, sizes, n_passes, moving=moving, gradients=most * gradients)
 
 
 def tree_sums(n_parts: int) -> tuple[int, int]:

@@ -52,7 +52,12 @@ def count_parameters(config: ResolvedModel, objective: ObjectiveTable = NEXT_TOK
 
     Learned slopes and every bias, gain and offset count.
     """
-    positions = _position_tables(config)
+    position_row = POSITIONS[config.positions]
+    positions = sum(
+        position_row.n_parameters(config, stack.n_layers, embedding_width(config))
+        for stack in stacks(config)
+        if position_row.in_attention == "nothing" or stack.attends_to_itself
+    )
     tables = _token_and_segment_tables(config) + positions
     around_blocks = embedding_parameters(config) + positions
     if config.final_norm == "affine":
@@ -93,11 +98,6 @@ def trained_heads(config: ResolvedModel, objective: ObjectiveTable) -> list[Head
     if pooler is not None and any(row.reads == "pooled" for row in trained):
         trained.append(pooler)
     return trained
-
-
-def trained_on_texts(config: ResolvedModel, objective: ObjectiveTable) -> list[HeadRow]:
-    """Return the rows of ``trained_heads`` that read one state of each text."""
-    return [row for row in trained_heads(config, objective) if row.reads != "positions"]
 
 
 def n_read_states(config: ResolvedModel, objective: ObjectiveTable, n_tokens: int) -> int:
@@ -205,13 +205,3 @@ def embedding_parameters(config: ResolvedModel) -> int:
 def _token_and_segment_tables(config: ResolvedModel) -> int:
     n_rows_of_segments = {"none": 0, "second": 1, "both": 2}[config.segments]
     return config.vocab_size * config.d_embed + n_rows_of_segments * embedding_width(config)
-
-
-def _position_tables(config: ResolvedModel) -> int:
-    row = POSITIONS[config.positions]
-    width = embedding_width(config)
-    total = 0
-    for stack in stacks(config):
-        if row.in_attention == "nothing" or stack.attends_to_itself:
-            total += row.n_parameters(config, stack.n_layers, width)
-    return total

@@ -1,9 +1,10 @@
 """Peak memory of a training step, from the config only.
 
-Parameters, optimizer states, activations, and working memory of kernels; tested against the tensors
-that autograd keeps, and against the memory of processes. Configs are resolved. Sizes are bytes,
-counts are of numbers. Emulated bfloat16, which no run chooses by default, makes float32 copies that
-are not counted.
+Parameters, optimizer states, activations saved by blocks, ends and a full pass, and working memory
+of kernels, tensor by tensor as the modules save them; tested against the tensors that autograd
+keeps, and against the memory of processes. Configs are resolved. Sizes are bytes, of a micro-batch
+or per token if stated; counts are of numbers. Emulated bfloat16, which no run chooses by default,
+makes float32 copies that are not counted.
 """
 
 import math
@@ -17,18 +18,42 @@ from sublayer.config.objective import ObjectiveTable
 from sublayer.config.optimizers import OptimizerConfig, Shape
 from sublayer.config.recipe import ResolvedModel
 from sublayer.config.roles import Role
-from sublayer.config.stacks import embedding_width, n_frozen_sets, stacks
+from sublayer.config.stacks import (
+    HEADS,
+    StackShape,
+    embedding_width,
+    has_head_projection,
+    head_activation,
+    is_factorised,
+    n_classes,
+    n_frozen_sets,
+    stacks,
+)
 from sublayer.config.train import NOTHING, Frozen
-from sublayer.estimate.activations import Peaks, peaks_of_pass
 from sublayer.estimate.cost import (
     all_classifiers,
     count_parameters,
     embedding_parameters,
     entry_parameters,
     entry_sets,
+    n_own_parameters,
+    n_read_states,
+    trained_heads,
 )
-from sublayer.model.estimates import FLOAT32_BYTES, MicroBatch, Precision, estimate_of
-from sublayer.model.kernels.sizes import CPU_UPDATE_PART, GPU_UPDATE_PART
+from sublayer.model.estimates import (
+    FLOAT32_BYTES,
+    AttentionEstimate,
+    MicroBatch,
+    Precision,
+    estimate_of,
+    stack_length,
+)
+from sublayer.model.kernels.sizes import (
+    CPU_CHUNK_LOGITS,
+    CPU_UPDATE_PART,
+    GPU_CHUNK_LOGITS,
+    GPU_UPDATE_PART,
+)
 
 _UPDATE_PART = {"cpu": CPU_UPDATE_PART, "cuda": GPU_UPDATE_PART}
 _HOLES: dict[Precision, float] = {"float32": 0.27, "bfloat16": 0.38}
@@ -43,6 +68,390 @@ _HOLES_OF_LSTM = 0.15
 """For an LSTM, whose layers keep one large tensor and few small ones."""
 _BESIDE_RETURNED: dict[Precision, float] = {"float32": 0.0, "bfloat16": 0.1}
 """For recomputed blocks, whose freed memory returns to the system at once."""
+_INDEX_BYTES = 4
+
+
+def block_activations(step: MicroBatch, stack: StackShape, *, is_last: bool = False) -> int:
+    """Sum the bytes of activations of a micro-batch that one block of a stack saves.
+
+    Casts of stacked weights count, once per block. If only some states of the last block are read,
+    sub-layers after its last attention save only these.
+    """
+    config, length = step.config, stack_length(stack, step.lengths)
+    n_read = n_read_states(config, step.objective, length) if is_last else length
+    few = replace(step, context=n_read)
+    dropout_mask = config.d_model if config.dropout else 0
+    total, now = 0, step
+    for index, entry in enumerate(stack.block):
+        estimate = estimate_of(config, entry)
+        total += estimate.saved_per_layer(step, stack)
+        if step.precision == "bfloat16":
+            # Autocast casts stacked weights anew for every use.
+            total += step.narrow * estimate.n_stacked
+        if index == stack.last_attention and n_read < length:
+            assert isinstance(estimate, AttentionEstimate), "an entry that attends to something"
+            normed = step if config.norm_order == "pre" else few
+            total += normed.n_tokens(stack) * norm_activations(config)
+            total += step.n_tokens(stack) * step.narrow * config.d_model
+            total += few.n_tokens(stack) * dropout_mask
+            total += estimate.saved_of_queries(step, stack, n_read)
+            now = few
+        else:
+            total += sublayer_activations(now, stack, entry)
+    return total
+
+
+def sublayer_activations(step: MicroBatch, stack: StackShape, entry: Entry) -> int:
+    """Sum the bytes of activations of a micro-batch that a sub-layer saves.
+
+    Inputs of its norm and its function, its dropout mask, and tensors saved inside the function.
+    """
+    config = step.config
+    norm = norm_activations(config)
+    function_input = step.narrow * config.d_model
+    dropout_mask = config.d_model if config.dropout else 0  # a byte for each element
+    per_token = norm + function_input + dropout_mask
+    inside = estimate_of(config, entry).saved(step, stack)
+    return step.n_tokens(stack) * per_token + inside
+
+
+def norm_activations(config: ResolvedModel, width: int | None = None) -> int:
+    """Compute the bytes that a norm saves of a token: its input and statistics in float32.
+
+    ``width`` is the input width, ``d_model`` if None. Zero without a norm.
+    """
+    if config.norm == "none":
+        return 0
+    # Layer norm: mean and inverse deviation; RMS norm: inverse root of the mean square.
+    n_statistics = 2 if config.norm == "layer" else 1
+    n_inputs = width or config.d_model
+    return FLOAT32_BYTES * (n_inputs + n_statistics)
+
+
+def score_bias(step: MicroBatch, stack: StackShape) -> int:
+    """Compute the bytes of the score bias: one tensor for all blocks of a stack.
+
+    CPU kernels do not save it: only the forward pass holds it, unless blocks are recomputed. GPU
+    kernels save it, in the dtype of the products. With padding or document masking, positions
+    differ by row.
+    """
+    number_bytes = FLOAT32_BYTES if step.device == "cpu" else step.narrow
+    return number_bytes * step.config.n_heads * _n_biased_pairs(step, stack)
+
+
+def score_bias_gradient(step: MicroBatch, stack: StackShape) -> int:
+    """Compute the bytes of the gradient of a learned score bias; 0 for a fixed one.
+
+    Each block makes one as large as the bias and adds it to the sum of the blocks above. GPU
+    kernels make one per row, even if all rows share the bias.
+    """
+    is_shared = not _has_own_positions(step, stack)
+    n_rows = step.sequences if step.device == "cuda" and is_shared else 1
+    return n_rows * score_bias(step, stack) if _learns_bias(step, stack) else 0
+
+
+def score_bias_index(step: MicroBatch, stack: StackShape) -> int:
+    """Compute the bytes of the table indices that look up a learned bias.
+
+    One per query-key pair if positions differ by row, else one per offset, which is negligible.
+    """
+    is_held = _learns_bias(step, stack) and _has_own_positions(step, stack)
+    return _INDEX_BYTES * _n_biased_pairs(step, stack) if is_held else 0
+
+
+def _learns_bias(step: MicroBatch, stack: StackShape) -> bool:
+    return POSITIONS[step.config.positions].n_parameters(step.config, stack.n_layers, 0) > 0
+
+
+def _n_biased_pairs(step: MicroBatch, stack: StackShape) -> int:
+    """Count the query-key pairs with separate biases."""
+    is_biased = POSITIONS[step.config.positions].in_attention == "bias"
+    if not is_biased or not stack.attends_to_itself:
+        return 0
+    n_rows = step.sequences if _has_own_positions(step, stack) else 1
+    return n_rows * stack_length(stack, step.lengths) ** 2
+
+
+def _has_own_positions(step: MicroBatch, stack: StackShape) -> bool:
+    is_padded = step.objective.text != "windows" and not stack.is_causal
+    return is_padded or step.keeps_documents_apart
+
+
+_ID_BYTES = 8
+_SEGMENT_BYTES = {
+    "none": 0,
+    "second": FLOAT32_BYTES,  # the id as a factor of the one vector
+    "both": _ID_BYTES,
+}
+
+
+def n_dropped_in_matrix(config: ResolvedModel) -> int:
+    """Count the elements of the embedding matrix if dropout is applied to it; else 0."""
+    if config.dropout_embedding_of == "sum" or not config.dropout_embedding:
+        return 0
+    positions = config.max_len * embedding_width(config)
+    return config.vocab_size * config.d_embed + positions
+
+
+def final_norm_activations(step: MicroBatch) -> int:
+    """Compute the bytes that the final norm saves of a token."""
+    return 0 if step.config.final_norm == "none" else norm_activations(step.config)
+
+
+def final_activations(step: MicroBatch) -> int:
+    """Compute the bytes of a token that the final norm and the dropout after it save."""
+    dropout_mask = step.config.d_model if step.config.dropout_final else 0
+    return final_norm_activations(step) + dropout_mask
+
+
+def loss_activations(step: MicroBatch) -> int:
+    """Sum the bytes of a micro-batch that heads save, with gradients computed in the forward pass.
+
+    The vocabulary loss computes gradients along with its value; the gradient of its matrix is as
+    large as the matrix, whatever the micro-batch.
+    """
+    config, objective = step.config, step.objective
+    state, norm = step.narrow * config.d_model, norm_activations(config)
+    span_head = config.span_head if objective.trains("span") else "none"
+    span = state if span_head == "independent" else 0
+    if span_head not in ("none", "independent"):
+        # The start reads the state; the end the state and the start's; tanh and norm return as
+        # much. In float32 the norm's input is what tanh has saved.
+        is_kept = step.precision == "float32" and norm
+        span = 5 * state + norm - (FLOAT32_BYTES * config.d_model if is_kept else 0)
+    texts = step.n_read * span
+    if any(row.reads != "positions" for row in trained_heads(config, objective)):
+        # The index of a text, its state, and the pooled one.
+        n_states = 2 if config.pooler == "tanh" else 1
+        texts += step.sequences * (_ID_BYTES + state * n_states)
+    if not n_predicted(step):
+        return texts
+    # Per predicting position: its index, tensors saved by the head, and the gradient of the output
+    # matrix's input.
+    projects = has_head_projection(config)
+    position = _ID_BYTES if objective.gathers_positions else 0
+    position += state if projects else 0
+    if config.head == "transform":
+        # The activation saves its input or its slope, the norm its input. ReLU saves its output,
+        # the same tensor as the input of a norm without casts.
+        casts_nothing = config.norm == "rms" or step.precision == "float32"
+        is_norms_input = config.norm != "none" and casts_nothing
+        is_counted = head_activation(config) == "relu" and is_norms_input
+        position += 0 if is_counted else step.narrow * config.d_embed
+        if config.norm == "rms":
+            position += step.narrow * (config.d_embed + 1)
+        else:
+            position += norm_activations(config, config.d_embed)
+    # Autocast computes layer norms in float32, which linear maps and RMS norm narrow.
+    is_wide = config.norm == "layer" if config.head == "transform" else not projects
+    position += (FLOAT32_BYTES if is_wide else step.narrow) * config.d_embed
+    n_columns = config.d_embed + (1 if config.head_bias else 0)
+    matrix_gradient = FLOAT32_BYTES * n_classes(config) * n_columns
+    predictions = n_predicted(step) * position
+    # The gradients of training-only classifiers, and the norms of the blocks that predict.
+    state_gradients = FLOAT32_BYTES * n_predicted(step) * config.d_model
+    weight_gradients = FLOAT32_BYTES * config.vocab_size * (config.d_model + 1)
+    norm_per_token = final_norm_activations(step)
+    is_normed_first = config.norm_order == "pre" and config.norm != "none"
+    adds_positions = POSITIONS[config.positions].adds_before == "every"
+    if norm_per_token and not adds_positions and (step.recomputes or is_normed_first):
+        # Its input is counted already: the next block saves the same tensor.
+        norm_per_token -= FLOAT32_BYTES * config.d_model
+    predicts_below, _ = objective.n_classifiers()
+    n_below = config.n_layers - 1 if predicts_below else 0
+    classifiers = all_classifiers(config, objective) * (state_gradients + weight_gradients)
+    classifiers += n_below * step.n_written * norm_per_token
+    return predictions + matrix_gradient + texts + classifiers
+
+
+def n_predicted(step: MicroBatch) -> int:
+    """Count the positions of a micro-batch with a vocabulary loss."""
+    return step.objective.n_predictions(step.lengths.written) * step.sequences
+
+
+def saved_activations(step: MicroBatch) -> int:
+    """Sum the bytes that the forward pass of a micro-batch saves, the loss's gradients included.
+
+    Without the casts of weights that autocast keeps: see ``saved_casts``.
+    """
+    # The dropout mask of an embedding matrix is kept, a byte per element.
+    total = loss_activations(step) + n_dropped_in_matrix(step.config)
+    for stack in stacks(step.config):
+        total += stack_activations(step, stack)
+    return total
+
+
+def stack_activations(step: MicroBatch, stack: StackShape) -> int:
+    """Sum the bytes of a micro-batch that a stack saves, its embedding stage included."""
+    config = step.config
+    n_read = n_read_states(config, step.objective, stack_length(stack, step.lengths))
+    # The embedding stage: ids, norm input, dropout mask and projection input of a token.
+    width = embedding_width(config)
+    per_token = _ID_BYTES + _SEGMENT_BYTES[config.segments]
+    per_token += norm_activations(config, width) if config.embedding_norm else 0
+    is_dropped = config.dropout_embedding and config.dropout_embedding_of == "sum"
+    per_token += width if is_dropped else 0  # a byte for each element
+    per_token += step.narrow * config.d_embed if is_factorised(config) else 0
+    total = step.n_tokens(stack) * per_token
+    total += step.sequences * n_read * final_activations(step)
+    if step.recomputes:
+        stream = FLOAT32_BYTES * config.d_model
+        total += stack.n_layers * step.n_tokens(stack) * stream  # only their inputs
+    else:
+        total += (stack.n_layers - 1) * block_activations(step, stack)
+        total += block_activations(step, stack, is_last=True)
+    total += score_bias_index(step, stack)
+    if step.recomputes or step.device == "cuda":
+        total += score_bias(step, stack)
+    return total
+
+
+def saved_casts(step: MicroBatch) -> int:
+    """Sum the bytes of casts of unstacked matrices, which autocast keeps through all passes.
+
+    They are freed at the optimizer step. None in float32.
+    """
+    config = step.config
+    if step.precision == "float32":
+        return 0
+    n_projections = is_factorised(config) + has_head_projection(config)
+    n_numbers = n_projections * config.d_model * config.d_embed
+    for head in trained_heads(config, step.objective):
+        # The output matrix is cast by the loss, in chunks.
+        if head is not HEADS["vocabulary"]:
+            n_numbers += head.n_products(config)
+    for stack, entry, n_sets in entry_sets(config):
+        # Matrices that are stored together are cast for every use.
+        n_casts = n_sets if step.caches_casts else stack.n_layers
+        n_numbers += n_casts * estimate_of(config, entry).n_alone
+    return step.narrow * n_numbers
+
+
+_CHUNK_LOGITS = {"cpu": CPU_CHUNK_LOGITS, "cuda": GPU_CHUNK_LOGITS}
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """Peak bytes of a pass, besides weights and gradients."""
+
+    in_loss: int
+    in_blocks: int
+    """At the start of the blocks' backward pass; the loss has freed its saved tensors."""
+    last_block: int
+    """At the end of the blocks' backward pass, with all gradients; 0 if lower."""
+
+    @property
+    def activations(self) -> int:
+        """Return the activations at the highest peak."""
+        return max(self.in_loss, self.in_blocks)
+
+
+def peaks_of_pass(step: MicroBatch) -> Peaks:
+    """Compute the peaks of a forward and a backward pass, for ``training_memory`` to add up."""
+    config = step.config
+    casts = saved_casts(step)
+    saved = saved_activations(step) + casts
+    # Working memory of the loss: a chunk of logits, casts, a gradient increment.
+    width = n_classes(config)
+    n_rows_of_chunk = max(1, _CHUNK_LOGITS[step.device] // width)
+    n_logits = width * min(n_predicted(step), n_rows_of_chunk)
+    matrix = step.narrow * width * config.d_embed
+    loss_work = FLOAT32_BYTES * n_logits + matrix  # softmax in place
+    # The matrix of the product, if not the embedding matrix; the lookup matrix.
+    loss_work += FLOAT32_BYTES * n_dropped_in_matrix(config)
+    if config.softmax == "all":
+        loss_work += FLOAT32_BYTES * width * config.d_embed
+    if step.precision != "float32":
+        # The product coexists with the logits, and the matrix's cast with its increment.
+        loss_work += step.narrow * n_logits + matrix
+    in_loss = saved + loss_work
+    # The loss has freed its saved tensors before the blocks' backward pass, and saved none during
+    # their forward pass.
+    held = saved - loss_activations(step)
+    if step.recomputes:
+        # The first and the last block backwards, both recomputed. Later stacks have freed their
+        # saved tensors and have their gradients.
+        beside = n_dropped_in_matrix(config) + casts + score_bias(step, stacks(config)[0])
+        in_first_blocks = []
+        in_last_blocks = []
+        for stack in reversed(stacks(config)):
+            n_tokens = step.n_tokens(stack)
+            one_input = n_tokens * FLOAT32_BYTES * config.d_model
+            # A recomputed block; its input, if saved uncast, is counted already.
+            block = block_activations(step, stack) + _block_work(step, stack)
+            is_normed_first = config.norm_order == "pre" and config.norm != "none"
+            if is_normed_first or step.precision == "float32":
+                block -= one_input
+            in_first_blocks.append(held - n_tokens * final_activations(step) + block)
+            # The last block backwards has only its input, and not all gradients yet.
+            unmade = FLOAT32_BYTES * n_own_parameters(config, stack)
+            if step.precision == "float32":
+                # The gradient computed there is the one kept.
+                estimates = [estimate_of(config, entry) for entry in stack.block]
+                unmade += FLOAT32_BYTES * min(estimate.n_backward for estimate in estimates)
+            in_last_blocks.append(one_input + beside + block - unmade)
+            held -= stack_activations(step, stack)
+        return Peaks(in_loss, max(in_first_blocks), max(in_last_blocks))
+    stack = stacks(config)[-1]
+    work = max(_block_work(step, stack), _forward_work(step))
+    n_tokens = stack_length(stack, step.lengths)
+    if stack.n_layers > 1 and n_read_states(config, step.objective, n_tokens) < n_tokens:
+        # The last block needs less, and has freed it before the backward pass of the block below.
+        work -= block_activations(step, stack, is_last=True)
+    return Peaks(in_loss, held + work, last_block=0)
+
+
+def _block_work(step: MicroBatch, stack: StackShape) -> int:
+    """Compute the largest working memory of a sub-layer's backward pass, in a stack's last block.
+
+    Gradients of tensors between its matrix products; later sub-layers of the block have freed their
+    saved tensors. An embedding matrix with dropout is held for the head during the forward pass; it
+    is gone when a block is recomputed.
+    """
+    dropped = 0 if step.recomputes else FLOAT32_BYTES * n_dropped_in_matrix(step.config)
+    beyond_saved = []
+    freed = 0
+    for entry in reversed(stack.block):
+        estimate = estimate_of(step.config, entry)
+        forward = dropped + estimate.forward_work(step, stack)
+        work = max(estimate.backward_work(step, stack), forward)
+        if entry.kind.attends_to == "itself":
+            work += score_bias_gradient(step, stack)
+        beyond_saved.append(work - freed)
+        freed += sublayer_activations(step, stack, entry)
+    if stack.n_layers == 1:
+        return max(beyond_saved)
+    # Blocks below hold the last block's bias gradient besides their own, in place of the tensors
+    # that the last one saved.
+    above = score_bias_gradient(step, stack)
+    if not step.recomputes:
+        above = max(0, above - block_activations(step, stack))
+    return max(beyond_saved) + above
+
+
+def _forward_work(step: MicroBatch) -> int:
+    """Compute the working memory of the last attention's forward pass with a bias.
+
+    The bias is held until then. Later sub-layers have saved nothing yet.
+    """
+    stack = stacks(step.config)[-1]
+    bias = score_bias(step, stack)
+    if step.device == "cuda" or bias == 0:
+        return 0
+    attending = [n for n, entry in enumerate(stack.block) if entry.kind.attends_to != "nothing"]
+    last = max(attending, default=0)
+    unsaved = step.n_tokens(stack) * final_activations(step)
+    for entry in stack.block[last + 1 :]:
+        unsaved += sublayer_activations(step, stack, entry)
+    attention = stack.block[last]
+    estimate = estimate_of(step.config, attention)
+    assert isinstance(estimate, AttentionEstimate), "an entry that attends to something"
+    n_queries = stack_length(stack, step.lengths)
+    n_keys = step.lengths.read if attention.kind.attends_to == "memory" else n_queries
+    # Scores and weights: twice as many in the backward pass.
+    per_token = step.narrow * estimate.scores_per_key(step, n_queries, n_keys) // 2
+    scores = step.n_tokens(stack) * per_token
+    return bias + scores - unsaved
 
 
 @dataclass(frozen=True)

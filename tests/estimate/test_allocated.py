@@ -27,13 +27,16 @@ from sublayer.config.optimizers import (
 from sublayer.config.resolve import resolve_optimizer, resolve_train
 from sublayer.config.stacks import stacks
 from sublayer.estimate import memory
-from sublayer.estimate.activations import (
+from sublayer.estimate.memory import (
+    matrix_shapes,
+    n_states,
     saved_activations,
     saved_casts,
     score_bias,
     score_bias_index,
+    training_memory,
+    update_work,
 )
-from sublayer.estimate.memory import matrix_shapes, n_states, training_memory, update_work
 from sublayer.model.parameters import parameter_roles
 from sublayer.model.positions import build_positions
 from sublayer.training.checkpoints import optimizer_tensors

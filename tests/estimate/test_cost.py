@@ -18,7 +18,6 @@ from sublayer.config.stacks import stacks
 from sublayer.config.table import WIDEST_FFN
 from sublayer.config.train import Frozen
 from sublayer.errors import ConfigError
-from sublayer.estimate.activations import peaks_of_pass, saved_casts
 from sublayer.estimate.cluster import (
     Group,
     Units,
@@ -29,7 +28,14 @@ from sublayer.estimate.cluster import (
     units_of,
 )
 from sublayer.estimate.cost import Parameters, count_parameters, flops_per_token, n_read_states
-from sublayer.estimate.memory import _frozen_shapes, n_states, training_memory, update_work
+from sublayer.estimate.memory import (
+    _frozen_shapes,
+    n_states,
+    peaks_of_pass,
+    saved_casts,
+    training_memory,
+    update_work,
+)
 from sublayer.model.blocks import FUNCTIONS
 from sublayer.model.cache import Cache
 from sublayer.model.estimates import MicroBatch, estimate_of, stack_length
