@@ -14,7 +14,7 @@ import itertools
 import json
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from report import RESULTS, describe_conditions, heading, keep, result_name
 from sublayer.config.load import load_recipe, vary
 from sublayer.config.recipe import Recipe
 from sublayer.estimate.cluster import SHARDS, Shard
-from sublayer.estimate.memory import TrainingMemory
 from sublayer.study.arms import Arm
 from sublayer.study.budget.expected import Resources, expected_vocabulary
 from sublayer.study.budget.measure import train_step
@@ -113,8 +112,7 @@ def _keep(rows: list[dict[str, Any]], path: Path) -> str:
     by_name = {case.name: case for case in CASES}
     for row in rows:
         case = by_name[row["case"]]
-        planned = _planned(case, row["settings"], row["processes"], row["shard"])
-        row["planned"] = asdict(planned)
+        row["planned"] = _planned(case, row["settings"], row["processes"], row["shard"])
     result = {"conditions": describe_conditions("cpu"), "limit": LIMIT, "rows": rows}
     table = _markdown(result)
     keep(result, table, path)
@@ -147,14 +145,17 @@ def _measure(case: Case, n_processes: int, shard: Shard, batch: str) -> dict[str
     }
 
 
-def _planned(case: Case, settings: list[str], n_processes: int, shard: Shard) -> TrainingMemory:
+def _planned(case: Case, settings: list[str], n_processes: int, shard: Shard) -> dict[str, int]:
     # No checkpoint is written meanwhile.
     waiting = [*settings, "train.save_in_background=false"]
     arm = Arm(case.name, load_recipe(case.recipe, waiting), {})
     resources = Resources("cpu", None, None, has_fast_bfloat16=False, cores=n_processes)
     (plan,) = make_plan([arm], "none", resources).arms
     planned = plan_processes(arm, plan, Machine(n_processes, resources))
-    return next(each.memory for each in planned.shards if each.shard == shard)
+    memory: dict[str, int] = next(
+        row["memory"] for row in planned["shards"] if row["shard"] == shard
+    )
+    return memory
 
 
 def _serve(recipe: str, settings: list[str]) -> None:

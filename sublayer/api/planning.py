@@ -17,7 +17,7 @@ from sublayer.system.stages import note, stage
 if TYPE_CHECKING:
     from sublayer.statistics.looks import Looks
     from sublayer.study.budget.expected import Clock, Resources, Sized, StepTime
-    from sublayer.study.budget.plan import Machine, ProcessPlan
+    from sublayer.study.budget.plan import Machine
     from sublayer.study.definition import Study
 
 _AS_LONG = (
@@ -116,7 +116,6 @@ def plan(
         make_plan,
         plan_processes,
         plan_to_json,
-        processes_to_json,
     )
     from sublayer.study.definition import ask, is_run, load_asked
 
@@ -186,12 +185,12 @@ def plan(
         result = plan_to_json(counted, resources, n_seeds, n_tried, jobs)
     if is_divided:
         rate = None if link is None else link * 1e9
-        machine = Machine(processes or 1, resources, datasheet, share or 1.0, rate)
+        machine = Machine(processes or 1, resources, datasheet, share or 1.0, rate, device)
+        n_runs = n_tried + n_seeds
         arms = zip(study.arms, counted.arms, strict=True)
-        plans = [plan_processes(arm, of_arm, machine) for arm, of_arm in arms]
-        name = device or resources.device
-        result["processes"] = processes_to_json(plans, machine, name, n_tried + n_seeds)
-        result["processes"]["notes"] = [*_process_notes(plans, machine)]
+        plans = [plan_processes(arm, of_arm, machine, n_runs) for arm, of_arm in arms]
+        result["processes"] = {**machine.to_json(), "runs": n_runs, "arms": plans}
+        result["processes"]["notes"] = [*_process_notes(plans[0]["shards"], machine)]
     from sublayer.reporting.terminal import render_plan
 
     return Plan(result, render_plan(result))
@@ -307,11 +306,11 @@ def _check_processes(
     )
 
 
-def _process_notes(plans: "Sequence[ProcessPlan]", machine: "Machine") -> Iterator[str]:
-    """Yield the assumptions behind the figures of several processes."""
+def _process_notes(shards: Sequence[dict[str, Any]], machine: "Machine") -> Iterator[str]:
+    """Yield the assumptions behind the figures of several processes, under each shard."""
     device, rate = machine.device, machine.link_bytes_per_s
     if device is None:
-        if plans[0].shards[0].computing_seconds is not None:
+        if shards[0]["computing_seconds"] is not None:
             yield (
                 "time: that of one process on all cores, as which the processes together are taken "
                 "to compute; communication is not in it"
@@ -331,7 +330,7 @@ def _process_notes(plans: "Sequence[ProcessPlan]", machine: "Machine") -> Iterat
                 "of one machine, and no datasheet says what goes between machines: give --link"
             )
         yield "no figure of a GPU has been held against one: those of memory were, on processors"
-    if len(plans[0].shards) == 1:
+    if len(shards) == 1:
         yield "train.shard divides nothing here: with train.exact, or this optimizer, it cannot"
     if machine.n_processes == 1:
         yield "train.shard divides nothing: there is one process"

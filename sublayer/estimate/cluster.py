@@ -162,30 +162,19 @@ class Group:
         return self.shard != "none" and self.size > 1
 
 
-@dataclass(frozen=True)
-class Units:
-    """Bytes of weights gathered together: of each block, and of the rest."""
+def units_of(config: ResolvedModel, objective: ObjectiveTable) -> tuple[list[int], int]:
+    """Return the bytes of float32 weights that are gathered together, of each block and the rest.
 
-    blocks: tuple[int, ...]
-    """Per executed block, the weights that it shares with no other."""
-    root: int
-    """Weights outside the blocks, and weights shared by several."""
-
-    @property
-    def total(self) -> int:
-        """Return the bytes of all weights."""
-        return sum(self.blocks) + self.root
-
-
-def units_of(config: ResolvedModel, objective: ObjectiveTable) -> Units:
-    """Return the units of a model with its training-only heads, in float32."""
+    Of an executed block they are the weights that it shares with no other; the rest lies outside
+    the blocks, or is shared by several. Training-only heads count.
+    """
     blocks = []
     for stack in stacks(config):
         unshared = FLOAT32_BYTES * n_own_parameters(config, stack)
         if unshared:
             blocks += [unshared] * stack.n_layers
     total = FLOAT32_BYTES * count_parameters(config, objective).training
-    return Units(tuple(blocks), total - sum(blocks))
+    return blocks, total - sum(blocks)
 
 
 _EXCHANGED = 1 << 24
@@ -202,27 +191,27 @@ def process_memory(
     if group.size == 1 and not group.exact:
         return training_memory(step, optimizer, n_passes=n_passes)
     n, sizes = group.size, step_sizes(step, optimizer, is_divided=group.is_divided)
-    peaks, gradients = sizes.peaks, sizes.gradients
+    gradients = sizes.gradients
     stack = stacks(step.config)[-1]
     matrix = FLOAT32_BYTES * step.config.vocab_size * step.config.d_embed
     if group.exact:
         # A full copy, with a gradient sum for each level of the tree.
         most, left = tree_sums(n_passes)
-        backward = (most - 1) * gradients + max(peaks.activations, peaks.last_block + gradients)
+        backward = (most - 1) * gradients + max(sizes.activations, sizes.last_block + gradients)
         exchange = 0
         if n > 1:
             part = min(gradients, max(_EXCHANGED, matrix))
             exchange = (left + 1) * gradients + 3 * left * part
         moving = max(backward, exchange, gradients + sizes.update)
         return whole_copy(step, sizes, n_passes, moving=moving, gradients=most * gradients)
-    units = units_of(step.config, step.objective)
+    blocks, root = units_of(step.config, step.objective)
     # The blocks' backward pass, with the gradients that stay to its end. These are the root's: the
     # output matrix's from the loss on, and shared weights' from the first block backwards on, the
     # last executed. Gradient sums in a sub-layer's work belong to its unit, and are counted there.
     estimates = [estimate_of(step.config, entry) for entry in stack.block]
     summed = max(estimate.n_backward for estimate in estimates)
-    in_blocks = peaks.in_blocks - FLOAT32_BYTES * summed
-    later = in_blocks + units.root
+    in_blocks = sizes.in_blocks - FLOAT32_BYTES * summed
+    later = in_blocks + root
     if stack.n_layers > 1 and not step.recomputes:
         later -= block_activations(step, stack)
     backward = max(in_blocks + matrix, later)
@@ -231,14 +220,14 @@ def process_memory(
         # micro-batches, and of weights with several uses until the last use, are summed outside
         # the buckets.
         beside = gradients if n_passes > 1 else 0
-        moving = max(beside + max(peaks.activations, backward), sizes.update)
+        moving = max(beside + max(sizes.activations, backward), sizes.update)
         return whole_copy(
             step, sizes, n_passes, moving=moving, gradients=gradients + beside, kept=gradients
         )
     # A sharded model, whose weights are gathered as needed.
-    root, block = units.root, max(units.blocks, default=0)
+    total, block = sum(blocks) + root, max(blocks, default=0)
     held = gradients if n_passes > 1 else 0
-    gathered_in_loss = gathered_in_blocks = units.total
+    gathered_in_loss = gathered_in_blocks = total
     if group.shard == "full":
         gathered_in_loss = root
         gathered_in_blocks = root + 2 * block  # the next one is gathered ahead
@@ -247,21 +236,21 @@ def process_memory(
     # The root comes last, with its gradients as computed and in transit.
     of_blocks = max(0, gradients - root)
     end = 2 * root + (root + of_blocks) // n + block
-    in_loss = held + gathered_in_loss + peaks.in_loss
+    in_loss = held + gathered_in_loss + sizes.in_loss
     update = (gradients + sizes.update) // n
     moving = max(in_loss, held + gathered_in_blocks + backward, end, update)
     staying = (sizes.weights + sizes.states) // n
-    building = units.total // n + max(root, block)
+    building = total // n + max(root, block)
     if group.begins_whole:
-        building = units.total + max(root, block) // n
-    evaluating = staying + units.total
+        building = total + max(root, block) // n
+    evaluating = staying + total
     between = round(holes(step, n_passes, is_returned=True) * moving)
     return TrainingMemory(
         weights=sizes.weights // n,
         gradients=held or gradients // n,
         optimizer=sizes.states // n,
         gathered=max(gathered_in_loss, gathered_in_blocks),
-        activations=peaks.activations,
+        activations=sizes.activations,
         step=staying + moving,
         building=building,
         evaluating=evaluating,
@@ -279,39 +268,27 @@ def tree_sums(n_parts: int) -> tuple[int, int]:
     return most, bin(n_parts).count("1")
 
 
-@dataclass(frozen=True)
-class Traffic:
-    """Bytes that each process sends in a step."""
-
-    gathering: int
-    """Traffic of weights: all-gather."""
-    summing: int
-    """Traffic of gradients: all-reduce, reduce-scatter, or all-to-all and all-gather with
-    ``exact``."""
-
-    @property
-    def total(self) -> int:
-        """Return the bytes sent in total."""
-        return self.gathering + self.summing
-
-
-def step_traffic(units: Units, gradients: int, *, n_passes: int, group: Group) -> Traffic:
+def step_traffic(
+    blocks: Sequence[int], root: int, gradients: int, *, n_passes: int, group: Group
+) -> tuple[int, int]:
     """Count the bytes that each process sends in a step of ``n_passes`` micro-batches.
 
+    Returns those of weights, by all-gather, and of gradients, by all-reduce, reduce-scatter, or
+    with ``exact`` all-to-all and all-gather. ``blocks`` and ``root`` are the model's by `units_of`,
     ``gradients`` are the bytes of all gradients, summed once a step. Sharded weights are gathered
     once, too; with ``full``, block weights for both passes of every micro-batch.
     """
     n = group.size
     if n == 1:
-        return Traffic(0, 0)
+        return 0, 0
     if group.exact:
         _, n_sums = tree_sums(n_passes)
-        return Traffic(0, _ring((n_sums + 1) * gradients, n))
+        return 0, _ring((n_sums + 1) * gradients, n)
     if group.shard == "none":
-        return Traffic(0, _ring(2 * gradients, n))
+        return 0, _ring(2 * gradients, n)
     n_gathered = 2 * n_passes if group.shard == "full" else 1
-    gathered = units.root + n_gathered * sum(units.blocks)
-    return Traffic(_ring(gathered, n), _ring(gradients, n))
+    gathered = root + n_gathered * sum(blocks)
+    return _ring(gathered, n), _ring(gradients, n)
 
 
 def _ring(size: int, n: int) -> int:

@@ -330,77 +330,6 @@ def saved_casts(step: MicroBatch) -> int:
 _CHUNK_LOGITS = {"cpu": CPU_CHUNK_LOGITS, "cuda": GPU_CHUNK_LOGITS}
 
 
-@dataclass(frozen=True)
-class Peaks:
-    """Peak bytes of a pass, besides weights and gradients."""
-
-    in_loss: int
-    in_blocks: int
-    """At the start of the blocks' backward pass; the loss has freed its saved tensors."""
-    last_block: int
-    """At the end of the blocks' backward pass, with all gradients; 0 if lower."""
-
-    @property
-    def activations(self) -> int:
-        """Return the activations at the highest peak."""
-        return max(self.in_loss, self.in_blocks)
-
-
-def peaks_of_pass(step: MicroBatch) -> Peaks:
-    """Compute the peaks of a forward and a backward pass, for ``training_memory`` to add up."""
-    config = step.config
-    casts = saved_casts(step)
-    saved = saved_activations(step) + casts
-    # Working memory of the loss: a chunk of logits, casts, a gradient increment.
-    width = n_classes(config)
-    n_rows_of_chunk = max(1, _CHUNK_LOGITS[step.device] // width)
-    n_logits = width * min(n_predicted(step), n_rows_of_chunk)
-    matrix = step.narrow * width * config.d_embed
-    loss_work = FLOAT32_BYTES * n_logits + matrix  # softmax in place
-    # The matrix of the product, if not the embedding matrix; the lookup matrix.
-    loss_work += FLOAT32_BYTES * n_dropped_in_matrix(config)
-    if config.softmax == "all":
-        loss_work += FLOAT32_BYTES * width * config.d_embed
-    if step.precision != "float32":
-        # The product coexists with the logits, and the matrix's cast with its increment.
-        loss_work += step.narrow * n_logits + matrix
-    in_loss = saved + loss_work
-    # The loss has freed its saved tensors before the blocks' backward pass, and saved none during
-    # their forward pass.
-    held = saved - loss_activations(step)
-    if step.recomputes:
-        # The first and the last block backwards, both recomputed. Later stacks have freed their
-        # saved tensors and have their gradients.
-        beside = n_dropped_in_matrix(config) + casts + score_bias(step, stacks(config)[0])
-        in_first_blocks = []
-        in_last_blocks = []
-        for stack in reversed(stacks(config)):
-            n_tokens = step.n_tokens(stack)
-            one_input = n_tokens * FLOAT32_BYTES * config.d_model
-            # A recomputed block; its input, if saved uncast, is counted already.
-            block = block_activations(step, stack) + _block_work(step, stack)
-            is_normed_first = config.norm_order == "pre" and config.norm != "none"
-            if is_normed_first or step.precision == "float32":
-                block -= one_input
-            in_first_blocks.append(held - n_tokens * final_activations(step) + block)
-            # The last block backwards has only its input, and not all gradients yet.
-            unmade = FLOAT32_BYTES * n_own_parameters(config, stack)
-            if step.precision == "float32":
-                # The gradient computed there is the one kept.
-                estimates = [estimate_of(config, entry) for entry in stack.block]
-                unmade += FLOAT32_BYTES * min(estimate.n_backward for estimate in estimates)
-            in_last_blocks.append(one_input + beside + block - unmade)
-            held -= stack_activations(step, stack)
-        return Peaks(in_loss, max(in_first_blocks), max(in_last_blocks))
-    stack = stacks(config)[-1]
-    work = max(_block_work(step, stack), _forward_work(step))
-    n_tokens = stack_length(stack, step.lengths)
-    if stack.n_layers > 1 and n_read_states(config, step.objective, n_tokens) < n_tokens:
-        # The last block needs less, and has freed it before the backward pass of the block below.
-        work -= block_activations(step, stack, is_last=True)
-    return Peaks(in_loss, held + work, last_block=0)
-
-
 def _block_work(step: MicroBatch, stack: StackShape) -> int:
     """Compute the largest working memory of a sub-layer's backward pass, in a stack's last block.
 
@@ -494,32 +423,102 @@ class TrainingMemory:
 
 @dataclass(frozen=True)
 class StepSizes:
-    """Bytes of the parts of a step, before any sharding."""
+    """Bytes of the parts of a step, before any sharding, and its peaks besides these."""
 
     weights: int
     gradients: int
     states: int
-    peaks: Peaks
     update: int
-    """Besides states and gradients."""
+    """The optimizer's update, besides states and gradients."""
+    in_loss: int
+    in_blocks: int
+    """At the start of the blocks' backward pass; the loss has freed its saved tensors."""
+    last_block: int
+    """At the end of the blocks' backward pass, with all gradients; 0 if lower."""
+
+    @property
+    def activations(self) -> int:
+        """Return the activations at the highest peak of a pass."""
+        return max(self.in_loss, self.in_blocks)
 
 
 def step_sizes(
     step: MicroBatch, optimizer: OptimizerConfig, *, is_divided: bool = False
 ) -> StepSizes:
-    """Compute the parts of an optimizer step from ``step``, one pass over a micro-batch.
+    """Compute the parts and peaks of an optimizer step from ``step``, a pass over a micro-batch.
 
     Frozen parameters have neither gradients nor states; a pass may keep less for them than is
     counted.
     """
-    n_parameters = count_parameters(step.config, step.objective).training
-    n_trained = n_parameters - n_frozen_parameters(step.config, step.frozen)
+    config = step.config
+    casts = saved_casts(step)
+    saved = saved_activations(step) + casts
+    # Working memory of the loss: a chunk of logits, casts, a gradient increment.
+    width = n_classes(config)
+    n_rows_of_chunk = max(1, _CHUNK_LOGITS[step.device] // width)
+    n_logits = width * min(n_predicted(step), n_rows_of_chunk)
+    matrix = step.narrow * width * config.d_embed
+    loss_work = FLOAT32_BYTES * n_logits + matrix  # softmax in place
+    # The matrix of the product, if not the embedding matrix; the lookup matrix.
+    loss_work += FLOAT32_BYTES * n_dropped_in_matrix(config)
+    if config.softmax == "all":
+        loss_work += FLOAT32_BYTES * width * config.d_embed
+    if step.precision != "float32":
+        # The product coexists with the logits, and the matrix's cast with its increment.
+        loss_work += step.narrow * n_logits + matrix
+    in_loss = saved + loss_work
+    # The loss has freed its saved tensors before the blocks' backward pass, and saved none during
+    # their forward pass.
+    held = saved - loss_activations(step)
+    if step.recomputes:
+        # The first and the last block backwards, both recomputed. Later stacks have freed their
+        # saved tensors and have their gradients.
+        beside = n_dropped_in_matrix(config) + casts + score_bias(step, stacks(config)[0])
+        in_first_blocks = []
+        in_last_blocks = []
+        for stack in reversed(stacks(config)):
+            n_tokens = step.n_tokens(stack)
+            one_input = n_tokens * FLOAT32_BYTES * config.d_model
+            # A recomputed block; its input, if saved uncast, is counted already.
+            block = block_activations(step, stack) + _block_work(step, stack)
+            is_normed_first = config.norm_order == "pre" and config.norm != "none"
+            if is_normed_first or step.precision == "float32":
+                block -= one_input
+            in_first_blocks.append(held - n_tokens * final_activations(step) + block)
+            # The last block backwards has only its input, and not all gradients yet.
+            unmade = FLOAT32_BYTES * n_own_parameters(config, stack)
+            if step.precision == "float32":
+                # The gradient computed there is the one kept.
+                estimates = [estimate_of(config, entry) for entry in stack.block]
+                unmade += FLOAT32_BYTES * min(estimate.n_backward for estimate in estimates)
+            in_last_blocks.append(one_input + beside + block - unmade)
+            held -= stack_activations(step, stack)
+        in_blocks, last_block = max(in_first_blocks), max(in_last_blocks)
+    else:
+        stack = stacks(config)[-1]
+        work = max(_block_work(step, stack), _forward_work(step))
+        n_tokens = stack_length(stack, step.lengths)
+        if stack.n_layers > 1 and n_read_states(config, step.objective, n_tokens) < n_tokens:
+            # The last block needs less, and has freed it before the backward pass of the block
+            # below.
+            work -= block_activations(step, stack, is_last=True)
+        in_blocks, last_block = held + work, 0
+    n_parameters = count_parameters(config, step.objective).training
+    n_trained = n_parameters - n_frozen_parameters(config, step.frozen)
+    n_updating = optimizer.update_numbers(
+        n_trained,
+        matrix_shapes(config, step.objective),
+        _UPDATE_PART[step.device],
+        is_divided=is_divided,
+    )
     return StepSizes(
         weights=FLOAT32_BYTES * n_parameters,
         gradients=FLOAT32_BYTES * n_trained,
-        states=FLOAT32_BYTES * n_states(step.config, step.objective, optimizer, step.frozen),
-        peaks=peaks_of_pass(step),
-        update=update_work(step, optimizer, n_trained, is_divided=is_divided),
+        states=FLOAT32_BYTES * n_states(config, step.objective, optimizer, step.frozen),
+        update=FLOAT32_BYTES * n_updating,
+        in_loss=in_loss,
+        in_blocks=in_blocks,
+        last_block=last_block,
     )
 
 
@@ -531,10 +530,10 @@ def training_memory(
     ``step`` is one pass. Later passes hold the gradients of earlier ones.
     """
     sizes = step_sizes(step, optimizer)
-    backward = sizes.peaks.activations + sizes.gradients
+    backward = sizes.activations + sizes.gradients
     if n_passes == 1:
         # Gradients exist only from the backward pass on.
-        backward = max(sizes.peaks.activations, sizes.peaks.last_block + sizes.gradients)
+        backward = max(sizes.activations, sizes.last_block + sizes.gradients)
     moving = max(backward, sizes.gradients + sizes.update)
     return whole_copy(step, sizes, n_passes, moving=moving)
 
@@ -559,7 +558,7 @@ def whole_copy(
         gradients=sizes.gradients if gradients is None else gradients,
         optimizer=sizes.states,
         gathered=0,
-        activations=sizes.peaks.activations,
+        activations=sizes.activations,
         step=staying + moving,
         building=sizes.weights + kept,
         evaluating=staying,
@@ -594,7 +593,8 @@ def n_states(
     a vector.
     """
     shapes = matrix_shapes(config, objective)
-    shapes.subtract(_frozen_shapes(config, frozen))
+    shapes.subtract(_shapes_of_entries(config, _frozen_sets(config, frozen)))
+    shapes["embedding", (config.vocab_size, config.d_embed)] -= frozen.embeddings
     n_left = count_parameters(config, objective).training - n_frozen_parameters(config, frozen)
     total = 0
     for (role, shape), n_matrices in shapes.items():
@@ -643,27 +643,8 @@ def n_frozen_parameters(config: ResolvedModel, frozen: Frozen) -> int:
     return total
 
 
-def _frozen_shapes(config: ResolvedModel, frozen: Frozen) -> Counter[tuple[Role, Shape]]:
-    """Count the frozen matrices among those of ``matrix_shapes``."""
-    shapes = _shapes_of_entries(config, _frozen_sets(config, frozen))
-    if frozen.embeddings:
-        shapes["embedding", (config.vocab_size, config.d_embed)] += 1
-    return shapes
-
-
 def _frozen_sets(config: ResolvedModel, frozen: Frozen) -> Iterator[tuple[Entry, int]]:
     """Yield the block entries with their frozen sets of weights."""
     if frozen.n_layers:
         (stack,) = stacks(config)
         yield from zip(stack.block, n_frozen_sets(config, frozen.n_layers), strict=True)
-
-
-def update_work(
-    step: MicroBatch, optimizer: OptimizerConfig, n_trained: int, *, is_divided: bool = False
-) -> int:
-    """Compute the bytes of an update of ``n_trained`` parameters, besides states."""
-    matrices = matrix_shapes(step.config, step.objective)
-    n_together = _UPDATE_PART[step.device]
-    return FLOAT32_BYTES * optimizer.update_numbers(
-        n_trained, matrices, n_together, is_divided=is_divided
-    )

@@ -12,15 +12,14 @@ from sublayer.config.architecture import parse_block
 from sublayer.config.load import load_recipe
 from sublayer.config.objective import MaskedObjective
 from sublayer.config.optimizers import AdafactorConfig, AdamWConfig, LambConfig
-from sublayer.config.recipe import resolved_recipe
+from sublayer.config.recipe import NEXT_TOKEN, resolved_recipe
 from sublayer.config.resolve import resolve_model, resolve_optimizer, resolve_train
 from sublayer.config.stacks import stacks
 from sublayer.config.table import WIDEST_FFN
-from sublayer.config.train import Frozen
+from sublayer.config.train import NOTHING, Frozen
 from sublayer.errors import ConfigError
 from sublayer.estimate.cluster import (
     Group,
-    Units,
     check_training,
     process_memory,
     step_traffic,
@@ -29,12 +28,10 @@ from sublayer.estimate.cluster import (
 )
 from sublayer.estimate.cost import Parameters, count_parameters, flops_per_token, n_read_states
 from sublayer.estimate.memory import (
-    _frozen_shapes,
     n_states,
-    peaks_of_pass,
     saved_casts,
+    step_sizes,
     training_memory,
-    update_work,
 )
 from sublayer.model.blocks import FUNCTIONS
 from sublayer.model.cache import Cache
@@ -308,25 +305,26 @@ def memory(n, shard="none", *, n_passes=1, exact=False):
 
 def test_units_are_the_blocks_and_the_rest():
     step, shared = micro_batch(), micro_batch(share="all")
-    assert units_of(step.config, step.objective) == Units((4 * BLOCK,) * 3, 4 * ROOT)
+    assert units_of(step.config, step.objective) == ([4 * BLOCK] * 3, 4 * ROOT)
     # All blocks share one, which is gathered with the rest.
-    assert units_of(shared.config, shared.objective) == Units((), 4 * (BLOCK + ROOT))
+    assert units_of(shared.config, shared.objective) == ([], 4 * (BLOCK + ROOT))
 
 
 @pytest.mark.parametrize("optimizer", [LambConfig(), AdafactorConfig(min_factored=D)])
 def test_updates_by_norms_of_whole_matrices_are_all_there_at_once(optimizer):
     step = micro_batch(n_layers=24)
-    trained = units_of(step.config, step.objective).total
+    blocks, root = units_of(step.config, step.objective)
+    trained = sum(blocks) + root
     states = 4 * n_states(step.config, step.objective, optimizer)
     two = process_memory(step, optimizer, n_passes=1, group=Group(2, "full"))
     # The process's part of weights and states, of gradients and of updates.
     assert (two.optimizer, two.step) == (states // 2, (trained + states) // 2 + trained)
     # Alone LAMB takes maps that are stored together in turn with others, Adafactor a few matrices.
-    assert update_work(step, optimizer, trained // 4) < trained
+    assert step_sizes(step, optimizer).update < trained
 
 
 def test_gradients_stay_from_step_to_step_or_until_the_last_micro_batch():
-    peaks = peaks_of_pass(micro_batch())
+    peaks = step_sizes(micro_batch(), AdamWConfig())
     assert memory(2).step == 4 * WEIGHTS + peaks.activations
     # Micro-batches before the last are summed beside the buckets.
     assert memory(2, n_passes=3).step == 5 * WEIGHTS + peaks.activations
@@ -339,7 +337,7 @@ def test_gradients_stay_from_step_to_step_or_until_the_last_micro_batch():
 
 
 def test_the_loss_of_a_model_whose_weights_stay_gathered_is_its_peak():
-    peaks = peaks_of_pass(micro_batch())
+    peaks = step_sizes(micro_batch(), AdamWConfig())
     # A block's gradients twice, those of the output matrix once; the pass has counted those of the
     # two matrices of a feed-forward network.
     in_blocks = 2 * 4 * BLOCK + peaks.in_blocks - 4 * 8 * D * D + 4 * V * D
@@ -378,9 +376,7 @@ def test_a_shared_matrix_is_cast_for_every_block_where_casts_are_not_kept():
     (Group(2, exact=True), 800, 3, (0, 3 * 400)),  # two sums and the total
 ], ids=str)  # fmt: skip
 def test_processes_send_their_share_of_what_goes_round(group, trained, n_passes, sent):
-    units = Units(blocks=(300, 300), root=200)
-    traffic = step_traffic(units, trained, n_passes=n_passes, group=group)
-    assert (traffic.gathering, traffic.summing, traffic.total) == (*sent, sum(sent))
+    assert step_traffic([300, 300], 200, trained, n_passes=n_passes, group=group) == sent
 
 
 def test_exact_keeps_a_sum_for_each_level_of_its_tree():
@@ -390,4 +386,11 @@ def test_exact_keeps_a_sum_for_each_level_of_its_tree():
 
 
 def test_a_frozen_embedding_is_one_matrix():
-    assert _frozen_shapes(resolved(**TINY), Frozen(embeddings=True)) == {("embedding", (5, 2)): 1}
+    config = resolved(**{**TINY, "d_model": 8, "vocab_size": 9})
+    optimizer = AdafactorConfig(min_factored=4)
+    freed, left = (
+        n_states(config, NEXT_TOKEN, optimizer, frozen)
+        for frozen in (NOTHING, Frozen(embeddings=True))
+    )
+    # A row and a column of the one matrix, and each number of the four positions.
+    assert freed - left == (9 + 8) + 4 * 8

@@ -20,7 +20,6 @@ from sublayer.estimate.cluster import (
     Device,
     Group,
     Shard,
-    Traffic,
     process_memory,
     step_traffic,
     units_of,
@@ -281,6 +280,8 @@ class Machine:
     """Assumed compute speed, as a share of the device's peak."""
     given_link: float | None = None
     """One-way bytes per second between devices, if not the datasheet's."""
+    name: str | None = None
+    """The name of the device, as on the command line."""
 
     @property
     def link_bytes_per_s(self) -> float | None:
@@ -289,6 +290,17 @@ class Machine:
             return self.given_link
         is_one_machine = self.n_processes <= DEVICES_PER_MACHINE
         return self.device.link_bytes_per_s if is_one_machine else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Describe the devices as plain values."""
+        return {
+            "number": self.n_processes,
+            "device": self.name or self.resources.device,
+            "datasheet": None if self.device is None else asdict(self.device),
+            "memory_bytes": self.resources.memory_bytes,
+            "share": None if self.device is None else self.share,
+            "link_bytes_per_s": self.link_bytes_per_s,
+        }
 
     def fits(self, memory: TrainingMemory, shard: Shard) -> bool | None:
         """Return whether a process fits into its device, or all into this machine's free memory."""
@@ -300,52 +312,12 @@ class Machine:
         return self.resources.holds(first + (self.n_processes - 1) * other)
 
 
-Pair = list[float]
-"""Step figures with full and with no overlap of communication and computation."""
+def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine, n_runs: int = 1) -> dict[str, Any]:
+    """Plan an arm for several processes, under each supported ``train.shard``, as plain values.
 
-
-@dataclass(frozen=True)
-class ShardPlan:
-    """The costs of each process under one ``train.shard``; None if unknown."""
-
-    shard: Shard
-    memory: TrainingMemory
-    fits: bool | None
-    """True if it fits into the device, or all processes into this machine's free memory."""
-    sent_bytes: Traffic
-    computing_seconds: float | None
-    sending_seconds: float | None
-    """None if the link rate is unknown: communication is left out then."""
-    seconds_per_step: Pair | None
-    tokens_per_s: Pair | None
-    share_of_peak: Pair | None
-    """None without a datasheet."""
-    hours: Pair | None
-    """Hours of a run, without its evaluations."""
-
-
-@dataclass(frozen=True)
-class ProcessPlan:
-    """One arm, trained by several processes."""
-
-    name: str
-    precision: Precision
-    sequences: int
-    """Windows in a process's share of a batch."""
-    micro_batch_sequences: int
-    micro_batches: int
-    """Micro-batches of a process in a step."""
-    tokens_per_step: int
-    """Tokens of all processes."""
-    flops_per_step: float
-    """Operations of all processes."""
-    shards: tuple[ShardPlan, ...]
-
-
-def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine) -> ProcessPlan:
-    """Plan an arm of a plan for several processes, under each supported ``train.shard``.
-
-    Raises ConfigError if a batch is smaller than the number of processes.
+    Figures of ``shards`` are each process's; None if unknown. Pairs are with full and with no
+    overlap of communication and computation; hours are those of ``n_runs`` runs. Raises ConfigError
+    if a batch is smaller than the number of processes.
     """
     loaded = apply_match(arm, plan.match)
     recipe, n, device = loaded.recipe, machine.n_processes, machine.device
@@ -395,11 +367,13 @@ def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine) -> ProcessPlan:
             memory = memory.beside_saving()
         n_trained = count_parameters(step.config, step.objective).training
         n_trained -= n_frozen_parameters(step.config, step.frozen)
-        units = units_of(step.config, step.objective)
-        traffic = step_traffic(units, FLOAT32_BYTES * n_trained, n_passes=n_passes, group=group)
+        blocks, root = units_of(step.config, step.objective)
+        gathering, summing = step_traffic(
+            blocks, root, FLOAT32_BYTES * n_trained, n_passes=n_passes, group=group
+        )
         rate, sending = machine.link_bytes_per_s, None
         if device is not None and rate is not None:
-            sending = traffic.total / rate
+            sending = (gathering + summing) / rate
         pair = hours = peak = None
         if computing is not None:
             pair = [max(computing, sending or 0.0), computing + (sending or 0.0)]
@@ -407,52 +381,34 @@ def plan_processes(arm: Arm, plan: ArmPlan, machine: Machine) -> ProcessPlan:
                 ideal = operations / n / device.peak(plan.precision)
                 peak = [ideal / seconds for seconds in pair]
         if recipe.train.minutes is not None:
-            hours = 2 * [recipe.train.minutes / 60]
+            hours = 2 * [n_runs * (recipe.train.minutes / 60)]
         elif plan.steps is not None and pair is not None:
-            hours = [plan.steps * seconds / 3600 for seconds in pair]
+            hours = [n_runs * (plan.steps * seconds / 3600) for seconds in pair]
         shards.append(
-            ShardPlan(
-                shard=shard,
-                memory=memory,
-                fits=machine.fits(memory, shard),
-                sent_bytes=traffic,
-                computing_seconds=computing,
-                sending_seconds=sending,
-                seconds_per_step=pair,
-                tokens_per_s=pair and [tokens / seconds for seconds in pair],
-                share_of_peak=peak,
-                hours=hours,
-            )
+            {
+                "shard": shard,
+                "memory": asdict(memory),
+                "fits": machine.fits(memory, shard),
+                "sent_bytes": {
+                    "gathering": gathering,
+                    "summing": summing,
+                    "total": gathering + summing,
+                },
+                "computing_seconds": computing,
+                "sending_seconds": sending,
+                "seconds_per_step": pair,
+                "tokens_per_s": pair and [tokens / seconds for seconds in pair],
+                "share_of_peak": peak,
+                "hours": hours,  # without evaluations
+            }
         )
-    return ProcessPlan(
-        name=plan.name,
-        precision=plan.precision,
-        sequences=sequences,
-        micro_batch_sequences=micro,
-        micro_batches=n_passes,
-        tokens_per_step=tokens,
-        flops_per_step=operations,
-        shards=tuple(shards),
-    )
-
-
-def processes_to_json(
-    plans: Sequence[ProcessPlan], machine: Machine, name: str, n_runs: int
-) -> dict[str, Any]:
-    """Write the plans of arms, with ``n_runs`` runs each."""
-    device = machine.device
-    arms = [{**asdict(plan), "shards": list(map(asdict, plan.shards))} for plan in plans]
-    for plan, arm in zip(plans, arms, strict=True):
-        for shard, written in zip(plan.shards, arm["shards"], strict=True):
-            written["sent_bytes"]["total"] = shard.sent_bytes.total
-            written["hours"] = shard.hours and [n_runs * hours for hours in shard.hours]
     return {
-        "number": machine.n_processes,
-        "device": name,
-        "datasheet": None if device is None else asdict(device),
-        "memory_bytes": machine.resources.memory_bytes,
-        "share": None if device is None else machine.share,
-        "link_bytes_per_s": machine.link_bytes_per_s,
-        "runs": n_runs,
-        "arms": arms,
+        "name": plan.name,
+        "precision": plan.precision,
+        "sequences": sequences,  # of a process's share of a batch
+        "micro_batch_sequences": micro,
+        "micro_batches": n_passes,  # of a process
+        "tokens_per_step": tokens,  # of all processes, as the operations
+        "flops_per_step": operations,
+        "shards": shards,
     }
