@@ -45,30 +45,29 @@ _ITEMS_VERSION = 1
 _MAX_UNPACKED = 128 << 20
 
 
-def runs_below(path: Path) -> list[Path]:
-    """Return a folder if it is a run of this program, else the runs in it."""
-    if any((path / name).is_file() for name in (RESULTS, STUDY, RECORD, SCORES)):
-        return [path]
-    folders = {file.parent for name in (RECORD, SCORES) for file in path.glob(f"*/{name}")}
-    return sorted(folders) or [path]
-
-
-def read_folder(path: Path, asked: JudgingOptions, namer: RunName) -> Understood:
-    """Read a folder of runs of any kind, or one file of samples.
+def read_folder(path: Path, asked: JudgingOptions, namer: RunName) -> list[Understood]:
+    """Read a folder of runs of any kind, or one file of samples; runs of this program one by one.
 
     Raises DataError if it holds no known kind of run.
     """
     if path.is_file() and SAMPLES.fullmatch(path.name):
-        return _samples(path.parent, [path], asked, namer)
-    for reader, names in ((_comparison, (RESULTS, STUDY)), (_run, (RECORD, SCORES))):
-        if any((path / name).is_file() for name in names):
-            with _whole(path / RESULTS if reader is _comparison else path):
-                return reader(path, asked, namer)
+        return [_samples(path.parent, [path], asked, namer)]
+    ours = [path]
+    if not any((path / name).is_file() for name in (RESULTS, STUDY, RECORD, SCORES)):
+        files = (file for name in (RECORD, SCORES) for file in path.glob(f"*/{name}"))
+        ours = sorted({file.parent for file in files if file.is_file()})
+    parts = []
+    for folder in ours:
+        is_comparison = any((folder / name).is_file() for name in (RESULTS, STUDY))
+        with _whole(folder / RESULTS if is_comparison else folder):
+            parts.append((_comparison if is_comparison else _run)(folder, asked, namer))
+    if parts:
+        return parts
     samples = sorted(file for file in path.rglob("samples_*") if SAMPLES.fullmatch(file.name))
     if samples:
-        return _samples(path, samples, asked, namer)
+        return [_samples(path, samples, asked, namer)]
     if events := sorted(path.rglob(EVENTS)):
-        return _events(path, events, asked, namer)
+        return [_events(path, events, asked, namer)]
     raise DataError(
         f"{path} is a folder of no runs that are known: name one with samples_*.jsonl of "
         "lm-evaluation-harness (--log_samples), with TensorBoard's event files, or of a run or a "

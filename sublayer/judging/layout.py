@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -61,24 +61,6 @@ def direction_of(metric: str) -> bool | None:
     joined = f"_{'_'.join(words)}_"
     is_lower, is_higher = bool(LOWER.search(joined)), bool(HIGHER.search(joined))
     return is_lower if is_lower != is_higher else None
-
-
-def with_direction(understood: Understood, asked: bool | None) -> Understood:
-    """Settle the better direction, by the option, the source or the metric's name.
-
-    Raises ConfigError if none of them states it.
-    """
-    if asked is not None:
-        return replace(understood, is_lower_better=asked, why="as asked")
-    if understood.is_lower_better is not None:
-        return understood
-    direction = direction_of(understood.metric)
-    if direction is None:
-        raise ConfigError(
-            f"it is not known whether a lower {understood.metric} is better: give "
-            "--lower-is-better or --higher-is-better"
-        )
-    return replace(understood, is_lower_better=direction, why=f"by its name, {understood.metric}")
 
 
 def check_one_metric(sources: Iterable[tuple[str, str]]) -> None:

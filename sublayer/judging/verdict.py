@@ -17,10 +17,11 @@ from sublayer.judging.layout import (
     RunName,
     Understood,
     check_one_metric,
+    direction_of,
     understand_tables,
 )
 from sublayer.judging.ledger import LedgerLook, LedgerPlan, open_ledger, runs_of
-from sublayer.judging.runs import ROLES, JudgingOptions, Records, ScoredRuns
+from sublayer.judging.runs import ROLES, JudgingOptions, Records, ScoredRuns, assemble
 from sublayer.judging.tables import Coded, RunTable, read_table, table_of_rows
 from sublayer.statistics.difference import FEWEST_SEEDS, Difference, Verdict
 from sublayer.statistics.judge import ContrastFamily
@@ -56,9 +57,9 @@ def read_paths(paths: Sequence[Path], asked: JudgingOptions) -> Understood:
             raise ConfigError(f"{describe_absence(path)}: name a table or a folder of runs")
         if path.is_dir() or path.name.startswith("samples_"):
             # Slower to import than the code that tables need.
-            from sublayer.judging.folders import read_folder, runs_below
+            from sublayer.judging.folders import read_folder
 
-            parts += [read_folder(run, asked, namer) for run in runs_below(path)]
+            parts += read_folder(path, asked, namer)
         else:
             tables.append(read_table(path))
     if tables:
@@ -230,15 +231,24 @@ class RunsVerdict:
         return float(known.mean()) if known.size else None
 
 
-def judge_runs(
-    runs: ScoredRuns,
-    asked: JudgingOptions,
-    *,
-    metric: str,
-    is_lower_better: bool,
-    said: Sequence[str] = (),
-) -> RunsVerdict:
-    """Judge runs; raise ConfigError for unknown arms, DataError for too few runs."""
+def judge_runs(understood: Understood, asked: JudgingOptions) -> RunsVerdict:
+    """Judge the runs of sources.
+
+    The better direction is the option's, the source's or that of the metric's name. Raises
+    ConfigError if none of them states it, and for unknown arms; DataError as ``assemble`` does, and
+    for too few runs.
+    """
+    metric, is_lower_better, why = understood.metric, understood.is_lower_better, understood.why
+    if asked.lower_is_better is not None:
+        is_lower_better, why = asked.lower_is_better, "as asked"
+    elif is_lower_better is None:
+        is_lower_better, why = direction_of(metric), f"by its name, {metric}"
+    if is_lower_better is None:
+        raise ConfigError(
+            f"it is not known whether a lower {metric} is better: give --lower-is-better or "
+            "--higher-is-better"
+        )
+    runs = assemble(understood.records, asked)
     for option, name in (("--baseline", asked.baseline), ("--new", asked.new)):
         if name and name not in runs.arms:
             raise ConfigError(f"{option} {name} is no arm: there are {', '.join(runs.arms)}")
@@ -310,7 +320,8 @@ def judge_runs(
             level = ledger.level_for(described, champion)
             comparisons = differences(level)
             look = ledger.record(comparisons)
-    lines = (*said, *runs.said)
+    direction = "lower" if is_lower_better else "higher"
+    lines = (*understood.said, f"{direction} is better, {why}", *runs.said)
     return RunsVerdict(
         asked, metric, is_lower_better, baseline, runs, comparisons, level, lines, look
     )

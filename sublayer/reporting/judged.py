@@ -12,8 +12,8 @@ import numpy as np
 
 from sublayer.counts import count
 from sublayer.files.storage import write_file
-from sublayer.judging.layout import Understood, with_direction
-from sublayer.judging.runs import JudgingOptions, assemble
+from sublayer.judging.layout import Understood
+from sublayer.judging.runs import JudgingOptions
 from sublayer.judging.verdict import RunsVerdict, judge_runs
 from sublayer.numbers import format_p, format_signed
 from sublayer.reporting.difference import decimals_of, finding
@@ -83,18 +83,8 @@ class JudgedRuns(RunsVerdict):
 
 
 def judge_understood(understood: Understood, asked: JudgingOptions) -> JudgedRuns:
-    """Judge sources; raise the errors of each step before anything is judged."""
-    directed = with_direction(understood, asked.lower_is_better)
-    assert directed.is_lower_better is not None, "the direction is settled"
-    direction = "lower" if directed.is_lower_better else "higher"
-    verdict = judge_runs(
-        assemble(directed.records, asked),
-        asked,
-        metric=directed.metric,
-        is_lower_better=directed.is_lower_better,
-        said=(*directed.said, f"{direction} is better, {directed.why}"),
-    )
-    return JudgedRuns(**vars(verdict))
+    """Judge sources, as `judge_runs` does, for people and programs."""
+    return JudgedRuns(**vars(judge_runs(understood, asked)))
 
 
 def statement(judged: RunsVerdict, difference: Difference) -> str:
