@@ -133,11 +133,11 @@ THIS_MACHINE = "cpu"
 
 def check_device(name: str) -> None:
     """Raise ConfigError, with the nearest name, for a name neither in the table nor ``cpu``."""
-    known = (*DEVICES, THIS_MACHINE)
-    if name not in known:
+    names = (*DEVICES, THIS_MACHINE)
+    if name not in names:
         raise ConfigError(
             f"device {name!r} is not one of cpu, cuda, cuda:1 and so on, {', '.join(DEVICES)}"
-            f"{nearest_hint(name, known)}"
+            f"{nearest_hint(name, names)}"
         )
 
 

@@ -92,9 +92,9 @@ def all_classifiers(config: ResolvedModel, objective: ObjectiveTable) -> int:
 
 def trained_heads(config: ResolvedModel, objective: ObjectiveTable) -> list[HeadRow]:
     """Return the heads with a loss, and the pooler if one of them reads it."""
-    asked = asked_heads(config)
-    pooler = asked.pop("pooler", None)
-    trained = [row for name, row in asked.items() if objective.trains(name)]
+    heads = asked_heads(config)
+    pooler = heads.pop("pooler", None)
+    trained = [row for name, row in heads.items() if objective.trains(name)]
     if pooler is not None and any(row.reads == "pooled" for row in trained):
         trained.append(pooler)
     return trained

@@ -598,8 +598,8 @@ def n_states(
     n_left = count_parameters(config, objective).training - n_frozen_parameters(config, frozen)
     total = 0
     for (role, shape), n_matrices in shapes.items():
-        kept = optimizer.state_shapes(shape, role).values()
-        total += n_matrices * sum(math.prod(kept_shape) for kept_shape in kept if kept_shape)
+        states = optimizer.state_shapes(shape, role).values()
+        total += n_matrices * sum(math.prod(state) for state in states if state)
         n_left -= n_matrices * math.prod(shape)
     return total + optimizer.states_per_vector * n_left
 

@@ -45,13 +45,13 @@ _ITEMS_VERSION = 1
 _MAX_UNPACKED = 128 << 20
 
 
-def read_folder(path: Path, asked: JudgingOptions, namer: RunName) -> list[Understood]:
+def read_folder(path: Path, options: JudgingOptions, namer: RunName) -> list[Understood]:
     """Read a folder of runs of any kind, or one file of samples; runs of this program one by one.
 
     Raises DataError if it holds no known kind of run.
     """
     if path.is_file() and SAMPLES.fullmatch(path.name):
-        return [_samples(path.parent, [path], asked, namer)]
+        return [_samples(path.parent, [path], options, namer)]
     ours = [path]
     if not any((path / name).is_file() for name in (RESULTS, STUDY, RECORD, SCORES)):
         files = (file for name in (RECORD, SCORES) for file in path.glob(f"*/{name}"))
@@ -60,14 +60,14 @@ def read_folder(path: Path, asked: JudgingOptions, namer: RunName) -> list[Under
     for folder in ours:
         is_comparison = any((folder / name).is_file() for name in (RESULTS, STUDY))
         with _whole(folder / RESULTS if is_comparison else folder):
-            parts.append((_comparison if is_comparison else _run)(folder, asked, namer))
+            parts.append((_comparison if is_comparison else _run)(folder, options, namer))
     if parts:
         return parts
     samples = sorted(file for file in path.rglob("samples_*") if SAMPLES.fullmatch(file.name))
     if samples:
-        return [_samples(path, samples, asked, namer)]
+        return [_samples(path, samples, options, namer)]
     if events := sorted(path.rglob(EVENTS)):
-        return [_events(path, events, asked, namer)]
+        return [_events(path, events, options, namer)]
     raise DataError(
         f"{path} is a folder of no runs that are known: name one with samples_*.jsonl of "
         "lm-evaluation-harness (--log_samples), with TensorBoard's event files, or of a run or a "
@@ -86,7 +86,7 @@ def _whole(path: Path) -> Iterator[None]:
 
 
 def _samples(
-    path: Path, samples: Sequence[Path], asked: JudgingOptions, namer: RunName
+    path: Path, samples: Sequence[Path], options: JudgingOptions, namer: RunName
 ) -> Understood:
     """Read lm-evaluation-harness samples: a model per folder, an item per document of the task.
 
@@ -94,7 +94,7 @@ def _samples(
     over items divided by their bytes, as the harness aggregates it.
     """
     named = {sample: match for sample in samples if (match := SAMPLES.fullmatch(sample.name))}
-    task = asked.choose("task", sorted(match["task"] for match in named.values()), path)
+    task = options.choose("task", sorted(match["task"] for match in named.values()), path)
     results: dict[Path, dict[Path, dict[str, Any]]] = {}
     for sample, match in sorted(named.items(), key=lambda pair: (pair[0].parent, pair[0])):
         if match["task"] == task:
@@ -117,7 +117,7 @@ def _samples(
                     )
         for seed, (sample, result) in zip(seeds, of_model.items(), strict=True):
             with _whole(sample):
-                one, metric = _samples_of_run(sample, asked, arm, seed)
+                one, metric = _samples_of_run(sample, options, arm, seed)
                 known = result.get("higher_is_better", {}).get(task, {}).get(metric)
             records.append(one)
             is_lower = is_lower if known is None else not known
@@ -128,15 +128,17 @@ def _samples(
     return Understood(tuple(records), metric, (note,), is_lower, f"by the results of {task}")
 
 
-def _samples_of_run(path: Path, asked: JudgingOptions, arm: str, seed: str) -> tuple[Records, str]:
+def _samples_of_run(
+    path: Path, options: JudgingOptions, arm: str, seed: str
+) -> tuple[Records, str]:
     """Read one file of samples; return its records and their metric."""
     by_filter: dict[str, dict[int, dict[str, Any]]] = {}
     for line, row in enumerate(json_lines(path), 1):
         by_filter.setdefault(str(row.get("filter", "none")), {})[line] = row
-    rows = by_filter[asked.choose("filter", sorted(by_filter), path)]
+    rows = by_filter[options.choose("filter", sorted(by_filter), path)]
     first = next(iter(rows.values()))
     usual = [name for name in ("acc", "exact_match") if name in first]
-    metric = asked.choose("value", first.get("metrics") or usual, path)
+    metric = options.choose("value", first.get("metrics") or usual, path)
     places = [f"{path}, line {line}, {metric}" for line in rows]
     value, weight = np.empty(len(rows)), np.ones(len(rows))
     items, documents = [], []
@@ -152,10 +154,10 @@ def _samples_of_run(path: Path, asked: JudgingOptions, arm: str, seed: str) -> t
                 "documents, and bits_per_byte in place of a perplexity, which orders models alike"
             )
         items.append(f"{row.get('doc_id')} ({str(row.get('doc_hash', ''))[:8]})")
-        if asked.document:
-            document = row.get("doc", {}).get(asked.document)
+        if options.document:
+            document = row.get("doc", {}).get(options.document)
             if document is None:
-                raise DataError(f"{places[n]}: doc has no {asked.document}")
+                raise DataError(f"{places[n]}: doc has no {options.document}")
             documents.append(str(document))
     return Records.of_run(
         str(path),
@@ -170,7 +172,7 @@ def _samples_of_run(path: Path, asked: JudgingOptions, arm: str, seed: str) -> t
 
 
 def _events(
-    path: Path, events: Sequence[Path], asked: JudgingOptions, namer: RunName
+    path: Path, events: Sequence[Path], options: JudgingOptions, namer: RunName
 ) -> Understood:
     """Read the scalars of TensorBoard event files: each folder of files is a run."""
     records, runs = [], []
@@ -182,7 +184,7 @@ def _events(
                 curves.setdefault(name, {})[step] = value
         if not curves:
             continue
-        tag = asked.choose("value", sorted(curves), folder, usual=tag)
+        tag = options.choose("value", sorted(curves), folder, usual=tag)
         arm, seed = namer.of_source(str(folder))
         runs.append(f"{arm} seed {seed}")
         values = np.array(list(curves[tag].values()))
@@ -231,7 +233,7 @@ def _scalars(path: Path) -> Iterator[tuple[str, int, float]]:
         start = stop + 4
 
 
-def _comparison(path: Path, asked: JudgingOptions, namer: RunName) -> Understood:
+def _comparison(path: Path, options: JudgingOptions, namer: RunName) -> Understood:
     """Read a comparison's folder: the values of each arm and seed, failed runs, and items."""
     try:
         results = read_json_object(path / RESULTS, CheckpointError, max_bytes=1 << 30)
@@ -239,7 +241,7 @@ def _comparison(path: Path, asked: JudgingOptions, namer: RunName) -> Understood
         raise DataError(f"{path} has no {RESULTS}: write it by sublayer report {path}") from None
     main = str(results["metric"])
     further = [result["metric"] for result in results.get("further", ()) if "metric" in result]
-    metric = asked.choose("value", [main, *further], path, usual=main)
+    metric = options.choose("value", [main, *further], path, usual=main)
     values: dict[_Run, float] = {}
     for arm in results["arms"]:
         no_scores = {"seeds": (), "values": ()}
@@ -261,7 +263,7 @@ def _comparison(path: Path, asked: JudgingOptions, namer: RunName) -> Understood
     return _of_runs(path, whole, values, failed, tables, added)
 
 
-def _run(path: Path, asked: JudgingOptions, namer: RunName) -> Understood:
+def _run(path: Path, options: JudgingOptions, namer: RunName) -> Understood:
     """Read a run's folder: its test scores, else its validation scores, and its items."""
     split = "valid"
     measures: Mapping[str, Any]
@@ -281,7 +283,7 @@ def _run(path: Path, asked: JudgingOptions, namer: RunName) -> Understood:
     }
     known = [name for name in scores if _measures(name) or name.endswith(("accuracy", "bleu"))]
     usual = "bits_per_byte" if "bits_per_byte" in known else known[0] if len(known) == 1 else ""
-    metric = asked.choose("value", scores, path, usual=usual)
+    metric = options.choose("value", scores, path, usual=usual)
     run = namer.of_source(str(path))
     items = read_items(path)
     name = None if items is None else _table_name(metric, items.tables)

@@ -162,28 +162,28 @@ class ColumnRoles:
 
 
 def understand_tables(
-    tables: Sequence[RunTable], asked: JudgingOptions, *, n_sources: int = 0
+    tables: Sequence[RunTable], options: JudgingOptions, *, n_sources: int = 0
 ) -> list[Understood]:
     """Read tables as records, an arm per table if no column names arms.
 
     ``n_sources`` counts all sources judged together, at least the tables. Raises ConfigError, with
     the option that decides, if the role of a column is ambiguous.
     """
-    namer = RunName.of(asked.names)
+    namer = RunName.of(options.names)
     of_runs = [table.of_runs() for table in tables]
-    exports = [export for table in of_runs if (export := _export(table, asked, namer))]
+    exports = [export for table in of_runs if (export := _export(table, options, namer))]
     if len(exports) == len(tables):
-        asked.refuse(*ROLES, why="has no effect on exports of curves")
+        options.refuse(*ROLES, why="has no effect on exports of curves")
         return exports
     n_sources = max(n_sources, len(tables))
-    layouts = [_layout(table, asked, len(tables), n_sources) for table in of_runs]
+    layouts = [_layout(table, options, len(tables), n_sources) for table in of_runs]
     read = [_records(table, layout, namer) for table, layout in zip(of_runs, layouts, strict=True)]
     pairs = zip(layouts, of_runs, strict=True)
     check_one_metric((layout.metric, table.name) for layout, table in pairs if layout.metric)
     if all(layout.roles["arm"] != FILES and not layout.is_of_runs for layout in layouts):
-        asked.refuse("names", why="has no effect where columns say the arms")
-    if asked.document and not any("item" in layout.roles for layout in layouts):
-        raise ConfigError(f"--document {asked.document} needs items: give --item NAME too")
+        options.refuse("names", why="has no effect where columns say the arms")
+    if options.document and not any("item" in layout.roles for layout in layouts):
+        raise ConfigError(f"--document {options.document} needs items: give --item NAME too")
     notes = [_said(of_runs, layouts[0], namer)]
     if unused := dict.fromkeys(column for layout in layouts for column in layout.unused):
         notes.append(f"not used: {', '.join(unused)}")
@@ -192,15 +192,15 @@ def understand_tables(
     return [Understood(tuple(read), layouts[0].metric or "value", tuple(notes))]
 
 
-def _layout(table: RunTable, asked: JudgingOptions, n_tables: int, n_sources: int) -> ColumnRoles:
+def _layout(table: RunTable, options: JudgingOptions, n_tables: int, n_sources: int) -> ColumnRoles:
     roles: dict[str, str] = {}
     for role in (*ROLES, "value"):
-        word = getattr(asked, role)
+        word = getattr(options, role)
         if word and word not in (*table.columns, *ROLES.get(role, ())):
             has = enumerate_names(list(table.columns))
             hint = nearest_hint(word, table.columns) or f": it has {has}"
             raise ConfigError(f"--{role} {word}: {table.name} has no such column{hint}")
-        taken = (asked.value, *roles.values())
+        taken = (options.value, *roles.values())
         known = [name for name in table.columns if name.lower() in KNOWN.get(role, ())]
         known = [word] if word else [name for name in known if name not in taken]
         if len(known) > 1:
@@ -210,13 +210,13 @@ def _layout(table: RunTable, asked: JudgingOptions, n_tables: int, n_sources: in
             )
         if known and role != "value":
             (roles[role],) = known
-    if "arm" in roles and not asked.arm and n_tables > 1:
+    if "arm" in roles and not options.arm and n_tables > 1:
         raise ConfigError(
             f"arms are either the files or what the column {roles['arm']} of {table.name} says: "
             f"give --arm files or --arm {roles['arm']}"
         )
     free = [name for name in table.columns if name not in roles.values()]
-    values = _values(table, asked, roles, free)
+    values = _values(table, options, roles, free)
     over = {role for role, word in roles.items() if word == COLUMNS}
     if "arm" not in roles and n_sources == 1:
         raise ConfigError(
@@ -236,14 +236,14 @@ def _layout(table: RunTable, asked: JudgingOptions, n_tables: int, n_sources: in
 
 
 def _values(
-    table: RunTable, asked: JudgingOptions, roles: dict[str, str], free: Sequence[str]
+    table: RunTable, options: JudgingOptions, roles: dict[str, str], free: Sequence[str]
 ) -> Sequence[str]:
     """Return the numeric columns; set in ``roles`` the dimension that distinguishes them."""
     over = next((role for role, word in roles.items() if word == COLUMNS), "")
-    if over and asked.value:
+    if over and options.value:
         raise ConfigError(f"--{over} columns leaves --value without effect: leave one out")
-    if asked.value:
-        return [asked.value]
+    if options.value:
+        return [options.value]
     numbers = [name for name in free if table.is_number(name)]
     numbers = [name for name in numbers if not table.is_unnamed(name)] or numbers
     if not numbers:
@@ -255,12 +255,12 @@ def _values(
     if over or len(numbers) == 1:
         return numbers
     seeds = [_SEED.fullmatch(name) for name in numbers]
-    if asked.names or ("seed" not in roles and all(seeds)):
+    if options.names or ("seed" not in roles and all(seeds)):
         is_seed = all(match and not match["before"] and not match["after"] for match in seeds)
-        is_run = asked.names or not is_seed
+        is_run = options.names or not is_seed
         roles |= dict.fromkeys(("arm", "seed") if is_run else ("seed",), COLUMNS)
         return numbers
-    named = {asked.baseline, asked.new} - {""}
+    named = {options.baseline, options.new} - {""}
     if "arm" not in roles and named and named <= set(numbers):
         roles["arm"] = COLUMNS
         return numbers
@@ -323,7 +323,7 @@ def _empty(table: RunTable, column: str) -> NDArray[np.bool_]:
     return np.array([is_empty(cell) for cell in table.columns[column]], dtype=np.bool_)
 
 
-def _export(table: RunTable, asked: JudgingOptions, namer: RunName) -> Understood | None:
+def _export(table: RunTable, options: JudgingOptions, namer: RunName) -> Understood | None:
     """Read the curves of a W&B or TensorBoard export of runs; None for any other table."""
     step, *others = table.columns
     if list(table.columns) == _TENSORBOARD:
@@ -337,7 +337,7 @@ def _export(table: RunTable, asked: JudgingOptions, namer: RunName) -> Understoo
         if not others or len(matches) < len(others) or step.lower() not in ("step", "global_step"):
             return None
         matches = [match for match in matches if not match["bound"]]
-        metric = asked.choose("value", (match["metric"] for match in matches), table.name)
+        metric = options.choose("value", (match["metric"] for match in matches), table.name)
         runs = {match[0]: match["run"] for match in matches if match["metric"] == metric}
         note = f"W&B's export of {metric}, one column per run: {count(len(runs), 'run')}"
     records = [

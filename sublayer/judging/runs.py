@@ -189,7 +189,7 @@ class ScoredRuns:
         return 0.0
 
 
-def assemble(sources: Sequence[Records], asked: JudgingOptions) -> ScoredRuns:
+def assemble(sources: Sequence[Records], options: JudgingOptions) -> ScoredRuns:
     """Put the rows of all sources in order, by arm, seed and item.
 
     Raises DataError, with file, line and column, for a value that is not finite, a duplicate row,
@@ -198,13 +198,15 @@ def assemble(sources: Sequence[Records], asked: JudgingOptions) -> ScoredRuns:
     rows = _Rows(sources)
     log: list[str] = []
     if sources[0].step is not None:
-        log.append(rows.take_step(asked.at))
-    elif asked.at:
-        raise DataError(f"--at {asked.at} needs a column of steps: name it by --step, or leave it")
+        log.append(rows.take_step(options.at))
+    elif options.at:
+        raise DataError(
+            f"--at {options.at} needs a column of steps: name it by --step, or leave it"
+        )
     rows.check_names()
     rows.check_twice()
-    rows.check_finite(asked.nan_is_failed)
-    if asked.common:
+    rows.check_finite(options.nan_is_failed)
+    if options.common:
         log += rows.keep_common()
     rows.check_complete()
     return rows.runs(log)
@@ -323,8 +325,8 @@ class _Rows:
         what = self.run(first)
         if self.has_items:
             what += f", item {self._name('item', first)}"
-        options = "--arm, --seed, --item, --step"
-        remedy = f"leave one out, or name the column that tells them apart ({options})"
+        columns = "--arm, --seed, --item, --step"
+        remedy = f"leave one out, or name the column that tells them apart ({columns})"
         one, other = (Path(self._source(row)[0].source) for row in (first, second))
         if one != other and one.name == other.name and not one.name.startswith("samples_"):
             remedy = f"say how arms and seeds are told apart, as by --names '{{arm}}/{one.name}'"

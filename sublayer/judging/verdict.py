@@ -41,12 +41,12 @@ _OF_SAMPLES = ("task", "filter")
 _OF_TABLES = ("arm", "seed", "item", "step")
 
 
-def read_paths(paths: Sequence[Path], asked: JudgingOptions) -> Understood:
+def read_paths(paths: Sequence[Path], options: JudgingOptions) -> Understood:
     """Read files and folders as records, and describe their interpretation.
 
     Raises DataError for unreadable sources, ConfigError for ambiguous ones.
     """
-    namer = RunName.of(asked.names)
+    namer = RunName.of(options.names)
     twice = next((path for path, n in Counter(map(os.path.abspath, paths)).items() if n > 1), None)
     if twice is not None:
         raise ConfigError(f"{os.path.relpath(twice)} is given twice: name each source once")
@@ -59,15 +59,15 @@ def read_paths(paths: Sequence[Path], asked: JudgingOptions) -> Understood:
             # Slower to import than the code that tables need.
             from sublayer.judging.folders import read_folder
 
-            parts += read_folder(path, asked, namer)
+            parts += read_folder(path, options, namer)
         else:
             tables.append(read_table(path))
     if tables:
-        parts += understand_tables(tables, asked, n_sources=len(paths))
+        parts += understand_tables(tables, options, n_sources=len(paths))
     else:
-        asked.refuse(*_OF_TABLES, why="is of tables, and none is given")
+        options.refuse(*_OF_TABLES, why="is of tables, and none is given")
     if len(tables) == len(paths):
-        asked.refuse(*_OF_SAMPLES, why="is of samples, and none are given")
+        options.refuse(*_OF_SAMPLES, why="is of samples, and none are given")
     return _together(parts, [str(path) for path in paths])
 
 
@@ -99,27 +99,27 @@ def _together(parts: Sequence[Understood], paths: Sequence[str]) -> Understood:
     )
 
 
-def read_objects(given: Sequence[Any], asked: JudgingOptions) -> Understood:
+def read_objects(given: Sequence[Any], options: JudgingOptions) -> Understood:
     """Read Python objects: paths, DataFrames, arrays ``[seed]`` or ``[seed, item]``, mappings.
 
     A single mapping is of arms to such arrays, others of seeds to numbers or items; with a known or
     named column it is a table. The index of a Series holds its seeds. Several objects are arms, the
     first ``base``, the next ``new``. Raises as ``read_paths`` does.
     """
-    asked.check()
-    kinds = {_kind(source, asked) for source in given}
+    options.check()
+    kinds = {_kind(source, options) for source in given}
     if len(kinds) != 1:
         raise ConfigError(
             f"{' and '.join(sorted(kinds)) or 'no'} scores are given: give those of two arms or "
             "more, all as one kind"
         )
     if kinds == {"path"}:
-        return read_paths([Path(source) for source in given], asked)
+        return read_paths([Path(source) for source in given], options)
     names = ["base", "new", *(f"new {number}" for number in range(2, len(given)))]
     arms = dict(zip(names, given, strict=False))
     if kinds == {"table"}:
         tables = [table_of_rows(name, rows) for name, rows in arms.items()]
-        return _together(understand_tables(tables, asked), names)
+        return _together(understand_tables(tables, options), names)
     if len(given) == 1:
         if not isinstance(given[0], Mapping) or not given[0]:
             raise ConfigError(
@@ -127,17 +127,17 @@ def read_objects(given: Sequence[Any], asked: JudgingOptions) -> Understood:
                 "mapping of arms to scores"
             )
         arms = {str(name): scores for name, scores in given[0].items()}
-    asked.refuse(*ROLES, "value", "names", *_OF_SAMPLES, why="has no effect on arrays")
+    options.refuse(*ROLES, "value", "names", *_OF_SAMPLES, why="has no effect on arrays")
     records = [_of_array(name, scores) for name, scores in arms.items()]
     what = "one value per seed and item" if records[0].item else "one value per seed"
     return Understood(tuple(records), "value", (f"arrays: {what}",))
 
 
-def _kind(given: Any, asked: JudgingOptions) -> str:
+def _kind(given: Any, options: JudgingOptions) -> str:
     if isinstance(given, str | Path):
         return "path"
     if isinstance(given, Mapping):
-        named = {getattr(asked, role) for role in (*ROLES, "value")} - {""}
+        named = {getattr(options, role) for role in (*ROLES, "value")} - {""}
         known = {name for names in KNOWN.values() for name in names}
         is_table = any(
             key in named or (isinstance(key, str) and key.lower() in known) for key in given
@@ -231,7 +231,7 @@ class RunsVerdict:
         return float(known.mean()) if known.size else None
 
 
-def judge_runs(understood: Understood, asked: JudgingOptions) -> RunsVerdict:
+def judge_runs(understood: Understood, options: JudgingOptions) -> RunsVerdict:
     """Judge the runs of sources.
 
     The better direction is the option's, the source's or that of the metric's name. Raises
@@ -239,8 +239,8 @@ def judge_runs(understood: Understood, asked: JudgingOptions) -> RunsVerdict:
     for too few runs.
     """
     metric, is_lower_better, why = understood.metric, understood.is_lower_better, understood.why
-    if asked.lower_is_better is not None:
-        is_lower_better, why = asked.lower_is_better, "as asked"
+    if options.lower_is_better is not None:
+        is_lower_better, why = options.lower_is_better, "as asked"
     elif is_lower_better is None:
         is_lower_better, why = direction_of(metric), f"by its name, {metric}"
     if is_lower_better is None:
@@ -248,13 +248,13 @@ def judge_runs(understood: Understood, asked: JudgingOptions) -> RunsVerdict:
             f"it is not known whether a lower {metric} is better: give --lower-is-better or "
             "--higher-is-better"
         )
-    runs = assemble(understood.records, asked)
-    for option, name in (("--baseline", asked.baseline), ("--new", asked.new)):
+    runs = assemble(understood.records, options)
+    for option, name in (("--baseline", options.baseline), ("--new", options.new)):
         if name and name not in runs.arms:
             raise ConfigError(f"{option} {name} is no arm: there are {', '.join(runs.arms)}")
-    others = [arm for arm in runs.arms if arm != asked.new]
-    baseline = asked.baseline or next(iter(others), "")
-    if asked.new and asked.new == baseline:
+    others = [arm for arm in runs.arms if arm != options.new]
+    baseline = options.baseline or next(iter(others), "")
+    if options.new and options.new == baseline:
         raise ConfigError(f"--baseline and --new are both {baseline}: name two arms")
     if len(runs.arms) < 2:
         raise DataError(f"there is one arm, {runs.arms[0]}: give another to judge against it")
@@ -295,14 +295,14 @@ def judge_runs(understood: Understood, asked: JudgingOptions) -> RunsVerdict:
             is_lower_better=is_lower_better,
             n_seeds=n_seeds,
             level=level,
-            margin=asked.margin,
+            margin=options.margin,
             resolution=runs.resolution,
             over_items=n_seeds == 1,
         )
         return family.judge().differences
 
-    look, level = None, asked.level
-    if asked.ledger is None:
+    look, level = None, options.level
+    if options.ledger is None:
         comparisons = differences(level)
     else:
         described = []
@@ -315,13 +315,13 @@ def judge_runs(understood: Understood, asked: JudgingOptions) -> RunsVerdict:
                 effects = dict(zip(runs.seeds, arm_effects, strict=True))
             described.append(runs_of(arm, known, effects))
         champion = described.pop(runs.arms.index(baseline))
-        plan = LedgerPlan(metric, is_lower_better, asked.margin, asked.looks)
-        with open_ledger(asked.ledger, plan) as ledger:
+        plan = LedgerPlan(metric, is_lower_better, options.margin, options.looks)
+        with open_ledger(options.ledger, plan) as ledger:
             level = ledger.level_for(described, champion)
             comparisons = differences(level)
             look = ledger.record(comparisons)
     direction = "lower" if is_lower_better else "higher"
     lines = (*understood.said, f"{direction} is better, {why}", *runs.said)
     return RunsVerdict(
-        asked, metric, is_lower_better, baseline, runs, comparisons, level, lines, look
+        options, metric, is_lower_better, baseline, runs, comparisons, level, lines, look
     )

@@ -274,10 +274,10 @@ class Covariance:
         )
         caution = min(_MOST_CAUTION, float(errors.sum() / max(float(shares.sum()), 1e-300)))
         weights = errors / errors.sum()
-        kept = weights > _SMALLEST
-        weights = weights[kept] / weights[kept].sum()
-        joint = np.concatenate(covariances)[kept]
-        return weights, joint, np.concatenate(freedoms)[kept], caution
+        is_likely = weights > _SMALLEST
+        weights = weights[is_likely] / weights[is_likely].sum()
+        joint = np.concatenate(covariances)[is_likely]
+        return weights, joint, np.concatenate(freedoms)[is_likely], caution
 
 
 _FIXED = """

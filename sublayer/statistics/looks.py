@@ -183,7 +183,6 @@ def undecided_arms(judgement: Judgement, arms: Iterable[str], weights: Iterable[
 
     ``weights`` are the arms of a contrast of several, which continue until it is decided.
     """
-    known = set(arms)
     going_on = set()
     for difference in judgement.differences:
         # A comparison without a verdict has none at later looks either.
@@ -193,7 +192,7 @@ def undecided_arms(judgement: Judgement, arms: Iterable[str], weights: Iterable[
             going_on |= {difference.arm, difference.baseline}
         else:
             going_on |= set(weights)
-    return going_on & known
+    return going_on & set(arms)
 
 
 @lru_cache(maxsize=4096)

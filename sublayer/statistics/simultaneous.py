@@ -229,8 +229,8 @@ class Largest:
         self.n = n
         if n > 1:
             whole = np.eye(n)
-            known = len(correlation)
-            whole[:known, :known] = correlation
+            n_judged = len(correlation)
+            whole[:n_judged, :n_judged] = correlation
             self._grid, self._tails = _table(whole)
 
     def tail(self, x: Numbers) -> Numbers:

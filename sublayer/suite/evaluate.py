@@ -125,8 +125,8 @@ class Work:
             labels = {column.name: column.label for column in scores.columns}
             for name, by_column in scores.others.items():
                 for column, cell in by_column.items():
-                    whose, known = first.setdefault((name, column), (model, cell))
-                    if known.mean != cell.mean:
+                    whose, first_cell = first.setdefault((name, column), (model, cell))
+                    if first_cell.mean != cell.mean:
                         note = (
                             f"{labels[column]}: {name} is that of the rows of {whose}; {model} was "
                             "trained or scored on other rows, of which it is another"

@@ -124,9 +124,9 @@ def read_suite(path: Path) -> SuiteFile:
                     f"suite {path}: {name} is of fine-tuning: say where the runs go, "
                     'finetune = "FOLDER", or leave it out'
                 )
-    for asked in suite.probes:
+    for probes in suite.probes:
         try:
-            check_names(asked.names)
+            check_names(probes.names)
         except ConfigError as error:
             raise ConfigError(f"suite {path}: {error}") from None
     _check_twice(path, "task", [name for group in suite.tasks for name in group.names])

@@ -591,8 +591,8 @@ class TaskMeasure(Measure):
             if _is_run(path):
                 # Fields of the model derived from the data are compared in training.
                 before = load_recipe(path).recipe.model
-                given = absolute_paths(run.recipe).model_copy(update={"model": before})
-                RunFolder(path).check_recipe(given)
+                recipe = absolute_paths(run.recipe).model_copy(update={"model": before})
+                RunFolder(path).check_recipe(recipe)
         return ""
 
     def score(self, candidate: Candidate, device: torch.device) -> Measured:
@@ -614,8 +614,8 @@ class TaskMeasure(Measure):
         if self._named(candidate):
             assert text_model.task is not None, "it answers the task"
             tasks = text_model.task.tasks
-            asked = tuple(task for task in tasks if task.name == self._task.name)
-            text_model.task = replace(text_model.task, tasks=asked)
+            same = tuple(task for task in tasks if task.name == self._task.name)
+            text_model.task = replace(text_model.task, tasks=same)
         else:
             options["task"] = self._task.name
         request = Evaluation(

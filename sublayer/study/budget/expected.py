@@ -75,9 +75,9 @@ def expected_vocabulary(recipe: Recipe) -> Vocabulary:
         path = Path(data.tokenizer)
         tokenizer = load_tokenizer(path, sentinels=data.sentinels, special_tokens="file")
         return Vocabulary(tokenizer.vocab_size)
-    known = data.vocab_size or DEFAULT_SIZES.get(data.tokenizer)
-    if known is not None:
-        return Vocabulary(known)
+    settled_size = data.vocab_size or DEFAULT_SIZES.get(data.tokenizer)
+    if settled_size is not None:
+        return Vocabulary(settled_size)
     size = recipe.model.vocab_size or _BYTES
     return Vocabulary(size, f"{unknown}: counted as {size}")
 

@@ -131,8 +131,8 @@ def make_plan(
         length = expected_length(baseline, times[0])
         steps = None if length is None else length.steps
     if rule in ("flops", "time"):
-        known = [time.seconds for time in times if time is not None]
-        matches = match_arms(arms, models, rule, steps=steps, step_seconds=known or None)
+        seconds_per_step = [time.seconds for time in times if time is not None]
+        matches = match_arms(arms, models, rule, steps=steps, step_seconds=seconds_per_step or None)
     plans: list[ArmPlan] = []
     seconds: list[float | None] = []
     for sized, time, match in zip(all_sized, times, matches, strict=True):
@@ -198,13 +198,13 @@ def plan_to_json(
     of runs in parallel.
     """
     n_runs = n_trials + n_seeds
-    known = [arm.hours for arm in plan.arms if arm.hours is not None]
+    arm_hours = [arm.hours for arm in plan.arms if arm.hours is not None]
     hours = None
-    if len(known) == len(plan.arms):
-        hours = n_runs * sum(known)
+    if len(arm_hours) == len(plan.arms):
+        hours = n_runs * sum(arm_hours)
         if jobs > 1:  # each run begins at the end of another
             ends = [0.0] * min(jobs, n_runs * len(plan.arms))
-            for hours_of_run in n_runs * known:
+            for hours_of_run in n_runs * arm_hours:
                 heapq.heapreplace(ends, ends[0] + hours_of_run)
             hours = max(ends)
     is_single = len(plan.arms) == 1

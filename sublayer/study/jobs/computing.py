@@ -120,7 +120,7 @@ class Computing:
         if self._backend is None:
             return
         texts: Sequence[Data | None] = data or [None] * len(recipes)
-        needs = [self._needs(*known, text) for known, text in zip(recipes, texts, strict=True)]
+        needs = [self._needs(*sized, text) for sized, text in zip(recipes, texts, strict=True)]
         on, nodes = self._backend.name, self._backend.nodes()
         most = check_needs(needs, nodes, on)
         at_once = min(n_runs, sum(node.n_jobs(most) for node in nodes))

@@ -199,11 +199,11 @@ def finish_run(job: Job, progress: Progress, *, device: str | None) -> Outcome:
     assert outcome is not None, "the run has been made"
     if outcome.record is not None:
         root = job.path / CHECKPOINTS_NAME
-        kept = [checkpoint_path(root, step) for step in job.recipe.train.keep_steps]
-        if not kept:
+        checkpoints = [checkpoint_path(root, step) for step in job.recipe.train.keep_steps]
+        if not checkpoints:
             shutil.rmtree(root, ignore_errors=True)
-        for path in root.iterdir() if kept and root.is_dir() else ():
-            if path in kept:
+        for path in root.iterdir() if checkpoints and root.is_dir() else ():
+            if path in checkpoints:
                 continue
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
