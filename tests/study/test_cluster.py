@@ -33,7 +33,7 @@ from sublayer.study.jobs.backends import (
 )
 from sublayer.study.jobs.computing import check_needs, needs_of, preparation_bytes, usual_threads
 from sublayer.study.jobs.files import DONE, STOPPED, End, JobFiles, JobStatus
-from sublayer.study.jobs.loop import MOST_TRIES, Clock, JobLoop
+from sublayer.study.jobs.loop import MOST_TRIES, JobLoop
 from sublayer.study.jobs.run import FAILURE, Job
 from sublayer.study.jobs.worker import make_run
 from sublayer.system.launch import python_command
@@ -306,8 +306,8 @@ class Runs:
         self.stop_file = self.study / "cluster/stop"
 
     def make(self):
-        clock = Clock(lambda: self.cluster.now, self.cluster.sleep)
-        more = {"needs_of": lambda job: Needs(1, 0), "command": "it", "clock": clock}
+        more = {"needs_of": lambda job: Needs(1, 0), "command": "it"}
+        more |= {"now": lambda: self.cluster.now, "sleep": self.cluster.sleep}
         return JobLoop(len(self.jobs), self.cluster, self.study, "cpu", **more)(self.jobs)
 
     def at(self, now: float, *acts) -> None:

@@ -335,17 +335,6 @@ class InTurn:
         return outcome
 
 
-@dataclass(frozen=True)
-class Clock:
-    """Seconds since any fixed moment, and a sleep."""
-
-    now: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-
-
-_REAL = Clock()
-
-
 @dataclass(eq=False)
 class _Run:
     """A run that is waiting, running or lost."""
@@ -376,16 +365,21 @@ class JobLoop:
         *,
         needs_of: Callable[[Job], Needs] | None = None,
         command: str = "",
-        clock: Clock = _REAL,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """``needs_of`` returns the needs of a job on a cluster, whose jobs ``command`` joins."""
+        """``needs_of`` returns the needs of a job on a cluster, whose jobs ``command`` joins.
+
+        ``now`` is in seconds since any fixed moment.
+        """
         self._backend = backend
         self._is_cluster = needs_of is not None
         self._needs_of = needs_of
         self._study = study.absolute()
         self._device = device
         self._command = command
-        self._clock = clock
+        self._now = now
+        self._sleep = sleep
         self._board = default_board(total)
         self._folder = self._study / CLUSTER if self._is_cluster else Path(tempfile.mkdtemp())
         self._stop_file = self._folder / "stop" if self._is_cluster else None
@@ -425,7 +419,7 @@ class JobLoop:
     def _work(self) -> None:
         self._active: dict[str, str] | None = None
         self._asked = self._due = -float("inf")
-        self._answered = self._clock.now()
+        self._answered = self._now()
         self._lost: dict[str, str] = {}
         self._error: Exception | None = None
         self._is_stopping = False
@@ -448,7 +442,7 @@ class JobLoop:
                     self._stop()
                 self._ask()
                 self._submit()
-                self._clock.sleep(self._backend.look_s)
+                self._sleep(self._backend.look_s)
                 for run in list(self._running):
                     self._look(run)
         if self._error is not None:
@@ -468,7 +462,7 @@ class JobLoop:
 
     def _ask(self) -> None:
         """Query the back end for its jobs, unless done a moment ago."""
-        backend, now = self._backend, self._clock.now()
+        backend, now = self._backend, self._now()
         if now - self._asked < backend.patience_s:
             return
         self._asked = now
@@ -498,7 +492,7 @@ class JobLoop:
 
     def _submit(self) -> None:
         """Start jobs of waiting runs, up to the limit; join existing ones."""
-        if self._active is None or self._is_stopping or self._clock.now() < self._due:
+        if self._active is None or self._is_stopping or self._now() < self._due:
             return
         while self._waiting and len(self._running) < self._backend.most_jobs:
             run = self._waiting[0]
@@ -514,7 +508,7 @@ class JobLoop:
                     elif not self._running:
                         raise
                     else:
-                        self._due = self._clock.now() + _PAUSE_S
+                        self._due = self._now() + _PAUSE_S
                         self._board.warn(
                             run.job.label, f"was not taken ({error}): it is tried again"
                         )
@@ -557,7 +551,7 @@ class JobLoop:
             self._drop(run)
             self._fail(error)
             return
-        now = self._clock.now()
+        now = self._now()
         run.ended = now if run.ended is None else run.ended
         grace_s = self._backend.grace_s if end is None else _SEEN_S if end == DONE else 0.0
         if self._is_cluster and now - run.ended < grace_s:
@@ -576,7 +570,7 @@ class JobLoop:
         """Remove an ended job from the board and the active jobs."""
         self._hide(run)
         self._running.remove(run)
-        self._due = self._clock.now()  # there may be capacity
+        self._due = self._now()  # there may be capacity
 
     def _lose(self, run: _Run, reason: str) -> None:
         """Retry a run from its checkpoint, or give it up."""
