@@ -128,53 +128,31 @@ def norm_activations(config: ResolvedModel, width: int | None = None) -> int:
     return FLOAT32_BYTES * (n_inputs + n_statistics)
 
 
-def score_bias(step: MicroBatch, stack: StackShape) -> int:
-    """Compute the bytes of the score bias: one tensor for all blocks of a stack.
+def score_bias(step: MicroBatch, stack: StackShape) -> tuple[int, int, int]:
+    """Compute the bytes of a stack's score bias, of its gradient, and of the indices that find it.
 
-    CPU kernels do not save it: only the forward pass holds it, unless blocks are recomputed. GPU
-    kernels save it, in the dtype of the products. With padding or document masking, positions
-    differ by row.
+    The bias is one tensor for all blocks. CPU kernels do not save it: only the forward pass holds
+    it, unless blocks are recomputed. GPU kernels save it, in the dtype of the products. With
+    padding or document masking, positions differ by row.
+
+    Of a learned bias each block makes a gradient as large as the bias, and adds it to the sum of
+    the blocks above; GPU kernels make one per row, even if all rows share the bias. It has an index
+    into its table per query-key pair if positions differ by row, else one per offset, which is
+    negligible.
     """
-    number_bytes = FLOAT32_BYTES if step.device == "cpu" else step.narrow
-    return number_bytes * step.config.n_heads * _n_biased_pairs(step, stack)
-
-
-def score_bias_gradient(step: MicroBatch, stack: StackShape) -> int:
-    """Compute the bytes of the gradient of a learned score bias; 0 for a fixed one.
-
-    Each block makes one as large as the bias and adds it to the sum of the blocks above. GPU
-    kernels make one per row, even if all rows share the bias.
-    """
-    is_shared = not _has_own_positions(step, stack)
-    n_rows = step.sequences if step.device == "cuda" and is_shared else 1
-    return n_rows * score_bias(step, stack) if _learns_bias(step, stack) else 0
-
-
-def score_bias_index(step: MicroBatch, stack: StackShape) -> int:
-    """Compute the bytes of the table indices that look up a learned bias.
-
-    One per query-key pair if positions differ by row, else one per offset, which is negligible.
-    """
-    is_held = _learns_bias(step, stack) and _has_own_positions(step, stack)
-    return _INDEX_BYTES * _n_biased_pairs(step, stack) if is_held else 0
-
-
-def _learns_bias(step: MicroBatch, stack: StackShape) -> bool:
-    return POSITIONS[step.config.positions].n_parameters(step.config, stack.n_layers, 0) > 0
-
-
-def _n_biased_pairs(step: MicroBatch, stack: StackShape) -> int:
-    """Count the query-key pairs with separate biases."""
-    is_biased = POSITIONS[step.config.positions].in_attention == "bias"
-    if not is_biased or not stack.attends_to_itself:
-        return 0
-    n_rows = step.sequences if _has_own_positions(step, stack) else 1
-    return n_rows * stack_length(stack, step.lengths) ** 2
-
-
-def _has_own_positions(step: MicroBatch, stack: StackShape) -> bool:
+    config, row = step.config, POSITIONS[step.config.positions]
+    if row.in_attention != "bias" or not stack.attends_to_itself:
+        return 0, 0, 0
     is_padded = step.objective.text != "windows" and not stack.is_causal
-    return is_padded or step.keeps_documents_apart
+    differs_by_row = is_padded or step.keeps_documents_apart
+    n_rows = step.sequences if differs_by_row else 1
+    n_pairs = n_rows * stack_length(stack, step.lengths) ** 2
+    number_bytes = FLOAT32_BYTES if step.device == "cpu" else step.narrow
+    bias = number_bytes * config.n_heads * n_pairs
+    if row.n_parameters(config, stack.n_layers, 0) == 0:
+        return bias, 0, 0
+    n_gradients = step.sequences if step.device == "cuda" and not differs_by_row else 1
+    return bias, n_gradients * bias, _INDEX_BYTES * n_pairs if differs_by_row else 0
 
 
 _ID_BYTES = 8
@@ -300,9 +278,10 @@ def stack_activations(step: MicroBatch, stack: StackShape) -> int:
     else:
         total += (stack.n_layers - 1) * block_activations(step, stack)
         total += block_activations(step, stack, is_last=True)
-    total += score_bias_index(step, stack)
+    bias, _, index = score_bias(step, stack)
+    total += index
     if step.recomputes or step.device == "cuda":
-        total += score_bias(step, stack)
+        total += bias
     return total
 
 
@@ -338,6 +317,7 @@ def _block_work(step: MicroBatch, stack: StackShape) -> int:
     is gone when a block is recomputed.
     """
     dropped = 0 if step.recomputes else FLOAT32_BYTES * n_dropped_in_matrix(step.config)
+    _, bias_gradient, _ = score_bias(step, stack)
     beyond_saved = []
     freed = 0
     for entry in reversed(stack.block):
@@ -345,14 +325,14 @@ def _block_work(step: MicroBatch, stack: StackShape) -> int:
         forward = dropped + estimate.forward_work(step, stack)
         work = max(estimate.backward_work(step, stack), forward)
         if entry.kind.attends_to == "itself":
-            work += score_bias_gradient(step, stack)
+            work += bias_gradient
         beyond_saved.append(work - freed)
         freed += sublayer_activations(step, stack, entry)
     if stack.n_layers == 1:
         return max(beyond_saved)
     # Blocks below hold the last block's bias gradient besides their own, in place of the tensors
     # that the last one saved.
-    above = score_bias_gradient(step, stack)
+    above = bias_gradient
     if not step.recomputes:
         above = max(0, above - block_activations(step, stack))
     return max(beyond_saved) + above
@@ -364,7 +344,7 @@ def _forward_work(step: MicroBatch) -> int:
     The bias is held until then. Later sub-layers have saved nothing yet.
     """
     stack = stacks(step.config)[-1]
-    bias = score_bias(step, stack)
+    bias, _, _ = score_bias(step, stack)
     if step.device == "cuda" or bias == 0:
         return 0
     attending = [n for n, entry in enumerate(stack.block) if entry.kind.attends_to != "nothing"]
@@ -473,7 +453,8 @@ def step_sizes(
     if step.recomputes:
         # The first and the last block backwards, both recomputed. Later stacks have freed their
         # saved tensors and have their gradients.
-        beside = n_dropped_in_matrix(config) + casts + score_bias(step, stacks(config)[0])
+        bias, _, _ = score_bias(step, stacks(config)[0])
+        beside = n_dropped_in_matrix(config) + casts + bias
         in_first_blocks = []
         in_last_blocks = []
         for stack in reversed(stacks(config)):
@@ -505,17 +486,11 @@ def step_sizes(
         in_blocks, last_block = held + work, 0
     n_parameters = count_parameters(config, step.objective).training
     n_trained = n_parameters - n_frozen_parameters(config, step.frozen)
-    n_updating = optimizer.update_numbers(
-        n_trained,
-        matrix_shapes(config, step.objective),
-        _UPDATE_PART[step.device],
-        is_divided=is_divided,
-    )
     return StepSizes(
         weights=FLOAT32_BYTES * n_parameters,
         gradients=FLOAT32_BYTES * n_trained,
         states=FLOAT32_BYTES * n_states(config, step.objective, optimizer, step.frozen),
-        update=FLOAT32_BYTES * n_updating,
+        update=update_work(step, optimizer, n_trained, is_divided=is_divided),
         in_loss=in_loss,
         in_blocks=in_blocks,
         last_block=last_block,
@@ -648,3 +623,14 @@ def _frozen_sets(config: ResolvedModel, frozen: Frozen) -> Iterator[tuple[Entry,
     if frozen.n_layers:
         (stack,) = stacks(config)
         yield from zip(stack.block, n_frozen_sets(config, frozen.n_layers), strict=True)
+
+
+def update_work(
+    step: MicroBatch, optimizer: OptimizerConfig, n_trained: int, *, is_divided: bool = False
+) -> int:
+    """Compute the bytes of an update of ``n_trained`` parameters, besides states."""
+    matrices = matrix_shapes(step.config, step.objective)
+    n_together = _UPDATE_PART[step.device]
+    return FLOAT32_BYTES * optimizer.update_numbers(
+        n_trained, matrices, n_together, is_divided=is_divided
+    )

@@ -317,25 +317,18 @@ def fits_memory(recipe: Recipe, vocab_size: int, resources: Resources) -> bool |
     )
 
 
-def run_disk(recipe: Recipe, vocab_size: int) -> int:
-    """Estimate the peak bytes of a run's folder: checkpoints, optimizer states, and the model."""
-    train = recipe.train
-    n_checkpoints = train.keep_checkpoints + len(train.keep_steps) + _BESIDES_NEWEST
-    return _checkpoint_disk(recipe, vocab_size) * n_checkpoints
+def run_disk(recipe: Recipe, vocab_size: int) -> tuple[int, int]:
+    """Estimate the peak bytes of a run's folder, and those that it keeps after scoring.
 
-
-def scored_disk(recipe: Recipe, vocab_size: int) -> int:
-    """Estimate the bytes that a run's folder keeps after scoring.
-
-    Its model, and the checkpoints of ``train.keep_steps``.
+    At the peak it has checkpoints with optimizer states, and the model; a study keeps the model,
+    and the checkpoints of ``train.keep_steps``.
     """
-    model = FLOAT32_BYTES * count_parameters(expected_model(recipe, vocab_size)).total
-    return model + _checkpoint_disk(recipe, vocab_size) * len(recipe.train.keep_steps)
-
-
-def _checkpoint_disk(recipe: Recipe, vocab_size: int) -> int:
-    model, objective = expected_model(recipe, vocab_size), recipe.objective
+    train, objective = recipe.train, recipe.objective
+    model = expected_model(recipe, vocab_size)
     n_parameters = count_parameters(model, objective).training
-    return FLOAT32_BYTES * (
+    checkpoint = FLOAT32_BYTES * (
         n_parameters + n_states(model, objective, recipe.optimizer, recipe.init.frozen)
     )
+    n_checkpoints = train.keep_checkpoints + len(train.keep_steps) + _BESIDES_NEWEST
+    weights = FLOAT32_BYTES * count_parameters(model).total
+    return checkpoint * n_checkpoints, weights + checkpoint * len(train.keep_steps)

@@ -41,7 +41,6 @@ from sublayer.study.budget.expected import (
     expected_vocabulary,
     micro_batch,
     run_disk,
-    scored_disk,
     size_arm,
     step_memory,
     tokens_per_step,
@@ -159,6 +158,7 @@ def make_plan(
         seconds.append(n_steps * time.seconds if n_steps and time and rule == "time" else None)
         if n_steps is not None and recipe.train.minutes is None:
             recipe.train.check_keep_steps(n_steps)
+        disk_bytes, scored_bytes = run_disk(recipe, vocab_size)
         plans.append(
             ArmPlan(
                 name=sized.arm.name,
@@ -172,8 +172,8 @@ def make_plan(
                 steps=n_steps,
                 tokens=n_steps and n_steps * tokens_per_step(recipe),
                 hours=expected_hours(recipe, span, time, minutes),
-                disk_bytes=run_disk(recipe, vocab_size),
-                scored_bytes=scored_disk(recipe, vocab_size),
+                disk_bytes=disk_bytes,
+                scored_bytes=scored_bytes,
                 precision=resources.precision(recipe),
                 micro_batch_sequences=batches(recipe, resources).micro_batch_sequences,
             )
