@@ -28,7 +28,7 @@ from sublayer.runs.session import Place
 from sublayer.runs.start_check import check_start
 from sublayer.statistics.looks import fixed
 from sublayer.study.arms import Arm, arm_notes
-from sublayer.study.budget.expected import run_disk, scored_disk
+from sublayer.study.budget.expected import run_disk
 from sublayer.study.budget.match import ORIGIN, Measures, Rule, match_budgets, plan_budgets
 from sublayer.study.collect import keep_baselines, results_of_folder
 from sublayer.study.columns import list_columns, primary_column, study_metrics
@@ -218,8 +218,9 @@ def check_disk(
     """
     needed, largest = 0, 0
     for name, planned in planned_recipes(recipes, arms, data, kept).items():
-        largest = max(largest, *(run_disk(*sized) for sized in planned))
-        needed += kept.n_runs[name] * max(scored_disk(*sized) for sized in planned)
+        disks = [run_disk(*sized) for sized in planned]
+        largest = max(largest, *(peak for peak, _ in disks))
+        needed += kept.n_runs[name] * max(scored for _, scored in disks)
     needed += min(jobs, sum(kept.n_runs.values())) * largest
     folders = set(kept.folders(folder).values())
     files = (path for run in folders for path in run.rglob("*") if path.is_file())
