@@ -21,8 +21,7 @@ from sublayer.files.checkpoints import (
     verify_checkpoint,
 )
 from sublayer.files.parsing import read_json_object
-from sublayer.files.paths import describe_runs_within, resolved
-from sublayer.files.storage import describe_absence
+from sublayer.files.storage import describe_absence, describe_runs_within, resolved
 from sublayer.model.model_folder import CONFIG_NAME, FORMAT, load_weights, read_config
 from sublayer.model.parameters import named_parameters
 from sublayer.model.transformer import EncoderDecoder, Transformer, compose

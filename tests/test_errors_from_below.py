@@ -20,12 +20,12 @@ from sublayer.data.tokenizers.sentencepiece import train_pieces
 from sublayer.data.tokenizers.words import WordCache
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.files.lines import python_value
+from sublayer.files.storage import held
 from sublayer.files.tensors import StoredTensors
 from sublayer.interop.foreign_config import Content
 from sublayer.runs import lengthening
 from sublayer.study.stage_recipes import find_keys
 from sublayer.suite.evaluate import _measured
-from sublayer.system.lock import held
 from sublayer.system.terminal import Stream
 from sublayer.tasks.records import Record
 from sublayer.tasks.submissions import write_submission
@@ -114,7 +114,7 @@ ROWS = {
         (Content("it", {}).resolve, None, ({"width": 3, "vocab_size": 5},), "it asks .* model.wid"),
     ],
     ConfigError: [
-        ("files.paths.expanded", None, ("~nobody-here/a",), "nobody-here"),
+        ("files.storage.expanded", None, ("~nobody-here/a",), "nobody-here"),
         ("study.collect.read_baselines", None, (Path(), {"sst2": "no.json"}, ()), "scores them"),
         ("study.columns.primary_column", None, ("s", [STAGE], "task"), "is no column"),
         ("study.jobs.backends._check_answer", None, ("ray", "127.0.0.1:1"), "nothing answers"),
@@ -150,7 +150,7 @@ PATCHED = [
      "cli.predict._write_answers",
      (Mock(is_written=False, **{"task.kind": "number"}),
       Having(notes=[], names=[], rows=[], choice_names=[]), "jsonl", None), Interrupted),
-    ("os.write", OSError(28, "full"), "system.lock._open", (Path("lock"),), OSError),
+    ("os.write", OSError(28, "full"), "files.storage._open", (Path("lock"),), OSError),
     ("sublayer.cli.main._run", RuntimeError("ours"), "cli.main._outcome", ([],), RuntimeError),
 ]  # fmt: skip
 

@@ -15,9 +15,8 @@ from sublayer.api.run import load
 from sublayer.cli import main as cli
 from sublayer.config.load import load_recipe
 from sublayer.errors import Interrupted, SublayerError
-from sublayer.files.storage import temporary_path
+from sublayer.files.storage import LOCK, temporary_path
 from sublayer.runs.run import train_run
-from sublayer.system.lock import LOCK
 from sublayer.training.log import SilentProgress
 from tests.alterations import alterations, copy, make_a_pipe, write_manifest_anew
 from tests.breadth import TRIES_ALL, examples, rows

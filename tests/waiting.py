@@ -2,7 +2,7 @@
 
 import threading
 
-from sublayer.system.lock import held
+from sublayer.files.storage import held
 from sublayer.system.stages import HeardStages, shown_by
 
 

@@ -16,7 +16,7 @@ from sublayer.config.data import OwnColumns
 from sublayer.config.finetune import DEFAULT, describe_preset, load_finetune, preset_names
 from sublayer.counts import count
 from sublayer.errors import ConfigError
-from sublayer.files.paths import as_typed, expanded
+from sublayer.files.storage import as_typed, expanded
 from sublayer.nearest import nearest_hint
 from sublayer.options import Argument, Option, PathText, checked
 from sublayer.system.launch import is_first_launched

@@ -11,7 +11,7 @@ from sublayer.api.results import Found, check_new, write_plot
 from sublayer.config.table import MOST_LAYERS, MOST_ROWS
 from sublayer.counts import count
 from sublayer.errors import ConfigError
-from sublayer.files.paths import as_typed, resolved
+from sublayer.files.storage import as_typed, resolved
 from sublayer.options import Option, PathText, checked
 from sublayer.system.stages import stage
 from sublayer.system.terminal import paragraph, terminal_width

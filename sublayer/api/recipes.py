@@ -12,7 +12,7 @@ from sublayer.config.recipe import declaration, extra
 from sublayer.config.resolve import resolve_model
 from sublayer.config.rules import is_idle, value_of
 from sublayer.errors import ConfigError
-from sublayer.files.paths import resolved
+from sublayer.files.storage import resolved
 from sublayer.options import Option, PathText, checked
 from sublayer.system.terminal import entries, noted, paragraph, terminal_width
 from sublayer.tables import table

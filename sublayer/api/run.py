@@ -22,7 +22,7 @@ from sublayer.api.results import Found, draw_curves, figure, html_table, page, p
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import read_json_object
-from sublayer.files.paths import as_typed, resolved
+from sublayer.files.storage import as_typed, resolved
 from sublayer.numbers import format_quantity
 from sublayer.options import Argument, Option, PathText, checked
 from sublayer.plot import look

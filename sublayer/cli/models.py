@@ -10,8 +10,7 @@ from sublayer.cli.build import CommandResult, client_of, has_work, refuse
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.lines import text_lines
-from sublayer.files.paths import as_typed, expanded
-from sublayer.files.storage import check_free, new_file
+from sublayer.files.storage import as_typed, check_free, expanded, new_file
 from sublayer.options import Argument, Option
 from sublayer.system.launch import is_first_launched
 from sublayer.system.stages import display, note, stage

@@ -23,8 +23,7 @@ from sublayer.cli.build import (
 from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.files.lines import decoded
-from sublayer.files.paths import as_typed
-from sublayer.files.storage import describe_absence, new_file
+from sublayer.files.storage import as_typed, describe_absence, new_file
 from sublayer.options import Argument, Option
 from sublayer.system.launch import n_launched
 from sublayer.system.memory import keep_freed_memory

@@ -184,7 +184,7 @@ def tasks(
     of a suite, such as glue, or of a task, such as SST-2. Rows that have no meaning are left out,
     and counted with the reason and the first place.
     """
-    from sublayer.files.paths import expanded
+    from sublayer.files.storage import expanded
     from sublayer.tasks.registry import TASKS
 
     task = TASKS.get(name or "")

@@ -11,7 +11,7 @@ from sublayer.cli.build import Choices, CommandResult, TextPair, client_of, name
 from sublayer.config.layers import RUN_RECIPE
 from sublayer.errors import ConfigError
 from sublayer.files.lines import PACKED
-from sublayer.files.paths import as_typed
+from sublayer.files.storage import as_typed
 from sublayer.options import Argument, Option
 from sublayer.system.launch import is_first_launched
 from sublayer.tasks.registry import TASKS

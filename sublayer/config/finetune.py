@@ -27,7 +27,7 @@ from sublayer.config.supervised import KINDS, Format, SupervisedObjective
 from sublayer.config.train import LENGTHS
 from sublayer.errors import ConfigError
 from sublayer.files import parsing
-from sublayer.files.paths import as_typed, describe_runs_within
+from sublayer.files.storage import as_typed, describe_runs_within
 from sublayer.nearest import LONGEST_WORD, nearest_hint
 from sublayer.tasks.own_table import NAME, find_parts
 from sublayer.tasks.registry import TASKS

@@ -29,7 +29,7 @@ from sublayer.config.rules import Idle, first_idle, has_value, is_idle, value_of
 from sublayer.config.run_recipe import read_recipe
 from sublayer.errors import ConfigError
 from sublayer.files.parsing import read_json_object
-from sublayer.files.paths import resolved
+from sublayer.files.storage import resolved
 
 _CONFIG = "config.json"
 _LONGEST_LINE = 20

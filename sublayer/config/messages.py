@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from sublayer.counts import count
 from sublayer.errors import ConfigError
-from sublayer.files.paths import as_typed
+from sublayer.files.storage import as_typed
 from sublayer.nearest import nearest_hint
 
 LONGEST_VALUE = 80

@@ -20,7 +20,7 @@ from sublayer.config.recipe import (
     with_current_names,
 )
 from sublayer.errors import ConfigError
-from sublayer.files.paths import expanded
+from sublayer.files.storage import expanded
 
 DERIVED = "derived"
 """The list of a run's recipe that names what followed from other settings; also their origin."""

@@ -24,7 +24,6 @@ from sublayer.config.data import (
     watched_texts,
 )
 from sublayer.counts import count
-from sublayer.data.cache import content_key
 from sublayer.data.corpora.named import find_sources
 from sublayer.data.corpora.passages import fetched, read_watched
 from sublayer.data.corpora.published import Source
@@ -45,8 +44,8 @@ from sublayer.data.tokenizers.named import (
 )
 from sublayer.data.training_text import TrainingText, describe_marks, note_losses, samples_of
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.cache_folder import cache_folder, read_or_make, replacing
-from sublayer.files.paths import expanded
+from sublayer.files.cache_folder import cache_folder, content_key, read_or_make, replacing
+from sublayer.files.storage import expanded
 from sublayer.system.memory import release_freed_memory
 from sublayer.system.stages import note, stage
 

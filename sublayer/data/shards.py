@@ -48,11 +48,9 @@ from sublayer.data.tokenizers.settings import marks_pattern
 from sublayer.errors import ConfigError, DataError, SublayerError
 from sublayer.files.arrays import FooterFile, check_bytes, read_columns, read_description
 from sublayer.files.cache_folder import held_in_cache, replacing, writing_to
-from sublayer.files.file_text import FileText, blocks_of
-from sublayer.files.lines import changed
-from sublayer.files.storage import write_file
+from sublayer.files.lines import FileText, blocks_of, changed
+from sublayer.files.storage import is_held, write_file
 from sublayer.system.launch import python_command
-from sublayer.system.lock import is_held
 from sublayer.system.memory import cores
 from sublayer.system.stages import display, format_seconds, note
 

@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from sublayer.errors import SublayerError
-from sublayer.files.file_text import FileText, blocks_of
+from sublayer.files.lines import FileText, blocks_of
 from sublayer.files.parsing import parse_json
 from sublayer.files.storage import open_file
 

@@ -1,20 +1,21 @@
-"""The cache folder, for reproducible files, written atomically."""
+"""The cache folder: reproducible files, written atomically and named by keys of their content."""
 
 import errno
+import hashlib
+import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from platformdirs import user_cache_path
 
 from sublayer.errors import DataError
-from sublayer.files.paths import expanded
-from sublayer.files.storage import new_file, remove_abandoned
-from sublayer.system.lock import held
+from sublayer.files.storage import expanded, held, new_file, remove_abandoned, resolved, sha256_of
 
 Read = TypeVar("Read")
+_LARGE_BYTES = 64 << 20
 _NO_ACCESS = {errno.EACCES, errno.EEXIST, errno.ENOTDIR, errno.EPERM, errno.EROFS}
 _NO_ROOM = {errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC}
 
@@ -99,3 +100,51 @@ def writing_to(path: Path) -> Iterator[None]:
             f"cannot write {path}: {error.strerror or error}; "
             "set SUBLAYER_CACHE to a folder with room"
         ) from error
+
+
+def content_key(*parts: Any) -> str:
+    """Return the key of content: the SHA-256, in hexadecimal, of the JSON that identifies it.
+
+    Equal values have equal keys on any machine: fields are sorted, and numbers written as JSON.
+    """
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def remembered(
+    kind: str,
+    path: Path,
+    cache: Path,
+    compute: Callable[[Path], Any],
+    least: int | None = None,
+) -> Any:
+    """Compute a JSON value of a file's content, cached by version for large files.
+
+    Large is a file of ``least`` bytes, by default 64 MiB. A version is a path, a size and a time of
+    modification. Raises OSError where the file cannot be read, DataError where the cache cannot be
+    written.
+    """
+    status = path.stat()
+    if status.st_size < (_LARGE_BYTES if least is None else least):
+        return compute(path)
+    key = content_key(str(resolved(path)), status.st_size, status.st_mtime_ns)
+    known = cache / kind / key
+    with suppress(OSError, ValueError):
+        return json.loads(known.read_bytes())
+    value = compute(path)
+    with replacing(known) as file:
+        file.write(json.dumps(value).encode())
+    return value
+
+
+def file_digest(path: Path, cache: Path) -> str:
+    """Compute the SHA-256 of a file's bytes, in hexadecimal, as ``remembered`` does."""
+    return str(remembered("sha256", path, cache, sha256_of))
+
+
+def corpus_folders(cache: Path) -> list[Path]:
+    """Return the folders of published corpora: SUBLAYER_DATA, if set, and the cache."""
+    folders = [cache / "corpora"]
+    if named := os.environ.get("SUBLAYER_DATA"):
+        folders.insert(0, expanded(named))
+    return folders

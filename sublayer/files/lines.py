@@ -1,10 +1,11 @@
-"""Plain and compressed files, decompressed while reading: by line, or into memory."""
+"""Bytes of files: slices read on access, and plain or compressed files by line and block."""
 
 import bz2
 import codecs
 import gzip
 import io
 import lzma
+import os
 import shlex
 import sys
 import zipfile
@@ -15,12 +16,11 @@ from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
 from shutil import disk_usage
-from typing import IO, Any
+from typing import IO, Any, overload
 
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import held_in_cache, lock_of, replacing
-from sublayer.files.paths import as_typed
-from sublayer.files.storage import open_file, sha256_of
+from sublayer.files.storage import as_typed, open_file, open_regular, sha256_of
 from sublayer.system.extras import extra_module
 from sublayer.system.memory import total_memory
 
@@ -58,6 +58,96 @@ _LONGEST_WINDOW: dict[int, int] = {_WINDOW: _WINDOW.bounds()[1]}
 _SHOWN_REASON = 200
 _BUFFER_BYTES = 1 << 20
 """Bytes of a column that are read at a time: without it, all of a row group's."""
+
+
+class FileText:
+    """The bytes of a file from ``start`` to before ``stop``, or to its end.
+
+    Slices are read on access, so that a text of any size takes no memory.
+
+    Raises OSError where the file cannot be opened; a slice DataError where the file was truncated.
+    """
+
+    def __init__(self, path: Path, start: int = 0, stop: int | None = None) -> None:
+        self._path = path
+        self._start = start
+        flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+        self._descriptor = open_regular(path, flags)
+        end = os.fstat(self._descriptor).st_size if stop is None else stop
+        self._n_bytes = end - start
+
+    def __del__(self) -> None:
+        """Close the file."""
+        if hasattr(self, "_descriptor"):
+            os.close(self._descriptor)
+
+    def __len__(self) -> int:
+        return self._n_bytes
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> bytes: ...
+
+    def __getitem__(self, index: int | slice) -> int | bytes:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self._n_bytes)
+            assert step == 1, "a text is read in its order"
+            return self._read(start, stop)
+        if not -self._n_bytes <= index < self._n_bytes:
+            raise IndexError(index)
+        start = index % self._n_bytes
+        return self._read(start, start + 1)[0]
+
+    def find(self, mark: bytes) -> int:
+        """Return the first index of ``mark``, as ``bytes.find`` does; -1 without one."""
+        n_more = len(mark) - 1
+        for start in range(0, self._n_bytes, _BLOCK_BYTES):
+            position = self[start : start + _BLOCK_BYTES + n_more].find(mark)
+            if position >= 0:
+                return start + position
+        return -1
+
+    def rfind(self, mark: bytes, start: int, stop: int) -> int:
+        """Return the last index of ``mark`` from ``start`` to ``stop``; -1 without one."""
+        n_more = len(mark) - 1
+        while start < stop:
+            first = max(start, stop - _BLOCK_BYTES)
+            position = self[first:stop].rfind(mark)
+            if position >= 0:
+                return first + position
+            if first == start:
+                break
+            stop = first + n_more
+        return -1
+
+    def _read(self, start: int, stop: int) -> bytes:
+        parts = []
+        position = start
+        os.lseek(self._descriptor, self._start + start, os.SEEK_SET)
+        while position < stop:
+            part = os.read(self._descriptor, stop - position)
+            if not part:
+                raise DataError(
+                    f"{self._path} became shorter while it was read: leave it as it is, and run "
+                    "the command again"
+                )
+            parts.append(part)
+            position += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def blocks_of(text: bytes | FileText, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+    """Yield a text from ``start`` to ``stop`` in blocks of at most 1 MiB."""
+    end = len(text) if stop is None else stop
+    for low in range(start, end, _BLOCK_BYTES):
+        yield text[low : min(low + _BLOCK_BYTES, end)]
+
+
+def count_line_ends(text: bytes | FileText, stop: int) -> int:
+    """Count the newlines of a text before position ``stop``."""
+    return sum(block.count(b"\n") for block in blocks_of(text, 0, stop))
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -35,9 +35,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.parsing import parse_json
-from sublayer.files.storage import open_regular
+from sublayer.files.storage import is_at, open_regular, try_lock
 from sublayer.statistics.difference import Difference
-from sublayer.system.lock import is_at, try_lock
 from sublayer.system.stages import stage
 
 VERSION = 1

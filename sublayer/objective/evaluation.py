@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from sublayer.config.data import INTRINSIC, SentenceRule
 from sublayer.evaluation.split_work import Progress, silent
-from sublayer.files.paths import as_typed
+from sublayer.files.storage import as_typed
 
 if TYPE_CHECKING:
     from sublayer.config.recipe import Recipe

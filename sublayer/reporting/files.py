@@ -8,8 +8,7 @@ from typing import Any
 
 from sublayer.config.layers import RUN_RECIPE
 from sublayer.errors import ConfigError, TrainingError
-from sublayer.files.paths import resolved
-from sublayer.files.storage import write_file, write_json
+from sublayer.files.storage import resolved, write_file, write_json
 from sublayer.numbers import NO_BREAK
 from sublayer.reporting.html import render_report, render_run, write_report
 from sublayer.reporting.tables import card_json, check_table_files, write_tables

@@ -19,8 +19,8 @@ from sublayer.counts import count
 from sublayer.errors import CheckpointError, ConfigError, SublayerError
 from sublayer.files.checkpoints import RECORD, checkpoint_path, read_record, read_state, saved_steps
 from sublayer.files.parsing import Count, Typed, check_typed, read_json_object, read_toml
+from sublayer.files.storage import is_held
 from sublayer.numbers import format_duration
-from sublayer.system.lock import is_held
 from sublayer.system.terminal import page_width, paragraph, searchable
 
 Kind = Literal["run", "comparison", "model"]

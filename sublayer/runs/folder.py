@@ -25,12 +25,12 @@ from sublayer.files.checkpoints import (
 )
 from sublayer.files.storage import (
     check_name,
+    held,
     new_folder,
     temporary_path,
     write_file,
 )
 from sublayer.system.launch import is_first_launched, is_launched, n_launched
-from sublayer.system.lock import held
 from sublayer.system.stages import note
 
 RECIPE, MODEL, INPUTS = "recipe.toml", "model", "inputs.json"

@@ -17,14 +17,13 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.run_recipe import dump_recipe, recipe_of
 from sublayer.config.train import LENGTHS, probe_folders
 from sublayer.counts import count
-from sublayer.data.cache import content_key, file_digest
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import TaskSplit
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.data.tokenizers.named import is_former, load_tokenizer
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.probes import probe_files
-from sublayer.files.cache_folder import cache_folder
+from sublayer.files.cache_folder import cache_folder, content_key, file_digest
 from sublayer.files.checkpoints import (
     Input,
     check_record,
@@ -34,8 +33,7 @@ from sublayer.files.checkpoints import (
     verify_parts,
 )
 from sublayer.files.parsing import Count, Typed, parse_toml, read_json_object, read_typed
-from sublayer.files.paths import as_typed, expanded
-from sublayer.files.storage import write_file
+from sublayer.files.storage import as_typed, expanded, write_file
 from sublayer.runs.folder import INPUTS
 from sublayer.training.checkpoints import CHECKPOINTS, MODEL
 from sublayer.training.warm_start import StartModel

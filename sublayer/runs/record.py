@@ -20,7 +20,7 @@ from sublayer.data.store import Split
 from sublayer.data.tasks.batches import ExampleBatches, TaskSplit
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.estimate.cost import count_parameters, flops_per_token
-from sublayer.files.paths import as_typed
+from sublayer.files.storage import as_typed
 from sublayer.objective.families import family_of
 from sublayer.runs.folder import RECIPE
 from sublayer.runs.inputs import read_began

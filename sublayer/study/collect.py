@@ -12,11 +12,11 @@ import numpy as np
 from sublayer.config.layers import RUN_RECIPE
 from sublayer.config.run_recipe import read_run_recipe
 from sublayer.counts import count
-from sublayer.data.cache import content_key
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import describe_cuts, of_tasks
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.files.parsing import Number, read_json_object, read_typed
+from sublayer.files.cache_folder import content_key
 from sublayer.files.storage import write_file
 from sublayer.objective.supervised.batches import example_batches
 from sublayer.objective.supervised.evaluation import trained_examples

@@ -18,8 +18,7 @@ from sublayer.config.train import OF_A_RUN
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.checkpoints import RECORD
 from sublayer.files.parsing import Typed, read_typed
-from sublayer.files.paths import resolved
-from sublayer.files.storage import write_json
+from sublayer.files.storage import held, resolved, write_json
 from sublayer.objective.families import family_of
 from sublayer.objective.family import Scored
 from sublayer.runs.folder import RECIPE, RunFolder, folders_named
@@ -39,7 +38,6 @@ from sublayer.study.notes import list_caveats, list_text_caveats
 from sublayer.study.results import Results, Sealing
 from sublayer.study.runs import StageRuns
 from sublayer.study.stages import PRETRAINING
-from sublayer.system.lock import held
 from sublayer.system.stages import note
 
 

@@ -20,12 +20,11 @@ from sublayer.config.stacks import position_scheme
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.config.table import MOST_FINETUNINGS, MOST_STEPS
 from sublayer.config.train import OF_A_RUN
-from sublayer.data.cache import content_key, file_digest
 from sublayer.data.prepare import Data, find_texts
 from sublayer.data.tasks.prepare import TaskDivision, TaskFiles, find_task_files
 from sublayer.data.text.splitting import SPLITS
 from sublayer.errors import ConfigError, SublayerError, check_rules
-from sublayer.files.cache_folder import cache_folder
+from sublayer.files.cache_folder import cache_folder, content_key, file_digest
 from sublayer.files.checkpoints import Input, checkpoint_path
 from sublayer.files.parsing import Count, Typed, check_typed, read_json
 from sublayer.files.paths import expanded

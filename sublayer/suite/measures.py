@@ -40,7 +40,7 @@ from sublayer.evaluation.likelihood import score
 from sublayer.evaluation.probes import ask, check_model, read_probes
 from sublayer.files.cache_folder import cache_folder
 from sublayer.files.lines import text_lines
-from sublayer.files.paths import expanded, resolved
+from sublayer.files.storage import expanded, resolved
 from sublayer.loading import (
     CHECKPOINTS_NAME,
     MODEL_NAME,

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from sublayer.counts import count
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.paths import expanded
-from sublayer.files.storage import describe_absence
+from sublayer.files.storage import describe_absence, expanded
 from sublayer.nearest import nearest_hint
 from sublayer.tasks.finding import check_shards, entries, one_copy, split_in_name, unpacked_name
 from sublayer.tasks.metrics import check_text_metrics

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from sublayer.errors import DataError
-from sublayer.files.paths import as_typed, expanded
-from sublayer.files.storage import describe_absence
+from sublayer.files.storage import as_typed, describe_absence, expanded
 from sublayer.tasks.finding import unpacked_name
 from sublayer.tasks.own_table import read_own
 from sublayer.tasks.reading import ReadSplit, is_blank

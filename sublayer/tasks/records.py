@@ -25,7 +25,7 @@ from sublayer.files.lines import (
     read_start,
 )
 from sublayer.files.parsing import parse_json
-from sublayer.files.paths import as_typed
+from sublayer.files.storage import as_typed
 from sublayer.nearest import nearest_hint
 from sublayer.system.extras import extra_module
 from sublayer.system.memory import total_memory

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from sublayer.errors import DataError
-from sublayer.files.paths import expanded
+from sublayer.files.storage import expanded
 from sublayer.system.stages import stage
 from sublayer.tasks.reading import ReadSplit
 from sublayer.tasks.rows import Found, Published

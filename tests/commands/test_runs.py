@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from sublayer.api.comparing import compare
+from sublayer.files.storage import held
 from sublayer.reporting import listing
 from sublayer.reporting.terminal import summarize
 from sublayer.reporting.words import headline
 from sublayer.study.collect import results_of_folder
-from sublayer.system.lock import held
 from tests.commands.conftest import SMALL
 from tests.study.studies import FFN, files, settings_of, write_text
 from tests.study.synthetic import synthetic_results

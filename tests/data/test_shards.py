@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from sublayer.data import shards
-from sublayer.data.cache import file_digest
 from sublayer.data.counter_rng import Purpose, fork, random_order, seeds
 from sublayer.data.shards import (
     EncodingProgress,
@@ -32,6 +31,7 @@ from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.data.tokenizers.subword import SubwordTokenizer
 from sublayer.errors import DataError
 from sublayer.files.arrays import FooterFile
+from sublayer.files.cache_folder import file_digest
 from sublayer.system.stages import HeardStages, shown_by
 from tests.data.releases import write_release
 
@@ -138,7 +138,7 @@ def test_sentences_are_encoded_in_batches_and_long_ones_alone(path, monkeypatch,
 
 
 def test_digests_of_large_files_are_remembered_until_they_change(tmp_path, cache, monkeypatch):
-    monkeypatch.setattr("sublayer.data.cache._LARGE_BYTES", 3)
+    monkeypatch.setattr("sublayer.files.cache_folder._LARGE_BYTES", 3)
     path = tmp_path / "text"
     path.write_bytes(b"abc")
     known = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

@@ -48,8 +48,7 @@ from sublayer.data.text.sentences import (
 )
 from sublayer.data.text.splitting import SPLITS, divide, shared_document
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.file_text import FileText
-from sublayer.files.lines import read_lines, unpacked, zstd
+from sublayer.files.lines import FileText, read_lines, unpacked, zstd
 from sublayer.tasks.records import read_parquet, read_records
 from tests.breadth import examples
 from tests.data.releases import write_release

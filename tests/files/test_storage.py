@@ -16,17 +16,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from platformdirs import user_cache_path
 
-from sublayer.data.cache import file_digest
 from sublayer.errors import DataError
-from sublayer.files import file_text, lines, parsing, storage
+from sublayer.files import lines, parsing, storage
 from sublayer.files.arrays import read_description
-from sublayer.files.cache_folder import cache_folder, replacing
+from sublayer.files.cache_folder import cache_folder, file_digest, replacing
 from sublayer.files.download import Download, fetch, unzip
 from sublayer.files.lines import archived_name, decoded, read_lines, text_lines, zstd
 from sublayer.files.measurements import Measurement, keep, recall
 from sublayer.files.parsing import parse_json, parse_toml, read_json, read_toml
-from sublayer.files.paths import as_typed
-from sublayer.files.storage import new_file, new_folder, remove_abandoned, temporary_path
+from sublayer.files.storage import as_typed, new_file, new_folder, remove_abandoned, temporary_path
 from sublayer.system.stages import HeardStages, say_nothing, shown_by
 from tests.data.releases import write_release, write_zip
 
@@ -230,8 +228,8 @@ def test_a_mark_is_found_wherever_a_block_ends(tmp_path_factory, content, mark):
     path = tmp_path_factory.mktemp("text") / "text"
     path.write_bytes(content)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file_text, "_BLOCK_BYTES", 4)
-        text = file_text.FileText(path)
+        patch.setattr(lines, "_BLOCK_BYTES", 4)
+        text = lines.FileText(path)
         assert text.find(mark) == content.find(mark)
         for start in range(len(content)):
             for stop in range(start, len(content) + 1):
@@ -245,7 +243,7 @@ def read_whole(path):
 
 @pytest.mark.parametrize("read", [
     lambda path: [*read_lines(path)], lambda path: file_digest(path, path), archived_name,
-    read_description, read_whole, file_text.FileText,
+    read_description, read_whole, lines.FileText,
 ])  # fmt: skip
 @pytest.mark.parametrize("kind", ["pipe", "/dev/zero", "/dev/tty", "/proc/kmsg"])
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path, kind, read):
@@ -256,7 +254,7 @@ def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path, kind, read):
         path.symlink_to(kind)
     else:
         pytest.skip(f"{kind} cannot be read here")
-    if (kind, read) != ("/proc/kmsg", file_text.FileText):  # nothing is known before it is read
+    if (kind, read) != ("/proc/kmsg", lines.FileText):  # nothing is known before it is read
         with pytest.raises((OSError, DataError)):
             read(path)
 

@@ -18,6 +18,7 @@ from sublayer.config.load import load_recipe
 from sublayer.data.shards import MOST_PROCESSES, PROCESS_BYTES
 from sublayer.errors import CheckpointError, ConfigError, Interrupted, TrainingError
 from sublayer.files.checkpoints import RECORD
+from sublayer.files.storage import held
 from sublayer.runs.items import ITEMS
 from sublayer.runs.session import prepare_data
 from sublayer.study.budget.expected import PROGRAM_BYTES
@@ -37,7 +38,6 @@ from sublayer.study.jobs.loop import MOST_TRIES, JobLoop
 from sublayer.study.jobs.run import FAILURE, Job
 from sublayer.study.jobs.worker import make_run
 from sublayer.system.launch import python_command
-from sublayer.system.lock import held
 from sublayer.training.log import Status
 from tests.study.studies import FAILING, FFN, copied, same_files, settings_of, values, write_text
 

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from sublayer.errors import ConfigError
+from sublayer.files.storage import LOCK, held
 from sublayer.study.budget import expected
 from sublayer.system import machine, memory
 from sublayer.system.launch import check_launch, is_first_launched, meeting_place, n_launched
-from sublayer.system.lock import LOCK, held
 from sublayer.system.machine import choose_device, describe_machine, processor
 from sublayer.system.memory import cores, free_memory, total_memory
 from tests.waiting import waits_until

@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from sublayer.config.data import INTRINSIC, Sources, source_names
-from sublayer.data.cache import content_key
 from sublayer.data.corpora.passages import read_passages
 from sublayer.data.corpora.published import (
     RELEASE,
@@ -30,9 +29,9 @@ from sublayer.data.text.documents import AS_FILES, Reading, read_documents
 from sublayer.data.text.files import MemoryDocument, is_tar
 from sublayer.data.text.records import HubSet
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.cache_folder import replacing
+from sublayer.files.cache_folder import content_key, replacing
 from sublayer.files.download import Download
-from sublayer.files.paths import expanded
+from sublayer.files.storage import expanded
 
 _VERSION = 2
 _LEAST_BYTES = 200_000

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
-from sublayer.data.cache import content_key, corpus_folders
 from sublayer.data.text.documents import (
     AS_FILES,
     Document,
@@ -26,9 +25,9 @@ from sublayer.data.text.files import FileDocument, read_path
 from sublayer.data.text.records import HubSet
 from sublayer.data.text.splitting import SplitName
 from sublayer.errors import DataError
+from sublayer.files.cache_folder import content_key, corpus_folders
 from sublayer.files.download import Download, fetch, unzip
-from sublayer.files.paths import resolved
-from sublayer.files.storage import new_folder
+from sublayer.files.storage import new_folder, resolved
 
 
 @dataclass(frozen=True)

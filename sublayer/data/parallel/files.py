@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sublayer.counts import count
-from sublayer.data.cache import corpus_folders
 from sublayer.data.text.files import FileDocument, read_unchanged
 from sublayer.data.text.records import encoded, shown_fields
 from sublayer.data.text.splitting import SplitName
 from sublayer.errors import ConfigError, DataError
+from sublayer.files.cache_folder import corpus_folders
 from sublayer.files.lines import PACKED, decoded, read_lines
 from sublayer.tasks.records import Record
 

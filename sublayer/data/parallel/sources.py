@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from sublayer.config.data import HUB, DataConfig, pair_fields
 from sublayer.counts import count
-from sublayer.data.cache import content_key
 from sublayer.data.parallel.files import (
     TRANSLATION,
     Fields,
@@ -27,9 +26,9 @@ from sublayer.data.text.records import json_records, parse_hub
 from sublayer.data.text.splitting import SplitName
 from sublayer.data.tokenizers.languages import LanguageRules
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.cache_folder import replacing
+from sublayer.files.cache_folder import content_key, replacing
 from sublayer.files.parsing import read_json
-from sublayer.files.paths import expanded
+from sublayer.files.storage import expanded
 from sublayer.system.stages import note
 from sublayer.tasks.records import (
     read_parquet,

@@ -12,7 +12,6 @@ from sublayer.config.supervised import Format
 from sublayer.counts import count
 from sublayer.data.arrays import Bools, Ints
 from sublayer.data.batches import IGNORED
-from sublayer.data.cache import content_key
 from sublayer.data.counter_rng import Epochs, Purpose, fork, seeds
 from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, n_that_fit, pack_examples
 from sublayer.data.store import Split
@@ -26,6 +25,7 @@ from sublayer.data.tasks.encoded import (
     joined,
 )
 from sublayer.errors import DataError
+from sublayer.files.cache_folder import content_key
 from sublayer.tasks.task import Example, Task
 
 

@@ -35,6 +35,7 @@ from sublayer.data.training_text import describe_marks, note_losses
 from sublayer.errors import DataError
 from sublayer.files.arrays import dump_arrays, load_arrays
 from sublayer.files.cache_folder import cache_folder, replacing
+from sublayer.files.cache_folder import cache_folder, content_key
 from sublayer.system.stages import note, stage
 from sublayer.tasks.division import count_bundles, held_out
 from sublayer.tasks.finding import SUFFIXES, entries, unpacked_name

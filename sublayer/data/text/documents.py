@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from sublayer.config.data import HUB, DocumentRule
 from sublayer.counts import count
 from sublayer.data.arrays import Ints
-from sublayer.data.cache import content_key
 from sublayer.data.text.files import (
     PARQUET,
     FileDocument,
@@ -36,10 +35,9 @@ from sublayer.data.text.files import (
 from sublayer.data.text.records import HubSet, parse_hub, read_kind, row_runs, texts_of
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.arrays import FooterFile, read_columns, read_description
-from sublayer.files.cache_folder import read_or_make, replacing
-from sublayer.files.file_text import FileText, blocks_of
-from sublayer.files.lines import read_lines
-from sublayer.files.paths import expanded
+from sublayer.files.cache_folder import content_key, read_or_make, replacing
+from sublayer.files.lines import FileText, blocks_of, read_lines
+from sublayer.files.storage import expanded
 from sublayer.tasks.records import suffix_of
 
 _DIGEST_BYTES = 32

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sublayer.counts import count
-from sublayer.data.cache import content_key, file_digest, remembered
 from sublayer.errors import DataError
-from sublayer.files.cache_folder import cache_folder
-from sublayer.files.file_text import FileText
+from sublayer.files.cache_folder import cache_folder, content_key, file_digest, remembered
 from sublayer.files.lines import (
     PACKED,
+    FileText,
     changed,
     check_no_pointer,
     conversion,
@@ -29,8 +28,7 @@ from sublayer.files.lines import (
     unpack,
     wide_encoding,
 )
-from sublayer.files.paths import as_typed, expanded
-from sublayer.files.storage import describe_absence
+from sublayer.files.storage import as_typed, describe_absence, expanded
 from sublayer.tasks.records import WEB_PAGE, read_records, suffix_of
 
 Text = bytes | FileText

@@ -7,7 +7,7 @@ from sublayer.data.arrays import AnyInts
 from sublayer.data.text.documents import Document, LazySequence, Records, sizes_of
 from sublayer.data.text.files import FileDocument, Text
 from sublayer.errors import DataError
-from sublayer.files.file_text import count_line_ends
+from sublayer.files.lines import count_line_ends
 
 _CHUNK_BYTES = 4 << 20
 _LONGEST_BYTES = 256 << 20

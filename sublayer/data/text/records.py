@@ -10,8 +10,7 @@ from typing import Any
 from sublayer.config.data import HUB
 from sublayer.data.text.files import FileDocument, RawDocument, Text, body_range
 from sublayer.errors import DataError
-from sublayer.files.file_text import count_line_ends
-from sublayer.files.lines import decoded, read_lines, unpacked
+from sublayer.files.lines import count_line_ends, decoded, read_lines, unpacked
 from sublayer.files.parsing import parse_json
 from sublayer.system.extras import extra_module
 from sublayer.tasks.records import (

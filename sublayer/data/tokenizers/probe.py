@@ -9,9 +9,8 @@ from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
-from sublayer.data.cache import content_key
 from sublayer.errors import DataError
-from sublayer.files.cache_folder import cache_folder, replacing
+from sublayer.files.cache_folder import cache_folder, content_key, replacing
 from sublayer.system.launch import python_command
 
 VERSION = 2  # changes whenever files would be probed otherwise

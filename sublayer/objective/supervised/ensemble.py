@@ -16,7 +16,7 @@ import numpy as np
 from sublayer.data.tasks.batches import TaskPart
 from sublayer.data.tasks.spans import N_BEST, Span, probabilities_of
 from sublayer.errors import ConfigError
-from sublayer.files.paths import resolved
+from sublayer.files.storage import resolved
 from sublayer.loading import find_model, load_task
 from sublayer.objective.supervised.batches import AskedSplit
 from sublayer.objective.supervised.predictions import Listed, answer_examples, list_spans

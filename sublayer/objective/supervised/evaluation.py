@@ -12,7 +12,7 @@ from sublayer.data.tasks.encoded import find_marks
 from sublayer.data.tasks.prepare import prepare_tasks
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.files.checkpoints import read_record
-from sublayer.files.paths import expanded, resolved
+from sublayer.files.storage import expanded, resolved
 from sublayer.loading import find_recipe, load
 from sublayer.nearest import nearest_hint
 from sublayer.objective.evaluation import Evaluation

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sublayer.counts import count
-from sublayer.files.paths import as_typed
+from sublayer.files.storage import as_typed
 from sublayer.numbers import interval_ends
 from sublayer.tables import table
 from sublayer.tasks.baselines import BASELINES
