@@ -8,8 +8,7 @@ from torch import Tensor
 
 from sublayer.config.objective import MaskedObjective
 from sublayer.config.recipe import ResolvedRecipe
-from sublayer.data.masked.batches import ExampleSource
-from sublayer.data.masked.masking import Example
+from sublayer.data.masked import Example, ExampleSource
 from sublayer.objective.families import family
 from sublayer.objective.masked.loss import pair_settings
 

@@ -21,7 +21,7 @@ from encoders import CPU_SIZES, FAMILIES, SIZES, EncoderSetup, Family, encoder_r
 from report import RESULTS, describe_conditions, heading, keep, result_name
 
 from sublayer.config.data import DataConfig
-from sublayer.data.masked.batches import PairBatches
+from sublayer.data.masked import PairBatches
 from sublayer.data.prepare import find_texts, prepare_tokenizer
 from sublayer.data.shards import write_store
 from sublayer.data.store import Split, read_store

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from sublayer.config.load import load_recipe
 from sublayer.config.objective import MaskedObjective
-from sublayer.data.masked.pairs import PairRule, make_pairs
 from sublayer.data.prepare import prepare
+from sublayer.data.sentence_pairs import PairRule, make_pairs
 from sublayer.data.store import Split
 from sublayer.errors import SublayerError
 from sublayer.objective.masked.loss import pair_settings

@@ -26,8 +26,8 @@ from sublayer.config.objective import TranslationObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.run_recipe import absolute_paths
 from sublayer.data.packing import PackedBatch
-from sublayer.data.parallel.batches import TranslationBatches
 from sublayer.data.prepare import Data
+from sublayer.data.translation_batches import TranslationBatches
 from sublayer.runs.resolution import resolve
 from sublayer.runs.session import Place, assemble, prepare_data
 from sublayer.system.memory import cores

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from sublayer.config.recipe import Recipe
-from sublayer.data.corpora.named import CORPORA
+from sublayer.data.corpora import CORPORA
 from sublayer.data.text.files import FileDocument
 from sublayer.data.tokenizers.sentencepiece import train_pieces
 from sublayer.data.tokenizers.words import WordCache
@@ -78,8 +78,8 @@ def removed(path):
 # A function, the content of a file or None, its arguments, of which AT is the file, and the error.
 ROWS = {
     DataError: [
-        ("data.corpora.passages._parsed", None, ("{", "a", 3), "a, line 3.*not JSON"),
-        ("data.corpora.passages._race_passages", b"\x1f\x8b", (AT,), "damaged archive"),
+        ("data.corpora._parsed", None, ("{", "a", 3), "a, line 3.*not JSON"),
+        ("data.corpora._race_passages", b"\x1f\x8b", (AT,), "damaged archive"),
         ("data.tokenizers.gpt1._read_merges", b"\xff", (AT,), "file, "),
         ("data.tokenizers.sentencepiece.parse_model", None, (b"\xff\xff",), "damaged"),
         (
@@ -89,7 +89,12 @@ ROWS = {
             "not base64",
         ),
         ("data.text.files.read_path", None, ("a" * 5000, AT), "cannot read"),
-        ("data.text.records.json_records", b"\n" * 2 + b"{" + b'"a":[' * 10**5, (AT,), ":3 is not"),
+        (
+            "data.text.documents.json_records",
+            b"\n" * 2 + b"{" + b'"a":[' * 10**5,
+            (AT,),
+            ":3 is not",
+        ),
         ("files.storage.check_name", None, (Path("\udcff"), DataError), "is not UTF-8"),
         (texts_of_stage, None, (GONE, STAGE), "stage tasks: "),
         (texts_of_stage, None, (RTE, TASKS), "stage tasks: "),
@@ -144,7 +149,7 @@ def test_what_fails_on_a_file(tmp_path, error, act, content, arguments, words):
 # What is replaced by something that raises, the cause, what is then called, and the error.
 PATCHED = [
     ("subprocess.Popen", OSError(12, "no room"), "data.shards._start_encoder", (), DataError),
-    ("sublayer.data.corpora.published.read_hub", DataError("no"),
+    ("sublayer.data.corpora.read_hub", DataError("no"),
      CORPORA["c4"], (Path("a"),), DataError),
     ("sublayer.objective.supervised.answering.answer_rows", KeyboardInterrupt("after 0 rows"),
      "cli.predict._write_answers",

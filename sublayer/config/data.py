@@ -57,7 +57,7 @@ CORPORA = {
     "c4": CorpusSpec(has_split=True, has_records=True),
     INTRINSIC: CorpusSpec(),
 }
-"""By name; how each is read is in ``CORPORA`` of ``sublayer/data/corpora/named.py``."""
+"""By name; how each is read is in ``CORPORA`` of ``sublayer/data/corpora.py``."""
 PARALLEL_CORPORA = ("iwslt14", "wmt14")
 """Corpora of translations, with published splits."""
 VOCABULARY_CORPORA = ("wikipedia", "bookcorpus", "c4")

@@ -24,10 +24,8 @@ from sublayer.config.data import (
     watched_texts,
 )
 from sublayer.counts import count
-from sublayer.data.corpora.named import find_sources
-from sublayer.data.corpora.passages import fetched, read_watched
-from sublayer.data.corpora.published import Source
-from sublayer.data.parallel.sources import find_pairs, pack_pairs, read_pairs, sides_of
+from sublayer.data.corpora import Source, fetched, find_sources, read_watched
+from sublayer.data.parallel import find_pairs, pack_pairs, read_pairs, sides_of
 from sublayer.data.shards import VERSION, note_unfinished, write_store
 from sublayer.data.store import Split, read_store
 from sublayer.data.text.documents import Document, Reading, Records, identity_of, read_documents

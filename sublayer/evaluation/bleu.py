@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sublayer.config.objective import BleuTokenizer, bleu_tokenizer_of
-from sublayer.data.parallel.sources import PairText
+from sublayer.data.parallel import PairText
 from sublayer.data.tokenizers.base import Ids
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.errors import ConfigError, DataError

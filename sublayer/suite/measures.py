@@ -22,7 +22,7 @@ from sublayer.config.objective import BleuTokenizer, bleu_tokenizer_of
 from sublayer.config.recipe import Recipe
 from sublayer.config.run_recipe import absolute_paths, read_run_recipe
 from sublayer.counts import count
-from sublayer.data.corpora.named import find_sources
+from sublayer.data.corpora import find_sources
 from sublayer.data.prepare import prepare_text
 from sublayer.data.text.documents import Reading
 from sublayer.data.tokenizers.languages import BilingualTokenizer

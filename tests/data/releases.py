@@ -4,7 +4,7 @@ import io
 import tarfile
 import zipfile
 
-from sublayer.data.corpora.published import HELD_OUT, TRAINING
+from sublayer.data.corpora import HELD_OUT, TRAINING
 
 FILES = {
     f"{TRAINING}/news.en-00001-of-00100": b"The first sentence .\n",

@@ -15,7 +15,6 @@ from sublayer.config.span import SpanObjective, spans_of
 from sublayer.data.batches import Batch, Windows
 from sublayer.data.counter_rng import Purpose, seeds
 from sublayer.data.packing import PackedSequence, Unpacked, best_fit, pack_examples
-from sublayer.data.parallel.batches import BatchRule, TranslationBatches
 from sublayer.data.span import (
     MASKS,
     CorruptionRule,
@@ -28,6 +27,7 @@ from sublayer.data.span import (
 from sublayer.data.store import Split, TokenStore
 from sublayer.data.tasks.batches import ExampleBatches
 from sublayer.data.tokenizers.base import ByteTokenizer
+from sublayer.data.translation_batches import BatchRule, TranslationBatches
 from tests.answerers import draw_examples, rule_of, split_of
 from tests.breadth import examples
 from tests.data.test_masked import LENGTHS as TEXT_LENGTHS

@@ -16,18 +16,17 @@ from scipy.stats import binom, chi2_contingency, chisquare
 from sublayer.config.data import DataConfig
 from sublayer.config.objective import MaskedObjective
 from sublayer.config.recipe import Recipe
-from sublayer.data.masked import pairs as pairs_module
-from sublayer.data.masked.batches import PairBatches
-from sublayer.data.masked.masking import Example, MaskRule, MaskVocabulary, mask_tokens, pack
-from sublayer.data.masked.pairs import (
+from sublayer.data import sentence_pairs as pairs_module
+from sublayer.data.masked import Example, MaskRule, MaskVocabulary, PairBatches, mask_tokens, pack
+from sublayer.data.sentence_pairs import (
     PairRule,
     Pairs,
     make_pairs,
     pairs_of_sentences,
     trimmed_lengths,
 )
-from sublayer.data.parallel.batches import BatchRule
 from sublayer.data.tokenizers.named import train_tokenizer
+from sublayer.data.translation_batches import BatchRule
 from sublayer.errors import ConfigError, DataError
 from sublayer.objective.families import family
 from sublayer.objective.masked.loss import pair_settings

@@ -10,13 +10,20 @@ import pytest
 import torch
 
 from sublayer.config.data import DataConfig
-from sublayer.data.parallel.batches import TranslationBatches, fill, side_lengths
-from sublayer.data.parallel.files import TRANSLATION, line_pairs, record_pairs, tab_pairs
-from sublayer.data.parallel.sources import find_pairs, read_pairs, refused_pair
+from sublayer.data.parallel import (
+    TRANSLATION,
+    find_pairs,
+    line_pairs,
+    read_pairs,
+    record_pairs,
+    refused_pair,
+    tab_pairs,
+)
 from sublayer.data.prepare import find_texts, prepare
 from sublayer.data.store import Split, TokenStore
-from sublayer.data.text.records import json_records
 from sublayer.data.tokenizers.base import ByteTokenizer
+from sublayer.data.text.documents import json_records
+from sublayer.data.translation_batches import TranslationBatches, fill, side_lengths
 from sublayer.errors import DataError
 from sublayer.tasks.records import read_parquet
 from tests.data.releases import write_release

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import tarfile
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -11,17 +12,19 @@ import pytest
 
 from sublayer.config.data import CORPORA as NAMES
 from sublayer.config.data import DataConfig
-from sublayer.data import training_text
-from sublayer.data.corpora import published
-from sublayer.data.corpora.named import CORPORA, find_sources, python_prose
-from sublayer.data.corpora.passages import fetched, read_passages
-from sublayer.data.corpora.published import (
+from sublayer.data import corpora, training_text
+from sublayer.data.corpora import (
+    CORPORA,
     HELD_OUT,
     RELEASE,
     TRAINING,
     PublishedFile,
-    PublishedRelease,
     extract_release,
+    fetched,
+    find_sources,
+    python_prose,
+    read_billion_words,
+    read_passages,
 )
 from sublayer.data.prepare import prepare, prepare_text, prepare_tokenizer
 from sublayer.data.text.documents import AS_FILES
@@ -147,7 +150,7 @@ def test_watched_texts_change_no_split(file, cache, tmp_path, monkeypatch):
     assert data.test.sizes()["documents"] == 2
     (cache / "corpora" / "dev-v1.1.json").unlink()
     refuse = Mock(side_effect=DataError("dev-v1.1.json cannot be downloaded"))
-    monkeypatch.setattr("sublayer.data.corpora.passages.fetch", refuse)
+    monkeypatch.setattr("sublayer.data.corpora.fetch", refuse)
     for field, remedy in (
         ("data.watch", "give its file or folder, data.watch = {squad = PATH}, or train without"),
         ("data.test_path", "give another text, data.test_path = PATH"),
@@ -283,7 +286,7 @@ def test_paths_and_corpora_are_sources_in_order_with_their_weights(tmp_path, cac
 def test_c4_is_its_shards_and_rows_of_bookcorpus_are_joined(tmp_path, cache, monkeypatch):
     data_folder = tmp_path / "data"
     monkeypatch.setenv("SUBLAYER_DATA", str(data_folder))
-    monkeypatch.setattr(published, "read_hub", lambda hub, *_, **__: [hub.split, 1, 2, 3, 4])
+    monkeypatch.setattr(corpora, "read_hub", lambda hub, *_, **__: [hub.split, 1, 2, 3, 4])
     # Without shards it is the hub's, whose held-out split validates with its first half.
     c4 = CORPORA["c4"](cache).published
     assert c4 == {"train": ["train", 1, 2, 3, 4], "valid": ["validation", 1], "test": [2, 3, 4]}
@@ -313,7 +316,7 @@ def test_lm1b_has_its_published_split_as_a_folder_or_an_archive(tmp_path, cache)
 
     write_release(tmp_path / RELEASE)
     places = [tmp_path / place for place in ("", RELEASE, f"{RELEASE}/{TRAINING}")]
-    assert list(map(published.find_release, places)) == [tmp_path / RELEASE] * 2 + [None]
+    assert list(map(corpora.find_release, places)) == [tmp_path / RELEASE] * 2 + [None]
     packed = write_archive(tmp_path / "release.tar.gz", ARCHIVED)
     for path in (tmp_path, packed, write_archive(tmp_path / "release.tar", ARCHIVED, "w")):
         (source,) = find_sources(str(path), None, cache)
@@ -322,7 +325,7 @@ def test_lm1b_has_its_published_split_as_a_folder_or_an_archive(tmp_path, cache)
     folder = extract_release(packed, cache)
     (folder / TRAINING / "news.en-00001-of-00100").write_bytes(b"Seen .\n")
     assert extract_release(packed, cache) == folder, "it is extracted once"
-    assert b"Seen ." in joined(published.read_release(folder, cache))["train"]
+    assert b"Seen ." in joined(corpora.read_release(folder, cache))["train"]
     # Nothing is extracted outside of the cache.
     names = [f"../../{TRAINING}/news.en-00001-of-00100", "../evil"]
     names.append(f"/tmp/evil/{HELD_OUT}/news.en.heldout-00000-of-00050")
@@ -355,12 +358,12 @@ def test_other_archives_and_damaged_ones_are_refused_and_leave_nothing(
         refused(cut, "cut.tar.gz is a damaged archive")
 
     full = Mock(side_effect=OSError(28, "No space left on device"))
-    monkeypatch.setattr(published, "_extract", full)
+    monkeypatch.setattr("shutil.copyfileobj", full)
     refused(whole, "cannot extract .*whole.tar.gz to .*: No space left on device")
     folder = write_release(tmp_path / RELEASE, held_out)
     (folder / TRAINING).mkdir()
     with pytest.raises(DataError, match="lacks the train files of lm1b"):
-        published.read_release(folder, cache)
+        corpora.read_release(folder, cache)
 
 
 def test_a_corpus_is_downloaded_once_or_unpacked(cache, site):
@@ -384,16 +387,19 @@ def test_a_corpus_is_downloaded_once_or_unpacked(cache, site):
 def test_a_corpus_is_found_in_the_data_folder_or_the_cache(cache, tmp_path, monkeypatch):
     (cache / "corpora").mkdir(parents=True)
     write_archive(cache / "corpora" / f"{RELEASE}.tar.gz", ARCHIVED)
-    assert len(PublishedRelease(NOWHERE)(cache).published["train"]) == 2
+    assert len(read_billion_words(cache, archive=NOWHERE).published["train"]) == 2
     with pytest.raises(DataError, match=r"small.zip cannot be .* put small into .*cache/corpora"):
         small()(cache)
     data = tmp_path / "data"
     monkeypatch.setenv("SUBLAYER_DATA", str(data))
-    for corpus, name in ((small(), "small"), (PublishedRelease(NOWHERE), f"{RELEASE}.tar.gz")):
+    for corpus, name in (
+        (small(), "small"),
+        (partial(read_billion_words, archive=NOWHERE), f"{RELEASE}.tar.gz"),
+    ):
         with pytest.raises(DataError, match=rf"put {name} into {data}"):
             corpus(cache / "empty")
     write_release(data / "lm1b")
-    found = PublishedRelease(NOWHERE)(cache).published["train"]
+    found = read_billion_words(cache, archive=NOWHERE).published["train"]
     assert all(document.name.startswith(str(data)) for document in found)
     for place in (data / "other" / "small", data / "small" / "small"):
         write_release(place.parent, {"small": PUBLISHED})
@@ -401,7 +407,7 @@ def test_a_corpus_is_found_in_the_data_folder_or_the_cache(cache, tmp_path, monk
 
 
 def test_docstrings_and_topics_are_found_cleaned_and_cached(cache, tmp_path, monkeypatch):
-    monkeypatch.setattr("sublayer.data.corpora.named._LEAST_BYTES", 10)
+    monkeypatch.setattr("sublayer.data.corpora._LEAST_BYTES", 10)
     inner = 'def f():\n    """Indented\n\n        more   \n    """\n    def g(): "inner"\n'
     files = {
         "a/__init__.py": b'class A:\n  """Twice."""\n  async def f(self):\n    """Twice."""\n',

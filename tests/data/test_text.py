@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 from sublayer.config.data import parse_split
 from sublayer.data.text import files, records
 from sublayer.data.text.documents import (
+    HubSet,
     Reading,
     content_keys,
     identity_of,
     open_pack,
+    parse_hub,
     read_documents,
     sniffed_kind,
 )
@@ -37,7 +39,6 @@ from sublayer.data.text.files import (
     read_path,
 )
 from sublayer.data.text.ranges import DocumentRange
-from sublayer.data.text.records import HubSet, parse_hub
 from sublayer.data.text.sentences import (
     RULES,
     by_prose,
@@ -376,7 +377,7 @@ def test_text_of_any_form_is_described_in_a_line_or_passed(tmp_path_factory, con
 def test_a_data_set_that_the_hub_does_not_give_is_named_on_one_line(monkeypatch):
     errors, refused = SimpleNamespace(DatasetsError=KeyError), Mock(side_effect=OSError("not\nnow"))
     library = SimpleNamespace(load_dataset=refused, exceptions=errors)
-    monkeypatch.setattr("sublayer.data.text.records.extra_module", lambda *_: library)
+    monkeypatch.setattr("sublayer.data.text.documents.extra_module", lambda *_: library)
     with pytest.raises(DataError, match=r"^hub:a/b@train cannot be fetched .*\(not now\)"):
         HubSet("a/b").load()
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from sublayer.data.parallel.sources import PairText
+from sublayer.data.parallel import PairText
 from sublayer.data.tokenizers.languages import BilingualTokenizer, LanguageRules
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError

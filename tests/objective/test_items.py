@@ -17,10 +17,10 @@ from sublayer.config.recipe import OBJECTIVES
 from sublayer.config.resolve import resolve_model
 from sublayer.config.span import SpanObjective
 from sublayer.data.batches import Batch
-from sublayer.data.parallel.batches import TranslationBatches, side_lengths
 from sublayer.data.span import ScoredPieces
 from sublayer.data.store import Split, TokenStore
 from sublayer.data.tokenizers.base import ByteTokenizer
+from sublayer.data.translation_batches import TranslationBatches, side_lengths
 from sublayer.decode.beam import BeamSettings
 from sublayer.errors import ConfigError, DataError
 from sublayer.estimate.cost import count_parameters, flops_per_token

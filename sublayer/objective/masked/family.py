@@ -10,7 +10,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import batch_sequences as trained_sequences
 from sublayer.config.rules import fills_steps
 from sublayer.counts import count
-from sublayer.data.masked.batches import PairBatches, count_single_sentences
+from sublayer.data.masked import PairBatches, count_single_sentences
 from sublayer.data.prepare import Data, DividedTexts, prepare
 from sublayer.data.store import Split
 from sublayer.data.text.splitting import SPLITS

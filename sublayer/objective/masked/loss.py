@@ -16,12 +16,11 @@ from torch import Tensor
 from sublayer.config.objective import MaskedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.stacks import HEADS
-from sublayer.data.masked.batches import PairSettings
-from sublayer.data.masked.masking import Example, MaskRule, MaskVocabulary, pack
-from sublayer.data.masked.pairs import PairRule
+from sublayer.data.masked import Example, MaskRule, MaskVocabulary, PairSettings, pack
 from sublayer.data.packing import PackedBatch
-from sublayer.data.parallel.batches import BatchRule
+from sublayer.data.sentence_pairs import PairRule
 from sublayer.data.tokenizers.base import Tokenizer, check_masking
+from sublayer.data.translation_batches import BatchRule
 from sublayer.errors import ConfigError
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import Smoothing

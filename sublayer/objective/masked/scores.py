@@ -13,10 +13,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from sublayer.config.objective import MaskedObjective
-from sublayer.data.masked.batches import PairBatches, PairSettings
-from sublayer.data.masked.masking import Example
-from sublayer.data.masked.pairs import PairRule, make_pairs
+from sublayer.data.masked import Example, PairBatches, PairSettings
 from sublayer.data.packing import PackedBatch
+from sublayer.data.sentence_pairs import PairRule, make_pairs
 from sublayer.data.store import Split
 from sublayer.errors import DataError
 from sublayer.evaluation.items import Digest, ItemTable, Numbers, quotient_of

@@ -12,10 +12,10 @@ from sublayer.config.objective import BleuTokenizer, TranslationObjective, bleu_
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import batch_sequences
 from sublayer.counts import count
-from sublayer.data.parallel.batches import TranslationBatches
-from sublayer.data.parallel.sources import PairText
+from sublayer.data.parallel import PairText
 from sublayer.data.store import Split
 from sublayer.data.tokenizers.languages import LanguageRules
+from sublayer.data.translation_batches import TranslationBatches
 from sublayer.decode.beam import BeamSettings
 from sublayer.decode.translate import TranslatedLine, tokenizer_of
 from sublayer.errors import ConfigError, DataError

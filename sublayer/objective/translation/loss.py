@@ -14,10 +14,10 @@ import torch
 from sublayer.config.objective import TranslationObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import batch_sequences
-from sublayer.data.parallel.batches import TranslationBatches, side_lengths
-from sublayer.data.parallel.sources import PairText
+from sublayer.data.parallel import PairText
 from sublayer.data.store import Split
 from sublayer.data.tokenizers.base import Ids
+from sublayer.data.translation_batches import TranslationBatches, side_lengths
 from sublayer.decode.beam import BeamSettings
 from sublayer.decode.translate import TranslatedLine, translate_lines
 from sublayer.evaluation.bleu import COMPOUNDS, MEASURES, LineCounts, score_of_counts

@@ -1,1 +1,0 @@
-"""Corpora by name, fetched from their publishers and checked."""

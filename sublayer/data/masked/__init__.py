@@ -1,1 +1,0 @@
-"""Training data of masked models: segments, pairs, masks and batches."""

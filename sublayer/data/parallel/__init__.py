@@ -1,1 +1,0 @@
-"""Texts and their translations: sources, filters and batches."""
