@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from sublayer.config.load import load_recipe
 from sublayer.config.recipe import ResolvedRecipe, resolved_recipe
 from sublayer.config.resolve import resolve_model, resolve_optimizer, resolve_train
-from sublayer.data.packing import PackedBatch
+from sublayer.data.batches import PackedBatch
 from sublayer.data.span import EpochPieces, RandomPieces
 from sublayer.data.store import Split
 from sublayer.model.transformer import EncoderDecoder, build

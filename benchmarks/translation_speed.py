@@ -25,7 +25,7 @@ from sublayer.config.load import load_recipe
 from sublayer.config.objective import TranslationObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.run_recipe import absolute_paths
-from sublayer.data.packing import PackedBatch
+from sublayer.data.batches import PackedBatch
 from sublayer.data.prepare import Data
 from sublayer.data.translation_batches import TranslationBatches
 from sublayer.runs.resolution import resolve

@@ -40,7 +40,7 @@ from sublayer.data.text.documents import (
     sniffed_kind,
 )
 from sublayer.data.text.files import FileDocument, MemoryDocument, RawDocument, is_tar, read_path
-from sublayer.data.text.splitting import SplitName
+from sublayer.data.text.ranges import SplitName
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import content_key, corpus_folders, replacing
 from sublayer.files.download import Download, fetch, unzip

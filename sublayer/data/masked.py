@@ -12,9 +12,8 @@ import torch
 from sublayer.config.objective import MaskedObjective
 from sublayer.counts import count
 from sublayer.data.arrays import Bools, Ints
-from sublayer.data.batches import IGNORED
+from sublayer.data.batches import IGNORED, PackedBatch, PackedSequence, Unpacked, pack_examples
 from sublayer.data.counter_rng import Epochs, Purpose, generator, random_order
-from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, pack_examples
 from sublayer.data.sentence_pairs import (
     N_SPECIAL,
     UNLABELLED,

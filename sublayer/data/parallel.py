@@ -26,8 +26,7 @@ from sublayer.data.text.documents import (
     shown_fields,
 )
 from sublayer.data.text.files import FileDocument, RawDocument, check_text, read_unchanged
-from sublayer.data.text.ranges import DocumentRange
-from sublayer.data.text.splitting import SplitName
+from sublayer.data.text.ranges import DocumentRange, SplitName
 from sublayer.data.tokenizers.languages import LanguageRules
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import content_key, corpus_folders, replacing

@@ -37,11 +37,12 @@ from sublayer.data.text.ranges import (
     NEEDS_UTF8,
     Cut,
     DocumentRange,
+    TextUnit,
     check_unchanged,
     chunk_stops,
     count_bytes,
 )
-from sublayer.data.text.sentences import TextUnit, sentence_stops, sentences_of
+from sublayer.data.text.sentences import sentence_stops, sentences_of
 from sublayer.data.tokenizers.base import NotUtf8, Tokenizer, count_characters
 from sublayer.data.tokenizers.named import load_tokenizer
 from sublayer.data.tokenizers.settings import marks_pattern

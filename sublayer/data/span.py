@@ -8,7 +8,7 @@ import numpy as np
 
 from sublayer.config.span import SpanObjective, spans_of
 from sublayer.data.arrays import AnyInts, Bools, Ints
-from sublayer.data.batches import Boundaries, Windows
+from sublayer.data.batches import Boundaries, PackedBatch, Windows, pairs_in_rows
 from sublayer.data.counter_rng import (
     Bits,
     Epochs,
@@ -19,7 +19,6 @@ from sublayer.data.counter_rng import (
     seeds,
     uniform,
 )
-from sublayer.data.packing import PackedBatch, pairs_in_rows
 from sublayer.data.store import Split
 from sublayer.errors import DataError
 

@@ -8,9 +8,8 @@ import torch
 
 from sublayer.counts import count
 from sublayer.data.arrays import Ints
-from sublayer.data.batches import IGNORED
+from sublayer.data.batches import IGNORED, PackedBatch, pairs_in_rows
 from sublayer.data.counter_rng import Epochs, Purpose, seeds
-from sublayer.data.packing import PackedBatch, pairs_in_rows
 from sublayer.data.store import Split
 from sublayer.errors import DataError
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sublayer.config.stacks import StackShape
 from sublayer.data.arrays import AnyInts, Ints
-from sublayer.data.packing import PackedBatch
+from sublayer.data.batches import PackedBatch
 from sublayer.data.span import ScoredPieces, corrupted_batch
 from sublayer.data.store import Split
 from sublayer.data.translation_batches import TranslationBatches

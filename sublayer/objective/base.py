@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from sublayer.data.batches import AnyBatch
-from sublayer.data.packing import PackedBatch
+from sublayer.data.batches import AnyBatch, PackedBatch
 from sublayer.model.kernels.cross_entropy import (
     Smoothing,
     linear_cross_entropy,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sublayer.config.objective import Lengths
 from sublayer.data.arrays import Ints
-from sublayer.data.packing import PackedBatch, pairs_in_rows
+from sublayer.data.batches import PackedBatch, pairs_in_rows
 from sublayer.model.context import Layout
 from sublayer.model.kernels.cross_entropy import Smoothing, nats_of_targets
 from sublayer.model.transformer import EncoderDecoder, Hidden, Transformer

@@ -15,12 +15,11 @@ from sublayer.config.resolve import check_shares
 from sublayer.config.train import PREFIX, probe_folders
 from sublayer.counts import count
 from sublayer.data.batches import Batches
-from sublayer.data.prepare import Data
+from sublayer.data.prepare import Data, describe_marks
 from sublayer.data.store import Split
 from sublayer.data.tasks.batches import ExampleBatches, TaskSplit, describe_cuts, of_tasks
 from sublayer.data.text.files import describe_files, list_files_left_out
 from sublayer.data.tokenizers.base import Tokenizer
-from sublayer.data.training_text import describe_marks
 from sublayer.data.translation_batches import side_lengths
 from sublayer.errors import ConfigError
 from sublayer.estimate.cluster import check_training

@@ -22,7 +22,7 @@ from sublayer.config.table import MOST_FINETUNINGS, MOST_STEPS
 from sublayer.config.train import OF_A_RUN
 from sublayer.data.prepare import Data, find_texts
 from sublayer.data.tasks.prepare import TaskDivision, TaskFiles, find_task_files
-from sublayer.data.text.splitting import SPLITS
+from sublayer.data.text.ranges import SPLITS
 from sublayer.errors import ConfigError, SublayerError, check_rules
 from sublayer.files.cache_folder import cache_folder, content_key, file_digest
 from sublayer.files.checkpoints import Input, checkpoint_path

@@ -12,9 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sublayer.config.span import SpanObjective, spans_of
-from sublayer.data.batches import Batch, Windows
+from sublayer.data.batches import Batch, PackedSequence, Unpacked, Windows, best_fit, pack_examples
 from sublayer.data.counter_rng import Purpose, seeds
-from sublayer.data.packing import PackedSequence, Unpacked, best_fit, pack_examples
 from sublayer.data.span import (
     MASKS,
     CorruptionRule,

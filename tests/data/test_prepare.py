@@ -12,7 +12,8 @@ import pytest
 
 from sublayer.config.data import CORPORA as NAMES
 from sublayer.config.data import DataConfig
-from sublayer.data import corpora, training_text
+from sublayer.data import corpora
+from sublayer.data import prepare as preparing
 from sublayer.data.corpora import (
     CORPORA,
     HELD_OUT,
@@ -26,12 +27,11 @@ from sublayer.data.corpora import (
     read_billion_words,
     read_passages,
 )
-from sublayer.data.prepare import prepare, prepare_text, prepare_tokenizer
+from sublayer.data.prepare import TrainingText, prepare, prepare_text, prepare_tokenizer, sampled
 from sublayer.data.text.documents import AS_FILES
 from sublayer.data.text.files import MemoryDocument
 from sublayer.data.text.ranges import DocumentRange
 from sublayer.data.tokenizers.named import train_tokenizer
-from sublayer.data.training_text import TrainingText, sampled
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import lock_of
 from sublayer.files.download import Download
@@ -237,7 +237,7 @@ def test_a_sample_is_taken_of_a_text_beyond_the_bound(monkeypatch, capsys):
     def bounded(n_bytes, sources, *rules):
         bounds = {"_WINDOW_BYTES": 100, "_SEARCHED_BYTES": 50, "_MOST_BYTES_OF_OTHERS": n_bytes}
         for name, value in bounds.items():
-            monkeypatch.setattr(training_text, name, value)
+            monkeypatch.setattr(preparing, name, value)
         capsys.readouterr()
         found = TrainingText(sources, *rules)
         return found.identity, b"".join(found.texts()), capsys.readouterr().err

@@ -38,16 +38,14 @@ from sublayer.data.text.files import (
     list_files_left_out,
     read_path,
 )
-from sublayer.data.text.ranges import DocumentRange
+from sublayer.data.text.ranges import SPLITS, DocumentRange, divide, sentence_cut, shared_document
 from sublayer.data.text.sentences import (
     RULES,
     by_prose,
     by_spacy,
-    sentence_cut,
     sentences_of,
     split_sentences,
 )
-from sublayer.data.text.splitting import SPLITS, divide, shared_document
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.lines import FileText, read_lines, unpacked, zstd
 from sublayer.tasks.records import read_parquet, read_records

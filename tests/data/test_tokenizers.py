@@ -12,7 +12,7 @@ from sentencepiece import SentencePieceProcessor
 
 from sublayer.api.tokenizing import tokenize
 from sublayer.config.data import LETTERED_TOKENIZERS, DataConfig
-from sublayer.data.prepare import prepare, prepare_text, prepare_tokenizer
+from sublayer.data.prepare import note_losses, prepare, prepare_text, prepare_tokenizer
 from sublayer.data.tasks.encoded import TRAVERSAL_NAMES
 from sublayer.data.tokenizers import words as words_module
 from sublayer.data.tokenizers.base import NotUtf8, character_start, with_names
@@ -26,7 +26,6 @@ from sublayer.data.tokenizers.named import (
 from sublayer.data.tokenizers.sentencepiece import UnigramTokenizer
 from sublayer.data.tokenizers.subword import SPECIALS
 from sublayer.data.tokenizers.words import WordCache, begins_any_word, begins_word
-from sublayer.data.training_text import note_losses
 from sublayer.errors import ConfigError, DataError
 from sublayer.interop.bert import Bert
 from tests.breadth import examples

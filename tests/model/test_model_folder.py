@@ -20,7 +20,7 @@ from sublayer.api.run import load
 from sublayer.config.model import ModelConfig
 from sublayer.config.objective import TranslationObjective
 from sublayer.config.resolve import resolve_model
-from sublayer.data.packing import pairs_in_rows
+from sublayer.data.batches import pairs_in_rows
 from sublayer.errors import CheckpointError, ConfigError
 from sublayer.model.layers import Linear
 from sublayer.model.model_folder import (

@@ -15,7 +15,13 @@ from sublayer.config.supervised import SupervisedObjective
 from sublayer.counts import count
 from sublayer.data.arrays import Bools
 from sublayer.data.cache import content_key, file_digest
-from sublayer.data.prepare import Data, tokenizer_of_file, trained_tokenizer
+from sublayer.data.prepare import (
+    Data,
+    describe_marks,
+    note_losses,
+    tokenizer_of_file,
+    trained_tokenizer,
+)
 from sublayer.data.store import TokenStore
 from sublayer.data.tasks.batches import TaskPart, TaskSplit
 from sublayer.data.tasks.encoded import (
@@ -31,7 +37,6 @@ from sublayer.data.tasks.encoded import (
 from sublayer.data.tokenizers.base import Tokenizer, with_names
 from sublayer.data.tokenizers.named import with_special_tokens
 from sublayer.data.tokenizers.settings import marks_pattern
-from sublayer.data.training_text import describe_marks, note_losses
 from sublayer.errors import DataError
 from sublayer.files.arrays import dump_arrays, load_arrays
 from sublayer.files.cache_folder import cache_folder, replacing

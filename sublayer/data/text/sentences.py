@@ -26,13 +26,14 @@ from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 from sublayer.config.data import SentenceRule
 from sublayer.data.text.files import Text, body_range
 from sublayer.data.text.ranges import (
     Cut,
     DocumentRange,
+    TextUnit,
     chunk_stops,
     chunks_of,
 )
@@ -189,10 +190,6 @@ _HEADING_CHARACTERS = 120
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
-TextUnit = SentenceRule | Literal["pair"]
-"""The unit of a document: all of it, sentences by a rule, or the two lines of a pair."""
-
-
 def _hear_nothing(data: bytes) -> None:
     pass
 
@@ -247,21 +244,6 @@ def _body(part: DocumentRange, text: Text) -> tuple[int, int]:
 
 def _cuts(rule: TextUnit) -> Cut:
     return _after_line if rule == "lines" else _after_paragraph
-
-
-def sentence_cut(text: Text, near: int, least: int) -> int:
-    """Return the last position up to ``near`` where a document may be cut in two.
-
-    After a blank line, else after a line, else between characters, whichever there is after
-    ``least``. Positions are in bytes.
-    """
-    if near >= len(text):
-        return len(text)
-    for mark in (b"\n\n", b"\n\r\n", b"\n", b"\r"):
-        position = text.rfind(mark, least, near)
-        if position >= 0:
-            return position + len(mark)
-    return character_start(text, near)
 
 
 def rule_identity(rule: TextUnit) -> list[Any]:

@@ -13,7 +13,7 @@ from sublayer.counts import count
 from sublayer.data.masked import PairBatches, count_single_sentences
 from sublayer.data.prepare import Data, DividedTexts, prepare
 from sublayer.data.store import Split
-from sublayer.data.text.splitting import SPLITS
+from sublayer.data.text.ranges import SPLITS
 from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.evaluation.items import Items, ItemTable, quotient_of

@@ -16,8 +16,8 @@ from torch import Tensor
 from sublayer.config.objective import MaskedObjective
 from sublayer.config.recipe import Recipe
 from sublayer.config.stacks import HEADS
+from sublayer.data.batches import PackedBatch
 from sublayer.data.masked import Example, MaskRule, MaskVocabulary, PairSettings, pack
-from sublayer.data.packing import PackedBatch
 from sublayer.data.sentence_pairs import PairRule
 from sublayer.data.tokenizers.base import Tokenizer, check_masking
 from sublayer.data.translation_batches import BatchRule

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from sublayer.config.objective import MaskedObjective
+from sublayer.data.batches import PackedBatch
 from sublayer.data.masked import Example, PairBatches, PairSettings
-from sublayer.data.packing import PackedBatch
 from sublayer.data.sentence_pairs import PairRule, make_pairs
 from sublayer.data.store import Split
 from sublayer.errors import DataError

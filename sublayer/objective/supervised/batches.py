@@ -12,8 +12,7 @@ from sublayer.config.recipe import Recipe
 from sublayer.config.resolve import batch_sequences as trained_sequences
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.arrays import Ints
-from sublayer.data.batches import IGNORED
-from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, pack_examples
+from sublayer.data.batches import IGNORED, PackedBatch, PackedSequence, Unpacked, pack_examples
 from sublayer.data.store import Split
 from sublayer.data.tasks.batches import Assembler, ExampleBatches, RowRule, TaskSplit, of_tasks
 from sublayer.data.tasks.encoded import EncodedExamples

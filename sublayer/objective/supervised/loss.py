@@ -13,8 +13,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from sublayer.config.supervised import SupervisedObjective
-from sublayer.data.batches import IGNORED
-from sublayer.data.packing import PackedBatch
+from sublayer.data.batches import IGNORED, PackedBatch
 from sublayer.model.context import Layout, Queries
 from sublayer.model.kernels.cross_entropy import linear_cross_entropy
 from sublayer.model.kernels.elementwise import dropout

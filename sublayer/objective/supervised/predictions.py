@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import torch
 
-from sublayer.data.packing import PackedBatch
+from sublayer.data.batches import PackedBatch
 from sublayer.data.tasks.batches import TaskPart
 from sublayer.data.tasks.encoded import SpanExamples
 from sublayer.data.tasks.spans import (

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.data.arrays import Ints
+from sublayer.data.batches import PackedBatch
 from sublayer.data.counter_rng import Purpose, generator
-from sublayer.data.packing import PackedBatch
 from sublayer.data.tasks.batches import Assembler, RowRule, TaskPart
 from sublayer.data.tasks.encoded import EncodedExamples
 from sublayer.decode.beam import BeamSettings, GoesOn, search, search_behind
