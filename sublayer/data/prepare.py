@@ -426,6 +426,93 @@ def prepare_text(
     return encoded
 
 
+class TrainingText:
+    """The training split of a text, for a tokenizer of a kind."""
+
+    def __init__(
+        self, sources: Sequence[Sequence[DocumentRange]], kind: str, unit: TextUnit
+    ) -> None:
+        self._sources = sources
+        self._kind = kind
+        self._unit = unit
+        self._n_bytes = sum(map(count_bytes, sources))
+        self._most = _MOST_BYTES.get(kind, _MOST_BYTES_OF_OTHERS)
+
+    @property
+    def identity(self) -> list[Any]:
+        """Return the identity of the sampled part, as JSON; empty where it is all."""
+        return [["sample", self._most, _SAMPLE_VERSION]] if self._n_bytes > self._most else []
+
+    def texts(self) -> Iterator[bytes]:
+        """Return a tokenizer's training texts; note where they are a sample.
+
+        Raises DataError where it is not UTF-8 and the tokenizer needs it.
+        """
+        ranges: Iterable[DocumentRange] = chain.from_iterable(self._sources)
+        if self._n_bytes > self._most:
+            note(
+                f"the {self._kind} tokenizer is trained on {self._most / 1e6:,.0f} of the "
+                f"{self._n_bytes / 1e6:,.0f} MB of the training text, from places spread evenly"
+            )
+            ranges = sampled(ranges, self._n_bytes, self._most)
+        if self._unit == "none":
+            return _chunks(ranges, self._kind)
+        return (
+            "".join(f"{sentence}\n" for sentence in sentences).encode()
+            for part in ranges
+            for sentences in sentences_of(part, self._unit)
+        )
+
+    def check_unchanged(self) -> None:
+        """Raise DataError where a file is another one than its digest was computed of."""
+        for ranges in self._sources:
+            check_unchanged(ranges)
+
+
+def sampled(ranges: Iterable[DocumentRange], n_bytes: int, most: int) -> Iterator[DocumentRange]:
+    """Take about ``most`` of the ``n_bytes`` of ranges, in windows spread evenly over them.
+
+    A document that is no longer than a window is taken as a whole where it begins in one; of a
+    longer one the windows are taken, cut after a blank line or a line where there is one.
+    """
+    n_windows = most // _WINDOW_BYTES
+    position = 0
+    for part in ranges:
+        stop = part.end
+        size = stop - part.start
+        if size <= _WINDOW_BYTES:
+            window = position * n_windows // n_bytes
+            if position < -(-window * n_bytes // n_windows) + _WINDOW_BYTES:
+                yield part
+        else:
+            text = part.document.read()
+            offset = part.start - position
+            window = position * n_windows // n_bytes
+            while (first := -(-window * n_bytes // n_windows) + offset) < stop:
+                bounds = []
+                for edge in (first, first + _WINDOW_BYTES):
+                    near = min(max(edge, part.start), stop)
+                    least = max(part.start, near - _SEARCHED_BYTES)
+                    is_edge = near in (part.start, stop)
+                    bounds.append(near if is_edge else sentence_cut(text, near, least))
+                if bounds[0] < bounds[1]:
+                    yield DocumentRange(part.document, *bounds)
+                window += 1
+        position += size
+
+
+def _chunks(ranges: Iterable[DocumentRange], kind: str) -> Iterator[bytes]:
+    cut = _CUTS.get(kind, after_newline)
+    for part in ranges:
+        for start, chunk in part.chunks(cut):
+            if kind != "bpe":
+                try:
+                    chunk.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise part.not_utf8(start + error.start, NEEDS_UTF8) from error
+            yield chunk
+
+
 def _tokenizer(config: DataConfig, texts: DividedTexts, cache: Path) -> Tokenizer:
     kind = config.tokenizer
     if kind not in TOKENIZERS:
@@ -557,93 +644,6 @@ def _split(
         n_empty_documents=texts.n_empty(name),
         read_pairs=(lambda: read_pairs(texts.ranges(name))) if is_pairs else None,
     )
-
-
-class TrainingText:
-    """The training split of a text, for a tokenizer of a kind."""
-
-    def __init__(
-        self, sources: Sequence[Sequence[DocumentRange]], kind: str, unit: TextUnit
-    ) -> None:
-        self._sources = sources
-        self._kind = kind
-        self._unit = unit
-        self._n_bytes = sum(map(count_bytes, sources))
-        self._most = _MOST_BYTES.get(kind, _MOST_BYTES_OF_OTHERS)
-
-    @property
-    def identity(self) -> list[Any]:
-        """Return the identity of the sampled part, as JSON; empty where it is all."""
-        return [["sample", self._most, _SAMPLE_VERSION]] if self._n_bytes > self._most else []
-
-    def texts(self) -> Iterator[bytes]:
-        """Return a tokenizer's training texts; note where they are a sample.
-
-        Raises DataError where it is not UTF-8 and the tokenizer needs it.
-        """
-        ranges: Iterable[DocumentRange] = chain.from_iterable(self._sources)
-        if self._n_bytes > self._most:
-            note(
-                f"the {self._kind} tokenizer is trained on {self._most / 1e6:,.0f} of the "
-                f"{self._n_bytes / 1e6:,.0f} MB of the training text, from places spread evenly"
-            )
-            ranges = sampled(ranges, self._n_bytes, self._most)
-        if self._unit == "none":
-            return _chunks(ranges, self._kind)
-        return (
-            "".join(f"{sentence}\n" for sentence in sentences).encode()
-            for part in ranges
-            for sentences in sentences_of(part, self._unit)
-        )
-
-    def check_unchanged(self) -> None:
-        """Raise DataError where a file is another one than its digest was computed of."""
-        for ranges in self._sources:
-            check_unchanged(ranges)
-
-
-def sampled(ranges: Iterable[DocumentRange], n_bytes: int, most: int) -> Iterator[DocumentRange]:
-    """Take about ``most`` of the ``n_bytes`` of ranges, in windows spread evenly over them.
-
-    A document that is no longer than a window is taken as a whole where it begins in one; of a
-    longer one the windows are taken, cut after a blank line or a line where there is one.
-    """
-    n_windows = most // _WINDOW_BYTES
-    position = 0
-    for part in ranges:
-        stop = part.end
-        size = stop - part.start
-        if size <= _WINDOW_BYTES:
-            window = position * n_windows // n_bytes
-            if position < -(-window * n_bytes // n_windows) + _WINDOW_BYTES:
-                yield part
-        else:
-            text = part.document.read()
-            offset = part.start - position
-            window = position * n_windows // n_bytes
-            while (first := -(-window * n_bytes // n_windows) + offset) < stop:
-                bounds = []
-                for edge in (first, first + _WINDOW_BYTES):
-                    near = min(max(edge, part.start), stop)
-                    least = max(part.start, near - _SEARCHED_BYTES)
-                    is_edge = near in (part.start, stop)
-                    bounds.append(near if is_edge else sentence_cut(text, near, least))
-                if bounds[0] < bounds[1]:
-                    yield DocumentRange(part.document, *bounds)
-                window += 1
-        position += size
-
-
-def _chunks(ranges: Iterable[DocumentRange], kind: str) -> Iterator[bytes]:
-    cut = _CUTS.get(kind, after_newline)
-    for part in ranges:
-        for start, chunk in part.chunks(cut):
-            if kind != "bpe":
-                try:
-                    chunk.decode("utf-8")
-                except UnicodeDecodeError as error:
-                    raise part.not_utf8(start + error.start, NEEDS_UTF8) from error
-            yield chunk
 
 
 def samples_of(sources: Sequence[Sequence[DocumentRange]], unit: TextUnit) -> list[bytes]:

@@ -212,8 +212,11 @@ def wide_encoding(start: bytes) -> str | None:
     """Return the encoding of a text that begins as UTF-16 or UTF-32 does; otherwise None."""
     if start.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "UTF-32"
-    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) and _has_wide_spaces(start):
-        return "UTF-16"
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        # Other data may begin so: a text has a space, a line end or wide punctuation.
+        text = start.decode("utf-16", "ignore")
+        if set(text) & set(" \r\n\u3000\u3001\u3002") or (text and text.isascii()):
+            return "UTF-16"
     # Without a byte order mark: of Latin letters every second byte, and no other, is zero.
     if len(start) < _FEWEST_BYTES:
         return None
@@ -221,15 +224,6 @@ def wide_encoding(start: bytes) -> str | None:
     if odd > 0.8 and even < 0.1:
         return "UTF-16LE"
     return "UTF-16BE" if even > 0.8 and odd < 0.1 else None
-
-
-def _has_wide_spaces(start: bytes) -> bool:
-    """Check whether bytes are UTF-16 with a space, line end or wide punctuation, as in text.
-
-    Other data may begin as UTF-16 does.
-    """
-    text = start.decode("utf-16", "ignore")
-    return bool(set(text) & set(" \r\n\u3000\u3001\u3002")) or (bool(text) and text.isascii())
 
 
 def conversion(path: Path, encoding: str, suffix: str | None = None) -> str:

@@ -203,24 +203,15 @@ def _check(content: Any, name: str, error: type[SublayerError]) -> None:
 
 def _check_value(keys: str, value: Any, name: str, error: type[SublayerError]) -> None:
     why = None
-    if isinstance(value, str) and not _is_unicode(value):
-        why = "is not Unicode text (a lone surrogate)"
+    if isinstance(value, str):
+        if not value.isascii() and value.encode(errors="ignore").decode() != value:
+            why = "is not Unicode text (a lone surrogate)"
     elif isinstance(value, float) and not math.isfinite(value):
         why = f"is {value}, which is not finite"
     elif isinstance(value, int) and value.bit_length() > _MAX_BITS:
         why = f"is a number of more than {MAX_DIGITS} digits"
     if why is not None:
         raise error(f"{name}: {_shorten(keys.lstrip('.') or 'a value')} {why}")
-
-
-def _is_unicode(text: str) -> bool:
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _shorten(text: str) -> str:

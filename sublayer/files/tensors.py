@@ -37,11 +37,6 @@ class Header:
         return {name: dtype for dtype, name in _DTYPES.items()}[self.dtype]
 
 
-def is_floating(dtype: str) -> bool:
-    """Check whether a safetensors dtype is a floating-point type."""
-    return dtype in _DTYPES.values()
-
-
 def header_of(tensor: Tensor) -> Header:
     """Return the file header of a floating-point tensor.
 
@@ -205,7 +200,7 @@ def _header(name: str, pieces: list[_Slice], stored: StoredTensors) -> Header:
         raise CheckpointError(
             f"{stored.folder} has no whole {name}: a part is missing, or is of another checkpoint"
         )
-    if not is_floating(first.dtype):
+    if first.dtype not in _DTYPES.values():
         raise CheckpointError(
             f"{first.file} has {name} as {first.dtype}: weights are floating-point numbers"
         )

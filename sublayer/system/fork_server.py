@@ -116,7 +116,15 @@ def forked_argument(preload: Callable[[], None]) -> str | None:
                 os.set_inheritable(status, False)  # a later process would hold it open
                 try:
                     text = argument.decode()
-                    process = os.fork() if can_fork else _spawn(text, own_input, status)
+                    if can_fork:
+                        process = os.fork()
+                    else:  # a process of this command alone, which holds its own status
+                        command = [*sys.orig_argv, text]
+                        moves = ((own_input, 0), (status, status))
+                        actions = [(os.POSIX_SPAWN_DUP2, *move) for move in moves]
+                        process = os.posix_spawn(
+                            sys.executable, command, os.environ, file_actions=actions
+                        )
                 except OSError:  # too little memory, or too many processes: its status ends
                     os.close(status)
                 else:
@@ -134,10 +142,3 @@ def forked_argument(preload: Callable[[], None]) -> str | None:
                 with suppress(OSError):  # nobody waits for it
                     os.write(status, _NUMBER.pack(os.waitstatus_to_exitcode(ended[1])))
                 os.close(status)
-
-
-def _spawn(argument: str, own_input: int, status: int) -> int:
-    """Start a process of this command alone, which holds its own status; return its number."""
-    command = [*sys.orig_argv, argument]
-    actions = [(os.POSIX_SPAWN_DUP2, own_input, 0), (os.POSIX_SPAWN_DUP2, status, status)]
-    return os.posix_spawn(sys.executable, command, os.environ, file_actions=actions)

@@ -58,8 +58,16 @@ def total_memory() -> int | None:
 
 def free_memory() -> int | None:
     """Return the free bytes, or the installed ones where unknown; else None."""
-    free = [size for size in (_meminfo("MemAvailable:"), _free_in_group()) if size is not None]
-    return min(free) if free else _installed()
+    free = [_meminfo("MemAvailable:")]
+    for folder, limit_name, used_name, cached_name in _GROUPS:
+        limit, used = _number(folder / limit_name), _number(folder / used_name)
+        with suppress(OSError, ValueError, KeyError):
+            lines = (folder / "memory.stat").read_text().splitlines()
+            cached = int(dict(line.split() for line in lines)[cached_name])
+            if limit is not None and used is not None:
+                free.append(limit - used + cached)
+                break
+    return min((size for size in free if size is not None), default=_installed())
 
 
 def _installed() -> int | None:
@@ -85,17 +93,6 @@ def _number(path: Path) -> int | None:
         return int(path.read_text())
     except (OSError, ValueError):  # there is none, or it is "max"
         return None
-
-
-def _free_in_group() -> int | None:
-    for folder, limit_name, used_name, cached_name in _GROUPS:
-        limit, used = _number(folder / limit_name), _number(folder / used_name)
-        with suppress(OSError, ValueError, KeyError):
-            lines = (folder / "memory.stat").read_text().splitlines()
-            cached = int(dict(line.split() for line in lines)[cached_name])
-            if limit is not None and used is not None:
-                return limit - used + cached
-    return None
 
 
 def _own_limit() -> int | None:

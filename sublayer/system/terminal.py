@@ -186,7 +186,12 @@ _WHY = {
 @contextmanager
 def lasting_streams() -> Iterator[tuple[Stream, Stream]]:
     """Replace standard output and error by streams that outlast their failure; return both."""
-    _open_missing()
+    # An opened file takes the lowest free descriptor, and would get libraries' output to 1 or 2.
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
     before = sys.stdin, sys.stdout, sys.stderr
     for stream in before[1:]:
         if isinstance(stream, io.TextIOWrapper):
@@ -212,12 +217,3 @@ def lasting_stderr() -> TextIO:
     stream = sys.stderr
     lasting = stream if isinstance(stream, Stream) else Stream(stream, "standard error")
     return cast(TextIO, lasting)
-
-
-def _open_missing() -> None:
-    # An opened file takes the lowest free descriptor, and would get libraries' output to 1 or 2.
-    for number in (0, 1, 2):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)

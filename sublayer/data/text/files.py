@@ -175,7 +175,15 @@ def read_path(entry: str, cache: Path, *, has_parquet: bool = False) -> tuple[Fi
     try:
         files = _find_files(path, has_parquet)
         if not files and not path.exists() and not glob.has_magic(entry):
-            raise DataError(_missing(entry, path))
+            if _URL.match(entry):
+                raise DataError(
+                    f"{entry} is an address, and only files are read: download it, as in `curl "
+                    f"-LO {entry}`, and name the file"
+                )
+            here = "" if path.is_absolute() else f", in {Path.cwd()}"
+            hub = f"; hub:{entry} would be a data set of the Hugging Face hub"
+            remedy = ": name another file or folder" + hub * bool(_HUB_NAME.fullmatch(entry))
+            raise DataError(f"{describe_absence(entry)}{here}{remedy}")
         refusals = [f"{file} {why}" for file, why in files if why and not path.is_dir()]
         if refusals:
             raise DataError(refusals[0])
@@ -211,19 +219,6 @@ def _find_files(path: Path, has_parquet: bool) -> list[tuple[Path, str]]:
     matches = map(Path, sorted(glob.glob(str(path), recursive=True)))
     files = [file for file in matches if file.is_file() and file.stat().st_size]
     return [(file, _refusal(file, has_parquet)) for file in files]
-
-
-def _missing(entry: str, path: Path) -> str:
-    """Describe a missing file, with the likely remedy."""
-    if _URL.match(entry):
-        return (
-            f"{entry} is an address, and only files are read: download it, as in `curl -LO "
-            f"{entry}`, and name the file"
-        )
-    here = "" if path.is_absolute() else f", in {Path.cwd()}"
-    hub = f"; hub:{entry} would be a data set of the Hugging Face hub"
-    remedy = ": name another file or folder" + hub * bool(_HUB_NAME.fullmatch(entry))
-    return f"{describe_absence(entry)}{here}{remedy}"
 
 
 def is_tar(path: Path) -> bool:
@@ -427,14 +422,23 @@ def body_range(text: Text) -> tuple[int, int]:
     first = len(BOM) if text[: len(BOM)] == BOM else 0
     start = None
     # Of small print and a start, whichever comes last is where the header ends.
-    for match in _START.finditer(text[:_HEADER_BYTES], first):
-        start = match.end()
+    for mark in _START.finditer(text[:_HEADER_BYTES], first):
+        start = mark.end()
     if start is None:
         return first, len(text)
     stop = _stop(text, start)
     if stop is None:
         return first, len(text)
-    return start + _n_credits(text, start, stop), stop
+    size = _HEADER_BYTES
+    while True:
+        window = text[start : min(start + size, stop)]
+        match = _CREDITS.match(window)
+        end = match.end() if match else 0
+        # A blank text up to there, or credits that do not end there, may go on behind it.
+        is_open = end == len(window) if match else len(window.lstrip()) < _CREDITS_BYTES
+        if start + size >= stop or not is_open:
+            return start + end, stop
+        size *= 2
 
 
 def _stop(text: Text, start: int) -> int | None:
@@ -452,17 +456,3 @@ def _stop(text: Text, start: int) -> int | None:
     if closing:
         return window + closing.start()
     return window + last
-
-
-def _n_credits(text: Text, start: int, stop: int) -> int:
-    """Count the bytes of a credits paragraph, if there is one."""
-    size = _HEADER_BYTES
-    while True:
-        window = text[start : min(start + size, stop)]
-        match = _CREDITS.match(window)
-        end = match.end() if match else 0
-        # A blank text up to there, or credits that do not end there, may go on behind it.
-        is_open = end == len(window) if match else len(window.lstrip()) < _CREDITS_BYTES
-        if start + size >= stop or not is_open:
-            return end
-        size *= 2

@@ -88,7 +88,16 @@ def split_sentences(text: str) -> list[str]:
 
     No other character is lost.
     """
-    return [sentence for part in split_other_scripts(text) for sentence in _split_spaced(part)]
+    sentences = []
+    for part in split_other_scripts(text):
+        start = 0
+        for end in _END.finditer(part):
+            if _ends(part, start, end):
+                sentences.append(part[start : end.end("close")])
+                start = end.end()
+        if start < len(part):
+            sentences.append(part[start:])
+    return sentences
 
 
 def split_other_scripts(text: str) -> list[str]:
@@ -104,20 +113,6 @@ def split_other_scripts(text: str) -> list[str]:
         parts.append(text[start : end.end()].rstrip(" "))
         start = end.end()
     return [*parts, text[start:]] if start < len(text) else parts
-
-
-def _split_spaced(text: str) -> list[str]:
-    """Split at the marks that a space follows."""
-    sentences = []
-    start = 0
-    for end in _END.finditer(text):
-        if _ends(text, start, end):
-            stop = end.end("close")
-            sentences.append(text[start:stop])
-            start = end.end()
-    if start < len(text):
-        sentences.append(text[start:])
-    return sentences
 
 
 def _ends(text: str, start: int, end: re.Match[str]) -> bool:
@@ -145,32 +140,20 @@ def _is_abbreviated(text: str, start: int, stop: int, following: str) -> bool:
     if lower in _BEFORE_A_NUMBER and following[:1].isdigit():
         return True
     if _INITIAL.fullmatch(word):
-        return _is_initial(text, start, stop - len(word), word, following)
+        is_first = stop - len(word) == start
+        if len(word) > 1:
+            return following not in _STARTERS
+        if not word.isupper():
+            return is_first
+        if word != "I" or is_first:
+            return True
+        # "I" is a name's after a capitalised word (Charles I. of England), or a capital with a full
+        # stop, else the pronoun, at whose stop a sentence ends.
+        before = text[start : stop - len(word)].split(" ")[-2:-1]
+        return any(name[:1].isupper() and (name.isalpha() or name[1:] == ".") for name in before)
     if stop - start > _WORD_CHARACTERS:
         return False
     return _ENUMERATOR.fullmatch(text, start, stop) is not None
-
-
-def _is_initial(text: str, start: int, stop: int, word: str, following: str) -> bool:
-    if len(word) > 1:
-        return following not in _STARTERS
-    if not word.isupper():
-        return stop == start
-    if word != "I":
-        return True
-    # "I" is a name's after a capitalised word (Charles I. of England), else the pronoun, at whose
-    # stop a sentence ends.
-    if stop == start:
-        return True
-    words = text[start:stop].split(" ")
-    before = words[-2:-1]
-    return any(_is_of_a_name(name) for name in before)
-
-
-def _is_of_a_name(word: str) -> bool:
-    """Return whether a word is capitalised, or a capital with a full stop."""
-    is_initial = word[1:] == "."
-    return word[:1].isupper() and (word.isalpha() or is_initial)
 
 
 VERSION = 2
