@@ -81,21 +81,13 @@ class MaskVocabulary:
     BERT leaves out the special ones, which come first."""
 
 
-class MaskedSequence(NamedTuple):
-    """A sequence as the model sees it, and the ``targets`` [P] at ascending ``positions`` [P]."""
-
-    ids: Ints
-    positions: Ints
-    targets: Ints
-
-
 def mask_tokens(
     ids: Ints,
     starts_word: Bools | None,
     rule: MaskRule,
     vocabulary: MaskVocabulary,
     generator: np.random.Generator,
-) -> MaskedSequence:
+) -> tuple[Ints, Ints, Ints]:
     """Choose the tokens of a sequence [T] to predict; mask, replace or keep each at random.
 
     Whole words, and n-grams of words, are chosen in random order. An n-gram that exceeds the
@@ -103,6 +95,8 @@ def mask_tokens(
     skipped, too: the number may not be reached. n-grams may cross a special token, which is never
     masked. Without maskable tokens nothing is predicted. ``starts_word`` [T] is True at the first
     token of each word; the unit ``token`` ignores it.
+
+    Returns the sequence as the model sees it, the positions [P], ascending, and their targets [P].
 
     Departure from ALBERT as released: a piece after a special token begins a word, whatever it is
     (there, it belongs to the last word before a separator).
@@ -119,8 +113,32 @@ def mask_tokens(
         starts = starts_word.copy()  # [T]: also the first, and whatever follows a special one
         starts[:1] = True
         starts[1:] |= ~is_maskable[:-1]
-        word_bounds = np.append(np.flatnonzero(starts[maskable]), len(maskable))  # [W+1]
-        chosen = _choose_words(word_bounds, n_predictions, rule, generator)
+        # Word w is maskable tokens ``bounds[w]`` to ``bounds[w + 1]``.
+        bounds = np.append(np.flatnonzero(starts[maskable]), len(maskable))  # [W+1]
+        n_words = len(bounds) - 1
+        order = _order(n_words, generator).tolist()
+        # The number of words of the n-gram that begins at each word.
+        weights = 1 / np.arange(1, (rule.longest if rule.unit == "ngram" else 1) + 1)
+        shares = np.cumsum(weights[::-1] if rule.favours == "long" else weights)
+        drawn = generator.random(n_words)
+        lengths = 1 + np.searchsorted(shares[:-1] / shares[-1], drawn, side="right")
+        sizes: list[int] = lengths.tolist()
+        edges: list[int] = bounds.tolist()
+        is_chosen = bytearray(n_words)
+        n_left = n_predictions
+        # In Python, not arrays: a word depends on the choices before it.
+        for word in order:
+            if n_left == 0:
+                break
+            start = edges[word]
+            stop = min(word + sizes[word], n_words)
+            while stop > word and edges[stop] - start > n_left:
+                stop -= 1
+            if stop > word and not any(is_chosen[word:stop]):
+                is_chosen[word:stop] = b"\1" * (stop - word)
+                n_left -= edges[stop] - start
+        chosen_words = np.frombuffer(is_chosen, dtype=np.bool_)  # [W]
+        chosen = np.flatnonzero(np.repeat(chosen_words, np.diff(bounds)))  # among [M]
     positions = np.sort(maskable[chosen])
     tokens = ids[positions]
     kinds, values = generator.random((2, len(positions)))
@@ -132,40 +150,7 @@ def mask_tokens(
     if rule.predicts_first:
         # One, unless the sequence is empty.
         positions = np.concatenate([np.arange(min(1, len(ids))), positions])
-    return MaskedSequence(seen, positions, ids[positions])
-
-
-def _choose_words(
-    bounds: Ints, n_predictions: int, rule: MaskRule, generator: np.random.Generator
-) -> Ints:
-    """Choose n-grams of words; return the indices of their tokens among the maskable ones.
-
-    Word w is maskable tokens ``bounds[w]`` to ``bounds[w + 1]``.
-    """
-    n_words = len(bounds) - 1
-    order = _order(n_words, generator).tolist()
-    # The number of words of the n-gram that begins at each word.
-    weights = 1 / np.arange(1, (rule.longest if rule.unit == "ngram" else 1) + 1)
-    shares = np.cumsum(weights[::-1] if rule.favours == "long" else weights)
-    drawn = generator.random(n_words)
-    lengths = 1 + np.searchsorted(shares[:-1] / shares[-1], drawn, side="right")
-    sizes: list[int] = lengths.tolist()
-    edges: list[int] = bounds.tolist()
-    is_chosen = bytearray(n_words)
-    n_left = n_predictions
-    # In Python, not arrays: a word depends on the choices before it.
-    for word in order:
-        if n_left == 0:
-            break
-        start = edges[word]
-        stop = min(word + sizes[word], n_words)
-        while stop > word and edges[stop] - start > n_left:
-            stop -= 1
-        if stop > word and not any(is_chosen[word:stop]):
-            is_chosen[word:stop] = b"\1" * (stop - word)
-            n_left -= edges[stop] - start
-    chosen_words = np.frombuffer(is_chosen, dtype=np.bool_)  # [W]
-    return np.flatnonzero(np.repeat(chosen_words, np.diff(bounds)))  # among [M]
+    return seen, positions, ids[positions]
 
 
 def _order(count: int, generator: np.random.Generator) -> Ints:
@@ -324,12 +309,14 @@ class ExampleSource:
         rule = self._settings.masks
         starts_word = None if rule.unit == "token" else self._tokenizer.starts_word(ids)
         draws = generator(self._seed, Purpose.MASKS, self._copy(epoch), index)
-        masked = mask_tokens(ids, starts_word, rule, self._settings.vocabulary, draws)
+        seen, positions, targets = mask_tokens(
+            ids, starts_word, rule, self._settings.vocabulary, draws
+        )
         return Example(
-            ids=masked.ids,
+            ids=seen,
             segments=segments,
-            positions=masked.positions,
-            targets=masked.targets,
+            positions=positions,
+            targets=targets,
             label=int(pairs.label[index]),
         )
 
@@ -482,17 +469,18 @@ class PairBatches:
         return range(first, first + self.batch_sequences)
 
     def _located(self, positions: range) -> Iterator[tuple[ExampleSource, int]]:
-        return map(self._locate, positions)
-
-    def _locate(self, position: int) -> tuple[ExampleSource, int]:
-        """Return the source of a position, and the position within the source."""
-        # A source takes its share of the remaining examples, as evenly as possible.
-        for source, share in zip(self._sources, self._shares, strict=True):
-            if share >= 1.0:
-                return source, position
-            n_before = int(position * share)
-            n_with_this = int((position + 1) * share)
-            if n_with_this > n_before:
-                return source, n_before
-            position -= n_before
-        raise AssertionError("the last source takes all that is left")
+        """Yield the source of each position, and the position within the source."""
+        for position in positions:
+            left = position
+            # A source takes its share of the remaining examples, as evenly as possible.
+            for source, share in zip(self._sources, self._shares, strict=True):
+                if share >= 1.0:
+                    yield source, left
+                    break
+                n_before = int(left * share)
+                if int((left + 1) * share) > n_before:
+                    yield source, n_before
+                    break
+                left -= n_before
+            else:
+                raise AssertionError("the last source takes all that is left")

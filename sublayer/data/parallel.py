@@ -96,11 +96,18 @@ def tab_pairs(path: Path, fields: Fields, notes: list[str]) -> Iterator[Pair]:
         columns = _line(path, line, data).split("\t")
         if len(columns) <= max(places):
             raise DataError(f"{path}, line {line}: no tab between a text and its translation")
-        if line == 1 and (indices := _named_columns(columns, fields)) is not None:
-            places = indices
-            read = " and ".join(repr(columns[index].strip()) for index in places)
-            notes.append(f"{path}: its first line names columns, and is no pair: {read} are read")
-            continue
+        if line == 1:
+            names = [column.strip().casefold() for column in columns]
+            source, target = (name.casefold() for name in fields)
+            has_fields = source in names and target in names
+            if has_fields:
+                places = names.index(source), names.index(target)
+            if has_fields or (set(names[:2]) <= _HEADERS and names[0] != names[1]):
+                read = " and ".join(repr(columns[index].strip()) for index in places)
+                notes.append(
+                    f"{path}: its first line names columns, and is no pair: {read} are read"
+                )
+                continue
         if len(columns) > 2:
             longer.append(line)
         yield line, columns[places[0]], columns[places[1]]
@@ -109,15 +116,6 @@ def tab_pairs(path: Path, fields: Fields, notes: list[str]) -> Iterator[Pair]:
             f"{path}: {count(len(longer), 'line')} of more than two columns, of which two are "
             f"read; the first is line {longer[0]}"
         )
-
-
-def _named_columns(columns: list[str], fields: Fields) -> tuple[int, int] | None:
-    """Return the source and target columns of a header line; otherwise None."""
-    names = [column.strip().casefold() for column in columns]
-    source, target = (name.casefold() for name in fields)
-    if source in names and target in names:
-        return names.index(source), names.index(target)
-    return (0, 1) if all(name in _HEADERS for name in names[:2]) and names[0] != names[1] else None
 
 
 def record_pairs(records: Iterable[Record], fields: Fields) -> Iterator[Pair]:
@@ -352,14 +350,13 @@ def refused_pair(source: list[str], target: list[str], limits: Limits = (None, N
 
 def sides_of(data: DataConfig) -> Sides:
     """Return the rules of both languages, the source's first."""
-    source, target = _languages(data)
-    return _rules(source, data), _rules(target, data)
-
-
-def _rules(language: str, data: DataConfig) -> LanguageRules:
-    return LanguageRules(
-        language, data.moses, data.moses_hyphens, bool(data.lowercase), data.moses_escapes
+    source, target = (
+        LanguageRules(
+            language, data.moses, data.moses_hyphens, bool(data.lowercase), data.moses_escapes
+        )
+        for language in _languages(data)
     )
+    return source, target
 
 
 def _languages(data: DataConfig) -> tuple[str, str]:
@@ -390,57 +387,51 @@ def find_pairs(data: DataConfig, cache: Path, split: SplitName) -> PairSource | 
             f"data.{prefix}path and data.{prefix}source_path both name pairs: leave one out"
         )
     if source is not None:
-        return _of_files(expanded(source), expanded(target), cache)
+        sides = [expanded(source), expanded(target)]
+        for side_path in sides:
+            if not side_path.is_file():
+                raise DataError(f"{side_path} is not a file: name one with a text on each line")
+            # The one file of an archive is read, or the archive is refused then.
+            if side_path.suffix.lower() != ".zip":
+                check_text(side_path)
+        files = [FileDocument(side_path, cache) for side_path in sides]
+        digests = (file.digest() for file in files)
+        read = partial(read_unchanged, files, partial(line_pairs, *sides))
+        return PairSource(" and ".join(map(str, sides)), ("lines", *digests), read)
     if path is None:
         return None
     if not isinstance(path, str):
         raise ConfigError(
             f"data.{prefix}path = {path!r} is a list, of which pairs cannot be read: name one file"
         )
-    return _of_records(path, pair_fields(data), cache)
-
-
-def _of_files(source: Path, target: Path, cache: Path) -> PairSource:
-    for path in (source, target):
-        if not path.is_file():
-            raise DataError(f"{path} is not a file: name one with a text on each line")
-        if path.suffix.lower() != ".zip":  # whose one file is read, or the archive refused then
-            check_text(path)
-    files = [FileDocument(source, cache), FileDocument(target, cache)]
-    identity = ("lines", *(file.digest() for file in files))
-    read = partial(read_unchanged, files, partial(line_pairs, source, target))
-    return PairSource(f"{source} and {target}", identity, read)
-
-
-def _of_records(entry: str, fields: Fields, cache: Path) -> PairSource:
-    if entry.startswith(HUB):
-        data_set = parse_hub(entry)
+    fields = pair_fields(data)
+    if path.startswith(HUB):
+        data_set = parse_hub(path)
         return PairSource(
-            entry, (str(data_set), *fields), lambda: record_pairs(data_set.records(), fields)
+            path, (str(data_set), *fields), lambda: record_pairs(data_set.records(), fields)
         )
-    path = expanded(entry)
-    kind = _KINDS.get(suffix_of(path))
-    if not path.is_file() or kind is None:
+    file = FileDocument(expanded(path), cache)
+    kind = _KINDS.get(suffix_of(file.path))
+    if not file.path.is_file() or kind is None:
         raise DataError(
-            f"{path} is not a file of pairs, {', '.join(_KINDS)}: two files of lines are named by "
-            "data.source_path and data.target_path"
+            f"{file.path} is not a file of pairs, {', '.join(_KINDS)}: two files of lines are "
+            "named by data.source_path and data.target_path"
         )
     notes: list[str] = []
 
     def read_rows() -> Iterator[Pair]:
-        if suffix_of(path) == ".xlsx" and (sheets := sheets_note(path)):
+        if suffix_of(file.path) == ".xlsx" and (sheets := sheets_note(file.path)):
             notes.append(sheets)
-        yield from record_pairs(whole_rows(read_records(path)), fields)
+        yield from record_pairs(whole_rows(read_records(file.path)), fields)
 
     readers: dict[str, Callable[[], Iterator[Pair]]] = {
-        "tab, named": partial(tab_pairs, path, fields, notes),
-        "json": lambda: record_pairs(json_records(path), fields),
+        "tab, named": partial(tab_pairs, file.path, fields, notes),
+        "json": lambda: record_pairs(json_records(file.path), fields),
         "rows": read_rows,
-        "parquet": lambda: record_pairs(read_parquet(path, fields, (TRANSLATION,)), fields),
+        "parquet": lambda: record_pairs(read_parquet(file.path, fields, (TRANSLATION,)), fields),
     }
-    file = FileDocument(path, cache)
     read = partial(read_unchanged, [file], readers[kind])
-    return PairSource(entry, (kind, file.digest(), *fields), read, notes=notes)
+    return PairSource(path, (kind, file.digest(), *fields), read, notes=notes)
 
 
 def pack_pairs(

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sublayer.data.arrays import Bools, Floats, Ints
+from sublayer.data.arrays import Bools, Ints
 from sublayer.data.counter_rng import Bits, Purpose, below, binomial, fork, seeds, uniform
 from sublayer.errors import DataError
 
@@ -197,7 +197,7 @@ def chunks_of(corpus: Corpus, start: int, stop: int, document_bits: Bits, rule: 
     sentences are put back, and begin the next chunk.
     """
     document_firsts = corpus.firsts[start : stop + 1]
-    first_sentence = document_firsts[0]
+    first_sentence = int(document_firsts[0])
     # All below are of each sentence [S]: a chunk may begin with any.
     documents = np.repeat(np.arange(start, stop), np.diff(document_firsts))
     numbers = np.arange(first_sentence, document_firsts[-1]) - corpus.firsts[documents]
@@ -211,8 +211,29 @@ def chunks_of(corpus: Corpus, start: int, stop: int, document_bits: Bits, rule: 
     targets[is_short] = 2 + beyond_2.astype(np.int64)
     cuts = uniform(fork(bits, Drawn.CUT))
     is_put_back = coins(bits) if rule.task == "nsp" else np.zeros(len(bits), dtype=np.bool_)
+    # Memory views: array elements are several times slower in a Python loop.
+    edges, target_of, cut_of, puts_back = (
+        array.data for array in (corpus.starts, targets, cuts, is_put_back)
+    )
+    chunk_firsts: list[int] = []
+    chunk_stops: list[int] = []
+    for document_start, document_end in pairwise(document_firsts.tolist()):
+        first = document_start
+        while first < document_end:
+            index = first - first_sentence
+            target = target_of[index]
+            # A sentence has at least one token: at most ``target`` sentences are needed.
+            limit = min(document_end, first + target)
+            full = edges[first] + target
+            past = bisect_left(edges, full, first + 1, limit)
+            chunk_firsts.append(first)
+            chunk_stops.append(past)
+            # Where B is put back, the next chunk begins with it.
+            n_kept = 1 + int(cut_of[index] * (past - first - 1))
+            first = first + n_kept if puts_back[index] else past
     # From here on they are of each chunk [P].
-    firsts, stops = _walk(corpus.starts, document_firsts, targets, cuts, is_put_back)
+    firsts = np.array(chunk_firsts, dtype=np.int64)
+    stops = np.array(chunk_stops, dtype=np.int64)
     chosen = firsts - first_sentence
     n_more_in_a = (cuts[chosen] * (stops - firsts - 1)).astype(np.int64)
     return Chunks(
@@ -228,43 +249,6 @@ def chunks_of(corpus: Corpus, start: int, stop: int, document_bits: Bits, rule: 
 def coins(bits: Bits) -> Bools:
     """Flip a fair coin per chunk: swap, or another B."""
     return uniform(fork(bits, Drawn.COIN)) < 0.5
-
-
-def _walk(
-    starts: Ints,
-    firsts: Ints,
-    targets: Ints,
-    cuts: Floats,
-    is_put_back: Bools,
-) -> tuple[Ints, Ints]:
-    """Return the first sentence of each chunk, and the one after its last.
-
-    ``targets``, ``cuts`` and ``is_put_back`` are of the sentences from ``firsts[0]`` on. Where B is
-    put back, the next chunk begins with it.
-    """
-    # Memory views: array elements are several times slower in a Python loop.
-    edges = starts.data
-    target_of = targets.data
-    cut_of = cuts.data
-    puts_back = is_put_back.data
-    bounds = firsts.tolist()
-    offset = bounds[0]
-    chunk_firsts = []
-    chunk_stops = []
-    for document_start, document_end in pairwise(bounds):
-        first = document_start
-        while first < document_end:
-            index = first - offset
-            target = target_of[index]
-            # A sentence has at least one token: at most ``target`` sentences are needed.
-            limit = min(document_end, first + target)
-            full = edges[first] + target
-            stop = bisect_left(edges, full, first + 1, limit)
-            chunk_firsts.append(first)
-            chunk_stops.append(stop)
-            n_kept = 1 + int(cut_of[index] * (stop - first - 1))
-            first = first + n_kept if puts_back[index] else stop
-    return np.array(chunk_firsts, dtype=np.int64), np.array(chunk_stops, dtype=np.int64)
 
 
 _BLOCK_SENTENCES = 1 << 18
@@ -343,34 +327,27 @@ def _pairs(corpus: Corpus, chunks: Chunks, rule: PairRule) -> Pairs:
             label=label,
         )
     is_negative = is_turned & (rule.task == "nsp") | is_alone & (rule.alone == "negative")
-    pairs = _with_negatives(pairs, corpus, chunks, is_negative, rule)
-    return trim(pairs, *trimmed_lengths(pairs, rule.budget), chunks.bits)
-
-
-def _with_negatives(
-    pairs: Pairs, corpus: Corpus, chunks: Chunks, is_negative: Bools, rule: PairRule
-) -> Pairs:
-    """Replace the B of negative pairs: full sentences, up to the target with A, at least one."""
+    # The B of a negative pair is full sentences, up to the target with A, at least one. All are of
+    # each negative pair.
+    negatives = chunks.where(is_negative)
     starts = corpus.starts
-    # All are of each negative pair.
-    chunks = chunks.where(is_negative)
-    a_length = starts[chunks.middle] - starts[chunks.first]
-    needed = np.maximum(chunks.target - a_length, 1)
-    sentence_bits = fork(chunks.bits, Drawn.SENTENCE)
+    a_length = starts[negatives.middle] - starts[negatives.first]
+    needed = np.maximum(negatives.target - a_length, 1)
+    sentence_bits = fork(negatives.bits, Drawn.SENTENCE)
     if corpus.n_documents > 1:
-        others = below(fork(chunks.bits, Drawn.DOCUMENT), corpus.n_documents - 1)
+        others = below(fork(negatives.bits, Drawn.DOCUMENT), corpus.n_documents - 1)
         # A's document is skipped: all others are equally likely.
-        others += others >= chunks.document
+        others += others >= negatives.document
         begin, limit = corpus.firsts[others], corpus.firsts[others + 1]
         first = begin + below(sentence_bits, limit - begin)
     else:
-        first, limit = _in_the_same_document(corpus, chunks, sentence_bits, rule.max_len)
+        first, limit = _in_the_same_document(corpus, negatives, sentence_bits, rule.max_len)
     b_start = starts[first]
     stop = np.minimum(np.searchsorted(starts, b_start + needed), limit)
     pairs.b_start[is_negative] = b_start
     pairs.b_stop[is_negative] = starts[stop]
     pairs.label[is_negative] = np.where(stop > first, OUT_OF_ORDER, UNLABELLED)
-    return pairs
+    return trim(pairs, *trimmed_lengths(pairs, rule.budget), chunks.bits)
 
 
 def _in_the_same_document(

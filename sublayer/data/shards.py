@@ -213,7 +213,18 @@ class ShardEncoder:
     def add_all(self, pieces: Iterable[Piece]) -> None:
         """Encode pieces; raise DataError, with file and line, where one cannot be encoded."""
         if self._unit == "pair":
-            self._add_pairs(pieces)
+            rest = iter(pieces)
+            while pairs := list(islice(rest, _BATCH_TEXTS)):
+                # The words of both sides; the texts as they were read follow, and are not encoded.
+                documents = [pair.part.document.read()[:].split(b"\n") for pair in pairs]
+                sources = self._tokenizer.encode_many([lines[0] for lines in documents])
+                targets = self._tokenizer.encode_targets([lines[1] for lines in documents])
+                for pair, lines, *sides in zip(pairs, documents, sources, targets, strict=True):
+                    number = self._new_piece(pair)
+                    if all(map(len, sides)):
+                        self._of_pairs.update(b"".join(text + b"\n" for text in lines[:2]))
+                        texts = (Segment(text, number, pair.part) for text in lines)
+                        self._store(zip(texts, sides, strict=False))
             return
         for batch in _batches(self._segments(pieces)):
             encoded = list(zip(batch, self._encode(batch), strict=True))
@@ -273,20 +284,6 @@ class ShardEncoder:
                 return [ids for segment in segments for ids in self._encode([segment])]
             position = segments[0].start + error.position
             raise segments[0].part.not_utf8(position, NEEDS_UTF8) from error
-
-    def _add_pairs(self, pieces: Iterable[Piece]) -> None:
-        rest = iter(pieces)
-        while batch := list(islice(rest, _BATCH_TEXTS)):
-            # The words of both sides; the texts as they were read follow, and are not encoded.
-            documents = [piece.part.document.read()[:].split(b"\n") for piece in batch]
-            sources = self._tokenizer.encode_many([lines[0] for lines in documents])
-            targets = self._tokenizer.encode_targets([lines[1] for lines in documents])
-            for piece, lines, *sides in zip(batch, documents, sources, targets, strict=True):
-                number = self._new_piece(piece)
-                if all(map(len, sides)):
-                    self._of_pairs.update(b"".join(text + b"\n" for text in lines[:2]))
-                    texts = (Segment(text, number, piece.part) for text in lines)
-                    self._store(zip(texts, sides, strict=False))
 
     def _store(self, encoded: Iterable[tuple[Segment, TokenIds]]) -> None:
         """Store segments with their ids, one after another."""
@@ -393,7 +390,11 @@ def write_store(
                 progress.skip(shard.text.n_bytes)
             else:
                 wait()
-                _check_encoded(part, shard, sources)
+                if _Part(part).text != shard.text:
+                    for ranges in sources:
+                        check_unchanged(ranges)  # which names the file
+                    name = next(iter(shard.pieces)).part.document.name
+                    raise changed(f"{name}, or what follows it,")
                 if n_ahead:
                     progress.add(shard.text.n_bytes)
             parts.append(part)
@@ -456,16 +457,6 @@ class _Part:
             self.path, self.meta["n_id_bytes"], counts, self.n_bytes, crc32
         )
         return pieces.reshape(-1, 3), sentence_starts
-
-
-def _check_encoded(part: Path, shard: Shard, sources: Sources) -> None:
-    """Raise DataError where the encoded text is not the text that was cut."""
-    if _Part(part).text == shard.text:
-        return
-    for ranges in sources:
-        check_unchanged(ranges)  # which names the file
-    name = next(iter(shard.pieces)).part.document.name
-    raise changed(f"{name}, or what follows it,")
 
 
 def _join(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -257,28 +257,22 @@ def corrupted_batch(split: Split, parts: Sequence[Pieces], rule: CorruptionRule)
 
     A target that is too long is truncated, and ends there with the end id.
     """
-    examples = [example for pieces in parts for example in _corrupt_all(split, pieces, rule)]
+    examples: list[tuple[Ints, Ints]] = []
+    for pieces in parts:
+        sides: dict[int, tuple[Ints, Ints]] = {}
+        # Pieces of one length at a time: nearly all are equally long.
+        for length in np.unique(pieces.lengths).tolist():
+            numbers = np.flatnonzero(pieces.lengths == length)
+            places = pieces.begins[numbers][:, None] + np.arange(length)
+            ids: AnyInts = split.ids[pieces.joined.positions(places)]
+            mask = rule.draw(pieces.bits[numbers], length, rule.settings)
+            corrupted = zip(*corrupt(ids, mask, rule.sentinels), strict=True)
+            sides.update(zip(numbers.tolist(), corrupted, strict=True))
+        examples += [sides[number] for number in range(len(pieces.begins))]
     most = rule.target_length - 1
     sources = [np.append(source, rule.end_id) for source, _ in examples]
     targets = [np.append(target[:most], rule.end_id) for _, target in examples]
     return pairs_in_rows(sources, targets, pad_id=rule.pad_id, first_id=rule.first_id)
-
-
-def _corrupt_all(split: Split, pieces: Pieces, rule: CorruptionRule) -> list[tuple[Ints, Ints]]:
-    """Return the input and the target of each piece, without their ends."""
-    examples: dict[int, tuple[Ints, Ints]] = {}
-    # Pieces of one length at a time: nearly all are equally long.
-    for length in np.unique(pieces.lengths).tolist():
-        numbers = np.flatnonzero(pieces.lengths == length)
-        places = pieces.begins[numbers][:, None] + np.arange(length)
-        ids: AnyInts = split.ids[pieces.joined.positions(places)]
-        mask = rule.draw(pieces.bits[numbers], length, rule.settings)
-        sides = zip(*corrupt(ids, mask, rule.sentinels), strict=True)
-        examples.update(zip(numbers.tolist(), sides, strict=True))
-    return [examples[number] for number in range(len(pieces.begins))]
-
-
-Mode = Literal["random", "shuffled"]
 
 
 class RandomPieces:

@@ -239,8 +239,8 @@ def sequence(n_words, generator):
 
 
 def positions_of(ids, starts, generator, **rule):
-    masked = mask_tokens(np.array(ids), starts, MaskRule(**rule), VOCABULARY, generator)
-    return masked.positions.tolist()
+    _, positions, _ = mask_tokens(np.array(ids), starts, MaskRule(**rule), VOCABULARY, generator)
+    return positions.tolist()
 
 
 def test_the_number_of_predictions_is_the_rounded_share():
@@ -266,24 +266,24 @@ def test_the_number_of_predictions_is_the_rounded_share():
 def test_words_are_predicted_whole_and_what_is_masked_keeps_its_target(n_words, rule, seed):
     ids, starts = sequence(n_words, philox(seed))
     before = ids.copy()
-    masked = mask_tokens(ids, starts, rule, VOCABULARY, philox(seed + 1))
+    seen, positions, targets = mask_tokens(ids, starts, rule, VOCABULARY, philox(seed + 1))
     assert np.array_equal(ids, before)
-    assert np.array_equal(masked.targets, ids[masked.positions])
-    assert (np.diff(masked.positions) > 0).all()
-    untouched = np.delete(np.arange(len(ids)), masked.positions)
-    assert np.array_equal(masked.ids[untouched], ids[untouched])
-    assert (ids[masked.positions] >= N_SPECIAL).all()
+    assert np.array_equal(targets, ids[positions])
+    assert (np.diff(positions) > 0).all()
+    untouched = np.delete(np.arange(len(ids)), positions)
+    assert np.array_equal(seen[untouched], ids[untouched])
+    assert (ids[positions] >= N_SPECIAL).all()
     wanted = rule.n_predictions(len(ids), int((ids >= N_SPECIAL).sum())) if n_words else 0
-    n, words = len(masked.positions), np.cumsum(starts)
+    n, words = len(positions), np.cumsum(starts)
     assert n == wanted if rule.unit == "token" else n <= wanted
-    assert rule.unit == "token" or not {*words[untouched]} & {*words[masked.positions]}
+    assert rule.unit == "token" or not {*words[untouched]} & {*words[positions]}
 
 
 def test_predictions_become_masks_random_tokens_or_themselves_by_eighty_ten_ten():
     def counted(n, rule, **more):
         vocabulary = MaskVocabulary(MASK, VOCABULARY.is_maskable, **more)
-        masked = mask_tokens(np.full(n, 20), None, rule, vocabulary, philox())
-        return np.bincount(masked.ids[masked.positions], minlength=VOCAB_SIZE)
+        seen, positions, _ = mask_tokens(np.full(n, 20), None, rule, vocabulary, philox())
+        return np.bincount(seen[positions], minlength=VOCAB_SIZE)
 
     # A random token is uniform over all 50 ids, specials, the mask and the token itself included.
     expected = np.full(VOCAB_SIZE, 0.1 / VOCAB_SIZE)
