@@ -21,8 +21,8 @@ from sublayer.config.objective import TranslationObjective
 from sublayer.config.recipe import ResolvedRecipe, resolved_recipe
 from sublayer.config.resolve import resolve_model, resolve_optimizer, resolve_train
 from sublayer.data.arrays import Ints
-from sublayer.model.transformer import build
 from sublayer.data.batches import PackedBatch, pairs_in_rows
+from sublayer.model.transformer import build
 from sublayer.objective.families import family_of
 from sublayer.training.step import TrainStep
 from sublayer.training.world import World

@@ -26,7 +26,7 @@ from sublayer.files.storage import as_typed, resolved
 from sublayer.numbers import format_quantity
 from sublayer.options import Argument, Option, PathText, checked
 from sublayer.plot import look
-from sublayer.system.launch import is_first_launched
+from sublayer.system.processes import is_first_launched
 from sublayer.system.stages import note, stage
 from sublayer.system.terminal import hanging, searchable
 from sublayer.text_model import TextModel

@@ -28,7 +28,7 @@ from sublayer.options import (
     shown_limit,
     signature_of,
 )
-from sublayer.system.launch import is_first_launched, n_launched
+from sublayer.system.processes import is_first_launched, n_launched
 from sublayer.system.stages import display, note
 from sublayer.system.terminal import Stream, searchable
 from sublayer.values import as_json_values

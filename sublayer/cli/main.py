@@ -24,8 +24,8 @@ from sublayer.errors import (
     one_line,
 )
 from sublayer.numbers import NO_BREAK
-from sublayer.system.launch import n_launched
 from sublayer.system.memory import lacks_memory
+from sublayer.system.processes import n_launched
 from sublayer.system.signals import INTERRUPTED, PREEMPTED, interruptible, interruption
 from sublayer.system.terminal import OutputLost, hanging, lasting_streams
 

@@ -12,7 +12,7 @@ from sublayer.errors import ConfigError, DataError
 from sublayer.files.lines import text_lines
 from sublayer.files.storage import as_typed, check_free, expanded, new_file
 from sublayer.options import Argument, Option
-from sublayer.system.launch import is_first_launched
+from sublayer.system.processes import is_first_launched
 from sublayer.system.stages import display, note, stage
 from sublayer.tasks.own_table import SUFFIXES
 from sublayer.tasks.records import suffix_of

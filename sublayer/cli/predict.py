@@ -25,8 +25,8 @@ from sublayer.errors import CheckpointError, ConfigError, DataError, Interrupted
 from sublayer.files.lines import decoded
 from sublayer.files.storage import as_typed, describe_absence, new_file
 from sublayer.options import Argument, Option
-from sublayer.system.launch import n_launched
 from sublayer.system.memory import keep_freed_memory
+from sublayer.system.processes import n_launched
 from sublayer.system.stages import display, note, stage
 from sublayer.tables import table
 from sublayer.tasks.predicting import (

@@ -13,7 +13,7 @@ from sublayer.errors import ConfigError
 from sublayer.files.lines import PACKED
 from sublayer.files.storage import as_typed
 from sublayer.options import Argument, Option
-from sublayer.system.launch import is_first_launched
+from sublayer.system.processes import is_first_launched
 from sublayer.tasks.registry import TASKS
 
 if TYPE_CHECKING:

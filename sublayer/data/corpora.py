@@ -42,8 +42,14 @@ from sublayer.data.text.documents import (
 from sublayer.data.text.files import FileDocument, MemoryDocument, RawDocument, is_tar, read_path
 from sublayer.data.text.ranges import SplitName
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.cache_folder import content_key, corpus_folders, replacing
-from sublayer.files.download import Download, fetch, unzip
+from sublayer.files.cache_folder import (
+    Download,
+    content_key,
+    corpus_folders,
+    fetch,
+    replacing,
+    unzip,
+)
 from sublayer.files.lines import decoded
 from sublayer.files.storage import expanded, new_folder, resolved
 

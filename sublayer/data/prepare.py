@@ -31,7 +31,6 @@ from sublayer.data.corpora import Source, fetched, find_sources, read_watched
 from sublayer.data.parallel import find_pairs, pack_pairs, read_pairs, sides_of
 from sublayer.data.shards import VERSION, note_unfinished, write_store
 from sublayer.data.store import Split, read_store
-from sublayer.data.subwords.subword import before_whitespace
 from sublayer.data.text.documents import Document, Reading, Records, identity_of, read_documents
 from sublayer.data.text.ranges import (
     NEEDS_UTF8,
@@ -49,8 +48,7 @@ from sublayer.data.text.ranges import (
     shared_document,
 )
 from sublayer.data.text.sentences import rule_identity, sentences_of
-from sublayer.data.tokenizers.base import Tokenizer, after_newline
-from sublayer.data.tokenizers.characters import character_start
+from sublayer.data.tokenizers.base import Tokenizer, after_newline, character_start
 from sublayer.data.tokenizers.languages import BilingualTokenizer
 from sublayer.data.tokenizers.named import (
     load_tokenizer,
@@ -58,6 +56,7 @@ from sublayer.data.tokenizers.named import (
     trainer_version,
     with_special_tokens,
 )
+from sublayer.data.tokenizers.subword import before_whitespace
 from sublayer.errors import ConfigError, DataError
 from sublayer.files.cache_folder import cache_folder, content_key, read_or_make, replacing
 from sublayer.files.storage import expanded

@@ -51,8 +51,8 @@ from sublayer.files.arrays import FooterFile, check_bytes, read_columns, read_de
 from sublayer.files.cache_folder import held_in_cache, replacing, writing_to
 from sublayer.files.lines import FileText, blocks_of, changed
 from sublayer.files.storage import is_held, write_file
-from sublayer.system.launch import python_command
 from sublayer.system.memory import cores
+from sublayer.system.processes import python_command
 from sublayer.system.stages import display, format_seconds, note
 
 VERSION = 1

@@ -284,7 +284,7 @@ def unpack(path: Path, target: Path, *, sha256: str, most_in_memory: int) -> byt
                 "half of what is free in the cache: set SUBLAYER_CACHE to a folder with room, or "
                 "decompress it yourself"
             )
-            most = _most_on_disk(target.parent)
+            most = disk_usage(target.parent).free // 2
             for block in _within(path, chain([start.getvalue()], blocks), most, remedy):
                 file.write(block)
             _check_hash(path, sha256)
@@ -337,8 +337,20 @@ def decoded(path: Path | str, line: int, text: bytes) -> str:
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     """Open a file by its suffix."""
     kind = _KINDS.get(path.suffix.lower(), "plain")
-    with _naming(path, kind), open_file(path) as packed, _reader(packed, kind, path) as file:
-        yield file
+    with _naming(path, kind), open_file(path) as packed:
+        check_no_pointer(path, packed.peek(len(_POINTER)))
+        file: IO[bytes] = packed
+        if kind in _OPENERS:
+            file = _OPENERS[kind](packed)
+        elif kind == "zip":
+            archive = zipfile.ZipFile(packed)
+            file = archive.open(_only_member(archive, path))
+        # An empty file has no frames; the library considers it truncated.
+        elif kind == "zstd" and packed.peek(1):
+            frames: Any = zstd.ZstdFile(packed, options=_LONGEST_WINDOW)
+            file = io.BufferedReader(frames)
+        with file:
+            yield file
 
 
 @contextmanager
@@ -383,28 +395,9 @@ def _only_member(archive: zipfile.ZipFile, path: Path) -> zipfile.ZipInfo:
     return members[0]
 
 
-def _reader(packed: io.BufferedReader, kind: str, path: Path) -> IO[bytes]:
-    check_no_pointer(path, packed.peek(len(_POINTER)))
-    if kind in _OPENERS:
-        opened: IO[bytes] = _OPENERS[kind](packed)
-        return opened
-    if kind == "zip":
-        archive = zipfile.ZipFile(packed)
-        return archive.open(_only_member(archive, path))
-    # An empty file has no frames; the library considers it truncated.
-    if kind == "zstd" and packed.peek(1):
-        frames: Any = zstd.ZstdFile(packed, options=_LONGEST_WINDOW)
-        return io.BufferedReader(frames)
-    return packed
-
-
 def _most_bytes() -> int:
     # Half of the memory, or of 8 GiB where it is unknown.
     return (total_memory() or 8 << 30) // 2
-
-
-def _most_on_disk(folder: Path) -> int:
-    return disk_usage(folder).free // 2
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from sublayer.files.storage import (
     temporary_path,
     write_file,
 )
-from sublayer.system.launch import is_first_launched, is_launched, n_launched
+from sublayer.system.processes import is_first_launched, is_launched, n_launched
 from sublayer.system.stages import note
 
 RECIPE, MODEL, INPUTS = "recipe.toml", "model", "inputs.json"

@@ -15,8 +15,8 @@ from sublayer.counts import count
 from sublayer.data.prepare import Data
 from sublayer.data.tasks.batches import describe_cuts, of_tasks
 from sublayer.errors import CheckpointError, ConfigError
-from sublayer.files.parsing import Number, read_json_object, read_typed
 from sublayer.files.cache_folder import content_key
+from sublayer.files.parsing import Number, read_json_object, read_typed
 from sublayer.files.storage import write_file
 from sublayer.objective.supervised.batches import example_batches
 from sublayer.objective.supervised.evaluation import trained_examples

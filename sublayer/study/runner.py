@@ -61,9 +61,9 @@ from sublayer.study.stage_recipes import (
 )
 from sublayer.study.stages import PRETRAINING, Chain, explain_nesting, n_compared
 from sublayer.study.study_file import DEVIATION
-from sublayer.system.launch import n_launched
 from sublayer.system.machine import choose_device
 from sublayer.system.memory import format_bytes
+from sublayer.system.processes import n_launched
 from sublayer.system.stages import format_seconds, note, stage
 from sublayer.tasks.registry import TASKS, locate_files
 from sublayer.training.world import World

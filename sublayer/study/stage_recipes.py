@@ -27,8 +27,7 @@ from sublayer.errors import ConfigError, SublayerError, check_rules
 from sublayer.files.cache_folder import cache_folder, content_key, file_digest
 from sublayer.files.checkpoints import Input, checkpoint_path
 from sublayer.files.parsing import Count, Typed, check_typed, read_json
-from sublayer.files.paths import expanded
-from sublayer.files.storage import write_file, write_json
+from sublayer.files.storage import expanded, write_file, write_json
 from sublayer.loading import CHECKPOINTS_NAME
 from sublayer.objective.families import KINDS, family_of
 from sublayer.objective.supervised.scores import name_part

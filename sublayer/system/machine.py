@@ -9,8 +9,8 @@ from typing import Any, Self
 import torch
 
 from sublayer.errors import ConfigError
-from sublayer.system.launch import n_launched, own_gpu_number
 from sublayer.system.memory import cores, release_freed_memory
+from sublayer.system.processes import n_launched, own_gpu_number
 
 _CPUINFO = Path("/proc/cpuinfo")
 

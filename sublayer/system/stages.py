@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
-from sublayer.system.launch import is_first_launched
+from sublayer.system.processes import is_first_launched
 from sublayer.system.terminal import is_live, lasting_stderr, paragraph
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from sublayer.errors import DataError
-from sublayer.files.cache_folder import cache_folder
-from sublayer.files.download import Download, fetch
+from sublayer.files.cache_folder import Download, cache_folder, fetch
 from sublayer.files.storage import new_folder, remove_abandoned
 from sublayer.system.stages import stage
 

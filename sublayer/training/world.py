@@ -20,7 +20,7 @@ from torch.distributed.rendezvous import rendezvous
 from sublayer.config.recipe import Recipe
 from sublayer.errors import ConfigError, SaidElsewhere, TrainingError
 from sublayer.evaluation.split_work import Result
-from sublayer.system.launch import (
+from sublayer.system.processes import (
     check_launch,
     has_launchers_store,
     is_first_launched,

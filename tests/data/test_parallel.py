@@ -21,8 +21,8 @@ from sublayer.data.parallel import (
 )
 from sublayer.data.prepare import find_texts, prepare
 from sublayer.data.store import Split, TokenStore
-from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.data.text.documents import json_records
+from sublayer.data.tokenizers.base import ByteTokenizer
 from sublayer.data.translation_batches import TranslationBatches, fill, side_lengths
 from sublayer.errors import DataError
 from sublayer.tasks.records import read_parquet

@@ -33,8 +33,7 @@ from sublayer.data.text.files import MemoryDocument
 from sublayer.data.text.ranges import DocumentRange
 from sublayer.data.tokenizers.named import train_tokenizer
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.cache_folder import lock_of
-from sublayer.files.download import Download
+from sublayer.files.cache_folder import Download, lock_of
 from sublayer.system.stages import HeardStages, shown_by
 from tests.data.releases import FILES, write_archive, write_release, write_zip
 from tests.data.test_text import parquet

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sublayer.config.data import parse_split
-from sublayer.data.text import files, records
+from sublayer.data.text import documents, files
 from sublayer.data.text.documents import (
     HubSet,
     Reading,
@@ -127,11 +127,11 @@ def parquet(path, table, **settings):
 
 
 def json_lines(path, field):
-    return records.texts_of(records.json_records(path), field)
+    return documents.texts_of(documents.json_records(path), field)
 
 
 def parquet_rows(path, field):
-    return list(records.texts_of(read_parquet(path, (field,)), field))
+    return list(documents.texts_of(read_parquet(path, (field,)), field))
 
 
 def test_a_line_of_json_is_a_document(tmp_path):
@@ -186,15 +186,21 @@ def test_blank_lines_stand_between_documents_none_of_which_is_without_end(tmp_pa
     body = b" \r\none\r\ntwo\r\n\t\r\n\r\nthr\xffee\r\n\r\n"
     (tmp_path / "a.txt").write_bytes(mark % b"START" + body + mark % b"END" + b"\r\nLegal.\r\n")
     file = FileDocument(tmp_path / "a.txt", tmp_path)
-    clean = list(records.blank_line_texts(file, is_clean=True))
+    clean = list(documents.blank_line_texts(file, is_clean=True))
     assert clean == [(3, b"one\r\ntwo\r\n"), (7, b"thr\xffee\r\n")]
-    assert [line for line, _ in records.blank_line_texts(file, is_clean=False)] == [1, 3, 7, 9, 11]
-    monkeypatch.setattr(records, "_LONGEST_DOCUMENT", 20)
+    assert [line for line, _ in documents.blank_line_texts(file, is_clean=False)] == [
+        1,
+        3,
+        7,
+        9,
+        11,
+    ]
+    monkeypatch.setattr(documents, "_LONGEST_DOCUMENT", 20)
     monkeypatch.setattr("sublayer.files.lines._LONGEST_LINE", 25)
     path = tmp_path / "a.txt"
     path.write_bytes(b"short\n\n12345678\n12345678\n1234\n" + b" " * 25)
     with pytest.raises(DataError, match=r"a.txt, document at line 3: longer than 0 MiB without a"):
-        list(records.blank_line_texts(FileDocument(path, tmp_path), is_clean=False))
+        list(documents.blank_line_texts(FileDocument(path, tmp_path), is_clean=False))
     with pytest.raises(DataError, match=r"a.txt, line 6: longer than 0 MiB"):
         list(read_lines(path))
 
@@ -206,7 +212,7 @@ def test_articles_of_wikipedia_are_extracted_without_titles(tmp_path):
     articles += b'<doc id="14" title="A &amp; B">\nFirst of all.\n</doc>\n'
     path.write_bytes(articles)
     found = [(1, b"One is.\n\nIt is old.\n"), (8, b""), (12, b"First of all.\n")]
-    assert list(records.extracted_articles(path)) == found
+    assert list(documents.extracted_articles(path)) == found
     for text, message in (
         (articles.replace(b"</doc>\n\n<doc", b"</doc>\nwords\n<doc"), "line 11: not within"),
         (articles[:-8], "line 12: an article begins that does not end"),
@@ -214,7 +220,7 @@ def test_articles_of_wikipedia_are_extracted_without_titles(tmp_path):
     ):
         path.write_bytes(text)
         with pytest.raises(DataError, match=f"wiki_00, {message}"):
-            list(records.extracted_articles(path))
+            list(documents.extracted_articles(path))
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("zst", zstd.compress)])
@@ -225,7 +231,7 @@ def test_a_large_compressed_file_is_bounded_and_unpacked_once(tmp_path, monkeypa
     with pytest.raises(DataError, match=f"{bomb.name} becomes more than 0.0 GiB, half of the mem"):
         unpacked(bomb)
     with monkeypatch.context() as patch:
-        patch.setattr("sublayer.files.lines._most_on_disk", lambda folder: 5 << 20)
+        patch.setattr("sublayer.files.lines.disk_usage", lambda folder: Mock(free=10 << 20))
         with pytest.raises(DataError, match=f"{bomb.name} becomes more than 0.0 GiB, half of what"):
             FileDocument(bomb, cache).read()
     assert not list(cache.rglob("unpacked/*"))
@@ -630,8 +636,8 @@ def test_a_division_does_not_depend_on_where_documents_are(packed, n_documents):
         return [sorted(text for text in contents if text in part) for part in (free, *splits)]
 
     contents = drawn_texts(n_documents, seed=n_documents)
-    for documents in (in_memory(contents), packed(contents)):
-        parts = divide(documents, shares_of("60/30/10"), name="a", is_utf8=False)
+    for collection in (in_memory(contents), packed(contents)):
+        parts = divide(collection, shares_of("60/30/10"), name="a", is_utf8=False)
         found = [[piece.document.read() for piece in parts[split]] for split in SPLITS]
         assert [parts[split].n_bytes for split in SPLITS] == [sum(map(len, part)) for part in found]
         assert [piece.document.read() for piece in parts["train"][::-1]] == found[0][::-1]

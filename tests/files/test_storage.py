@@ -19,8 +19,7 @@ from platformdirs import user_cache_path
 from sublayer.errors import DataError
 from sublayer.files import lines, parsing, storage
 from sublayer.files.arrays import read_description
-from sublayer.files.cache_folder import cache_folder, file_digest, replacing
-from sublayer.files.download import Download, fetch, unzip
+from sublayer.files.cache_folder import Download, cache_folder, fetch, file_digest, replacing, unzip
 from sublayer.files.lines import archived_name, decoded, read_lines, text_lines, zstd
 from sublayer.files.measurements import Measurement, keep, recall
 from sublayer.files.parsing import parse_json, parse_toml, read_json, read_toml

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 
 from sublayer.config.load import load_recipe
 from sublayer.config.objective import MaskedObjective
-from sublayer.data.tokenizers.base import ByteTokenizer, CharacterTokenizer
 from sublayer.data.masked import Example, MaskRule, PairBatches, pack
 from sublayer.data.sentence_pairs import PairRule
+from sublayer.data.tokenizers.base import ByteTokenizer, CharacterTokenizer
 from sublayer.errors import ConfigError, DataError
 from sublayer.objective.masked.loss import Masked, pair_settings, predicts_negative, sentence_nats
 from sublayer.objective.masked.scores import (

@@ -37,7 +37,7 @@ from sublayer.study.jobs.files import DONE, STOPPED, End, JobFiles, JobStatus
 from sublayer.study.jobs.loop import MOST_TRIES, JobLoop
 from sublayer.study.jobs.run import FAILURE, Job
 from sublayer.study.jobs.worker import make_run
-from sublayer.system.launch import python_command
+from sublayer.system.processes import python_command
 from sublayer.training.log import Status
 from tests.study.studies import FAILING, FFN, copied, same_files, settings_of, values, write_text
 

@@ -37,7 +37,7 @@ from sublayer.study.jobs.files import (
 )
 from sublayer.study.jobs.loop import MOST_TRIES, InTurn, PlainBoard, TerminalBoard
 from sublayer.study.jobs.run import Job, Outcome, SharedData
-from sublayer.system.fork_server import Forked, ForkServer
+from sublayer.system.processes import Forked, ForkServer
 from sublayer.training.log import Status
 from tests.stopping import stopped_at
 from tests.study.studies import FAILING, FFN, copied, read_results, same_files, settings_of, values

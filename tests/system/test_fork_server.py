@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sublayer.study.jobs.backends import LocalProcesses
-from sublayer.system.fork_server import ForkServer, forked_argument
+from sublayer.system.processes import ForkServer, forked_argument
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks safely")
 

@@ -17,9 +17,9 @@ from sublayer.errors import ConfigError
 from sublayer.files.storage import LOCK, held
 from sublayer.study.budget import expected
 from sublayer.system import machine, memory
-from sublayer.system.launch import check_launch, is_first_launched, meeting_place, n_launched
 from sublayer.system.machine import choose_device, describe_machine, processor
 from sublayer.system.memory import cores, free_memory, total_memory
+from sublayer.system.processes import check_launch, is_first_launched, meeting_place, n_launched
 from tests.waiting import waits_until
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sublayer.errors import DataError
-from sublayer.files.download import Download
+from sublayer.files.cache_folder import Download
 from sublayer.tasks.registry import (
     ROWS,
     SUITES,

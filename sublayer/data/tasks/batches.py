@@ -11,10 +11,15 @@ import numpy as np
 from sublayer.config.supervised import Format
 from sublayer.counts import count
 from sublayer.data.arrays import Bools, Ints
-from sublayer.data.batches import IGNORED
-from sublayer.data.batches import PackedBatch, n_that_fit
+from sublayer.data.batches import (
+    IGNORED,
+    PackedBatch,
+    PackedSequence,
+    Unpacked,
+    n_that_fit,
+    pack_examples,
+)
 from sublayer.data.counter_rng import Epochs, Purpose, fork, seeds
-from sublayer.data.packing import PackedBatch, PackedSequence, Unpacked, n_that_fit, pack_examples
 from sublayer.data.store import Split
 from sublayer.data.tasks.encoded import (
     CUTS,

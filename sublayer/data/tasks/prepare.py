@@ -14,7 +14,6 @@ from sublayer.config.data import DEFAULT_HELD_OUT, TOKENIZERS, DataConfig, own_t
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.counts import count
 from sublayer.data.arrays import Bools
-from sublayer.data.cache import content_key, file_digest
 from sublayer.data.prepare import (
     Data,
     describe_marks,
@@ -39,8 +38,7 @@ from sublayer.data.tokenizers.named import with_special_tokens
 from sublayer.data.tokenizers.settings import marks_pattern
 from sublayer.errors import DataError
 from sublayer.files.arrays import dump_arrays, load_arrays
-from sublayer.files.cache_folder import cache_folder, replacing
-from sublayer.files.cache_folder import cache_folder, content_key
+from sublayer.files.cache_folder import cache_folder, content_key, file_digest, replacing
 from sublayer.system.stages import note, stage
 from sublayer.tasks.division import count_bundles, held_out
 from sublayer.tasks.finding import SUFFIXES, entries, unpacked_name

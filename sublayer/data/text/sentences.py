@@ -37,7 +37,6 @@ from sublayer.data.text.ranges import (
     chunk_stops,
     chunks_of,
 )
-from sublayer.data.tokenizers.base import character_start
 from sublayer.files.lines import blocks_of
 from sublayer.system.extras import extra_module
 from sublayer.tasks.scripts import OTHER_ENDS, UNSPACED

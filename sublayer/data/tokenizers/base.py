@@ -17,7 +17,7 @@ from pydantic import Field
 
 from sublayer.data.arrays import AnyInts, Bools, Ints, TokenIds
 from sublayer.errors import ConfigError, DataError
-from sublayer.files.file_text import FileText
+from sublayer.files.lines import FileText
 from sublayer.files.parsing import check_typed
 from sublayer.files.storage import write_file
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sublayer.errors import DataError
 from sublayer.files.cache_folder import cache_folder, content_key, replacing
-from sublayer.system.launch import python_command
+from sublayer.system.processes import python_command
 
 VERSION = 2  # changes whenever files would be probed otherwise
 _BYTES = 512 << 20

@@ -11,9 +11,9 @@ from torch import Tensor
 from sublayer.config.supervised import SupervisedObjective
 from sublayer.counts import count
 from sublayer.data.arrays import Bools
+from sublayer.data.prepare import note_losses
 from sublayer.data.tasks.batches import Assembler, TaskPart, TaskSplit
 from sublayer.data.tasks.encoded import SpanExamples, WindowRule, encode_examples, find_marks
-from sublayer.data.prepare import note_losses
 from sublayer.data.tasks.prepare import SAMPLED_ROWS, note_marks, task_split, texts_of
 from sublayer.errors import CheckpointError, ConfigError, DataError
 from sublayer.evaluation.split_work import ALONE, Processes, Progress, silent

@@ -21,8 +21,7 @@ from typing import Any
 
 from sublayer.errors import ConfigError, one_line
 from sublayer.system.extras import extra_module
-from sublayer.system.fork_server import Forked, ForkServer
-from sublayer.system.launch import python_command
+from sublayer.system.processes import Forked, ForkServer, python_command
 
 _WORKER = "sublayer.study.jobs.worker"
 _PASSED_ON = ("SUBLAYER_", "HF_", "ATEN_", "ONEDNN_", "DNNL_", "MKL_", "CUBLAS_")

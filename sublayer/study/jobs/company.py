@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from sublayer.errors import ConfigError
-from sublayer.system.launch import at_end_of_input, python_command
+from sublayer.system.processes import at_end_of_input, python_command
 
 if TYPE_CHECKING:
     from sublayer.study.budget.expected import Sized

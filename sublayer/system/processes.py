@@ -1,11 +1,12 @@
-"""Fork server: a process that imports a program once and forks a process per use.
+"""Processes: variables of a launcher, such as ``torchrun``; Python commands; a fork server.
 
-A fork is safe on Linux while the server has no Python threads and has computed nothing: OpenMP,
-oneDNN and CUDA start in the forked processes, and OpenBLAS ends its threads at a fork. A process
-has the memory, signals, exit code and standard input of a newly started one, which it is on other
-systems.
+The fork server is a process that imports a program once and forks a process per use. A fork is safe
+on Linux while the server has no Python threads and has computed nothing: OpenMP, oneDNN and CUDA
+start in the forked processes, and OpenBLAS ends its threads at a fork. A process has the memory,
+signals, exit code and standard input of a newly started one, which it is on other systems.
 """
 
+import json
 import os
 import select
 import signal
@@ -18,11 +19,121 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from sublayer.system.launch import python_command
+from sublayer.errors import ConfigError
 from sublayer.system.signals import SIGNALS
 
 _LOOK_S = 0.05
-_NUMBER = struct.Struct("i")
+_STATUS_NUMBER = struct.Struct("i")
+_MOST_DIGITS = 9
+_PORTS = range(1, 1 << 16)
+_REMEDY = "start the processes with torchrun, which sets it"
+
+
+def n_launched() -> int:
+    """Return the world size; 1 without ``torchrun``.
+
+    Raises ConfigError, as all functions here do, for variables that no launcher sets.
+    """
+    return _number("WORLD_SIZE", "1", least=1)
+
+
+def is_launched() -> bool:
+    """Check whether a launcher, which restarts failed processes, started this one."""
+    return "WORLD_SIZE" in os.environ
+
+
+def own_gpu_number() -> int:
+    """Return this process's local rank, which is also its GPU's number."""
+    return _number("LOCAL_RANK", "0")
+
+
+def restart_count() -> int:
+    """Return the launcher's restart count; 0 without one."""
+    return _number("TORCHELASTIC_RESTART_COUNT", "0")
+
+
+def is_first_launched() -> bool:
+    """Check whether this process is rank 0, before or after it joins the others."""
+    return n_launched() == 1 or _rank() == 0
+
+
+def has_launchers_store() -> bool:
+    """Check whether the launcher hosts the rendezvous store; otherwise rank 0 does."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def meeting_place() -> tuple[str, int]:
+    """Return the rendezvous address and port."""
+    address = os.environ.get("MASTER_ADDR", "")
+    if not address:
+        raise ConfigError(f"WORLD_SIZE = {n_launched()} needs MASTER_ADDR: {_REMEDY}")
+    port = _number("MASTER_PORT")
+    if port not in _PORTS:
+        raise ConfigError(f"MASTER_PORT = {port} is no port, 1 to {_PORTS[-1]}: {_REMEDY}")
+    return address, port
+
+
+def check_launch() -> None:
+    """Raise ConfigError where a launched process lacks its rank or rendezvous address.
+
+    A library would give a traceback instead, or wait for processes that do not exist.
+    """
+    n_processes = n_launched()
+    if n_processes == 1:
+        return
+    rank = _rank()
+    if rank >= n_processes:
+        raise ConfigError(
+            f"RANK = {rank} is none of WORLD_SIZE = {n_processes} processes, which are numbered "
+            f"from 0: {_REMEDY}"
+        )
+    own_gpu_number()
+    restart_count()
+    meeting_place()
+
+
+def _rank() -> int:
+    return _number("RANK")
+
+
+def _number(name: str, alone: str = "", *, least: int = 0) -> int:
+    """Return a variable's whole number, by default ``alone``; "" makes it mandatory."""
+    text = os.environ.get(name) or alone
+    if not text.isdecimal() or len(text) > _MOST_DIGITS or int(text) < least:
+        value = text[:40] or "unset"
+        raise ConfigError(f"{name} = {value} is no whole number from {least} on: {_REMEDY}")
+    return int(text)
+
+
+def at_end_of_input(act: Callable[[], None]) -> None:
+    """Call ``act`` once standard input has ended, from another thread.
+
+    Later readers of standard input get nothing.
+    """
+    descriptor = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+
+    def wait() -> None:
+        while os.read(descriptor, 4096):
+            pass
+        act()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def python_command(module: str) -> list[str]:
+    """Return the command that calls a module's ``main`` and exits with its code.
+
+    The import path is this process's: the package is the same one, and the working directory is not
+    added.
+    """
+    program = (
+        "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+        f"from {module} import main; sys.exit(main())"
+    )
+    return [sys.executable, "-P", "-c", program, json.dumps(sys.path)]
 
 
 class ForkServer:
@@ -71,13 +182,16 @@ class Forked:
 
     def poll(self) -> int | None:
         """Return the exit code, negative for a signal; None while the process lives."""
-        while self.returncode is None and (number := self._status.read(_NUMBER.size)) is not None:
+        while (
+            self.returncode is None
+            and (number := self._status.read(_STATUS_NUMBER.size)) is not None
+        ):
             if number and self.pid is None:
-                (self.pid,) = _NUMBER.unpack(number)
+                (self.pid,) = _STATUS_NUMBER.unpack(number)
             else:
                 # Without a number the server was killed, or has not forked it.
                 lost = 1 if self.pid is None else -signal.SIGKILL
-                self.returncode = _NUMBER.unpack(number)[0] if number else lost
+                self.returncode = _STATUS_NUMBER.unpack(number)[0] if number else lost
                 self._status.close()
         return self.returncode
 
@@ -134,11 +248,11 @@ def forked_argument(preload: Callable[[], None]) -> str | None:
                         os.dup2(own_input, 0)
                         return text
                     with suppress(OSError):  # nobody waits for it
-                        os.write(status, _NUMBER.pack(process))
+                        os.write(status, _STATUS_NUMBER.pack(process))
                     statuses[process] = status
                 os.close(own_input)
             while statuses and (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 status = statuses.pop(ended[0])
                 with suppress(OSError):  # nobody waits for it
-                    os.write(status, _NUMBER.pack(os.waitstatus_to_exitcode(ended[1])))
+                    os.write(status, _STATUS_NUMBER.pack(os.waitstatus_to_exitcode(ended[1])))
                 os.close(status)
