@@ -54,20 +54,6 @@ class Output(dict[str, Tensor]):
         return self.get("sentence")
 
 
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode; restore its mode at the end, also after errors.
-
-    All parts get the root's mode at the end.
-    """
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
-
-
 @dataclass(frozen=True)
 class Hidden:
     """Hidden states: after the final norm (with dropout in training), and after captured blocks."""
@@ -202,7 +188,7 @@ class Body(nn.Module):
 class Transformer(Body):
     """Common base of all kinds of models, composed by config.
 
-    The config is resolved; weights start unset. ``sublayer.model.build`` builds the config's kind.
+    The config is resolved; weights start unset. ``build`` builds the config's kind.
     Heads are attributes, named by the prefix of their saved tensors; None for those not configured.
     """
 
@@ -612,3 +598,17 @@ def build(config: ResolvedModel, *, seed: int) -> Transformer:
         model = compose(config)
         initialise(model, config, seed=seed)
     return model
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode; restore its mode at the end, also after errors.
+
+    All parts get the root's mode at the end.
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)

@@ -231,21 +231,8 @@ class Replicated(DataParallel):
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Node:
-    """The root of a subtree: the sum of ``2**level`` parts from ``index * 2**level`` on."""
-
-    level: int
-    index: int
-
-    def is_joined_by(self, other: "Node") -> bool:
-        """Check whether ``other`` is this left half's right sibling."""
-        return self.level == other.level and self.index % 2 == 0 and other.index == self.index + 1
-
-    @property
-    def parent(self) -> "Node":
-        """Parent subtree."""
-        return Node(self.level + 1, self.index // 2)
+Node = tuple[int, int]
+"""The root of a subtree, ``(level, index)``: ``2**level`` parts from ``index * 2**level`` on."""
 
 
 class TreeSum(Generic[T]):
@@ -260,11 +247,13 @@ class TreeSum(Generic[T]):
 
     def push(self, node: Node, value: T) -> None:
         """Add the sum of the next subtree."""
-        while self._stack and self._stack[-1][0].is_joined_by(node):
-            left, sum_left = self._stack.pop()
-            value = self._add(sum_left, value)
-            node = left.parent
-        self._stack.append((node, value))
+        level, index = node
+        # An odd index is the right half of a larger subtree.
+        while index % 2 and self._stack and self._stack[-1][0] == (level, index - 1):
+            _, left = self._stack.pop()
+            value = self._add(left, value)
+            level, index = level + 1, index // 2
+        self._stack.append(((level, index), value))
 
     @property
     def nodes(self) -> list[tuple[Node, T]]:
@@ -288,7 +277,7 @@ def subtrees(parts: range) -> list[Node]:
     """Return the largest complete subtrees of consecutive parts, in order."""
     tree = TreeSum[None](lambda left, right: None)
     for part in parts:
-        tree.push(Node(0, part), None)
+        tree.push((0, part), None)
     return [node for node, _ in tree.nodes]
 
 
@@ -415,7 +404,7 @@ class Exact(Alone):
         gradients = [parameter.grad for parameter in self._parameters]
         for parameter in self._parameters:
             parameter.grad = None
-        self._sum.push(Node(0, next(self._next)), gradients)
+        self._sum.push((0, next(self._next)), gradients)
         if is_last:
             total = (
                 self._sum.total()
@@ -438,5 +427,5 @@ class Exact(Alone):
             ]
         total = TreeSum[Tensor](Tensor.add)
         for part, loss in enumerate(all_losses):
-            total.push(Node(0, part), loss)
+            total.push((0, part), loss)
         return total.total()

@@ -21,7 +21,7 @@ from sublayer.runs.run import train_run
 from sublayer.training import world as joined_world
 from sublayer.training.checkpoints import stored_model, stored_training
 from sublayer.training.log import SilentProgress
-from sublayer.training.parallel import Node, TreeSum, part_range, subtrees
+from sublayer.training.parallel import TreeSum, part_range, subtrees
 from sublayer.training.sharded import read_parts
 from sublayer.training.world import agree_on_start, reach
 from tests.made import LSTM, MASKED, QUESTIONS, SPAN, TEXT, TINY, TRANSLATION
@@ -380,7 +380,7 @@ def test_any_number_of_processes_adds_the_same_tree(n_parts):
             taken += parts
             part_sum = TreeSum("({} {})".format)
             for part in parts:
-                part_sum.push(Node(0, part), str(part))
+                part_sum.push((0, part), str(part))
             assert [node for node, _ in part_sum.nodes] == subtrees(parts)
             for node, value in part_sum.nodes:
                 whole.push(node, value)
