@@ -213,18 +213,18 @@ def give_way() -> None:
             os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICE)
 
 
-def _copies(tensors: Mapping[str, Tensor], kept: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copy tensors, or local parts of distributed ones, to the CPU, into the memory in ``kept``.
+def _copies(tensors: Mapping[str, Tensor], memory: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copy tensors, or local parts of distributed ones, to the CPU, into the memory in ``memory``.
 
     Page faults of new memory would take longer than the copy.
     """
     for name, tensor in tensors.items():
-        copy = kept.get(name)
+        copy = memory.get(name)
         if copy is not None and tensor.device.type == "cpu":
             copy.copy_(tensor)
         else:
-            kept[name] = tensor.to("cpu", copy=True)
-    return {name: kept[name] for name in tensors}
+            memory[name] = tensor.to("cpu", copy=True)
+    return {name: memory[name] for name in tensors}
 
 
 class Snapshots:
@@ -354,12 +354,12 @@ class Snapshots:
         train = self._train_step.recipe.train
         steps = [step for step in saved_steps(self.root) if step <= last]
         newest = steps[-train.keep_checkpoints :]
-        kept = {*newest, *train.keep_steps}
+        to_keep = {*newest, *train.keep_steps}
         for step in newest:
             # State that a resume requires.
             with suppress(CheckpointError):
-                kept |= best_steps(read_state(checkpoint_path(self.root, step)))
-        prune_checkpoints(self.root, kept)
+                to_keep |= best_steps(read_state(checkpoint_path(self.root, step)))
+        prune_checkpoints(self.root, to_keep)
 
     def set_aside_after(self, step: int) -> None:
         """Set refused checkpoints beyond ``step`` aside; nothing is deleted."""

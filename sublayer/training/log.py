@@ -49,11 +49,11 @@ def cut_back(path: Path, step: int) -> None:
     lines = list(_lines(path))
     if any(content is None for _, content in lines[:-1]):
         shutil.copyfile(path, aside(path))
-    kept = bytearray()
+    remaining = bytearray()
     for line, content in lines:
         if content is not None and content["step"] <= step:
-            kept += line + b"\n"
-    write_file(path, bytes(kept))
+            remaining += line + b"\n"
+    write_file(path, bytes(remaining))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

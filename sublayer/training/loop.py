@@ -149,8 +149,8 @@ class Loop:
         self._first_seconds.append(seconds)
         # Evaluations and checkpoints cannot be undone: the comparison comes first.
         config = self._config
-        kept = (config.evaluate_steps, config.checkpoint_steps, *config.keep_steps)
-        n_checked = min(N_CHECKED, self._steps, *kept)
+        saved_steps = (config.evaluate_steps, config.checkpoint_steps, *config.keep_steps)
+        n_checked = min(N_CHECKED, self._steps, *saved_steps)
         # Two steps or more suffice where they take long: they must not use up the run's minutes.
         is_long = (
             self._plan is not None

@@ -443,10 +443,10 @@ class Adafactor(Optimizer):
         torch._foreach_addcmul_(parameters, directions.unbind(), factors, value=-lr)
 
     def _begin(self, parameter: Tensor) -> None:
-        kept = self.state[parameter]
+        state = self.state[parameter]
         for name, axes in self.config.mean_axes(self.division.shape(parameter)).items():
-            if name not in kept:
-                kept[name] = parameter.new_zeros([parameter.shape[axis] for axis in axes])
+            if name not in state:
+                state[name] = parameter.new_zeros([parameter.shape[axis] for axis in axes])
 
     def _directions(self, parameters: list[Tensor]) -> Exchanging[Tensor]:
         """Compute ``u`` of each parameter, in one new tensor."""
@@ -492,9 +492,9 @@ class Adafactor(Optimizer):
         self, name: str, parameters: list[Tensor], new: Tensor, new_shares: Tensor
     ) -> Tensor:
         """Update the running means of parameters in place; return them as one tensor."""
-        kept = [self.state[tensor][name] for tensor in parameters]
-        torch._foreach_lerp_(kept, new.unbind(), new_shares.unbind())
-        return _stack(kept)
+        means = [self.state[tensor][name] for tensor in parameters]
+        torch._foreach_lerp_(means, new.unbind(), new_shares.unbind())
+        return _stack(means)
 
     def _factors(
         self, parameters: list[Tensor], directions: Tensor, n_axes: int

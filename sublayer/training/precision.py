@@ -69,11 +69,11 @@ def fastest_precision(
     power_of_two = 1 << (d_model - 1).bit_length()
     width = min(_WIDEST, max(_NARROWEST, power_of_two))
     key = f"what bfloat16 gains at width {width}"
-    kept = recall(key, 1)
-    if kept is None:
+    measurement = recall(key, 1)
+    if measurement is None:
         gain = bfloat16_gain(width, clocks or own_clocks())
-        kept = keep(key, [gain])
-    return "bfloat16" if kept.values[0] >= _GAIN else "float32"
+        measurement = keep(key, [gain])
+    return "bfloat16" if measurement.values[0] >= _GAIN else "float32"
 
 
 def bfloat16_gain(width: int, clocks: Clocks) -> float:

@@ -163,23 +163,23 @@ class MinutesPlan:
         self,
         minutes: float,
         evaluate_steps: int,
-        known: Sequence[Replanned],
+        earlier: Sequence[Replanned],
         keep: Callable[[Replanned], object],
     ) -> None:
         """Keep the earlier plans; ``keep`` writes new ones."""
         self.seconds = 60.0 * minutes
         """Of the whole run."""
         self._evaluate_steps = evaluate_steps
-        self._known = tuple(known)
+        self._earlier = tuple(earlier)
         self._keep = keep
         self._step, self._at_s, self._pace_s = 0, 0.0, 0.0
 
     def steps_at(self, step: int, steps: int) -> int:
         """Return the run's planned length after ``step``; ``steps`` is the last plan."""
-        for change in reversed(self._known):
+        for change in reversed(self._earlier):
             if change.at_step <= step:
                 return change.to_steps
-        return self._known[0].from_steps if self._known else steps
+        return self._earlier[0].from_steps if self._earlier else steps
 
     def begin(self, step: int, seconds: float, steps: int) -> None:
         """Start measuring at ``step``, ``seconds`` into the run."""
@@ -193,7 +193,7 @@ class MinutesPlan:
 
         ``evaluation_s`` are the seconds of its last evaluation.
         """
-        if self._known and step <= self._known[-1].at_step:
+        if self._earlier and step <= self._earlier[-1].at_step:
             again = self.steps_at(step, steps)
             self.begin(step, seconds, again)
             return again

@@ -194,10 +194,11 @@ def start_from(text_model: TextModel, pretrained: StartModel) -> list[str]:
     if left_out:
         titles = ", ".join(HEADS[name].title for name in left_out)
         notes.append(f"left out of {init.run}: {titles} (the recipe asks for none)")
-    kept, learned = model.config.max_len, source.config.max_len
-    if model.positions.table_before(0) is not None and kept < learned:
+    n_positions, n_learned = model.config.max_len, source.config.max_len
+    if model.positions.table_before(0) is not None and n_positions < n_learned:
         notes.append(
-            f"keeps the first {kept:,} of the {learned:,} positions that {init.run} has learned"
+            f"keeps the first {n_positions:,} of the {n_learned:,} positions that {init.run} has "
+            "learned"
         )
     return notes
 

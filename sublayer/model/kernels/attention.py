@@ -300,11 +300,11 @@ class _Attend(torch.autograd.Function):
                 weights = _weights(
                     one_q[:, rows], one_k[:, keys], block_bias, block_hidden, scale
                 )  # [H, t, s]
-                kept = weights
+                undropped = weights
                 if n_dropped:
                     weights.copysign_(_signs(weights, n_dropped))
-                    kept = weights.clamp_min(0)
-                one_out[:, rows] = torch.bmm(kept, one_v[:, keys])
+                    undropped = weights.clamp_min(0)
+                one_out[:, rows] = torch.bmm(undropped, one_v[:, keys])
                 if is_training:
                     saved.append(weights)
         ctx.save_for_backward(q, k, v, *saved)
@@ -411,14 +411,14 @@ def _back_through_block(
     k = one.k[:, keys]
     v = one.v[:, keys]
     grad_weights = torch.bmm(grad, v.transpose(1, 2))
-    kept = weights
+    undropped = weights
     if is_dropped:
-        kept = weights.clamp_min(0)
+        undropped = weights.clamp_min(0)
         grad_weights = torch.ops.aten.threshold_backward(grad_weights, weights, 0)
         weights = weights.abs()
     grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
     one.grad_q[:, rows] = _scaled_bmm(grad_scores, k, scale)
-    of_values = torch.bmm(kept.transpose(1, 2), grad)
+    of_values = torch.bmm(undropped.transpose(1, 2), grad)
     of_keys = _scaled_bmm(grad_scores.transpose(1, 2), q, scale)
     # The first block has the last rows, which see all keys.
     is_first = rows.stop == one.grad_q.shape[1]
