@@ -31,7 +31,7 @@ from sublayer.data.tokenizers.base import Tokenizer
 from sublayer.files.cache_folder import cache_folder
 from sublayer.objective.families import family_of
 from sublayer.system.memory import cores
-from sublayer.training.precision import fastest_precision
+from sublayer.training.speed import fastest_precision
 
 AIM_MB_PER_S, AIM_SHARE = 1.0, 0.02
 TOKENIZERS = {"bert": "wordpiece", "albert": "unigram"}

@@ -15,7 +15,7 @@ from sublayer.config.stacks import stacks
 from sublayer.estimate.cost import flops_per_token
 from sublayer.model.estimates import Precision, stack_length
 from sublayer.system.machine import wait_for
-from sublayer.training.precision import bfloat16_gain, own_clocks
+from sublayer.training.speed import bfloat16_gain, own_clocks
 
 _WORTH = 0.5
 """Least gain of bfloat16 in a layer to be timed: twice as slow needs no rounds to tell."""

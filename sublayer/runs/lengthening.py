@@ -25,8 +25,8 @@ from sublayer.objective.families import family_of
 from sublayer.runs.folder import RECIPE, RunFolder
 from sublayer.system.stages import Say
 from sublayer.training.checkpoints import CHECKPOINTS
+from sublayer.training.loop import Replanned
 from sublayer.training.step import FALLS, learning_rate
-from sublayer.training.step_time import Replanned
 
 _STEPS, _PACE = "train.steps", "pace"
 

@@ -30,7 +30,7 @@ from sublayer.runs.session import Session
 from sublayer.system.machine import describe_machine
 from sublayer.system.stages import format_seconds
 from sublayer.training.checkpoints import LoopState
-from sublayer.training.step_time import describe_use
+from sublayer.training.speed import describe_use
 
 _FEW = 10
 """Number of documents below which a test split is small."""

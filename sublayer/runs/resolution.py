@@ -26,8 +26,7 @@ from sublayer.objective.families import family_of
 from sublayer.runs.session import Place, Session, assemble, check_place
 from sublayer.system.memory import cores
 from sublayer.system.stages import Say, say_nothing, stage
-from sublayer.training.precision import fastest_precision
-from sublayer.training.step_time import Pace, describe_length, median_step, timed
+from sublayer.training.speed import Pace, describe_length, fastest_precision, median_step, timed
 from sublayer.training.warm_start import StartModel
 
 PACE_LIVES_S = 7 * 86400.0

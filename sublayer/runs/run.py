@@ -45,14 +45,8 @@ from sublayer.system.stages import say_nothing, stage
 from sublayer.tasks.spec import spec_files
 from sublayer.training.checkpoints import LoopState, Snapshots
 from sublayer.training.log import Progress, ShownProgress, SilentProgress
-from sublayer.training.loop import Evaluate, Loop
-from sublayer.training.step_time import (
-    MinutesPlan,
-    Pace,
-    PaceChanged,
-    Replanned,
-    median_step,
-)
+from sublayer.training.loop import Evaluate, Loop, MinutesPlan, PaceChanged, Replanned
+from sublayer.training.speed import Pace, median_step
 from sublayer.training.warm_start import StartModel
 from sublayer.training.world import World, check_agreement, check_same, join_world, naming_lost
 

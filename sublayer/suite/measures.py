@@ -75,7 +75,7 @@ from sublayer.tasks.probes import PROBES, Settings
 from sublayer.tasks.registry import TASKS, cached_folder, find_files
 from sublayer.tasks.spec import TaskSpec
 from sublayer.text_model import TextModel
-from sublayer.training.step_time import timed
+from sublayer.training.speed import timed
 
 Report = Mapping[str, Any]
 """Report of a part of a task, as JSON."""

@@ -40,7 +40,7 @@ from sublayer.model.parameters import parameter_roles
 from sublayer.model.positions import build_positions
 from sublayer.training.checkpoints import optimizer_tensors
 from sublayer.training.optimizers import build_optimizer
-from sublayer.training.precision import bfloat16_gain, own_clocks
+from sublayer.training.speed import bfloat16_gain, own_clocks
 from sublayer.training.step import TrainStep
 from sublayer.training.world import World
 from tests.breadth import rows

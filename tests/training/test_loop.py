@@ -20,9 +20,8 @@ from sublayer.model.parameters import parameter_roles
 from sublayer.training import checkpoints, parallel
 from sublayer.training.checkpoints import LoopState, Snapshots
 from sublayer.training.log import SilentProgress
-from sublayer.training.loop import Evaluate, Loop
+from sublayer.training.loop import Evaluate, Loop, MinutesPlan
 from sublayer.training.step import Ahead, PreparedStep, seed_dropout
-from sublayer.training.step_time import MinutesPlan
 from tests.made import MASKED, PAIR, QUESTIONS, SPAN, TEXT, TRANSLATION, TRAVERSAL
 from tests.training.runs import SignalAt, open_session, results, weights
 

@@ -19,11 +19,11 @@ from sublayer.errors import ConfigError
 from sublayer.files.cache_folder import cache_folder
 from sublayer.runs.resolution import resolve
 from sublayer.system.stages import PlainStages, shown_by
-from sublayer.training import precision
+from sublayer.training import speed
 from sublayer.training.log import METRICS, MetricsLog, ShownProgress, Status, cut_back, read_metrics
-from sublayer.training.precision import Clocks, bfloat16_gain, fastest_precision
+from sublayer.training.loop import has_changed
+from sublayer.training.speed import Clocks, bfloat16_gain, fastest_precision, median_step
 from sublayer.training.step import FALLS, learning_rate
-from sublayer.training.step_time import has_changed, median_step
 from tests.breadth import examples
 from tests.training.runs import ALONE, Notes, results
 
@@ -318,8 +318,8 @@ class Processor(FakeClock):
 def test_the_product_overrules_what_the_processor_says(monkeypatch, float32, bfloat16, units, gain):
     processor = Processor(float32=float32, bfloat16=bfloat16)
     monkeypatch.setattr(torch, "mm", processor.mm)
-    monkeypatch.setattr(precision, "linear", processor.linear)
-    monkeypatch.setattr(precision, "has_bfloat16_units", lambda: units)
+    monkeypatch.setattr(speed, "linear", processor.linear)
+    monkeypatch.setattr(speed, "has_bfloat16_units", lambda: units)
     assert bfloat16_gain(64, Clocks(processor, processor)) == pytest.approx(gain, abs=0.01)
     assert processor.now < 0.2
 
@@ -328,6 +328,6 @@ def test_this_processor_is_measured_once(tmp_path, monkeypatch):
     monkeypatch.setenv("SUBLAYER_CACHE", str(tmp_path))
     threads, first = torch.get_num_threads(), fastest_precision(CPU, 100)
     assert torch.get_num_threads() == threads
-    monkeypatch.setattr(precision, "bfloat16_gain", None)
+    monkeypatch.setattr(speed, "bfloat16_gain", None)
     assert fastest_precision(CPU, 128) == first
     assert fastest_precision(torch.device("mps"), 128) == "float32"

@@ -25,9 +25,8 @@ from sublayer.study.budget.expected import (
     tokens_per_step,
 )
 from sublayer.system.memory import allocate_for_training, cores
-from sublayer.training.precision import fastest_precision, product_speed
+from sublayer.training.speed import fastest_precision, median_step, product_speed
 from sublayer.training.step import TrainStep, begins_divided
-from sublayer.training.step_time import median_step
 from sublayer.training.world import World
 
 BUDGET_S = 55.0

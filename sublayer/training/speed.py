@@ -1,5 +1,6 @@
-"""Choice of the faster precision of matrix products: by processor, then by a short measurement."""
+"""Measured speed: seconds of steps and evaluations, and the faster precision of products."""
 
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,8 +12,102 @@ import torch
 from torch import Tensor
 from torch.nn.functional import gelu, linear
 
+from sublayer.config.resolve import format_step
+from sublayer.counts import count
 from sublayer.files.measurements import keep, recall
 from sublayer.system.machine import wait_for
+
+_N_WARM_UP = 3
+_N_TIMED = 20
+
+
+_LEAST_USED, _MOST_USED = 0.6, 1.5
+"""Shares of the time asked for, between which a run has kept to it."""
+_NOW_S = 1.0
+"""An age of less than so many seconds is none."""
+_UNITS = {"day": 86400.0, "hour": 3600.0, "minute": 60.0, "second": 1.0}
+"""Their seconds, the longest first."""
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds per step and evaluation of a run."""
+
+    step_s: float
+    """The median of a few steps."""
+    evaluation_s: float
+    age_s: float = 0.0
+    """Seconds since it was measured."""
+
+
+def median_step(
+    take_step: Callable[[int], object],
+    *,
+    budget_s: float,
+    device: torch.device,
+    clock: Clock = time.perf_counter,
+    most: int = _N_WARM_UP + _N_TIMED,
+    agree: Callable[[bool], bool] = bool,
+) -> float:
+    """Measure the median seconds of a step, of at most ``most`` steps.
+
+    At least one step is taken, others only if they end within ``budget_s``. The first steps, which
+    allocate memory, count only where there are few.
+
+    ``take_step`` is called with the step's number, from 0. ``agree`` makes processes that take
+    steps together stop together: it takes whether this one has time, and returns whether all have.
+    """
+    seconds: list[float] = []
+    ends = clock() + budget_s
+    while not seconds or (len(seconds) < most and agree(clock() + seconds[-1] <= ends)):
+        work = partial(take_step, len(seconds))
+        seconds.append(timed(work, device=device, clock=clock))
+    n_warm_up = min(_N_WARM_UP, len(seconds) // 2)
+    return statistics.median(seconds[n_warm_up:])
+
+
+def timed(
+    work: Callable[[], object], *, device: torch.device, clock: Clock = time.perf_counter
+) -> float:
+    """Measure the seconds of work, including its completion on ``device``."""
+    begun = clock()
+    work()
+    wait_for(device)
+    return clock() - begun
+
+
+def describe_length(minutes: float, steps: int, pace: Pace) -> str:
+    """Format the length derived from minutes, and its measurement.
+
+    As in ``10 minutes: 1,200 steps of`` with the step time and the measurement's age in one unit,
+    rounded down: ``3 hours ago``, ``now``.
+    """
+    age = "now"
+    if pace.age_s >= _NOW_S:
+        unit = next(unit for unit, length in _UNITS.items() if pace.age_s >= length)
+        age = f"{count(int(pace.age_s / _UNITS[unit]), unit)} ago"
+    return (
+        f"{count(minutes, 'minute', 'g')}: {count(steps, 'step')} of {format_step(pace.step_s)}, "
+        f"measured {age}"
+    )
+
+
+def describe_use(minutes: float, seconds: float) -> str | None:
+    """Format a run's deviation from its minutes; None where small.
+
+    ``seconds`` is the time taken; 0.6 to 1.5 times the minutes is small.
+    """
+    share = seconds / (60.0 * minutes)
+    if _LEAST_USED <= share <= _MOST_USED:
+        return None
+    how = "faster" if share < 1 else "slower"
+    return (
+        f"it took {seconds / 60:.2g} of the {count(minutes, 'minute', 'g')} asked for "
+        f"({share:.0%}): steps were {how} than when their pace was measured"
+    )
+
 
 _GAIN = 1.1
 """Least gain in speed at which bfloat16 is chosen."""
